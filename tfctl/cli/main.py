@@ -1,0 +1,85 @@
+"""The `tfctl` command: its verbs, and the one place where an error becomes an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+import typer.main
+
+from tfctl import __version__
+from tfctl.errors import Exit, TfctlError
+
+app = typer.Typer(
+    name="tfctl",
+    help="Provision plain Linux machines and run distributed TensorFlow on them, over ssh and systemd.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tfctl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> NoReturn:
+    """Run the verb that the command line names, and leave with its exit code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(words: Sequence[str]) -> int:
+    """Run a verb. Every way out is a code of tfctl.errors.Exit and at most a sentence on stderr."""
+    try:
+        # Not the command's own main(): it makes exit codes of its own of an interrupt and of a closed pipe.
+        command = typer.main.get_command(app)
+        with command.make_context("tfctl", list(words)) as context:
+            code = command.invoke(context)
+        sys.stdout.flush()
+        return int(code or Exit.OK)
+    except typer.Exit as leave:
+        return leave.exit_code
+    except TfctlError as error:
+        _tell(error.message, error.remedy)
+        return error.exit
+    except (KeyboardInterrupt, typer.Abort):
+        _tell("interrupted")
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        # The reader of the pipe has gone (`tfctl logs | head`): nothing is left to say, nor anyone to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.OK
+    except Exception as error:
+        return _unexpected(error)
+
+
+def _unexpected(error: Exception) -> int:
+    """Typer's own errors (wrong words) keep their text and exit 2; anything else is a defect of tfctl."""
+    if hasattr(error, "exit_code") and hasattr(error, "show"):
+        error.show()
+        return int(error.exit_code)
+    if os.environ.get("TFCTL_TRACEBACK"):
+        raise error
+    _tell(f"this is a defect in tfctl: {type(error).__name__}: {error}", "TFCTL_TRACEBACK=1 shows where it happened")
+    return Exit.FAILED
+
+
+def _tell(message: str, remedy: str = "") -> None:
+    first, *rest = message.splitlines() or [""]
+    lines = [f"tfctl: {first}", *(f"  {line}" for line in rest), *(f"  → {line}" for line in remedy.splitlines())]
+    print("\n".join(lines), file=sys.stderr)
