@@ -1,0 +1,1 @@
+"""The use cases: what the verbs of a job do."""

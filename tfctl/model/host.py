@@ -1,0 +1,49 @@
+"""A host of the inventory, and the inventory: what tfctl knows of machines before it talks to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+DEFAULT_PORTS = (2222, 2299)
+DEFAULT_OUTPUT_ROOTS = ("/srv/tfctl",)
+
+
+@dataclass(frozen=True)
+class Ssh:
+    """How a host is reached; what is None, ssh's own configuration decides.
+
+    ``args`` are the words of ansible_ssh_common_args and ansible_ssh_extra_args. ``key`` is an absolute path.
+    """
+
+    host: str
+    port: int | None = None
+    user: str | None = None
+    key: str | None = None
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Host:
+    """One machine, under its name in the inventory.
+
+    ``address`` is what other hosts reach it by (`tfctl_address`, else `ansible_host`), or None: then its name, as the
+    hosts themselves resolve it. ``stack`` is `tfctl_stack`, or None.
+    """
+
+    name: str
+    ssh: Ssh
+    address: str | None = None
+    stack: str | None = None
+    ports: tuple[int, int] = DEFAULT_PORTS
+    output_roots: tuple[str, ...] = DEFAULT_OUTPUT_ROOTS
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """``source`` is the inventory's absolute path. Hosts and the members of groups stand in inventory order; a group's
+    members include those of its child groups."""
+
+    source: str
+    hosts: tuple[Host, ...]
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -1,0 +1,79 @@
+"""What client and node say to each other: one JSON object a line, on the stdin and stdout of `tfctl-node`.
+
+The client's first line is a request and names its protocol and verb. Of another protocol the node answers one
+``error`` with exit 8. Every message from the node is an object with one key, its kind.
+
+start   request  {"protocol": 1, "verb": "start", "job": J, "code": SHA256 or null, "ports": [LO, HI],
+                  "resolve": [NAME]}
+        node     {"hello": {"protocol": 1, "host": its own host name, "highest": highest attempt of J here, or 0,
+                  "ports": {"2222": who has it}, "names": {NAME: address or null}, "gpus": [GPU],
+                  "stacks": [NAME], "code": true when that code is here}}                                no lock is held
+        client   {"plan": PLAN}, then, only when hello said code false, {"code": SIZE} and SIZE raw bytes (tar.gz)
+        node     {"reserved": {}}  or  {"refused": ERROR with "retry": true when only a reservation is in the way}
+        client   {"share": {"write": NONCE}}   node {"share": {"ok": true}}        an empty file in the output directory
+                 {"share": {"find": NONCE}}    node {"share": {"ok": found}}
+                 {"share": {"remove": NONCE}}  node {"share": {"ok": true}}
+        client   {"go": {}}      node  {"started": {}}  or  {"undone": ERROR} (what it had started is undone already)
+        client   {"keep": {}}    node  {"kept": {}}, and ends
+        client   {"undo": {}}    node  {"undone": {}}; another plan may follow
+        client   {"beat": {}}    at any time, no answer. 30 s of silence or the end of stdin before keep: undo, and end.
+show    request  {"protocol": 1, "verb": "show", "job": J or null, "attempt": N or null, "follow": bool}
+        node     {"show": {"host": ..., "jobs": [SHOWN]}}: the wanted or latest attempt of J, or the latest of each job.
+                 With follow: again at every change, {"beat": {}} every 5 s, until stdin ends.
+stop    request  {"protocol": 1, "verb": "stop", "job": J, "attempt": N or null, "tasks": [[ROLE, INDEX]] or null}
+                 tasks null: all of the job here, and the job's own stop mark; otherwise those alone, and only theirs
+        node     {"beat": {}} every 5 s, then {"stopped": {"attempt": N, "tasks": [[ROLE, INDEX]], "left": [sentence]}};
+                 of a job not known here: attempt 0 and no tasks
+logs    request  {"protocol": 1, "verb": "logs", "job": J, "attempt": N or null, "tasks": [[ROLE, INDEX]] or null,
+                  "cursor": CURSOR or null, "follow": bool, "tail": N or null, "since": epoch s or null, "until": same}
+        node     {"logs": {"attempt": N, "run": RUN, "units": {UNIT: [ROLE, INDEX]}}}, then journalctl's own JSON lines
+
+ERROR   {"exit": code of tfctl.errors.Exit, "message": sentence, "remedy": sentence or ""}; {"error": ERROR} answers any
+        request that cannot be served.
+GPU     {"uuid": ..., "index": int, "name": ..., "memory_mib": int, "holder": text or ""}
+PLAN    {"job", "attempt", "run", "record": RECORD, "code": SHA256, "output": directory, "stack": name or "none",
+         "tasks": [{"role", "index", "ports": [int], "gpus": [uuid], "program": first word of the command,
+                    "unit": text of the unit file, "env": text of the environment file}]}
+RECORD  the job as it was started, alike on all its hosts: {"job", "attempt", "run", "strategy", "stack", "inventory",
+         "output", "started": epoch s, "policy": {...}, "deciders": [[ROLE, INDEX]],
+         "tasks": [{"role", "index", "host", "address", "port", "unit", "gpus"}],
+         "env": [names of variables, no values]}
+SHOWN   {"job", "attempt", "run", "record": RECORD, "stopped": epoch s of the job's stop mark or null,
+         "tasks": [STATE of each task of this host]}
+STATE   {"role", "index", "state", "exit_code", "signal", "started", "finished", "restarts"}: times in epoch s, or null
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+PROTOCOL = 1
+BEAT_S = 5.0
+SILENCE_S = 30.0
+#: No line of JSON is longer, on either side.
+LINE_LIMIT = 16 * 2**20
+
+
+def line(kind: str, value: Any) -> bytes:
+    """One message as it goes over the wire."""
+    return json.dumps({kind: value}, separators=(",", ":")).encode() + b"\n"
+
+
+def request(verb: str, **more: Any) -> bytes:
+    """The client's first line."""
+    return json.dumps({"protocol": PROTOCOL, "verb": verb, **more}, separators=(",", ":")).encode() + b"\n"
+
+
+def parse(text: bytes) -> tuple[str, Any]:
+    """Kind and value of a message. Raises ValueError for anything else."""
+    message = json.loads(text)
+    if not isinstance(message, dict) or len(message) != 1:
+        raise ValueError(f"not a message: {text[:200]!r}")
+    return next(iter(message.items()))
+
+
+def error(exit_code: int, message: str, remedy: str = "", retry: bool | None = None) -> dict[str, Any]:
+    """An ERROR."""
+    found = {"exit": exit_code, "message": message, "remedy": remedy}
+    return found if retry is None else {**found, "retry": retry}
