@@ -11,6 +11,7 @@ import typer
 import typer.main
 
 from tfctl import __version__
+from tfctl.cli import render
 from tfctl.errors import Exit, TfctlError
 
 app = typer.Typer(
@@ -36,6 +37,9 @@ def _root(
     ] = False,
 ) -> None:
     pass
+
+
+render.add_to(app)
 
 
 def main() -> NoReturn:
