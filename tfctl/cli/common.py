@@ -30,6 +30,13 @@ InventoryOption = Annotated[
     ),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text, or json: one object.")]
+JobArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="JOB", show_default=False, help="A job's name or file. Default: the one that runs, or ran last."
+    ),
+]
+JobOption = Annotated[str | None, typer.Option("--job", "-j", show_default=False, help="The same as JOB.")]
 JobFileArgument = Annotated[Path, typer.Argument(metavar="JOBFILE", show_default=False, help="The job file (YAML).")]
 
 
@@ -53,7 +60,7 @@ def find_inventory(option: Path | None, beside: Path | None = None, named: str |
     recent = last.inventory()
     if recent is None:
         raise UsageError("no inventory is named", "give one with -i, or as `inventory:` in the job file")
-    typer.echo(f"inventory: {recent}, that of the last start", err=True)
+    say(f"inventory: {recent}, that of the last start")
     return inventory.load(recent)
 
 
@@ -66,3 +73,28 @@ def lay_out(file: Path, option: Path | None) -> tuple[Layout, Path]:
     if not code.is_dir():
         raise BadFile(f"{file}: code: {code} is not a directory")
     return placement.lay_out(job, find_inventory(option, file, job.inventory), str(file)), code
+
+
+def find_job(argument: str | None, option: str | None, inventory: Path | None) -> tuple[Inventory, str | None]:
+    """The inventory and the job's name that the words mean; a word with `/` or `.yaml` is a job file.
+
+    None: no job is named. Raises UsageError (2), BadFile (3).
+    """
+    from tfctl.node.names import JOB
+
+    if argument and option and argument != option:
+        raise UsageError(f"two jobs are named, {argument} and {option}", "name one")
+    word = argument or option
+    if word and ("/" in word or word.endswith((".yaml", ".yml"))):
+        from tfctl.model import load
+
+        job = load.load(Path(word))
+        return find_inventory(inventory, Path(word), job.inventory), job.name
+    if word and not JOB.fullmatch(word):
+        raise UsageError(f"{word!r} is neither a job's name nor a job file (*.yaml)")
+    return find_inventory(inventory), word
+
+
+def say(text: str) -> None:
+    """Talk: to stderr, at once."""
+    typer.echo(text, err=True)

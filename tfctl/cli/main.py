@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
@@ -11,7 +12,7 @@ import typer
 import typer.main
 
 from tfctl import __version__
-from tfctl.cli import render
+from tfctl.cli import lab, list_jobs, render, start, status, stop, wait
 from tfctl.errors import Exit, TfctlError
 
 app = typer.Typer(
@@ -39,11 +40,14 @@ def _root(
     pass
 
 
-render.add_to(app)
+app.add_typer(lab.app)
+for verb in (render, start, status, list_jobs, wait, stop):
+    verb.add_to(app)
 
 
 def main() -> NoReturn:
     """Run the verb that the command line names, and leave with its exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a verb undoes the same for both
     sys.exit(run(sys.argv[1:]))
 
 

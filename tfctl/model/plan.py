@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,21 @@ def record(job: Job) -> dict[str, Any]:
         ],
         "env": sorted({name for task in job.tasks for name in env.environment(job, task)}),
     }
+
+
+def text(job: Job) -> str:
+    """What `start` would do, a line a task: the dry run."""
+    layout = job.layout
+    size = f"{len(job.tasks)} tasks on {len(layout.hosts)} hosts"
+    lines = [f"{job.name}: attempt {job.attempt}, {layout.strategy.name}, {size}"]
+    for host in layout.hosts:
+        lines.append(f"{host.name}: output {layout.output}")
+        for task in job.tasks:
+            if task.host == host:
+                gpus = f", GPUs {' '.join(task.gpus)}" if task.gpus else ""
+                command = shlex.join(env.words(job, task))
+                lines.append(f"  {task} at {task.dial}, stack {task.slot.stack}{gpus}: {command}")
+    return "\n".join(lines)
 
 
 def files(job: Job) -> dict[str, str]:
