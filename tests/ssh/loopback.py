@@ -1,0 +1,229 @@
+"""A real ssh server on loopback, and what can be wrong with one and with the way there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncssh
+
+from tfctl.model.host import Host, Ssh
+
+T = TypeVar("T")
+
+
+class Sshd:
+    """An ssh server that runs commands by /bin/sh as this user; ``bin`` comes first on their PATH."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.bin = folder / "bin"
+        self.bin.mkdir(parents=True)
+        self.key_file = folder / "id"
+        self.known_hosts = folder / "known_hosts"
+        self.key = asyncssh.generate_private_key("ssh-ed25519")
+        self.logins = 0
+        self.forwards: list[tuple[str, int]] = []
+        self.may_forward = True
+        self.hang_in_login = False
+        self.connections: list[asyncssh.SSHServerConnection] = []
+        self.serving: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._loop = loop
+        user = asyncssh.generate_private_key("ssh-ed25519")
+        user.write_private_key(self.key_file)
+        user.write_public_key(f"{self.key_file}.pub")
+        options = {"server_host_keys": [self.key], "authorized_client_keys": f"{self.key_file}.pub", **options}
+        self._acceptor = self._do(self._listen(options))
+        self.port: int = self._acceptor.get_port()
+        self.trust(self.key)
+
+    def trust(self, key: asyncssh.SSHKey, marker: str = "") -> None:
+        """Make ``key`` the only one that known_hosts holds for this server."""
+        self.known_hosts.write_text(f"{marker} [127.0.0.1]:{self.port} {public(key)}\n".lstrip())
+
+    def host(self, name: str = "node1", *ssh_args: str, **changes: Any) -> Host:
+        """This server as an inventory would give it, pinned key and all; ``changes`` are fields of Ssh."""
+        words = ("-o", f"UserKnownHostsFile={self.known_hosts}", "-o", "GlobalKnownHostsFile=none", *ssh_args)
+        fields = {"host": "127.0.0.1", "port": self.port, "user": "ops", "key": str(self.key_file), "args": words}
+        return Host(name, Ssh(**{**fields, **changes}))
+
+    def command(self, name: str, script: str) -> None:
+        """Put a command of this name on the server's PATH."""
+        file = self.bin / name
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+
+    def close(self) -> None:
+        async def close() -> None:
+            self._acceptor.close()
+            for connection in self.connections:
+                connection.abort()
+                await connection.wait_closed()
+            await self._acceptor.wait_closed()
+            for task in self.serving:
+                task.cancel()
+            await asyncio.gather(*self.serving, return_exceptions=True)
+
+        if not self._closed:
+            self._closed = True
+            self._do(close())
+
+    async def _listen(self, options: dict[str, Any]) -> asyncssh.SSHAcceptor:
+        return await asyncssh.listen(
+            "127.0.0.1", 0, server_factory=lambda: _Server(self), process_factory=_serve(self), encoding=None, **options
+        )
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+
+def _serve(owner: Sshd) -> Callable[[asyncssh.SSHServerProcess[bytes]], Coroutine[Any, Any, None]]:
+    async def pump(source: Any, sink: Any, end: Callable[[], None]) -> None:
+        with contextlib.suppress(OSError, asyncssh.Error):
+            while data := await source.read(65536):
+                sink.write(data)
+                await sink.drain()
+        with contextlib.suppress(OSError):
+            end()
+
+    async def serve(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        if process.command == "vanish":
+            process.close()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        owner.serving.add(task)
+        task.add_done_callback(owner.serving.discard)
+        path = f"{owner.bin}:{os.environ['PATH']}"
+        child = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            f"exec {process.command}",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PATH": path},
+        )
+        assert child.stdin is not None
+        feed = asyncio.create_task(pump(process.stdin, child.stdin, child.stdin.close))
+        nothing: Callable[[], None] = lambda: None  # noqa: E731
+        try:
+            await asyncio.gather(
+                pump(child.stdout, process.stdout, nothing), pump(child.stderr, process.stderr, nothing)
+            )
+            status = await child.wait()
+        finally:
+            feed.cancel()
+            with contextlib.suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+            child._transport.close()
+        # As OpenSSH does: end of file, status, close.
+        process.stdout.write_eof()
+        if status >= 0:
+            process.exit(status)
+        else:
+            process.exit_with_signal("KILL")
+
+    return serve
+
+
+class _Server(asyncssh.SSHServer):
+    def __init__(self, owner: Sshd) -> None:
+        self._owner = owner
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._owner.connections.append(conn)
+
+    async def begin_auth(self, username: str) -> bool:  # noqa: ARG002
+        while self._owner.hang_in_login:
+            await asyncio.sleep(0.05)
+        return True
+
+    def auth_completed(self) -> None:
+        self._owner.logins += 1
+
+    def connection_requested(self, dest_host: str, dest_port: int, *_: object) -> bool:
+        self._owner.forwards.append((dest_host, dest_port))
+        return self._owner.may_forward
+
+
+class Relay:
+    """A network between client and server, with the faults of one. Listens on ``port``."""
+
+    def __init__(self, to: int) -> None:
+        self.delay = 0.0
+        self._to = to
+        self._sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """The connections end without a word, by a reset."""
+        for end in self._sockets:
+            with contextlib.suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                end.shutdown(socket.SHUT_RD)
+                end.close()
+
+    def close(self) -> None:
+        self._listener.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(("127.0.0.1", self._to))
+                self._sockets += [near, far]
+                threading.Thread(target=self._pump, args=(near, far), daemon=True).start()
+                threading.Thread(target=self._pump, args=(far, near), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                time.sleep(self.delay)
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+
+class Impostor:
+    """Something that listens and is no working sshd: says ``greeting``, then keeps silent or hangs up."""
+
+    def __init__(self, greeting: bytes = b"", hang_up: bool = False) -> None:
+        self._greeting = greeting
+        self._hang_up = hang_up
+        self.taken: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+        for taken in self.taken:
+            taken.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                taken, _ = self._listener.accept()
+                taken.sendall(self._greeting)
+                if self._hang_up:
+                    taken.close()
+                else:
+                    self.taken.append(taken)
+
+
+def public(key: asyncssh.SSHKey) -> str:
+    """Type and base64, as known_hosts has them."""
+    return " ".join(key.export_public_key().decode().split()[:2])
