@@ -60,7 +60,7 @@ def status(found: JobState) -> str:
     """A job's table, failed tasks first, and above it what it is and why."""
     record = found.record
     head = f"{found.job}  attempt {found.attempt}  {record['strategy']}  {record['stack']}  {state_word(found.state)}"
-    rows = [("TASK", "HOST", "ADDRESS", "STATE", "EXIT", "RESTARTS", "STARTED", "LASTED")]
+    rows: list[tuple[str, ...]] = [("TASK", "HOST", "ADDRESS", "STATE", "EXIT", "RESTARTS", "STARTED", "LASTED")]
     rows += [_row(task) for task in found.by_attention()]
     reason = [f"  {plain(found.reason)}"] if found.reason else []
     return "\n".join([head, *reason, table(rows, state=3)])

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from tfctl.errors import BadFile, PreflightFailed, TfctlError, Undone, of_exit, together
+from tfctl.errors import BadFile, PreflightFailed, TfctlError, Undone, together
 from tfctl.jobs.code import Code
 from tfctl.model.host import Host
 from tfctl.model.job import Job, Layout
@@ -21,7 +21,7 @@ from tfctl.model.placement import Site, assign
 from tfctl.model.plan import plan
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
-from tfctl.remote.node import NodeChannel, open_node
+from tfctl.remote.node import NodeChannel, as_error, open_node
 from tfctl.remote.ssh import Connection
 
 Say = Callable[[str], None]
@@ -46,7 +46,7 @@ def start(fleet: Fleet, layout: Layout, code: Code, say: Say) -> Job:
                 talks.keep()
                 return job
         if any(not refusal["retry"] for _, refusal in refusals) or time.monotonic() > patience:
-            raise together([of_exit(no["exit"], f"{host}: {no['message']}", no["remedy"]) for host, no in refusals])
+            raise together([as_error(host, refusal) for host, refusal in refusals])
         say(f"{refusals[0][0]}: {refusals[0][1]['message']}; trying again")
         time.sleep(0.5)
 
@@ -99,7 +99,7 @@ class _Talks:
             try:
                 kind, value = channel.receive(_GO_S)
                 if kind != "started":
-                    failures.append(of_exit(value["exit"], f"{host}: {value['message']}", value["remedy"]))
+                    failures.append(as_error(host, value))
             except TfctlError as error:
                 failures.append(error)
         if failures:

@@ -65,11 +65,11 @@ def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> I
     try:
         while end is None or time.monotonic() < end:
             with suppress(queue.Empty):
-                host, answer = said.get(timeout=min(1.0, max(0.01, (end or float("inf")) - time.monotonic())))
-                answers[host] = None if isinstance(answer, TfctlError) else answer
-                errors.pop(host, None)
+                name, answer = said.get(timeout=min(1.0, max(0.01, (end or float("inf")) - time.monotonic())))
+                answers[name] = None if isinstance(answer, TfctlError) else answer
+                errors.pop(name, None)
                 if isinstance(answer, TfctlError):
-                    errors[host] = answer
+                    errors[name] = answer
             if any(answer is not None for answer in answers.values()):
                 heard = time.monotonic()
             elif time.monotonic() - heard > _ALONE_S or _hopeless(errors, fleet):

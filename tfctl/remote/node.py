@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tfctl import errors
-from tfctl.errors import Exit, PreflightFailed, TfctlError, Unreachable
+from tfctl.errors import Exit, PreflightFailed, TfctlError, Unreachable, of_exit
 from tfctl.node import names, wire
 
 if TYPE_CHECKING:
@@ -30,11 +29,8 @@ def open_node(connection: Connection, request: bytes) -> NodeChannel:
 def as_error(host: str, error: dict[str, Any]) -> TfctlError:
     """The TfctlError that a wire.ERROR of ``host`` means."""
     code = error.get("exit", Exit.FAILED)
-    kinds = {
-        kind.exit: kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TfctlError)
-    }
     remedy = error.get("remedy", "") or (_REMEDY if code == Exit.PREFLIGHT else "")
-    return kinds.get(code, TfctlError)(f"{host}: {error.get('message', 'no reason given')}", remedy)
+    return of_exit(code, f"{host}: {error.get('message', 'no reason given')}", remedy)
 
 
 class NodeChannel:

@@ -6,6 +6,7 @@ that names the host and says what to type.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import shlex
@@ -37,6 +38,9 @@ from paramiko.auth_handler import AuthOnlyHandler
 from paramiko.packet import Packetizer
 from paramiko.pkey import UnknownKeyType
 from paramiko.ssh_exception import IncompatiblePeer, PartialAuthentication
+
+# At exit it would wait 10 s for each thread that still waits for a banner. They are daemons: nothing is lost with them.
+atexit.unregister(paramiko.transport._join_lingering_threads)  # type: ignore[attr-defined]
 
 #: Seconds of silence after which something is sent, so that no middlebox forgets us and a dead peer is noticed.
 KEEPALIVE_S = 15
