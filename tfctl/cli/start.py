@@ -22,6 +22,9 @@ def start(
         str | None,
         typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, at most so long."),
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print the logs, and the job's name on stderr.")
+    ] = False,
     code_limit: Annotated[
         int, typer.Option("--code-limit", metavar="MB", min=1, help="The most the code may be.")
     ] = 50,
@@ -44,5 +47,5 @@ def start(
         job = start_job(fleet, layout, packed, say)
         last.remember(layout.inventory)
         say(f"{job.name}: attempt {job.attempt}, {len(job.tasks)} tasks run on {len(layout.hosts)} hosts")
-        typer.echo(job.name)
-        return until_ended(fleet, job.name, job.attempt, limit) if wait else 0
+        typer.echo(job.name, err=follow)
+        return until_ended(fleet, job.name, job.attempt, limit, follow) if wait or follow else 0

@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -40,9 +41,13 @@ def print_json(value: Any) -> None:
 
 
 def state_word(state: str) -> str:
-    """A state, coloured on a terminal (no-color.org)."""
-    colours = sys.stdout.isatty() and "NO_COLOR" not in os.environ
-    return typer.style(state, fg=_COLOURS.get(state.strip())) if colours else state
+    """A state in its colour."""
+    return coloured(state, _COLOURS.get(state.strip(), ""))
+
+
+def coloured(word: str, colour: str) -> str:
+    """A word in a colour, on a terminal that takes it (no-color.org)."""
+    return typer.style(word, fg=colour) if colour and _takes_colours() else word
 
 
 def table(rows: Sequence[Sequence[str]], state: int) -> str:
@@ -90,3 +95,8 @@ def _row(task: TaskState) -> tuple[str, ...]:
         str(task), task.host, f"{task.address}:{task.port}", task.state, ending, str(task.restarts),
         clock(task.started), lasted(task.started, task.finished),
     )  # fmt: skip
+
+
+@cache
+def _takes_colours() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ

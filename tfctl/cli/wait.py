@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,17 +47,45 @@ def wait(
         return until_ended(fleet, state.job, state.attempt, limit)
 
 
-def until_ended(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> int:
-    """Wait, say how it ended, and give the exit code. Ctrl-C says what stays."""
+def until_ended(fleet: Fleet, job: str, attempt: int, timeout: float | None, follow: bool = False) -> int:
+    """Wait, with the logs where asked for; say how it ended, and give the exit code. Ctrl-C says what stays."""
     from tfctl.jobs.wait import wait
 
     try:
-        ended = wait(fleet, job, attempt, say, timeout)
+        ended = _followed(fleet, job, attempt, timeout) if follow else wait(fleet, job, attempt, say, timeout)
     except KeyboardInterrupt:
         say(f"{job} goes on, and nobody cleans up behind it: `tfctl wait {job}` does, `tfctl stop {job}` ends it")
         raise
     say(sentence(ended))
     return _CODES.get(ended.state, Exit.NOT_ENDED)
+
+
+def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> JobState:
+    """The logs on stdout, and beside them the wait, whose end is theirs."""
+    from tfctl.cli.logs import Printer
+    from tfctl.jobs import show
+    from tfctl.jobs.logs import Query, follow
+    from tfctl.jobs.wait import wait
+
+    over = threading.Event()
+    ended: list[JobState | BaseException] = []
+
+    def waiting() -> None:
+        try:
+            ended.append(wait(fleet, job, attempt, say, timeout))
+        except BaseException as error:
+            ended.append(error)
+        over.set()
+
+    state, _ = show.one(fleet, job)
+    threading.Thread(target=waiting, daemon=True).start()
+    printer = Printer(state)
+    for lines in follow(fleet, state, Query(), over, say):
+        printer(lines)
+    over.wait()
+    if isinstance(ended[0], BaseException):
+        raise ended[0]
+    return ended[0]
 
 
 def sentence(state: JobState) -> str:
@@ -67,11 +96,11 @@ def sentence(state: JobState) -> str:
     return f"{state.job} {state.state} after {after}" + (f": {state.reason}" if state.reason else "")
 
 
-def seconds(text: str | None) -> float | None:
+def seconds(word: str | None, option: str = "--timeout") -> float | None:
     """A duration of the command line. Raises UsageError (2)."""
     from tfctl.model.text import seconds as parse
 
     try:
-        return None if text is None else parse(int(text) if text.isdecimal() else text)
+        return None if word is None else parse(int(word) if word.isdecimal() else word)
     except ValueError as error:
-        raise UsageError(f"--timeout: {error}") from None
+        raise UsageError(f"{option}: {error}") from None
