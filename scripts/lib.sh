@@ -28,7 +28,9 @@ packages() {
 
 # What `tfctl lab` needs of this machine.
 lab_packages() {
-    [ "$(uname -s)" = Linux ] && [ "$(id -u)" = 0 ] || die "A lab needs Linux and root: run this with sudo, on Linux."
+    if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
+        die "A lab needs Linux and root: run this with sudo, on Linux."
+    fi
     packages systemd-container mmdebstrap iptables iproute2 openssh-client ca-certificates
 }
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import LABS, TFCTL, Lab
+from labs import LABS, TFCTL, Lab
 
 pytestmark = pytest.mark.timeout(300)  # once, an image may have to be built; else each test takes seconds
 
@@ -72,6 +72,10 @@ def traces(lab: Lab) -> list[str]:
     lines += [str(path) for path in Path("/sys/fs/cgroup").glob("**/tfctl-lab/*")]
     lines += [str(path) for path in (*Path("/run/systemd/nspawn").glob("*/*"), *LABS.glob("*"))]
     return sorted(line for line in lines if mine.search(line))
+
+
+def layers() -> set[Path]:
+    return set((LABS.parent / "layers").iterdir())
 
 
 def kill_hard(lab: Lab) -> list[int]:
@@ -251,11 +255,11 @@ def test_a_snapshot_is_replaced_and_taken_of_a_lab_that_came_from_one(fresh: Mak
         other.down()
         one.up("--from", name)
         assert one.said("node1", "ls") == "b\nc"
-        layers = set(os.listdir("/var/lib/tfctl-lab/layers"))
+        before = layers()
         one.down()
     finally:
         one.tfctl("lab", "snapshot", name, "--delete", check=False)
-    assert len(layers - set(os.listdir("/var/lib/tfctl-lab/layers"))) == 4  # three of the disk, one shared directory
+    assert len(before - layers()) == 4  # three of the disk, one shared directory
 
 
 # -- that nothing is left
