@@ -1,4 +1,4 @@
-"""How this machine gets out: name servers, proxies, package index, CA. For the nodes, and for provisioning."""
+"""How this machine gets out, and so its nodes: name servers, proxies, package index, certificates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -16,7 +16,6 @@ from tfctl.lab.host import run
 from tfctl.lab.spec import Progress
 
 _BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem")
-_CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _OWN_CAS = Path("/usr/local/share/ca-certificates")
 _RESOLV = ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf", "/run/NetworkManager/resolv.conf")
 
@@ -28,16 +27,13 @@ class Egress:
     resolv_conf: str = ""
     mtu: int = 1500
     ca_bundle: str = ""  # PEM text
-    ca_path: str = ""  # where it stands on this machine
-    own_cas: Mapping[str, str] | None = None  # file name → PEM, what update-ca-certificates(8) adds
-    private_ca: bool = False
+    own_cas: Mapping[str, str] = field(default_factory=dict)  # file name → PEM, what update-ca-certificates(8) adds
     index_url: str = ""
     extra_index_urls: tuple[str, ...] = ()
     http_proxy: str = ""
     https_proxy: str = ""
-    no_proxy: str = ""
     apt_settings: str = ""
-    apt_logins: Mapping[str, str] | None = None
+    apt_logins: Mapping[str, str] = field(default_factory=dict)
 
 
 def read(progress: Progress) -> Egress:
@@ -48,22 +44,20 @@ def read(progress: Progress) -> Egress:
     http, https = (_variable(environ, name) for name in ("http_proxy", "https_proxy"))
     hidden = [_without_login(url) for url in (*index, *extra, http, https) if url and not reachable(url)]
     if hidden:
-        progress(f"of this machine's settings the nodes cannot reach: {' '.join(hidden)}")
-    own_cas = {file.name: file.read_text() for file in sorted(_OWN_CAS.glob("**/*.crt"))}
+        progress(f"the nodes cannot reach what this machine is set up for: {' '.join(hidden)}")
+    if not (servers := resolv_conf([Path(path) for path in _RESOLV])):
+        progress("the nodes get no name server: this machine's answers on its loopback alone")
     bundles = (environ.get("SSL_CERT_FILE", ""), *_BUNDLES)
     ca_path = next((path for path in bundles if path and Path(path).is_file()), "")
     return Egress(
-        resolv_conf=resolv_conf([Path(path) for path in _RESOLV]),
+        resolv_conf=servers,
         mtu=_mtu(),
         ca_bundle=Path(ca_path).read_text() if ca_path else "",
-        ca_path=ca_path,
-        own_cas=own_cas,
-        private_ca=bool(own_cas) or any(environ.get(name) for name in _CA_VARIABLES),
+        own_cas={file.name: file.read_text() for file in sorted(_OWN_CAS.glob("**/*.crt"))},
         index_url=next((url for url in index if reachable(url)), ""),
         extra_index_urls=tuple(url for url in extra if reachable(url)),
         http_proxy=http if reachable(http) else "",
         https_proxy=https if reachable(https) else "",
-        no_proxy=_variable(environ, "no_proxy"),
         apt_settings=apt.settings(),
         apt_logins=apt.logins(),
     )

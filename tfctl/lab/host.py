@@ -84,9 +84,9 @@ def locked(what: str, progress: Progress) -> Iterator[None]:
         yield
 
 
-def mounts_under(folder: Path) -> list[Path]:
+def mounts_under(folder: Path, table: Path = Path("/proc/self/mountinfo")) -> list[Path]:
     """Mount points at or below ``folder`` (an absolute path with no link in it), innermost first."""
-    inside = [point for point in _mount_points() if point == folder or folder in point.parents]
+    inside = [point for point in _mount_points(table) if point == folder or folder in point.parents]
     return sorted(inside, key=lambda point: len(point.parts), reverse=True)
 
 
@@ -130,7 +130,7 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
     part.replace(path)
 
 
-def _mount_points() -> Iterator[Path]:
-    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+def _mount_points(table: Path) -> Iterator[Path]:
+    for line in table.read_text().splitlines():
         # proc_pid_mountinfo(5): the fifth field, with space, tab, newline and backslash as octal escapes
         yield Path(line.split()[4].encode().decode("unicode_escape"))

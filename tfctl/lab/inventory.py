@@ -46,7 +46,7 @@ def is_ours(path: Path, lab_name: str) -> bool:
 def text(nodes: Sequence[Node]) -> str:
     lines = [_first_line(nodes[0].lab.name), "# Its next `up` writes it anew, its `down` deletes it.", "", f"[{GROUP}]"]
     lines += [f"{node.name} {_words(_login(node))}" for node in nodes]
-    lines += ["", f"[{GROUP}:vars]", f"tfctl_stack={STACK}"]
+    lines += ["", f"[{GROUP}:vars]", "ansible_python_interpreter=/usr/bin/python3", f"tfctl_stack={STACK}"]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -100,7 +100,8 @@ def _place(asked: LabSpec, progress: Progress) -> Record:
     inventories = (str(asked.inventory_path),)
     if old := record.find(asked.name):
         _check_same(old, asked)
-        found = replace(old, inventories=tuple(dict.fromkeys((*old.inventories, *inventories))))
+        present = [path for path in old.inventories if Path(path).is_file()]
+        found = replace(old, inventories=tuple(dict.fromkeys((*present, *inventories))))
         record.keep(found)
         return found
     if _has_traces(asked.name) or spec.folder(asked.name).exists():
@@ -157,7 +158,7 @@ def _boot(found: Record, progress: Progress) -> None:
     with locked("labs", progress):
         settings.ensure()
     network.ensure(found.lab)
-    _prepare(nodes, egress.read(progress))
+    _prepare(nodes, progress)
     running = {each.machine for each in process.of_lab(found.name)}
     dead = [node for node in nodes if node.machine not in running]
     progress(f"{found.name}: starting {len(dead)} of {len(nodes)} nodes" if dead else f"{found.name}: all nodes run")
@@ -172,10 +173,12 @@ def _make_folders(found: Record) -> None:
     give_to_caller(lab.key)
 
 
-def _prepare(nodes: Sequence[Node], ways_out: egress.Egress) -> None:
+def _prepare(nodes: Sequence[Node], progress: Progress) -> None:
+    """A node that was prepared keeps all it has."""
     lab = nodes[0].lab
-    operator_key = lab.key.with_suffix(".pub").read_text()
-    _in_parallel(lambda node: machines.prepare(node, nodes, operator_key, ways_out), nodes)
+    if fresh := [node for node in nodes if not machines.is_prepared(node)]:
+        operator_key, ways_out = lab.key.with_suffix(".pub").read_text(), egress.read(progress)
+        _in_parallel(lambda node: machines.prepare(node, nodes, operator_key, ways_out), fresh)
     keys = [(node, node.host_key.with_suffix(".pub").read_text()) for node in nodes]
     write(lab.known_hosts, known_hosts(keys))
 

@@ -18,19 +18,20 @@ from tfctl.lab.spec import STATE, Node, cable, layer
 _NSPAWN_RUN = Path("/run/systemd/nspawn")
 
 
+def is_prepared(node: Node) -> bool:
+    return _prepared(node).exists()
+
+
 def prepare(node: Node, peers: Sequence[Node], operator_key: str, egress: Egress) -> None:
-    """Host key, root file system, files. A node that was prepared keeps all it has; one half done is done anew."""
-    _make_host_key(node)
-    prepared = node.folder / "prepared"
-    if prepared.exists():
-        return
+    """Host key, root file system, files; one half done is done anew."""
+    make_key(node.host_key, node.name)  # here and not in the node: known_hosts is there before the first connection
     unmount_root(node)
     shutil.rmtree(node.upper, ignore_errors=True)
     mount_root(node)
     identity = seed.Identity(_machine_id(node), node.host_key.read_text(), operator_key)
     for path, file in seed.seeds(node, peers, identity, egress).items():
         _plant(node.root / path, file)
-    prepared.touch()
+    _prepared(node).touch()
 
 
 def start(node: Node) -> None:
@@ -117,9 +118,8 @@ def make_key(path: Path, comment: str) -> None:
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)])
 
 
-def _make_host_key(node: Node) -> None:
-    """Made here and not in the node: so known_hosts is known before the first connection."""
-    make_key(node.host_key, node.name)
+def _prepared(node: Node) -> Path:
+    return node.folder / "prepared"
 
 
 def _machine_id(node: Node) -> str:

@@ -42,8 +42,8 @@ def seeds(node: Node, peers: Sequence[Node], identity: Identity, egress: Egress)
     }
     if egress.ca_bundle:
         files["etc/ssl/certs/ca-certificates.crt"] = Seed(egress.ca_bundle)
-    files |= {f"usr/local/share/ca-certificates/{name}": Seed(text) for name, text in (egress.own_cas or {}).items()}
-    files |= {f"etc/apt/auth.conf.d/{name}": Seed(text, mode=0o600) for name, text in (egress.apt_logins or {}).items()}
+    files |= {f"usr/local/share/ca-certificates/{name}": Seed(text) for name, text in egress.own_cas.items()}
+    files |= {f"etc/apt/auth.conf.d/{name}": Seed(text, mode=0o600) for name, text in egress.apt_logins.items()}
     return files
 
 
