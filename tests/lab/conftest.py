@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from jobs import Jobs
 from labs import LABS, TFCTL, Lab
 
 PREFIX = "test-"
@@ -37,3 +38,25 @@ def lab(run_name: str, tmp_path_factory: pytest.TempPathFactory, request: pytest
     finally:
         if not standing and not request.config.getoption("--keep"):
             found.down()
+
+
+@pytest.fixture(scope="session")
+def cluster(lab: Lab) -> Lab:
+    """The run's lab, ready for jobs."""
+    lab.tfctl("provision", lab.inventory, timeout=400)
+    return lab
+
+
+@pytest.fixture
+def jobs(cluster: Lab, tmp_path: Path) -> Iterator[Jobs]:
+    """For jobs of one test, which are stopped at its end."""
+    made = Jobs(cluster, tmp_path)
+    yield made
+    made.clean()
+
+
+@pytest.fixture(scope="module")
+def module_jobs(cluster: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
+    made = Jobs(cluster, tmp_path_factory.mktemp("jobs"))
+    yield made
+    made.clean()
