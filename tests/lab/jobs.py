@@ -83,24 +83,21 @@ class Jobs:
         return {f"{task['role']}/{task['index']}": task["state"] for task in self.status(name)["tasks"]}
 
     def traces(self) -> dict[str, list[str]]:
-        """What jobs leave on each host: units, environment files, processes of the job user, ports of the range."""
-        return {
-            host: self.lab.said(host, f"sudo sh -c {shlex.quote(_TRACES)}").splitlines() for host in self.lab.hosts()
-        }
+        """What this test's jobs have left on each host: units, environment files; and any process and port of a job."""
+        names = "|".join(self.names)
+        look = (
+            f"ls /run/systemd/system /run/tfctl/env | grep -E '^tfctl-({names})-'; ps -u tfctl -o pid=,args=; "
+            "ss -Hltn | awk '{print $4}' | grep -E ':(22[2-9][0-9]|30[0-9][0-9])$'; true"
+        )
+        return {host: self.lab.said(host, f"sudo sh -c {shlex.quote(look)}").splitlines() for host in self.lab.hosts()}
 
     def untouched(self) -> None:
-        """Nothing of any job runs or waits on any host, within 60 s."""
+        """Nothing of this test's jobs runs or waits on any host, within 60 s."""
         wait_for(lambda: not any(self.traces().values()), 60, lambda: str(self.traces()))
 
     def clean(self) -> None:
         for name in dict.fromkeys(self.names):
             self("stop", name)
-
-
-_TRACES = (
-    "ls /run/systemd/system | grep ^tfctl- ; ls /run/tfctl/env 2>/dev/null; ps -u tfctl -o pid=,args=; "
-    "ss -Hltn | awk '{print $4}' | grep -E ':(22[2-9][0-9]|30[0-9][0-9])$' ; true"
-)
 
 
 def wait_for(true: Callable[[], bool], seconds: float, shown: Callable[[], str] = lambda: "") -> None:

@@ -88,8 +88,8 @@ def test_a_running_job_is_busy_and_its_next_attempt_counts_on(jobs: Jobs) -> Non
 def test_of_two_starts_at_once_one_wins(jobs: Jobs) -> None:
     file = jobs.file("race", TICK)
     both = [jobs.begin("start", file) for _ in range(2)]
-    codes = sorted(process.wait(60) for process in both)
-    assert codes == [0, 5], [process.communicate() for process in both]
+    said = [process.communicate(timeout=60) for process in both]
+    assert sorted(process.returncode for process in both) == [0, 5], said
     assert set(jobs.states("race").values()) == {"running"}
 
 
@@ -124,7 +124,8 @@ def test_a_client_that_is_killed_before_keep_leaves_nothing(phase: str, jobs: Jo
     file = jobs.file("killed", TICK)
     patch = f"from tfctl.jobs import start\nstart._Talks.{phase} = lambda self: os.kill(os.getpid(), signal.SIGKILL)"
     process = jobs.begin_patched(patch, "start", file)
-    assert process.wait(30) == -signal.SIGKILL
+    process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL
     jobs.untouched()
     jobs.ok("start", file)
 
@@ -133,7 +134,8 @@ def test_a_client_that_is_killed_before_keep_leaves_nothing(phase: str, jobs: Jo
 def test_ctrl_c_before_keep_undoes(phase: str, jobs: Jobs) -> None:
     patch = f"from tfctl.jobs import start\nstart._Talks.{phase} = lambda self: os.kill(os.getpid(), signal.SIGINT)"
     process = jobs.begin_patched(patch, "start", jobs.file("interrupted", TICK))
-    assert process.wait(60) == 130
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
     assert not any(jobs.traces().values())
 
 
@@ -168,8 +170,8 @@ def test_values_arrive_byte_for_byte(jobs: Jobs) -> None:
         "LONG": "x" * 100_000,
     }  # fmt: skip
     words = ["%n %s $HOME ${HOME}", "quo\"te'", "back\\slash\\", "tab\there\nline", "größer 🙂", "", "{}", "; # |"]
-    command = json.dumps(["python3", "show.py", *words])
-    variables = json.dumps({**env, "NAMES": json.dumps(list(env))})
+    command = json.dumps(["python3", "show.py", *words], ensure_ascii=False)
+    variables = json.dumps({**env, "NAMES": json.dumps(list(env))}, ensure_ascii=False)
     file = jobs.file("values", f"command: {command}\nenv: {variables}\nroles: {{worker: 1}}\n")
     (file.parent / "show.py").write_text(
         "import json, os, sys\n"

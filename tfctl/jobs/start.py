@@ -45,7 +45,7 @@ def start(fleet: Fleet, layout: Layout, code: Code, say: Say) -> Job:
                 talks.go()
                 talks.keep()
                 return job
-        if any(not refusal["retry"] for _, refusal in refusals) or time.monotonic() > patience:
+        if any(not refusal.get("retry") for _, refusal in refusals) or time.monotonic() > patience:
             raise together([as_error(host, refusal) for host, refusal in refusals])
         say(f"{refusals[0][0]}: {refusals[0][1]['message']}; trying again")
         time.sleep(0.5)
