@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from . import book, code, ending, names, unitfile
+from . import book, ending, names, unitfile
 from .asuser import as_user
 from .talk import Refused
 from .world import World, host
@@ -103,6 +103,8 @@ def undo(world: World, reservation: Reservation) -> None:
 def forgo(world: World, reservation: Reservation) -> None:
     """Remove what a start makes before it has its reservation: new code, and directories if they are empty."""
     if reservation.stored:
+        from . import code  # what tarballs need takes long to import
+
         code.discard(world, reservation.stored)
     if reservation.made:
         with contextlib.suppress(Refused):

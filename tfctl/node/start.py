@@ -96,15 +96,15 @@ class Start:
         try:
             self._plan = plan.read(value, self._job, self._digest)
             self._made = build(self._world, self._plan, incoming)
-        except Refused as refused:
-            self._talk.send("refused", refused.error)
+            refused = None
+        except Refused as error:
+            refused = error
         except OSError as error:
-            self._talk.send("refused", os_error(error, "cannot write").error)
-        else:
-            self._talk.send("reserved", {})
+            refused = os_error(error, "cannot write")
         finally:
             if incoming:
                 incoming.close()
+        self._talk.send("refused" if refused else "reserved", refused.error if refused else {})
 
     def _receive(self) -> code.Incoming:
         kind, size = self._talk.receive()
