@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import struct
 import threading
@@ -112,6 +113,7 @@ def _serve(owner: Sshd) -> Callable[[asyncssh.SSHServerProcess[bytes]], Coroutin
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, "PATH": path},
+            start_new_session=True,
         )
         assert child.stdin is not None
         feed = asyncio.create_task(pump(process.stdin, child.stdin, child.stdin.close))
@@ -124,9 +126,9 @@ def _serve(owner: Sshd) -> Callable[[asyncssh.SSHServerProcess[bytes]], Coroutin
         finally:
             feed.cancel()
             with contextlib.suppress(ProcessLookupError):
-                child.kill()
-            await child.wait()
+                os.killpg(child.pid, signal.SIGKILL)
             child._transport.close()
+            await child.wait()
         # As OpenSSH does: end of file, status, close.
         process.stdout.write_eof()
         if status >= 0:
@@ -162,7 +164,9 @@ class Relay:
 
     def __init__(self, to: int) -> None:
         self.delay = 0.0
+        self.frozen = False
         self._to = to
+        self._closed = False
         self._sockets: list[socket.socket] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -177,6 +181,7 @@ class Relay:
                 end.close()
 
     def close(self) -> None:
+        self._closed = True
         self._listener.close()
         self.cut()
 
@@ -193,6 +198,8 @@ class Relay:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 time.sleep(self.delay)
+                while self.frozen and not self._closed:
+                    time.sleep(0.01)
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
 

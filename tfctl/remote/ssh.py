@@ -105,8 +105,11 @@ class Connection:
         except (*GONE, paramiko.SSHException) as error:
             if not self.alive:
                 raise Unreachable(f"{name}: the connection broke before `{text}` ran", _OVERLOADED) from None
-            what = "refuses to run" if isinstance(error, paramiko.SSHException) else "does not start"
-            raise Unreachable(f"{name}: sshd {what} `{text}`", _OVERLOADED) from None
+            if isinstance(error, TimeoutError) or "Timeout" in str(error):
+                raise Unreachable(
+                    f"{name}: sshd has not started `{text}` within {self._target.limit:g} s", _OVERLOADED
+                ) from None
+            raise Unreachable(f"{name}: sshd refuses to run `{text}`", "allow it there (ForceCommand, sshrc)") from None
         return Channel(name, text, raw)
 
     def run(self, words: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
