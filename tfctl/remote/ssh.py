@@ -251,8 +251,24 @@ def _offer(transport: paramiko.Transport, user: str, key: paramiko.PKey, first: 
         return
     # auth_publickey would ask for the service anew, which RFC 4252 does not provide for.
     transport.auth_timeout = limit
-    transport.auth_handler = handler = AuthOnlyHandler(transport)
+    transport.auth_handler = handler = _Handler(transport)
     handler.auth_publickey(user, key)
+
+
+class _Handler(AuthOnlyHandler):
+    """paramiko makes its event after the question has gone out, and then misses a quick answer."""
+
+    def __init__(self, transport: paramiko.Transport) -> None:
+        self._answered = threading.Event()
+        super().__init__(transport)
+
+    @property
+    def auth_event(self) -> threading.Event:
+        return self._answered
+
+    @auth_event.setter
+    def auth_event(self, _: object) -> None:
+        pass
 
 
 def _refused(target: Target) -> Unreachable:
