@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 from loopback import Relay, Sshd
 
+from tfctl.remote import target
+
 # Whoever runs the tests in the background of a shell passes on that SIGINT is ignored; a test sends it to a child.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -71,6 +73,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     entry = [*pwd.getpwuid(os.getuid())]
     entry[5] = str(folder)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: pwd.struct_passwd(entry))
+    monkeypatch.setattr(target, "SYSTEM_CONFIG", folder / "ssh_config")
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     return folder

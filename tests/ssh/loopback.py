@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import struct
 import threading
@@ -112,6 +113,7 @@ def _serve(owner: Sshd) -> Callable[[asyncssh.SSHServerProcess[bytes]], Coroutin
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, "PATH": path},
+            start_new_session=True,
         )
         assert child.stdin is not None
         feed = asyncio.create_task(pump(process.stdin, child.stdin, child.stdin.close))
@@ -124,9 +126,9 @@ def _serve(owner: Sshd) -> Callable[[asyncssh.SSHServerProcess[bytes]], Coroutin
         finally:
             feed.cancel()
             with contextlib.suppress(ProcessLookupError):
-                child.kill()
-            await child.wait()
+                os.killpg(child.pid, signal.SIGKILL)
             child._transport.close()
+            await child.wait()
         # As OpenSSH does: end of file, status, close.
         process.stdout.write_eof()
         if status >= 0:
@@ -157,71 +159,87 @@ class _Server(asyncssh.SSHServer):
         return self._owner.may_forward
 
 
-class Relay:
-    """A network between client and server, with the faults of one. Listens on ``port``."""
+class _Listener:
+    """Takes connections on ``port`` until it is closed."""
+
+    def __init__(self) -> None:
+        self.sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        # Closing alone would not wake the thread, and it would take one connection more.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(5)
+        for taken in self.sockets:
+            taken.close()
+
+    def take(self, taken: socket.socket) -> None:
+        raise NotImplementedError
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                taken, _ = self._listener.accept()
+                self.sockets.append(taken)
+                self.take(taken)
+
+
+class Relay(_Listener):
+    """A network between client and server, with the faults of one."""
 
     def __init__(self, to: int) -> None:
         self.delay = 0.0
+        self.frozen = False
         self._to = to
-        self._sockets: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._over = threading.Event()
+        super().__init__()
+
+    def take(self, taken: socket.socket) -> None:
+        far = socket.create_connection(("127.0.0.1", self._to))
+        self.sockets.append(far)
+        threading.Thread(target=self._pump, args=(taken, far), daemon=True).start()
+        threading.Thread(target=self._pump, args=(far, taken), daemon=True).start()
 
     def cut(self) -> None:
         """The connections end without a word, by a reset."""
-        for end in self._sockets:
+        for end in self.sockets:
             with contextlib.suppress(OSError):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 end.shutdown(socket.SHUT_RD)
                 end.close()
 
     def close(self) -> None:
-        self._listener.close()
+        self._over.set()
         self.cut()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                near, _ = self._listener.accept()
-                far = socket.create_connection(("127.0.0.1", self._to))
-                self._sockets += [near, far]
-                threading.Thread(target=self._pump, args=(near, far), daemon=True).start()
-                threading.Thread(target=self._pump, args=(far, near), daemon=True).start()
+        super().close()
 
     def _pump(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 time.sleep(self.delay)
+                while self.frozen and not self._over.wait(0.01):
+                    pass
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
 
 
-class Impostor:
+class Impostor(_Listener):
     """Something that listens and is no working sshd: says ``greeting``, then keeps silent or hangs up."""
 
     def __init__(self, greeting: bytes = b"", hang_up: bool = False) -> None:
         self._greeting = greeting
         self._hang_up = hang_up
-        self.taken: list[socket.socket] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__()
 
-    def close(self) -> None:
-        self._listener.close()
-        for taken in self.taken:
+    def take(self, taken: socket.socket) -> None:
+        taken.sendall(self._greeting)
+        if self._hang_up:
             taken.close()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                taken, _ = self._listener.accept()
-                taken.sendall(self._greeting)
-                if self._hang_up:
-                    taken.close()
-                else:
-                    self.taken.append(taken)
 
 
 def public(key: asyncssh.SSHKey) -> str:

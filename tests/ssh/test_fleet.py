@@ -167,7 +167,7 @@ with Fleet(hosts) as fleet:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         limit = time.monotonic() + WAIT
-        while len(silent.taken) < 3 and time.monotonic() < limit:
+        while len(silent.sockets) < 3 and time.monotonic() < limit:
             time.sleep(0.01)
         began = time.monotonic()
         process.send_signal(signal.SIGINT)

@@ -49,6 +49,7 @@ class Channel:
         self._out = bytearray()
         self._searched = 0
         self._err = bytearray()
+        self._closed_by_host = False
         # A send that is blocked looks so often whether the process is blocked on its own output.
         raw.settimeout(0.1)
         raw.in_buffer.set_event(self._bell)
@@ -193,10 +194,13 @@ class Channel:
 
     def _raise_if_lost(self) -> None:
         """To be asked of a channel that is closed: by the host, or because the connection broke."""
+        if self._closed_by_host:
+            return
         transport = self._raw.get_transport()
         # The two look alike until paramiko's thread has ended.
         transport.join(0.2)
-        if not transport.is_active():
+        self._closed_by_host = transport.is_active()
+        if not self._closed_by_host:
             raise Unreachable(f"{self.host}: the connection broke while `{self.command}` ran", _BROKE)
 
 

@@ -149,7 +149,9 @@ def _why(path: Path, stderr: str) -> str:
     plugin = "yaml" if path.suffix in (".yml", ".yaml", ".json") else "script" if os.access(path, os.X_OK) else "ini"
     causes = re.findall(rf"Failed to parse inventory with '{plugin}' plugin: (.+)", stderr)
     places = re.findall(rf"Origin: ({re.escape(str(path))}\S*)", stderr)
-    return f"{max(places, key=len, default=path)}: {causes[0] if causes else _last_words(stderr)}"
+    own = re.search(r"Standard error from inventory script:\n(.+)", stderr) if plugin == "script" else None
+    said = f" ({own[1]})" if own else ""
+    return f"{max(places, key=len, default=path)}: {causes[0] if causes else _last_words(stderr)}{said}"
 
 
 def _last_words(stderr: str) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hmac
-import re
 import shlex
 import threading
 from collections.abc import Iterable
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfctl.errors import Unreachable
-from tfctl.remote.target import Target
+from tfctl.remote.target import Target, matches
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ class _File:
 
     def entries(self, name: str) -> list[Entry]:
         hashed = [entry for salt, digest, entry in self._hashed if hmac.digest(salt, name.encode(), "sha1") == digest]
-        return [*self._plain.get(name, []), *hashed, *(entry for each, entry in self._patterns if _fits(each, name))]
+        return [*self._plain.get(name, []), *hashed, *(entry for each, entry in self._patterns if matches(each, name))]
 
     def _add(self, path: str, number: int, words: list[str]) -> None:
         marker = words.pop(0) if words and words[0].startswith("@") else ""
@@ -129,13 +128,6 @@ class _File:
         else:
             for name in names:
                 self._plain.setdefault(name, []).append(entry)
-
-
-def _fits(patterns: list[str], name: str) -> bool:
-    """Any pattern matches, and none of those with ``!``. Only ``*`` and ``?`` are special."""
-    rules = {pattern: re.escape(pattern.lstrip("!")).replace(r"\*", ".*").replace(r"\?", ".") for pattern in patterns}
-    matched = [pattern for pattern, rule in rules.items() if re.fullmatch(rule, name)]
-    return bool(matched) and not any(pattern.startswith("!") for pattern in matched)
 
 
 _files: dict[str, tuple[tuple[int, int, int], _File]] = {}

@@ -109,8 +109,11 @@ class Connection:
         except (*GONE, paramiko.SSHException) as error:
             if not self.alive:
                 raise Unreachable(f"{name}: the connection broke before `{text}` ran", _OVERLOADED) from None
-            what = "refuses to run" if isinstance(error, paramiko.SSHException) else "does not start"
-            raise Unreachable(f"{name}: sshd {what} `{text}`", _OVERLOADED) from None
+            if isinstance(error, TimeoutError) or "Timeout" in str(error):
+                raise Unreachable(
+                    f"{name}: sshd has not started `{text}` within {self._target.limit:g} s", _OVERLOADED
+                ) from None
+            raise Unreachable(f"{name}: sshd refuses to run `{text}`", "allow it there (ForceCommand, sshrc)") from None
         return Channel(name, text, raw)
 
     def run(self, words: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
@@ -252,8 +255,24 @@ def _offer(transport: paramiko.Transport, user: str, key: paramiko.PKey, first: 
         return
     # auth_publickey would ask for the service anew, which RFC 4252 does not provide for.
     transport.auth_timeout = limit
-    transport.auth_handler = handler = AuthOnlyHandler(transport)
+    transport.auth_handler = handler = _Handler(transport)
     handler.auth_publickey(user, key)
+
+
+class _Handler(AuthOnlyHandler):
+    """paramiko makes its event after the question has gone out, and then misses a quick answer."""
+
+    def __init__(self, transport: paramiko.Transport) -> None:
+        self._answered = threading.Event()
+        super().__init__(transport)
+
+    @property
+    def auth_event(self) -> threading.Event:
+        return self._answered
+
+    @auth_event.setter
+    def auth_event(self, _: object) -> None:
+        pass
 
 
 def _refused(target: Target) -> Unreachable:

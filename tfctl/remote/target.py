@@ -22,7 +22,8 @@ from tfctl.remote.ansible_cfg import expanded
 CONNECT_S = 10.0
 _USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
 # What a stock /etc/ssh/ssh_config says; nothing of it changes where tfctl dials.
-_HARMLESS = frozenset({"host", "sendenv", "hashknownhosts", "gssapiauthentication"})
+_HARMLESS = frozenset({"sendenv", "hashknownhosts", "gssapiauthentication"})
+SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 
 Options = Mapping[str, list[str]]
 
@@ -52,9 +53,16 @@ class Target:
 
 def resolve(host: Host) -> Target:
     """The Target of an inventory's host. Raises BadFile for arguments or an ssh_config that ssh refuses."""
-    own = None if _configured() else _plain_options(host.ssh.args)
+    own = None if _configured(host.ssh.host) else _plain_options(host.ssh.args)
     options = _asked(host) if own is None else {**own, **_fields(host.ssh)}
     return _target(host, options)
+
+
+def matches(patterns: Iterable[str], name: str) -> bool:
+    """ssh's rule: any pattern matches, and none of those with ``!``. Only ``*`` and ``?`` are special."""
+    rules = {pattern: re.escape(pattern.lstrip("!")).replace(r"\*", ".*").replace(r"\?", ".") for pattern in patterns}
+    matched = [pattern for pattern, rule in rules.items() if re.fullmatch(rule, name)]
+    return bool(matched) and not any(pattern.startswith("!") for pattern in matched)
 
 
 def _plain_options(words: Iterable[str]) -> dict[str, list[str]] | None:
@@ -77,27 +85,42 @@ def _fields(ssh: Ssh) -> dict[str, list[str]]:
     return {key: [str(value)] for key, value in given.items() if value is not None}
 
 
-def _configured() -> bool:
-    """Does an ssh_config say anything that matters?"""
-    return not (_is_harmless(_home() / ".ssh/config") and _is_harmless(Path("/etc/ssh/ssh_config")))
+def _configured(address: str) -> bool:
+    """Does an ssh_config say anything about ``address`` that matters? In doubt, yes."""
+    return not (_is_harmless(_home() / ".ssh/config", address) and _is_harmless(SYSTEM_CONFIG, address))
 
 
-def _is_harmless(file: Path, depth: int = 0) -> bool:
+def _is_harmless(file: Path, address: str, depth: int = 0) -> bool:
     try:
         lines = file.read_text(errors="replace").splitlines()
     except OSError:
         return True
+    applies = True
     for line in lines:
         key, _, rest = line.strip().replace("=", " ", 1).partition(" ")
-        if not key or key.startswith("#") or key.lower() in _HARMLESS:
-            continue
-        if key.lower() != "include" or depth > 8:
+        key = key.lower()
+        if key == "host":
+            applies = matches(rest.replace('"', " ").split(), address)
+        elif key == "match":
             return False
-        for pattern in rest.split():
-            base, pattern = (Path("/"), pattern[1:]) if pattern.startswith("/") else (file.parent, pattern)
-            if "~" in pattern or not all(_is_harmless(found, depth + 1) for found in base.glob(pattern)):
-                return False
+        elif not applies or not key or key.startswith("#") or key in _HARMLESS:
+            continue
+        elif (
+            key != "include"
+            or depth > 8
+            or not all(
+                _is_harmless(found, address, depth + 1)
+                for pattern in rest.split()
+                for found in _included(file, pattern)
+            )
+        ):
+            return False
     return True
+
+
+def _included(file: Path, pattern: str) -> Iterable[Path]:
+    path = expanded(file.parent / pattern) if not pattern.startswith("~") else expanded(Path(pattern))
+    return Path(path.anchor).glob(str(path.relative_to(path.anchor)))
 
 
 def _asked(host: Host) -> dict[str, list[str]]:
