@@ -74,7 +74,9 @@ def snapshot(lab: str, name: str, progress: Progress) -> Snapshot:
         ran = process.of_lab(lab)
         progress(f"{lab}: halting the nodes")
         if not process.end([each for each in ran if each.nspawn], signal.SIGTERM, _HALT_LIMIT_S):
-            raise TfctlError(f"{lab}: not all nodes halt within {_HALT_LIMIT_S:.0f} s", f"See {found.lab.folder}/nodes")
+            raise TfctlError(
+                f"{lab}: not all nodes halt within {_HALT_LIMIT_S:.0f} s", f"See {found.lab.folder}/nodes/*/console.log"
+            )
         _cut_power(lab)
         for node in found.nodes:
             machines.unmount_root(node)
