@@ -89,7 +89,7 @@ def snapshot(
     if delete:
         lab.forget(snapshot, _say)
     else:
-        lab.snapshot(name, snapshot, _say)
+        lab.take(name, snapshot, _say)
 
 
 def _print_json(found: LabStatus) -> None:
