@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -229,6 +230,9 @@ def test_a_snapshot_is_what_the_lab_was_and_stays_so(pair: Lab, fresh: MakeLab, 
         assert other.said("node1", "getent hosts node2").split()[0] == other.hosts()["node2"]["ansible_host"]
         assert other.hosts()["node1"]["ansible_host"] != pair.hosts()["node1"]["ansible_host"]
         assert pair.said("node1", "cat ~/word") == "second"
+        fewer = fresh("fewer")
+        fewer.up("--from", name, "--nodes", 1)
+        assert fewer.said("node1", "cat ~/word; grep -c node /etc/hosts") == "first\n1"
         done = other.tfctl("lab", "up", "--name", f"{run_name}-more", "--from", name, "--nodes", 3, check=False)
         assert (done.returncode, "has 2" in done.stderr) == (2, True)
         # What is deleted is the name: a lab that was made from it keeps all it has.
@@ -326,6 +330,38 @@ def test_two_ups_at_once_are_as_one(fresh: MakeLab) -> None:
     assert [started.returncode for started in both] == [0, 0]
     assert sorted(text.count("starting 2 of 2") for text in heard) == [0, 1]
     assert states(lab) == ["running", "running"]
+
+
+BUILD = """
+import sys
+from tfctl.lab.image import Recipe, ensure, path, recipe
+asked = Recipe("bookworm", recipe("bookworm").sources, packages=("mount",))  # so no real image shares its key
+print(path(asked.key), flush=True)
+ensure(asked, lambda line: print(line, flush=True))
+"""
+
+
+def test_a_build_that_was_killed_leaves_no_image_and_no_process() -> None:
+    with subprocess.Popen([sys.executable, "-c", BUILD], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout is not None
+        image = Path(started.stdout.readline().strip())
+        assert "building" in started.stdout.readline()
+        assert soon(lambda: builders() != [])
+        started.kill()
+    assert soon(lambda: builders() == [])
+    assert not image.exists()
+
+
+def builders() -> list[str]:
+    lines = output("ps", "-eww", "-o", "args").splitlines()
+    return [line for line in lines if "mmdebstrap" in line and "--include=mount " in line]
+
+
+def soon(what: Callable[[], bool]) -> bool:
+    end = time.monotonic() + 10
+    while not (held := what()) and time.monotonic() < end:
+        time.sleep(0.05)
+    return held
 
 
 def test_a_file_that_is_no_lab_inventory_stops_up_before_anything(fresh: MakeLab) -> None:

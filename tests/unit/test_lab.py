@@ -28,6 +28,22 @@ def nodes(count: int = 3, name: str = "lab") -> tuple[spec.Node, ...]:
     return a_record(count, name).nodes
 
 
+def tfctl(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "tfctl", *words], capture_output=True, text=True, timeout=30)
+
+
+def test_help_shows_how_it_is_used() -> None:
+    said = tfctl("lab", "--help").stdout
+    assert "Example: tfctl lab up --nodes 4" in said
+    assert all(verb in said for verb in ("up", "down", "status", "snapshot"))
+
+
+@pytest.mark.parametrize("words", [["up", "--nodes", "0"], ["up", "--name", "A"], ["up", "--suite", "sid"]])
+def test_wrong_words_name_their_place_before_anything_else_is_looked_at(words: list[str]) -> None:
+    done = tfctl("lab", *words)
+    assert (done.returncode, done.stderr.startswith(f"tfctl: {words[1]}: ")) == (2, True)
+
+
 # -- names and addresses
 
 

@@ -51,6 +51,7 @@ def up(
     asked = lab.LabSpec(name, nodes, lab.parse_suites(suite) if suite is not None else None, snapshot)
     lab.up(asked, _say)
     _say(f"next: tfctl provision {_shown(asked.inventory_path)}")
+    typer.echo(_shown(asked.inventory_path))
 
 
 @app.command(epilog="Example: tfctl lab down --name lab")
@@ -88,7 +89,7 @@ def snapshot(
     if delete:
         lab.forget(snapshot, _say)
     else:
-        lab.snapshot(name, snapshot, _say)
+        lab.take(name, snapshot, _say)
 
 
 def _print_json(found: LabStatus) -> None:

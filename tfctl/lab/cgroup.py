@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from contextlib import suppress
 from pathlib import Path
 
 from tfctl.lab.host import wait_for
-from tfctl.lab.spec import machine_prefix
+from tfctl.lab.spec import is_machine
 
 _TOP = Path("/sys/fs/cgroup")
 _PARENT = "tfctl-lab"
@@ -27,9 +26,8 @@ def folders(machine: str, top: Path = _TOP) -> list[Path]:
 
 def machines(lab: str, top: Path = _TOP) -> set[str]:
     """Those of a lab that have cgroups, running or not."""
-    wanted = re.compile(rf"{machine_prefix(lab)}\d+")
     names = {entry.name for hierarchy in _hierarchies(top) for entry in (hierarchy / _PARENT).glob("*")}
-    return {name for name in names if wanted.fullmatch(name)}
+    return {name for name in names if is_machine(lab, name)}
 
 
 def sweep(machine: str) -> bool:

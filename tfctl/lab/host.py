@@ -130,6 +130,15 @@ def write(path: Path, text: str, mode: int = 0o644) -> None:
     part.replace(path)
 
 
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
 def _mount_points(table: Path) -> Iterator[Path]:
     for line in table.read_text().splitlines():
         # proc_pid_mountinfo(5): the fifth field, with space, tab, newline and backslash as octal escapes

@@ -37,7 +37,9 @@ FILES = {
         # OpenSSH's default, which also withstands a quantum computer, takes both ends 0.2 s of CPU for each connection.
         "KexAlgorithms curve25519-sha256,curve25519-sha256@libssh.org\n"
     ),
-    "etc/default/locale": "LANG=C.UTF-8\n",  # which pam_env(8) looks for at every login
+    # pam_env(8) looks for it at every login; since trixie the one is a link to the other.
+    "etc/default/locale": "LANG=C.UTF-8\n",
+    "etc/locale.conf": "LANG=C.UTF-8\n",
     f"etc/sudoers.d/{USER}": f"{USER} ALL=(ALL:ALL) NOPASSWD: ALL\n",
     "etc/apt/apt.conf.d/20tfctl-lab": 'Acquire::Languages "none";\n',
 }

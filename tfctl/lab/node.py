@@ -13,7 +13,7 @@ from tfctl.errors import NotFound, TfctlError
 from tfctl.lab import boot, cgroup, image, network, process, seed
 from tfctl.lab.egress import Egress
 from tfctl.lab.host import mounts_under, run, unmount, wait_for, write
-from tfctl.lab.spec import STATE, Node, cable, layer
+from tfctl.lab.spec import STATE, Node, cable, is_machine, layer
 
 _NSPAWN_RUN = Path("/run/systemd/nspawn")
 
@@ -49,6 +49,13 @@ def start(node: Node) -> None:
 
 def groups(node: Node) -> list[Path]:
     return [] if cgroup.booted_with_systemd() else cgroup.folders(node.machine)
+
+
+def traces(lab: str) -> set[str]:
+    """The machines of a lab of which something is in the kernel, running or not."""
+    cables = {entry.name.removeprefix(cable("")) for entry in Path("/sys/class/net").iterdir()}
+    marks = {entry.name for entry in _NSPAWN_RUN.glob("*/*")}
+    return {name for name in cables | marks if is_machine(lab, name)} | cgroup.machines(lab)
 
 
 def clear(machine: str) -> None:

@@ -7,7 +7,6 @@ was looked at after it was opened, so that a number used again is never hit.
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 import subprocess
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from tfctl.lab.boot import kept_machine
 from tfctl.lab.host import which
-from tfctl.lab.spec import Node, machine_prefix
+from tfctl.lab.spec import Node, is_machine
 
 _PROC = Path("/proc")
 
@@ -47,8 +46,7 @@ def detach(command: Sequence[str], log: Path) -> None:
 
 def of_lab(name: str) -> list[Process]:
     """Keepers first: one whose node is killed before it might start the node again."""
-    machine = re.compile(rf"{machine_prefix(name)}\d+")
-    found = [process for process in _all() if machine.fullmatch(process.machine)]
+    found = [process for process in _all() if is_machine(name, process.machine)]
     return sorted(found, key=lambda process: (process.nspawn, process.pid))
 
 

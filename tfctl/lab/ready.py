@@ -6,7 +6,9 @@ import socket
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from threading import Event
 
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.lab import node as machines
@@ -31,8 +33,10 @@ def wait(nodes: Sequence[Node], progress: Progress, limit: float = LIMIT_S) -> N
     """Raises Unreachable with every node that is not ready after ``limit`` seconds, and what it said last."""
     if not nodes:
         return
-    with ThreadPoolExecutor(len(nodes)) as pool:
-        answers = list(pool.map(lambda node: _settle(node, time.monotonic() + limit), nodes))
+    over = Event()  # Ctrl-C ends the waiting in every thread
+    with ThreadPoolExecutor(len(nodes)) as pool, ExitStack() as leaving:
+        leaving.callback(over.set)
+        answers = list(pool.map(lambda node: _settle(node, time.monotonic() + limit, over), nodes))
     for answer in answers:
         if answer.state == "degraded":
             progress(f"{answer.node.name}: degraded, a unit failed; see `systemctl --failed` there")
@@ -64,16 +68,15 @@ def banner(node: Node, limit: float) -> str:
     return text.strip() if text.startswith("SSH-") else ""
 
 
-def _settle(node: Node, end: float) -> Answer:
+def _settle(node: Node, end: float, over: Event) -> Answer:
     fault = "no SSH banner on port 22"
-    while time.monotonic() < end:
+    while time.monotonic() < end and not over.wait(0.05):
         if banner(node, limit=1.0):
             state, fault = _system_state(node, end - time.monotonic())
             if state in _SETTLED:
                 return Answer(node, state)
         elif not process.of_node(node):
             return Answer(node, "", "it went down again")
-        time.sleep(0.1)
     return Answer(node, "", fault)
 
 

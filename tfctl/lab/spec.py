@@ -192,6 +192,10 @@ def machine_prefix(lab: str) -> str:
     return f"tl{_digits(lab)}n"
 
 
+def is_machine(lab: str, name: str) -> bool:
+    return re.fullmatch(rf"{machine_prefix(lab)}\d+", name) is not None
+
+
 def cable(machine: str) -> str:
     return f"vb-{machine}"
 
