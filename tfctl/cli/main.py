@@ -11,6 +11,7 @@ import typer
 import typer.main
 
 from tfctl import __version__
+from tfctl.cli import provision
 from tfctl.errors import Exit, TfctlError
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+provision.add_to(app)
 
 
 def _version(wanted: bool) -> None:
