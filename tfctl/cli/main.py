@@ -13,7 +13,7 @@ import typer
 import typer.main
 
 from tfctl import __version__
-from tfctl.cli import lab, list_jobs, logs, render, start, status, stop, wait
+from tfctl.cli import lab, list_jobs, logs, provision, render, start, status, stop, wait
 from tfctl.errors import Exit, TfctlError
 
 app = typer.Typer(
@@ -42,7 +42,7 @@ def _root(
 
 
 app.add_typer(lab.app)
-for verb in (render, start, status, list_jobs, logs, wait, stop):
+for verb in (provision, render, start, status, list_jobs, logs, wait, stop):
     verb.add_to(app)
 
 

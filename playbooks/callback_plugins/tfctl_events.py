@@ -1,0 +1,85 @@
+"""What happens in a run of ansible-playbook, as JSON lines on the file descriptor that TFCTL_EVENTS_FD names.
+
+    {"event": "play", "hosts": [NAME]}                        in inventory order
+    {"event": "task", "role": ROLE or "", "task": NAME}
+    {"event": "host", "host", "role", "task", "state", "result"}
+    {"event": "stats", "hosts": {NAME: {"ok", "changed", "failures", "unreachable", ...}}}
+
+``state`` is ok, changed, failed, unreachable or skipped; ``result`` holds what says why (KEPT). Read by
+tfctl/remote/report.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = """
+name: tfctl_events
+type: stdout
+short_description: Tells tfctl what happens, one JSON object a line
+description:
+  - Writes to the file descriptor that the environment variable C(TFCTL_EVENTS_FD) names, and nothing to stdout.
+"""
+
+KEPT = ("msg", "faults", "stderr", "stdout", "module_stderr", "module_stdout", "rc", "warnings", "censored")
+# What Ansible does by itself, or only here: nobody waits for it on a host.
+UNTOLD = ("meta", "validate_argument_spec", "include_tasks", "import_tasks", "include_role", "import_role", "set_fact")
+
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "stdout"
+    CALLBACK_NAME = "tfctl_events"
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        descriptor = int(os.environ["TFCTL_EVENTS_FD"])
+        # No ssh that stays for later tasks may hold tfctl's pipe open.
+        os.set_inheritable(descriptor, False)
+        self._file = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
+
+    def v2_playbook_on_play_start(self, play):
+        variables = play.get_variable_manager().get_vars(play=play)
+        self._tell("play", hosts=variables["ansible_play_hosts_all"])
+
+    def v2_playbook_on_task_start(self, task, **_):
+        if task.action.rpartition(".")[2] not in UNTOLD:
+            self._tell("task", **named(task))
+
+    def v2_runner_on_ok(self, result):
+        self._host(result, "changed" if result.result.get("changed") else "ok")
+
+    def v2_runner_on_failed(self, result, **_):
+        self._host(result, "failed")
+
+    def v2_runner_on_unreachable(self, result):
+        self._host(result, "unreachable")
+
+    def v2_runner_on_skipped(self, result):
+        self._host(result, "skipped")
+
+    def v2_playbook_on_stats(self, stats):
+        self._tell("stats", hosts={host: stats.summarize(host) for host in stats.processed})
+
+    def _host(self, result, state):
+        if result.task.action.rpartition(".")[2] in UNTOLD and state in ("ok", "skipped"):
+            return
+        told = {key: result.result[key] for key in KEPT if key in result.result}
+        failed = [item.get("msg", "") for item in result.result.get("results", []) if item.get("failed")]
+        if failed:
+            told["items"] = failed
+        if result.result.get("diff") and (result.task.diff or state == "failed"):
+            told["diff"] = self._get_diff(result.result["diff"])
+        self._tell("host", host=result.host.get_name(), **named(result.task), state=state, result=told)
+
+    def _tell(self, event, **more):
+        self._file.write(json.dumps({"event": event, **more}, default=str) + "\n")
+        self._file.flush()
+
+
+def named(task):
+    # The role's own object, since a task's name may have it in front already.
+    return {"role": task._role.get_name() if task._role else "", "task": task.name or task.action}

@@ -1,0 +1,50 @@
+#!/usr/bin/python3
+"""Look at a host once, change nothing, and name everything that stands against what it is to become."""
+
+from __future__ import annotations
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.tfctl_facts import gather
+from ansible.module_utils.tfctl_judge import judge
+
+DOCUMENTATION = """
+module: tfctl_preflight
+short_description: Name everything that stands against what a host is to become
+description:
+  - Reads the host once and changes nothing. Fails with every fault at once, each with its remedy; otherwise returns
+    C(seen), the facts that other roles go by, and C(plan), what was chosen.
+options:
+  uid: {type: int, required: true, description: Number of the job user and its group.}
+  shared: {type: list, elements: path, required: true, description: Directories that jobs write to.}
+  operators: {type: list, elements: str, default: [], description: Who may run jobs; empty, who logs in.}
+  stack: {type: str, default: '', description: The stack this host is to have, or C(none).}
+  stacks: {type: dict, required: true, description: Every stack there is; tfctl/model/stacks.}
+  systems: {type: dict, required: true, description: The operating systems that are supported, with their Pythons.}
+"""
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "uid": {"type": "int", "required": True},
+            "shared": {"type": "list", "elements": "path", "required": True},
+            "operators": {"type": "list", "elements": "str", "default": []},
+            "stack": {"type": "str", "default": ""},
+            "stacks": {"type": "dict", "required": True},
+            "systems": {"type": "dict", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    seen = gather(wanted["uid"], wanted["shared"])
+    plan, faults = judge(seen, wanted)
+    if faults:
+        message = "; ".join(fault["message"] for fault in faults)
+        module.fail_json(msg=message, faults=faults, seen=seen, invocation={})
+    for notice in plan["notices"]:
+        module.warn(notice)
+    module.exit_json(changed=False, seen=seen, plan=plan, invocation={})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""What a host is, read once and cheaply: the facts that tfctl_judge goes by."""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import platform
+import pwd
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+STACKS = "/opt/tfctl/stacks"
+PLACES = ("/opt/tfctl", "/var/lib/tfctl", "/usr/local/lib/tfctl")
+
+
+def gather(uid, shared):
+    """A dict of plain JSON. ``uid`` is the job user's wanted number, ``shared`` the directories that jobs write to."""
+    release = os_release()
+    return {
+        "system": system_key(release),
+        "title": release.get("PRETTY_NAME", "an unknown system"),
+        "machine": platform.machine(),
+        "init": read("/proc/1/comm"),
+        "systemd": systemd_version(),
+        "python": list(sys.version_info[:2]),
+        "pythons": pythons(),
+        "packager": next((name for name in ("apt-get", "dnf") if shutil.which(name)), ""),
+        "root": os.geteuid() == 0,
+        "login": os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name,
+        "sudo": bool(program("sudo") and program("visudo")),
+        "user": account("tfctl"),
+        "group": group("tfctl"),
+        "uid_owner": name_of(pwd.getpwuid, uid),
+        "gid_owner": name_of(grp.getgrgid, uid),
+        "disks": {path: disk(path) for path in (*PLACES, *shared)},
+        "environments": sorted(each.name for each in Path(STACKS).glob("*") if not each.is_symlink()),
+        "gpus": sorted(each.name for each in Path("/proc/driver/nvidia/gpus").glob("*")),
+    }
+
+
+def os_release(path="/etc/os-release"):
+    """platform.freedesktop_os_release came with Python 3.10."""
+    lines = (line.partition("=") for line in read(path).splitlines())
+    return {key.strip(): value.strip().strip("\"'") for key, _, value in lines}
+
+
+def system_key(release):
+    """debian-12, ubuntu-22.04, el-9: what tfctl's table of systems calls it."""
+    name, version = release.get("ID", ""), release.get("VERSION_ID", "")
+    likes = release.get("ID_LIKE", "").split()
+    if name in ("rhel", "rocky", "almalinux", "centos") or "rhel" in likes:
+        return f"el-{version.partition('.')[0]}"
+    return f"{name}-{version}"
+
+
+def systemd_version():
+    """0 where there is none."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.run(
+            ["systemctl", "--version"], capture_output=True, text=True, timeout=20, check=False
+        ).stdout
+        found = re.match(r"systemd (\d+)", said)
+        return int(found[1]) if found else 0
+    return 0
+
+
+def pythons():
+    """Version to path, of the interpreters in /usr/bin and /usr/local/bin; the distribution's own first."""
+    found = {}
+    for folder in ("/usr/bin", "/usr/local/bin"):
+        for path in sorted(Path(folder).glob("python3.*")):
+            version = path.name.removeprefix("python")
+            if re.fullmatch(r"3\.\d+", version) and os.access(path, os.X_OK):
+                found.setdefault(version, str(path))
+    return found
+
+
+def program(name):
+    return shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin")
+
+
+def account(name):
+    with contextlib.suppress(KeyError):
+        return pwd.getpwnam(name).pw_uid
+    return None
+
+
+def group(name):
+    with contextlib.suppress(KeyError):
+        return grp.getgrnam(name).gr_gid
+    return None
+
+
+def name_of(look_up, number):
+    with contextlib.suppress(KeyError):
+        return look_up(number)[0]
+    return None
+
+
+def disk(path):
+    """Of the nearest directory that exists: the device that tells file systems apart, and what is free."""
+    here = next(each for each in (Path(path), *Path(path).parents) if each.is_dir())
+    info = os.statvfs(here)
+    return {
+        "device": here.stat().st_dev,
+        "free_mb": info.f_bavail * info.f_frsize // 2**20,
+        "noexec": bool(info.f_flag & os.ST_NOEXEC),
+        "at": str(here),
+    }
+
+
+def read(path):
+    with contextlib.suppress(OSError):
+        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
+    return ""

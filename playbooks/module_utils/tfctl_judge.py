@@ -1,0 +1,155 @@
+"""What a host is to become, and everything that stands against it. Pure: facts and wishes in, a plan and faults out."""
+
+from __future__ import annotations
+
+import re
+
+OLDEST_SYSTEMD = 247  # Debian 11's: LogExtraFields, ProtectProc and prefix drop-ins as the units of tfctl use them
+OLDEST_PYTHON = (3, 9)  # of the node part
+# Free space for tfctl itself, beside a stack's own.
+SPARE_MB = {"/var/lib/tfctl": 200, "/usr/local/lib/tfctl": 10}
+STACKS = "/opt/tfctl"
+LINKS = "/opt/tfctl/stacks"
+USER_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
+BAD_FILE, PREFLIGHT = 3, 8
+
+
+def judge(seen, wanted):
+    """(plan, faults). ``seen`` is tfctl_facts.gather, ``wanted`` the module's own parameters.
+
+    plan: {"operators", "notices", "stack": None or {"name", "edition", "python": {"version", "path", "packages"},
+    "path", "link", "lock", "disk_mb", "imports", "there"}}; with a fault it may have gaps.
+    faults: [{"message", "remedy", "exit"}], all there are.
+    """
+    faults = [*of_system(seen, wanted), *of_accounts(seen, wanted)]
+    operators = [name for name in wanted["operators"] or [seen["login"]] if name != "root"]
+    plan = {"operators": sorted(set(operators)), "notices": [], "stack": None}
+    for name in operators:
+        if not USER_NAME.fullmatch(name):
+            faults.append(fault(f"tfctl_operators: {name!r} is no user's name", "give plain user names", BAD_FILE))
+    if wanted["stack"] != "none":
+        plan["stack"] = stack_of(seen, wanted, faults, plan["notices"])
+    faults += of_disks(seen, plan["stack"], wanted)
+    return plan, faults
+
+
+def of_system(seen, wanted):
+    if not seen["root"]:
+        yield fault(
+            f"logged in as {seen['login']}, who may not become root", "let that user use sudo, or log in as root"
+        )
+    if seen["system"] not in wanted["systems"]:
+        titles = ", ".join(system["title"] for system in wanted["systems"].values())
+        yield fault(f"{seen['title']} is not supported", f"there are: {titles}; leave it out with --limit '!HOST'")
+    if seen["init"] != "systemd":
+        yield fault(f"PID 1 is {seen['init'] or 'unknown'}, not systemd", "jobs are units: boot it with systemd")
+    elif seen["systemd"] < OLDEST_SYSTEMD:
+        yield fault(f"systemd {seen['systemd']}; {OLDEST_SYSTEMD} or newer is needed", "upgrade the operating system")
+    if tuple(seen["python"]) < OLDEST_PYTHON:
+        version, oldest = (".".join(map(str, each)) for each in (seen["python"], OLDEST_PYTHON))
+        yield fault(
+            f"/usr/bin/python3 is {version}; {oldest} or newer is needed", "install a newer python3 of the distribution"
+        )
+    if not seen["sudo"]:
+        yield fault("sudo is not installed", "install the package sudo")
+
+
+def of_accounts(seen, wanted):
+    uid = wanted["uid"]
+    if not 1 <= uid <= 999:
+        yield fault(f"tfctl_uid {uid} is not a system user's number", "take one from 1 to 999", BAD_FILE)
+    for kind, there, owner in (("user", seen["user"], seen["uid_owner"]), ("group", seen["group"], seen["gid_owner"])):
+        if there not in (None, uid):
+            yield fault(
+                f"the {kind} tfctl has number {there} here, {uid} is wanted",
+                f"remove that {kind}, or set tfctl_uid={there} for all hosts (they share files)",
+            )
+        elif there is None and owner:
+            yield fault(
+                f"number {uid} is the {kind} {owner}'s here",
+                "set tfctl_uid to a number below 1000 that is free on every host",
+            )
+
+
+def stack_of(seen, wanted, faults, notices):
+    """The plan's stack, or None with one more fault."""
+    name, known = wanted["stack"], wanted["stacks"]
+    if not name:
+        remedy = f"--stack {next(iter(known))}, or tfctl_stack in the inventory; --stack none goes without TensorFlow"
+        faults.append(fault("no stack is named for this host", remedy, BAD_FILE))
+        return None
+    if name not in known:
+        remedy = f"there are: {', '.join(known)}; none goes without TensorFlow"
+        faults.append(fault(f"tfctl_stack: no stack is called {name!r}", remedy, BAD_FILE))
+        return None
+    stack, edition = known[name], "cpu"
+    if seen["gpus"] and "gpu" not in stack["editions"]:
+        notices.append(
+            f"{len(seen['gpus'])} GPUs are here, and {name} has no edition for GPUs yet: it gets that for CPUs"
+        )
+    elif seen["gpus"]:
+        edition = "gpu"
+    chosen = stack["editions"][edition]
+    if seen["machine"] not in chosen["machines"]:
+        made_for = " and ".join(chosen["machines"])
+        faults.append(
+            fault(f"{name} is made for {made_for}; this is {seen['machine']}", "give this host another stack")
+        )
+    python = python_of(seen, stack, wanted["systems"].get(seen["system"], {"pythons": {}})["pythons"])
+    if python is None:
+        there = ", ".join(sorted(seen["pythons"])) or "none"
+        message = f"{name} takes Python {', '.join(stack['pythons'])}; here is {there}"
+        faults.append(
+            fault(message, "install one of them as /usr/local/bin/python3.N, or give this host another stack")
+        )
+        return None
+    built = chosen["environments"][python["version"]]
+    return {
+        "name": name,
+        "edition": edition,
+        "python": python,
+        "path": f"{LINKS}/{built['name']}",
+        "link": f"{LINKS}/{name}",
+        "lock": built["lock"],
+        "disk_mb": chosen["disk_mb"],
+        "imports": stack["imports"],
+        "there": built["name"] in seen["environments"],
+    }
+
+
+def python_of(seen, stack, offered):
+    """The first of the stack's Pythons that is here; else the first that the system's packages have; else None."""
+    for version in stack["pythons"]:
+        if version in seen["pythons"]:
+            return {"version": version, "path": seen["pythons"][version], "packages": []}
+    for version in stack["pythons"]:
+        if version in offered:
+            return {"version": version, "path": f"/usr/bin/python{version}", "packages": offered[version]}
+    return None
+
+
+def of_disks(seen, stack, wanted):
+    needs = dict(SPARE_MB)
+    if stack and not stack["there"]:
+        needs[STACKS] = stack["disk_mb"]
+    for path in wanted["shared"]:
+        needs.setdefault(path, 1)
+    by_device = {}
+    for path, megabytes in needs.items():
+        by_device.setdefault(seen["disks"][path]["device"], []).append((path, megabytes))
+    for asked in by_device.values():
+        free = seen["disks"][asked[0][0]]["free_mb"]
+        total = sum(megabytes for _, megabytes in asked)
+        if free < total:
+            paths = " and ".join(path for path, _ in asked)
+            yield fault(
+                f"{free} MB are free for {paths}, {total} MB are needed",
+                "free some space there (df -h and du -xsh say where it went)",
+            )
+    if stack and seen["disks"][STACKS]["noexec"]:
+        at = seen["disks"][STACKS]["at"]
+        yield fault(f"{at} is mounted noexec, and stacks hold programs", f"mount -o remount,exec {at}")
+
+
+def fault(message, remedy, exit_code=PREFLIGHT):
+    return {"message": message, "remedy": remedy, "exit": exit_code}

@@ -1,0 +1,130 @@
+"""A playbook as a child process: its events, its report, and its end, on this machine by a local connection."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tfctl.errors import BadFile, Exit, TfctlError
+from tfctl.remote import ansible
+from tfctl.remote.report import Event, HostDone, TaskStarted
+
+LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data_dir of the test's own, with the real plugins and modules beside its playbooks."""
+    real = ansible.data_dir()
+    (tmp_path / "playbooks").mkdir()
+    (tmp_path / "roles").mkdir()
+    for name in ("callback_plugins", "library", "module_utils"):
+        (tmp_path / "playbooks" / name).symlink_to(real / "playbooks" / name)
+    monkeypatch.setattr(ansible, "data_dir", lambda: tmp_path)
+    return tmp_path
+
+
+def inventory(folder: Path, *hosts: str) -> Path:
+    path = folder / "hosts.ini"
+    path.write_text("".join(f"{host} {LOCAL}\n" for host in hosts))
+    return path
+
+
+def playbook(folder: Path, *tasks: dict[str, object]) -> None:
+    play = {"hosts": "all", "gather_facts": False, "tasks": list(tasks)}
+    (folder / "playbooks/test.yml").write_text(json.dumps([play]))
+
+
+def test_one_host_fails_and_the_others_go_on(folder: Path) -> None:
+    stop = {"ansible.builtin.fail": {"msg": "out of paper"}, "when": "inventory_hostname == 'b'", "name": "Stop"}
+    entries = [{"file": f"{folder}/{{{{ inventory_hostname }}}}", "content": "x", "owner": "{{ me }}"}]
+    playbook(folder, stop, {"name": "Write", "tfctl_converge": {"entries": entries}})
+    play = ansible.Play("test", inventory(folder, "a", "b"), variables={"me": os.environ.get("USER", "root")})
+    events: list[Event] = []
+    report = ansible.run(play, events.append)
+    assert [event.name for event in events if isinstance(event, TaskStarted)] == ["Stop", "Write"]
+    assert [(e.host, e.state) for e in events if isinstance(e, HostDone) and e.task == "Write"] == [("a", "changed")]
+    a, b = report.hosts
+    assert (a.host, a.changed, a.exit) == ("a", 1, Exit.OK)
+    assert (b.host, b.failed, b.task, b.reason, b.exit) == ("b", True, "Stop", "out of paper", Exit.FAILED)
+    assert report.exit is Exit.FAILED
+    assert (folder / "a").read_text() == "x" and not (folder / "b").exists()
+    again = ansible.run(play, events.append)
+    assert again.changed == 0
+
+
+def test_check_with_diff_shows_and_changes_nothing(folder: Path) -> None:
+    entries = [{"file": f"{folder}/new", "content": "hello\n"}]
+    playbook(folder, {"name": "Write", "tfctl_converge": {"entries": entries}})
+    events: list[Event] = []
+    report = ansible.run(ansible.Play("test", inventory(folder, "a"), check=True, diff=True), events.append)
+    assert report.changed == 1
+    assert not (folder / "new").exists()
+    (done,) = (event for event in events if isinstance(event, HostDone))
+    assert "+hello" in done.diff.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "said"),
+    [
+        ("node1 [[[ broken\n", None, "Failed to parse|Completely failed"),
+        ("a\n", "nope", "no hosts|host pattern"),
+        ("[gpu]\n", None, "no hosts in it"),
+    ],
+)
+def test_an_inventory_that_cannot_be_used(folder: Path, text: str, limit: str | None, said: str) -> None:
+    playbook(folder)
+    (folder / "hosts.ini").write_text(text)
+    with pytest.raises(BadFile, match=said):
+        ansible.run(ansible.Play("test", folder / "hosts.ini", limit=limit), lambda _: None)
+
+
+def test_an_inventory_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(BadFile, match="no such inventory"):
+        ansible.run(ansible.Play("test", folder / "no.ini"), lambda _: None)
+
+
+def test_ansible_that_ends_early_says_its_own_words(folder: Path) -> None:
+    (folder / "playbooks/test.yml").write_text("- hosts: all\n  tasks: [{nosuchmodule: {}}]\n")
+    with pytest.raises(TfctlError, match=r"Ansible ended early: .*nosuchmodule"):
+        ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_ansible_and_all_that_it_started(folder: Path, number: signal.Signals) -> None:
+    nap = f"3{os.getpid()}"
+    playbook(folder, {"name": "Sleep", "ansible.builtin.command": f"sleep {nap}"})
+    program = (
+        "import sys; from pathlib import Path; from tfctl.remote import ansible\n"
+        f"ansible.data_dir = lambda: Path({str(folder)!r})\n"
+        f"ansible.run(ansible.Play('test', Path({str(inventory(folder, 'a'))!r})), lambda e: print(e, flush=True))\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for(lambda: sleeping(nap))
+        child.send_signal(number)
+        events, said = child.communicate(timeout=20)
+    finally:
+        child.kill()
+    assert "TaskStarted(name='Sleep')" in events
+    assert said.strip().endswith("KeyboardInterrupt")
+    wait_for(lambda: not sleeping(nap))
+
+
+def sleeping(nap: str) -> bool:
+    return subprocess.run(["pgrep", "-f", f"^sleep {nap}$"], stdout=subprocess.DEVNULL, timeout=20).returncode == 0
+
+
+def wait_for(true: Callable[[], bool], limit_s: float = 15) -> None:
+    ends = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < ends
+        time.sleep(0.05)

@@ -1,0 +1,124 @@
+"""tfctl_judge: every fault of a host at once, each with its remedy; and what a host without any is to become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible.module_utils.tfctl_facts import gather, os_release, system_key
+from ansible.module_utils.tfctl_judge import judge
+
+from tfctl.remote import provision
+
+FREE = {"device": 1, "free_mb": 50_000, "noexec": False, "at": "/"}
+GOOD: dict[str, Any] = {
+    "system": "debian-12",
+    "title": "Debian GNU/Linux 12 (bookworm)",
+    "machine": "x86_64",
+    "init": "systemd",
+    "systemd": 252,
+    "python": [3, 11],
+    "pythons": {"3.11": "/usr/bin/python3.11"},
+    "packager": "apt-get",
+    "root": True,
+    "login": "ops",
+    "sudo": True,
+    "user": None,
+    "group": None,
+    "uid_owner": None,
+    "gid_owner": None,
+    "disks": dict.fromkeys(("/opt/tfctl", "/var/lib/tfctl", "/usr/local/lib/tfctl", "/srv/tfctl"), FREE),
+    "environments": [],
+    "gpus": [],
+}
+
+
+def wanted(**more: Any) -> dict[str, Any]:
+    given = {"stacks": provision.catalogue(), "systems": provision.systems()}
+    return {"uid": 880, "shared": ["/srv/tfctl"], "operators": [], "stack": "tf2.15", **given, **more}
+
+
+def faults(seen: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = judge({**GOOD, **seen}, wanted(**more))[1]
+    return found
+
+
+def test_a_fit_host_has_a_plan() -> None:
+    plan, found = judge(GOOD, wanted())
+    assert found == []
+    assert plan["operators"] == ["ops"]
+    stack = plan["stack"]
+    assert stack["python"] == {"version": "3.11", "path": "/usr/bin/python3.11", "packages": []}
+    assert stack["link"] == "/opt/tfctl/stacks/tf2.15"
+    assert stack["path"].startswith("/opt/tfctl/stacks/tf2.15-") and stack["lock"].endswith("tf2.15-cpu-3.11.txt")
+    assert not stack["there"]
+
+
+@pytest.mark.parametrize(
+    ("seen", "more", "said", "helps"),
+    [
+        ({"root": False}, {}, "logged in as ops", "sudo"),
+        ({"system": "arch-", "title": "Arch Linux"}, {}, "Arch Linux is not supported", "Debian 12"),
+        ({"init": "tini"}, {}, "PID 1 is tini, not systemd", "boot it with systemd"),
+        ({"systemd": 245}, {}, "systemd 245; 247 or newer", "upgrade"),
+        ({"python": [3, 8]}, {}, "/usr/bin/python3 is 3.8; 3.9 or newer", "install a newer python3"),
+        ({"sudo": False}, {}, "sudo is not installed", "install the package sudo"),
+        ({"uid_owner": "backup2"}, {}, "number 880 is the user backup2's", "tfctl_uid"),
+        ({"gid_owner": "render"}, {}, "number 880 is the group render's", "tfctl_uid"),
+        ({"user": 700}, {}, "the user tfctl has number 700 here", "tfctl_uid=700"),
+        ({}, {"uid": 1200}, "tfctl_uid 1200 is not a system user's", "from 1 to 999"),
+        ({}, {"operators": ["%all"]}, "'%all' is no user's name", "plain user names"),
+        ({}, {"stack": ""}, "no stack is named for this host", "--stack none"),
+        ({}, {"stack": "tf9"}, "no stack is called 'tf9'", "there are: tf2.15"),
+        ({"machine": "riscv64"}, {}, "made for x86_64; this is riscv64", "another stack"),
+        ({"pythons": {"3.13": "/usr/bin/python3.13"}, "system": "debian-13"}, {}, "here is 3.13", "another stack"),
+    ],
+)
+def test_each_fault_says_what_helps(seen: dict[str, Any], more: dict[str, Any], said: str, helps: str) -> None:
+    (found,) = faults(seen, **more)
+    assert said in found["message"]
+    assert helps in found["remedy"]
+    about_files = ("tfctl_uid", "tfctl_operators", "stack")
+    assert found["exit"] == (3 if more and any(word in found["message"] for word in about_files) else 8)
+
+
+def test_all_faults_are_found_at_once() -> None:
+    found = faults({"systemd": 241, "sudo": False, "uid_owner": "x", "system": "none-"}, stack="tf9")
+    assert len(found) == 5
+
+
+def test_space_is_summed_by_device_and_an_environment_that_is_there_needs_none() -> None:
+    little = {**FREE, "free_mb": 2700}
+    disks = dict.fromkeys(GOOD["disks"], little)
+    (found,) = faults({"disks": disks})
+    assert found["message"].startswith("2700 MB are free for")
+    assert faults({"disks": disks}, stack="none") == []
+    name = provision.catalogue()["tf2.15"]["editions"]["cpu"]["environments"]["3.11"]["name"]
+    assert faults({"disks": disks, "environments": [name]}) == []
+    apart = {path: {**little, "device": number} for number, path in enumerate(disks)}
+    assert faults({"disks": apart}) == []
+
+
+def test_a_missing_python_comes_from_the_distribution_where_it_has_one() -> None:
+    plan, found = judge({**GOOD, "system": "ubuntu-22.04", "pythons": {"3.12": "/usr/local/bin/python3.12"}}, wanted())
+    assert found == []
+    assert plan["stack"]["python"] == {"version": "3.11", "path": "/usr/bin/python3.11", "packages": ["python3.11"]}
+
+
+def test_a_gpu_without_an_edition_for_it_is_said() -> None:
+    plan, found = judge({**GOOD, "gpus": ["0000:01:00.0"]}, wanted())
+    assert found == []
+    assert "1 GPUs are here" in plan["notices"][0]
+
+
+def test_the_names_of_systems() -> None:
+    assert system_key({"ID": "debian", "VERSION_ID": "12"}) == "debian-12"
+    assert system_key({"ID": "ubuntu", "VERSION_ID": "22.04", "ID_LIKE": "debian"}) == "ubuntu-22.04"
+    assert system_key({"ID": "rocky", "VERSION_ID": "9.4", "ID_LIKE": "rhel centos fedora"}) == "el-9"
+
+
+def test_this_machine_can_be_looked_at() -> None:
+    seen = gather(880, ["/srv/tfctl"])
+    assert set(GOOD) == set(seen)
+    assert seen["system"] == system_key(os_release())
+    judge(seen, wanted())

@@ -1,0 +1,182 @@
+"""tfctl_machine: what is there is looked at, what differs is changed, and a second time nothing is."""
+
+from __future__ import annotations
+
+import base64
+import getpass
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils import tfctl_machine
+from ansible.module_utils.tfctl_machine import Failed, converge
+
+ME = getpass.getuser()
+
+
+@pytest.fixture(autouse=True)
+def numbers_of_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who runs the tests owns what they make, as root does on a node."""
+    mine = staticmethod(lambda _owner, mode: tfctl_machine.Rights(os.geteuid(), os.getegid(), int(mode, 8)))
+    monkeypatch.setattr(tfctl_machine.Rights, "of", mine)
+
+
+def changed(entries: list[dict[str, Any]], act: bool = True) -> list[str]:
+    return [change.what for change in converge(entries, act)]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def text(content: str) -> str:
+    return base64.b64encode(content.encode()).decode()
+
+
+def test_a_file_is_made_and_then_left(tmp_path: Path) -> None:
+    entry = {"file": f"{tmp_path}/etc/conf.d/a.conf", "content": "one\n", "mode": "0640"}
+    assert changed([entry], act=False) == [entry["file"]]
+    assert not (tmp_path / "etc").exists()
+    assert changed([entry]) == [entry["file"]]
+    path = tmp_path / "etc/conf.d/a.conf"
+    assert (path.read_text(), path.stat().st_mode & 0o7777) == ("one\n", 0o640)
+    assert path.parent.stat().st_mode & 0o7777 == 0o755
+    assert changed([entry]) == []
+
+
+@pytest.mark.parametrize("harm", ["path.write_text('other')", "path.chmod(0o666)", "path.unlink()", "link(path)"])
+def test_a_file_that_was_touched_comes_back(tmp_path: Path, harm: str) -> None:
+    entry = {"file": f"{tmp_path}/a", "content": "one\n"}
+    changed([entry])
+    path = tmp_path / "a"
+
+    def link(path: Path) -> None:
+        path.rename(tmp_path / "b")
+        path.symlink_to("b")
+
+    eval(harm, {"path": path, "link": link})
+    assert changed([entry]) == [entry["file"]]
+    assert path.read_text() == "one\n" and not path.is_symlink()
+    assert path.stat().st_mode & 0o7777 == 0o644
+    assert changed([entry]) == []
+
+
+def test_a_file_that_its_program_refuses_is_never_in_place(tmp_path: Path) -> None:
+    path = tmp_path / "sudoers"
+    path.write_text("good\n")
+    entry = {"file": str(path), "content": "bad\n", "validate": ["grep", "-q", "good"]}
+    with pytest.raises(Failed, match="grep -q good"):
+        changed([entry])
+    assert path.read_text() == "good\n"
+    assert names(tmp_path) == ["sudoers"]
+
+
+def test_a_directory_gets_its_mode_and_a_file_in_its_place_is_named(tmp_path: Path) -> None:
+    entry = {"directory": f"{tmp_path}/a/b", "mode": "2770"}
+    assert changed([entry]) == [entry["directory"]]
+    assert (tmp_path / "a/b").stat().st_mode & 0o7777 == 0o2770
+    assert changed([entry]) == []
+    (tmp_path / "c").write_text("")
+    with pytest.raises(Failed, match="is no directory"):
+        changed([{"directory": f"{tmp_path}/c"}])
+
+
+def test_of_shared_roots_only_our_own_is_taken_over(tmp_path: Path) -> None:
+    own, theirs, new = (tmp_path / name for name in ("own", "theirs", "new"))
+    for path in (own, theirs):
+        path.mkdir(mode=0o755)
+    entry = {"roots": [str(own), str(theirs), str(new)], "own": str(own), "owner": ME}
+    assert changed([entry]) == [str(own), str(new)]
+    assert [path.stat().st_mode & 0o7777 for path in (own, theirs, new)] == [0o2770, 0o755, 0o2770]
+    assert changed([entry]) == []
+
+
+def tree(path: Path, **files: str) -> dict[str, Any]:
+    modes = {name: "0755" if name == "end" else "0644" for name in files}
+    listed = [{"name": name, "base64": text(files[name]), "mode": modes[name]} for name in files]
+    return {"tree": str(path), "files": listed}
+
+
+def test_a_tree_is_compiled_and_runs(tmp_path: Path) -> None:
+    path = tmp_path / "1f"
+    entry = tree(path, **{"part/__init__.py": "", "part/__main__.py": "print('ran')\n", "end": "#!/bin/sh\n"})
+    assert changed([entry]) == [str(path)]
+    assert changed([entry]) == []
+    compiled = sorted(each.name for each in (path / "part/__pycache__").iterdir())
+    assert [name.split(".")[0] for name in compiled] == ["__init__", "__main__"]
+    done = subprocess.run(
+        [sys.executable, "-m", "part"], cwd=path, capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout == "ran\n"
+    assert os.access(path / "end", os.X_OK)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "(path / 'a.py').write_text('x = 2')",
+        "(path / 'a.py').unlink()",
+        "(path / 'a.py').chmod(0o600)",
+        "(path / 'b.py').write_text('')",
+        "next((path / '__pycache__').iterdir()).unlink()",
+        "next((path / '__pycache__').iterdir()).write_bytes(b'no code')",
+    ],
+)
+def test_a_tree_that_was_touched_comes_back(tmp_path: Path, harm: str) -> None:
+    path = tmp_path / "1f"
+    entry = tree(path, **{"a.py": "x = 1\n"})
+    changed([entry])
+    eval(harm, {"path": path})
+    assert changed([entry], act=False) == [str(path)]
+    assert changed([entry]) == [str(path)]
+    assert (path / "a.py").read_text() == "x = 1\n" and not (path / "b.py").exists()
+    assert changed([entry]) == []
+    assert names(tmp_path) == ["1f"]
+
+
+def test_a_link_is_switched_and_old_versions_go(tmp_path: Path) -> None:
+    for age, name in enumerate(("new", "old", "older")):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    entry = {"link": f"{tmp_path}/current", "to": "new", "keep": 2}
+    assert changed([entry]) == [entry["link"], f"{tmp_path}/older"]
+    assert str((tmp_path / "current").readlink()) == "new"
+    assert names(tmp_path) == ["current", "new", "old"]
+    assert changed([entry]) == []
+
+
+def test_a_command_runs_until_what_it_makes_is_there(tmp_path: Path) -> None:
+    entry = {"command": ["touch", f"{tmp_path}/x.journal"], "creates": f"{tmp_path}/*.journal"}
+    assert len(changed([entry], act=False)) == 1
+    assert len(changed([entry])) == 1
+    assert changed([entry]) == []
+
+
+def test_a_program_that_fails_or_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Failed, match=r"ls /no/such: .*No such file"):
+        changed([{"command": ["ls", "/no/such"], "creates": f"{tmp_path}/x"}])
+    with pytest.raises(Failed, match="no-such-program is not on this host"):
+        changed([{"command": ["no-such-program"], "creates": f"{tmp_path}/x"}])
+
+
+def test_accounts_that_are_missing_would_be_made() -> None:
+    entries: list[dict[str, Any]] = [
+        {"group": "nosuchgroup", "gid": 880},
+        {"user": "nosuchuser", "uid": 880, "home": "/nowhere", "comment": ""},
+        {"members": "nosuchgroup", "users": ["root"]},
+    ]
+    wanted = ["group nosuchgroup", "user nosuchuser", "root in nosuchgroup"]
+    assert changed(entries, act=False) == wanted
+
+
+def test_an_account_with_another_number_is_refused() -> None:
+    with pytest.raises(Failed, match="user root has number 0 here, 880 is wanted"):
+        changed([{"user": "root", "uid": 880, "home": "/root", "comment": ""}], act=False)
+
+
+def test_an_entry_of_no_kind_is_refused() -> None:
+    with pytest.raises(Failed, match="an entry is one of"):
+        changed([{"flie": "/a"}])

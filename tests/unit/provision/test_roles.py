@@ -1,0 +1,60 @@
+"""What a role says about its variables is true: argument_specs and defaults say the same, and the playbook parses."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tfctl.remote import ansible, provision
+
+ROLES = sorted(path for path in (ansible.data_dir() / "roles").iterdir())
+ANSIBLE = [sys.executable, "-m", "ansible"]
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text())
+
+
+def resolved(value: object) -> object:
+    """`{{ tfctl_x | default(VALUE) }}` is VALUE where the inventory says nothing."""
+    found = re.fullmatch(r"\{\{ tfctl_\w+ \| default\((.*)\) \}\}", value) if isinstance(value, str) else None
+    return yaml.safe_load(found[1]) if found else value
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_defaults_are_what_the_specs_say(role: Path) -> None:
+    options = read(role / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    defaults = read(role / "defaults/main.yml") or {}
+    optional = {name: option["default"] for name, option in options.items() if not option.get("required")}
+    assert {name: resolved(value) for name, value in defaults.items()} == optional
+    assert all(name.startswith(f"{role.name}_") for name in options)
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_every_default_stands_below_a_comment(role: Path) -> None:
+    lines = (role / "defaults/main.yml").read_text().splitlines()
+    for number, line in enumerate(lines):
+        if re.match(r"\w+:", line):
+            assert lines[number - 1].startswith("#"), line
+
+
+def test_the_parts_are_the_roles_and_the_tags() -> None:
+    assert set(provision.TAGS) == {role.name for role in ROLES}
+    (play,) = read(ansible.data_dir() / "playbooks/provision.yml")
+    tags = [tag for role in play["roles"] for tag in role["tags"] if tag != "always"]
+    assert tuple(tags) == provision.TAGS
+
+
+@pytest.mark.parametrize(
+    "playbook", sorted((ansible.data_dir() / "playbooks").glob("*.yml")), ids=lambda path: path.name
+)
+def test_the_playbooks_parse(playbook: Path) -> None:
+    words = [*ANSIBLE, "playbook", "--syntax-check", "-i", "localhost,", str(playbook)]
+    done = subprocess.run(words, cwd=ansible.data_dir(), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,64 @@
+"""The stacks are data: the schema holds, and every lock is there, hashed and silent about where it came from."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tfctl.errors import BadFile
+from tfctl.model import stacks
+
+LOCKS = [
+    pytest.param(stack, edition, python, id=stack.lock(edition, python).stem)
+    for stack in stacks.load().values()
+    for edition in stack.editions
+    for python in stack.pythons
+]
+
+
+@pytest.mark.parametrize(("stack", "edition", "python"), LOCKS)
+def test_a_lock_names_every_wheel_by_its_hash(stack: stacks.Stack, edition: str, python: str) -> None:
+    text = stack.lock(edition, python).read_text()
+    entries = re.findall(r"^(\S+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE)
+    assert "".join(f"{name}=={version} \\\n{hashes}" for name, version, hashes in entries) == text
+    versions = {name: version for name, version, _ in entries}
+    for requirement in stack.editions[edition].requirements:
+        name, _, version = requirement.partition("==")
+        assert versions[name] == version
+    assert versions["keras"] == stack.imports["keras"]
+    assert "scikit-learn" in versions
+
+
+def test_an_environment_is_named_by_its_lock() -> None:
+    stack = stacks.get("tf2.15")
+    names = {stack.environment("cpu", python) for python in stack.pythons}
+    assert len(names) == len(stack.pythons)
+    assert all(re.fullmatch(r"tf2\.15-[0-9a-f]{12}", name) for name in names)
+
+
+def test_no_lock_lies_about_that_no_stack_has() -> None:
+    wanted = {stack.lock(edition, python).name for stack, edition, python in (each.values for each in LOCKS)}
+    assert {path.name for path in stacks.LOCKS.iterdir()} == wanted
+
+
+def test_an_unknown_stack_names_the_nearest() -> None:
+    with pytest.raises(BadFile, match=r"--stack tf2\.51: there is no such stack") as raised:
+        stacks.get("tf2.51")
+    assert raised.value.remedy.startswith("do you mean tf2.15?")
+
+
+def test_a_key_that_the_schema_does_not_know_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "tf9.yaml").write_text("name: tf9\ntensorflow: 9\ncolour: red\n")
+    monkeypatch.setattr(stacks, "HERE", tmp_path)
+    stacks.load.cache_clear()
+    try:
+        with pytest.raises(BadFile, match=r"tf9\.yaml: "):
+            stacks.load()
+    finally:
+        stacks.load.cache_clear()
+
+
+def test_every_system_has_a_title() -> None:
+    assert {"debian-11", "debian-12", "debian-13", "ubuntu-22.04", "el-9"} <= set(stacks.systems())

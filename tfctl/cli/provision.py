@@ -1,0 +1,77 @@
+"""`tfctl provision`: every node made to match its stack."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tfctl.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from tfctl.remote.report import HostReport, Report
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command("provision")(provision)
+
+
+def provision(
+    inventory: Annotated[Path, typer.Argument(help="An Ansible inventory.", show_default=False)],
+    stack: Annotated[
+        str | None,
+        typer.Option(help="For all hosts, in place of the inventory's tfctl_stack; none: without TensorFlow."),
+    ] = None,
+    limit: Annotated[str | None, typer.Option(help="Only hosts of this Ansible pattern.")] = None,
+    tags: Annotated[str | None, typer.Option(help="Only these parts: preflight, job_host.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; say what would change.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show what changes in files.")] = False,
+    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+) -> int:
+    """Make every host match its stack. A second run changes nothing."""
+    if output not in ("text", "json"):
+        raise UsageError(f"-o {output}: there are text and json")
+    from tfctl.cli.progress import Progress
+    from tfctl.remote import provision as use_case
+
+    parts = tuple(part.strip() for part in tags.split(",")) if tags else ()
+    request = use_case.Request(inventory, stack, limit, parts, check, diff)
+    try:
+        with Progress() as progress:
+            report = use_case.run(request, progress.take)
+    except KeyboardInterrupt:
+        print("interrupted: no host is left half done in what jobs use; run it again to go on", file=sys.stderr)
+        return Exit.INTERRUPTED
+    if output == "json":
+        print(json.dumps(as_object(report, check)))
+    else:
+        _print(report, check)
+    return report.exit
+
+
+def as_object(report: Report, check: bool) -> dict[str, Any]:
+    """What -o json prints."""
+    keys = ("host", "ok", "changed", "failed", "unreachable", "task", "reason", "remedy")
+    hosts = [{key: getattr(host, key) for key in keys} for host in report.hosts]
+    return {"check": check, "changed": report.changed, "exit": int(report.exit), "hosts": hosts}
+
+
+def _print(report: Report, check: bool) -> None:
+    width = max(len(host.host) for host in report.hosts)
+    for host in report.hosts:
+        print(f"{host.host:{width}}  {_told(host, check)}")
+        if host.task:
+            print(f"{'':{width}}  in {host.task}")
+            for line in host.reason.splitlines():
+                print(f"{'':{width}}  {line}")
+            for line in host.remedy.splitlines():
+                print(f"{'':{width}}  → {line}")
+
+
+def _told(host: HostReport, check: bool) -> str:
+    state = "unreachable" if host.unreachable else "failed" if host.failed else "ok"
+    would = "would change" if check else "changed"
+    return f"{state:11}  {would} {host.changed}" if state != "unreachable" else state

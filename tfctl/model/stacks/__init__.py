@@ -1,0 +1,110 @@
+"""Which exact versions make a stack, and where it fits: one YAML file for each, with its locks, checked by a schema."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tfctl.errors import BadFile
+
+HERE = Path(__file__).resolve().parent
+LOCKS = HERE / "locks"
+#: The stack that is none: a host's own programs.
+NONE = "none"
+
+Version = Annotated[str, Field(pattern=r"^\d+(\.\d+)+$")]
+Python = Annotated[str, Field(pattern=r"^3\.\d+$")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+_Model = TypeVar("_Model", bound=_Strict)
+
+
+class Edition(_Strict):
+    """A stack as it is for one kind of host. ``disk_mb`` is what installing it takes at its highest."""
+
+    machines: list[str]
+    requirements: list[str]
+    disk_mb: int
+
+
+class Tested(_Strict):
+    """What was really tried, and where."""
+
+    system: str
+    python: Python
+    edition: str
+    what: str
+
+
+class Stack(_Strict):
+    """``pythons`` in order of preference. ``imports``: modules that must import, with the versions they must have."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9.]{0,19}$")]
+    title: str
+    tensorflow: Version
+    pythons: list[Python]
+    requirements: list[str]
+    as_of: date
+    imports: dict[str, Version]
+    editions: dict[str, Edition]
+    tested: list[Tested]
+
+    def lock(self, edition: str, python: str) -> Path:
+        """Every wheel of the environment, with its hashes: pip's requirements format, for this Python alone."""
+        return LOCKS / f"{self.name}-{edition}-{python}.txt"
+
+    def environment(self, edition: str, python: str) -> str:
+        """Its name on a host: another lock is another environment, beside the one that is in use."""
+        asked = f"{edition}\0{python}\0".encode() + self.lock(edition, python).read_bytes()
+        return f"{self.name}-{hashlib.sha256(asked).hexdigest()[:12]}"
+
+
+class System(_Strict):
+    """``pythons``: each version that its packages bring, with the names of these packages."""
+
+    title: str
+    pythons: dict[Python, list[str]]
+
+
+@cache
+def load() -> dict[str, Stack]:
+    """All stacks by name, the files sorted. Raises BadFile for one that the schema refuses: a defect of tfctl."""
+    found = (_checked(Stack, yaml.safe_load(path.read_text()), path) for path in sorted(HERE.glob("tf*.yaml")))
+    return {stack.name: stack for stack in found}
+
+
+def get(name: str) -> Stack:
+    """Raises BadFile, naming the nearest stack, for a name that none has."""
+    stacks = load()
+    if name not in stacks:
+        near = difflib.get_close_matches(name, [*stacks, NONE], 1)
+        meant = f"do you mean {near[0]}? " if near else ""
+        raise BadFile(f"--stack {name}: there is no such stack", f"{meant}There are: {', '.join([*stacks, NONE])}")
+    return stacks[name]
+
+
+@cache
+def systems() -> dict[str, System]:
+    """The supported operating systems, by the name that tfctl_facts gives them."""
+    path = HERE / "systems.yaml"
+    return {name: _checked(System, data, path) for name, data in yaml.safe_load(path.read_text()).items()}
+
+
+def _checked(model: type[_Model], data: object, path: Path) -> _Model:
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = "/".join(map(str, first["loc"]))
+        raise BadFile(f"{path.name}: {place}: {first['msg']}") from None

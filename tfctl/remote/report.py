@@ -1,0 +1,159 @@
+"""What a run of ansible-playbook told (playbooks/callback_plugins/tfctl_events.py), as events and a report."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tfctl.errors import Exit, first_of
+from tfctl.remote.remedies import remedy_for
+
+_REASON_LINES = 8
+_PASSWORD = re.compile(r"(//[^/\s:@]*):[^/\s@]+@")
+#: What Ansible puts before the words that matter.
+_NOISE = re.compile(
+    r"^(task failed: |module failed: |e: |fatal: |data could not be sent to remote host .* over ssh: "
+    r"|failed to connect to the host via ssh: )+",
+    re.IGNORECASE,
+)
+_BECOME = re.compile(r"sudo: |become password|sudo password", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class TaskStarted:
+    """A task begins, on all hosts that are still in the run."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class HostDone:
+    """A task ended on one host; ``state``: ok, changed, failed, unreachable or skipped. ``diff``: what --diff shows."""
+
+    host: str
+    task: str
+    state: str
+    diff: str = ""
+
+
+@dataclass(frozen=True)
+class Warned:
+    """Something that the host's owner should know."""
+
+    host: str
+    text: str
+
+
+Event = TaskStarted | HostDone | Warned
+
+
+@dataclass(frozen=True)
+class HostReport:
+    """One host at the end. ``ok`` and ``changed`` count tasks as Ansible's recap does: ok has the changed ones in it.
+
+    ``task``, ``reason`` and ``remedy`` say why it failed or could not be reached; ``exit`` is that cause's code.
+    """
+
+    host: str
+    ok: int = 0
+    changed: int = 0
+    failed: bool = False
+    unreachable: bool = False
+    task: str = ""
+    reason: str = ""
+    remedy: str = ""
+    exit: Exit = Exit.OK
+
+
+@dataclass(frozen=True)
+class Report:
+    """All hosts of the run, in inventory order."""
+
+    hosts: tuple[HostReport, ...]
+
+    @property
+    def changed(self) -> int:
+        return sum(host.changed for host in self.hosts)
+
+    @property
+    def exit(self) -> Exit:
+        """0, or of what went wrong on several hosts the first of tfctl.errors.PRECEDENCE."""
+        wrong = [host.exit for host in self.hosts if host.exit is not Exit.OK]
+        return first_of(wrong) if wrong else Exit.OK
+
+
+@dataclass
+class Collector:
+    """Takes the plugin's messages one by one. ``finished``: the run came to its end, whatever became of its hosts."""
+
+    finished: bool = False
+    _causes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    _stats: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+    def take(self, message: Mapping[str, Any]) -> list[Event]:
+        """The events that a message stands for."""
+        if message["event"] == "play":
+            for host in message["hosts"]:
+                self._causes.setdefault(host, {})
+        elif message["event"] == "task":
+            return [TaskStarted(_titled(message))]
+        elif message["event"] == "stats":
+            self._stats, self.finished = message["hosts"], True
+        elif message["event"] == "host":
+            return self._host(message)
+        return []
+
+    def report(self) -> Report:
+        return Report(tuple(self._row(host, cause) for host, cause in self._causes.items()))
+
+    def _host(self, message: Mapping[str, Any]) -> list[Event]:
+        host, state, result = message["host"], message["state"], message["result"]
+        title = _titled(message)
+        if state in ("failed", "unreachable"):
+            reason, remedy, code = explain(result, host, state)
+            self._causes[host] = {"task": title, "reason": reason, "remedy": remedy, "exit": code, state: True}
+        warned: list[Event] = [Warned(host, _without_passwords(str(text))) for text in result.get("warnings", [])]
+        return [*warned, HostDone(host, title, state, _without_passwords(result.get("diff", "")))]
+
+    def _row(self, host: str, cause: dict[str, Any]) -> HostReport:
+        counts = self._stats.get(host, {})
+        return HostReport(host, ok=counts.get("ok", 0), changed=counts.get("changed", 0), **cause)
+
+
+def explain(result: Mapping[str, Any], host: str, state: str) -> tuple[str, str, Exit]:
+    """Reason, remedy and exit code of a task that failed: our modules say them, the text tells others'."""
+    faults = result.get("faults", [])
+    if faults:
+        reason = "\n".join(fault["message"] for fault in faults)
+        remedies = (fault["remedy"] or remedy_for(fault["message"]) for fault in faults)
+        remedy = "\n".join(dict.fromkeys(text for text in remedies if text))
+        code = first_of(Exit(fault.get("exit", Exit.FAILED)) for fault in faults)
+        return _without_passwords(reason), remedy.replace("HOST", host), code
+    lines = list(dict.fromkeys(_lines(result)))
+    text = "\n".join(lines)
+    reason = _without_passwords("\n".join(lines[:1] + lines[1:][-_REASON_LINES:])) or "no reason given"
+    remedy = remedy_for(text).replace("HOST", host)
+    if state == "unreachable" and not _BECOME.search(text):
+        return reason, remedy, Exit.UNREACHABLE
+    return reason, remedy, Exit.PREFLIGHT if _BECOME.search(text) else Exit.FAILED
+
+
+def _lines(result: Mapping[str, Any]) -> list[str]:
+    texts = [result.get(key) or "" for key in ("msg", "stderr", "module_stderr", "censored")]
+    texts += result.get("items", [])
+    if result.get("rc", 0) and not result.get("stderr"):
+        texts += [result.get("stdout") or "", result.get("module_stdout") or ""]
+    lines = [_NOISE.sub("", line.strip()) for text in texts for line in str(text).splitlines()]
+    return [line for line in lines if line and line != "non-zero return code"]
+
+
+def _titled(message: Mapping[str, Any]) -> str:
+    role, task = message["role"], message["task"]
+    return f"{role}: {task}" if role else task
+
+
+def _without_passwords(text: str) -> str:
+    """Addresses keep their host and user, so that one can see which failed."""
+    return _PASSWORD.sub(r"\1:***@", text)
