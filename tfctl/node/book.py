@@ -69,14 +69,13 @@ def mark(world: World, job: str, attempt: int, role: str = "", index: int = 0) -
 
 
 def began(world: World, job: str, attempt: int) -> dict[str, float]:
-    """When the last run of each task began, ``{"worker-0": epoch seconds}``, as `keep_began` kept it."""
+    """When each task began, ``{"worker-0": epoch seconds}``: of several runs the first."""
     return read_json(_began(world, job, attempt)) or {}
 
 
 def keep_began(world: World, job: str, attempt: int, times: dict[str, float]) -> None:
-    """Keep those times for when systemd has forgotten the units."""
-    if times and world.at(names.attempt_dir(job, attempt)).is_dir():
-        write(_began(world, job, attempt), json.dumps({**began(world, job, attempt), **times}).encode())
+    """Keep those times: systemd forgets them as soon as a unit ends well."""
+    write(_began(world, job, attempt), json.dumps(times).encode())
 
 
 def listing(directory: Path) -> list[str]:

@@ -68,13 +68,8 @@ def _output(world: World, plan: Plan) -> list[str]:
 
 
 def _retire(world: World, job: str) -> None:
-    """The units of the attempt before, which have ended, go; when they began is kept."""
-    old = placed.units(world, job)
-    shown = {unit.task: unit.shown for unit in old}
-    before = book.latest(world, job)
-    run = (book.record(world, job, before) or {}).get("run")
-    ending.keep_times(world, job, before, {unit.task: unit.shown for unit in old if unit.run == run})
-    ending.forget(world, job, list(shown))
+    """The units of the attempt before, which have ended, go."""
+    ending.forget(world, job, [unit.task for unit in placed.units(world, job)])
 
 
 def _write(world: World, plan: Plan) -> None:

@@ -42,22 +42,8 @@ def forget(world: World, job: str, tasks: list[tuple[str, int]]) -> None:
                 world.at(path).unlink()
     world.manage("reset-failed", "--", *units)  # fails for those that never did; nothing hangs on it
     world.settle(units, "not-found")
-
-
-def keep_times(world: World, job: str, attempt: int, shown: dict[tuple[str, int], dict[str, str]]) -> None:
-    """Write down when the last runs of tasks began, before systemd forgets it."""
-    boot = boot_time()
-    times = {}
-    for (role, index), unit in shown.items():
-        began = unit.get("ExecMainStartTimestampMonotonic", "0")
-        if began.isdigit() and int(began):
-            times[f"{role}-{index}"] = round(boot + int(began) / 1e6, 3)
-    book.keep_began(world, job, attempt, times)
-
-
-def boot_time() -> float:
-    """Epoch seconds of the monotonic clock's zero."""
-    return time.time() - time.monotonic()
+    if not any(name.startswith(f"tfctl-{job}-") for name in book.listing(world.at(names.UNITS))):
+        world.manage("stop", "--no-block", "--", names.job_slice(job))  # by itself it would stay, empty
 
 
 def _live(world: World, units: list[str]) -> list[str]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from . import book, ending, names, placed, plan, reserve, states, wire
+from . import book, names, placed, plan, reserve, states, wire
 from .talk import Talk
-from .world import World, host
+from .world import World, clock_zero, host
 
 #: Seconds between two looks while somebody follows.
 _LOOK = 0.5
@@ -37,7 +37,7 @@ def shown(world: World, job: str | None, attempt: int | None) -> dict[str, Any]:
     """The answer: the wanted or latest attempt of ``job``, or the latest of each. Raises Refused."""
     units = placed.units(world, job)
     starting = {(one.job, one.attempt) for one in reserve.live(world)}
-    boot = ending.boot_time()
+    zero = clock_zero()
     found = []
     for name in [job] if job else book.jobs(world):
         number = attempt or book.latest(world, name)
@@ -52,14 +52,14 @@ def shown(world: World, job: str | None, attempt: int | None) -> dict[str, Any]:
                 "run": record.get("run"),
                 "record": record,
                 "stopped": book.marked(world, name, number),
-                "tasks": attempt_states(world, name, number, ours, boot, reserved=(name, number) in starting),
+                "tasks": attempt_states(world, name, number, ours, zero, reserved=(name, number) in starting),
             }
         )
     return {"host": host(), "jobs": found}
 
 
 def attempt_states(
-    world: World, job: str, attempt: int, units: dict[tuple[str, int], dict[str, str]], boot: float, *, reserved: bool
+    world: World, job: str, attempt: int, units: dict[tuple[str, int], dict[str, str]], zero: float, *, reserved: bool
 ) -> list[dict[str, Any]]:
     """STATE of each of the attempt's tasks here. ``units``: what systemd says of the attempt's own units."""
     began = book.began(world, job, attempt)
@@ -72,8 +72,8 @@ def attempt_states(
                 book.ends(world, job, attempt, role, index),
                 marked=book.marked(world, job, attempt, role, index) is not None,
                 reserved=reserved,
-                boot=boot,
-                recorded=began.get(f"{role}-{index}"),
+                began=began.get(f"{role}-{index}"),
+                zero=zero,
             ),
         }
         for role, index in book.tasks(world, job, attempt)

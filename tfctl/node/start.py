@@ -17,7 +17,7 @@ from .build import build
 from .plan import Plan
 from .reserve import Reservation
 from .talk import Refused, Talk
-from .world import World, host
+from .world import World, clock_zero, host
 from .world import run as run_to_end
 
 _NONCE = re.compile(r"[0-9A-Za-z_-]{8,64}")
@@ -139,17 +139,19 @@ class Start:
         if not self._plan:
             return
         self._started = True
-        units = self._plan.units
+        units, before = self._plan.units, time.time()
         if units:
             process = self._world.managing("start", "--", *units)
             assert process.stderr
             with process.stderr as said:
                 words = self._talk.attend(process, said, _LAUNCH)
-            failure = self._failure(words)
+            shown = self._settled(bool(words))
+            failure = self._failure(shown)
             if failure:
                 self._undo()
                 self._talk.send("undone", wire.error(6, failure, f"see: tfctl logs {self._job}, or mend it and start"))
                 return
+            self._keep_began(shown, before)
         self._talk.send("started", {})
 
     def _keep(self, _value: Any) -> None:
@@ -171,16 +173,20 @@ class Start:
             os.close(descriptor)
         self._made, self._plan, self._started = None, None, False
 
-    def _failure(self, said: str) -> str:
-        """Why a task could not be started, or nothing. A program that ran is started, however soon it ended."""
+    def _settled(self, failed: bool) -> dict[str, dict[str, str]]:
+        """What systemd says of the units; where a start has failed, once the end of that is done."""
         assert self._plan
         until = time.monotonic() + _SETTLE
         while True:
             shown = self._world.show(self._plan.units)
-            ending = [one for one in shown.values() if one.get("ActiveState") in ("deactivating", "activating")]
-            if not ending or not said or time.monotonic() > until:
-                break
+            ending = any(one.get("ActiveState") in ("deactivating", "activating") for one in shown.values())
+            if not (failed and ending) or time.monotonic() > until:
+                return shown
             time.sleep(0.05)
+
+    def _failure(self, shown: dict[str, dict[str, str]]) -> str:
+        """Why a task could not be started, or nothing. A program that ran is started, however soon it ended."""
+        assert self._plan
         for task in self._plan.tasks:
             unit = names.unit(self._job, *task.task)
             ends = book.ends(self._world, self._job, self._plan.attempt, *task.task)
@@ -188,6 +194,16 @@ class Start:
             if why:
                 return f"{task.name} could not be started on {host()}: {why}{self._last_lines(unit)}"
         return ""
+
+    def _keep_began(self, shown: dict[str, dict[str, str]], before: float) -> None:
+        """When each task began; of one that ended well systemd knows no more, so that it began when it was told to."""
+        assert self._plan
+        zero, times = clock_zero(), {}
+        for task in self._plan.tasks:
+            micros = shown[names.unit(self._job, *task.task)].get("ExecMainStartTimestampMonotonic", "0")
+            began = zero + int(micros) / 1e6 if micros.isdigit() else 0.0
+            times["{}-{}".format(*task.task)] = round(max(began, before), 3)
+        book.keep_began(self._world, self._job, self._plan.attempt, times)
 
     def _last_lines(self, unit: str) -> str:
         words = ["-q", "--no-pager", "-o", "cat", "-n", "5", "-u", unit, "--since=-2min"]

@@ -80,22 +80,21 @@ def task_state(
     *,
     marked: bool = False,
     reserved: bool = False,
-    boot: float = 0.0,
-    recorded: float | None = None,
+    began: float | None = None,
+    zero: float = 0.0,
 ) -> dict[str, Any]:
     """A STATE of tfctl.node.wire without role and index.
 
-    ``boot``: epoch seconds of the monotonic clock's zero; ``recorded``: when the last run began, as kept at its stop.
+    ``began``: when it was started, epoch seconds; ``zero``: those of the monotonic clock's zero.
     """
     name, end = state(unit, ends, marked=marked, reserved=reserved)
-    began = _number(unit, "ExecMainStartTimestampMonotonic")
     exited = _number(unit, "ExecMainExitTimestampMonotonic")
-    finished = end and (end.time if end.time is not None else boot + exited / 1e6)
+    finished = end and (end.time if end.time is not None else zero + exited / 1e6)
     return {
         "state": name,
         "exit_code": end and end.exit_code,
         "signal": end and end.signal,
-        "started": round(boot + began / 1e6, 3) if began else recorded,
+        "started": began,
         "finished": finished and round(finished, 3),
         "restarts": _restarts(unit, ends),
     }

@@ -40,7 +40,7 @@ def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
     _mark(world, job, attempt, tasks, units, whole=wanted is None)
     left = _end(world, units, _beats(talk))
     ended = [unit for unit in units if unit.unit not in left]
-    _forget(world, job, attempt, ended)
+    ending.forget(world, job, [unit.task for unit in ended])
     sentences = [*left.values(), *_remains(world, ended)]
     talk.send("stopped", {"attempt": attempt, "tasks": [list(task) for task in tasks], "left": sentences})
 
@@ -64,13 +64,6 @@ def _end(world: World, units: list[Placed], beat: Any) -> dict[str, str]:
     grace = max((_grace(world, unit) for unit in units), default=0.0) + _MORE
     sentences = ending.end(world, [unit.unit for unit in units], grace, beat)
     return {unit.unit: text for unit in units for text in sentences if text.startswith(unit.unit + " ")}
-
-
-def _forget(world: World, job: str, attempt: int, ended: list[Placed]) -> None:
-    """Keep when their last runs began, then remove unit and environment files."""
-    shown = world.show([unit.unit for unit in ended]) if ended else {}
-    ending.keep_times(world, job, attempt, {unit.task: shown[unit.unit] for unit in ended})
-    ending.forget(world, job, [unit.task for unit in ended])
 
 
 def _remains(world: World, ended: list[Placed]) -> list[str]:

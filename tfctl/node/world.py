@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import pwd
 import subprocess
+import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,6 +98,11 @@ class World(NamedTuple):
                 raise Refused(1, f"systemctl daemon-reload failed on {host()}: {done.errors}")
             shown = self.show(units)
         return shown
+
+
+def clock_zero() -> float:
+    """Epoch seconds of the monotonic clock's zero, which systemd's timestamps count from."""
+    return time.time() - time.monotonic()
 
 
 def host() -> str:

@@ -99,6 +99,8 @@ def supervise(manager: Manager, name: str, ready: int) -> None:
         manager.stopping(name).unlink(missing_ok=True)
         over = "inactive" if result == "success" else "failed"
         manager.update(name, ActiveState=over, SubState="dead" if over == "inactive" else "failed", ControlGroup="")
+        if over == "inactive":  # systemd forgets all of a unit that ended well
+            (manager.home / f"{name}.json").unlink()
         return
 
 
@@ -207,7 +209,8 @@ def _environment(manager: Manager, unit: dict[str, str]) -> dict[str, str]:
 
 def _tell(ready: int, word: str) -> None:
     if ready >= 0:
-        os.write(ready, word.encode())
+        with contextlib.suppress(BrokenPipeError):  # whoever asked has been killed
+            os.write(ready, word.encode())
         os.close(ready)
 
 
@@ -289,13 +292,13 @@ def main() -> int:
         print("\n\n".join("\n".join(shown(manager, unit, wanted)) for unit in units))
     elif verb == "start":
         return start(manager, units)
-    elif verb == "stop":
+    elif verb == "stop" and units[0].endswith(".service"):
         stop(manager, units)
     elif verb == "kill":
         kill(manager, units, options[0].split("=")[1])
     elif verb == "reset-failed":
         reset(manager, units)
-    elif verb != "daemon-reload":
+    elif verb not in ("daemon-reload", "stop"):
         raise SystemExit(f"the fake has no {verb}")
     return 0
 

@@ -62,9 +62,8 @@ def test_the_first_that_fits(
 def test_an_end_that_could_not_be_written_is_told_by_systemd() -> None:
     shown = unit(
         "failed", Result="signal", ExecMainCode="2", ExecMainStatus="9", ExecMainExitTimestampMonotonic="5000000",
-        ExecMainStartTimestampMonotonic="2000000",
     )  # fmt: skip
-    assert states.task_state(shown, [], boot=1000.0) == {
+    assert states.task_state(shown, [], began=1002.0, zero=1000.0) == {
         "state": "failed", "exit_code": None, "signal": "SIGKILL", "started": 1002.0, "finished": 1005.0, "restarts": 0,
     }  # fmt: skip
 
@@ -74,15 +73,13 @@ def test_an_end_that_could_not_be_written_is_told_by_systemd() -> None:
     [(BAD, 3, None), (KILLED, None, "SIGKILL"), (GOOD, 0, None), (ASKED, None, "SIGTERM")],
 )
 def test_how_it_ended(end: End, exit_code: int | None, signal: str | None) -> None:
-    told = states.task_state(None, [end], recorded=90.0)
+    told = states.task_state(None, [end], began=90.0)
     assert (told["exit_code"], told["signal"]) == (exit_code, signal)
     assert (told["started"], told["finished"]) == (90.0, 100.0)
 
 
 def test_while_it_runs_nothing_is_said_of_an_end() -> None:
-    told = states.task_state(
-        unit("active", InvocationID="b", ExecMainStartTimestampMonotonic="1500000"), [BAD], boot=10
-    )
+    told = states.task_state(unit("active", InvocationID="b"), [BAD], began=11.5)
     assert told == {
         "state": "running", "exit_code": None, "signal": None, "started": 11.5, "finished": None, "restarts": 1,
     }  # fmt: skip
