@@ -57,8 +57,8 @@ environment() {
     hand_pip_settings_to_uv .venv/bin/python
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt \
         2> >(grep -v "^WARNING: Location 'file:" >&2)
-    local uv=(.venv/bin/uv pip install --quiet --python .venv/bin/python --compile-bytecode)
-    "${uv[@]}" --require-hashes -r "requirements/$kind.txt"
-    "${uv[@]}" --no-deps --no-build-isolation -e .
+    local install=(.venv/bin/uv pip install --quiet --python .venv/bin/python --compile-bytecode)
+    "${install[@]}" --require-hashes -r "requirements/$kind.txt"
+    "${install[@]}" --no-deps --no-build-isolation -e .
     touch "$stamp"
 }
