@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import hmac
 import logging
 import os
@@ -20,9 +21,11 @@ from loopback import Impostor, Relay, Sshd, public
 from paramiko import Transport
 
 from tfctl.errors import BadFile, Exit, Unreachable
-from tfctl.model.host import Host
+from tfctl.model.host import Host, Ssh
+from tfctl.remote.dial import not_connected
 from tfctl.remote.known_hosts import fingerprint
 from tfctl.remote.ssh import connect
+from tfctl.remote.target import resolve
 
 
 def refusal(host: Host) -> Unreachable:
@@ -111,6 +114,17 @@ def full() -> Iterator[int]:
             caller.setblocking(False)
             caller.connect_ex(("127.0.0.1", port))
         yield port
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(errno.EHOSTUNREACH, "no route to 10.0.0.1:22"), (errno.ETIMEDOUT, "Connection timed out")]
+)
+def test_what_the_kernel_says(number: int, said: str) -> None:
+    """Of a network that loopback does not have."""
+    error = not_connected(resolve(Host("node1", Ssh("10.0.0.1", 22, "ops"))), OSError(number, os.strerror(number)))
+    assert error.message.startswith("node1: ")
+    assert said in error.message
+    assert error.remedy
 
 
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "two..dots"])
