@@ -380,6 +380,8 @@ def test_agent_is_left_alone(sshd: Sshd, agent: Path, monkeypatch: pytest.Monkey
 @pytest.fixture
 def bastion(sshd_with: Callable[..., Sshd], tmp_path: Path) -> tuple[Sshd, tuple[str, ...]]:
     """A jump host, and the words for an ssh_config that knows it."""
+    if shutil.which("ssh") is None:
+        pytest.skip("no ssh here")
     server = sshd_with("bastion")
     server.key_file.chmod(0o600)
     (tmp_path / "config").write_text(
@@ -422,6 +424,7 @@ def test_proxy_command_that_fails(sshd: Sshd) -> None:
     assert "the way there broke off: no way there" in error.message
 
 
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="no ssh here")
 def test_words_that_ssh_refuses(sshd: Sshd) -> None:
     with pytest.raises(BadFile, match=r"node1: ssh refuses its arguments or configuration: .*nonsense"):
         connect(sshd.host("node1", "-o", "nonsense"))
