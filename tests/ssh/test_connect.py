@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import hmac
 import logging
 import os
@@ -20,9 +21,11 @@ from loopback import Impostor, Relay, Sshd, public
 from paramiko import Transport
 
 from tfctl.errors import BadFile, Exit, Unreachable
-from tfctl.model.host import Host
+from tfctl.model.host import Host, Ssh
+from tfctl.remote.dial import not_connected
 from tfctl.remote.known_hosts import fingerprint
 from tfctl.remote.ssh import connect
+from tfctl.remote.target import resolve
 
 
 def refusal(host: Host) -> Unreachable:
@@ -111,6 +114,17 @@ def full() -> Iterator[int]:
             caller.setblocking(False)
             caller.connect_ex(("127.0.0.1", port))
         yield port
+
+
+@pytest.mark.parametrize(
+    ("number", "said"), [(errno.EHOSTUNREACH, "no route to 10.0.0.1:22"), (errno.ETIMEDOUT, "Connection timed out")]
+)
+def test_what_the_kernel_says(number: int, said: str) -> None:
+    """Of a network that loopback does not have."""
+    error = not_connected(resolve(Host("node1", Ssh("10.0.0.1", 22, "ops"))), OSError(number, os.strerror(number)))
+    assert error.message.startswith("node1: ")
+    assert said in error.message
+    assert error.remedy
 
 
 @pytest.mark.parametrize("name", ["no-such-host.invalid", "two..dots"])
@@ -366,6 +380,8 @@ def test_agent_is_left_alone(sshd: Sshd, agent: Path, monkeypatch: pytest.Monkey
 @pytest.fixture
 def bastion(sshd_with: Callable[..., Sshd], tmp_path: Path) -> tuple[Sshd, tuple[str, ...]]:
     """A jump host, and the words for an ssh_config that knows it."""
+    if shutil.which("ssh") is None:
+        pytest.skip("no ssh here")
     server = sshd_with("bastion")
     server.key_file.chmod(0o600)
     (tmp_path / "config").write_text(
@@ -408,6 +424,7 @@ def test_proxy_command_that_fails(sshd: Sshd) -> None:
     assert "the way there broke off: no way there" in error.message
 
 
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="no ssh here")
 def test_words_that_ssh_refuses(sshd: Sshd) -> None:
     with pytest.raises(BadFile, match=r"node1: ssh refuses its arguments or configuration: .*nonsense"):
         connect(sshd.host("node1", "-o", "nonsense"))

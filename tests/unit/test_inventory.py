@@ -198,6 +198,7 @@ def test_inventory_that_is_not_there(work: Path) -> None:
         ("ansible_host=a b", "ansible_host: 'a b' is not the address"),
         ("ansible_host=-oProxyCommand=x", "is not the address of a host"),
         ("tfctl_address=a\\tb", "tfctl_address: "),
+        ("ansible_connection=local", "ansible_connection: 'local' is not ssh"),
         ("ansible_port=0", "ansible_port: '0' is not a port"),
         ("ansible_port=ssh", "ansible_port: 'ssh' is not a port"),
         ("tfctl_ports=70000-70001", "tfctl_ports: '70000' is not a port"),

@@ -58,7 +58,7 @@ def _tcp(target: Target, end: float) -> socket.socket:
         except OSError as failure:
             stream.close()
             error = failure
-    raise _not_connected(target, error)
+    raise not_connected(target, error)
 
 
 def _addresses(target: Target) -> list[Any]:
@@ -72,7 +72,8 @@ def _addresses(target: Target) -> list[Any]:
         ) from None
 
 
-def _not_connected(target: Target, error: OSError) -> Unreachable:
+def not_connected(target: Target, error: OSError) -> Unreachable:
+    """What ``error`` of a connect means to a user."""
     if isinstance(error, ConnectionRefusedError):
         return Unreachable(
             f"{target.name}: {target.place} refuses the connection",

@@ -15,6 +15,7 @@ from tfctl.remote.ansible_cfg import Setting, Settings
 # Neither a name nor an address may be taken for an option of ssh, or end a list or a line somewhere.
 _NAME = re.compile(r"(?!-|\.{1,2}$)[^\s\x00-\x1f\x7f-\x9f/,]+")
 _ADDRESS = re.compile(r"""(?!-)[^\s\x00-\x1f\x7f-\x9f'`"$\\;&<>|(){},/]+""")
+_OVER_SSH = ("ssh", "smart", "paramiko", "paramiko_ssh")
 _SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 
 
@@ -25,6 +26,7 @@ def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: Set
             f"{inventory}: no host can be called {name!r}", "give it another name, and its address as ansible_host"
         )
     known = _Variables(f"{inventory}: host {name}", variables, settings)
+    known.check_connection()
     address = known.address("ansible_host", "ansible_ssh_host")
     ssh = Ssh(
         host=address or known.address_of(name),
@@ -50,6 +52,13 @@ class _Variables:
         self._place = place
         self._variables = variables
         self._settings = settings
+
+    def check_connection(self) -> None:
+        connection = self.text("ansible_connection") or "ssh"
+        if connection.removeprefix("ansible.builtin.") not in _OVER_SSH:
+            raise self._bad(
+                "ansible_connection", f"{connection!r} is not ssh", "tfctl reaches hosts by ssh: take it out"
+            )
 
     def text(self, *names: str, default: tuple[str, str, str] | None = None) -> str | None:
         """The first of ``names`` that is set, else the setting ``default``."""

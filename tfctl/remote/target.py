@@ -204,7 +204,16 @@ def _proxy(jump: str | None, command: str | None, config: str | None, fill: _Tok
         return fill.text(command) if command else None
     before, _, last = jump.rpartition(",")
     words = ["ssh", *(["-F", config] if config else []), *(["-J", before] if before else [])]
-    words += ["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes", "-W", fill.text("[%h]:%p")]
+    words += [
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        "StrictHostKeyChecking=yes",
+        "-o",
+        "ServerAliveInterval=15",
+        "-W",
+        fill.text("[%h]:%p"),
+    ]
     return shlex.join([*words, "--", last if "://" in last else f"ssh://{last}"])
 
 
