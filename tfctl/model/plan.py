@@ -42,8 +42,11 @@ def record(job: Job) -> dict[str, Any]:
         "inventory": layout.inventory,
         "output": layout.output,
         "started": job.started,
-        "policy": {key: value for key, value in dataclasses.asdict(layout.policy).items() if key != "deciders"},
+        "policy": {
+            key: value for key, value in dataclasses.asdict(layout.policy).items() if key not in ("deciders", "vital")
+        },
         "deciders": [list(name) for name in layout.policy.deciders],
+        "vital": [[list(name) for name in group] for group in layout.policy.vital],
         "tasks": [
             {
                 "role": task.role,
