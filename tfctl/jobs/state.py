@@ -154,10 +154,9 @@ def _fallen(record: Mapping[str, Any], tasks: Sequence[TaskState]) -> list[TaskS
     """The tasks by whose failure the job has failed, the first to end first."""
     gone = {(task.role, task.index): task for task in tasks if task.state in ("failed", "lost")}
     groups = [[name] for name in record["deciders"]] + record.get("vital", [])
-    found = [
-        gone[role, index] for group in groups if all(tuple(name) in gone for name in group) for role, index in group
-    ]
-    return sorted(dict.fromkeys(found), key=lambda task: task.finished or float("inf"))
+    whole = [group for group in groups if all(tuple(name) in gone for name in group)]
+    found = {gone[role, index] for group in whole for role, index in group}
+    return sorted(found, key=lambda task: task.finished or float("inf"))
 
 
 def _why(task: TaskState) -> str:

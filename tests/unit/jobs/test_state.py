@@ -96,7 +96,7 @@ def test_a_host_that_answers_and_knows_nothing_has_lost_its_task() -> None:
 
 
 def test_the_highest_attempt_counts() -> None:
-    old = {"job": "digits", "attempt": 1, "run": "r", "record": record, "stopped": None, "tasks": []}
+    old = {"job": "digits", "attempt": 1, "run": "r", "record": RECORD, "stopped": None, "tasks": []}
     new = {**old, "attempt": 2}
     found = jobs({"node1": [old], "node2": [new]})
     assert [state.attempt for state in found] == [2]
