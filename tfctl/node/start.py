@@ -23,6 +23,8 @@ from .world import run as run_to_end
 _NONCE = re.compile(r"[0-9A-Za-z_-]{8,64}")
 #: Seconds for one systemctl call that starts all units; for what has failed to be done with its ExecStopPost.
 _LAUNCH, _SETTLE = 90.0, 5.0
+#: Where systemctl does not wait for the execution of programs, it is waited for so many seconds.
+_EXECUTED = 0.3
 #: How long the mark of another host may take to be seen through a shared file system.
 _SEEN = 2.0
 #: systemd.exec(5): why systemd itself ended what it had forked.
@@ -145,11 +147,14 @@ class Start:
             assert process.stderr
             with process.stderr as said:
                 words = self._talk.attend(process, said, _LAUNCH)
+            if not self._world.sees_execution():
+                time.sleep(_EXECUTED)
+                words = words or "not seen"
             shown = self._settled(bool(words))
             failure = self._failure(shown)
             if failure:
                 self._undo()
-                self._talk.send("undone", wire.error(6, failure, f"see: tfctl logs {self._job}, or mend it and start"))
+                self._talk.send("undone", wire.error(6, failure, "correct the job or the host, then start again"))
                 return
             self._keep_began(shown, before)
         self._talk.send("started", {})
@@ -179,7 +184,7 @@ class Start:
         until = time.monotonic() + _SETTLE
         while True:
             shown = self._world.show(self._plan.units)
-            ending = any(one.get("ActiveState") in ("deactivating", "activating") for one in shown.values())
+            ending = any(one["ActiveState"] == "deactivating" or one["SubState"] == "start" for one in shown.values())
             if not (failed and ending) or time.monotonic() > until:
                 return shown
             time.sleep(0.05)
@@ -219,13 +224,13 @@ class Start:
 
 
 def _why(shown: dict[str, str], ends: list[states.End]) -> str:
-    for end in ends:
+    """Why systemd could not execute a task, or nothing. Where it cannot, ExecStopPost too may write no line."""
+    told = states.told_by_systemd(shown)
+    for end in [*ends, *([told] if told else [])]:
         if end.refused:
-            return _OWN_REASONS.get(end.exit_code or 0, f"systemd says EXIT_STATUS {end.exit_code} (systemd.exec(5))")
-    if shown.get("ActiveState") in ("failed", "inactive") and not ends:
-        _, told = states.state(shown, [], marked=False, reserved=False)
-        if told is None or told.refused or shown.get("Result") == "resources":
-            return f"systemd says: {shown.get('Result') or 'it was not started'}"
+            return _OWN_REASONS.get(end.exit_code or 0, f"EXIT_STATUS {end.exit_code} of systemd.exec(5)")
+    if not ends and not told and shown.get("ActiveState") in ("failed", "inactive"):
+        return f"systemd says: {shown.get('Result')}"
     return ""
 
 
