@@ -13,6 +13,27 @@ say() { printf '\n%s== %s%s\n' "$bold" "$*" "$plain"; }
 note() { printf '   %s\n' "$*"; }
 die() { printf '%s\n' "$*" >&2; exit 1; }
 
+# packages NAME...: what of them is missing is installed with apt-get.
+packages() {
+    local missing=() name
+    for name in "$@"; do
+        dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || missing+=("$name")
+    done
+    [ ${#missing[@]} = 0 ] && return 0
+    command -v apt-get >/dev/null || die "Packages are missing, and there is no apt-get to install them: ${missing[*]}"
+    note "apt-get install ${missing[*]}"
+    apt-get update -qq
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# What `tfctl lab` needs of this machine.
+lab_packages() {
+    if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
+        die "A lab needs Linux and root: run this with sudo, on Linux."
+    fi
+    packages systemd-container mmdebstrap iptables iproute2 openssh-client ca-certificates
+}
+
 # The first Python from 3.11 on.
 find_python() {
     local candidate
@@ -57,8 +78,8 @@ environment() {
     hand_pip_settings_to_uv .venv/bin/python
     .venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt \
         2> >(grep -v "^WARNING: Location 'file:" >&2)
-    local uv=(.venv/bin/uv pip install --quiet --python .venv/bin/python --compile-bytecode)
-    "${uv[@]}" --require-hashes -r "requirements/$kind.txt"
-    "${uv[@]}" --no-deps --no-build-isolation -e .
+    local install=(.venv/bin/uv pip install --quiet --python .venv/bin/python --compile-bytecode)
+    "${install[@]}" --require-hashes -r "requirements/$kind.txt"
+    "${install[@]}" --no-deps --no-build-isolation -e .
     touch "$stamp"
 }

@@ -14,7 +14,7 @@ The numbers are a contract: scripts test them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 
 
@@ -89,3 +89,17 @@ def first_of(codes: Iterable[Exit]) -> Exit:
     """The exit code of several causes: the first of PRECEDENCE among them, else the first given, else FAILED."""
     given = list(codes)
     return next((code for code in PRECEDENCE if code in given), given[0] if given else Exit.FAILED)
+
+
+def of_exit(code: int, message: str, remedy: str = "") -> TfctlError:
+    """The error that has this exit code: how a node's refusal becomes the client's."""
+    kinds = {kind.exit: kind for kind in (UsageError, BadFile, Unreachable, Busy, Undone, NotFound, PreflightFailed)}
+    return kinds.get(Exit(code) if code in set(Exit) else Exit.FAILED, TfctlError)(message, remedy)
+
+
+def together(errors: Sequence[TfctlError]) -> TfctlError:
+    """Several hosts' errors as one, a line each with its remedy, and the exit code of the gravest."""
+    if len(errors) == 1:
+        return errors[0]
+    lines = [f"{error.message} ({error.remedy})" if error.remedy else error.message for error in errors]
+    return of_exit(first_of(error.exit for error in errors), "\n".join(dict.fromkeys(lines)))

@@ -1,0 +1,121 @@
+"""Jobs of plain Python and shell on a provisioned lab, started as a user starts them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from labs import TFCTL, Lab
+
+
+@dataclass
+class Jobs:
+    """Job files in ``folder``, and tfctl run there with the lab's inventory; ``names`` are stopped at the end."""
+
+    lab: Lab
+    folder: Path
+    names: list[str] = field(default_factory=list)
+
+    def file(self, name: str, text: str) -> Path:
+        """A job file of that name in a folder of its own; strategy custom and stack none unless the text says."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        lines = textwrap.dedent(text)
+        head = [f"name: {name}"]
+        head += [
+            f"{key}: {value}" for key, value in (("strategy", "custom"), ("stack", "none")) if f"{key}:" not in lines
+        ]
+        path = folder / "job.yaml"
+        path.write_text("\n".join(head) + "\n" + lines)
+        self.names.append(name)
+        return path
+
+    def __call__(self, *words: object, timeout: float = 90) -> subprocess.CompletedProcess[str]:
+        """tfctl, to its end, whatever its exit code."""
+        done = subprocess.run(
+            self.command(*words), capture_output=True, text=True, timeout=timeout, cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        assert "Traceback" not in done.stderr, done.stderr
+        assert "defect" not in done.stderr, done.stderr
+        return done
+
+    def ok(self, *words: object, timeout: float = 90) -> str:
+        """Its stdout; it must succeed."""
+        done = self(*words, timeout=timeout)
+        assert done.returncode == 0, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def begin(self, *words: object) -> subprocess.Popen[str]:
+        """tfctl, left running."""
+        return subprocess.Popen(
+            self.command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def begin_patched(self, patch: str, *words: object) -> subprocess.Popen[str]:
+        """tfctl with some of its own lines replaced first: how a test reaches the moment between two of its steps."""
+        script = (
+            f"import os, signal, time\n{patch}\nfrom tfctl.cli.main import run\nos._exit(run({self.words(*words)!r}))"
+        )
+        return subprocess.Popen(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder
+        )
+
+    def command(self, *words: object) -> list[str]:
+        return [str(TFCTL), *self.words(*words)]
+
+    def words(self, *words: object) -> list[str]:
+        return [*map(str, words), "-i", str(self.lab.inventory)]
+
+    def status(self, name: str) -> dict[str, Any]:
+        return dict(json.loads(self.ok("status", name, "-o", "json")))
+
+    def states(self, name: str) -> dict[str, str]:
+        return {f"{task['role']}/{task['index']}": task["state"] for task in self.status(name)["tasks"]}
+
+    def traces(self) -> dict[str, list[str]]:
+        """What this test's jobs have left on each host: units, environment files; and any process and port of a job."""
+        names = "|".join(self.names)
+        look = (
+            f"ls /run/systemd/system /run/tfctl/env | grep -E '^tfctl-({names})-'; ps -u tfctl -o pid=,args=; "
+            "ss -Hltn | awk '{print $4}' | grep -E ':(22[2-9][0-9]|30[0-9][0-9])$'; true"
+        )
+        return {host: self.lab.said(host, f"sudo sh -c {shlex.quote(look)}").splitlines() for host in self.lab.hosts()}
+
+    def untouched(self) -> None:
+        """Nothing of this test's jobs runs or waits on any host, within 60 s."""
+        wait_for(lambda: not any(self.traces().values()), 60, lambda: str(self.traces()))
+
+    def clean(self) -> None:
+        for name in dict.fromkeys(self.names):
+            self("stop", name)
+
+
+def wait_for(true: Callable[[], bool], seconds: float, shown: Callable[[], str] = lambda: "") -> None:
+    """Until it is; fails after so long."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"not within {seconds} s: {shown()}"
+        time.sleep(0.2)
+
+
+def lines_of(text: str) -> list[tuple[str, str]]:
+    """`tfctl logs` as (task, line)."""
+    found = []
+    for line in text.splitlines():
+        task, _, rest = line.partition(" │ ")
+        found.append((task.strip(), rest))
+    return found
+
+
+def said_by(text: str, task: str) -> list[str]:
+    return [line for who, line in lines_of(text) if who == task]

@@ -1,0 +1,216 @@
+"""Jobs from start to end on real nodes: they succeed, fail, are stopped, and leave nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+
+import pytest
+from jobs import Jobs, said_by, wait_for
+
+ECHO = """
+    command: [sh, -c, "echo hello from {role}/{index}; sleep 1; echo bye"]
+    roles: {ps: 1, worker: 4}
+"""
+TICK = """
+    command: [sh, -c, "while :; do echo tick; sleep 0.5; done"]
+    roles: {ps: 2, worker: 4}
+"""
+
+
+def test_a_job_runs_on_all_hosts_and_succeeds(jobs: Jobs) -> None:
+    done = jobs("start", jobs.file("echo", ECHO), "--wait")
+    assert (done.returncode, done.stdout) == (0, "echo\n"), done.stderr
+    found = jobs.status("echo")
+    assert found["state"] == "succeeded"
+    assert [(t["role"], t["index"], t["host"], t["port"]) for t in found["tasks"]] == [
+        ("ps", 0, "node1", 2222),
+        ("worker", 0, "node1", 2223),
+        ("worker", 1, "node2", 2222),
+        ("worker", 2, "node3", 2222),
+        ("worker", 3, "node4", 2222),
+    ]
+    workers = [task for task in found["tasks"] if task["role"] == "worker"]
+    assert all(task["state"] == "succeeded" and task["exit_code"] == 0 for task in workers)
+    assert all(task["started"] <= task["finished"] for task in workers)
+    logs = jobs.ok("logs", "--job", "echo")
+    assert [said_by(logs, f"worker/{n}") for n in range(4)] == [[f"hello from worker/{n}", "bye"] for n in range(4)]
+
+
+def test_a_failure_ends_the_job_and_what_still_ran_of_it(jobs: Jobs) -> None:
+    text = """
+        command: [sh, -c, "sleep 1; test {role}{index} != worker1 || exit 7; sleep 60"]
+        roles: {ps: 1, worker: 3}
+    """
+    done = jobs("start", jobs.file("fails", text), "--wait")
+    assert done.returncode == 100
+    assert "worker/1 on node2 failed with exit code 7" in done.stderr
+    assert jobs.states("fails") == {
+        "ps/0": "stopped", "worker/0": "stopped", "worker/1": "failed", "worker/2": "stopped",
+    }  # fmt: skip
+    assert jobs("wait", "fails").returncode == 100
+    assert jobs("status", "fails").returncode == 0
+    assert not any("sleep" in line for lines in jobs.traces().values() for line in lines)
+
+
+def test_stop_asks_then_kills_and_leaves_nothing(jobs: Jobs) -> None:
+    file = jobs.file("stubborn", "command: python3 stubborn.py\nroles: {worker: 2}\npolicy: {grace: 2s}\n")
+    (file.parent / "stubborn.py").write_text(
+        "import signal, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: print('asked', flush=True))\n"
+        "end = time.monotonic() + 99\n"
+        "while time.monotonic() < end: time.sleep(0.1)\n"
+    )
+    jobs.ok("start", file)
+    wait_for(lambda: set(jobs.states("stubborn").values()) == {"running"}, 10)
+    jobs.ok("stop", "stubborn")
+    assert set(jobs.states("stubborn").values()) == {"stopped"}
+    assert jobs("wait", "stubborn").returncode == 103
+    assert said_by(jobs.ok("logs", "--job", "stubborn"), "worker/0") == ["asked"]
+    jobs.untouched()
+    assert jobs("stop", "stubborn").returncode == 0
+    assert jobs("stop", "never-was").returncode == 7
+
+
+def test_a_running_job_is_busy_and_its_next_attempt_counts_on(jobs: Jobs) -> None:
+    file = jobs.file("twice", TICK)
+    jobs.ok("start", file)
+    again = jobs("start", file)
+    assert again.returncode == 5
+    assert "twice" in again.stderr
+    assert set(jobs.states("twice").values()) == {"running"}
+    jobs.ok("stop", file)
+    jobs.ok("start", file)
+    assert jobs.status("twice")["attempt"] == 2
+
+
+def test_of_two_starts_at_once_one_wins(jobs: Jobs) -> None:
+    file = jobs.file("race", TICK)
+    both = [jobs.begin("start", file) for _ in range(2)]
+    said = [process.communicate(timeout=60) for process in both]
+    assert sorted(process.returncode for process in both) == [0, 5], said
+    assert set(jobs.states("race").values()) == {"running"}
+
+
+def test_a_program_that_one_host_lacks_is_refused_by_all(jobs: Jobs) -> None:
+    for host in ("node1", "node2", "node4"):
+        jobs.lab.said(host, "sudo install -m 755 /bin/sleep /usr/local/bin/only-here")
+    done = jobs("start", jobs.file("lacks", "command: only-here 60\nroles: {worker: 4}\n"))
+    assert done.returncode == 8
+    assert "node3" in done.stderr
+    assert "only-here" in done.stderr
+    assert jobs("status", "lacks").returncode == 7
+    jobs.untouched()
+
+
+def test_a_port_that_a_stranger_holds_is_passed_by_or_refused(jobs: Jobs) -> None:
+    squat = "sudo systemd-run --quiet --collect --unit=squatter python3 -m http.server 3000"
+    jobs.lab.said("node2", squat)
+    try:
+        wait_for(lambda: "3000" in jobs.lab.said("node2", "ss -Hltn"), 10)
+        done = jobs("start", jobs.file("squat", "command: sleep 60\nports: 3000-3000\nroles: {worker: 4}\n"))
+        assert done.returncode == 5
+        assert "node2" in done.stderr
+        assert "3000" in done.stderr
+        jobs.ok("start", jobs.file("passes", "command: sleep 60\nports: 3000-3001\nroles: {worker: 4}\n"))
+        assert [task["port"] for task in jobs.status("passes")["tasks"]] == [3000, 3001, 3000, 3000]
+    finally:
+        jobs.lab.said("node2", "sudo systemctl stop squatter")
+
+
+@pytest.mark.parametrize("phase", ["go", "keep"])
+def test_a_client_that_is_killed_before_keep_leaves_nothing(phase: str, jobs: Jobs) -> None:
+    file = jobs.file("killed", TICK)
+    patch = f"from tfctl.jobs import start\nstart._Talks.{phase} = lambda self: os.kill(os.getpid(), signal.SIGKILL)"
+    process = jobs.begin_patched(patch, "start", file)
+    process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGKILL
+    jobs.untouched()
+    jobs.ok("start", file)
+
+
+@pytest.mark.parametrize("phase", ["go", "keep"])
+def test_ctrl_c_before_keep_undoes(phase: str, jobs: Jobs) -> None:
+    patch = f"from tfctl.jobs import start\nstart._Talks.{phase} = lambda self: os.kill(os.getpid(), signal.SIGINT)"
+    process = jobs.begin_patched(patch, "start", jobs.file("interrupted", TICK))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert not any(jobs.traces().values())
+
+
+def test_ctrl_c_of_a_wait_lets_the_job_go_on_and_says_so(jobs: Jobs) -> None:
+    file = jobs.file("detached", TICK)
+    process = jobs.begin("start", file, "--wait")
+    wait_for(lambda: jobs("status", "detached").returncode == 0 and "running" in jobs.states("detached").values(), 20)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "tfctl stop detached" in err
+    assert set(jobs.states("detached").values()) == {"running"}
+
+
+def test_a_command_that_cannot_be_executed_is_undone(jobs: Jobs) -> None:
+    """It is there and may be executed, but its interpreter is missing."""
+    file = jobs.file("broken", "command: ./run\nroles: {worker: 2}\n")
+    run = file.parent / "run"
+    run.write_text("#!/no/such/interpreter\n")
+    run.chmod(0o755)
+    done = jobs("start", file, "--wait")
+    assert done.returncode in (6, 100), done.stderr
+    assert "worker/" in done.stderr
+    jobs("stop", "broken")
+    jobs.untouched()
+
+
+def test_values_arrive_byte_for_byte(jobs: Jobs) -> None:
+    env = {
+        "QUOTES": "a\"b'c", "SIGNS": "100% $HOME ${HOME} `x` back\\slash\\", "SPACE": " tab\there\nnew line ",
+        "LETTERS": "größer, 漢字, 🙂", "HASH": "# ; no comment", "JSON": '{"a": [1, "b"]}', "EMPTY": "",
+        "LONG": "x" * 100_000,
+    }  # fmt: skip
+    words = ["%n %s $HOME ${HOME}", "quo\"te'", "back\\slash\\", "tab\there\nline", "größer 🙂", "", "{}", "; # |"]
+    command = json.dumps(["python3", "show.py", *words], ensure_ascii=False)
+    variables = json.dumps({**env, "NAMES": json.dumps(list(env))}, ensure_ascii=False)
+    file = jobs.file("values", f"command: {command}\nenv: {variables}\nroles: {{worker: 1}}\n")
+    (file.parent / "show.py").write_text(
+        "import json, os, sys\n"
+        "names = json.loads(os.environ['NAMES'])\n"
+        "print(json.dumps([sys.argv[1:], {name: os.environ[name] for name in names}]))\n"
+    )
+    jobs.ok("start", file, "--wait")
+    lines = [json.loads(line)["line"] for line in jobs.ok("logs", "--job", "values", "-o", "json").splitlines()]
+    # journald breaks a line after 48 KiB.
+    assert json.loads("".join(lines)) == [words, env]
+
+
+def test_the_code_arrives_and_can_be_written_to(jobs: Jobs) -> None:
+    file = jobs.file("code", "command: python3 pkg/main.py\nroles: {worker: 2}\n")
+    (file.parent / "pkg").mkdir(exist_ok=True)
+    (file.parent / "pkg" / "main.py").write_text(
+        "import pathlib\npathlib.Path('below').mkdir()\nprint(pathlib.Path.cwd())\n"
+    )
+    out = jobs.ok("start", file, "--follow")
+    assert said_by(out, "worker/1")[0].startswith("/var/lib/tfctl/jobs/code/")
+
+
+def test_units_pass_systemds_own_verification(jobs: Jobs) -> None:
+    jobs.ok("start", jobs.file("verified", TICK))
+    for host in ("node1", "node2"):
+        verify = "sudo systemd-analyze verify $(ls /run/systemd/system/tfctl-verified-*.service) 2>&1"
+        assert jobs.lab.said(host, verify) == ""
+        user = "sudo systemctl show -P User $(cd /run/systemd/system; ls tfctl-verified-*.service)"
+        assert set(jobs.lab.said(host, user).split()) == {"tfctl"}
+
+
+def test_a_host_that_is_down_is_named_and_nothing_starts(jobs: Jobs) -> None:
+    lines = jobs.lab.inventory.read_text().replace(
+        jobs.lab.hosts()["node4"]["ansible_host"], jobs.lab.hosts()["node4"]["ansible_host"][:-2] + "99"
+    )
+    inventory = jobs.folder / "away.ini"
+    inventory.write_text(lines)
+    command = [*jobs.command("start", jobs.file("away", TICK))[:-1], str(inventory)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=jobs.folder)
+    assert done.returncode == 4
+    assert "node4" in done.stderr
+    jobs.untouched()

@@ -1,0 +1,247 @@
+"""A real ssh server on loopback, and what can be wrong with one and with the way there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import asyncssh
+
+from tfctl.model.host import Host, Ssh
+
+T = TypeVar("T")
+
+
+class Sshd:
+    """An ssh server that runs commands by /bin/sh as this user; ``bin`` comes first on their PATH."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, folder: Path, **options: Any) -> None:
+        self.folder = folder
+        self.bin = folder / "bin"
+        self.bin.mkdir(parents=True)
+        self.key_file = folder / "id"
+        self.known_hosts = folder / "known_hosts"
+        self.key = asyncssh.generate_private_key("ssh-ed25519")
+        self.logins = 0
+        self.forwards: list[tuple[str, int]] = []
+        self.may_forward = True
+        self.hang_in_login = False
+        self.connections: list[asyncssh.SSHServerConnection] = []
+        self.serving: set[asyncio.Task[None]] = set()
+        self._closed = False
+        self._loop = loop
+        user = asyncssh.generate_private_key("ssh-ed25519")
+        user.write_private_key(self.key_file)
+        user.write_public_key(f"{self.key_file}.pub")
+        options = {"server_host_keys": [self.key], "authorized_client_keys": f"{self.key_file}.pub", **options}
+        self._acceptor = self._do(self._listen(options))
+        self.port: int = self._acceptor.get_port()
+        self.trust(self.key)
+
+    def trust(self, key: asyncssh.SSHKey, marker: str = "") -> None:
+        """Make ``key`` the only one that known_hosts holds for this server."""
+        self.known_hosts.write_text(f"{marker} [127.0.0.1]:{self.port} {public(key)}\n".lstrip())
+
+    def host(self, name: str = "node1", *ssh_args: str, **changes: Any) -> Host:
+        """This server as an inventory would give it, pinned key and all; ``changes`` are fields of Ssh."""
+        words = ("-o", f"UserKnownHostsFile={self.known_hosts}", "-o", "GlobalKnownHostsFile=none", *ssh_args)
+        fields = {"host": "127.0.0.1", "port": self.port, "user": "ops", "key": str(self.key_file), "args": words}
+        return Host(name, Ssh(**{**fields, **changes}))
+
+    def command(self, name: str, script: str) -> None:
+        """Put a command of this name on the server's PATH."""
+        file = self.bin / name
+        file.write_text(f"#!/bin/sh\n{script}\n")
+        file.chmod(0o755)
+
+    def close(self) -> None:
+        async def close() -> None:
+            self._acceptor.close()
+            for connection in self.connections:
+                connection.abort()
+                await connection.wait_closed()
+            await self._acceptor.wait_closed()
+            for task in self.serving:
+                task.cancel()
+            await asyncio.gather(*self.serving, return_exceptions=True)
+
+        if not self._closed:
+            self._closed = True
+            self._do(close())
+
+    async def _listen(self, options: dict[str, Any]) -> asyncssh.SSHAcceptor:
+        return await asyncssh.listen(
+            "127.0.0.1", 0, server_factory=lambda: _Server(self), process_factory=_serve(self), encoding=None, **options
+        )
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
+
+
+def _serve(owner: Sshd) -> Callable[[asyncssh.SSHServerProcess[bytes]], Coroutine[Any, Any, None]]:
+    async def pump(source: Any, sink: Any, end: Callable[[], None]) -> None:
+        with contextlib.suppress(OSError, asyncssh.Error):
+            while data := await source.read(65536):
+                sink.write(data)
+                await sink.drain()
+        with contextlib.suppress(OSError):
+            end()
+
+    async def serve(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        if process.command == "vanish":
+            process.close()
+            return
+        task = asyncio.current_task()
+        assert task is not None
+        owner.serving.add(task)
+        task.add_done_callback(owner.serving.discard)
+        path = f"{owner.bin}:{os.environ['PATH']}"
+        child = await asyncio.create_subprocess_exec(
+            "/bin/sh",
+            "-c",
+            f"exec {process.command}",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PATH": path},
+            start_new_session=True,
+        )
+        assert child.stdin is not None
+        feed = asyncio.create_task(pump(process.stdin, child.stdin, child.stdin.close))
+        nothing: Callable[[], None] = lambda: None  # noqa: E731
+        try:
+            await asyncio.gather(
+                pump(child.stdout, process.stdout, nothing), pump(child.stderr, process.stderr, nothing)
+            )
+            status = await child.wait()
+        finally:
+            feed.cancel()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child._transport.close()
+            await child.wait()
+        # As OpenSSH does: end of file, status, close.
+        process.stdout.write_eof()
+        if status >= 0:
+            process.exit(status)
+        else:
+            process.exit_with_signal("KILL")
+
+    return serve
+
+
+class _Server(asyncssh.SSHServer):
+    def __init__(self, owner: Sshd) -> None:
+        self._owner = owner
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._owner.connections.append(conn)
+
+    async def begin_auth(self, username: str) -> bool:  # noqa: ARG002
+        while self._owner.hang_in_login:
+            await asyncio.sleep(0.05)
+        return True
+
+    def auth_completed(self) -> None:
+        self._owner.logins += 1
+
+    def connection_requested(self, dest_host: str, dest_port: int, *_: object) -> bool:
+        self._owner.forwards.append((dest_host, dest_port))
+        return self._owner.may_forward
+
+
+class _Listener:
+    """Takes connections on ``port`` until it is closed."""
+
+    def __init__(self) -> None:
+        self.sockets: list[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        # Closing alone would not wake the thread, and it would take one connection more.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(5)
+        for taken in self.sockets:
+            taken.close()
+
+    def take(self, taken: socket.socket) -> None:
+        raise NotImplementedError
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                taken, _ = self._listener.accept()
+                self.sockets.append(taken)
+                self.take(taken)
+
+
+class Relay(_Listener):
+    """A network between client and server, with the faults of one."""
+
+    def __init__(self, to: int) -> None:
+        self.delay = 0.0
+        self.frozen = False
+        self._to = to
+        self._over = threading.Event()
+        super().__init__()
+
+    def take(self, taken: socket.socket) -> None:
+        far = socket.create_connection(("127.0.0.1", self._to))
+        self.sockets.append(far)
+        threading.Thread(target=self._pump, args=(taken, far), daemon=True).start()
+        threading.Thread(target=self._pump, args=(far, taken), daemon=True).start()
+
+    def cut(self) -> None:
+        """The connections end without a word, by a reset."""
+        for end in self.sockets:
+            with contextlib.suppress(OSError):
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                end.shutdown(socket.SHUT_RD)
+                end.close()
+
+    def close(self) -> None:
+        self._over.set()
+        self.cut()
+        super().close()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                time.sleep(self.delay)
+                while self.frozen and not self._over.wait(0.01):
+                    pass
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+
+class Impostor(_Listener):
+    """Something that listens and is no working sshd: says ``greeting``, then keeps silent or hangs up."""
+
+    def __init__(self, greeting: bytes = b"", hang_up: bool = False) -> None:
+        self._greeting = greeting
+        self._hang_up = hang_up
+        super().__init__()
+
+    def take(self, taken: socket.socket) -> None:
+        taken.sendall(self._greeting)
+        if self._hang_up:
+            taken.close()
+
+
+def public(key: asyncssh.SSHKey) -> str:
+    """Type and base64, as known_hosts has them."""
+    return " ".join(key.export_public_key().decode().split()[:2])

@@ -1,0 +1,205 @@
+"""Remote processes: words, streams, ends, and the loss of the connection."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from loopback import Relay, Sshd
+
+from tfctl.errors import TfctlError, Unreachable
+from tfctl.node.wire import LINE_LIMIT
+from tfctl.remote.channel import STDERR_KEPT, Channel, Completed
+from tfctl.remote.ssh import connect
+
+WAIT = 20.0
+"""Seconds; no test is meant to need them."""
+
+
+def test_run(sshd: Sshd) -> None:
+    with connect(sshd.host()) as connection:
+        done = connection.run(["sh", "-c", "cat; echo oops >&2; exit 3"], stdin=b"in\0put", timeout=WAIT)
+        assert done == Completed(3, b"in\0put", "oops\n")
+        assert connection.run(["true"], timeout=WAIT) == Completed(0, b"", "")
+        assert connection.run(["sh", "-c", "kill -9 $$"], timeout=WAIT).status == -1
+        assert connection.run(["vanish"], timeout=WAIT) == Completed(-1, b"", "")
+
+
+def test_words_arrive_as_they_were_given(sshd: Sshd) -> None:
+    words = st.lists(
+        st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20), max_size=40
+    )
+
+    with connect(sshd.host()) as connection:
+
+        @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+        @given(words)
+        def check(given_words: list[str]) -> None:
+            said = connection.run(["printf", "%s\\0", *given_words, "'$(id) `id` ~ *"], timeout=WAIT).stdout
+            assert said.decode().split("\0")[:-1] == [*given_words, "'$(id) `id` ~ *"]
+
+        check()
+
+
+def test_command_that_is_not_there(sshd: Sshd) -> None:
+    with connect(sshd.host()) as connection:
+        done = connection.run(["no-such-command"], stdin=b"x" * 200_000, timeout=WAIT)
+        assert done.status == 127
+        assert "no-such-command" in done.stderr
+
+
+def test_run_that_takes_too_long(sshd: Sshd) -> None:
+    with connect(sshd.host()) as connection:
+        with pytest.raises(Unreachable, match=r"^node1: `sleep 60` has not ended within 0.2 s"):
+            connection.run(["sleep", "60"], timeout=0.2)
+        assert connection.run(["echo", "on"], timeout=WAIT).stdout == b"on\n"
+
+
+def test_conversation(sshd: Sshd) -> None:
+    with connect(sshd.host()) as connection, connection.exec(["cat"]) as channel:
+        for number in range(3):
+            channel.send(b"line %d\n" % number)
+            assert channel.readline(WAIT) == b"line %d\n" % number
+        channel.send(b"no newline")
+        channel.close_stdin()
+        assert channel.readline(WAIT) == b"no newline"
+        assert channel.readline(WAIT) == b""
+        assert channel.wait(WAIT) == 0
+
+
+def test_timeout_loses_nothing(sshd: Sshd) -> None:
+    script = "printf half; read go; echo ' and half'"
+    with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
+        with pytest.raises(TimeoutError, match=r"has said nothing for 0\.3 s"):
+            channel.readline(0.3)
+        with pytest.raises(TimeoutError, match="still runs"):
+            channel.wait(0.1)
+        channel.send(b"go\n")
+        assert channel.readline(WAIT) == b"half and half\n"
+
+
+def test_line_without_end(sshd: Sshd) -> None:
+    with (
+        connect(sshd.host()) as connection,
+        connection.exec(["cat", "/dev/zero"]) as channel,
+        pytest.raises(TfctlError, match=f"does not end within {LINE_LIMIT} bytes"),
+    ):
+        channel.readline(WAIT)
+
+
+def test_flood_on_stderr_blocks_nothing(sshd: Sshd) -> None:
+    # Both streams share one window of 2 MiB: whoever reads stdout alone waits for ever.
+    script = "head -c 5000000 /dev/zero | tr '\\0' e >&2; echo last >&2; echo done"
+    with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
+        assert channel.readline(WAIT) == b"done\n"
+        assert channel.wait(WAIT) == 0
+        tail = channel.stderr()
+        assert tail.endswith("eeelast\n")
+        assert len(tail) == STDERR_KEPT
+
+
+def test_flood_both_ways_blocks_nothing(sshd: Sshd) -> None:
+    data = os.urandom(5_000_000)
+    with connect(sshd.host()) as connection, connection.exec(["cat"]) as channel:
+        # Nobody reads while this is sent, so cat cannot write, so it cannot read.
+        channel.send(data)
+        assert channel.finish(WAIT) == Completed(0, data, "")
+
+
+def test_wait_takes_in_what_is_written(sshd: Sshd) -> None:
+    with connect(sshd.host()) as connection, connection.exec(["head", "-c", "5000000", "/dev/zero"]) as channel:
+        assert channel.wait(WAIT) == 0
+        assert len(channel.readline(WAIT)) == 5_000_000
+
+
+def test_new_keys_in_mid_stream(sshd_with: Callable[..., Sshd]) -> None:
+    with connect(sshd_with(rekey_bytes=1 << 20).host()) as connection:
+        done = connection.run(["sh", "-c", "head -c 8000000 /dev/zero; echo end"], timeout=WAIT)
+        assert done == Completed(0, bytes(8_000_000) + b"end\n", "")
+        # The session is named for ever by the hash of its first key exchange (RFC 4253, 7.2).
+        transport = connection._transport
+        assert transport.session_id != transport.H
+
+
+def test_two_processes_on_one_connection(sshd: Sshd) -> None:
+    with connect(sshd.host()) as connection, connection.exec(["cat"]) as one, connection.exec(["cat"]) as two:
+        one.send(b"1\n")
+        two.send(b"2\n")
+        assert (two.readline(WAIT), one.readline(WAIT)) == (b"2\n", b"1\n")
+    assert sshd.logins == 1
+
+
+def test_closing_ends_the_process(sshd: Sshd) -> None:
+    mark = sshd.folder / "ended"
+    with connect(sshd.host()) as connection:
+        channel = connection.exec(["sh", "-c", f"echo up; cat; touch {mark}"])
+        assert channel.readline(WAIT) == b"up\n"
+        channel.close()
+        limit = time.monotonic() + WAIT
+        while not mark.exists() and time.monotonic() < limit:
+            time.sleep(0.01)
+        assert mark.exists()
+
+
+@pytest.fixture
+def chatting(sshd: Sshd, relay: Relay) -> Iterator[Channel]:
+    """A process that has said hello, over a network that can be cut."""
+    sshd.port = relay.port
+    sshd.trust(sshd.key)
+    with connect(sshd.host()) as connection:
+        channel = connection.exec(["sh", "-c", "echo hello; printf half; exec cat"])
+        assert channel.readline(WAIT) == b"hello\n"
+        yield channel
+
+
+def send_for_ever(channel: Channel) -> None:
+    while True:
+        channel.send(b"x" * 100_000)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda channel: channel.readline(WAIT),
+        lambda channel: channel.wait(WAIT),
+        send_for_ever,
+    ],
+    ids=["readline", "wait", "send"],
+)
+def test_lost_connection_is_not_an_end(chatting: Channel, relay: Relay, use: Callable[[Channel], object]) -> None:
+    threading.Timer(0.1, relay.cut).start()
+    began = time.monotonic()
+    with pytest.raises(Unreachable, match=r"^node1: the connection broke while `sh -c .*` ran") as caught:
+        use(chatting)
+    assert caught.value.remedy
+    assert time.monotonic() - began < WAIT / 2
+
+
+def test_starting_on_a_lost_connection(sshd: Sshd, relay: Relay) -> None:
+    sshd.port = relay.port
+    sshd.trust(sshd.key)
+    with connect(sshd.host()) as connection:
+        assert connection.alive
+        relay.cut()
+        limit = time.monotonic() + WAIT
+        while connection.alive and time.monotonic() < limit:
+            time.sleep(0.01)
+        with pytest.raises(Unreachable, match="node1: the connection broke before `true` ran"):
+            connection.exec(["true"])
+
+
+def test_process_that_ends_before_it_has_read(sshd: Sshd) -> None:
+    script = "read first; echo no; echo enough >&2; exit 4"
+    with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
+        channel.send(b"a question\n")
+        for _ in range(100):
+            channel.send(b"x" * 100_000)
+        assert channel.readline(WAIT) == b"no\n"
+        assert channel.readline(WAIT) == b""
+        assert channel.wait(WAIT) == 4
+        assert channel.stderr() == "enough\n"

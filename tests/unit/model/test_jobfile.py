@@ -1,0 +1,115 @@
+"""Each row: what is wrong in a job file, and the sentence that says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tfctl.errors import BadFile
+from tfctl.model.load import load
+
+GOOD = "name: digits\nstrategy: custom\ncommand: python train.py\nroles: {worker: 2}\n"
+
+
+def read(folder: Path, text: str) -> object:
+    file = folder / "job.yaml"
+    file.write_text(text)
+    return load(file)
+
+
+def test_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(GOOD)
+    job = load(file)
+    assert job.output == "/srv/tfctl/digits"
+    assert job.command == ("python", "train.py")
+    assert job.roles["worker"].replicas == 2
+    assert (job.policy.start_timeout, job.policy.drain, job.policy.clean) == (600, 1800, "running")
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("commnd: x", "commnd: unknown key; did you mean `command`? (line 5)"),
+        ("policy: {max_restart: 1}", "policy/max_restart: unknown key; did you mean `max_restarts`?"),
+        ("roles: {worker: {replica: 1}}", "roles/worker/replica: unknown key; did you mean `replicas`?"),
+        ("roles: {worker: 0}", "roles/worker/replicas: should be greater than or equal to 1, not 0"),
+        ("roles: {worker: two}", "roles/worker: a mapping of keys to values is wanted, not 'two'"),
+        ("roles: {worker: {replicas: 1, per_host: 1}}", "replicas and per_host are two ways"),
+        ("roles: {wor-ker: 1}", "'wor-ker' is not a role"),
+        ("roles: {}", "roles: Dictionary should have at least 1 item"),
+        ("name: a/b", "'a/b' is not a job name"),
+        ('name: "a\\"b"', "is not a job name"),
+        ('name: "a\\nb"', "is not a job name"),
+        ("name: a%b", "is not a job name"),
+        (f"name: {'a' * 300}", "is not a job name"),
+        ("command: a && b", "'&&' needs a shell"),
+        ("command: ''", "the command is empty"),
+        ("command: []", "the command is empty"),
+        ("command: [python, yes]", "True is what YAML makes of it; quote it"),
+        ("command: 'a \"b'", "no closing quotation"),
+        ("env: {X: yes}", "env: X: True is what YAML makes of it; quote it"),
+        ("env: {X: 1e3}", "X: 1000.0 is what YAML makes of it; quote it"),
+        ("env: {X: 2026-11-22}", "quote it"),
+        ("env: {X: 0755}", "X: 0755 is what YAML makes of it; quote it"),
+        ('env: {X: "a\\0b"}', "control character '\\x00' at position 1"),
+        ("env: {TF_CONFIG: x}", "TF_CONFIG is written by tfctl itself"),
+        ("env: {TFCTL_X: x}", "TFCTL_X is written by tfctl itself"),
+        ("env: {a-b: x}", "'a-b' is not a name"),
+        ("output: relative", "'relative' is not a plain absolute path"),
+        ("ports: 2299-2222", "2299-2222: ports go up"),
+        ("ports: 80-90", "80-90: ports go up from 1024"),
+        ("ports: many", "'many' is not a range"),
+        ("policy: {deadline: soon}", "policy/deadline: 'soon' is not a duration"),
+        ("policy: {grace: 0}", "policy/grace: 0 is not a duration"),
+        ("policy: {success: some}", "policy/success: should be 'auto', 'chief', 'worker0' or 'all_workers'"),
+        ("policy: [1]", "policy: a mapping of keys to values is wanted"),
+        ("environment: sky", "environment: should be 'cloud'"),
+    ],
+)
+def test_a_fault_is_named_with_its_place(line: str, sentence: str, tmp_path: Path) -> None:
+    key = line.partition(":")[0]
+    kept = [old for old in GOOD.splitlines() if not old.startswith(f"{key}:")]
+    with pytest.raises(BadFile) as caught:
+        read(tmp_path, "\n".join([*kept, line]) + "\n")
+    assert sentence in caught.value.message
+    assert "job.yaml: " in caught.value.message
+    assert caught.value.exit == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "a job file is a mapping"),
+        ("- a\n- b\n", "a job file is a mapping"),
+        ("just words", "a job file is a mapping"),
+        (GOOD + "name: twice\n", "name: given twice (line 5)"),
+        ("name: [", "not valid YAML"),
+        ("name: digits\n", "strategy: is missing"),
+        ("!!python/object:os.system {}", "not plain YAML"),
+        ("a: " + "[" * 2000, "too deep"),
+        ("x: " + "y" * 2**20, "larger than 1 MiB"),
+    ],
+)
+def test_what_is_no_job_file(text: str, sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match=sentence.replace("(", r"\(").replace(")", r"\)")):
+        read(tmp_path, text)
+
+
+def test_a_bomb_of_aliases_is_refused_at_once(tmp_path: Path) -> None:
+    rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
+    with pytest.raises(BadFile, match="aliases stand for more than"):
+        read(tmp_path, "\n".join(rows))
+
+
+def test_an_alias_of_one_value_is_fine(tmp_path: Path) -> None:
+    read(tmp_path, GOOD + "env: {A: &a 1, B: *a}\n")
+
+
+def test_no_file_and_a_directory(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match="there is no such job file"):
+        load(tmp_path / "none.yaml")
+    with pytest.raises(BadFile, match="cannot be read"):
+        load(tmp_path)

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import pytest
+from four_hosts import INVENTORY
+
+from tfctl.errors import BadFile
+from tfctl.model.pattern import select
+
+
+@pytest.mark.parametrize(
+    ("pattern", "numbers"),
+    [
+        ("all", "1234"),
+        ("*", "1234"),
+        ("gpu", "1234"),
+        ("big", "34"),
+        ("node2", "2"),
+        ("node3,node1", "13"),
+        ("node3:node1", "13"),
+        ("gpu[0]", "1"),
+        ("gpu[-1]", "4"),
+        ("gpu[1:]", "234"),
+        ("gpu[1:2]", "23"),
+        ("gpu[:1]", "12"),
+        ("gpu[0]:big", "134"),
+        ("gpu:!big", "12"),
+        ("gpu:&big", "34"),
+        ("!node1:gpu", "234"),
+        ("node*:!node2", "134"),
+        ("~node[12]", "12"),
+    ],
+)
+def test_a_pattern_takes_hosts_in_inventory_order(pattern: str, numbers: str) -> None:
+    assert [host.name for host in select(INVENTORY, pattern)] == [f"node{number}" for number in numbers]
+
+
+@pytest.mark.parametrize("pattern", ["cpu", "gpu[9]", "gpu:!all", "!node1", "gpu[", "~node[", "node1 node2"])
+def test_what_matches_nothing_is_refused(pattern: str) -> None:
+    with pytest.raises(BadFile, match=r"pattern|matches no host|only takes|regular"):
+        select(INVENTORY, pattern)

@@ -1,0 +1,54 @@
+"""Golden folders: what `tfctl render` writes for a job file. A change is made there by hand, and read:
+
+tfctl render tests/golden/CASE/job.yaml --to DIR, then compare DIR with tests/golden/CASE/expected.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tfctl.cli.main import run
+from tfctl.model.plan import DROP_IN
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+CASES = sorted(path.name for path in GOLDEN.iterdir())
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_written_is_what_was_read_and_agreed_on(case: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(["render", str(GOLDEN / case / "job.yaml"), "--to", str(out)]) == 0
+    expected = GOLDEN / case / "expected"
+    drop_ins = {path for path in files(out) if path.endswith("10-tfctl.conf")}
+    assert {Path(path).parts[0] for path in drop_ins} == {path.name for path in out.iterdir()}
+    assert all((out / path).read_text() == DROP_IN.read_text() for path in drop_ins)
+    assert files(out) - drop_ins == files(expected)
+    for path in sorted(files(expected)):
+        assert (out / path).read_text() == (expected / path).read_text(), path
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_units_are_hardened(case: str, tmp_path: Path) -> None:
+    """systemd-analyze(1) security: 2.0 or better, with the drop-in beside the unit."""
+    tool = shutil.which("systemd-analyze")
+    assert tool, "systemd-analyze is missing (on Debian: apt-get install systemd)"
+    assert run(["render", str(GOLDEN / case / "job.yaml"), "--to", str(tmp_path)]) == 0
+    for unit in tmp_path.glob("*/*.service"):
+        done = subprocess.run(
+            [tool, "security", "--offline=yes", "--threshold=20", "--no-pager", str(unit)],
+            capture_output=True, text=True, timeout=30,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-300:] + done.stderr
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}

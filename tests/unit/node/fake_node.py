@@ -1,0 +1,33 @@
+"""The node part on a tree, with the stand-ins for systemctl and journalctl: `fake_node.py TREE SILENCE`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[2]))
+
+from tfctl.node.__main__ import main  # noqa: E402
+from tfctl.node.world import World  # noqa: E402
+
+tree, account, silence = sys.argv[1:]
+
+
+def fake(name: str) -> tuple[str, ...]:
+    return sys.executable, "-S", str(HERE / name), tree
+
+
+sys.exit(
+    main(
+        World(
+            prefix=tree,
+            account=account,
+            systemctl=fake("fake_systemctl.py"),
+            journalctl=fake("fake_journalctl.py"),
+            nvidia_smi=(f"{tree}/usr/bin/nvidia-smi",),
+            silence=float(silence),
+            grace=1.0,
+        )
+    )
+)

@@ -1,0 +1,162 @@
+"""Which units a node takes: those that tfctl renders, letter by letter, and nothing with a line more."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from node_tree import DROP_IN, make_task
+
+from tfctl.node import names, unitfile
+
+THIS: dict[str, Any] = {
+    "job": "digits-ps", "attempt": 3, "run": "00000000", "role": "worker", "index": 0, "output": "/srv/tfctl/digits-ps",
+    "ports": [2222, 2223], "gpus": ["GPU-a"],
+}  # fmt: skip
+UNIT = """\
+[Unit]
+Description=tfctl digits-ps worker/0
+StartLimitIntervalSec=infinity
+StartLimitBurst=4
+
+[Service]
+Type=exec
+Slice=tfctl-digits_ps.slice
+EnvironmentFile=/run/tfctl/env/tfctl-digits-ps-worker-0.env
+UnsetEnvironment=http_proxy https_proxy
+WorkingDirectory=/var/lib/tfctl/jobs/digits-ps/3/code
+ExecStart=:/usr/bin/env "python" "a \\"b\\" \\\\ 100%% $HOME" ";"
+ExecStopPost=/usr/local/lib/tfctl/current/end /var/lib/tfctl/jobs/digits-ps/3/worker-0
+Restart=on-failure
+RestartSec=2s
+RestartForceExitStatus=42
+TimeoutStopSec=30
+RuntimeMaxSec=43200
+ReadWritePaths="/var/lib/tfctl/jobs/digits-ps/3" "/var/lib/tfctl/home" "/srv/tfctl/digits-ps"
+LogExtraFields=TFCTL_RUN=00000000
+SyslogIdentifier=worker/0
+
+[X-Tfctl]
+Ports=2222 2223
+Gpus=GPU-a
+"""
+LINES = UNIT.splitlines()
+#: Directives that would hand root, or another's files, to whoever writes the unit.
+HARMFUL = [
+    "User=root", "ExecStart=+/bin/sh -c id", "ExecStartPre=/bin/true", "ExecStartPre=+/bin/sh", "ExecStopPost=+/bin/sh",
+    "EnvironmentFile=/etc/shadow", "Environment=LD_PRELOAD=/tmp/x.so", "BindPaths=/etc", "ReadWritePaths=/",
+    "PermissionsStartOnly=yes", "AmbientCapabilities=CAP_SYS_ADMIN", "NoNewPrivileges=no", "[Install]", "[Service]",
+    "WantedBy=multi-user.target", "Slice=system.slice", "OnFailure=evil.service", ".include /etc/x", "Type=exec",
+    "Restart=always", "X-Other=1", " ", "# comment", "; comment", "Ports=1",
+]  # fmt: skip
+
+
+COMMANDS = [
+    '/usr/bin/env "a"', '+/usr/bin/env "a"', ':+/usr/bin/env "a"', ':!/usr/bin/env "a"', ':-/usr/bin/env "a"',
+    ':@/usr/bin/env "a"', ':/bin/sh "a"', ":/usr/bin/env a", ':/usr/bin/env "a" ; /bin/sh', ':/usr/bin/env "a"b',
+    ':/usr/bin/env "100%"', ':/usr/bin/env "%u"', ':/usr/bin/env "a\\"', ":/usr/bin/env", ':/usr/bin/env "a" \\',
+    ':/usr/bin/env "a"\t"b"', ':/usr/bin/env  "a"', "",
+]  # fmt: skip
+
+
+#: What some reader takes for the end of a line, and a continuation.
+BREAKS = ["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\\\n"]
+
+
+def accepts(text: str) -> bool:
+    try:
+        unitfile.check(text, **THIS)
+    except unitfile.NotAllowed:
+        return False
+    return True
+
+
+def test_what_tfctl_renders_is_taken() -> None:
+    assert accepts(UNIT)
+    assert accepts("\n".join(line for line in LINES if not line.startswith(("RestartSec", "RuntimeMax", "Unset"))))
+
+
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("Description=tfctl digits-ps worker/0", "Description=x"),
+        ("Type=exec", "Type=oneshot"),
+        ("Slice=tfctl-digits_ps.slice", "Slice=tfctl-digits.slice"),
+        ("EnvironmentFile=/run/tfctl/env/tfctl-digits-ps-worker-0.env", "EnvironmentFile=-/etc/shadow"),
+        ("WorkingDirectory=/var/lib/tfctl/jobs/digits-ps/3/code", "WorkingDirectory=/"),
+        ("Restart=on-failure", "Restart=always"),
+        ("RestartSec=2s", "RestartSec=2s;id"),
+        ("TimeoutStopSec=30", "TimeoutStopSec=infinity"),
+        ("UnsetEnvironment=http_proxy https_proxy", "UnsetEnvironment=a=b"),
+        ("LogExtraFields=TFCTL_RUN=00000000", "LogExtraFields=TFCTL_RUN=11111111"),
+        ("SyslogIdentifier=worker/0", "SyslogIdentifier=sshd"),
+        ("Ports=2222 2223", "Ports=2222"),
+        ("Gpus=GPU-a", "Gpus="),
+        (LINES[18], LINES[18] + ' "/etc"'),
+        (LINES[18], LINES[18].replace("/home", "")),
+        (LINES[12], LINES[12].replace("=/usr", "=+/usr")),
+        (LINES[12], LINES[12].replace("=/usr", "=-/usr")),
+        (LINES[12], LINES[12].replace("worker-0", "worker-1")),
+        *((LINES[11], f"ExecStart={value}") for value in COMMANDS),
+    ],
+)
+def test_a_line_in_another_form_is_not_taken(line: str, other: str) -> None:
+    assert UNIT.count(line) == 1
+    assert not accepts(UNIT.replace(line, other))
+
+
+@pytest.mark.parametrize("number", [n for n, line in enumerate(LINES) if "=" in line and line[:7] not in
+    ("StartLi", "UnsetEn", "Restart", "Runtime")])  # fmt: skip
+def test_no_line_may_be_missing(number: int) -> None:
+    assert not accepts("\n".join(LINES[:number] + LINES[number + 1 :]))
+
+
+@given(st.sampled_from(HARMFUL) | st.text(min_size=1), st.integers(0, len(LINES)))
+def test_a_line_more_is_never_taken(line: str, at: int) -> None:
+    assume(line.strip("\n"))
+    assert not accepts("\n".join([*LINES[:at], line, *LINES[at:]]))
+
+
+@given(st.sampled_from(HARMFUL), st.sampled_from(BREAKS), st.data())
+def test_no_value_smuggles_a_line_in(harm: str, end: str, data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(UNIT)))
+    assert not accepts(UNIT[:at] + end + harm + UNIT[at:])
+    assert not accepts(UNIT[:at] + end + harm + end + UNIT[at:])
+
+
+@given(
+    st.lists(
+        st.text(st.characters(min_codepoint=32, max_codepoint=0x2FF, exclude_characters="\x7f"), max_size=20),
+        min_size=1,
+    )
+)
+def test_any_words_in_quotes_are_taken(words: list[str]) -> None:
+    assume(not any(127 <= ord(char) < 160 for word in words for char in word))
+    unit = make_task(command=words, job="a", output="/srv/tfctl/a")["unit"]
+    unitfile.check(unit, job="a", attempt=1, run="0123abcd", role="worker", index=0, output="/srv/tfctl/a")
+
+
+def test_a_unit_says_of_itself_what_the_host_must_know() -> None:
+    assert unitfile.facts(UNIT) == {"run": "00000000", "ports": "2222 2223", "gpus": "GPU-a"}
+
+
+def test_the_unit_with_its_drop_in_is_hardened(tmp_path: Path) -> None:
+    if not shutil.which("systemd-analyze"):
+        pytest.fail("systemd-analyze is missing: install the package systemd")
+    unit = tmp_path / names.unit("digits-ps", "worker", 0)
+    unit.write_text(UNIT)
+    drop_ins = tmp_path / f"{unit.name}.d"
+    drop_ins.mkdir()
+    shutil.copy(DROP_IN, drop_ins)
+    words = ["systemd-analyze", "security", "--offline=yes", "--threshold=20", "--json=short", "--no-pager", str(unit)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 0, done.stdout
+    assert done.stderr == ""
+    settings = {one["json_field"]: one["set"] for one in json.loads(done.stdout)}
+    assert settings["UserOrDynamicUser"] is True

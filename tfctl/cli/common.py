@@ -1,0 +1,100 @@
+"""What several verbs share: their options, and which inventory they mean."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfctl.errors import BadFile, UsageError
+
+if TYPE_CHECKING:
+    from tfctl.model.host import Inventory
+    from tfctl.model.job import Layout
+
+
+class Output(StrEnum):
+    text = "text"
+    json = "json"
+
+
+InventoryOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--inventory",
+        "-i",
+        show_default=False,
+        help="Ansible inventory. Default: the job file's, ANSIBLE_INVENTORY, ansible.cfg, that of the last start.",
+    ),
+]
+OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text, or json: one object.")]
+JobArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="JOB", show_default=False, help="A job's name or file. Default: the one that runs, or ran last."
+    ),
+]
+JobOption = Annotated[str | None, typer.Option("--job", "-j", show_default=False, help="The same as JOB.")]
+JobFileArgument = Annotated[Path, typer.Argument(metavar="JOBFILE", show_default=False, help="The job file (YAML).")]
+
+
+def find_inventory(option: Path | None, beside: Path | None = None, named: str | None = None) -> Inventory:
+    """The inventory a verb means; ``named`` is what the job file ``beside`` it says. Raises BadFile, UsageError."""
+    from tfctl.jobs import last
+    from tfctl.remote import inventory
+
+    if option is not None:
+        return inventory.load(option)
+    if named is not None and beside is not None:
+        path = beside.parent / Path(named).expanduser()
+        if not path.exists():
+            raise BadFile(
+                f"{beside}: inventory: {path} is not there", "name one with -i, or make the lab's: tfctl lab up"
+            )
+        return inventory.load(path)
+    default = inventory.default_path()
+    if default is not None:
+        return inventory.load(default)
+    recent = last.inventory()
+    if recent is None:
+        raise UsageError("no inventory is named", "give one with -i, or as `inventory:` in the job file")
+    say(f"inventory: {recent}, that of the last start")
+    return inventory.load(recent)
+
+
+def lay_out(file: Path, option: Path | None) -> tuple[Layout, Path]:
+    """A job file placed on its inventory, and its code directory. Raises BadFile (3)."""
+    from tfctl.model import load, placement
+
+    job = load.load(file)
+    code = (file.parent / Path(job.code).expanduser()).resolve()
+    if not code.is_dir():
+        raise BadFile(f"{file}: code: {code} is not a directory")
+    return placement.lay_out(job, find_inventory(option, file, job.inventory), str(file)), code
+
+
+def find_job(argument: str | None, option: str | None, inventory: Path | None) -> tuple[Inventory, str | None]:
+    """The inventory and the job's name that the words mean; a word with `/` or `.yaml` is a job file.
+
+    None: no job is named. Raises UsageError (2), BadFile (3).
+    """
+    from tfctl.node.names import JOB
+
+    if argument and option and argument != option:
+        raise UsageError(f"two jobs are named, {argument} and {option}", "name one")
+    word = argument or option
+    if word and ("/" in word or word.endswith((".yaml", ".yml"))):
+        from tfctl.model import load
+
+        job = load.load(Path(word))
+        return find_inventory(inventory, Path(word), job.inventory), job.name
+    if word and not JOB.fullmatch(word):
+        raise UsageError(f"{word!r} is neither a job's name nor a job file (*.yaml)")
+    return find_inventory(inventory), word
+
+
+def say(text: str) -> None:
+    """Talk: to stderr, at once."""
+    typer.echo(text, err=True)

@@ -1,0 +1,45 @@
+"""tfctl render: every file that start would install; nothing is sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfctl.cli.common import InventoryOption, JobFileArgument, lay_out
+from tfctl.errors import BadFile
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command()(render)
+
+
+def render(
+    jobfile: JobFileArgument,
+    inventory: InventoryOption = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="DIR", help="Write DIR/HOST/FILE instead of printing.")
+    ] = None,
+) -> None:
+    """Show every unit and environment file that start would install. Nothing is sent.
+
+    Example: tfctl render job.yaml --to out
+    """
+    from tfctl.model import placement, plan
+    from tfctl.model.job import Job
+
+    layout, _ = lay_out(jobfile, inventory)
+    sites = {host.name: placement.Site(host.address or host.name, {}) for host in layout.hosts}
+    job = Job(layout, attempt=1, run="00000000", started=0.0, tasks=placement.assign(layout, sites))
+    files = plan.files(job)
+    if to is None:
+        for path, text in files.items():
+            typer.echo(f"# {path}\n{text}")
+        return
+    try:
+        for path, text in files.items():
+            (to / path).parent.mkdir(parents=True, exist_ok=True)
+            (to / path).write_text(text)
+    except OSError as error:
+        raise BadFile(f"{to}: cannot be written: {error.strerror}") from None

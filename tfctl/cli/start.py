@@ -1,0 +1,51 @@
+"""tfctl start: a job on all its hosts, or on none."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tfctl.cli.common import InventoryOption, JobFileArgument, lay_out, say
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Example: tfctl start job.yaml --wait")(start)
+
+
+def start(
+    jobfile: JobFileArgument,
+    inventory: InventoryOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the hosts, show what would be started.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Until it has ended; then end what of it still runs.")] = False,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, at most so long."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print the logs, and the job's name on stderr.")
+    ] = False,
+    code_limit: Annotated[
+        int, typer.Option("--code-limit", metavar="MB", min=1, help="The most the code may be.")
+    ] = 50,
+) -> int:
+    """Start a job: all of its tasks on all of its hosts, or nothing. Prints the job's name."""
+    from tfctl.cli.wait import seconds, until_ended
+    from tfctl.jobs import code, last
+    from tfctl.jobs.start import rehearse
+    from tfctl.jobs.start import start as start_job
+    from tfctl.model import plan
+    from tfctl.remote.fleet import Fleet
+
+    limit = seconds(timeout)
+    layout, folder = lay_out(jobfile, inventory)
+    packed = code.pack(folder, code_limit)
+    with Fleet(layout.hosts) as fleet:
+        if dry_run:
+            typer.echo(plan.text(rehearse(fleet, layout, packed)))
+            return 0
+        job = start_job(fleet, layout, packed, say)
+        last.remember(layout.inventory)
+        say(f"{job.name}: attempt {job.attempt}, {len(job.tasks)} tasks run on {len(layout.hosts)} hosts")
+        typer.echo(job.name, err=follow)
+        return until_ended(fleet, job.name, job.attempt, limit, follow) if wait or follow else 0

@@ -1,0 +1,102 @@
+"""How values look: tables, times, colours on a terminal alone. Data goes to stdout, talk to stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from tfctl.jobs.state import JobState, TaskState
+
+_COLOURS = {
+    "succeeded": "green",
+    "failed": "red",
+    "lost": "red",
+    "running": "cyan",
+    "starting": "blue",
+    "pending": "blue",
+    "stopped": "yellow",
+    "unknown": "magenta",
+}
+#: C0 and C1 controls, except tab and newline: what a host says may not move the cursor or rename the terminal.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def plain(text: str) -> str:
+    """Text of a host, without what a terminal would obey."""
+    return _CONTROL.sub("?", text)
+
+
+def print_json(value: Any) -> None:
+    """One object, indented for a reader."""
+    print(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
+
+
+def state_word(state: str) -> str:
+    """A state in its colour."""
+    return coloured(state, _COLOURS.get(state.strip(), ""))
+
+
+def coloured(word: str, colour: str) -> str:
+    """A word in a colour, on a terminal that takes it (no-color.org)."""
+    return typer.style(word, fg=colour) if colour and _takes_colours() else word
+
+
+def table(rows: Sequence[Sequence[str]], state: int) -> str:
+    """Rows, the header first, as aligned columns; those of column ``state`` are coloured on a terminal."""
+    lines = [[plain(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        line[:] = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
+    for line in lines[1:]:
+        line[state] = state_word(line[state])
+    return "\n".join("  ".join(line).rstrip() for line in lines)
+
+
+def status(found: JobState) -> str:
+    """A job's table, failed tasks first, and above it what it is and why."""
+    record = found.record
+    head = f"{found.job}  attempt {found.attempt}  {record['strategy']}  {record['stack']}  {state_word(found.state)}"
+    rows: list[tuple[str, ...]] = [("TASK", "HOST", "ADDRESS", "STATE", "EXIT", "RESTARTS", "STARTED", "LASTED")]
+    rows += [_row(task) for task in found.by_attention()]
+    reason = [f"  {plain(found.reason)}"] if found.reason else []
+    return "\n".join([head, *reason, table(rows, state=3)])
+
+
+def lasted(started: float | None, finished: float | None) -> str:
+    """``42 s``, ``3 min``, ``5 h``: until it finished, or until now."""
+    if started is None:
+        return ""
+    seconds = max(0.0, (finished or time.time()) - started)
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def clock(moment: float | None) -> str:
+    """The local time of day, and the date of another day."""
+    if moment is None:
+        return ""
+    then, now = time.localtime(moment), time.localtime()
+    return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)
+
+
+def _row(task: TaskState) -> tuple[str, ...]:
+    ending = task.signal or ("" if task.exit_code is None else str(task.exit_code))
+    return (
+        str(task), task.host, f"{task.address}:{task.port}", task.state, ending, str(task.restarts),
+        clock(task.started), lasted(task.started, task.finished),
+    )  # fmt: skip
+
+
+@cache
+def _takes_colours() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ

@@ -1,0 +1,106 @@
+"""tfctl wait: until a job has ended; then what of it still runs is ended too."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfctl.cli.common import InventoryOption, JobArgument, JobOption, find_job, say
+from tfctl.cli.text import lasted
+from tfctl.errors import Exit, UsageError
+
+if TYPE_CHECKING:
+    from tfctl.jobs.state import JobState
+    from tfctl.remote.fleet import Fleet
+
+_CODES = {"succeeded": Exit.OK, "failed": Exit.JOB_FAILED, "lost": Exit.JOB_FAILED, "stopped": Exit.JOB_STOPPED}
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Example: tfctl wait digits-ps --timeout 2h && echo done")(wait)
+
+
+def wait(
+    job: JobArgument = None,
+    job_option: JobOption = None,
+    inventory: InventoryOption = None,
+    timeout: Annotated[
+        str | None, typer.Option("--timeout", metavar="DURATION", show_default=False, help="At most so long.")
+    ] = None,
+) -> int:
+    """Wait until a job has ended, then stop what of it still runs, such as parameter servers.
+
+    Exit code: 0 it succeeded, 100 it failed, 101 it goes on after --timeout, 103 it was stopped, 4 no host answers.
+    """
+    from tfctl.jobs import show
+    from tfctl.remote.fleet import Fleet
+
+    limit = seconds(timeout)
+    found, name = find_job(job, job_option, inventory)
+    with Fleet(found.hosts) as fleet:
+        state, _ = show.one(fleet, name)
+        if name is None:
+            say(f"job: {state.job}")
+        return until_ended(fleet, state.job, state.attempt, limit)
+
+
+def until_ended(fleet: Fleet, job: str, attempt: int, timeout: float | None, follow: bool = False) -> int:
+    """Wait, with the logs where asked for; say how it ended, and give the exit code. Ctrl-C says what stays."""
+    from tfctl.jobs.wait import wait
+
+    try:
+        ended = _followed(fleet, job, attempt, timeout) if follow else wait(fleet, job, attempt, say, timeout)
+    except KeyboardInterrupt:
+        say(f"{job} goes on, and nobody cleans up behind it: `tfctl wait {job}` does, `tfctl stop {job}` ends it")
+        raise
+    say(sentence(ended))
+    return _CODES.get(ended.state, Exit.NOT_ENDED)
+
+
+def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> JobState:
+    """The logs on stdout, and beside them the wait, whose end is theirs."""
+    from tfctl.cli.logs import Printer
+    from tfctl.jobs import show
+    from tfctl.jobs.logs import Query, follow
+    from tfctl.jobs.wait import wait
+
+    over = threading.Event()
+    ended: list[JobState | BaseException] = []
+
+    def waiting() -> None:
+        try:
+            ended.append(wait(fleet, job, attempt, say, timeout))
+        except BaseException as error:
+            ended.append(error)
+        over.set()
+
+    state, _ = show.one(fleet, job)
+    threading.Thread(target=waiting, daemon=True).start()
+    printer = Printer(state)
+    for lines in follow(fleet, state, Query(), over, say):
+        printer(lines)
+    over.wait()
+    if isinstance(ended[0], BaseException):
+        raise ended[0]
+    return ended[0]
+
+
+def sentence(state: JobState) -> str:
+    """How a job is, for people."""
+    if not state.ended:
+        return f"{state.job} is {state.state}" + (f": {state.reason}" if state.reason else "")
+    after = lasted(state.record["started"], state.finished or time.time())
+    return f"{state.job} {state.state} after {after}" + (f": {state.reason}" if state.reason else "")
+
+
+def seconds(word: str | None, option: str = "--timeout") -> float | None:
+    """A duration of the command line. Raises UsageError (2)."""
+    from tfctl.model.text import seconds as parse
+
+    try:
+        return None if word is None else parse(int(word) if word.isdecimal() else word)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None

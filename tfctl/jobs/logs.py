@@ -1,0 +1,281 @@
+"""What the tasks print, out of their hosts' journals, in the order of time; and as it comes, over broken connections.
+
+The journal is the store and a cursor of it the place: whoever goes on behind the last cursor has lost and repeated
+nothing. journald does not tell a task's stderr from its stdout; both are `stdout` here.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import queue
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any
+
+from tfctl.errors import NotFound, TfctlError, Unreachable, UsageError
+from tfctl.jobs.state import JobState
+from tfctl.model.host import Host
+from tfctl.node import wire
+from tfctl.remote.fleet import Fleet
+from tfctl.remote.node import NodeChannel, open_node
+
+Name = tuple[str, int]
+Say = Callable[[str], None]
+
+#: Seconds a followed line waits for older ones of other hosts.
+WINDOW_S = 0.3
+_HEADER_S = 30.0
+_RETRY_S, _RETRY_MOST_S = 0.5, 5.0
+#: Lines taken from the hosts ahead of the reader; the rest waits in their journals.
+_AHEAD = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``time`` in epoch seconds, by the clock of ``host``."""
+
+    time: float
+    role: str
+    index: int
+    host: str
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Query:
+    """Which lines: of ``tasks`` (None: all), between two times (epoch s), the last ``tail`` of all of them together."""
+
+    tasks: tuple[Name, ...] | None = None
+    since: float | None = None
+    until: float | None = None
+    tail: int | None = None
+    grep: re.Pattern[str] | None = None
+
+
+def tasks_of(state: JobState, role: str | None, index: int | None) -> tuple[Name, ...] | None:
+    """The tasks that the words mean; None for all. Raises NotFound, naming those that there are."""
+    if role is None:
+        return None
+    found = tuple((t.role, t.index) for t in state.tasks if t.role == role and index in (None, t.index))
+    if not found:
+        counts: dict[str, int] = {}
+        for task in state.tasks:
+            counts[task.role] = counts.get(task.role, 0) + 1
+        there = ", ".join(f"{name} 0" + (f" to {count - 1}" if count > 1 else "") for name, count in counts.items())
+        raise NotFound(f"{state.job} has no {role}{'' if index is None else f' {index}'}", f"it has {there}")
+    return found
+
+
+def pattern(text: str) -> re.Pattern[str]:
+    """A regular expression for Query.grep. Raises UsageError."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise UsageError(f"--grep: {text!r} is not a regular expression: {error}") from None
+
+
+def read(fleet: Fleet, state: JobState, query: Query, say: Say) -> Iterator[Line]:
+    """The lines there are now. A host that fails is said; the others' lines come all the same."""
+    sources = [_Source(host, state, query) for host in _hosts(fleet, state, query)]
+    by_host = {source.host.name: source for source in sources}
+
+    def begin(connection: Any) -> NodeChannel:
+        return by_host[connection.host.name].open(connection, follow=False)
+
+    streams = []
+    for outcome in fleet.map(begin, [source.host for source in sources]):
+        if outcome.error is not None:
+            say(f"tfctl: {outcome.error.message}")
+        else:
+            streams.append(_to_end(by_host[outcome.host.name], outcome.get(), say))
+    merged: Iterable[Line] = heapq.merge(*streams, key=attrgetter("time"))
+    yield from deque(merged, maxlen=query.tail) if query.tail is not None else merged
+
+
+def follow(fleet: Fleet, state: JobState, query: Query, over: threading.Event, say: Say) -> Iterator[list[Line]]:
+    """The lines there are, then each as it comes, some at a time, until ``over`` is set and all that was printed by
+    then is here. Exact order within a host; across hosts within WINDOW_S."""
+    news: queue.Queue[Line | None] = queue.Queue(maxsize=_AHEAD)
+    gone = threading.Event()
+    followers = [
+        _Follower(_Source(host, state, query), fleet, news, over, gone, say) for host in _hosts(fleet, state, query)
+    ]
+    for follower in followers:
+        threading.Thread(target=follower.run, daemon=True).start()
+    threading.Thread(target=_hang_up, args=(over, followers), daemon=True).start()
+    try:
+        yield from _in_order(news, len(followers))
+    finally:
+        gone.set()
+        over.set()
+
+
+class _Source:
+    """The wanted tasks of one host, and how far they are read."""
+
+    def __init__(self, host: Host, state: JobState, query: Query) -> None:
+        self.host = host
+        self._state = state
+        self._query = query
+        self._cursor: str | None = None
+        self._units: dict[str, Any] = {}
+
+    def open(self, connection: Any, follow: bool) -> NodeChannel:
+        """A channel on which the lines behind the last one read come (wire: logs)."""
+        query, first = self._query, self._cursor is None
+        request = wire.request(
+            "logs",
+            job=self._state.job,
+            attempt=self._state.attempt,
+            tasks=None if query.tasks is None else [list(name) for name in query.tasks],
+            cursor=self._cursor,
+            follow=follow,
+            # What is searched for cannot be counted there.
+            tail=query.tail if first and query.grep is None else None,
+            since=query.since if first else None,
+            until=query.until,
+        )
+        channel = open_node(connection, request)
+        self._units = channel.receive(_HEADER_S)[1]["units"]
+        return channel
+
+    def take(self, raw: bytes) -> Line | None:
+        """A line of journalctl's JSON; None for one that is not wanted, or that was the last read before."""
+        entry = json.loads(raw)
+        cursor, task = entry["__CURSOR"], self._units.get(entry.get("_SYSTEMD_UNIT"))
+        again, self._cursor = cursor == self._cursor, cursor
+        if again or task is None:
+            return None
+        text = _message(entry.get("MESSAGE"))
+        if self._query.grep is not None and not self._query.grep.search(text):
+            return None
+        stream = str(entry.get("_TRANSPORT", "stdout"))
+        return Line(int(entry["__REALTIME_TIMESTAMP"]) / 1e6, task[0], task[1], self.host.name, stream, text)
+
+
+class _Follower:
+    """One host, followed in a thread of its own, whatever becomes of the connection."""
+
+    def __init__(
+        self,
+        source: _Source,
+        fleet: Fleet,
+        news: queue.Queue[Line | None],
+        over: threading.Event,
+        gone: threading.Event,
+        say: Say,
+    ) -> None:
+        self._source, self._fleet, self._news = source, fleet, news
+        self._over, self._gone, self._say = over, gone, say
+        self._channel: NodeChannel | None = None
+        self._away = 0.0
+
+    def run(self) -> None:
+        """Put every line into the news, and None at the end."""
+        pause = _RETRY_S
+        while not self._gone.is_set():
+            last = self._over.is_set()
+            try:
+                self._stream(follow=not last)
+                pause = _RETRY_S
+            except Unreachable as error:
+                if last:
+                    self._say(f"tfctl: {error.message}: what it printed last is not here")
+                elif not self._over.is_set() and not self._away:
+                    self._away = time.monotonic()
+                    self._say(f"~~ {error.message}; trying again")
+            except TfctlError as error:
+                self._say(f"tfctl: {error.message}")
+                break
+            if last:
+                break
+            self._over.wait(pause)
+            pause = min(_RETRY_MOST_S, pause * 2)
+        self._put(None)
+
+    def hang_up(self) -> None:
+        """No more is to come; what there is is read to its end."""
+        if self._channel is not None:
+            self._channel.close()
+
+    def _stream(self, follow: bool) -> None:
+        self._channel = self._source.open(self._fleet.connection(self._source.host), follow)
+        if self._away:
+            self._say(f"~~ {self._source.host.name} is back after {time.monotonic() - self._away:.0f} s")
+            self._away = 0.0
+        with self._channel as channel:
+            # Whoever sets `over` hangs up the channels that he sees; this one may be younger.
+            if follow and self._over.is_set():
+                return
+            for raw in channel.lines():
+                line = self._source.take(raw)
+                if line is not None and not self._put(line):
+                    return
+
+    def _put(self, line: Line | None) -> bool:
+        """False: nobody reads any more."""
+        while not self._gone.is_set():
+            with suppress(queue.Full):
+                self._news.put(line, timeout=0.5)
+                return True
+        return False
+
+
+def _hang_up(over: threading.Event, followers: Sequence[_Follower]) -> None:
+    over.wait()
+    for follower in followers:
+        follower.hang_up()
+
+
+def _hosts(fleet: Fleet, state: JobState, query: Query) -> list[Host]:
+    names = {t.host for t in state.tasks if query.tasks is None or (t.role, t.index) in query.tasks}
+    found = [host for host in fleet.hosts if host.name in names]
+    if not found:
+        raise NotFound(f"the hosts of {state.job} ({', '.join(sorted(names))}) are not in this inventory")
+    return found
+
+
+def _to_end(source: _Source, channel: NodeChannel, say: Say) -> Iterator[Line]:
+    try:
+        with channel:
+            for raw in channel.lines():
+                line = source.take(raw)
+                if line is not None:
+                    yield line
+    except TfctlError as error:
+        say(f"tfctl: {error.message}")
+
+
+def _in_order(news: queue.Queue[Line | None], hosts: int) -> Iterator[list[Line]]:
+    """Lines by time, each at most WINDOW_S after it came, until every host has ended."""
+    waiting: list[Line] = []
+    oldest = 0.0
+    while hosts:
+        with suppress(queue.Empty):
+            line = news.get(timeout=0.1)
+            while True:
+                if line is None:
+                    hosts -= 1
+                else:
+                    oldest = oldest if waiting else time.monotonic()
+                    waiting.append(line)
+                line = news.get_nowait()
+        if waiting and (time.monotonic() - oldest >= WINDOW_S or not hosts):
+            waiting.sort(key=attrgetter("time"))  # stable: lines of one host never change places
+            yield waiting
+            waiting = []
+
+
+def _message(value: Any) -> str:
+    """journalctl's JSON has bytes that are no UTF-8 as a list of numbers (systemd.io, JOURNAL_EXPORT_FORMATS)."""
+    if isinstance(value, list):
+        return bytes(value).decode(errors="replace") if all(isinstance(byte, int) for byte in value) else str(value[0])
+    return "" if value is None else str(value)

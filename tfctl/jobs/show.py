@@ -1,0 +1,57 @@
+"""What the hosts say of their jobs now: one exec a host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfctl.errors import NotFound, TfctlError, UsageError, together
+from tfctl.jobs import state
+from tfctl.jobs.state import JobState
+from tfctl.node import wire
+from tfctl.remote.fleet import Fleet
+from tfctl.remote.node import open_node
+from tfctl.remote.ssh import Connection
+
+_ANSWER_S = 20.0
+
+
+def jobs(fleet: Fleet, job: str | None = None) -> tuple[list[JobState], list[TfctlError]]:
+    """Every job, or that one, the latest started first; and why some hosts did not answer.
+
+    Raises when no host answers.
+    """
+
+    def ask(connection: Connection) -> Any:
+        with open_node(connection, wire.request("show", job=job, attempt=None, follow=False)) as channel:
+            return channel.receive(_ANSWER_S)[1]["jobs"]
+
+    outcomes = fleet.map(ask)
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    if len(errors) == len(outcomes):
+        raise together(errors)
+    answers: Mapping[str, Sequence[Mapping[str, Any]] | None] = {
+        outcome.host.name: outcome.value if outcome.error is None else None for outcome in outcomes
+    }
+    return state.jobs(answers), errors
+
+
+def one(fleet: Fleet, job: str | None, changes: bool = False) -> tuple[JobState, list[TfctlError]]:
+    """The job of that name. Without a name: the only one that has not ended, else the one started last.
+
+    ``changes``: the verb changes something, and then needs a name unless exactly one runs. Raises NotFound, UsageError.
+    """
+    found, errors = jobs(fleet, job)
+    if job is not None:
+        if not found:
+            raise NotFound(f"no host knows a job {job!r}", "tfctl list shows those there are")
+        return found[0], errors
+    going = [each for each in found if not each.ended]
+    if len(going) == 1:
+        return going[0], errors
+    if changes:
+        names = ", ".join(each.job for each in going) or "none"
+        raise UsageError(f"which job? running: {names}", "name it")
+    if not found:
+        raise NotFound("no host knows a job", "start one: tfctl start job.yaml")
+    return found[0], errors

@@ -1,0 +1,181 @@
+"""What a job's hosts say of it, put together: each task's state, and the job's (DESIGN: the contract).
+
+Pure: from the answers of `show` to one value that tables, JSON and the waiting verbs are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from tfctl.node.names import task as task_name
+
+#: A task that will not go on by itself.
+ENDED = ("succeeded", "failed", "stopped", "lost")
+#: Failed tasks first: what needs a look stands on top.
+_ATTENTION = ("failed", "lost", "unknown", "starting", "pending", "running", "stopped", "succeeded")
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """One task. Times in epoch seconds; ``signal`` by name; ``host`` by its name in the inventory."""
+
+    role: str
+    index: int
+    host: str
+    address: str
+    port: int
+    unit: str
+    state: str
+    gpus: tuple[str, ...] = ()
+    exit_code: int | None = None
+    signal: str | None = None
+    started: float | None = None
+    finished: float | None = None
+    restarts: int = 0
+
+    def __str__(self) -> str:
+        return task_name(self.role, self.index)
+
+    @property
+    def ending(self) -> str:
+        """How it ended: ``exit code 7``, ``SIGKILL``, or nothing."""
+        if self.signal:
+            return self.signal
+        return "" if self.exit_code is None else f"exit code {self.exit_code}"
+
+
+@dataclass(frozen=True)
+class JobState:
+    """``state``: succeeded, failed, stopped, unknown, starting or running; ``reason`` says why in a sentence, or is
+    empty. ``record`` is wire.RECORD."""
+
+    job: str
+    attempt: int
+    state: str
+    reason: str
+    finished: float | None
+    record: Mapping[str, Any]
+    tasks: tuple[TaskState, ...]
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The names of its hosts, in the order of their first task."""
+        return tuple(dict.fromkeys(task.host for task in self.tasks))
+
+    def by_attention(self) -> list[TaskState]:
+        """Tasks as the table shows them, failed ones first."""
+        return sorted(self.tasks, key=lambda task: _ATTENTION.index(task.state))
+
+    def json(self) -> dict[str, Any]:
+        """`status -o json`."""
+        return {
+            "job": self.job,
+            "attempt": self.attempt,
+            "run": self.record["run"],
+            "state": self.state,
+            "strategy": self.record["strategy"],
+            "inventory": self.record["inventory"],
+            "started": rfc3339(self.record["started"]),
+            "finished": rfc3339(self.finished),
+            "reason": self.reason,
+            "tasks": [_task_json(task) for task in self.tasks],
+        }
+
+
+def jobs(answers: Mapping[str, Sequence[Mapping[str, Any]] | None]) -> list[JobState]:
+    """Every job, at its highest attempt, the latest started first.
+
+    ``answers``: host → its SHOWN jobs (wire), or None for a host that does not answer.
+    """
+    shown: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for host, found in answers.items():
+        for each in found or ():
+            shown.setdefault(each["job"], {})[host] = each
+    states = [_job(job, by_host, answers) for job, by_host in shown.items()]
+    return sorted(states, key=lambda state: -state.record["started"])
+
+
+def rfc3339(time: float | None) -> str | None:
+    """An epoch time as RFC 3339 writes it, in UTC and whole seconds."""
+    return None if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _job(job: str, by_host: Mapping[str, Mapping[str, Any]], answers: Mapping[str, object]) -> JobState:
+    attempt = max(shown["attempt"] for shown in by_host.values())
+    latest = {host: shown for host, shown in by_host.items() if shown["attempt"] == attempt}
+    record = next(iter(latest.values()))["record"]
+    told = {(task["role"], task["index"]): task for shown in latest.values() for task in shown["tasks"]}
+    tasks = tuple(_task(wanted, told, answers) for wanted in record["tasks"])
+    stopped = [shown["stopped"] for shown in latest.values() if shown["stopped"] is not None]
+    state, reason, finished = _judge(record, tasks, stopped)
+    return JobState(job, attempt, state, reason, finished, record, tasks)
+
+
+def _task(
+    wanted: Mapping[str, Any], told: Mapping[tuple[str, int], Mapping[str, Any]], answers: Mapping[str, object]
+) -> TaskState:
+    found = told.get((wanted["role"], wanted["index"]))
+    # A host that answers and knows nothing of its task has lost it; one that is not asked may have it still.
+    state = found["state"] if found else "lost" if answers.get(wanted["host"]) is not None else "unknown"
+    more = {key: found[key] for key in ("exit_code", "signal", "started", "finished", "restarts")} if found else {}
+    return TaskState(**{**wanted, "gpus": tuple(wanted["gpus"])}, state=state, **more)
+
+
+def _judge(
+    record: Mapping[str, Any], tasks: Sequence[TaskState], stopped: Sequence[float]
+) -> tuple[str, str, float | None]:
+    """The job's state, why, and when it ended."""
+    if stopped:
+        return "stopped", "", min(stopped)
+    deciders = [task for task in tasks if [task.role, task.index] in record["deciders"]]
+    if all(task.state == "succeeded" for task in deciders):
+        return "succeeded", "", _latest(deciders)
+    fallen = sorted(
+        (task for task in deciders if task.state in ("failed", "lost")), key=lambda task: task.finished or float("inf")
+    )
+    if fallen:
+        return "failed", _why(fallen[0]), fallen[0].finished
+    going = [task.state for task in tasks]
+    for state in ("unknown", "starting", "running"):
+        if state in going:
+            silent = ", ".join(dict.fromkeys(task.host for task in tasks if task.state == "unknown"))
+            return state, f"no answer from {silent}" if state == "unknown" else "", None
+    if "pending" in going:
+        return "starting", "", None
+    return "stopped", "its tasks were stopped one by one", _latest(tasks)
+
+
+def _why(task: TaskState) -> str:
+    if task.state == "lost":
+        return f"{task} on {task.host} is lost: its unit is gone and left no word, as after a reboot"
+    again = f" after {task.restarts} restarts" if task.restarts else ""
+    return f"{task} on {task.host} failed with {task.ending}{again}" if task.ending else f"{task} on {task.host} failed"
+
+
+def _latest(tasks: Iterable[TaskState]) -> float | None:
+    return max((task.finished for task in tasks if task.finished is not None), default=None)
+
+
+def _task_json(task: TaskState) -> dict[str, Any]:
+    return {
+        "role": task.role,
+        "index": task.index,
+        "host": task.host,
+        "address": task.address,
+        "port": task.port,
+        "unit": task.unit,
+        "state": task.state,
+        "exit_code": task.exit_code,
+        "signal": task.signal,
+        "started": rfc3339(task.started),
+        "finished": rfc3339(task.finished),
+        "restarts": task.restarts,
+        "gpus": list(task.gpus),
+    }

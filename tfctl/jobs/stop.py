@@ -1,0 +1,42 @@
+"""Stop a job, or some of its tasks: SIGTERM, the grace, SIGKILL, and proof that nothing is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tfctl.errors import NotFound, TfctlError, together
+from tfctl.node import wire
+from tfctl.remote.fleet import Fleet
+from tfctl.remote.node import open_node
+from tfctl.remote.ssh import Connection
+
+Name = tuple[str, int]
+
+#: Silence, not duration: a host that is still stopping says so every wire.BEAT_S.
+_SILENCE_S = 30.0
+
+
+def stop(fleet: Fleet, job: str, tasks: Mapping[str, Iterable[Name]] | None = None) -> list[str]:
+    """The names of the tasks that were stopped (``worker/3``), of the whole job or of ``tasks`` (by host).
+
+    Asked of every host, or of those of ``tasks``. Raises NotFound for a job that no host knows, what a host raises
+    when the others have been asked, and TfctlError for what is left.
+    """
+
+    def ask(connection: Connection) -> Any:
+        chosen = None if tasks is None else [list(name) for name in tasks[connection.host.name]]
+        request = wire.request("stop", job=job, attempt=None, tasks=chosen)
+        with open_node(connection, request) as channel:
+            return channel.receive(_SILENCE_S)[1]
+
+    hosts = None if tasks is None else [host for host in fleet.hosts if host.name in tasks]
+    outcomes = fleet.map(ask, hosts)
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    answers = {outcome.host.name: outcome.get() for outcome in outcomes if outcome.error is None}
+    errors += [TfctlError(f"{host}: {what}") for host, answer in answers.items() for what in answer["left"]]
+    if errors:
+        raise together(errors)
+    if all(answer["attempt"] == 0 for answer in answers.values()):
+        raise NotFound(f"no host knows a job {job!r}", "tfctl list shows those there are")
+    return [f"{role}/{index}" for answer in answers.values() for role, index in answer["tasks"]]

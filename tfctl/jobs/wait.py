@@ -1,0 +1,128 @@
+"""Follow a job's state until it has ended, and then end what of it still runs (`policy: clean`)."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from tfctl.errors import TfctlError, Unreachable, together
+from tfctl.jobs import state
+from tfctl.jobs.state import JobState, TaskState
+from tfctl.jobs.stop import Name, stop
+from tfctl.node import wire
+from tfctl.remote.fleet import Fleet
+from tfctl.remote.node import open_node
+
+Say = Callable[[str], None]
+
+_SILENCE_S = 20.0
+_RETRY_S = 2.0
+_TICK_S = 5.0
+#: With no host answering for so long, waiting is given up.
+_ALONE_S = 30.0
+
+
+def wait(fleet: Fleet, job: str, attempt: int, say: Say, timeout: float | None = None) -> JobState:
+    """The job's state when it has ended and what its policy cleans is cleaned; or when ``timeout`` (s) is over.
+
+    Raises Unreachable when no host has answered for 30 s.
+    """
+    end = None if timeout is None else time.monotonic() + timeout
+    found, told = None, False
+    for found in changes(fleet, job, attempt, end):
+        drain = _draining(found)
+        if found.ended and not drain:
+            break
+        if drain and not told:
+            say(f"{drain[0]} has up to {drain[1]:.0f} s for the last checkpoint")
+            told = True
+    if found is None:
+        raise Unreachable(f"job {job}: no host has said how it is")
+    if found.ended:
+        clean(fleet, found, say)
+    return found
+
+
+def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> Iterator[JobState]:
+    """The job's state now, at every change and every 5 s, until ``end`` (time.monotonic) or the caller has enough.
+
+    A host that falls silent is asked again; its tasks are unknown meanwhile. Raises Unreachable when all have been
+    silent for 30 s.
+    """
+    said: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    over = threading.Event()
+    for host in fleet.hosts:
+        threading.Thread(target=_listen, args=(fleet, host, job, attempt, said.put, over), daemon=True).start()
+    answers: dict[str, Sequence[Mapping[str, Any]] | None] = {}
+    errors: dict[str, TfctlError] = {}
+    heard = time.monotonic()
+    before, told = None, 0.0
+    try:
+        while end is None or time.monotonic() < end:
+            with suppress(queue.Empty):
+                name, answer = said.get(timeout=min(1.0, max(0.01, (end or float("inf")) - time.monotonic())))
+                answers[name] = None if isinstance(answer, TfctlError) else answer
+                errors.pop(name, None)
+                if isinstance(answer, TfctlError):
+                    errors[name] = answer
+            if any(answer is not None for answer in answers.values()):
+                heard = time.monotonic()
+            elif time.monotonic() - heard > _ALONE_S or _hopeless(errors, fleet):
+                raise together(list(errors.values())) if errors else Unreachable("no host answers")
+            found = state.jobs(answers) if len(answers) == len(fleet.hosts) else []
+            if found and (found[0] != before or time.monotonic() > told + _TICK_S):
+                before, told = found[0], time.monotonic()
+                yield before
+    finally:
+        over.set()
+
+
+def clean(fleet: Fleet, ended: JobState, say: Say) -> None:
+    """Stop what still runs of a job that has ended, as its policy says; a host that does not answer is named."""
+    if ended.record["policy"]["clean"] == "none":
+        return
+    tasks: dict[str, list[Name]] = defaultdict(list)
+    for task in ended.tasks:
+        if task.state in ("running", "starting", "pending"):
+            tasks[task.host].append((task.role, task.index))
+    if not tasks:
+        return
+    try:
+        stopped = stop(fleet, ended.job, tasks)
+        say(f"stopped {', '.join(stopped)}, which had no more to do")
+    except TfctlError as error:
+        say(f"not everything was stopped: {error.message}\n`tfctl stop {ended.job}` does it")
+
+
+def _draining(ended: JobState) -> tuple[TaskState, float] | None:
+    """An evaluator that may still go on, since it has the last checkpoint to look at, and for how long (s)."""
+    if ended.state != "succeeded" or ended.finished is None:
+        return None
+    going = [task for task in ended.tasks if task.role == "evaluator" and task.state in ("running", "starting")]
+    left = ended.finished + ended.record["policy"]["drain"] - time.time()
+    return (going[0], left) if going and left > 0 else None
+
+
+def _listen(
+    fleet: Fleet, host: Any, job: str, attempt: int, put: Callable[[tuple[str, Any]], None], over: threading.Event
+) -> None:
+    """What one host shows, again and again, also when its connection broke; an error is put as such."""
+    request = wire.request("show", job=job, attempt=attempt, follow=True)
+    while not over.is_set():
+        try:
+            with open_node(fleet.connection(host), request) as channel:
+                while not over.is_set():
+                    put((host.name, channel.receive(_SILENCE_S)[1]["jobs"]))
+        except TfctlError as error:
+            put((host.name, error))
+        over.wait(_RETRY_S)
+
+
+def _hopeless(errors: Mapping[str, TfctlError], fleet: Fleet) -> bool:
+    """Every host answers with what asking again does not mend."""
+    return len(errors) == len(fleet.hosts) and not any(isinstance(error, Unreachable) for error in errors.values())

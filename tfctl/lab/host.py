@@ -1,0 +1,145 @@
+"""What a lab does to this machine goes through here: commands as lists of words, locks, the mount table."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import shorten
+
+from tfctl.errors import PreflightFailed, TfctlError
+from tfctl.lab.spec import Progress
+
+_TOOLS = {
+    "systemd-nspawn": "systemd-container",
+    "mmdebstrap": "mmdebstrap",
+    "iptables": "iptables",
+    "ip": "iproute2",
+    "ssh": "openssh-client",
+    "ssh-keygen": "openssh-client",
+    "setsid": "util-linux",
+}
+_LOCKS = Path("/run/tfctl-lab")
+_SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
+
+
+def preflight() -> None:
+    """Raises PreflightFailed with one sentence when this machine, or this user, cannot hold a lab."""
+    require_linux()
+    if os.geteuid() != 0:
+        raise PreflightFailed("a lab needs root (mounts, bridge, namespaces)", "Run it with sudo.")
+    missing = sorted({package for tool, package in _TOOLS.items() if not which(tool)})
+    if missing:
+        raise PreflightFailed(
+            f"a lab needs packages that are not here: {', '.join(missing)}",
+            f"apt-get install --yes {' '.join(missing)}",
+        )
+
+
+def require_linux() -> None:
+    """Raises PreflightFailed."""
+    if sys.platform != "linux":
+        raise PreflightFailed(
+            "a lab boots Linux nodes and needs a Linux machine",
+            "The other verbs work here, against the machines of an inventory.",
+        )
+
+
+def which(tool: str) -> str | None:
+    """sbin is looked at too: a user's PATH often lacks it."""
+    return shutil.which(tool, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *_SBIN)))
+
+
+def run(command: Sequence[str], *, timeout: float = 60.0, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Raises TfctlError with the command and its last words when it fails and ``check`` is set."""
+    words = [which(command[0]) or command[0], *command[1:]]
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, errors="replace", timeout=timeout, stdin=subprocess.DEVNULL
+        )
+    except (OSError, subprocess.TimeoutExpired) as fault:
+        raise TfctlError(f"{command[0]}: {fault}") from fault
+    if check and done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()[-5:]
+        raise TfctlError(f"`{shorten(' '.join(command), 160)}` ended with {done.returncode}: {' / '.join(said)}")
+    return done
+
+
+@contextmanager
+def locked(what: str, progress: Progress) -> Iterator[None]:
+    """One at a time on this machine; waits, and says so. A process that dies lets go of it."""
+    _LOCKS.mkdir(parents=True, exist_ok=True)
+    with (_LOCKS / f"{what}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress(f"waiting for another tfctl that holds {what}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def mounts_under(folder: Path, table: Path = Path("/proc/self/mountinfo")) -> list[Path]:
+    """Mount points at or below ``folder`` (an absolute path with no link in it), innermost first."""
+    inside = [point for point in _mount_points(table) if point == folder or folder in point.parents]
+    return sorted(inside, key=lambda point: len(point.parts), reverse=True)
+
+
+def unmount(point: Path) -> None:
+    """A mount somebody stands in is detached: it is gone from the tree at once, from memory when he leaves."""
+    if run(["umount", str(point)], check=False).returncode != 0:
+        run(["umount", "--lazy", str(point)])
+
+
+def remove_tree(folder: Path) -> None:
+    """Raises TfctlError rather than delete through a mount."""
+    if left := mounts_under(folder):
+        raise TfctlError(f"{left[0]}: is mounted, so it cannot be deleted", f"umount {left[0]}")
+    run(["rm", "-rf", "--one-file-system", str(folder)], timeout=600)
+
+
+def wait_for(condition: Callable[[], bool], limit: float, pause: float = 0.02) -> bool:
+    """Looks until ``condition`` holds; False after ``limit`` seconds."""
+    end = time.monotonic() + limit
+    while not condition():
+        if time.monotonic() > end:
+            return False
+        time.sleep(pause)
+    return True
+
+
+def give_to_caller(path: Path) -> None:
+    """Under sudo, what the caller must read (key, inventory) belongs to him."""
+    if "SUDO_UID" in os.environ:
+        os.chown(path, int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", "-1")))
+
+
+def write(path: Path, text: str, mode: int = 0o644) -> None:
+    """The whole file or none of it; a link in its place is replaced, not followed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(text)
+    part.replace(path)
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def _mount_points(table: Path) -> Iterator[Path]:
+    for line in table.read_text().splitlines():
+        # proc_pid_mountinfo(5): the fifth field, with space, tab, newline and backslash as octal escapes
+        yield Path(line.split()[4].encode().decode("unicode_escape"))

@@ -1,0 +1,91 @@
+"""Waits until nodes can be worked with: sshd answers, and systemd has nothing left to start."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from threading import Event
+
+from tfctl.errors import TfctlError, Unreachable
+from tfctl.lab import node as machines
+from tfctl.lab import process
+from tfctl.lab.host import run
+from tfctl.lab.spec import USER, Node, Progress
+
+LIMIT_S = 90.0
+_SETTLED = ("running", "degraded")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """``state`` as ``systemctl is-system-running`` says it, or "" with the ``fault``."""
+
+    node: Node
+    state: str
+    fault: str = ""
+
+
+def wait(nodes: Sequence[Node], progress: Progress, limit: float = LIMIT_S) -> None:
+    """Raises Unreachable with every node that is not ready after ``limit`` seconds, and what it said last."""
+    if not nodes:
+        return
+    over = Event()  # Ctrl-C ends the waiting in every thread
+    with ThreadPoolExecutor(len(nodes)) as pool, ExitStack() as leaving:
+        leaving.callback(over.set)
+        answers = list(pool.map(lambda node: _settle(node, time.monotonic() + limit, over), nodes))
+    for answer in answers:
+        if answer.state == "degraded":
+            progress(f"{answer.node.name}: degraded, a unit failed; see `systemctl --failed` there")
+    silent = [answer for answer in answers if not answer.state]
+    if silent:
+        told = "; ".join(f"{answer.node.name} ({answer.node.address}): {answer.fault}" for answer in silent)
+        last = machines.log_tail(silent[0].node)
+        raise Unreachable(
+            f"{len(silent)} of {len(nodes)} nodes not ready: {told}",
+            f"Its console: {silent[0].node.console}\n{last}".strip(),
+        )
+
+
+def ssh(node: Node, command: Sequence[str]) -> list[str]:
+    """OpenSSH with nothing but the lab's own key and known_hosts."""
+    options = ["BatchMode=yes", "ConnectTimeout=5", "IdentitiesOnly=yes", "StrictHostKeyChecking=yes"]
+    options.append(f"UserKnownHostsFile={node.lab.known_hosts}")
+    words = [word for option in options for word in ("-o", option)]
+    return ["ssh", "-F", "none", "-i", str(node.lab.key), *words, f"{USER}@{node.address}", "--", *command]
+
+
+def banner(node: Node, limit: float) -> str:
+    """What sshd says first, or "" when it says nothing within ``limit`` seconds."""
+    try:
+        with socket.create_connection((node.address, 22), timeout=limit) as connection:
+            text = connection.recv(64).decode(errors="replace")
+    except OSError:
+        return ""
+    return text.strip() if text.startswith("SSH-") else ""
+
+
+def _settle(node: Node, end: float, over: Event) -> Answer:
+    fault = "no SSH banner on port 22"
+    while time.monotonic() < end and not over.wait(0.05):
+        if banner(node, limit=1.0):
+            state, fault = _system_state(node, end - time.monotonic())
+            if state in _SETTLED:
+                return Answer(node, state)
+        elif not process.of_node(node):
+            return Answer(node, "", "it went down again")
+    return Answer(node, "", fault)
+
+
+def _system_state(node: Node, limit: float) -> tuple[str, str]:
+    """And what ssh said last: pam_nologin(8) turns users away until systemd-user-sessions.service ran."""
+    command = ssh(node, ["systemctl", "is-system-running", "--wait"])
+    try:
+        done = run(command, timeout=max(5.0, limit), check=False)
+    except TfctlError as fault:  # still starting units at the limit
+        return "", fault.message
+    said = (done.stderr or done.stdout).strip().splitlines()
+    return done.stdout.strip(), said[-1] if said else f"ssh ended with {done.returncode}"

@@ -1,0 +1,150 @@
+"""What is kept on disk of labs and of snapshots: which disks they have, and where a lab stands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tfctl.errors import NotFound, TfctlError
+from tfctl.lab.host import write
+from tfctl.lab.spec import STATE, Disk, Lab, Node, folder
+
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A lab. ``disks`` is one per node, in order; ``snapshot`` the one it was made from."""
+
+    name: str
+    octet: int
+    disks: tuple[Disk, ...]
+    snapshot: str | None = None
+    inventories: tuple[str, ...] = ()
+
+    @property
+    def lab(self) -> Lab:
+        return Lab(self.name, self.octet)
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        return tuple(Node(self.lab, index, disk) for index, disk in enumerate(self.disks, start=1))
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A lab as it was left. ``shared`` is the layer that holds a copy of its shared directory."""
+
+    name: str
+    disks: tuple[Disk, ...]
+    shared: str
+
+
+def labs() -> list[str]:
+    """Those with a folder, also those whose `up` was cut short."""
+    return sorted(entry.name for entry in (STATE / "labs").glob("*"))
+
+
+def snapshots() -> list[str]:
+    return sorted(file.stem for file in (STATE / "snapshots").glob("*.json"))
+
+
+def find(name: str) -> Record | None:
+    """None when the lab has none. Raises TfctlError for one that cannot be read."""
+    return _read(_lab_file(name), _record, f"tfctl lab down --name {name}")
+
+
+def get(name: str) -> Record:
+    """Raises NotFound."""
+    found = find(name)
+    if found is None:
+        listed = ", ".join(labs()) or "none"
+        raise NotFound(f"no lab is called {name!r}", f"Labs here: {listed}. One is made by: tfctl lab up --name {name}")
+    return found
+
+
+def get_snapshot(name: str) -> Snapshot:
+    """Raises NotFound."""
+    found = _read(_snapshot_file(name), _snapshot, f"rm {_snapshot_file(name)}")
+    if found is None:
+        listed = ", ".join(snapshots()) or "none"
+        raise NotFound(
+            f"no snapshot is called {name!r}",
+            f"Snapshots here: {listed}. A lab's is taken by: tfctl lab snapshot {name}",
+        )
+    return found
+
+
+def keep(record: Record | Snapshot) -> None:
+    file = _lab_file(record.name) if isinstance(record, Record) else _snapshot_file(record.name)
+    write(file, json.dumps(asdict(record), indent=2) + "\n")
+
+
+def forget_snapshot(name: str) -> None:
+    """Its layers stay, for `sweep`."""
+    _snapshot_file(name).unlink(missing_ok=True)
+
+
+def octets() -> set[int]:
+    """Taken by labs, running or not."""
+    return {found.octet for name in labs() if (found := _readable(name))}
+
+
+def layers() -> set[str]:
+    """In use by any lab or snapshot. Raises TfctlError when a record cannot be read: what it names is not known."""
+    named: set[str] = set()
+    for disks in _all_disks():
+        named |= {layer for disk in disks for layer in disk.layers}
+    return named | {get_snapshot(name).shared for name in snapshots()}
+
+
+def with_layer(disks: tuple[Disk, ...], names: tuple[str, ...]) -> tuple[Disk, ...]:
+    """Each with one more layer, the uppermost."""
+    return tuple(replace(disk, layers=(name, *disk.layers)) for disk, name in zip(disks, names, strict=True))
+
+
+def _all_disks() -> Iterator[tuple[Disk, ...]]:
+    for name in labs():
+        if found := find(name):
+            yield found.disks
+    for name in snapshots():
+        yield get_snapshot(name).disks
+
+
+def _readable(name: str) -> Record | None:
+    try:
+        return find(name)
+    except TfctlError:
+        return None
+
+
+def _read(file: Path, make: Callable[[dict[str, Any]], Made], remedy: str) -> Made | None:
+    if not file.is_file():
+        return None
+    try:
+        return make(json.loads(file.read_text()))
+    except (ValueError, TypeError, KeyError) as fault:
+        raise TfctlError(f"{file}: cannot be read ({fault})", remedy) from fault
+
+
+def _record(fields: dict[str, Any]) -> Record:
+    return Record(**{**fields, "disks": _disks(fields), "inventories": tuple(fields["inventories"])})
+
+
+def _snapshot(fields: dict[str, Any]) -> Snapshot:
+    return Snapshot(**{**fields, "disks": _disks(fields)})
+
+
+def _disks(fields: dict[str, Any]) -> tuple[Disk, ...]:
+    return tuple(Disk(**{**disk, "layers": tuple(disk["layers"])}) for disk in fields["disks"])
+
+
+def _lab_file(name: str) -> Path:
+    return folder(name) / "lab.json"
+
+
+def _snapshot_file(name: str) -> Path:
+    return STATE / "snapshots" / f"{name}.json"

@@ -1,0 +1,90 @@
+"""The files that make a base image into one node: pure, text in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tfctl.lab.egress import Egress
+from tfctl.lab.spec import USER, Node
+
+USER_ID = 1000
+
+
+@dataclass(frozen=True)
+class Seed:
+    text: str
+    mode: int = 0o644
+    owner: int = 0
+
+
+@dataclass(frozen=True)
+class Identity:
+    """``host_key`` is the private one, ``operator_key`` the public one that may log in."""
+
+    machine_id: str
+    host_key: str
+    operator_key: str
+
+
+def seeds(node: Node, peers: Sequence[Node], identity: Identity, egress: Egress) -> dict[str, Seed]:
+    """By path in the node."""
+    files = {
+        "etc/hostname": Seed(f"{node.name}\n"),
+        "etc/hosts": Seed(hosts(peers)),
+        "etc/machine-id": Seed(f"{identity.machine_id}\n", mode=0o444),
+        "etc/systemd/network/10-host0.network": Seed(network(node, egress.mtu)),
+        "etc/ssh/ssh_host_ed25519_key": Seed(identity.host_key, mode=0o600),
+        f"home/{USER}/.ssh/authorized_keys": Seed(identity.operator_key, mode=0o600, owner=USER_ID),
+        "etc/resolv.conf": Seed(egress.resolv_conf),
+        "etc/pip.conf": Seed(pip_conf(egress)),
+        "etc/apt/apt.conf.d/90tfctl-lab": Seed(apt_conf(egress)),
+    }
+    if egress.ca_bundle:
+        files["etc/ssl/certs/ca-certificates.crt"] = Seed(egress.ca_bundle)
+    files |= {f"usr/local/share/ca-certificates/{name}": Seed(text) for name, text in egress.own_cas.items()}
+    files |= {f"etc/apt/auth.conf.d/{name}": Seed(text, mode=0o600) for name, text in egress.apt_logins.items()}
+    return files
+
+
+def hosts(peers: Sequence[Node]) -> str:
+    """Every node by its address. Never 127.0.1.1: who listens on his own name must be reached by his peers."""
+    lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
+    return "".join(f"{line}\n" for line in lines + [f"{node.address} {node.name}" for node in peers])
+
+
+def known_hosts(public_keys: Sequence[tuple[Node, str]]) -> str:
+    """sshd(8), SSH_KNOWN_HOSTS FILE FORMAT: by address and by name."""
+    return "".join(f"{node.address},{node.name} {' '.join(key.split()[:2])}\n" for node, key in public_keys)
+
+
+def network(node: Node, mtu: int) -> str:
+    """systemd.network(5). No IPv6 and no DHCP: nothing to wait for."""
+    return (
+        f"[Match]\nName=host0\n\n[Link]\nMTUBytes={mtu}\n\n[Network]\nAddress={node.address}/24\n"
+        f"Gateway={node.lab.gateway}\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nLLMNR=no\n"
+    )
+
+
+def pip_conf(egress: Egress) -> str:
+    """So that pip by hand reaches what the machine's reaches."""
+    lines = ["[global]"]
+    if egress.ca_bundle:
+        lines.append("cert = /etc/ssl/certs/ca-certificates.crt")
+    if egress.index_url:
+        lines.append(f"index-url = {egress.index_url}")
+    if egress.extra_index_urls:
+        lines.append("\n    ".join(["extra-index-url =", *egress.extra_index_urls]))
+    if egress.https_proxy or egress.http_proxy:
+        lines.append(f"proxy = {egress.https_proxy or egress.http_proxy}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def apt_conf(egress: Egress) -> str:
+    """apt's own settings, and the proxies of the environment where apt has none of its own."""
+    text = egress.apt_settings
+    for scheme, proxy in (("http", egress.http_proxy), ("https", egress.https_proxy)):
+        name = f"Acquire::{scheme}::Proxy"
+        if proxy and f"{name} " not in text:
+            text += f'{name} "{proxy}";\n'
+    return text

@@ -1,0 +1,55 @@
+"""What a lab is right now, read from the kernel and from the nodes; nothing is changed and nothing believed."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfctl.lab import process, ready, record
+from tfctl.lab.host import require_linux
+from tfctl.lab.spec import Node
+
+_BANNER_LIMIT_S = 2.0
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """``state``: ``running`` (sshd answers), ``silent`` (it does not), ``off``. ``pid`` is systemd-nspawn's."""
+
+    name: str
+    address: str
+    suite: str
+    state: str
+    pid: int | None
+    console: Path
+
+
+@dataclass(frozen=True)
+class LabStatus:
+    """``snapshot`` is the one it was made from; ``snapshots`` are all that this machine has."""
+
+    name: str
+    network: str
+    inventories: tuple[Path, ...]
+    shared: Path
+    snapshot: str | None
+    nodes: tuple[NodeStatus, ...]
+    snapshots: tuple[str, ...]
+
+
+def status(name: str) -> LabStatus:
+    """Raises NotFound, PreflightFailed."""
+    require_linux()
+    found = record.get(name)
+    with ThreadPoolExecutor(len(found.nodes)) as pool:
+        nodes = tuple(pool.map(_node, found.nodes))
+    inventories = tuple(path for path in map(Path, found.inventories) if path.is_file())
+    lab = found.lab
+    return LabStatus(name, lab.network, inventories, lab.shared, found.snapshot, nodes, tuple(record.snapshots()))
+
+
+def _node(node: Node) -> NodeStatus:
+    pid = next((found.pid for found in process.of_node(node) if found.nspawn), None)
+    state = "off" if pid is None else "running" if ready.banner(node, _BANNER_LIMIT_S) else "silent"
+    return NodeStatus(node.name, node.address, node.disk.suite, state, pid, node.console)

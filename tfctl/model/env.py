@@ -1,0 +1,102 @@
+"""What a task is told: TF_CONFIG, its environment, and the words of its command."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+
+from tfctl.errors import BadFile
+from tfctl.model.job import Job, Task
+from tfctl.model.text import env_line
+from tfctl.node import names
+
+#: Taken out of what systemd hands down, unless the job's env names them: gRPC obeys them and hangs without a word.
+PROXY_VARIABLES = (
+    "http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "grpc_proxy",
+    "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY", "GRPC_PROXY",
+)  # fmt: skip
+
+_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+
+
+def tf_config(job: Job, task: Task) -> str | None:
+    """The JSON of TF_CONFIG, or None where the strategy has none."""
+    cluster = job.layout.strategy.cluster_of(job.cluster, task.role)
+    if cluster is None:
+        return None
+    config: dict[str, object] = {
+        "cluster": {role: list(addresses) for role, addresses in cluster.items()},
+        "task": {"type": task.role, "index": task.index},
+    }
+    if job.layout.cloud:
+        config["environment"] = "cloud"
+    return json.dumps(config)
+
+
+def environment(job: Job, task: Task) -> dict[str, str]:
+    """All variables of the task. The job file's own go before tfctl's defaults, and never before TF_CONFIG.
+
+    Raises BadFile for an unknown placeholder in a value.
+    """
+    known = placeholders(job, task)
+    config = tf_config(job, task)
+    stack = f"{names.stack_dir(task.slot.stack)}/bin:" if task.slot.stack != "none" else ""
+    return {
+        "PATH": stack + _SYSTEM_PATH,
+        "PYTHONUNBUFFERED": "1",
+        **job.layout.strategy.environment,
+        **_devices(task),
+        **{name: fill(value, known, f"env/{name}") for name, value in task.slot.env.items()},
+        "TFCTL_JOB": job.name,
+        "TFCTL_RUN": job.run,
+        "TFCTL_ATTEMPT": str(job.attempt),
+        "TFCTL_ROLE": task.role,
+        "TFCTL_INDEX": str(task.index),
+        "TFCTL_OUTPUT": job.layout.output,
+        **({"TF_CONFIG": config} if config is not None else {}),
+    }
+
+
+def environment_file(job: Job, task: Task) -> str:
+    """The text of the task's EnvironmentFile."""
+    return "".join(env_line(name, value) for name, value in environment(job, task).items())
+
+
+def unset(job: Job, task: Task) -> tuple[str, ...]:
+    """The variables that must not come down from systemd's own environment."""
+    own = environment(job, task)
+    return tuple(name for name in (*PROXY_VARIABLES, "TF_CONFIG") if name not in own)
+
+
+def words(job: Job, task: Task) -> tuple[str, ...]:
+    """The task's command with its placeholders filled in. Raises BadFile for an unknown one."""
+    known = placeholders(job, task)
+    return tuple(fill(word, known, "command") for word in task.slot.command)
+
+
+def placeholders(job: Job, task: Task) -> dict[str, str]:
+    """What each placeholder stands for; lists of hosts are ``address:port`` joined by commas."""
+    hosts = {f"{role}_hosts": ",".join(job.cluster.get(role, ())) for role in ("ps", "worker", "chief")}
+    return {"role": task.role, "index": str(task.index), **hosts, "output": job.layout.output}
+
+
+def fill(text: str, known: Mapping[str, str], place: str) -> str:
+    """Put the values in; braces around anything but small letters stand for themselves."""
+
+    def one(match: re.Match[str]) -> str:
+        if match[1] not in known:
+            there = " ".join(f"{{{name}}}" for name in known)
+            raise BadFile(f"{place}: {match[0]} is not a placeholder; there are {there}")
+        return known[match[1]]
+
+    return _PLACEHOLDER.sub(one, text)
+
+
+def _devices(task: Task) -> dict[str, str]:
+    if task.gpus is None:
+        return {}
+    if not task.gpus:
+        return {"CUDA_VISIBLE_DEVICES": "-1"}
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(task.gpus)}

@@ -1,0 +1,154 @@
+"""job.yaml → JobFile, or one error that names every wrong place with its line."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+
+from tfctl.errors import BadFile
+from tfctl.model.jobfile import JobFile
+from tfctl.model.text import shown
+
+Place = tuple[str | int, ...]
+
+#: Far more than a job has; an alias that stands for a mapping of aliases reaches it at once.
+_MOST_PLACES = 20_000
+_LARGEST = 2**20
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML as PyYAML reads it, with YAML 1.2's floats too (`1e3`), and integers in one way of writing them only."""
+
+    def one_way_int(self, node: yaml.ScalarNode) -> int | float:
+        text = str(node.value)
+        return int(text) if re.fullmatch(r"-?(0|[1-9][0-9]{0,30})", text) else _Ambiguous(text)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.one_way_int)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+"), list("-+0123456789")
+)
+
+
+class _Ambiguous(float):
+    """0755, 1_000, 1:30: two readers read two numbers. No key takes a float, and the error shows what was written."""
+
+    text: str
+
+    def __new__(cls, text: str) -> _Ambiguous:
+        made = super().__new__(cls, "nan")
+        made.text = text
+        return made
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def load(path: Path) -> JobFile:
+    """Read and check a job file. Raises BadFile naming file, place and line of every fault."""
+    root = _compose(path)
+    lines = dict(_places(root, path))
+    try:
+        data = _Loader("").construct_document(root)
+    except (yaml.YAMLError, ValueError, TypeError, ArithmeticError) as error:
+        raise BadFile(f"{path}: not plain YAML: {str(error).splitlines()[0]}") from None
+    try:
+        return JobFile.model_validate(data)
+    except ValidationError as error:
+        raise BadFile("\n".join(_faults(path, error, lines))) from None
+
+
+def _compose(path: Path) -> yaml.MappingNode:
+    try:
+        if path.stat().st_size > _LARGEST:
+            raise BadFile(f"{path}: larger than 1 MiB; this is no job file")
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadFile(f"{path}: there is no such job file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadFile(f"{path}: cannot be read: {error}") from None
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+        raise BadFile(f"{path}: not valid YAML: {getattr(error, 'problem', None) or error}{where}") from None
+    except RecursionError:
+        raise BadFile(f"{path}: its lists and mappings lie too deep in each other") from None
+    if not isinstance(root, yaml.MappingNode):
+        raise BadFile(f"{path}: a job file is a mapping of keys to values, beginning with `name:`")
+    return root
+
+
+def _places(root: yaml.Node, path: Path) -> Iterator[tuple[Place, int]]:
+    """Every place with its line. Refuses a key given twice (YAML would silently keep the last) and files that grow."""
+    waiting: list[tuple[Place, yaml.Node]] = [((), root)]
+    for count, (place, node) in enumerate(_taken(waiting)):
+        if count > _MOST_PLACES:
+            raise BadFile(f"{path}: its aliases stand for more than {_MOST_PLACES} values")
+        yield place, node.start_mark.line + 1
+        if isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                name = str(key.value)
+                if name in seen:
+                    raise BadFile(f"{path}: {_join((*place, name))}: given twice (line {key.start_mark.line + 1})")
+                seen.add(name)
+                waiting.append(((*place, name), value))
+        elif isinstance(node, yaml.SequenceNode):
+            waiting += [((*place, index), value) for index, value in enumerate(node.value)]
+
+
+def _taken(waiting: list[tuple[Place, yaml.Node]]) -> Iterator[tuple[Place, yaml.Node]]:
+    while waiting:
+        yield waiting.pop()
+
+
+def _faults(path: Path, error: ValidationError, lines: dict[Place, int]) -> Iterator[str]:
+    for fault in error.errors():
+        place = tuple(fault["loc"])
+        line = lines.get(place) or lines.get(place[:-1])
+        where = f" (line {line})" if line else ""
+        yield f"{path}: {_join(place)}: {_sentence(fault, place)}{where}"
+
+
+def _sentence(fault: Any, place: Place) -> str:
+    kind, given = fault["type"], fault["input"]
+    if kind == "extra_forbidden":
+        return f"unknown key; {near(str(place[-1]), _keys(place[:-1]))}"
+    if kind == "missing":
+        return "is missing"
+    if kind == "model_type":
+        return f"a mapping of keys to values is wanted, not {shown(given)}"
+    if kind == "value_error":
+        return str(fault["ctx"]["error"])
+    message = str(fault["msg"]).replace("Input should be", "should be")
+    return f"{message}, not {shown(given)}" if not isinstance(given, dict | list) else message
+
+
+def near(name: str, known: list[str]) -> str:
+    """What may have been meant by an unknown name."""
+    found = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean `{found[0]}`?" if found else f"known are {', '.join(known)}"
+
+
+def _keys(place: Place) -> list[str]:
+    """The keys a mapping at this place may have."""
+    model: type[BaseModel] = JobFile
+    for part in place:
+        field = model.model_fields.get(str(part))
+        if field is None:
+            continue  # the name of a role: its model was found one step before
+        kinds = [field.annotation, *get_args(field.annotation)]
+        model = next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)), model)
+    return list(model.model_fields)
+
+
+def _join(place: Place) -> str:
+    return "/".join(str(part) for part in place) or "job"

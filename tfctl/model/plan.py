@@ -1,0 +1,98 @@
+"""Per host, what is written, checked and started (wire.PLAN). As files it is what `render` writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from pathlib import Path
+from typing import Any
+
+from tfctl.model import env, unit
+from tfctl.model.host import Host
+from tfctl.model.job import Job, Task
+from tfctl.node import names
+
+DROP_IN = Path(names.__file__).parent / "10-tfctl.conf"
+
+
+def plan(job: Job, host: Host, code: str) -> dict[str, Any]:
+    """wire.PLAN for one host. ``code`` is the digest of the job's tarball."""
+    tasks = [_task(job, task) for task in job.tasks if task.host == host]
+    return {
+        "job": job.name,
+        "attempt": job.attempt,
+        "run": job.run,
+        "record": record(job),
+        "code": code,
+        "output": job.layout.output,
+        "stack": next(task.slot.stack for task in job.tasks if task.host == host),
+        "tasks": tasks,
+    }
+
+
+def record(job: Job) -> dict[str, Any]:
+    """wire.RECORD: the job as it was started, alike on all its hosts, without the values of variables."""
+    layout = job.layout
+    return {
+        "job": job.name,
+        "attempt": job.attempt,
+        "run": job.run,
+        "strategy": layout.strategy.name,
+        "stack": layout.slots[0].stack,
+        "inventory": layout.inventory,
+        "output": layout.output,
+        "started": job.started,
+        "policy": {key: value for key, value in dataclasses.asdict(layout.policy).items() if key != "deciders"},
+        "deciders": [list(name) for name in layout.policy.deciders],
+        "tasks": [
+            {
+                "role": task.role,
+                "index": task.index,
+                "host": task.host.name,
+                "address": task.address,
+                "port": task.port,
+                "unit": names.unit(job.name, task.role, task.index),
+                "gpus": list(task.gpus or ()),
+            }
+            for task in job.tasks
+        ],
+        "env": sorted({name for task in job.tasks for name in env.environment(job, task)}),
+    }
+
+
+def text(job: Job) -> str:
+    """What `start` would do, a line a task: the dry run."""
+    layout = job.layout
+    size = f"{len(job.tasks)} tasks on {len(layout.hosts)} hosts"
+    lines = [f"{job.name}: attempt {job.attempt}, {layout.strategy.name}, {size}"]
+    for host in layout.hosts:
+        lines.append(f"{host.name}: output {layout.output}")
+        for task in job.tasks:
+            if task.host == host:
+                gpus = f", GPUs {' '.join(task.gpus)}" if task.gpus else ""
+                command = shlex.join(env.words(job, task))
+                lines.append(f"  {task} at {task.dial}, stack {task.slot.stack}{gpus}: {command}")
+    return "\n".join(lines)
+
+
+def files(job: Job) -> dict[str, str]:
+    """Path below the render directory → text: each host's units and environment files, and its drop-in."""
+    found = {}
+    for task in job.tasks:
+        stem = names.stem(job.name, task.role, task.index)
+        found[f"{task.host.name}/{stem}.service"] = unit.text(job, task)
+        found[f"{task.host.name}/{stem}.env"] = env.environment_file(job, task)
+        found[f"{task.host.name}/tfctl-.service.d/{DROP_IN.name}"] = DROP_IN.read_text()
+    return dict(sorted(found.items()))
+
+
+def _task(job: Job, task: Task) -> dict[str, Any]:
+    return {
+        "role": task.role,
+        "index": task.index,
+        "ports": [task.port],
+        "gpus": list(task.gpus or ()),
+        "program": env.words(job, task)[0],
+        "unit": unit.text(job, task),
+        "env": env.environment_file(job, task),
+    }

@@ -1,0 +1,26 @@
+"""Any command in any roles, with one dense TF_CONFIG: every role, for every task."""
+
+from __future__ import annotations
+
+from tfctl.model.strategies.base import Counts, Name, RoleRule, Strategy, whole
+
+_SERVING = ("ps", "evaluator")
+
+
+def deciders(counts: Counts) -> tuple[Name, ...]:
+    """Chief or master where there is one, else every task but ps and evaluator (or those, where there is no other)."""
+    for role in ("chief", "master"):
+        if role in counts:
+            return tuple((role, index) for index in range(counts[role]))
+    deciding = [role for role in counts if role not in _SERVING] or list(counts)
+    return tuple((role, index) for role in deciding for index in range(counts[role]))
+
+
+STRATEGY = Strategy(
+    name="custom",
+    roles={"ps": RoleRule(), "evaluator": RoleRule()},
+    other=RoleRule(gpu=True),
+    deciders=deciders,
+    cluster_of=whole,
+    restarts=0,
+)

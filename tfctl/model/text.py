@@ -1,0 +1,84 @@
+"""Rules for the strings a job file may hold, and their quoting in systemd's two file formats.
+
+What cannot be passed on byte for byte is refused here, never escaped away there.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import unicodedata
+
+ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Linux' MAX_ARG_STRLEN is 128 KiB, for a word and for NAME=VALUE alike (linux/binfmts.h).
+LONGEST = 128 * 1024 - 256
+
+_PATH = re.compile(r"/[A-Za-z0-9._/@+=:,-]*")
+_DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,7})h)?(?:(\d{1,8})m)?(?:(\d{1,9})s)?", re.ASCII)
+_SHELL = re.compile(r"&&|\|\|?|;|>>?|<|&|`|\$(?=[A-Za-z_{(?*@#0-9])")
+
+
+def clean(value: str) -> str:
+    """The value itself. ValueError when it cannot reach a process as it is: control characters but tab and newline,
+    lone surrogates, or more bytes than Linux takes."""
+    for position, char in enumerate(value):
+        if char not in "\t\n" and unicodedata.category(char) in ("Cc", "Cs"):
+            raise ValueError(f"control character {char!a} at position {position}; take it out")
+    if len(value.encode()) > LONGEST:
+        raise ValueError(f"longer than {LONGEST} bytes; put it in a file")
+    return value
+
+
+def split(command: str) -> tuple[str, ...]:
+    """A command line as its words, split as a shell would. ValueError for what only a shell could do."""
+    found = _SHELL.search(_unquoted(command))
+    if found:
+        raise ValueError(f"{found[0]!r} needs a shell and there is none: quote it, or use [sh, -c, …]")
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        raise ValueError(f"{shown(command)}: {str(error).lower()}") from None
+
+
+def absolute_path(value: str) -> str:
+    """A plain absolute path without trailing or doubled slashes. ValueError otherwise."""
+    if not _PATH.fullmatch(value) or ".." in value.split("/"):
+        raise ValueError(f"{shown(value)} is not a plain absolute path (letters, digits and ._/@+=:,- without '..')")
+    return "/" + "/".join(part for part in value.split("/") if part not in ("", "."))
+
+
+def seconds(value: object) -> int:
+    """``90``, ``"90s"``, ``"30m"``, ``"1h30m"``, ``"2d"`` in seconds. ValueError otherwise, and for nothing."""
+    total = 0
+    if isinstance(value, int) and not isinstance(value, bool):
+        total = value
+    elif isinstance(value, str) and value and (match := _DURATION.fullmatch(value)):
+        total = sum(int(n or 0) * unit for n, unit in zip(match.groups(), (86400, 3600, 60, 1), strict=True))
+    if not 0 < total <= 10 * 365 * 86400:
+        raise ValueError(f"{shown(value)} is not a duration such as 90s, 30m or 1h30m")
+    return total
+
+
+def shown(value: object) -> str:
+    """The value as an error quotes it."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:76]} ..."
+
+
+def unit_word(word: str) -> str:
+    """One word of ``ExecStart=:`` (systemd.service(5), COMMAND LINES): with the colon ``$`` is itself, ``%`` is
+    doubled, and double quotes take C escapes."""
+    for char, escaped in (("\\", r"\\"), ('"', r"\""), ("\n", r"\n"), ("\t", r"\t"), ("%", "%%")):
+        word = word.replace(char, escaped)
+    return f'"{word}"'
+
+
+def env_line(name: str, value: str) -> str:
+    r"""One line of an EnvironmentFile= (systemd.exec(5)): in double quotes only ``\ " ` $`` are special."""
+    escaped = re.sub(r'([\\"`$])', r"\\\1", value)
+    return f'{name}="{escaped}"\n'
+
+
+def _unquoted(command: str) -> str:
+    """The command with what stands in quotes or behind a backslash blanked out."""
+    return re.sub(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", lambda match: " " * len(match[0]), command, flags=re.DOTALL)

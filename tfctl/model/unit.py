@@ -1,0 +1,50 @@
+"""The text of a task's unit. What every unit has, whatever the job says, is the node's drop-in (10-tfctl.conf)."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfctl.model import env
+from tfctl.model.job import Job, Task
+from tfctl.model.text import unit_word
+from tfctl.node import names
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+
+def text(job: Job, task: Task) -> str:
+    """The unit file (systemd.service(5)) of one task."""
+    policy = job.layout.policy
+    return _template().render(
+        job=job,
+        task=task,
+        slice=names.job_slice(job.name),
+        env_file=names.env_file(job.name, task.role, task.index),
+        code_dir=names.code_dir(job.name, job.attempt),
+        task_dir=names.task_dir(job.name, job.attempt, task.role, task.index),
+        end_program=names.END_PROGRAM,
+        unset=" ".join(env.unset(job, task)),
+        words=" ".join(unit_word(word) for word in env.words(job, task)),
+        policy=policy,
+        writable=" ".join(f'"{path}"' for path in names.writable(job.name, job.attempt, job.layout.output)),
+        ports=names.port_list([task.port]),
+        gpus=" ".join(task.gpus or ()),
+    )
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    # No autoescape: the text is a unit file, not HTML; text.unit_word quotes.
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    return environment.get_template("task.service.j2")

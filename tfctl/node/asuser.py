@@ -1,0 +1,109 @@
+"""Work done as the jobs' user, by a child that has given up root for good.
+
+Root does nothing in a directory that this user can write to: a link planted there would lead it astray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import signal
+import time
+from typing import Any, Callable
+
+from . import wire
+from .talk import Refused
+from .world import World, host
+
+#: Seconds after which a child without an answer is given up: a hung network file system must not hang the start.
+PATIENCE = 60.0
+_SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+
+
+def as_user(world: World, work: Callable[[], Any], directory: str = "/", patience: float = PATIENCE) -> Any:
+    """What ``work`` returns, which must be JSON, done by the jobs' user in ``directory``, where root may lead it.
+
+    Raises Refused: as ``work`` did, or with what the operating system said, or when there is no answer in time.
+    """
+    user = world.user()
+    reader, writer = os.pipe()
+    # A signal between fork and the child's own handlers would have the child undo the parent's deeds.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    child = os.fork()
+    if child == 0:
+        _child(user.pw_name, user.pw_uid, user.pw_gid, user.pw_dir, work, directory, writer)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    os.close(writer)
+    try:
+        answer = _read(reader, patience)
+    finally:
+        os.close(reader)
+        _reap(child)
+    if "error" in answer:
+        raise _again(answer["error"])
+    return answer["value"]
+
+
+def os_error(error: OSError, what: str) -> Refused:
+    """An operating system's error as one of ours: 8, for the host is not fit."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    place = f": {error.filename}" if error.filename else ""
+    return Refused(8, f"{what} on {host()}: {error.strerror or error}{place}", "make room there" if full else "")
+
+
+def _child(name: str, uid: int, gid: int, home: str, work: Callable[[], Any], directory: str, writer: int) -> None:
+    """Never returns: nothing of the parent's clean-up may run here."""
+    try:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+        os.chdir(directory)
+        os.umask(0o027)
+        if os.geteuid() == 0:
+            os.initgroups(name, gid)
+            os.setgid(gid)
+            os.setuid(uid)
+        os.environ["HOME"] = home
+        answer: dict[str, Any] = {"value": work()}
+    except Refused as refused:
+        answer = {"error": refused.error}
+    except OSError as error:
+        answer = {"error": os_error(error, f"as user {name}").error}
+    except BaseException as error:
+        answer = {"error": wire.error(1, f"{type(error).__name__} as user {name}: {error}")}
+    with contextlib.suppress(BaseException):
+        data = memoryview(json.dumps(answer).encode())
+        while data:
+            data = data[os.write(writer, data) :]
+    os._exit(0)
+
+
+def _read(reader: int, patience: float) -> dict[str, Any]:
+    deadline = time.monotonic() + patience
+    found = b""
+    poller = select.poll()
+    poller.register(reader, select.POLLIN)
+    while poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        data = os.read(reader, 65536)
+        if not data:
+            return dict(json.loads(found)) if found else {"error": wire.error(1, f"a child on {host()} died")}
+        found += data
+    return {"error": wire.error(8, f"a file system on {host()} has not answered for {patience:.0f} s")}
+
+
+def _reap(child: int) -> None:
+    """The child has answered, or is ended; one that hangs in the kernel is left to init."""
+    for _ in range(200):
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return
+        time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    time.sleep(0.05)
+    os.waitpid(child, os.WNOHANG)
+
+
+def _again(error: dict[str, Any]) -> Refused:
+    return Refused(error["exit"], error["message"], error["remedy"], error.get("retry"))

@@ -1,0 +1,144 @@
+"""Why this host refuses a plan. Each check raises Refused with the exit code of DESIGN §4, cause and remedy."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import shlex
+from pathlib import Path
+
+from . import book, code, gpus, names, placed, sockets
+from .plan import Plan, Planned
+from .talk import Refused
+from .world import PROVISION, World, host
+
+#: What systemd gives a unit that has no PATH of its own (systemd.exec(5)).
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SETTINGS = "/etc/tfctl/node.json"
+_ROOTS = ["/srv/tfctl"]
+
+
+def fit(world: World, plan: Plan) -> None:
+    """That this host is one that can run the plan: what no other job changes."""
+    world.user()
+    if not world.at(names.HOME).is_dir():
+        raise Refused(8, f"{names.HOME} is missing on {host()}", PROVISION)
+    _drop_in(world)
+    if plan.stack != "none" and not world.at(names.stack_dir(plan.stack)).is_dir():
+        raise Refused(
+            8, f"stack {plan.stack} is not installed on {host()}", f"run: tfctl provision --stack {plan.stack}"
+        )
+    code.require_space(world)
+    _output_allowed(world, plan.output)
+
+
+def programs(world: World, plan: Plan) -> None:
+    """That each task's program is there. The code must be stored by now."""
+    for task in plan.tasks:
+        if not _program(world, plan, task):
+            where = "in the code" if "/" in task.program else f"on the PATH of stack {plan.stack}"
+            raise Refused(
+                8,
+                f"{task.name}: program {task.program} is not {where} on {host()}, or is not executable",
+                "correct the command, or install it there",
+            )
+
+
+def free(world: World, plan: Plan) -> None:
+    """That job, ports and GPUs are free. Under the lock of tfctl.node.reserve."""
+    for unit in placed.units(world, plan.job):
+        if unit.live:
+            raise Refused(5, f"{unit} runs on {host()} already", f"stop it first: tfctl stop {plan.job}", retry=False)
+    held = placed.held(world)
+    if plan.job in held.starting:
+        raise Refused(5, f"job {plan.job} is being started on {host()} by somebody else", "try again", retry=True)
+    if book.latest(world, plan.job) >= plan.attempt:
+        raise Refused(5, f"attempt {plan.attempt} of job {plan.job} is on {host()} already", "start again", retry=False)
+    _ports_free(plan, held)
+    _gpus_free(world, plan, held)
+
+
+def output_roots(world: World) -> list[str]:
+    """The directories that output may lie in, as the inventory has them."""
+    settings = book.read_json(world.at(_SETTINGS)) or {}
+    return [str(root) for root in settings.get("output_roots") or _ROOTS]
+
+
+def _drop_in(world: World) -> None:
+    shipped = Path(__file__).with_name("10-tfctl.conf").read_bytes()
+    try:
+        same = world.at(names.DROP_IN).read_bytes() == shipped
+    except OSError:
+        same = False
+    if not same:
+        raise Refused(8, f"{names.DROP_IN} on {host()} is not the one of this version", PROVISION)
+
+
+def _output_allowed(world: World, output: str) -> None:
+    roots = output_roots(world)
+    real = os.path.realpath(world.at(output))
+    for root in roots:
+        inside = posixpath.commonpath([root, output]) == root
+        base = os.path.realpath(world.at(root))
+        if inside and posixpath.commonpath([base, real]) == base:
+            return
+    raise Refused(
+        8, f"output {output} is outside of what {host()} allows: {', '.join(roots)}",
+        "choose a directory below, or set tfctl_output_roots in the inventory and " + PROVISION,
+    )  # fmt: skip
+
+
+def _program(world: World, plan: Plan, task: Planned) -> bool:
+    if task.program.startswith("/"):
+        return _executable(world.at(task.program))
+    if "/" in task.program:
+        return bool(plan.code) and _executable(world.at(names.stored_code(plan.code)) / task.program)
+    folders = _variable(task.env, "PATH") or _PATH
+    return any(_executable(world.at(f"{folder}/{task.program}")) for folder in folders.split(":") if folder[:1] == "/")
+
+
+def _variable(env: str, name: str) -> str:
+    """The value of a variable in the text of an environment file, as tfctl quotes it."""
+    for line in env.split("\n"):
+        if line.startswith(f"{name}="):
+            try:
+                return "".join(shlex.split(line[len(name) + 1 :]))
+            except ValueError:
+                return ""
+    return ""
+
+
+def _executable(path: Path) -> bool:
+    try:
+        return path.is_file() and bool(path.stat().st_mode & 0o111)
+    except OSError:
+        return False
+
+
+def _ports_free(plan: Plan, held: placed.Held) -> None:
+    wanted = [port for task in plan.tasks for port in task.ports]
+    for port in wanted:
+        if wanted.count(port) > 1:
+            raise Refused(2, f"the plan gives port {port} of {host()} twice")
+        if port in held.ports:
+            raise _taken(f"port {port}", held.ports[port], "give other ports:", port in held.passing)
+        if not sockets.is_free(port):
+            raise _taken(f"port {port}", sockets.holder(port), "end it, or give other ports:", retry=False)
+
+
+def _gpus_free(world: World, plan: Plan, held: placed.Held) -> None:
+    wanted = [gpu for task in plan.tasks for gpu in task.gpus]
+    here = {gpu["uuid"]: gpu["holder"] for gpu in gpus.look(world)} if wanted else {}
+    for gpu in wanted:
+        if wanted.count(gpu) > 1:
+            raise Refused(2, f"the plan gives GPU {gpu} of {host()} twice")
+        if gpu in held.gpus:
+            raise _taken(f"GPU {gpu}", held.gpus[gpu], "wait for it:", gpu in held.passing)
+        if gpu not in here:
+            raise Refused(8, f"{host()} has no GPU {gpu}", "see what it has: nvidia-smi -L")
+        if here[gpu]:
+            raise _taken(f"GPU {gpu}", here[gpu], "end it:", retry=False)
+
+
+def _taken(what: str, by: str, do: str, retry: bool) -> Refused:
+    return Refused(5, f"{what} of {host()} is held by {by}", f"{do} tfctl status shows what runs", retry)

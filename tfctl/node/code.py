@@ -1,0 +1,200 @@
+"""The code of jobs: received, unpacked by the jobs' user into a store that is root's, copied for each attempt.
+
+A store entry is a cache. A process that counts on one holds a shared lock on its directory, and none with a lock goes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import gzip
+import hashlib
+import os
+import shutil
+import stat
+import tarfile
+import tempfile
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+from . import names
+from .asuser import as_user
+from .talk import Refused, Talk
+from .world import World, host, run
+
+#: Bytes that must be left on the disk that jobs are kept on.
+SPARE = 200 * 1000**2
+_REMEDY = "pack the code again"
+
+
+def hold(world: World, digest: str) -> int | None:
+    """A locked descriptor of the stored code, or None when it is not here."""
+    path = world.at(names.stored_code(digest))
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if path.is_dir():
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+class Incoming:
+    """A tarball on its way into the store, in a directory that root alone may enter. Gone when closed."""
+
+    def __init__(self, world: World, digest: str) -> None:
+        self._world, self._digest = world, digest
+        store = world.at(names.CODE_STORE)
+        store.mkdir(0o755, parents=True, exist_ok=True)
+        self.path = Path(tempfile.mkdtemp(prefix=".new-", dir=store))
+        self._fault: Refused | None = None
+
+    def close(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def receive(self, talk: Talk, size: int) -> None:
+        """Read so many bytes to their end. What is wrong with them is told by `store`. Raises Gone."""
+        digest = hashlib.sha256()
+        with (self.path / "tar.gz").open("w+b") as file:
+
+            def write(piece: bytes) -> None:
+                digest.update(piece)
+                with self._noting():
+                    if not self._fault:
+                        file.write(piece)
+
+            with self._noting():
+                require_space(self._world, 4 * size)
+            talk.payload(size, write)
+        if not self._fault and digest.hexdigest() != self._digest:
+            self._fault = Refused(1, f"the code that reached {host()} is not the code that was announced", _REMEDY)
+
+    @contextlib.contextmanager
+    def _noting(self) -> Any:
+        try:
+            yield
+        except Refused as refused:
+            self._fault = refused
+        except OSError as error:
+            self._fault = Refused(8, f"cannot keep the code on {host()}: {error.strerror}", "make room there")
+
+    def store(self) -> bool:
+        """Unpack and put it in its place; whether it is new there. Raises Refused, OSError."""
+        if self._fault:
+            raise self._fault
+        tree = self.path / "tree"
+        tree.mkdir(0o700)
+        user = self._world.user()
+        os.chown(tree, user.pw_uid, user.pw_gid)
+        with (self.path / "tar.gz").open("rb") as file:
+            as_user(self._world, lambda: unpack(file), str(tree), patience=300.0)
+        _give_to_root(tree)
+        try:
+            tree.rename(self._world.at(names.stored_code(self._digest)))
+        except OSError:
+            if self._world.at(names.stored_code(self._digest)).is_dir():
+                return False  # another start was faster
+            raise
+        return True
+
+
+def unpack(file: IO[bytes]) -> None:
+    """A tarball into the current directory: files, directories and links that stay inside. Raises Refused."""
+    links: set[Path] = set()
+    try:
+        with gzip.GzipFile(fileobj=file) as plain, tarfile.open(fileobj=plain, mode="r:") as tar:
+            for member in tar:
+                _put(tar, member, links)
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise Refused(3, f"the code cannot be unpacked on {host()}: {error}", _REMEDY) from None
+
+
+def copy(world: World, digest: str, target: Path) -> None:
+    """Make ``target`` the jobs' user's own copy of stored code; empty without a digest. Raises Refused, OSError."""
+    user = world.user()
+    target.mkdir(0o750)
+    os.chown(target, user.pw_uid, user.pw_gid)
+    if digest:
+        source = f"{world.at(names.stored_code(digest))}/."
+
+        def copied() -> None:
+            done = run(["cp", "-a", "--reflink=auto", source, str(target)], 300.0)
+            if done.status != 0:
+                raise Refused(8, f"the code cannot be copied on {host()}: {done.errors[-300:]}")
+
+        as_user(world, copied, patience=310.0)
+
+
+def discard(world: World, digest: str) -> None:
+    """Remove stored code that nobody counts on. Never raises."""
+    path = world.at(names.stored_code(digest))
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+def require_space(world: World, size: int = 0) -> None:
+    """That there is room for ``size`` bytes and a spare. Raises Refused."""
+    found = os.statvfs(world.at(names.STATE_DIR))
+    free = found.f_bavail * found.f_frsize
+    if free < size + SPARE:
+        raise Refused(
+            8,
+            f"{names.STATE_DIR} on {host()} has {free // 1000**2} MB free; {(size + SPARE) // 1000**2} MB are needed",
+            "remove what is not needed there",
+        )
+
+
+def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, links: set[Path]) -> None:
+    path = Path(os.path.normpath(member.name))
+    if path.is_absolute() or ".." in path.parts:
+        raise Refused(3, f"the code has a member outside of its directory: {member.name}", _REMEDY)
+    if not links.isdisjoint((path, *path.parents)):
+        raise Refused(3, f"the code has {member.name} behind a link", _REMEDY)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if member.isdir():
+        path.mkdir(exist_ok=True)
+    elif member.issym():
+        inside = os.path.normpath(path.parent / member.linkname)
+        if member.linkname.startswith("/") or inside.split("/")[0] == "..":
+            raise _leads_out(member.name)
+        path.symlink_to(member.linkname)
+        links.add(path)
+    elif member.isreg():
+        source = tar.extractfile(member)
+        with path.open("xb") as target:
+            if source:
+                shutil.copyfileobj(source, target, 1 << 20)
+            os.fchmod(target.fileno(), 0o755 if member.mode & 0o100 else 0o644)
+        os.utime(path, (member.mtime, member.mtime))
+    else:
+        raise Refused(3, f"the code has {member.name}, which is neither file nor directory nor link", _REMEDY)
+
+
+def _give_to_root(tree: Path) -> None:
+    """Root's, and for all to read. Nobody else can reach it yet. Raises Refused for a link that leads out."""
+    inside = os.path.realpath(tree)
+    for place, folders, files in os.walk(tree):
+        for name in [".", *folders, *files]:
+            path = Path(place, name)
+            found = path.lstat()
+            os.chown(path, os.geteuid(), os.getegid(), follow_symlinks=False)
+            if stat.S_ISLNK(found.st_mode):
+                if os.path.commonpath([inside, os.path.realpath(path)]) != inside:
+                    raise _leads_out(os.path.relpath(path, tree))
+            else:
+                path.chmod(0o755 if stat.S_ISDIR(found.st_mode) or found.st_mode & 0o100 else 0o644)
+
+
+def _leads_out(name: str) -> Refused:
+    return Refused(3, f"the code has a link that leads out of its directory: {name}", "make it a file, or leave it out")

@@ -1,0 +1,61 @@
+"""How units end and are forgotten: by a start that is undone, by the next start of a job, by stop."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Callable
+
+from . import book, names, states
+from .world import World, host
+
+_POLL = 0.05
+#: Seconds for the kernel to end what was killed.
+_KILLED = 5.0
+
+
+def end(world: World, units: list[str], grace: float, beat: Callable[[], object] = lambda: None) -> list[str]:
+    """Stop the units in one call; what lives after ``grace`` seconds is killed. Gives sentences about what lives on.
+
+    ``beat`` is called again and again meanwhile. Raises Refused.
+    """
+    alive = _live(world, units)
+    if not alive:
+        return []
+    # What is asked of systemd is done even when this process ends here.
+    world.manage("stop", "--no-block", "--", *alive)
+    alive = _wait(world, alive, grace, beat)
+    if alive:
+        world.manage("kill", "--signal=SIGKILL", "--", *alive)
+        alive = _wait(world, alive, _KILLED, beat)
+    return [f"{unit} on {host()} does not end, not even by SIGKILL" for unit in alive]
+
+
+def forget(world: World, job: str, tasks: list[tuple[str, int]]) -> None:
+    """Remove unit and environment files of tasks that have ended, and have systemd forget the units. Raises Refused."""
+    units = [names.unit(job, *task) for task in tasks]
+    if not units:
+        return
+    for task in tasks:
+        for path in (names.unit_file(job, *task), names.env_file(job, *task)):
+            with contextlib.suppress(FileNotFoundError):
+                world.at(path).unlink()
+    world.manage("reset-failed", "--", *units)  # fails for those that never did; nothing hangs on it
+    world.settle(units, "not-found")
+    if not any(name.startswith(f"tfctl-{job}-") for name in book.listing(world.at(names.UNITS))):
+        world.manage("stop", "--no-block", "--", names.job_slice(job))  # by itself it would stay, empty
+
+
+def _live(world: World, units: list[str]) -> list[str]:
+    return [unit for unit, shown in world.show(units).items() if states.is_live(shown)] if units else []
+
+
+def _wait(world: World, units: list[str], limit: float, beat: Callable[[], object]) -> list[str]:
+    """Those that still live after so many seconds."""
+    until = time.monotonic() + limit
+    while True:
+        units = _live(world, units)
+        if not units or time.monotonic() > until:
+            return units
+        beat()
+        time.sleep(_POLL)

@@ -1,0 +1,84 @@
+"""The units of tasks on this host, and who holds its ports and GPUs."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from . import book, names, reserve, states, unitfile
+from .world import World
+
+_UNIT = re.compile(rf"tfctl-({names.JOB.pattern})-({names.ROLE.pattern})-(0|[1-9][0-9]{{0,6}})\.service")
+
+
+class Placed(NamedTuple):
+    """A unit file of ours, and what systemd says of that unit."""
+
+    unit: str
+    job: str
+    task: tuple[str, int]
+    run: str
+    ports: tuple[int, ...]
+    gpus: tuple[str, ...]
+    shown: dict[str, str]
+
+    @property
+    def live(self) -> bool:
+        return states.is_live(self.shown)
+
+    def __str__(self) -> str:
+        return f"job {self.job}, task {names.task(*self.task)}"
+
+
+def units(world: World, job: str | None = None) -> list[Placed]:
+    """The units here, of one job or of all. One call of systemctl. Raises Refused."""
+    directory = world.at(names.UNITS)
+    found = {}
+    for name in sorted(book.listing(directory)):
+        parts = _UNIT.fullmatch(name)
+        if parts and job in (None, parts.group(1)):
+            try:
+                found[name] = (tuple(parts.groups()), unitfile.facts((directory / name).read_text("utf-8", "replace")))
+            except OSError:
+                continue
+    shown = world.show(list(found)) if found else {}
+    return [_placed(unit, shown[unit], parts, facts) for unit, (parts, facts) in found.items()]
+
+
+class Held(NamedTuple):
+    """Who has what: a port or a GPU's UUID, and in words who.
+
+    ``passing``: those that a start which is not done yet has; ``starting``: the jobs of such starts.
+    """
+
+    ports: dict[int, str]
+    gpus: dict[str, str]
+    passing: set[int | str]
+    starting: set[str]
+
+
+def held(world: World) -> Held:
+    """What units that have not ended hold, and starts under way. Raises Refused."""
+    found = Held({}, {}, set(), set())
+    for unit in units(world):
+        if unit.live:
+            found.ports.update(dict.fromkeys(unit.ports, str(unit)))
+            found.gpus.update(dict.fromkeys(unit.gpus, str(unit)))
+    for one in reserve.live(world):
+        found.starting.add(one.job)
+        text = f"job {one.job}, which is being started"
+        found.passing.update(port for port in one.ports if port not in found.ports)
+        found.passing.update(gpu for gpu in one.gpus if gpu not in found.gpus)
+        for port in one.ports:
+            found.ports.setdefault(port, text)
+        for gpu in one.gpus:
+            found.gpus.setdefault(gpu, text)
+    return found
+
+
+def _placed(unit: str, shown: dict[str, str], parts: tuple[str, ...], facts: dict[str, str]) -> Placed:
+    job, role, index = parts
+    ports = tuple(int(port) for port in facts.get("ports", "").split())
+    return Placed(
+        unit, job, (role, int(index)), facts.get("run", ""), ports, tuple(facts.get("gpus", "").split()), shown
+    )

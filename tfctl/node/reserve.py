@@ -1,0 +1,160 @@
+"""A start under way: what it makes is written down before it is made, in a file that its process holds locked.
+
+/run/tfctl/lock             held around check and write of a start, and never while anyone waits for a client
+/run/tfctl/reserved/JOB     the reservation; without its lock its process is dead, and the next to come undoes it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from . import book, ending, names, unitfile
+from .asuser import as_user
+from .talk import Refused
+from .world import World, host
+
+_DIRECTORY = f"{names.RUN_DIR}/reserved"
+_PATIENCE = 30.0
+
+
+class Reservation(NamedTuple):
+    """What a start makes. ``stored``: the code's digest when it was new here; ``made``: directories, outermost first,
+    of the output."""
+
+    job: str
+    attempt: int
+    run: str
+    tasks: tuple[tuple[str, int], ...]
+    ports: tuple[int, ...]
+    gpus: tuple[str, ...]
+    stored: str = ""
+    made: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def lock(world: World) -> Iterator[None]:
+    """The one lock of this host's starts. Raises Refused when another keeps it."""
+    world.at(names.RUN_DIR).mkdir(0o755, parents=True, exist_ok=True)
+    descriptor = os.open(world.at(f"{names.RUN_DIR}/lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    until = time.monotonic() + _PATIENCE
+    try:
+        while not _flock(descriptor, fcntl.LOCK_EX):
+            if time.monotonic() > until:
+                raise Refused(5, f"another start on {host()} is not done with its files", retry=True)
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def take(world: World, reservation: Reservation) -> int:
+    """Write the reservation down; the descriptor that holds it. Under `lock`, after `sweep`."""
+    directory = world.at(_DIRECTORY)
+    directory.mkdir(0o700, parents=True, exist_ok=True)
+    temporary = directory / f".{os.getpid()}"
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.write(descriptor, json.dumps(reservation._asdict()).encode())
+    temporary.rename(directory / reservation.job)
+    return descriptor
+
+
+def keep(world: World, reservation: Reservation) -> None:
+    """The start is done: from here on nobody undoes it."""
+    with contextlib.suppress(FileNotFoundError):
+        (world.at(_DIRECTORY) / reservation.job).unlink()
+
+
+def live(world: World) -> list[Reservation]:
+    """The reservations of starts under way."""
+    return [found for found, alive in _all(world) if alive]
+
+
+def sweep(world: World) -> None:
+    """Undo what starts have left whose process was killed. Under `lock`."""
+    for found, alive in _all(world):
+        if not alive:
+            undo(world, found)
+
+
+def undo(world: World, reservation: Reservation) -> None:
+    """Nothing is left of this start; what cannot be removed is left, and the rest goes. Earlier attempts stay."""
+    job, run = reservation.job, reservation.run
+    ours = [task for task in reservation.tasks if _run_of(world, job, task) == run]
+    with contextlib.suppress(Refused, OSError):
+        ending.end(world, [names.unit(job, *task) for task in ours], world.grace)
+    with contextlib.suppress(Refused, OSError):
+        ending.forget(world, job, ours)
+    shutil.rmtree(world.at(names.attempt_dir(job, reservation.attempt)), ignore_errors=True)
+    with contextlib.suppress(OSError):  # the job's directory stays when there are other attempts
+        world.at(names.job_dir(job)).rmdir()
+    forgo(world, reservation)
+    keep(world, reservation)
+
+
+def forgo(world: World, reservation: Reservation) -> None:
+    """Remove what a start makes before it has its reservation: new code, and directories if they are empty."""
+    if reservation.stored:
+        from . import code  # what tarballs need takes long to import
+
+        code.discard(world, reservation.stored)
+    if reservation.made:
+        with contextlib.suppress(Refused):
+            as_user(world, lambda: _remove_empty(reservation.made))
+
+
+def _all(world: World) -> Iterator[tuple[Reservation, bool]]:
+    """Each reservation, and whether its process lives."""
+    directory = world.at(_DIRECTORY)
+    for name in sorted(book.listing(directory)):
+        if not names.JOB.fullmatch(name):
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                alive = not _flock(descriptor, fcntl.LOCK_SH)
+                if os.fstat(descriptor).st_nlink == 0:
+                    continue  # kept, or undone, at this moment
+                found = _read(directory / name)
+            finally:
+                os.close(descriptor)
+            if found:
+                yield found, alive
+
+
+def _read(path: Path) -> Reservation | None:
+    fields = book.read_json(path)
+    if fields is None:
+        return None
+    return Reservation(
+        fields["job"], fields["attempt"], fields["run"], tuple((role, index) for role, index in fields["tasks"]),
+        tuple(fields["ports"]), tuple(fields["gpus"]), fields["stored"], tuple(fields["made"]),
+    )  # fmt: skip
+
+
+def _run_of(world: World, job: str, task: tuple[str, int]) -> str:
+    try:
+        return unitfile.facts(world.at(names.unit_file(job, *task)).read_text("utf-8", "replace")).get("run", "")
+    except OSError:
+        return ""
+
+
+def _flock(descriptor: int, how: int) -> bool:
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove_empty(directories: tuple[str, ...]) -> None:
+    for directory in reversed(directories):
+        Path(directory).rmdir()

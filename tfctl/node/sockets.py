@@ -1,0 +1,65 @@
+"""TCP ports of this host: whether one is free, and which process has it (proc(5))."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def is_free(port: int) -> bool:
+    """Whether a server can be bound to the port on every address. One in TIME_WAIT is free, as for servers it is."""
+    return _can_bind(socket.AF_INET, "0.0.0.0", port) and _can_bind(socket.AF_INET6, "::", port)
+
+
+def holder(port: int) -> str:
+    """Which process has the port: ``pid 812 (python)``, or ``another process``."""
+    inodes = {inode for number, inode in _sockets() if number == port}
+    for entry in Path("/proc").iterdir() if inodes else ():
+        if entry.name.isdigit() and not inodes.isdisjoint(_inodes_of(entry.name)):
+            return f"pid {entry.name} ({_command(entry.name)})"
+    return "another process"
+
+
+def _can_bind(family: int, address: str, port: int) -> bool:
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind((address, port))
+    except OSError as error:
+        return error.errno != errno.EADDRINUSE  # that there is no IPv6 says nothing against the port
+    return True
+
+
+def _sockets() -> Iterator[tuple[int, int]]:
+    """Local port and inode of every TCP socket that a process has."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            lines = Path(table).read_text().splitlines()[1:]
+        except OSError:
+            continue
+        for fields in map(str.split, lines):
+            if fields[9] != "0":
+                yield int(fields[1].rpartition(":")[2], 16), int(fields[9])
+
+
+def _inodes_of(pid: str) -> set[int]:
+    found = set()
+    try:
+        for path in Path(f"/proc/{pid}/fd").iterdir():
+            target = str(path.readlink())
+            if target.startswith("socket:["):
+                found.add(int(target[8:-1]))
+    except OSError:
+        pass
+    return found
+
+
+def _command(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except OSError:
+        return "gone"

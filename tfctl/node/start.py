@@ -1,0 +1,292 @@
+"""The verb `start`: all or nothing on this host. The conversation is in tfctl.node.wire.
+
+From the plan to `keep` the client's end of stdin, its silence, a signal or any error undoes what was made.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from typing import Any, Callable
+
+from . import book, code, gpus, names, placed, plan, reserve, sockets, states, wire
+from .asuser import as_user, os_error
+from .build import build
+from .plan import Plan
+from .reserve import Reservation
+from .talk import Refused, Talk
+from .world import World, clock_zero, host
+from .world import run as run_to_end
+
+_NONCE = re.compile(r"[0-9A-Za-z_-]{8,64}")
+#: Seconds for one systemctl call that starts all units; for what has failed to be done with its ExecStopPost.
+_LAUNCH, _SETTLE = 90.0, 5.0
+#: How long the mark of another host may take to be seen through a shared file system.
+_SEEN = 2.0
+#: systemd.exec(5): why systemd itself ended what it had forked.
+_OWN_REASONS = {
+    200: "its working directory cannot be entered", 203: "its program cannot be executed",
+    214: "its scheduling policy cannot be set", 217: "its user does not exist",
+    218: "its capabilities cannot be set", 226: "a directory that it may write to is missing",
+    228: "its system call filter cannot be set",
+}  # fmt: skip
+
+
+def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
+    """The whole conversation. Raises Refused, Gone; then nothing is left."""
+    Start(world, talk, request).converse()
+
+
+class Start:
+    """One client's start. ``_made`` is what would be undone, with the descriptor that holds its reservation."""
+
+    def __init__(self, world: World, talk: Talk, request: dict[str, Any]) -> None:
+        self._world, self._talk = world, talk
+        self._job = plan.match(names.JOB, request.get("job"), "a job's name")
+        digest = request.get("code")
+        self._digest = "" if digest is None else plan.match(names.DIGEST, digest, "a digest")
+        self._ports = _range(request.get("ports"))
+        self._resolve = plan.text_list(request.get("resolve", []), "resolve")
+        self._stored = code.hold(world, self._digest) if self._digest else None
+        self._plan: Plan | None = None
+        self._made: tuple[Reservation, int] | None = None
+        self._started = False
+
+    def converse(self) -> None:
+        self._talk.send("hello", self._hello())
+        steps = {
+            "plan": self._reserve, "share": self._share, "go": self._go, "keep": self._keep, "undo": self._undone,
+        }  # fmt: skip
+        try:
+            while True:
+                kind, value = self._talk.receive()
+                if kind not in steps:
+                    raise Refused(2, f"{kind!r:.40} is nothing that a start is told")
+                steps[kind](value)
+                if kind == "keep":
+                    return
+        finally:
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+            self._undo()
+
+    def _hello(self) -> dict[str, Any]:
+        world = self._world
+        held = placed.held(world)
+        return {
+            "protocol": wire.PROTOCOL,
+            "host": host(),
+            "highest": book.latest(world, self._job),
+            "ports": _ports(self._ports, held.ports),
+            "names": _addresses(self._resolve),
+            "gpus": [{**gpu, "holder": held.gpus.get(gpu["uuid"], gpu["holder"])} for gpu in gpus.look(world)],
+            "stacks": _stacks(world),
+            "code": self._has_code,
+        }
+
+    @property
+    def _has_code(self) -> bool:
+        return not self._digest or self._stored is not None
+
+    def _reserve(self, value: Any) -> None:
+        self._require(not self._made, "a plan")
+        incoming = None if self._has_code else self._receive()
+        try:
+            self._plan = plan.read(value, self._job, self._digest)
+            self._made = build(self._world, self._plan, incoming)
+            refused = None
+        except Refused as error:
+            refused = error
+        except OSError as error:
+            refused = os_error(error, "cannot write")
+        finally:
+            if incoming:
+                incoming.close()
+        self._talk.send("refused" if refused else "reserved", refused.error if refused else {})
+
+    def _receive(self) -> code.Incoming:
+        kind, size = self._talk.receive()
+        self._require(kind == "code", kind)
+        incoming = code.Incoming(self._world, self._digest)
+        try:
+            incoming.receive(self._talk, plan.number(size, "a size", 0, 1 << 40))
+        except BaseException:
+            incoming.close()
+            raise
+        return incoming
+
+    def _share(self, value: Any) -> None:
+        self._require(self._made and isinstance(value, dict) and len(value) == 1, "share")
+        if not self._plan:
+            return
+        [(what, nonce)] = value.items()
+        mark = self._world.at(self._plan.output) / f".tfctl-{plan.match(_NONCE, nonce, 'a nonce')}"
+        deeds: dict[str, Callable[[], object]] = {
+            "write": mark.touch,
+            "find": lambda: _found(str(mark)),
+            "remove": mark.unlink,
+        }
+        self._require(what in deeds, f"share {what}")
+        try:
+            self._talk.send("share", {"ok": as_user(self._world, deeds[what]) is not False})
+        except Refused:
+            self._talk.send("share", {"ok": False})
+
+    def _go(self, _value: Any) -> None:
+        self._require(self._made and not self._started, "go")
+        if not self._plan:
+            return
+        self._started = True
+        units, before = self._plan.units, time.time()
+        if units:
+            process = self._world.managing("start", "--", *units)
+            assert process.stderr
+            with process.stderr as said:
+                words = self._talk.attend(process, said, _LAUNCH)
+            shown = self._settled(bool(words))
+            failure = self._failure(shown)
+            if failure:
+                self._undo()
+                self._talk.send("undone", wire.error(6, failure, f"see: tfctl logs {self._job}, or mend it and start"))
+                return
+            self._keep_began(shown, before)
+        self._talk.send("started", {})
+
+    def _keep(self, _value: Any) -> None:
+        self._require(self._made and self._started, "keep")
+        if self._made:
+            reserve.keep(self._world, self._made[0])
+            os.close(self._made[1])
+            self._made = None
+        self._talk.send("kept", {})
+
+    def _undone(self, _value: Any) -> None:
+        self._undo()
+        self._talk.send("undone", {})
+
+    def _undo(self) -> None:
+        if self._made:
+            reservation, descriptor = self._made
+            reserve.undo(self._world, reservation)
+            os.close(descriptor)
+        self._made, self._plan, self._started = None, None, False
+
+    def _settled(self, failed: bool) -> dict[str, dict[str, str]]:
+        """What systemd says of the units; where a start has failed, once the end of that is done."""
+        assert self._plan
+        until = time.monotonic() + _SETTLE
+        while True:
+            shown = self._world.show(self._plan.units)
+            ending = any(one.get("ActiveState") in ("deactivating", "activating") for one in shown.values())
+            if not (failed and ending) or time.monotonic() > until:
+                return shown
+            time.sleep(0.05)
+
+    def _failure(self, shown: dict[str, dict[str, str]]) -> str:
+        """Why a task could not be started, or nothing. A program that ran is started, however soon it ended."""
+        assert self._plan
+        for task in self._plan.tasks:
+            unit = names.unit(self._job, *task.task)
+            ends = book.ends(self._world, self._job, self._plan.attempt, *task.task)
+            why = _why(shown[unit], ends)
+            if why:
+                return f"{task.name} could not be started on {host()}: {why}{self._last_lines(unit)}"
+        return ""
+
+    def _keep_began(self, shown: dict[str, dict[str, str]], before: float) -> None:
+        """When each task began; of one that ended well systemd knows no more, so that it began when it was told to."""
+        assert self._plan
+        zero, times = clock_zero(), {}
+        for task in self._plan.tasks:
+            micros = shown[names.unit(self._job, *task.task)].get("ExecMainStartTimestampMonotonic", "0")
+            began = zero + int(micros) / 1e6 if micros.isdigit() else 0.0
+            times["{}-{}".format(*task.task)] = round(max(began, before), 3)
+        book.keep_began(self._world, self._job, self._plan.attempt, times)
+
+    def _last_lines(self, unit: str) -> str:
+        words = ["-q", "--no-pager", "-o", "cat", "-n", "5", "-u", unit, "--since=-2min"]
+        try:
+            lines = run_to_end([*self._world.journalctl, *words], 10.0).output.strip()
+        except Refused:
+            lines = ""
+        return f"\n{lines}" if lines else ""
+
+    def _require(self, fits: object, what: str) -> None:
+        if not fits:
+            raise Refused(2, f"{what} is not what comes next in a start")
+
+
+def _why(shown: dict[str, str], ends: list[states.End]) -> str:
+    for end in ends:
+        if end.refused:
+            return _OWN_REASONS.get(end.exit_code or 0, f"systemd says EXIT_STATUS {end.exit_code} (systemd.exec(5))")
+    if shown.get("ActiveState") in ("failed", "inactive") and not ends:
+        _, told = states.state(shown, [], marked=False, reserved=False)
+        if told is None or told.refused or shown.get("Result") == "resources":
+            return f"systemd says: {shown.get('Result') or 'it was not started'}"
+    return ""
+
+
+def _range(value: Any) -> range:
+    low, high = value if isinstance(value, list) and len(value) == 2 else (0, 0)
+    first = plan.number(low, "a port", 1, 65535)
+    return range(first, plan.number(high, "a port", first, 65535) + 1)
+
+
+def _ports(wanted: range, held: dict[int, str]) -> dict[str, str]:
+    """The ports of the range that are not free, and who has them."""
+    found = {}
+    for port in wanted:
+        if port in held:
+            found[str(port)] = held[port]
+        elif not sockets.is_free(port):
+            found[str(port)] = sockets.holder(port)
+    return found
+
+
+def _addresses(wanted: list[str]) -> dict[str, str | None]:
+    """Each name as this host resolves it: the first address that is not its own loopback."""
+    if not wanted:
+        return {}
+    import socket
+    from threading import Thread
+
+    found: dict[str, str | None] = dict.fromkeys(wanted)
+
+    def look(name: str) -> None:
+        try:
+            known = [str(one[4][0]) for one in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+        except (OSError, UnicodeError):
+            return
+        known.sort(key=lambda address: ":" in address)
+        found[name] = next((one for one in known if not one.startswith("127.") and one != "::1"), None)
+
+    threads = [Thread(target=look, args=[name], daemon=True) for name in wanted]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + 5.0
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return dict(found)
+
+
+def _stacks(world: World) -> list[str]:
+    directory = world.at(names.STACKS)
+    return sorted(
+        name for name in book.listing(directory) if (directory / name).is_symlink() and (directory / name).is_dir()
+    )
+
+
+def _found(mark: str) -> bool:
+    until = time.monotonic() + _SEEN
+    while True:
+        try:
+            # Opening asks the server; a look at the directory may be answered from a cache.
+            os.close(os.open(mark, os.O_RDONLY | os.O_CLOEXEC))
+            return True
+        except OSError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.1)

@@ -1,0 +1,119 @@
+"""The verb `stop`: tasks end, and it is proved that nothing of them is left. Safe to repeat and to interrupt."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from . import book, ending, names, placed, plan, reserve, show, sockets, wire
+from .placed import Placed
+from .talk import Gone, Refused, Talk
+from .world import World, host
+
+#: Seconds beyond the longest TimeoutStopSec= of the units, for ExecStopPost and systemd's own SIGKILL.
+_MORE = 15.0
+#: How long a port may take to be free once its process has ended.
+_PORT = 2.0
+#: Where the hierarchy that systemd keeps processes in is mounted: version 1, hybrid, version 2 alone.
+_CGROUPS = ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup")
+_SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
+    """A client that goes meanwhile changes nothing: the stop is brought to its end. Raises Refused."""
+    job = plan.match(names.JOB, request.get("job"), "a job's name")
+    wanted = plan.tasks_wanted(request.get("tasks"))
+    with reserve.lock(world):
+        reserve.sweep(world)
+    attempt = plan.attempt_wanted(request.get("attempt")) or book.latest(world, job)
+    record = book.record(world, job, attempt) if attempt else None
+    if record is None:
+        talk.send("stopped", {"attempt": 0, "tasks": [], "left": []})
+        return
+    if any((one.job, one.attempt) == (job, attempt) for one in reserve.live(world)):
+        raise Refused(5, f"job {job} is being started on {host()}", "end that start first, by Ctrl-C", retry=True)
+    tasks = [task for task in book.tasks(world, job, attempt) if wanted is None or task in wanted]
+    units = [unit for unit in placed.units(world, job) if unit.run == record.get("run") and unit.task in tasks]
+    _mark(world, job, attempt, tasks, units, whole=wanted is None)
+    left = _end(world, units, _beats(talk))
+    ended = [unit for unit in units if unit.unit not in left]
+    ending.forget(world, job, [unit.task for unit in ended])
+    sentences = [*left.values(), *_remains(world, ended)]
+    talk.send("stopped", {"attempt": attempt, "tasks": [list(task) for task in tasks], "left": sentences})
+
+
+def _mark(
+    world: World, job: str, attempt: int, tasks: list[tuple[str, int]], units: list[Placed], *, whole: bool
+) -> None:
+    """Write the stop marks of what has not ended by itself: how that ended stays true."""
+    shown = {unit.task: unit.shown for unit in units}
+    found = show.attempt_states(world, job, attempt, shown, 0.0, reserved=False)
+    going = [(one["role"], one["index"]) for one in found if one["state"] not in ("succeeded", "failed", "stopped")]
+    for task in tasks:
+        if task in going:
+            book.mark(world, job, attempt, *task)
+    if whole and going:
+        book.mark(world, job, attempt)
+
+
+def _end(world: World, units: list[Placed], beat: Any) -> dict[str, str]:
+    """A sentence for each unit that lives on."""
+    grace = max((_grace(world, unit) for unit in units), default=0.0) + _MORE
+    sentences = ending.end(world, [unit.unit for unit in units], grace, beat)
+    return {unit.unit: text for unit in units for text in sentences if text.startswith(unit.unit + " ")}
+
+
+def _remains(world: World, ended: list[Placed]) -> list[str]:
+    """What is left of units that have ended: processes by the kernel's word, ports by a probe."""
+    found = []
+    for unit in ended:
+        pids = _processes(world, unit.shown.get("ControlGroup", ""))
+        if pids:
+            text = ", ".join(map(str, pids[:10]))
+            found.append(f"{names.task(*unit.task)} on {host()} has left processes: {text}")
+    until = time.monotonic() + _PORT
+    for port in [port for unit in ended if unit.live for port in unit.ports]:
+        while not sockets.is_free(port) and time.monotonic() < until:
+            time.sleep(0.05)
+        if not sockets.is_free(port):
+            found.append(f"port {port} of {host()} is still held by {sockets.holder(port)}")
+    return found
+
+
+def _processes(world: World, group: str) -> list[int]:
+    """The processes of a control group and of those below it."""
+    found: set[int] = set()
+    for mount in _CGROUPS if group not in ("", "/") else ():
+        for place, _folders, files in os.walk(world.at(mount + group)):
+            if "cgroup.procs" in files:
+                with contextlib.suppress(OSError):
+                    found |= {int(pid) for pid in (Path(place) / "cgroup.procs").read_text().split()}
+    return sorted(found)
+
+
+def _grace(world: World, unit: Placed) -> float:
+    """TimeoutStopSec= of the unit file."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in world.at(names.unit_file(unit.job, *unit.task)).read_text("utf-8", "replace").split("\n"):
+            if line.startswith("TimeoutStopSec="):
+                value = line.partition("=")[2]
+                digits = value.rstrip("mshdin")
+                return float(digits) * _SECONDS[value[len(digits) :] or "s"]
+    return 90.0
+
+
+def _beats(talk: Talk) -> Any:
+    """Called often, says something seldom; to a client that has gone, nothing."""
+    last = time.monotonic()
+
+    def beat() -> None:
+        nonlocal last
+        if time.monotonic() - last > wire.BEAT_S:
+            last = time.monotonic()
+            with contextlib.suppress(Gone):
+                talk.send("beat", {})
+
+    return beat

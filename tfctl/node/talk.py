@@ -1,0 +1,145 @@
+"""The node's end of the wire: lines in with a limit to silence, lines out, and what ends a conversation."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import time
+from typing import IO, Any, Callable
+
+from . import wire
+
+_CHUNK = 1 << 18
+
+
+class Refused(Exception):
+    """What is asked for cannot be done. ``error`` is an ERROR of tfctl.node.wire."""
+
+    def __init__(self, exit_code: int, message: str, remedy: str = "", retry: bool | None = None) -> None:
+        super().__init__(message)
+        self.error = wire.error(exit_code, message, remedy, retry)
+
+
+class Gone(Exception):
+    """The client has closed its end, or has said nothing for too long."""
+
+
+class Talk:
+    """A conversation over two file descriptors. ``silence``: seconds without a word after which the client is gone."""
+
+    def __init__(self, source: int = 0, sink: int = 1, silence: float = wire.SILENCE_S) -> None:
+        self._source, self._sink, self._silence = source, sink, silence
+        self._rest = bytearray()
+        self._heard = time.monotonic()
+
+    def request(self) -> dict[str, Any]:
+        """The client's first line. Raises Refused, Gone."""
+        try:
+            found = json.loads(self._line())
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise Refused(2, "the request is not a line of JSON", "tfctl-node is run by tfctl, over ssh")
+        return found
+
+    def receive(self) -> tuple[str, Any]:
+        """Kind and value of the next message that is no beat. Raises Refused, Gone."""
+        while True:
+            try:
+                kind, value = wire.parse(self._line())
+            except (ValueError, RecursionError):
+                raise Refused(2, "what was said is not a message of the node protocol") from None
+            if kind != "beat":
+                return kind, value
+
+    def payload(self, size: int, write: Callable[[bytes], object]) -> None:
+        """Hand on the next ``size`` raw bytes, in pieces. Raises Gone."""
+        while size > 0:
+            if not self._rest:
+                self._fill()
+            piece = bytes(self._rest[:size])
+            del self._rest[: len(piece)]
+            size -= len(piece)
+            write(piece)
+
+    def send(self, kind: str, value: Any) -> None:
+        """Raises Gone when nobody reads any more."""
+        rest = memoryview(wire.line(kind, value))
+        try:
+            while rest:
+                rest = rest[os.write(self._sink, rest) :]
+        except OSError:
+            raise Gone from None
+
+    def attend(self, process: subprocess.Popen[bytes], said: IO[bytes], limit: float) -> str:
+        """What a process says on ``said`` until it closes that, within ``limit`` seconds, after which it is killed.
+
+        Raises Gone as soon as the client is.
+        """
+        found, until = bytearray(), time.monotonic() + limit
+        try:
+            while time.monotonic() < until:
+                ready = _readable([said.fileno(), self._source], until - time.monotonic())
+                if self._source in ready:
+                    self._read()
+                if said.fileno() in ready:
+                    data = os.read(said.fileno(), 4096)
+                    if not data:
+                        process.wait(5)
+                        break
+                    found += data
+        finally:
+            with contextlib.suppress(OSError):
+                process.kill()
+            process.wait(5)
+        return found.decode("utf-8", "replace").strip()
+
+    def heard_of_end(self, within: float) -> bool:
+        """Whether the client has closed its end, or does so within so many seconds. What it says is dropped."""
+        until = time.monotonic() + within
+        while _readable([self._source], max(0.0, until - time.monotonic())):
+            try:
+                self._read()
+            except Gone:
+                return True
+            self._rest.clear()
+        return False
+
+    def _line(self) -> bytes:
+        searched = 0
+        while True:
+            end = self._rest.find(b"\n", searched)
+            if end >= 0:
+                line = bytes(self._rest[:end])
+                del self._rest[: end + 1]
+                return line
+            searched = len(self._rest)
+            if searched > wire.LINE_LIMIT:
+                raise Refused(2, f"a line is longer than {wire.LINE_LIMIT} bytes")
+            self._fill()
+
+    def _fill(self) -> None:
+        # What has come meanwhile counts before silence does: the node itself may have been busy.
+        if not _readable([self._source], max(0.0, self._heard + self._silence - time.monotonic())):
+            raise Gone
+        self._read()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._source, _CHUNK)
+        except OSError:
+            data = b""
+        if not data:
+            raise Gone
+        self._heard = time.monotonic()
+        self._rest += data
+
+
+def _readable(descriptors: list[int], timeout: float) -> list[int]:
+    poller = select.poll()
+    for descriptor in descriptors:
+        poller.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poller.poll(max(0.0, timeout) * 1000)]

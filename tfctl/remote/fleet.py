@@ -1,0 +1,149 @@
+"""One thing on many hosts at once. A host that fails is a result, not the end.
+
+A thread for each host: paramiko has one for each connection anyway, work may stream for as long as it likes without
+holding up the others, and 200 idle threads cost nothing. Threads are daemons, so that Ctrl-C ends the program at once,
+whatever the slowest host does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from tfctl.errors import TfctlError, Unreachable
+from tfctl.model.host import Host
+
+if TYPE_CHECKING:
+    from tfctl.remote.ssh import Connection
+
+T = TypeVar("T")
+
+#: Hosts connected to at once: more only wait for each other's computing.
+CONNECTING = 32
+
+
+@dataclass(frozen=True)
+class Outcome(Generic[T]):
+    """What one host gave: a value, or the error that says why not."""
+
+    host: Host
+    value: T | None = None
+    error: TfctlError | None = None
+
+    def get(self) -> T:
+        """The value; raises the error."""
+        if self.error is not None:
+            raise self.error
+        return self.value  # type: ignore[return-value]
+
+
+class Defect(TfctlError):
+    """Any other exception of the work on a host, which is its ``__cause__``."""
+
+
+class Fleet:
+    """Connections to ``hosts``, made when first needed and kept until close; also a context manager."""
+
+    def __init__(self, hosts: Iterable[Host]) -> None:
+        self.hosts = tuple(hosts)
+        self._connecting = threading.BoundedSemaphore(CONNECTING)
+        self._lock = threading.Lock()
+        self._connections: dict[str, Connection] = {}
+        self._closed = False
+        _raise_file_limit()
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def map(self, work: Callable[[Connection], T], hosts: Iterable[Host] | None = None) -> list[Outcome[T]]:
+        """``work`` on each host, or on those of ``hosts``, in that order, when all are done.
+
+        A TfctlError of ``work`` is its host's outcome; any other exception is raised here, as Ctrl-C is.
+        """
+        chosen = self.hosts if hosts is None else tuple(hosts)
+        done: queue.SimpleQueue[Outcome[T]] = queue.SimpleQueue()
+        self.begin(work, done.put, chosen)
+        outcomes: dict[str, Outcome[T]] = {}
+        for _ in chosen:
+            outcome = done.get()
+            if isinstance(outcome.error, Defect) and outcome.error.__cause__ is not None:
+                raise outcome.error.__cause__
+            outcomes[outcome.host.name] = outcome
+        return [outcomes[host.name] for host in chosen]
+
+    def begin(
+        self,
+        work: Callable[[Connection], T],
+        done: Callable[[Outcome[T]], object],
+        hosts: Iterable[Host] | None = None,
+    ) -> None:
+        """Begin ``work`` on each host and return. ``done`` is called for each, in the host's own thread, at its end."""
+
+        def once(host: Host) -> None:
+            done(_outcome(host, lambda: work(self.connection(host))))
+
+        for host in self.hosts if hosts is None else hosts:
+            threading.Thread(target=once, args=(host,), name=host.name, daemon=True).start()
+
+    def connection(self, host: Host) -> Connection:
+        """The connection to ``host``, made anew where it is lost. Raises Unreachable."""
+        from tfctl.remote.ssh import connect
+
+        with self._lock:
+            held = self._connections.get(host.name)
+        if held is not None and held.alive:
+            return held
+        with self._connecting:
+            if self._closed:
+                raise Unreachable(f"{host.name}: given up")
+            made = connect(host)
+        with self._lock:
+            if not self._closed:
+                held, self._connections[host.name] = self._connections.get(host.name), made
+        if self._closed:
+            made.close()
+            raise Unreachable(f"{host.name}: given up")
+        if held is not None:
+            held.close()
+        return made
+
+    def close(self) -> None:
+        """Close every connection; work that still goes on ends with an error."""
+        with self._lock:
+            self._closed = True
+            connections = list(self._connections.values())
+            self._connections.clear()
+        for connection in connections:
+            connection.close()
+
+
+def _outcome(host: Host, work: Callable[[], T]) -> Outcome[T]:
+    try:
+        return Outcome(host, work())
+    except TfctlError as error:
+        return Outcome(host, error=error)
+    except TimeoutError as error:
+        return Outcome(host, error=Unreachable(str(error) or f"{host.name}: no answer in time", "try again"))
+    except BaseException as error:
+        defect = Defect(f"{host.name}: this is a defect in tfctl: {type(error).__name__}: {error}")
+        defect.__cause__ = error
+        return Outcome(host, error=defect)
+
+
+def _raise_file_limit() -> None:
+    """A connection takes a file descriptor or more; the usual soft limit is 1024."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        # macOS takes no number above OPEN_MAX (10240) where the hard limit is "none".
+        wanted = max(soft, 10240) if hard == resource.RLIM_INFINITY else hard
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

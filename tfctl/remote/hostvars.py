@@ -1,0 +1,148 @@
+"""One host's variables, as Ansible lists them, to a Host."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tfctl.errors import BadFile
+from tfctl.model.host import DEFAULT_OUTPUT_ROOTS, DEFAULT_PORTS, Host, Ssh
+from tfctl.remote.ansible_cfg import Setting, Settings
+
+# Neither a name nor an address may be taken for an option of ssh, or end a list or a line somewhere.
+_NAME = re.compile(r"(?!-|\.{1,2}$)[^\s\x00-\x1f\x7f-\x9f/,]+")
+_ADDRESS = re.compile(r"""(?!-)[^\s\x00-\x1f\x7f-\x9f'`"$\\;&<>|(){},/]+""")
+_OVER_SSH = ("ssh", "smart", "paramiko", "paramiko_ssh")
+_SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
+
+
+def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: Settings) -> Host:
+    """The Host ``name``. What no variable says, ansible.cfg and the environment do, as for Ansible. Raises BadFile."""
+    if not _NAME.fullmatch(name):
+        raise BadFile(
+            f"{inventory}: no host can be called {name!r}", "give it another name, and its address as ansible_host"
+        )
+    known = _Variables(f"{inventory}: host {name}", variables, settings)
+    known.check_connection()
+    address = known.address("ansible_host", "ansible_ssh_host")
+    ssh = Ssh(
+        host=address or known.address_of(name),
+        port=known.port("ansible_port", "ansible_ssh_port"),
+        user=known.text("ansible_user", "ansible_ssh_user", default=("defaults", "remote_user", "ANSIBLE_REMOTE_USER")),
+        key=known.key(),
+        args=tuple(word for variable in _SSH_ARGS for word in known.words(variable)),
+    )
+    return Host(
+        name=name,
+        ssh=ssh,
+        address=known.address("tfctl_address") or address,
+        stack=known.text("tfctl_stack"),
+        ports=known.port_range("tfctl_ports"),
+        output_roots=known.paths("tfctl_output_roots"),
+    )
+
+
+class _Variables:
+    """Typed access to a host's variables; anything that tfctl cannot use is a BadFile that names host and variable."""
+
+    def __init__(self, place: str, variables: Mapping[str, Any], settings: Settings) -> None:
+        self._place = place
+        self._variables = variables
+        self._settings = settings
+
+    def check_connection(self) -> None:
+        connection = self.text("ansible_connection") or "ssh"
+        if connection.removeprefix("ansible.builtin.") not in _OVER_SSH:
+            raise self._bad(
+                "ansible_connection", f"{connection!r} is not ssh", "tfctl reaches hosts by ssh: take it out"
+            )
+
+    def text(self, *names: str, default: tuple[str, str, str] | None = None) -> str | None:
+        """The first of ``names`` that is set, else the setting ``default``."""
+        for name in names:
+            value = self._variables.get(name)
+            if value not in (None, ""):
+                return self._plain(name, value)
+        setting = self._settings.get(*default) if default else None
+        return setting.value if setting else None
+
+    def address(self, *names: str) -> str | None:
+        """A name or number to dial."""
+        text = self.text(*names)
+        if text is not None and not _ADDRESS.fullmatch(text):
+            raise self._bad(names[0], f"{text!r} is not the address of a host")
+        return text
+
+    def address_of(self, name: str) -> str:
+        if not _ADDRESS.fullmatch(name):
+            raise self._bad("ansible_host", f"is missing, and {name!r} is not the address of a host")
+        return name
+
+    def port(self, *names: str) -> int | None:
+        text = self.text(*names, default=("defaults", "remote_port", "ANSIBLE_REMOTE_PORT"))
+        return None if text is None else self._port_number(names[0], text)
+
+    def port_range(self, name: str) -> tuple[int, int]:
+        """``2222-2299``, or one port."""
+        text = self.text(name)
+        if text is None:
+            return DEFAULT_PORTS
+        first, _, last = text.partition("-")
+        ports = self._port_number(name, first.strip()), self._port_number(name, (last or first).strip())
+        if ports[0] > ports[1]:
+            raise self._bad(name, f"{text!r} ends before it begins", "write it as 2222-2299")
+        return ports
+
+    def paths(self, name: str) -> tuple[str, ...]:
+        """A list of absolute paths, or one text with commas between them."""
+        value = self._variables.get(name)
+        if value in (None, "", []):
+            return DEFAULT_OUTPUT_ROOTS
+        texts = [self._plain(name, each) for each in (value if isinstance(value, list) else [value])]
+        paths = tuple(part.strip().rstrip("/") for text in texts for part in text.split(","))
+        for path in paths:
+            if not path.startswith("/") or ".." in path.split("/"):
+                raise self._bad(name, f"{path!r} is not an absolute path below /")
+        return paths
+
+    def key(self) -> str | None:
+        """Relative to where the user stands, as Ansible takes it; ansible.cfg's relative to that file."""
+        named = self.text("ansible_ssh_private_key_file", "ansible_private_key_file")
+        if named is not None:
+            return str(Setting(named, "", Path.cwd()).path)
+        setting = self._settings.get("defaults", "private_key_file", "ANSIBLE_PRIVATE_KEY_FILE")
+        return str(setting.path) if setting else None
+
+    def words(self, variable: str) -> list[str]:
+        """Words for ssh's command line. ansible.cfg names them without ansible_, in [ssh_connection]."""
+        key = variable.removeprefix("ansible_")
+        text = self.text(variable, default=("ssh_connection", key, variable.upper())) or ""
+        try:
+            return shlex.split(text)
+        except ValueError as error:
+            raise self._bad(variable, f"{str(error).lower()}: {text}") from None
+
+    def _plain(self, name: str, value: Any) -> str:
+        if isinstance(value, dict) and set(value) == {"__ansible_unsafe"}:
+            value = value["__ansible_unsafe"]
+        if isinstance(value, dict) and "__ansible_vault" in value:
+            raise self._bad(name, "is encrypted", "tfctl needs it in the clear; keep the vault for secrets")
+        if isinstance(value, dict | list):
+            raise self._bad(name, "is not one value")
+        text = str(value)
+        if "{{" in text or "{%" in text:
+            raise self._bad(name, f"{text!r} is a template", "tfctl does not fill these in: write the value itself")
+        if re.search(r"[\x00-\x1f\x7f-\x9f]", text):
+            raise self._bad(name, f"{text!r} holds a control character")
+        return text
+
+    def _port_number(self, name: str, text: str) -> int:
+        if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 65535):
+            raise self._bad(name, f"{text!r} is not a port from 1 to 65535")
+        return int(text)
+
+    def _bad(self, name: str, what: str, remedy: str = "correct it in the inventory") -> BadFile:
+        return BadFile(f"{self._place}: {name}: {what}", remedy)

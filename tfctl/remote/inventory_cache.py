@@ -1,0 +1,115 @@
+"""What Ansible answered, kept by the content it was asked about. May be deleted at any time."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import tfctl
+from tfctl.model.host import Host, Ssh
+from tfctl.remote import ansible_cfg
+
+#: Answers; the oldest go first.
+KEPT = 200
+_PLUGIN = re.compile(rb"^[\"']?plugin[\"']?\s*:", re.MULTILINE)
+
+Answer = tuple[tuple[Host, ...], dict[str, tuple[str, ...]]]
+
+
+def digest(path: Path, program: Callable[[], str]) -> str | None:
+    """Names everything that Ansible's answer hangs on; None for an inventory that is a program or asks a service."""
+    total = hashlib.sha256()
+
+    def add(*parts: object) -> None:
+        total.update("".join(f"{len(str(part))} {part} " for part in parts).encode("utf-8", "surrogateescape"))
+
+    command = Path(program())
+    state = command.stat()
+    # Each version of Ansible writes the command anew; asking it for its version takes half a second.
+    add(tfctl.__version__, path, Path.cwd(), Path.home(), command, state.st_mtime_ns, state.st_size)
+    add(*sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("ANSIBLE_")))
+    config = ansible_cfg.find()
+    add(config, *([config.read_bytes()] if config else []))
+    try:
+        for file in _files(path):
+            content, mode = file.read_bytes(), file.stat().st_mode
+            if _is_dynamic(file, content, mode):
+                return None
+            add(file, mode, content)
+    except OSError:
+        return None
+    return total.hexdigest()
+
+
+def get(name: str | None) -> Answer | None:
+    """The answer to the question with this digest, where it is known."""
+    if name is None:
+        return None
+    try:
+        kept = json.loads(_file(name).read_bytes())
+        return tuple(_host(**each) for each in kept["hosts"]), {
+            group: tuple(members) for group, members in kept["groups"].items()
+        }
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def put(name: str | None, hosts: tuple[Host, ...], groups: Mapping[str, tuple[str, ...]]) -> None:
+    """Keep an answer, for this user's eyes. A cache that cannot be written is no error."""
+    if name is None:
+        return
+    from dataclasses import asdict
+
+    file = _file(name)
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _drop_oldest(file.parent)
+        part = file.with_suffix(f".{os.getpid()}")
+        part.touch(mode=0o600)
+        part.write_text(json.dumps({"hosts": [asdict(host) for host in hosts], "groups": dict(groups)}))
+        part.replace(file)
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        yield from _below(path)
+        return
+    yield path
+    for name in ("group_vars", "host_vars"):
+        yield from _below(path.parent / name)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for root, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (file for file in (Path(root, name) for name in sorted(files)) if file.is_file())
+
+
+def _is_dynamic(file: Path, content: bytes, mode: int) -> bool:
+    if file.suffix in (".yml", ".yaml") and _PLUGIN.search(content):
+        return True
+    return content.startswith(b"#!") or bool(mode & stat.S_IXUSR)
+
+
+def _host(*, ssh: dict[str, object], ports: list[int], output_roots: list[str], **rest: str) -> Host:
+    """From what JSON makes of a Host."""
+    ssh = {**ssh, "args": tuple(ssh["args"])}  # type: ignore[arg-type]
+    return Host(ssh=Ssh(**ssh), ports=(ports[0], ports[1]), output_roots=tuple(output_roots), **rest)  # type: ignore[arg-type]
+
+
+def _file(name: str) -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("tfctl")) / "inventory" / f"{name[:40]}.json"
+
+
+def _drop_oldest(folder: Path) -> None:
+    files = sorted(folder.iterdir(), key=lambda file: file.stat().st_mtime)
+    for file in files[: max(0, len(files) - KEPT + 1)]:
+        file.unlink(missing_ok=True)

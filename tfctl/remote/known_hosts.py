@@ -1,0 +1,147 @@
+"""Is it the right machine? known_hosts (sshd(8)), read once per file and shared by all connections.
+
+Not paramiko's reader: that compares with every line for every connection, and knows no markers and no patterns.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import shlex
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfctl.errors import Unreachable
+from tfctl.remote.target import Target, matches
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One key of a known_hosts file; ``marker`` is empty, ``@revoked`` or ``@cert-authority``."""
+
+    file: str
+    number: int
+    marker: str
+    kind: str
+    key: bytes
+
+
+def known(target: Target) -> list[Entry]:
+    """What the files hold for ``target``: by HostKeyAlias, else by ``[host]:port`` where the port is not 22, else by
+    the bare name, as ssh does."""
+    name = (target.key_alias or target.address).lower()
+    if target.key_alias is None and target.port != 22 and (found := _entries(target, f"[{name}]:{target.port}")):
+        return found
+    return _entries(target, name)
+
+
+def preferred(entries: Iterable[Entry], algorithms: Iterable[str]) -> tuple[str, ...]:
+    """``algorithms``, those of the known keys first: a server with several keys then shows the one that is known."""
+    held = {entry.kind for entry in entries if not entry.marker}
+    return tuple(sorted(algorithms, key=lambda name: ("ssh-rsa" if name.startswith("rsa-") else name) not in held))
+
+
+def check(target: Target, kind: str, key: bytes, entries: list[Entry]) -> None:
+    """Raises Unreachable unless ``key`` is one that ``entries`` hold for ``target``."""
+    if any(entry.marker == "@revoked" and entry.key == key for entry in entries):
+        raise Unreachable(
+            f"{target.name}: {target.place} shows a host key that known_hosts marks @revoked ({fingerprint(key)})",
+            "do not connect: whoever revoked it knows why",
+        )
+    held = [entry for entry in entries if not entry.marker]
+    if not any(entry.key == key for entry in held):
+        raise _changed(target, kind, key, held) if held else _unknown(target, kind, key)
+
+
+def fingerprint(key: bytes) -> str:
+    """As ``ssh-keygen -l`` prints it."""
+    import hashlib
+
+    return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
+
+
+def _changed(target: Target, kind: str, key: bytes, held: list[Entry]) -> Unreachable:
+    entry = next((entry for entry in held if entry.kind == kind), held[0])
+    name = target.key_alias or (target.address if target.port == 22 else f"[{target.address}]:{target.port}")
+    return Unreachable(
+        f"{target.name}: the host key of {target.place} has changed: {entry.file}:{entry.number} holds "
+        f"{fingerprint(entry.key)}, the host shows {fingerprint(key)} ({kind})",
+        "find out why: it was installed anew, or another machine answers in its place. If it is right:\n"
+        f"ssh-keygen -R {shlex.quote(name)} -f {shlex.quote(entry.file)}; {_keyscan(target, kind, entry.file)}",
+    )
+
+
+def _unknown(target: Target, kind: str, key: bytes) -> Unreachable:
+    file = next((file for file in target.known_hosts if file != "/dev/null"), "~/.ssh/known_hosts")
+    return Unreachable(
+        f"{target.name}: the host key of {target.place} is not known: {fingerprint(key)} ({kind})",
+        f"compare it with `ssh-keygen -lf /etc/ssh/ssh_host_{_short(kind)}_key.pub` on the host's console; if it is "
+        f"the same:\n{_keyscan(target, kind, file)}",
+    )
+
+
+def _keyscan(target: Target, kind: str, file: str) -> str:
+    scan = shlex.join(["ssh-keyscan", "-t", _short(kind), "-p", str(target.port), target.address])
+    rename = f" | sed 's/^[^ ]*/{target.key_alias}/'" if target.key_alias else ""
+    return f"{scan}{rename} >> {shlex.quote(file)}"
+
+
+def _short(kind: str) -> str:
+    return kind.removeprefix("ssh-").partition("-")[0]
+
+
+def _entries(target: Target, name: str) -> list[Entry]:
+    return [entry for file in target.known_hosts if (held := _read(file)) for entry in held.entries(name)]
+
+
+class _File:
+    """A known_hosts file: plain names in a dict, hashed ones and patterns in lists."""
+
+    def __init__(self, path: str) -> None:
+        self._plain: dict[str, list[Entry]] = {}
+        self._hashed: list[tuple[bytes, bytes, Entry]] = []
+        self._patterns: list[tuple[list[str], Entry]] = []
+        for number, text in enumerate(Path(path).read_text(errors="replace").splitlines(), 1):
+            self._add(path, number, text.split())
+
+    def entries(self, name: str) -> list[Entry]:
+        hashed = [entry for salt, digest, entry in self._hashed if hmac.digest(salt, name.encode(), "sha1") == digest]
+        return [*self._plain.get(name, []), *hashed, *(entry for each, entry in self._patterns if matches(each, name))]
+
+    def _add(self, path: str, number: int, words: list[str]) -> None:
+        marker = words.pop(0) if words and words[0].startswith("@") else ""
+        if len(words) < 3 or words[0].startswith("#"):
+            return
+        try:
+            entry = Entry(path, number, marker, words[1], base64.b64decode(words[2], validate=True))
+            if words[0].startswith("|1|"):
+                salt, digest = (base64.b64decode(part, validate=True) for part in words[0].split("|")[2:4])
+                self._hashed.append((salt, digest, entry))
+                return
+        except ValueError:
+            return
+        names = words[0].lower().split(",")
+        if any(character in words[0] for character in "*?!"):
+            self._patterns.append((names, entry))
+        else:
+            for name in names:
+                self._plain.setdefault(name, []).append(entry)
+
+
+_files: dict[str, tuple[tuple[int, int, int], _File]] = {}
+_lock = threading.Lock()
+
+
+def _read(path: str) -> _File | None:
+    """The file as it is now; read again only when it has been written."""
+    try:
+        state = Path(path).stat()
+        version = (state.st_ino, state.st_mtime_ns, state.st_size)
+        with _lock:
+            if path not in _files or _files[path][0] != version:
+                _files[path] = (version, _File(path))
+            return _files[path][1]
+    except OSError:
+        return None
