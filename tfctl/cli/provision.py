@@ -26,7 +26,9 @@ def provision(
         typer.Option(help="For all hosts, in place of the inventory's tfctl_stack; none: without TensorFlow."),
     ] = None,
     limit: Annotated[str | None, typer.Option(help="Only hosts of this Ansible pattern.")] = None,
-    tags: Annotated[str | None, typer.Option(help="Only these parts: preflight, job_host.")] = None,
+    tags: Annotated[
+        str | None, typer.Option(help="Only these parts: preflight, job_host, python_env, tensorflow.")
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; say what would change.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what changes in files.")] = False,
     output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import platformdirs
+
 import tfctl
 from tfctl.errors import UsageError
 from tfctl.model import stacks
@@ -16,7 +18,7 @@ from tfctl.remote import ansible
 from tfctl.remote.report import Event, Report
 
 #: The roles, in the order of the playbook; they are its tags.
-TAGS = ("preflight", "job_host")
+TAGS = ("preflight", "job_host", "python_env", "tensorflow")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,13 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
     for tag in request.tags:
         if tag not in TAGS:
             raise UsageError(f"--tags {tag}: there is no such part", f"there are: {', '.join(TAGS)}")
-    variables: dict[str, Any] = {"tfctl_node": node_part(), "tfctl_stacks": catalogue(), "tfctl_systems": systems()}
+    variables: dict[str, Any] = {
+        "tfctl_node": node_part(),
+        "tfctl_stacks": catalogue(),
+        "tfctl_systems": systems(),
+        "tfctl_tools": str(stacks.TOOLS),
+        "tfctl_cache": str(platformdirs.user_cache_path("tfctl") / "wheels"),
+    }
     if request.stack:
         variables["tfctl_stack"] = request.stack
     play = ansible.Play(

@@ -16,6 +16,8 @@ from tfctl.errors import BadFile
 
 HERE = Path(__file__).resolve().parent
 LOCKS = HERE / "locks"
+#: The lock of what installs the others.
+TOOLS = LOCKS / "uv.txt"
 #: The stack that is none: a host's own programs.
 NONE = "none"
 

@@ -1,0 +1,99 @@
+#!/usr/bin/python3
+"""On the control machine: every wheel of a lock in one file, downloaded once, each checked against its hash."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: tfctl_wheels
+short_description: Keep every wheel of some locks in one file
+description:
+  - Runs on the control machine, which alone needs a package index. pip downloads, so its own settings of index,
+    certificates and proxies hold, and takes no file whose hash is not in the lock.
+  - The file stays; a second call for the same locks downloads nothing.
+options:
+  locks: {type: list, elements: path, required: true, description: Locks in pip's requirements format, with hashes.}
+  python: {type: str, required: true, description: The version of Python that the wheels are for.}
+  machine: {type: str, required: true, description: The machine they are for, as uname says it.}
+  folder: {type: path, required: true, description: Where the file is kept.}
+"""
+
+# The oldest C library of a supported system is 2.31; wheels that ask for less load there too.
+GLIBC = range(5, 32)
+OLD_NAMES = {"x86_64": ("manylinux1", "manylinux2010", "manylinux2014"), "aarch64": ("manylinux2014",)}
+LIMIT_S = 1800
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "locks": {"type": "list", "elements": "path", "required": True},
+            "python": {"type": "str", "required": True},
+            "machine": {"type": "str", "required": True},
+            "folder": {"type": "path", "required": True},
+        }
+    )
+    wanted = module.params
+    texts = "\0".join(Path(lock).read_text(encoding="utf-8") for lock in wanted["locks"])
+    asked = hashlib.sha256(f"{wanted['python']}\0{wanted['machine']}\0{texts}".encode()).hexdigest()
+    path = Path(wanted["folder"], f"{asked[:24]}.tar")
+    try:
+        with alone(path):
+            if not path.exists():
+                collect(module, path, path.with_suffix(".part"))
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename or path}: {error.strerror}")
+    module.exit_json(changed=False, path=str(path), size=path.stat().st_size)
+
+
+@contextlib.contextmanager
+def alone(path):
+    """One at a time: each host of a run asks for itself."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def collect(module, path, part):
+    """What an earlier, broken-off run has downloaded is checked by pip and kept."""
+    part.mkdir(exist_ok=True)
+    wanted = module.params
+    for lock in wanted["locks"]:
+        words = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
+        words += ["--no-cache-dir", "--no-deps", "--require-hashes", "--only-binary=:all:", "--dest", str(part)]
+        words += ["--implementation=cp", f"--python-version={wanted['python']}", "--requirement", lock]
+        words += [f"--platform={tag}" for tag in platforms(wanted["machine"])]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        if done.returncode:
+            errors = re.findall(r"^ *(?:ERROR: )(.*)$", done.stderr, re.MULTILINE) or done.stderr.splitlines()[-3:]
+            module.fail_json(msg="\n".join(errors) or f"pip ended with {done.returncode}")
+    whole = path.with_suffix(".whole")
+    with tarfile.open(whole, "w") as tar:
+        for wheel in sorted(part.iterdir()):
+            tar.add(wheel, arcname=wheel.name)
+    whole.replace(path)
+    for wheel in part.iterdir():
+        wheel.unlink()
+    part.rmdir()
+
+
+def platforms(machine):
+    return [
+        *(f"manylinux_2_{minor}_{machine}" for minor in reversed(GLIBC)),
+        *(f"{name}_{machine}" for name in OLD_NAMES.get(machine, ())),
+    ]
+
+
+if __name__ == "__main__":
+    main()

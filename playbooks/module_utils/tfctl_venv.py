@@ -1,0 +1,260 @@
+"""A stack's environment on a host: looked at file by file, built beside its place, switched to at once.
+
+/opt/tfctl/stacks/tf2.15                    a link to one of
+/opt/tfctl/stacks/tf2.15-<digest>           an environment; its time of completion is that of tfctl-stack.json in it
+/opt/tfctl/stacks/.tf2.15-<digest>.part     one that is being built
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import fcntl
+import hashlib
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+from ansible.module_utils.tfctl_machine import Failed, make_parents, point
+
+MARKER = "tfctl-stack.json"
+#: How long an earlier run, whose client has gone, may take to end.
+PATIENCE_S = 900
+LIMIT_S = 900
+NOBODY = 65534
+TOLD = 10
+PROBE = """
+import importlib, json, sys
+print(json.dumps({name: importlib.import_module(name).__version__ for name in sys.argv[1:]}))
+"""
+
+
+class Environment:
+    def __init__(self, path, link, python, lock, tools, imports, archive=None):
+        self.path, self.link, self.python = Path(path), Path(link), python
+        self.lock, self.tools, self.imports = lock, tools, imports
+        self.archive = Path(archive) if archive else None
+        self.part = self.path.with_name(f".{self.path.name}.part")
+
+    def wrong(self):
+        """Sentences, of the first few things that are not as the lock says; [] when all is right."""
+        return list(itertools.islice(self._wrong(), TOLD))
+
+    def linked(self):
+        return self.link.is_symlink() and str(self.link.readlink()) == self.path.name
+
+    def build(self):
+        """Raises Failed. Until all is there and proven, nothing is at ``path``."""
+        if self.archive is None:
+            raise Failed(f"{self.path}: there are no wheels to build it from")
+        os.umask(0o022)  # the job's user reads what root builds, whatever root's own umask is
+        with alone(self.link.with_name(f".{self.link.name}.lock")):
+            if self.wrong():
+                try:
+                    self._build()
+                finally:
+                    shutil.rmtree(self.part, ignore_errors=True)
+        self.archive.unlink(missing_ok=True)
+
+    def switch(self):
+        """The link leads to it; of the other environments of this stack the newest stays."""
+        point(self.link, self.path.name)
+        pattern = re.compile(rf"{re.escape(self.link.name)}-[0-9a-f]{{12}}")
+        others = [each for each in self.path.parent.iterdir() if pattern.fullmatch(each.name) and each != self.path]
+        for old in sorted(others, key=lambda each: -each.stat().st_mtime)[1:]:
+            shutil.rmtree(old)
+
+    def _wrong(self):
+        if not (self.path / MARKER).is_file():
+            yield f"{self.path} is not there"
+            return
+        if os.path.realpath(self.path / "bin/python") != os.path.realpath(self.python):
+            yield f"{self.path}/bin/python is not {self.python}"
+            return
+        marker = json.loads((self.path / MARKER).read_text(encoding="utf-8"))
+        completed = (self.path / MARKER).stat().st_mtime
+        site = self._site(self.path)
+        there = sizes_and_times(site)
+        for name, version in pinned(self.lock).items():
+            record = record_of(site, name, version)
+            if record is None:
+                yield f"{name} {version} is not in {self.path}"
+                continue
+            yield from differing(site, record, there, completed)
+        if marker["modules"] != compiled_modules(there):
+            yield f"{self.path}: compiled modules are missing"
+
+    def _build(self):
+        shutil.rmtree(self.part, ignore_errors=True)
+        make_parents(self.part / "wheels")
+        wheels, new = self.part / "wheels", self.part / "new"
+        wheels.mkdir()
+        unpack(self.archive, wheels)
+        uv = self._uv(wheels)
+        (self.part / "lock.txt").write_text(self.lock, encoding="utf-8")
+        self._run(uv, "venv", "--relocatable", "--python", self.python, new)
+        self._run(
+            *(uv, "pip", "install", "--python", new / "bin/python", "--no-index", "--find-links", wheels, "--no-deps"),
+            *("--require-hashes", "--requirement", self.part / "lock.txt", "--compile-bytecode"),
+        )
+        self._probe(new)
+        self._mark(new)
+        old = self.part / "old"
+        if self.path.exists():
+            self.path.rename(old)
+        new.rename(self.path)
+
+    def _uv(self, wheels):
+        """The program out of its own wheel, whose hash is in the lock of tools."""
+        wheel = next(wheels.glob("uv-*.whl"), None)
+        if wheel is None or hashlib.sha256(wheel.read_bytes()).hexdigest() not in self.tools:
+            raise Failed(f"{self.archive}: uv in it is not the one that the lock names")
+        uv = self.part / "uv"
+        with zipfile.ZipFile(wheel) as file:
+            name = next(name for name in file.namelist() if name.endswith(".data/scripts/uv"))
+            uv.write_bytes(file.read(name))
+        uv.chmod(0o755)
+        return uv
+
+    def _run(self, *words):
+        variables = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self.part),
+            "TMPDIR": str(self.part),
+            "UV_CACHE_DIR": str(self.part / "cache"),
+            # The cache lies beside, and goes: a file is written once.
+            "UV_LINK_MODE": "hardlink",
+            "UV_NO_CONFIG": "1",
+            "UV_OFFLINE": "1",
+            "UV_NO_PROGRESS": "1",
+            "UV_PYTHON_DOWNLOADS": "never",
+        }
+        done = run([str(word) for word in words], env=variables)
+        if done.returncode:
+            raise Failed(f"uv {words[1]}: {last_lines(done.stderr)}")
+
+    def _probe(self, new):
+        """Import as an ordinary user: what root alone can read, no job could."""
+        words = [str(new / "bin/python"), "-I", "-c", PROBE, *self.imports]
+        variables = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TF_CPP_MIN_LOG_LEVEL": "3"}
+        who = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+        done = run(words, env=variables, cwd="/", **who)
+        if done.returncode:
+            raise Failed(f"the new environment does not import {', '.join(self.imports)}: {last_lines(done.stderr)}")
+        found = json.loads(done.stdout.splitlines()[-1])
+        for name, version in self.imports.items():
+            if found[name] != version:
+                raise Failed(f"{name} is {found[name]} in the new environment, {version} is wanted")
+
+    def _mark(self, new):
+        """Written last, so that whatever changes later is newer."""
+        modules = compiled_modules(sizes_and_times(self._site(new)))
+        text = json.dumps({"packages": pinned(self.lock), "modules": modules}, indent=1)
+        (new / MARKER).write_text(text + "\n", encoding="utf-8")
+
+    def _site(self, path):
+        return next(path.glob("lib/python3.*/site-packages"), path / "lib")
+
+
+@contextlib.contextmanager
+def alone(path):
+    """Holds the lock. Raises Failed when another run has held it for too long."""
+    make_parents(path)
+    ends = time.monotonic() + PATIENCE_S
+    with path.open("w") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > ends:
+                    raise Failed("another provisioning is at work on this host", "wait for its end") from None
+                time.sleep(0.5)
+        yield
+
+
+def pinned(lock):
+    """Name to version, of each line NAME==VERSION."""
+    return dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", lock, re.MULTILINE))
+
+
+def record_of(site, name, version):
+    """Where a package's RECORD is, or None. Its directory is named in any of the ways that PEP 503 has as one."""
+    wanted = normal(f"{name}-{version}")
+    found = (each for each in site.glob("*.dist-info") if normal(each.name[: -len(".dist-info")]) == wanted)
+    return next((each / "RECORD" for each in found if (each / "RECORD").is_file()), None)
+
+
+def normal(name):
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def sizes_and_times(folder):
+    """{name below the folder: (size, time of change)} of every file."""
+    found, left = {}, [(str(folder), "")]
+    while left:
+        here, prefix = left.pop()
+        with os.scandir(here) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    left.append((entry.path, f"{prefix}{entry.name}/"))
+                else:
+                    info = entry.stat(follow_symlinks=False)
+                    found[f"{prefix}{entry.name}"] = (info.st_size, info.st_mtime)
+    return found
+
+
+def differing(site, record, there, completed):
+    """Sentences, of what is not as a wheel's RECORD (PEP 376) has it, or was written since."""
+    with record.open(encoding="utf-8", newline="") as file:
+        for name, _, size in csv.reader(file):
+            if "__pycache__/" in name:  # some wheels bring bytecode, which was compiled anew
+                continue
+            seen = there.get(name) or beyond(site, name)
+            if seen is None:
+                yield f"{site / name} is missing"
+            elif (size and seen[0] != int(size)) or seen[1] > completed:
+                yield f"{site / name} was changed"
+
+
+def beyond(site, name):
+    """Of a file that lies beside site-packages, like a script in bin."""
+    with contextlib.suppress(FileNotFoundError):
+        info = os.lstat(os.path.normpath(site / name))
+        return info.st_size, info.st_mtime
+    return None
+
+
+def compiled_modules(there):
+    """How many; a few files of some packages are templates that no Python compiles."""
+    return sum(name.endswith(".pyc") for name in there)
+
+
+def unpack(archive, folder):
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            if not member.isfile() or not re.fullmatch(r"[A-Za-z0-9_.+-]+\.whl", member.name):
+                raise Failed(f"{archive}: {member.name} is no wheel")
+            with (folder / member.name).open("wb") as file:
+                shutil.copyfileobj(tar.extractfile(member), file, 2**20)
+
+
+def run(words, **more):
+    nothing = subprocess.DEVNULL
+    try:
+        return subprocess.run(
+            words, stdin=nothing, capture_output=True, text=True, timeout=LIMIT_S, check=False, **more
+        )
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{' '.join(words[:3])}: no end within {LIMIT_S} s") from None
+
+
+def last_lines(text):
+    return "\n".join(text.strip().splitlines()[-5:]) or "it says nothing"
