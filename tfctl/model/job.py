@@ -15,11 +15,13 @@ from tfctl.node import names
 class Policy:
     """When the job is done and what then happens; durations in seconds.
 
-    ``vital``: groups of tasks; one that is gone for good, all of it, takes the job with it.
+    ``vital``: groups of tasks; one that is gone for good, all of it, takes the job with it. ``leaves``: roles whose
+    tasks end by themselves soon after the deciders.
     """
 
     deciders: tuple[Name, ...]
     vital: tuple[tuple[Name, ...], ...]
+    leaves: tuple[str, ...]
     clean: str
     max_restarts: int
     deadline: int | None

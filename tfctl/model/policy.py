@@ -21,6 +21,7 @@ def policy(job: JobFile, strategy: Strategy, counts: Counts, place: str) -> Poli
     return Policy(
         deciders=_deciders(asked.success, strategy, counts, place),
         vital=_vital(strategy, counts),
+        leaves=tuple(role for role in counts if (rule := strategy.rule(role)) and rule.leaves),
         clean=asked.clean,
         max_restarts=restarts,
         deadline=asked.deadline,
