@@ -133,16 +133,16 @@ def test_programs_in_the_shape_of_cluster_guides(program: str, words: str, roles
 def test_a_group_that_fell_goes_on_from_its_backup(jobs: Jobs, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(EXAMPLES / "digits-multi-worker", tmp_path / "group"))
     file, name = folder / "job.yaml", "digits-multi-worker"
-    file.write_text(file.read_text().replace("--epochs 10", "--epochs 30"))
+    file.write_text(file.read_text().replace("--epochs 10", "--epochs 20"))
     begin(jobs, name)
     jobs.ok("start", file)
 
     def epochs() -> list[int]:
-        return [int(number) for number in re.findall(r"Epoch (\d+)/30", jobs.ok("logs", "worker", 0, "--job", name))]
+        return [int(number) for number in re.findall(r"Epoch (\d+)/20", jobs.ok("logs", "worker", 0, "--job", name))]
 
-    wait_for(lambda: 3 in epochs(), 60)
+    wait_for(lambda: 2 in epochs(), 90)
     jobs.lab.said("node2", f"sudo systemctl kill -s KILL tfctl-{name}-worker-1")
     done = jobs("wait", name, "--timeout", "2m", timeout=150)
     assert done.returncode == 0, done.stderr + jobs.ok("logs", "--job", name)[-3000:]
     assert all(task["restarts"] for task in jobs.status(name)["tasks"]), "when one falls all do"
-    assert (epochs().count(1), epochs()[-1]) == (1, 30), "it began from nothing"
+    assert (epochs().count(1), epochs()[-1]) == (1, 20), "it began from nothing"
