@@ -30,6 +30,8 @@ _ALONE_S = 30.0
 def wait(fleet: Fleet, job: str, attempt: int, say: Say, timeout: float | None = None) -> JobState:
     """The job's state when it has ended and what its policy cleans is cleaned; or when ``timeout`` (s) is over.
 
+    The fleet's hosts are those of the job.
+
     Raises Unreachable when no host has answered for 30 s.
     """
     end = None if timeout is None else time.monotonic() + timeout
@@ -83,18 +85,19 @@ def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> I
 
 
 def clean(fleet: Fleet, ended: JobState, say: Say) -> None:
-    """Stop what still runs of a job that has ended, as its policy says; a host that does not answer is named."""
-    if ended.record["policy"]["clean"] == "none":
-        return
+    """Stop what still runs of a job that has ended (policy/clean: running), and forget the units of what has ended by
+    itself too (all); a host that does not answer is named."""
+    policy = ended.record["policy"]["clean"]
     tasks: dict[str, list[Name]] = defaultdict(list)
     for task in ended.tasks:
-        if task.state in ("running", "starting", "pending"):
+        if policy == "all" or (policy == "running" and task.state in ("running", "starting", "pending")):
             tasks[task.host].append((task.role, task.index))
     if not tasks:
         return
     try:
         stopped = stop(fleet, ended.job, tasks)
-        say(f"stopped {', '.join(stopped)}, which had no more to do")
+        if stopped:
+            say(f"stopped {', '.join(stopped)}, which had no more to do")
     except TfctlError as error:
         say(f"not everything was stopped: {error.message}\n`tfctl stop {ended.job}` does it")
 

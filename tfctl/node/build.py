@@ -81,8 +81,10 @@ def _write(world: World, plan: Plan) -> None:
     attempt.mkdir(0o755, parents=True)
     (attempt / "stopped").mkdir(0o755)
     code.copy(world, plan.code, world.at(names.code_dir(plan.job, plan.attempt)))
+    as_rendered = world.sees_execution()
     for task in plan.tasks:
-        _write_task(world, plan, task, user.pw_uid, user.pw_gid)
+        unit = task.unit if as_rendered else task.unit.replace("\nType=exec\n", "\nType=simple\n")
+        _write_task(world, plan, task._replace(unit=unit), user.pw_uid, user.pw_gid)
     record = json.dumps(plan.record, separators=(",", ":")).encode()
     book.write(world.at(names.record_file(plan.job, plan.attempt)), record)
 

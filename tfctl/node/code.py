@@ -14,6 +14,7 @@ import shutil
 import stat
 import tarfile
 import tempfile
+import time
 import zlib
 from pathlib import Path
 from typing import IO, Any
@@ -52,6 +53,7 @@ class Incoming:
         self._world, self._digest = world, digest
         store = world.at(names.CODE_STORE)
         store.mkdir(0o755, parents=True, exist_ok=True)
+        _remove_old(store)
         self.path = Path(tempfile.mkdtemp(prefix=".new-", dir=store))
         self._fault: Refused | None = None
 
@@ -194,6 +196,14 @@ def _give_to_root(tree: Path) -> None:
                     raise _leads_out(os.path.relpath(path, tree))
             else:
                 path.chmod(0o755 if stat.S_ISDIR(found.st_mode) or found.st_mode & 0o100 else 0o644)
+
+
+def _remove_old(store: Path) -> None:
+    """What a killed process has left on its way into the store, a day later."""
+    for path in store.glob(".new-*"):
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < time.time() - 86400:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _leads_out(name: str) -> Refused:

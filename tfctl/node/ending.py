@@ -9,7 +9,6 @@ from typing import Callable
 from . import book, names, states
 from .world import World, host
 
-_POLL = 0.05
 #: Seconds for the kernel to end what was killed.
 _KILLED = 5.0
 
@@ -19,12 +18,11 @@ def end(world: World, units: list[str], grace: float, beat: Callable[[], object]
 
     ``beat`` is called again and again meanwhile. Raises Refused.
     """
-    alive = _live(world, units)
-    if not alive:
+    if not units:
         return []
-    # What is asked of systemd is done even when this process ends here.
-    world.manage("stop", "--no-block", "--", *alive)
-    alive = _wait(world, alive, grace, beat)
+    # All of them, for one may be about to start. What is asked of systemd is done even when this process ends here.
+    world.manage("stop", "--no-block", "--", *units)
+    alive = _wait(world, units, grace, beat)
     if alive:
         world.manage("kill", "--signal=SIGKILL", "--", *alive)
         alive = _wait(world, alive, _KILLED, beat)
@@ -46,16 +44,13 @@ def forget(world: World, job: str, tasks: list[tuple[str, int]]) -> None:
         world.manage("stop", "--no-block", "--", names.job_slice(job))  # by itself it would stay, empty
 
 
-def _live(world: World, units: list[str]) -> list[str]:
-    return [unit for unit, shown in world.show(units).items() if states.is_live(shown)] if units else []
-
-
 def _wait(world: World, units: list[str], limit: float, beat: Callable[[], object]) -> list[str]:
     """Those that still live after so many seconds."""
-    until = time.monotonic() + limit
+    until, pause = time.monotonic() + limit, 0.02
     while True:
-        units = _live(world, units)
+        units = [unit for unit, shown in world.show(units).items() if states.is_live(shown)]
         if not units or time.monotonic() > until:
             return units
         beat()
-        time.sleep(_POLL)
+        time.sleep(pause)
+        pause = min(0.5, pause * 1.5)

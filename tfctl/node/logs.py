@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 from typing import Any
 
@@ -43,6 +44,7 @@ def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
         # What the tasks have written may still be on its way through journald.
         with contextlib.suppress(Refused):
             run_to_end([*world.journalctl, "--sync"], 5.0)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and what is executed would inherit that
         os.execv(words[0], words)
 
 

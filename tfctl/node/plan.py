@@ -67,6 +67,7 @@ def read(value: Any, job: str, code: str) -> Plan:
         raise Refused(3, f"output {plan.output} is not a plain path", "write it without . and .. and double slashes")
     if len({one.task for one in plan.tasks}) != len(plan.tasks):
         raise Refused(2, "the plan has a task twice")
+    _check_record(plan)
     for one in plan.tasks:
         _check_unit(plan, one)
     return plan
@@ -121,6 +122,16 @@ def _planned(value: Any) -> Planned:
         [match(_GPU, gpu, "a GPU") for gpu in _list(fields.get("gpus"), "gpus")],
         *map(str, texts.values()),
     )
+
+
+def _check_record(plan: Plan) -> None:
+    """That the record is of this attempt, and names each task of the plan."""
+    if any(plan.record.get(name) != value for name, value in zip(("job", "attempt", "run"), plan)):
+        raise Refused(2, "the plan's record is of another attempt")
+    known = [_object(one, "a task of the record") for one in _list(plan.record.get("tasks"), "the record's tasks")]
+    pairs = {_pair(one.get("role"), one.get("index")) for one in known}
+    if not pairs.issuperset(one.task for one in plan.tasks):
+        raise Refused(2, "the plan has a task that its record lacks")
 
 
 def _check_unit(plan: Plan, one: Planned) -> None:

@@ -11,9 +11,10 @@ import signal
 import time
 from typing import Any, Callable
 
-from . import book, code, gpus, names, placed, plan, reserve, sockets, states, wire
+from . import book, code, names, plan, reserve, states, wire
 from .asuser import as_user, os_error
 from .build import build
+from .hello import hello, port_range
 from .plan import Plan
 from .reserve import Reservation
 from .talk import Refused, Talk
@@ -23,6 +24,8 @@ from .world import run as run_to_end
 _NONCE = re.compile(r"[0-9A-Za-z_-]{8,64}")
 #: Seconds for one systemctl call that starts all units; for what has failed to be done with its ExecStopPost.
 _LAUNCH, _SETTLE = 90.0, 5.0
+#: Where systemctl does not wait for the execution of programs, it is waited for so many seconds.
+_EXECUTED = 0.3
 #: How long the mark of another host may take to be seen through a shared file system.
 _SEEN = 2.0
 #: systemd.exec(5): why systemd itself ended what it had forked.
@@ -47,7 +50,7 @@ class Start:
         self._job = plan.match(names.JOB, request.get("job"), "a job's name")
         digest = request.get("code")
         self._digest = "" if digest is None else plan.match(names.DIGEST, digest, "a digest")
-        self._ports = _range(request.get("ports"))
+        self._ports = port_range(request.get("ports"))
         self._resolve = plan.text_list(request.get("resolve", []), "resolve")
         self._stored = code.hold(world, self._digest) if self._digest else None
         self._plan: Plan | None = None
@@ -55,7 +58,7 @@ class Start:
         self._started = False
 
     def converse(self) -> None:
-        self._talk.send("hello", self._hello())
+        self._talk.send("hello", {**hello(self._world, self._job, self._ports, self._resolve), "code": self._has_code})
         steps = {
             "plan": self._reserve, "share": self._share, "go": self._go, "keep": self._keep, "undo": self._undone,
         }  # fmt: skip
@@ -71,20 +74,6 @@ class Start:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)
             self._undo()
-
-    def _hello(self) -> dict[str, Any]:
-        world = self._world
-        held = placed.held(world)
-        return {
-            "protocol": wire.PROTOCOL,
-            "host": host(),
-            "highest": book.latest(world, self._job),
-            "ports": _ports(self._ports, held.ports),
-            "names": _addresses(self._resolve),
-            "gpus": [{**gpu, "holder": held.gpus.get(gpu["uuid"], gpu["holder"])} for gpu in gpus.look(world)],
-            "stacks": _stacks(world),
-            "code": self._has_code,
-        }
 
     @property
     def _has_code(self) -> bool:
@@ -145,11 +134,14 @@ class Start:
             assert process.stderr
             with process.stderr as said:
                 words = self._talk.attend(process, said, _LAUNCH)
+            if not self._world.sees_execution():
+                time.sleep(_EXECUTED)
+                words = words or "not seen"
             shown = self._settled(bool(words))
             failure = self._failure(shown)
             if failure:
                 self._undo()
-                self._talk.send("undone", wire.error(6, failure, f"see: tfctl logs {self._job}, or mend it and start"))
+                self._talk.send("undone", wire.error(6, failure, "correct the job or the host, then start again"))
                 return
             self._keep_began(shown, before)
         self._talk.send("started", {})
@@ -179,7 +171,7 @@ class Start:
         until = time.monotonic() + _SETTLE
         while True:
             shown = self._world.show(self._plan.units)
-            ending = any(one.get("ActiveState") in ("deactivating", "activating") for one in shown.values())
+            ending = any(one["ActiveState"] == "deactivating" or one["SubState"] == "start" for one in shown.values())
             if not (failed and ending) or time.monotonic() > until:
                 return shown
             time.sleep(0.05)
@@ -219,64 +211,14 @@ class Start:
 
 
 def _why(shown: dict[str, str], ends: list[states.End]) -> str:
-    for end in ends:
+    """Why systemd could not execute a task, or nothing. Where it cannot, ExecStopPost too may write no line."""
+    told = states.told_by_systemd(shown)
+    for end in [*ends, *([told] if told else [])]:
         if end.refused:
-            return _OWN_REASONS.get(end.exit_code or 0, f"systemd says EXIT_STATUS {end.exit_code} (systemd.exec(5))")
-    if shown.get("ActiveState") in ("failed", "inactive") and not ends:
-        _, told = states.state(shown, [], marked=False, reserved=False)
-        if told is None or told.refused or shown.get("Result") == "resources":
-            return f"systemd says: {shown.get('Result') or 'it was not started'}"
+            return _OWN_REASONS.get(end.exit_code or 0, f"EXIT_STATUS {end.exit_code} of systemd.exec(5)")
+    if not ends and not told and shown.get("ActiveState") in ("failed", "inactive"):
+        return f"systemd says: {shown.get('Result')}"
     return ""
-
-
-def _range(value: Any) -> range:
-    low, high = value if isinstance(value, list) and len(value) == 2 else (0, 0)
-    first = plan.number(low, "a port", 1, 65535)
-    return range(first, plan.number(high, "a port", first, 65535) + 1)
-
-
-def _ports(wanted: range, held: dict[int, str]) -> dict[str, str]:
-    """The ports of the range that are not free, and who has them."""
-    found = {}
-    for port in wanted:
-        if port in held:
-            found[str(port)] = held[port]
-        elif not sockets.is_free(port):
-            found[str(port)] = sockets.holder(port)
-    return found
-
-
-def _addresses(wanted: list[str]) -> dict[str, str | None]:
-    """Each name as this host resolves it: the first address that is not its own loopback."""
-    if not wanted:
-        return {}
-    import socket
-    from threading import Thread
-
-    found: dict[str, str | None] = dict.fromkeys(wanted)
-
-    def look(name: str) -> None:
-        try:
-            known = [str(one[4][0]) for one in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
-        except (OSError, UnicodeError):
-            return
-        known.sort(key=lambda address: ":" in address)
-        found[name] = next((one for one in known if not one.startswith("127.") and one != "::1"), None)
-
-    threads = [Thread(target=look, args=[name], daemon=True) for name in wanted]
-    for thread in threads:
-        thread.start()
-    until = time.monotonic() + 5.0
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    return dict(found)
-
-
-def _stacks(world: World) -> list[str]:
-    directory = world.at(names.STACKS)
-    return sorted(
-        name for name in book.listing(directory) if (directory / name).is_symlink() and (directory / name).is_dir()
-    )
 
 
 def _found(mark: str) -> bool:

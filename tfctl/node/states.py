@@ -62,7 +62,7 @@ def state(
     ``unit``: what systemd says of this attempt's unit, None when there is none; ``marked``: it has a stop mark.
     """
     active = (unit or {}).get("ActiveState", "")
-    end = ends[-1] if ends else _told_by_systemd(unit)
+    end = ends[-1] if ends else told_by_systemd(unit)
     if active in _WAITS:
         return "starting", None
     if active in _RUNS:
@@ -72,6 +72,18 @@ def state(
     if end:
         return ("succeeded" if end.exit_code == 0 and end.result == "success" else "failed"), end
     return ("pending" if reserved else "lost"), None
+
+
+def told_by_systemd(unit: Mapping[str, str] | None) -> End | None:
+    """The end of a run whose line could not be written, say on a full disk; None when it never ran."""
+    if not unit or not _number(unit, "ExecMainExitTimestampMonotonic"):
+        return None
+    # waitid(2): CLD_EXITED is 1, CLD_KILLED 2, CLD_DUMPED 3.
+    code = {"1": "exited", "2": "killed", "3": "dumped"}.get(unit.get("ExecMainCode", ""), "")
+    status = unit.get("ExecMainStatus", "")
+    if code != "exited" and status.isdigit():
+        status = signal.Signals(int(status)).name[3:]
+    return End(unit.get("Result", ""), code, status, unit.get("InvocationID", ""), None)
 
 
 def task_state(
@@ -98,18 +110,6 @@ def task_state(
         "finished": finished and round(finished, 3),
         "restarts": _restarts(unit, ends),
     }
-
-
-def _told_by_systemd(unit: Mapping[str, str] | None) -> End | None:
-    """The end of a run whose line could not be written, say on a full disk; None when it never ran."""
-    if not unit or not _number(unit, "ExecMainExitTimestampMonotonic"):
-        return None
-    # waitid(2): CLD_EXITED is 1, CLD_KILLED 2, CLD_DUMPED 3.
-    code = {"1": "exited", "2": "killed", "3": "dumped"}.get(unit.get("ExecMainCode", ""), "")
-    status = unit.get("ExecMainStatus", "")
-    if code != "exited" and status.isdigit():
-        status = signal.Signals(int(status)).name[3:]
-    return End(unit.get("Result", ""), code, status, unit.get("InvocationID", ""), None)
 
 
 def _restarts(unit: Mapping[str, str] | None, ends: Sequence[End]) -> int:

@@ -5,6 +5,7 @@ The installed program takes World() as it stands. Tests give another; nothing el
 
 from __future__ import annotations
 
+import functools
 import os
 import pwd
 import subprocess
@@ -85,6 +86,14 @@ class World(NamedTuple):
                 found[unit] = dict(line.split("=", 1) for line in block.split("\n") if "=" in line)
         return found
 
+    def sees_execution(self) -> bool:
+        """Whether Type=exec may be used.
+
+        Before version 249 (Debian 11 has 247) PID 1 loses an event source when such a unit ends while it is being
+        executed and has an ExecStopPost=: it spins, and the whole host stops answering (systemd PR #20030).
+        """
+        return _version(self.systemctl) >= 249
+
     def settle(self, units: list[str], load_state: str) -> dict[str, dict[str, str]]:
         """Have systemd see the unit files that were written (``loaded``) or removed (``not-found``) just now.
 
@@ -98,6 +107,13 @@ class World(NamedTuple):
                 raise Refused(1, f"systemctl daemon-reload failed on {host()}: {done.errors}")
             shown = self.show(units)
         return shown
+
+
+@functools.cache
+def _version(systemctl: tuple[str, ...]) -> int:
+    """The version of systemd: 252. One that does not say is taken for a new one."""
+    words = run([*systemctl, "--version"], 20.0).output.split()
+    return int(words[1]) if len(words) > 1 and words[1].isdigit() else 999
 
 
 def clock_zero() -> float:

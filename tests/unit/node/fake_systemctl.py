@@ -88,9 +88,7 @@ def supervise(manager: Manager, name: str, ready: int) -> None:
         if again and not manager.stopping(name).exists() and restarts < int(unit.get("StartLimitBurst", "5")) - 1:
             restarts += 1
             manager.update(name, ActiveState="activating", SubState="auto-restart")
-            until = time.monotonic() + float(unit.get("RestartSec", "100ms").rstrip("ms")) / (
-                1000 if unit.get("RestartSec", "100ms").endswith("ms") else 1
-            )
+            until = time.monotonic() + _seconds(unit.get("RestartSec", "100ms"))
             while time.monotonic() < until and not manager.stopping(name).exists():
                 time.sleep(0.005)
             if not manager.stopping(name).exists():
@@ -114,6 +112,8 @@ def _once(manager: Manager, name: str, unit: dict[str, str], ready: int) -> str:
         manager.update(name, Result="resources")
         _tell(ready, "failed")
         return "resources"
+    if unit["Type"] == "simple":  # started as soon as it is forked
+        _tell(ready, "ok")
     environment["INVOCATION_ID"] = manager.state(name)["InvocationID"]
     status = _cannot(manager, unit)
     began = time.monotonic_ns() // 1000
@@ -121,7 +121,8 @@ def _once(manager: Manager, name: str, unit: dict[str, str], ready: int) -> str:
         manager.log(name, fields, b"systemd cannot execute it: status %d" % status)
         manager.update(name, ExecMainStartTimestampMonotonic=began)
         ended = _stop_post(manager, name, unit, environment, "exit-code", 1, status)
-        _tell(ready, "failed")
+        if unit["Type"] != "simple":
+            _tell(ready, "failed")
         return ended
     words = shlex.split(unit["ExecStart"].lstrip(":").replace("%%", "%"))
     reader, writer = os.pipe()
@@ -135,7 +136,8 @@ def _once(manager: Manager, name: str, unit: dict[str, str], ready: int) -> str:
     manager.update(name, ActiveState="active", SubState="running", Result="success", MainPID=process.pid,
                    ExecMainStartTimestampMonotonic=began, ExecMainExitTimestampMonotonic=0,
                    ControlGroup=f"/tfctl.slice/{name}")  # fmt: skip
-    _tell(ready, "ok")
+    if unit["Type"] != "simple":
+        _tell(ready, "ok")
     result = _watch(manager, name, unit, process, reader, fields)
     code, status = (1, process.returncode) if process.returncode >= 0 else (2, -process.returncode)
     return _stop_post(manager, name, unit, environment, result, code, status)
@@ -168,7 +170,7 @@ def _watch(
             asked = time.monotonic()
             manager.update(name, ActiveState="deactivating", SubState="stop-sigterm")
             process.terminate()
-        if asked and not killed and time.monotonic() - asked > float(unit["TimeoutStopSec"].rstrip("s")):
+        if asked and not killed and time.monotonic() - asked > _seconds(unit["TimeoutStopSec"]):
             killed = True
             os.killpg(process.pid, signal.SIGKILL)
         time.sleep(0.005)
@@ -189,8 +191,9 @@ def _stop_post(
                    ExecMainStatus=status, ExecMainExitTimestampMonotonic=time.monotonic_ns() // 1000)  # fmt: skip
     told = {"SERVICE_RESULT": result, "EXIT_CODE": "exited" if code == 1 else "killed",
             "EXIT_STATUS": str(status) if code == 1 else signal.Signals(status).name[3:]}  # fmt: skip
-    directory = unit["ExecStopPost"].split()[1]
-    subprocess.run([str(END), str(manager.at(directory))], env={**environment, **told}, timeout=10)
+    if not _cannot(manager, unit):  # what keeps the command from its execution keeps this too
+        directory = unit["ExecStopPost"].split()[1]
+        subprocess.run([str(END), str(manager.at(directory))], env={**environment, **told}, timeout=10)
     with contextlib.suppress(OSError):
         (manager.group(name) / "cgroup.procs").unlink()
         manager.group(name).rmdir()
@@ -205,6 +208,10 @@ def _environment(manager: Manager, unit: dict[str, str]) -> dict[str, str]:
         found[name] = "".join(shlex.split(value))
     path = found.get("PATH", "/usr/bin")
     return {**found, "PATH": ":".join(f"{manager.tree}{folder}" for folder in path.split(":"))}
+
+
+def _seconds(span: str) -> float:
+    return float(span[:-2]) / 1000 if span.endswith("ms") else float(span.rstrip("s"))
 
 
 def _tell(ready: int, word: str) -> None:
@@ -283,6 +290,10 @@ def shown(manager: Manager, unit: str, wanted: list[str]) -> list[str]:
 def main() -> int:
     manager = Manager(sys.argv[1])
     words = [word for word in sys.argv[2:] if word not in ("--no-pager", "--no-ask-password", "--")]
+    if "--version" in words:
+        version = manager.home / "version"
+        print(f"systemd {version.read_text() if version.exists() else '252'} (252.39-1)")
+        return 0
     options = [word for word in words if word.startswith("--")]
     verb, *units = [word for word in words if not word.startswith("--")]
     with (manager.home / "calls.log").open("a") as log:

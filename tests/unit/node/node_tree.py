@@ -74,8 +74,8 @@ class Tree:
                         os.killpg(int(known[name]), signal.SIGKILL)
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def talk(self, verb: str = "", *, silence: float = 30.0, **arguments: Any) -> Talk:
-        command = [sys.executable, "-S", str(HERE / "fake_node.py"), str(self.path), ACCOUNT, str(silence)]
+    def talk(self, verb: str = "", *, silence: float = 30.0, account: str = ACCOUNT, **arguments: Any) -> Talk:
+        command = [sys.executable, "-S", str(HERE / "fake_node.py"), str(self.path), account, str(silence)]
         talk = Talk(command)
         if verb:
             talk.say(wire.request(verb, **arguments))
@@ -222,7 +222,7 @@ def make_task(
         f"UnsetEnvironment=http_proxy https_proxy\nWorkingDirectory={names.code_dir(job, attempt)}\n"
         f"ExecStart=:/usr/bin/env {words}\n"
         f"ExecStopPost={names.END_PROGRAM} {names.task_dir(job, attempt, role, index)}\n{service}"
-        f"TimeoutStopSec=2\nReadWritePaths={paths}\nLogExtraFields=TFCTL_RUN={run}\nSyslogIdentifier={role}/{index}\n\n"
+        f"TimeoutStopSec=500ms\nReadWritePaths={paths}\nLogExtraFields=TFCTL_RUN={run}\nSyslogIdentifier={role}/{index}\n\n"
         f"[X-Tfctl]\nPorts={names.port_list(ports)}\nGpus={' '.join(gpus)}\n"
     )
     return {

@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from node_tree import Tree, free_port, make_plan, make_task, refused, reserve, sh, tarball
 
-from tfctl.node import names
+from tfctl.node import code, names
+from tfctl.node.talk import Refused
+from tfctl.node.world import World
 
 CODE = tarball({"run.sh": "#!/bin/sh\n", "notes.txt": "no program\n"})
 GPU = "GPU-8f2b1c5e-0000-4000-8000-000000000001"
@@ -54,6 +56,23 @@ def test_a_host_that_is_not_fit(tree: Tree, spoil: Callable[[Tree], None], plan:
         assert error["remedy"]
     assert [name for name in tree.files() if name != "run/tfctl/lock"] == before
     assert not (tree / "srv/tfctl/digits").exists()
+
+
+@pytest.mark.parametrize(
+    ("account", "message"), [("tfctl-nobody", "has no user tfctl-nobody"), ("root", "user root of")]
+)
+def test_a_host_without_a_user_for_jobs(tree: Tree, account: str, message: str) -> None:
+    with tree.start(account=account) as talk:
+        error = refused(talk, make_plan())
+        assert (error["exit"], message in error["message"]) == (8, True)
+        assert error["remedy"] == "run: tfctl provision --tags job_host"
+
+
+def test_a_host_without_room(tree: Tree) -> None:
+    code.require_space(World(str(tree.path)))
+    with pytest.raises(Refused, match="MB free; 1000000000200 MB are needed") as caught:
+        code.require_space(World(str(tree.path)), 10**18)
+    assert caught.value.error["exit"] == 8
 
 
 @pytest.mark.parametrize(

@@ -84,9 +84,14 @@ def test_beats_break_the_silence(tree: Tree) -> None:
         reserve(talk, make_plan())
 
 
-def test_what_cannot_be_executed_is_undone_with_its_cause(tree: Tree) -> None:
+@pytest.mark.parametrize(("version", "kind"), [("252", "exec"), ("247", "simple")])
+def test_what_cannot_be_executed_is_undone_with_its_cause(tree: Tree, version: str, kind: str) -> None:
+    (tree / "manager").mkdir()
+    (tree / "manager/version").write_text(version)
     with tree.start() as talk:
-        reserve(talk, make_plan(make_task(), make_task("ps", 0)))
+        again = make_task(service="Restart=on-failure\nRestartSec=60s\n")
+        reserve(talk, make_plan(again, make_task("ps", 0)))
+        assert f"\nType={kind}\n" in (tree / "run/systemd/system/tfctl-digits-ps-0.service").read_text()
         (tree / "var/lib/tfctl/home").rmdir()
         error = talk.ask("go", "undone")
         assert error["exit"] == 6

@@ -1,0 +1,40 @@
+"""What the documentation says is tested against what it speaks of."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import typer.main
+
+from tfctl.cli.main import app
+from tfctl.model.jobfile import JobFile, Policy, RoleSpec
+
+ROOT = Path(__file__).parents[2]
+
+
+def keys(section: str) -> set[str]:
+    """The keys in the first column of the table under a heading of docs/job-file.md; the first table for ""."""
+    text = (ROOT / "docs" / "job-file.md").read_text()
+    body = text.partition(f"## {section}\n")[2] if section else text
+    body = body.partition("\n## ")[0]
+    rows = [line.split("|")[1] for line in body.splitlines() if line.startswith("| `")]
+    return {key for row in rows for key in re.findall(r"`(\w+)`", row)}
+
+
+def test_the_page_of_the_job_file_has_every_key_and_no_other() -> None:
+    assert keys("") == set(JobFile.model_fields)
+    assert keys("Roles") == set(RoleSpec.model_fields)
+    assert keys("Policy") == set(Policy.model_fields)
+
+
+def test_the_readme_has_every_verb() -> None:
+    text = (ROOT / "README.md").read_text()
+    for verb in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
+        assert f"tfctl {verb}" in text or f"`{verb}" in text, verb
+
+
+def test_every_file_that_a_page_links_to_is_there() -> None:
+    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)[^):]*\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page}: {target}"
