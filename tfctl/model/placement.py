@@ -20,12 +20,14 @@ from tfctl.model.strategies.base import Strategy
 class Site:
     """What a host said of itself: ``address`` is what its peers reach it by; ``held``: port → who has it.
 
-    ``gpus`` are the UUIDs of those that nobody has; None: not asked, and names are made up (`gpu-0`).
+    ``gpus`` are the UUIDs of those that nobody has; None: not asked, and names are made up (`gpu-0`). ``alone``: every
+    task is on this host, so that a loopback address does.
     """
 
     address: str
     held: Mapping[int, str]
     gpus: tuple[str, ...] | None = None
+    alone: bool = False
 
 
 def lay_out(job: JobFile, inventory: Inventory, place: str) -> Layout:
@@ -61,7 +63,7 @@ def assign(layout: Layout, sites: Mapping[str, Site]) -> tuple[Task, ...]:
         if not free:
             raise _no_port(slot, layout, sites[slot.host.name])
         site = sites[slot.host.name]
-        tasks.append(Task(slot, _dialable(slot.host, site.address), free.pop(0), gpus[slot.role, slot.index]))
+        tasks.append(Task(slot, _dialable(slot.host, site), free.pop(0), gpus[slot.role, slot.index]))
     return tuple(tasks)
 
 
@@ -201,7 +203,10 @@ def _computes(strategy: Strategy, role: str) -> bool:
     return rule is not None and rule.gpu
 
 
-def _dialable(host: Host, address: str) -> str:
+def _dialable(host: Host, site: Site) -> str:
+    address = site.address
+    if site.alone:
+        return address
     if address.startswith("127.") or address in ("localhost", "::1"):
         raise BadFile(
             f"{host.name}: its address is {address}, which other hosts cannot reach",
