@@ -54,10 +54,9 @@ def find_inventory(option: Path | None, beside: Path | None = None, named: str |
                 f"{beside}: inventory: {path} is not there", "name one with -i, or make the lab's: tfctl lab up"
             )
         return inventory.load(path)
-    default = inventory.default_path()
-    if default is not None:
+    default, recent = inventory.default_path(), last.inventory()
+    if default is not None and (default.exists() or recent is None):
         return inventory.load(default)
-    recent = last.inventory()
     if recent is None:
         raise UsageError("no inventory is named", "give one with -i, or as `inventory:` in the job file")
     say(f"inventory: {recent}, that of the last start")

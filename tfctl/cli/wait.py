@@ -44,6 +44,7 @@ def wait(
         state, _ = show.one(fleet, name)
         if name is None:
             say(f"job: {state.job}")
+        fleet.narrow(state.hosts)
         return until_ended(fleet, state.job, state.attempt, limit)
 
 

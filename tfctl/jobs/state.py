@@ -5,7 +5,6 @@ Pure: from the answers of `show` to one value that tables, JSON and the waiting 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -69,21 +68,6 @@ class JobState:
     def hosts(self) -> tuple[str, ...]:
         """The names of its hosts, in the order of their first task."""
         return tuple(dict.fromkeys(task.host for task in self.tasks))
-
-    @property
-    def left(self) -> list[TaskState]:
-        """What its policy has ended once the job has."""
-        going = [task for task in self.tasks if task.state in ("running", "starting", "pending")]
-        return going if self.record["policy"]["clean"] != "none" else []
-
-    @property
-    def draining(self) -> tuple[TaskState, float] | None:
-        """An evaluator that may still go on, since it has the last checkpoint to look at, and for how long (s)."""
-        if self.state != "succeeded" or self.finished is None:
-            return None
-        going = [task for task in self.tasks if task.role == "evaluator" and task.state in ("running", "starting")]
-        left = self.finished + self.record["policy"]["drain"] - time.time()
-        return (going[0], left) if going and left > 0 else None
 
     def by_attention(self) -> list[TaskState]:
         """Tasks as the table shows them, failed ones first."""

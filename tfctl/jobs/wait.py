@@ -12,7 +12,7 @@ from typing import Any
 
 from tfctl.errors import TfctlError, Unreachable, together
 from tfctl.jobs import state
-from tfctl.jobs.state import JobState
+from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.stop import Name, stop
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
@@ -30,12 +30,14 @@ _ALONE_S = 30.0
 def wait(fleet: Fleet, job: str, attempt: int, say: Say, timeout: float | None = None) -> JobState:
     """The job's state when it has ended and what its policy cleans is cleaned; or when ``timeout`` (s) is over.
 
+    The fleet's hosts are those of the job.
+
     Raises Unreachable when no host has answered for 30 s.
     """
     end = None if timeout is None else time.monotonic() + timeout
     found, told = None, False
     for found in changes(fleet, job, attempt, end):
-        drain = found.draining
+        drain = draining(found)
         if found.ended and not drain:
             break
         if drain and not told:
@@ -83,17 +85,30 @@ def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> I
 
 
 def clean(fleet: Fleet, ended: JobState, say: Say) -> None:
-    """Stop what still runs of a job that has ended, as its policy says; a host that does not answer is named."""
+    """Stop what still runs of a job that has ended (policy/clean: running), and forget the units of what has ended by
+    itself too (all); a host that does not answer is named."""
+    policy = ended.record["policy"]["clean"]
     tasks: dict[str, list[Name]] = defaultdict(list)
-    for task in ended.left:
-        tasks[task.host].append((task.role, task.index))
+    for task in ended.tasks:
+        if policy == "all" or (policy == "running" and task.state in ("running", "starting", "pending")):
+            tasks[task.host].append((task.role, task.index))
     if not tasks:
         return
     try:
         stopped = stop(fleet, ended.job, tasks)
-        say(f"stopped {', '.join(stopped)}, which had no more to do")
+        if stopped:
+            say(f"stopped {', '.join(stopped)}, which had no more to do")
     except TfctlError as error:
         say(f"not everything was stopped: {error.message}\n`tfctl stop {ended.job}` does it")
+
+
+def draining(ended: JobState) -> tuple[TaskState, float] | None:
+    """An evaluator that may still go on, since it has the last checkpoint to look at, and for how long (s)."""
+    if ended.state != "succeeded" or ended.finished is None:
+        return None
+    going = [task for task in ended.tasks if task.role == "evaluator" and task.state in ("running", "starting")]
+    left = ended.finished + ended.record["policy"]["drain"] - time.time()
+    return (going[0], left) if going and left > 0 else None
 
 
 def _listen(

@@ -14,6 +14,7 @@ from typing import Any
 from tfctl.jobs import state
 from tfctl.jobs.logs import Line
 from tfctl.jobs.state import JobState
+from tfctl.jobs.wait import draining
 from tfctl.local.place import HERE, environment, words
 from tfctl.local.task import RESTART_S, LocalTask
 from tfctl.model import plan
@@ -82,11 +83,12 @@ class LocalJob:
 
     def _over(self) -> bool:
         found = self.state
-        if found.draining and not self._told_drain:
-            self._say(f"{found.draining[0]} has up to {found.draining[1]:.0f} s for the last checkpoint")
+        drain = draining(found)
+        if drain and not self._told_drain:
+            self._say(f"{drain[0]} has up to {drain[1]:.0f} s for the last checkpoint")
             self._told_drain = True
         waits = self._job.layout.policy.clean == "none" and not all(task.over for task in self._tasks)
-        return found.ended and not found.draining and not waits
+        return found.ended and not drain and not waits
 
     def _end_rest(self, interrupted: bool) -> JobState:
         ended = self.state
