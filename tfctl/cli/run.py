@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -35,7 +34,7 @@ def run(
     from tfctl.cli.logs import Printer
     from tfctl.cli.wait import exit_code, sentence
     from tfctl.local.machine import visible_gpus
-    from tfctl.local.place import place
+    from tfctl.local.place import place, runtime_library
     from tfctl.local.run import LocalJob
     from tfctl.model import load
 
@@ -47,9 +46,9 @@ def run(
     ports = user_cache_path("tfctl") / "local-ports"
     with (
         place(job, jobfile, out, visible_gpus(os.environ), ports) as placed,
-        tempfile.TemporaryDirectory(prefix="tfctl-run-") as library,
+        runtime_library() as library,
     ):
-        made = LocalJob(placed, folder, os.environ, Path(library), say)
+        made = LocalJob(placed, folder, os.environ, library, say)
         _make(out)
         say(f"{job.name}: {len(placed.tasks)} tasks run here; output in {out}")
         ended = made.run(Printer(made.state))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import tfctl
 from tfctl.errors import Busy, PreflightFailed
 from tfctl.local import machine
 from tfctl.model import env, placement
@@ -18,6 +20,18 @@ from tfctl.model.jobfile import JobFile
 
 #: Where all tasks run. 127.0.0.1: macOS has no other loopback address. The ports lie below those that systems deal out.
 HERE = Host("localhost", Ssh("localhost"), address="127.0.0.1", ports=(20000, 29999), output_roots=("/",))
+
+
+_RUNTIME = Path(tfctl.__file__).parents[1] / "tfctl_runtime"
+
+
+@contextmanager
+def runtime_library() -> Iterator[Path]:
+    """A directory for PYTHONPATH in which there is tfctl_runtime alone: the script's Python need not have it, and
+    finds nothing else of the Python that runs tfctl."""
+    with tempfile.TemporaryDirectory(prefix="tfctl-run-") as folder:
+        Path(folder, _RUNTIME.name).symlink_to(_RUNTIME)
+        yield Path(folder)
 
 
 @contextmanager
