@@ -15,6 +15,7 @@ from typing import Any
 
 from tfctl.errors import BadFile, PreflightFailed, TfctlError, Undone, together
 from tfctl.jobs.code import Code
+from tfctl.jobs.stop import stop
 from tfctl.model.host import Host
 from tfctl.model.job import Job, Layout
 from tfctl.model.placement import Site, assign
@@ -43,7 +44,10 @@ def start(fleet: Fleet, layout: Layout, code: Code, say: Say) -> Job:
             if not refusals:
                 talks.share(layout)
                 talks.go()
-                talks.keep()
+                try:
+                    talks.keep()
+                except TfctlError as error:
+                    raise _taken_back(fleet, layout, error) from None
                 return job
         if any(not refusal.get("retry") for _, refusal in refusals) or time.monotonic() > patience:
             raise together([as_error(host, refusal) for host, refusal in refusals])
@@ -109,25 +113,32 @@ class _Talks:
             )
 
     def keep(self) -> None:
-        """From here on the job runs by itself."""
+        """From here on the job runs by itself. Raises TfctlError where a host may not have heard it."""
         self.kept = True
         for channel in self.channels.values():
             with suppress(TfctlError):
                 channel.send("keep", {})
+        errors = []
         for channel in self.channels.values():
-            with suppress(TfctlError):
+            try:
                 channel.receive(_HELLO_S)
+            except TfctlError as error:
+                errors.append(error)
+        if errors:
+            raise together(errors)
 
     def undo(self) -> None:
-        """Every host undoes its part; one that cannot be told does it by itself, within wire.SILENCE_S."""
+        """Every host undoes its part, and has done so; one that cannot be told does it within wire.SILENCE_S.
+
+        Told by the end of its input, which it notices whatever it is at.
+        """
         for channel in self.channels.values():
-            with suppress(TfctlError):
-                channel.send("undo", {})
+            channel.close_stdin()
         end = time.monotonic() + _UNDO_S
         for channel in self.channels.values():
             with suppress(TfctlError):
-                while channel.receive(max(0.1, end - time.monotonic()))[0] != "undone":
-                    pass
+                while time.monotonic() < end:
+                    channel.receive(max(0.1, end - time.monotonic()))
 
     def _reserve_on(
         self, hosts: Sequence[Host], plans: Mapping[Host, dict[str, Any]], code: Code
@@ -175,19 +186,19 @@ def _conversations(fleet: Fleet, layout: Layout, code: Code) -> Iterator[_Talks]
         channel = channels[connection.host.name] = open_node(connection, request)
         return channel.receive(_HELLO_S)[1]
 
-    outcomes = fleet.map(hello, layout.hosts)
     over = threading.Event()
-    beats = threading.Thread(target=_beat, args=(channels, over), daemon=True)
+    threading.Thread(target=_beat, args=(channels, over), daemon=True).start()
     try:
+        outcomes = fleet.map(hello, layout.hosts)
         errors = [outcome.error for outcome in outcomes if outcome.error is not None]
         if errors:
             raise together(errors)
         talks = _Talks(channels, {outcome.host.name: outcome.get() for outcome in outcomes})
-        beats.start()
         try:
             yield talks
         finally:
             if not talks.kept:
+                over.set()
                 talks.undo()
     finally:
         over.set()
@@ -197,9 +208,18 @@ def _conversations(fleet: Fleet, layout: Layout, code: Code) -> Iterator[_Talks]
 
 def _beat(channels: Mapping[str, NodeChannel], over: threading.Event) -> None:
     while not over.wait(wire.BEAT_S):
-        for channel in channels.values():
+        for channel in list(channels.values()):
             with suppress(TfctlError):
                 channel.beat()
+
+
+def _taken_back(fleet: Fleet, layout: Layout, error: TfctlError) -> Undone:
+    """A host that has not heard `keep` undoes its part, and no job goes on without a part."""
+    try:
+        stop(fleet, layout.name)
+    except TfctlError as left:
+        return Undone(f"{error.message}\nnot all of the job was stopped: {left.message}", f"tfctl stop {layout.name}")
+    return Undone(f"{error.message}\nnothing of the job runs: all of it was stopped", error.remedy)
 
 
 def _place(layout: Layout, talks: _Talks) -> Job:
