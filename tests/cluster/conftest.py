@@ -6,7 +6,6 @@ import os
 import pwd
 import signal
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 from hosts import Hosts

@@ -121,7 +121,9 @@ class Hosts:
         trees = {name: tree for name, tree in self.trees.items() if name != but}
         found = [f"{name}: {unit} runs" for name, tree in trees.items() for unit in tree.alive()]
         for name, tree in trees.items():
-            found += [f"{name}: {file}" for file in tree.files() if file.startswith("run/") and file != "run/tfctl/lock"]
+            found += [
+                f"{name}: {file}" for file in tree.files() if file.startswith("run/") and file != "run/tfctl/lock"
+            ]
         return found
 
     def untouched(self, but: str = "") -> None:
