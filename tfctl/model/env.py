@@ -56,6 +56,7 @@ def environment(job: Job, task: Task) -> dict[str, str]:
         "TFCTL_ROLE": task.role,
         "TFCTL_INDEX": str(task.index),
         "TFCTL_OUTPUT": job.layout.output,
+        "TFCTL_STRATEGY": job.layout.strategy.name,
         **({"TF_CONFIG": config} if config is not None else {}),
     }
 
