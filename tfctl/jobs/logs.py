@@ -270,7 +270,7 @@ def _to_end(source: _Source, channel: NodeChannel, fail: Fail) -> Iterator[Line]
 
 
 def _in_order(news: queue.Queue[Line | None], hosts: int) -> Iterator[list[Line]]:
-    """Lines by time, each at most WINDOW_S after it came, those of one host as they came; until every host has ended."""
+    """Lines by time, those of one host as they came, each within WINDOW_S of its coming; until every host has ended."""
     waiting: dict[str, list[Line]] = {}
     since = 0.0
     while hosts:
