@@ -47,6 +47,7 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
         "tfctl_node": node_part(),
         "tfctl_stacks": catalogue(),
         "tfctl_systems": systems(),
+        "tfctl_nvidia": stacks.nvidia().model_dump(),
         "tfctl_tools": str(stacks.TOOLS),
         "tfctl_cache": str(platformdirs.user_cache_path("tfctl") / "wheels"),
     }
@@ -84,6 +85,7 @@ def catalogue() -> dict[str, Any]:
         name: {
             "pythons": stack.pythons,
             "imports": stack.imports,
+            "gpu": stack.gpu.model_dump() if stack.gpu else None,
             "editions": {
                 label: {
                     "machines": edition.machines,
