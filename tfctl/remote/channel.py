@@ -70,6 +70,15 @@ class Channel:
             if not self._send(memoryview(data)):
                 self._raise_if_lost()
 
+    def send_if_idle(self, data: bytes) -> None:
+        """All of ``data``, or nothing while something else is being sent."""
+        if self._sending.acquire(blocking=False):
+            try:
+                if not self._send(memoryview(data)):
+                    self._raise_if_lost()
+            finally:
+                self._sending.release()
+
     def close_stdin(self) -> None:
         """It reads end of file after what was sent."""
         with contextlib.suppress(*GONE):

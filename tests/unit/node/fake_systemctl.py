@@ -283,6 +283,7 @@ def shown(manager: Manager, unit: str, wanted: list[str]) -> list[str]:
     everything = {
         **manager.state(unit), "Id": unit, "LoadState": "loaded" if known else "not-found", "NeedDaemonReload": "no",
         "DropInPaths": f"/{DROP_IN}" if drop_in.exists() else "",
+        "FragmentPath": f"/run/systemd/system/{unit}" if known else "",
     }  # fmt: skip
     return [f"{name}={everything[name]}" for name in wanted]
 
