@@ -18,7 +18,8 @@ from typing import Any
 
 from labs import TFCTL, Lab
 
-#: What a job could leave on a host: files, units, mounts, ports, processes. A login's own come and go; tfctl.slice stays, empty.
+#: What a job could leave on a host: files, units, mounts, ports, processes. A login's own come and go; tfctl.slice
+#: stays, empty.
 LOOK = r"""
 find /run/tfctl /run/systemd/system /run/systemd/transient /etc/systemd/system /var/lib/tfctl /srv/tfctl \
     -not -path '*/__pycache__*' -not -name 'session-*' -not -path /run/tfctl/lock | sort
