@@ -28,11 +28,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_file_is_in_it(installed: Path) -> None:
     listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "tfctl", "playbooks", "roles"],
+        ["git", "-C", str(ROOT), "ls-files", "tfctl", "tfctl_runtime", "playbooks", "roles"],
         capture_output=True, text=True, check=True, timeout=30,
     ).stdout.split()  # fmt: skip
     there = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
-    wanted = {name if name.startswith("tfctl/") else f"tfctl/_ansible/{name}" for name in listed}
+    wanted = {name if name.startswith("tfctl") else f"tfctl/_ansible/{name}" for name in listed}
     assert wanted
     assert wanted - there == set()
 

@@ -115,7 +115,7 @@ def clean(fleet: Fleet, ended: JobState, say: Say, but: Collection[str] = ()) ->
             tasks[task.host].append((task.role, task.index))
     if not tasks:
         return
-    alive = [str(task) for task in ended.tasks if task not in but and task.state in _ALIVE]
+    alive = [str(task) for task in ended.tasks if str(task) not in but and task.state in _ALIVE]
     try:
         stop(fleet, ended.job, tasks)
         if alive:
