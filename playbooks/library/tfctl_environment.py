@@ -53,6 +53,9 @@ def main():
         module.fail_json(msg=str(failed), faults=[failed.fault], invocation={})
     except OSError as error:
         module.fail_json(msg=f"{error.filename or module.params['path']}: {error.strerror}", invocation={})
+    finally:
+        if not module.check_mode:
+            environment.discard_archive()
     shown = "".join(f"{line}\n" for line in wrong) or ("" if linked else f"{module.params['link']} leads elsewhere\n")
     diff = {"before_header": "wrong", "after_header": "right", "before": shown, "after": ""}
     module.exit_json(

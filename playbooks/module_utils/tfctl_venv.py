@@ -16,6 +16,7 @@ import json
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tarfile
 import time
@@ -25,6 +26,7 @@ from pathlib import Path
 from ansible.module_utils.tfctl_machine import Failed, make_parents, point
 
 MARKER = "tfctl-stack.json"
+BYTECODE = "bytecode.zip"
 #: How long an earlier run, whose client has gone, may take to end.
 PATIENCE_S = 900
 LIMIT_S = 900
@@ -55,13 +57,17 @@ class Environment:
         if self.archive is None:
             raise Failed(f"{self.path}: there are no wheels to build it from")
         os.umask(0o022)  # the job's user reads what root builds, whatever root's own umask is
-        with alone(self.link.with_name(f".{self.link.name}.lock")):
-            if self.wrong():
-                try:
+        try:
+            with alone(self.link.with_name(f".{self.link.name}.lock")):
+                if self.wrong():
                     self._build()
-                finally:
-                    shutil.rmtree(self.part, ignore_errors=True)
-        self.archive.unlink(missing_ok=True)
+        finally:
+            shutil.rmtree(self.part, ignore_errors=True)
+
+    def discard_archive(self):
+        """It was sent for one run, whether that run needed it in the end or not."""
+        if self.archive:
+            self.archive.unlink(missing_ok=True)
 
     def switch(self):
         """The link leads to it; of the other environments of this stack the newest stays."""
@@ -97,13 +103,18 @@ class Environment:
         wheels, new = self.part / "wheels", self.part / "new"
         wheels.mkdir()
         unpack(self.archive, wheels)
+        # What goes before the kernel wrote it is never written.
+        self.archive.unlink()
         uv = self._uv(wheels)
         (self.part / "lock.txt").write_text(self.lock, encoding="utf-8")
         self._run(uv, "venv", "--relocatable", "--python", self.python, new)
         self._run(
             *(uv, "pip", "install", "--python", new / "bin/python", "--no-index", "--find-links", wheels, "--no-deps"),
-            *("--require-hashes", "--requirement", self.part / "lock.txt", "--compile-bytecode"),
+            *("--require-hashes", "--requirement", self.part / "lock.txt"),
         )
+        self._compile(new)
+        for done in (wheels, self.part / "cache"):
+            shutil.rmtree(done, ignore_errors=True)
         self._probe(new)
         self._mark(new)
         old = self.part / "old"
@@ -139,6 +150,14 @@ class Environment:
         done = run([str(word) for word in words], env=variables)
         if done.returncode:
             raise Failed(f"uv {words[1]}: {last_lines(done.stderr)}")
+
+    def _compile(self, new):
+        """Nobody can later: an environment's user may not write to it. What came compiled is not compiled again."""
+        site = self._site(new)
+        if (self.part / "wheels" / BYTECODE).is_file():
+            take_bytecode(self.part / "wheels" / BYTECODE, site)
+        # Templates, which no Python compiles, make its exit code say nothing.
+        run([str(new / "bin/python"), "-I", "-m", "compileall", "-q", "-q", "-j", "0", str(site)])
 
     def _probe(self, new):
         """Import as an ordinary user: what root alone can read, no job could."""
@@ -198,7 +217,7 @@ def normal(name):
 
 def sizes_and_times(folder):
     """{name below the folder: (size, time of change)} of every file."""
-    found, left = {}, [(str(folder), "")]
+    found, left = {}, [(str(folder), "")] if folder.is_dir() else []
     while left:
         here, prefix = left.pop()
         with os.scandir(here) as entries:
@@ -237,10 +256,23 @@ def compiled_modules(there):
     return sum(name.endswith(".pyc") for name in there)
 
 
+def take_bytecode(archive, site):
+    """Each .pyc to its module, with that module's time and size in its header (PEP 552), by which Python knows it."""
+    with zipfile.ZipFile(archive) as file:
+        for name in file.namelist():
+            path = site / name
+            module = path.parent.with_name(f"{path.name.partition('.')[0]}.py")
+            if re.search(r"(^|/)__pycache__/[^/]+\.pyc$", name) and ".." not in name.split("/") and module.is_file():
+                info, content = module.stat(), file.read(name)
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(content[:8] + struct.pack("<LL", int(info.st_mtime), info.st_size) + content[16:])
+
+
 def unpack(archive, folder):
     with tarfile.open(archive) as tar:
         for member in tar:
-            if not member.isfile() or not re.fullmatch(r"[A-Za-z0-9_.+-]+\.whl", member.name):
+            known = re.fullmatch(r"[A-Za-z0-9_.+-]+\.whl", member.name) or member.name == BYTECODE
+            if not member.isfile() or not known:
                 raise Failed(f"{archive}: {member.name} is no wheel")
             with (folder / member.name).open("wb") as file:
                 shutil.copyfileobj(tar.extractfile(member), file, 2**20)
@@ -257,4 +289,4 @@ def run(words, **more):
 
 
 def last_lines(text):
-    return "\n".join(text.strip().splitlines()[-5:]) or "it says nothing"
+    return "\n".join(text.strip().splitlines()[-12:]) or "it says nothing"

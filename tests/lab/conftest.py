@@ -47,7 +47,7 @@ def lab(run_name: str, tmp_path_factory: pytest.TempPathFactory, request: pytest
 @pytest.fixture(scope="session")
 def cluster(lab: Lab) -> Lab:
     """The run's lab, ready for jobs."""
-    lab.tfctl("provision", lab.inventory, "--stack", "none", timeout=400)
+    lab.tfctl("provision", lab.inventory, timeout=400)
     return lab
 
 

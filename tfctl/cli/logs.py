@@ -63,6 +63,7 @@ def logs(
             say(f"job: {state.job}")
         for error in errors:
             say(f"tfctl: {error.message}")
+        fleet.narrow(state.hosts)
         query = job_logs.Query(job_logs.tasks_of(state, role, index), *times, tail, wanted)
         printer = Printer(state, timestamps, output is Output.json)
         if follow and not state.ended:

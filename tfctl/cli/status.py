@@ -45,6 +45,7 @@ def status(
         if watch and not state.ended:
             from tfctl.jobs.wait import changes
 
+            fleet.narrow(state.hosts)
             for later in changes(fleet, state.job, state.attempt):
                 if later != state:
                     tell(state := later)

@@ -15,9 +15,9 @@ from tfctl.errors import BadFile, PreflightFailed, TfctlError, Undone, together
 from tfctl.jobs.code import Code
 from tfctl.jobs.stop import stop
 from tfctl.jobs.talks import Talks, conversations
-from tfctl.model.host import Host
+from tfctl.model.host import Host, Site
 from tfctl.model.job import Job, Layout
-from tfctl.model.placement import Site, assign
+from tfctl.model.placement import assign
 from tfctl.model.plan import plan
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
@@ -93,4 +93,5 @@ def _site(host: Host, hellos: Mapping[str, Any]) -> Site:
     if address is None:
         raise BadFile(f"{host.name}: the hosts cannot resolve this name", "set tfctl_address or ansible_host for it")
     free = tuple(gpu["uuid"] for gpu in hello["gpus"] if not gpu["holder"])
-    return Site(address, {int(port): who for port, who in hello["ports"].items()}, free)
+    owners = tuple(gpu["holder"] for gpu in hello["gpus"] if gpu["holder"])
+    return Site(address, {int(port): who for port, who in hello["ports"].items()}, free, owners)

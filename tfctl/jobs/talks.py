@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from tfctl.errors import TfctlError, Undone, together
+from tfctl.errors import TfctlError, Undone, Unreachable, together
 from tfctl.jobs.code import Code
 from tfctl.model.host import Host
 from tfctl.model.job import Layout
@@ -22,6 +22,8 @@ from tfctl.remote.ssh import Connection
 
 #: Seconds of silence: while a plan is taken, checked and unpacked; until a host says that it keeps its part.
 _RESERVE_S, _KEEP_S = 600.0, 15.0
+#: With this a node program ends whose client is gone, when it has undone its part.
+_UNDONE = 1
 
 
 class Talks:
@@ -32,7 +34,6 @@ class Talks:
         self.over = False
         self._fleet = fleet
         self._channels = channels
-        self._busy: set[str] = set()  # hosts that owe the answer to a plan
         self._lost: set[str] = set()  # hosts that have failed to answer
         self._job: tuple[str, int] | None = None
 
@@ -50,11 +51,9 @@ class Talks:
             return channel.receive(_RESERVE_S)
 
         for hosts in ([first], rest):
-            self._busy.update(hosts)
             answers, errors = self._each(hosts, ask)
             if errors:
                 raise together(list(errors.values()))
-            self._busy.clear()
             refusals = [(host, value) for host, (kind, value) in answers.items() if kind == "refused"]
             if refusals:
                 return refusals
@@ -106,9 +105,7 @@ class Talks:
         """Every host undoes its part. A sentence about what is left."""
         if not self.over:
             self.over = True
-            for host in self._busy:
-                self._channels[host].close()  # until all of the code has come it would hear nothing else
-            silent = self._sweep(self._tell_to_undo([host for host in self._channels if host not in self._busy]))
+            silent = self._sweep(self._hang_up())
             if silent:
                 return (
                     f"{', '.join(silent)} could not be told to undo its part, and does so by itself after "
@@ -121,18 +118,23 @@ class Talks:
             cause = together(failures)
             raise Undone(f"{cause.message}\n{self.undo()}", cause.remedy)
 
-    def _tell_to_undo(self, hosts: Sequence[str]) -> list[str]:
-        """Those that have not answered that they did."""
-        for host in hosts:
-            with suppress(TfctlError):
-                self._channels[host].send("undo", {})
+    def _hang_up(self) -> list[str]:
+        """The end of its input is what a host notices whatever it is at. Those that have not undone their part."""
+        for channel in self._channels.values():
+            channel.close_stdin()
 
         def done(_: str, channel: NodeChannel) -> None:
-            while channel.receive(wire.SILENCE_S)[0] != "undone":
-                pass
+            try:
+                while True:
+                    channel.receive(wire.SILENCE_S)
+            except Unreachable:
+                raise
+            except TfctlError:
+                if channel.wait() != _UNDONE:
+                    raise
 
-        self._each([host for host in hosts if host not in self._lost], done)
-        return [host for host in hosts if host in self._lost]
+        _, errors = self._each([host for host in self._channels if host not in self._lost], done)
+        return sorted({*errors, *self._lost})
 
     def _sweep(self, hosts: Sequence[str]) -> list[str]:
         """What a node program leaves that was killed, the next one there undoes. Those that cannot be asked."""

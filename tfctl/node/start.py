@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from . import book, code, gpus, names, placed, plan, reserve, sockets, states, wire
+from . import book, code, names, plan, reserve, states, wire
 from .asuser import as_user, os_error
 from .build import build
+from .hello import hello, port_range
 from .plan import Plan
 from .reserve import Reservation
 from .talk import Refused, Talk
@@ -51,7 +52,7 @@ class Start:
         self._job = plan.match(names.JOB, request.get("job"), "a job's name")
         digest = request.get("code")
         self._digest = "" if digest is None else plan.match(names.DIGEST, digest, "a digest")
-        self._ports = _range(request.get("ports"))
+        self._ports = port_range(request.get("ports"))
         self._resolve = plan.text_list(request.get("resolve", []), "resolve")
         self._stored = code.hold(world, self._digest) if self._digest else None
         self._plan: Plan | None = None
@@ -60,7 +61,7 @@ class Start:
         self._mark: Path | None = None
 
     def converse(self) -> None:
-        self._talk.send("hello", self._hello())
+        self._talk.send("hello", {**hello(self._world, self._job, self._ports, self._resolve), "code": self._has_code})
         steps = {
             "plan": self._reserve, "share": self._share, "go": self._go, "keep": self._keep, "undo": self._undone,
         }  # fmt: skip
@@ -76,20 +77,6 @@ class Start:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)
             self._undo()
-
-    def _hello(self) -> dict[str, Any]:
-        world = self._world
-        held = placed.held(world)
-        return {
-            "protocol": wire.PROTOCOL,
-            "host": host(),
-            "highest": book.latest(world, self._job),
-            "ports": _ports(self._ports, held.ports),
-            "names": _addresses(self._resolve),
-            "gpus": [{**gpu, "holder": held.gpus.get(gpu["uuid"], gpu["holder"])} for gpu in gpus.look(world)],
-            "stacks": _stacks(world),
-            "code": self._has_code,
-        }
 
     @property
     def _has_code(self) -> bool:
@@ -239,56 +226,6 @@ def _why(shown: dict[str, str], ends: list[states.End]) -> str:
     if not ends and not told and shown.get("ActiveState") in ("failed", "inactive"):
         return f"systemd says: {shown.get('Result')}"
     return ""
-
-
-def _range(value: Any) -> range:
-    low, high = value if isinstance(value, list) and len(value) == 2 else (0, 0)
-    first = plan.number(low, "a port", 1, 65535)
-    return range(first, plan.number(high, "a port", first, 65535) + 1)
-
-
-def _ports(wanted: range, held: dict[int, str]) -> dict[str, str]:
-    """The ports of the range that are not free, and who has them."""
-    found = {}
-    for port in wanted:
-        if port in held:
-            found[str(port)] = held[port]
-        elif not sockets.is_free(port):
-            found[str(port)] = sockets.holder(port)
-    return found
-
-
-def _addresses(wanted: list[str]) -> dict[str, str | None]:
-    """Each name as this host resolves it: the first address that is not its own loopback."""
-    if not wanted:
-        return {}
-    import socket
-    from threading import Thread
-
-    found: dict[str, str | None] = dict.fromkeys(wanted)
-
-    def look(name: str) -> None:
-        try:
-            known = [str(one[4][0]) for one in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
-        except (OSError, UnicodeError):
-            return
-        known.sort(key=lambda address: ":" in address)
-        found[name] = next((one for one in known if not one.startswith("127.") and one != "::1"), None)
-
-    threads = [Thread(target=look, args=[name], daemon=True) for name in wanted]
-    for thread in threads:
-        thread.start()
-    until = time.monotonic() + 5.0
-    for thread in threads:
-        thread.join(max(0.0, until - time.monotonic()))
-    return dict(found)
-
-
-def _stacks(world: World) -> list[str]:
-    directory = world.at(names.STACKS)
-    return sorted(
-        name for name in book.listing(directory) if (directory / name).is_symlink() and (directory / name).is_dir()
-    )
 
 
 def _found(mark: str) -> bool:

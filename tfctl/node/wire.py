@@ -37,6 +37,8 @@ PLAN    {"job", "attempt", "run", "record": RECORD, "code": SHA256, "output": di
                     "unit": text of the unit file, "env": text of the environment file}]}
 RECORD  the job as it was started, alike on all its hosts: {"job", "attempt", "run", "strategy", "stack", "inventory",
          "output", "started": epoch s, "policy": {...}, "deciders": [[ROLE, INDEX]],
+         "vital": [[[ROLE, INDEX]]], groups of tasks: one that is gone for good, all of it, takes the job with it,
+         "leaves": [ROLE], whose tasks end by themselves soon after the deciders,
          "tasks": [{"role", "index", "host", "address", "port", "unit", "gpus"}],
          "env": [names of variables, no values]}
 SHOWN   {"job", "attempt", "run", "record": RECORD, "stopped": epoch s of the job's stop mark or null,

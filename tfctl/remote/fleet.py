@@ -62,6 +62,11 @@ class Fleet:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def narrow(self, names: Iterable[str]) -> None:
+        """From here on only the hosts of these names, if there are any."""
+        wanted = set(names)
+        self.hosts = tuple(host for host in self.hosts if host.name in wanted) or self.hosts
+
     def map(self, work: Callable[[Connection], T], hosts: Iterable[Host] | None = None) -> list[Outcome[T]]:
         """``work`` on each host, or on those of ``hosts``, in that order, when all are done.
 

@@ -21,7 +21,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-END = Path(__file__).parents[3] / "tfctl/node/bin/end"
+END = Path(__file__).parents[2] / "tfctl/node/bin/end"
 DROP_IN = "etc/systemd/system/tfctl-.service.d/10-tfctl.conf"
 BLANK = {
     "ActiveState": "inactive", "SubState": "dead", "Result": "success", "ExecMainCode": "0", "ExecMainStatus": "0",

@@ -1,0 +1,162 @@
+"""tfctl provision on real nodes: from bare, a second time, with faults, and after something was broken."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labs import Lab
+
+SHOW = json.dumps({"protocol": 1, "verb": "show", "job": None, "attempt": None})
+REMOTE_TASKS = ("preflight: Look", "job_host: Prepare", "tensorflow: Look")
+
+
+def provision(lab: Lab, *words: object, inventory: Path | None = None) -> tuple[int, dict[str, Any], str]:
+    """Exit code, the one object of -o json, and what was told meanwhile."""
+    done = lab.tfctl("provision", inventory or lab.inventory, "-o", "json", *words, check=False, timeout=400)
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def by_name(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {host["host"]: host for host in report["hosts"]}
+
+
+def edited(lab: Lab, folder: Path, **settings: str) -> Path:
+    """The lab's inventory with more said of some hosts."""
+    lines = lab.inventory.read_text().splitlines()
+    path = folder / "edited.ini"
+    path.write_text("".join(f"{line} {settings.get(line.partition(' ')[0], '')}\n" for line in lines))
+    return path
+
+
+@pytest.fixture(scope="module")
+def pair(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """Two bare nodes; on the second the job user's number is taken."""
+    found = Lab(f"{run_name}-prov", tmp_path_factory.mktemp("pair"))
+    found.up("--nodes", 2)
+    found.said("node2", "sudo useradd --system --uid 880 squatter")
+    try:
+        yield found
+    finally:
+        found.down()
+
+
+def test_bare_nodes_are_prepared_and_one_that_is_not_fit_is_named(pair: Lab) -> None:
+    code, report, _ = provision(pair, "--stack", "none", "--check", "--limit", "node1")
+    assert (code, report["changed"]) == (0, 1)
+    assert pair.said("node1", "id tfctl || true") == ""
+    code, report, told = provision(pair, "--stack", "none")
+    hosts = by_name(report)
+    assert code == report["exit"] == 8
+    assert (hosts["node1"]["failed"], hosts["node1"]["changed"]) == (False, 1)
+    assert hosts["node2"]["failed"] and hosts["node2"]["task"] == "preflight: Look at the host"
+    assert hosts["node2"]["reason"] == "number 880 is the user squatter's here\nnumber 880 is the group squatter's here"
+    assert "tfctl_uid" in hosts["node2"]["remedy"]
+    assert "node2  FAILED" in told and "node1  changed" in told
+    assert pair.said("node1", f"echo '{SHOW}' | sudo -n /usr/local/sbin/tfctl-node").startswith('{"show":')
+    assert pair.said("node1", "id -u tfctl; id -g tfctl; stat -c '%a %U %G' /srv/tfctl").split("\n") == [
+        "880", "880", "2770 tfctl tfctl",
+    ]  # fmt: skip
+    assert '(root) NOPASSWD: /usr/local/sbin/tfctl-node ""' in pair.said("node1", "sudo -l")
+    assert "tfctl.conf" in pair.said("node1", "systemd-analyze cat-config systemd/journald.conf")
+    for words in ((), ("--check",)):
+        code, report, _ = provision(pair, "--stack", "none", "--limit", "node1", *words)
+        assert (code, report["changed"]) == (0, 0)
+
+
+def test_the_journal_is_kept_and_what_runs_knows_its_limit(pair: Lab) -> None:
+    assert pair.said("node1", "ls /var/log/journal/*/system.journal")
+    said = pair.said("node1", "sudo journalctl -u systemd-journald -n 3 --no-pager")
+    assert "max 4.0G" in said
+
+
+def test_an_operator_is_not_root_and_may_run_one_program(pair: Lab) -> None:
+    pair.said("node1", "sudo useradd --create-home alice")
+    inventory = edited(pair, pair.folder, node1="""tfctl_operators="['ops','alice']" """)
+    code, report, _ = provision(pair, "--stack", "none", "--limit", "node1", inventory=inventory)
+    assert (code, report["changed"]) == (0, 1)
+    as_alice = "sudo -u alice sudo -n"
+    assert pair.said("node1", f"echo '{SHOW}' | {as_alice} /usr/local/sbin/tfctl-node").startswith('{"show":')
+    for other in ("/usr/local/sbin/tfctl-node --help", "/bin/true"):
+        assert "a password is required" in pair.said("node1", f"{as_alice} {other} 2>&1 || true")
+
+
+def test_a_second_run_changes_nothing_in_four_remote_tasks(cluster: Lab) -> None:
+    began = time.monotonic()
+    code, report, told = provision(cluster)
+    print(f"second run: {time.monotonic() - began:.1f} s")
+    assert (code, report["changed"]) == (0, 0)
+    tasks = [line.split(" s  ")[1] for line in told.splitlines()]
+    assert [task.startswith(begin) for task, begin in zip(tasks, REMOTE_TASKS, strict=True)] == [True] * 3
+    code, report, _ = provision(cluster, "--check")
+    assert (code, report["changed"]) == (0, 0)
+
+
+def test_hosts_that_cannot_be_had_are_named_and_the_others_finished(cluster: Lab, tmp_path: Path) -> None:
+    inventory = edited(
+        cluster, tmp_path, node1="ansible_port=9", node3="ansible_user=stranger", node4="tfctl_stack=tf9"
+    )
+    code, report, _ = provision(cluster, inventory=inventory)
+    hosts = by_name(report)
+    assert code == 3
+    assert hosts["node1"]["unreachable"] and "Connection refused" in hosts["node1"]["reason"]
+    assert hosts["node3"]["unreachable"] and "Permission denied (publickey)" in hosts["node3"]["reason"]
+    assert hosts["node4"]["failed"] and hosts["node4"]["reason"] == "tfctl_stack: no stack is called 'tf9'"
+    assert "there are: tf2.15" in hosts["node4"]["remedy"]
+    assert not hosts["node2"]["failed"] and hosts["node2"]["ok"] > 0
+    assert provision(cluster, "--limit", "node1,node2", inventory=inventory)[0] == 4
+
+
+# What somebody may do to a node, and what of it the next run names.
+HARMS = {
+    "rm /etc/sudoers.d/tfctl": "after: /etc/sudoers.d/tfctl",
+    "chmod 777 /var/lib/tfctl/jobs": "after: /var/lib/tfctl/jobs",
+    "echo '# mine' >> /usr/local/lib/tfctl/current/tfctl_node/states.py": "tfctl_node/states.py",
+    "rm /etc/systemd/journald.conf.d/tfctl.conf": "after: /etc/systemd/journald.conf.d/tfctl.conf",
+    "usermod --shell /bin/bash tfctl": "after: user tfctl",
+    "gpasswd --delete ops tfctl-admin": "after: ops in tfctl-admin",
+    "ln -sfn nowhere /usr/local/lib/tfctl/current": "after: /usr/local/lib/tfctl/current",
+}
+
+
+def test_what_was_broken_is_mended(cluster: Lab) -> None:
+    for harm in HARMS:
+        cluster.said("node2", f'sudo sh -c "{harm}"')
+    code, report, told = provision(cluster, "--limit", "node2", "--check", "--diff")
+    assert (code, report["changed"]) == (0, 1)
+    assert [named for named in HARMS.values() if named not in told] == []
+    code, report, _ = provision(cluster, "--limit", "node2")
+    assert (code, report["changed"]) == (0, 1)
+    code, report, _ = provision(cluster, "--limit", "node2")
+    assert (code, report["changed"]) == (0, 0)
+    assert cluster.said("node2", f"echo '{SHOW}' | sudo -n /usr/local/sbin/tfctl-node").startswith('{"show":')
+
+
+def test_an_environment_that_was_broken_is_built_anew_and_survives_a_kill(cluster: Lab) -> None:
+    keras = "/opt/tfctl/stacks/tf2.15/lib/python3.11/site-packages/keras/src/callbacks.py"
+    cluster.said("node3", f"sudo rm {keras}")
+    code, report, told = provision(cluster, "--limit", "node3", "--check", "--diff")
+    assert (code, report["changed"]) == (0, 1)
+    assert "keras/src/callbacks.py is missing" in told
+    words = [*map(str, (Path(cluster.tfctl("--version").args[0]), "provision", cluster.inventory, "--limit", "node3"))]
+    child = subprocess.Popen(words, cwd=cluster.folder, stderr=subprocess.PIPE, text=True)
+    assert child.stderr is not None
+    with child.stderr as told_live:
+        for line in told_live:
+            if "Install the environment" in line:
+                child.terminate()
+                break
+        assert "interrupted" in told_live.read()
+    assert child.wait(20) == 130
+    assert cluster.said("node3", f"test -e {keras} && echo there || echo gone") == "gone"
+    code, report, _ = provision(cluster, "--limit", "node3")
+    assert code == 0
+    assert provision(cluster, "--limit", "node3", "--check")[1]["changed"] == 0
+    cluster.said("node3", "sudo -u tfctl /opt/tfctl/stacks/tf2.15/bin/python -c 'import tensorflow' 2>&1", timeout=60)
+    left = cluster.said("node3", "sudo ls -A /opt/tfctl/stacks /var/tmp | grep -E 'part|old|tar$' || true")
+    assert left == ""

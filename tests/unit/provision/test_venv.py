@@ -1,0 +1,214 @@
+"""tfctl_venv: an environment built for real by uv, offline, from wheels made here; what is touched in it is seen."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import importlib.util
+import os
+import py_compile
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ansible.module_utils import tfctl_venv
+from ansible.module_utils.tfctl_machine import Failed
+from ansible.module_utils.tfctl_venv import Environment
+from uv import find_uv_bin
+
+PYTHON = os.path.realpath(sys.executable)
+# The tests' own folders are closed to nobody.
+tfctl_venv.NOBODY = os.geteuid()
+
+
+def wheel(folder: Path, name: str, version: str, **files: str) -> Path:
+    """A wheel with a script, as PEP 427 has it."""
+    info = f"{name}-{version}.dist-info"
+    texts = {
+        **{f"{name}/{file}": text for file, text in files.items()},
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n",
+    }
+    digests = {file: hashlib.sha256(text.encode()).digest() for file, text in texts.items()}
+    rows = [
+        f"{file},sha256={base64.urlsafe_b64encode(digests[file]).decode().rstrip('=')},{len(text)}\n"
+        for file, text in texts.items()
+    ]
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as file:
+        for each, text in texts.items():
+            file.writestr(each, text)
+        file.writestr(f"{info}/RECORD", "".join(rows) + f"{info}/RECORD,,\n")
+    return path
+
+
+def pinned(*wheels: Path) -> str:
+    """A lock that names just these."""
+    return "".join(
+        "{}=={} \\\n    --hash=sha256:{}\n".format(
+            *path.name.split("-")[:2], hashlib.sha256(path.read_bytes()).hexdigest()
+        )
+        for path in wheels
+    )
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of wheels: two of ours, and uv's."""
+    folder = tmp_path_factory.mktemp("house")
+    wheel(folder, "big_one", "1.2.0", **{"__init__.py": "__version__ = '1.2.0'\ndef main(): print('ran')\n"})
+    wheel(folder, "small", "0.1", **{"__init__.py": "", "data.txt": "1234\n"})
+    with zipfile.ZipFile(folder / "uv-0.0-py3-none-any.whl", "w") as file:
+        file.write(find_uv_bin(), "uv-0.0.data/scripts/uv")
+    return folder
+
+
+def environment(house: Path, folder: Path, **more: object) -> Environment:
+    uv, *wheels = sorted(house.iterdir(), key=lambda path: not path.name.startswith("uv-"))
+    archive = folder / "wheels.tar"
+    with tarfile.open(archive, "w") as tar:
+        for path in (uv, *wheels):
+            tar.add(path, arcname=path.name)
+    asked = {
+        "path": folder / "stacks/tf9-0123456789ab",
+        "link": folder / "stacks/tf9",
+        "python": PYTHON,
+        "lock": pinned(*wheels),
+        "tools": pinned(uv),
+        "imports": {"big_one": "1.2.0"},
+        "archive": archive,
+    }
+    return Environment(**{**asked, **more})
+
+
+@pytest.fixture
+def make(house: Path, tmp_path: Path) -> Callable[..., Environment]:
+    return functools.partial(environment, house, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def built(house: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """Made once; a test that harms it works on a copy."""
+    made = environment(house, tmp_path_factory.mktemp("built"))
+    assert made.wrong() == [f"{made.path} is not there"]
+    made.build()
+    return made
+
+
+def site(environment: Environment) -> Path:
+    found: Path = environment._site(environment.path)
+    return found
+
+
+def test_it_is_built_and_runs_from_its_place(built: Environment) -> None:
+    assert built.wrong() == []
+    assert not built.linked()
+    built.switch()
+    assert built.linked()
+    done = subprocess.run([built.link / "bin/big_one"], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "ran\n"
+    assert list(site(built).glob("big_one/__pycache__/__init__.*.pyc"))
+    assert sorted(path.name for path in built.path.parent.iterdir()) == [".tf9.lock", "tf9", "tf9-0123456789ab"]
+    assert not built.archive.exists()
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        ("(site / 'small/data.txt').write_text('5678\\n')", "small/data.txt was changed"),
+        ("(site / 'small/data.txt').unlink()", "small/data.txt is missing"),
+        ("shutil.rmtree(site / 'small-0.1.dist-info')", "small 0.1 is not in"),
+        ("(site / '../../../bin/small').unlink()", "bin/small is missing"),
+        ("next(site.glob('small/__pycache__/*')).unlink()", "compiled modules are missing"),
+        ("(path / 'bin/python').unlink()", "bin/python is not"),
+        ("(path / 'tfctl-stack.json').unlink()", "is not there"),
+        ("shutil.rmtree(path / 'lib')", "is not in"),
+    ],
+)
+def test_what_was_touched_is_seen(
+    built: Environment, make: Callable[..., Environment], tmp_path: Path, harm: str, said: str
+) -> None:
+    shutil.copytree(built.path, tmp_path / "stacks" / built.path.name, symlinks=True)
+    environment = make()
+    assert environment.wrong() == []
+    eval(harm, {"path": environment.path, "site": site(environment), "shutil": shutil})
+    assert said in environment.wrong()[0]
+
+
+def test_what_was_touched_is_built_anew(make: Callable[..., Environment]) -> None:
+    make().build()
+    (site(make()) / "small/data.txt").unlink()
+    environment = make()
+    assert environment.wrong() != []
+    environment.build()
+    assert environment.wrong() == []
+    assert (site(environment) / "small/data.txt").read_text() == "1234\n"
+
+
+def test_what_comes_compiled_is_not_compiled_again(make: Callable[..., Environment], tmp_path: Path) -> None:
+    source, compiled = tmp_path / "__init__.py", tmp_path / "x.pyc"
+    source.write_text("__version__ = '1.2.0'\ndef main(): print('from bytecode')\n")
+    py_compile.compile(str(source), str(compiled), invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP)
+    environment = make()
+    with zipfile.ZipFile(tmp_path / "bytecode.zip", "w") as file:
+        file.write(compiled, importlib.util.cache_from_source("big_one/__init__.py"))
+        file.write(compiled, importlib.util.cache_from_source("gone/__init__.py"))
+        file.write(compiled, "../../../outside/__pycache__/__init__.x.pyc")
+    with tarfile.open(environment.archive, "a") as tar:
+        tar.add(tmp_path / "bytecode.zip", arcname="bytecode.zip")
+    environment.build()
+    assert environment.wrong() == []
+    done = subprocess.run([environment.path / "bin/big_one"], capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout == "from bytecode\n"
+    assert list(site(environment).glob("small/__pycache__/*.pyc"))
+    assert not (site(environment) / "gone").exists()
+
+
+def test_another_lock_is_another_environment(built: Environment, house: Path, make: Callable[..., Environment]) -> None:
+    other = make(path=built.path, lock=pinned(house / "small-0.1-py3-none-any.whl").replace("==0.1", "==0.2"))
+    assert "small 0.2 is not in" in other.wrong()[0]
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"lock": "small==0.1 \\\n    --hash=sha256:" + "0" * 64 + "\n"}, "uv pip: .*[Hh]ash"),
+        ({"tools": "uv==0.0 --hash=sha256:" + "0" * 64}, "uv in it is not the one"),
+        ({"imports": {"big_one": "1.3.0"}}, "big_one is 1.2.0 in the new environment, 1.3.0 is wanted"),
+        ({"imports": {"nosuch": "1"}}, "does not import nosuch: .*No module named 'nosuch'"),
+        ({"archive": None}, "there are no wheels"),
+    ],
+)
+def test_what_cannot_be_proven_is_never_in_place(
+    make: Callable[..., Environment], more: dict[str, object], said: str
+) -> None:
+    environment = make(**more)
+    with pytest.raises(Failed, match=f"(?s){said}"):
+        environment.build()
+    assert not environment.path.exists() and not environment.part.exists()
+
+
+def test_an_archive_that_would_write_elsewhere_is_refused(make: Callable[..., Environment], tmp_path: Path) -> None:
+    evil = tmp_path / "evil.tar"
+    with tarfile.open(evil, "w") as tar:
+        tar.add(__file__, arcname="../../etc/x.whl")
+    with pytest.raises(Failed, match="is no wheel"):
+        make(archive=evil).build()
+
+
+def test_of_older_environments_the_newest_stays(make: Callable[..., Environment]) -> None:
+    environment = make()
+    stacks = environment.path.parent
+    for age, name in enumerate((environment.path.name, "tf9-aaaaaaaaaaaa", "tf9-bbbbbbbbbbbb", "tf10-cccccccccccc")):
+        (stacks / name).mkdir(parents=True)
+        os.utime(stacks / name, (1000 - age, 1000 - age))
+    environment.switch()
+    there = sorted(path.name for path in stacks.iterdir())
+    assert there == ["tf10-cccccccccccc", "tf9", "tf9-0123456789ab", "tf9-aaaaaaaaaaaa"]

@@ -1,0 +1,96 @@
+"""tfctl_wheels: one file of all that a lock names, downloaded once; never a file with another hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tfctl.remote import ansible
+from tfctl.remote.report import Report
+
+VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels in place of an index, by the settings that a user of pip would make."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for name in ("PIP_CONFIG_FILE", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.setenv(name, "/dev/null" if name.endswith("FILE") else "")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    with zipfile.ZipFile(folder / "tiny-1.0-py3-none-any.whl", "w") as file:
+        file.writestr("tiny/__init__.py", "x = 1\n")
+        file.writestr("tiny/template.py", "{{ for }}\n")
+        file.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        file.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr("tiny-1.0.dist-info/RECORD", "")
+    return folder
+
+
+def collect(folder: Path, lock: str, monkeypatch: pytest.MonkeyPatch) -> Report:
+    """Run the module on this machine, as the role does."""
+    real = ansible.data_dir()
+    (folder / "playbooks").mkdir(exist_ok=True)
+    for name in ("callback_plugins", "library", "module_utils"):
+        if not (folder / "playbooks" / name).exists():
+            (folder / "playbooks" / name).symlink_to(real / "playbooks" / name)
+    (folder / "lock.txt").write_text(lock)
+    words = {"locks": [f"{folder}/lock.txt"], "python": VERSION, "machine": "x86_64", "folder": f"{folder}/cache"}
+    play = {"hosts": "all", "gather_facts": False, "tasks": [{"name": "Collect", "tfctl_wheels": words}]}
+    (folder / "playbooks/wheels.yml").write_text(json.dumps([play]))
+    (folder / "hosts").write_text("a ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(ansible, "data_dir", lambda: folder)
+        return ansible.run(ansible.Play("wheels", folder / "hosts"), lambda _: None)
+
+
+def kept(folder: Path) -> list[str]:
+    return [path.name for path in (folder / "cache").iterdir() if path.suffix != ".lock"]
+
+
+def names(archive: Path) -> Iterable[str]:
+    with tarfile.open(archive) as tar:
+        return tar.getnames()
+
+
+def test_it_is_downloaded_once_and_compiled(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = index / "tiny-1.0-py3-none-any.whl"
+    lock = f"tiny==1.0 \\\n    --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
+    assert collect(tmp_path, lock, monkeypatch).exit == 0
+    (name,) = kept(tmp_path)
+    archive = tmp_path / "cache" / name
+    assert list(names(archive)) == ["bytecode.zip", wheel.name]
+    with tarfile.open(archive) as tar:
+        tar.extract("bytecode.zip", tmp_path, filter="data")
+    with zipfile.ZipFile(tmp_path / "bytecode.zip") as file:
+        assert file.namelist() == [f"tiny/__pycache__/__init__.{sys.implementation.cache_tag}.pyc"]
+    wheel.unlink()
+    assert collect(tmp_path, lock, monkeypatch).exit == 0
+    assert kept(tmp_path) == [name]
+
+
+def test_another_hash_is_refused_and_what_came_is_not_kept(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert index.exists()
+    report = collect(tmp_path, f"tiny==1.0 \\\n    --hash=sha256:{'0' * 64}\n", monkeypatch)
+    (host,) = report.hosts
+    assert host.failed and "DO NOT MATCH THE HASHES" in host.reason
+    assert "do not go around it" in host.remedy
+    assert not any(name.endswith(".tar") for name in kept(tmp_path))
+
+
+def test_what_no_index_has_is_named(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert index.exists()
+    report = collect(tmp_path, f"tiny==2.0 \\\n    --hash=sha256:{'0' * 64}\n", monkeypatch)
+    assert "No matching distribution found for tiny==2.0" in report.hosts[0].reason
+    assert "does not reach a package index" in report.hosts[0].remedy

@@ -1,0 +1,54 @@
+"""What `pip install tfctl` brings: everything that works in a checkout works away from it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel's content, unpacked."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=100)
+    [wheel] = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(folder / "site")
+    return folder / "site"
+
+
+def test_every_file_is_in_it(installed: Path) -> None:
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "tfctl", "playbooks", "roles"],
+        capture_output=True, text=True, check=True, timeout=30,
+    ).stdout.split()  # fmt: skip
+    there = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
+    wanted = {name if name.startswith("tfctl/") else f"tfctl/_ansible/{name}" for name in listed}
+    assert wanted
+    assert wanted - there == set()
+
+
+def test_it_renders_and_finds_its_playbooks_elsewhere(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: j\nstrategy: custom\nstack: none\ncommand: run\nroles: {worker: 1}\n")
+    (tmp_path / "hosts.ini").write_text("node1 ansible_host=10.0.0.1\n")
+    environment = {**os.environ, "PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(tmp_path)}
+    tfctl = [sys.executable, "-P", "-m", "tfctl"]
+    done = subprocess.run(
+        [*tfctl, "render", "job.yaml", "-i", "hosts.ini"],
+        cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "# node1/tfctl-j-worker-0.service" in done.stdout
+    where = "import tfctl.remote.ansible as a; print(a.__file__)"
+    shown = subprocess.run(
+        [sys.executable, "-P", "-c", where], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert shown.stdout.startswith(str(installed)), shown

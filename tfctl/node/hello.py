@@ -1,0 +1,74 @@
+"""What a node says of itself before there is a plan. No lock is held: what it says may have changed by then."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from . import book, gpus, names, placed, plan, sockets, wire
+from .world import World, host
+
+
+def hello(world: World, job: str, ports: range, resolve: list[str]) -> dict[str, Any]:
+    """The answer to the request of a start, but for ``code``. Raises Refused."""
+    held = placed.held(world)
+    return {
+        "protocol": wire.PROTOCOL,
+        "host": host(),
+        "highest": book.latest(world, job),
+        "ports": _ports(ports, held.ports),
+        "names": _addresses(resolve),
+        "gpus": [{**gpu, "holder": held.gpus.get(gpu["uuid"], gpu["holder"])} for gpu in gpus.look(world)],
+        "stacks": _stacks(world),
+    }
+
+
+def port_range(value: Any) -> range:
+    """``[LO, HI]``, both of them included. Raises Refused."""
+    low, high = value if isinstance(value, list) and len(value) == 2 else (0, 0)
+    first = plan.number(low, "a port", 1, 65535)
+    return range(first, plan.number(high, "a port", first, 65535) + 1)
+
+
+def _ports(wanted: range, held: dict[int, str]) -> dict[str, str]:
+    """The ports of the range that are not free, and who has them."""
+    found = {}
+    for port in wanted:
+        if port in held:
+            found[str(port)] = held[port]
+        elif not sockets.is_free(port):
+            found[str(port)] = sockets.holder(port)
+    return found
+
+
+def _addresses(wanted: list[str]) -> dict[str, str | None]:
+    """Each name as this host resolves it: the first address that is not its own loopback."""
+    if not wanted:
+        return {}
+    import socket
+    from threading import Thread
+
+    found: dict[str, str | None] = dict.fromkeys(wanted)
+
+    def look(name: str) -> None:
+        try:
+            known = [str(one[4][0]) for one in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)]
+        except (OSError, UnicodeError):
+            return
+        known.sort(key=lambda address: ":" in address)
+        found[name] = next((one for one in known if not one.startswith("127.") and one != "::1"), None)
+
+    threads = [Thread(target=look, args=[name], daemon=True) for name in wanted]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + 5.0
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return dict(found)
+
+
+def _stacks(world: World) -> list[str]:
+    directory = world.at(names.STACKS)
+    return sorted(
+        name for name in book.listing(directory) if (directory / name).is_symlink() and (directory / name).is_dir()
+    )
