@@ -17,7 +17,7 @@ from tfctl.model.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[3]
 #: Of Horovod's strategy there is nothing yet.
-EXAMPLES = [path for path in sorted(ROOT.glob("examples/*/job*.yaml")) if path.parent.name != "digits-horovod"]
+EXAMPLES = [path for path in sorted(ROOT.glob("examples/*/*.yaml")) if path.parent.name != "digits-horovod"]
 #: The smallest job of each.
 ROLES = {
     "tf1_ps": "{ps: 1, worker: 1}",
