@@ -37,7 +37,7 @@ def wait(fleet: Fleet, job: str, attempt: int, say: Say, timeout: float | None =
     Raises Unreachable when no host has answered for 30 s.
     """
     end = None if timeout is None else time.monotonic() + timeout
-    found, cleaned = None, False
+    found, cleaned = None, set[str]()
     for found in changes(fleet, job, attempt, end):
         last = going(found)
         if found.ended and not last:
@@ -46,12 +46,12 @@ def wait(fleet: Fleet, job: str, attempt: int, say: Say, timeout: float | None =
             for task, left in last.items():
                 if task.role == "evaluator":
                     say(f"{task} has up to {left:.0f} s for the last checkpoint")
-            clean(fleet, found, say, last)
-            cleaned = True
+            clean(fleet, found, say, {str(task) for task in last})
+            cleaned = {str(task) for task in found.tasks if task not in last}
     if found is None:
         raise Unreachable(f"job {job}: no host has said how it is")
     if found.ended:
-        clean(fleet, found, say)
+        clean(fleet, found, say, cleaned)
     return found
 
 
@@ -100,13 +100,13 @@ def going(ended: JobState) -> dict[TaskState, float]:
     return {task: limits[task.role] - since for task in running if limits.get(task.role, 0) > since}
 
 
-def clean(fleet: Fleet, ended: JobState, say: Say, but: Collection[TaskState] = ()) -> None:
+def clean(fleet: Fleet, ended: JobState, say: Say, but: Collection[str] = ()) -> None:
     """Stop what still runs of a job that has ended (policy/clean: running), and forget the units of what has ended by
-    itself too (all); a host that does not answer is named. ``but`` these tasks."""
+    itself too (all); a host that does not answer is named. ``but`` names tasks that are left alone."""
     policy = ended.record["policy"]["clean"]
     tasks: dict[str, list[Name]] = defaultdict(list)
     for task in ended.tasks:
-        if task in but:
+        if str(task) in but:
             continue
         if policy == "all" or (policy == "running" and task.state in ("running", "starting", "pending")):
             tasks[task.host].append((task.role, task.index))

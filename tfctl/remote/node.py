@@ -58,7 +58,8 @@ class NodeChannel:
         self._channel.send(data)
 
     def beat(self) -> None:
-        self.send("beat", {})
+        """A sign of life; not while something is being sent, which is one."""
+        self._channel.send_if_idle(wire.line("beat", {}))
 
     def receive(self, timeout: float) -> tuple[str, Any]:
         """Kind and value of the next message that is no beat; a beat ends the silence that ``timeout`` (s) limits.

@@ -21,7 +21,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-END = Path(__file__).parents[3] / "tfctl/node/bin/end"
+END = Path(__file__).parents[2] / "tfctl/node/bin/end"
 DROP_IN = "etc/systemd/system/tfctl-.service.d/10-tfctl.conf"
 BLANK = {
     "ActiveState": "inactive", "SubState": "dead", "Result": "success", "ExecMainCode": "0", "ExecMainStatus": "0",
@@ -283,6 +283,7 @@ def shown(manager: Manager, unit: str, wanted: list[str]) -> list[str]:
     everything = {
         **manager.state(unit), "Id": unit, "LoadState": "loaded" if known else "not-found", "NeedDaemonReload": "no",
         "DropInPaths": f"/{DROP_IN}" if drop_in.exists() else "",
+        "FragmentPath": f"/run/systemd/system/{unit}" if known else "",
     }  # fmt: skip
     return [f"{name}={everything[name]}" for name in wanted]
 
