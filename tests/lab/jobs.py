@@ -129,15 +129,20 @@ class Jobs:
         return self.lab.said(host, f"sudo sh -c {shlex.quote(command)}")
 
     @contextmanager
-    def leaving_nothing(self, within: float = 60) -> Iterator[None]:
-        """All of LOOK is afterwards as it was before, within so many seconds."""
-        before = self.everywhere(LOOK)
+    def leaving_nothing(self, within: float = 60, but: str = "no such line") -> Iterator[None]:
+        """All of LOOK is afterwards as it was before, within so many seconds; ``but`` matches what does not count."""
+
+        def look() -> dict[str, list[str]]:
+            found = self.everywhere(LOOK)
+            return {host: [line for line in lines if not re.search(but, line)] for host, lines in found.items()}
+
+        before = look()
         yield
         now: Mapping[str, list[str]] = {}
 
         def same() -> bool:
             nonlocal now
-            now = self.everywhere(LOOK)
+            now = look()
             return now == before
 
         wait_for(same, within, lambda: str({host: sorted({*before[host]} ^ {*now[host]}) for host in before}))

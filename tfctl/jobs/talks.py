@@ -86,12 +86,13 @@ class Talks:
                 channel.send("go", {})
         answers, errors = self._each(self._channels, lambda _, channel: channel.receive(wire.SILENCE_S))
         failures = [as_error(host, value) for host, (kind, value) in answers.items() if kind != "started"]
-        if failures or errors:
-            cause = together([*failures, *errors.values()])
-            raise Undone(f"{cause.message}\n{self.undo()}", cause.remedy)
+        self._require_none([*failures, *errors.values()])
 
     def keep(self) -> list[TfctlError]:
-        """From here on the job runs by itself. Why some hosts may not have heard it."""
+        """From here on the job runs by itself. Why some hosts may not have heard it. Raises Undone, as go does, where
+        a host is gone before any was told."""
+        gone = [host for host, channel in self._channels.items() if channel.ended]
+        self._require_none(list(self._each(gone, lambda _, channel: channel.receive(_KEEP_S))[1].values()))
         with _undivided():
             self.over = True
             for channel in self._channels.values():
@@ -111,6 +112,11 @@ class Talks:
                     f"{wire.SILENCE_S:.0f} s of silence; every other host has"
                 )
         return "nothing of the job runs: every host has undone its part"
+
+    def _require_none(self, failures: list[TfctlError]) -> None:
+        if failures:
+            cause = together(failures)
+            raise Undone(f"{cause.message}\n{self.undo()}", cause.remedy)
 
     def _hang_up(self) -> list[str]:
         """The end of its input is what a host notices whatever it is at. Those that have not undone their part."""

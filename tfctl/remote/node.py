@@ -57,6 +57,11 @@ class NodeChannel:
     def send_raw(self, data: bytes) -> None:
         self._channel.send(data)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the node has ended, or is known to be out of reach."""
+        return self._channel.ended
+
     def beat(self) -> None:
         """A sign of life; not while something is being sent, which is one."""
         self._channel.send_if_idle(wire.line("beat", {}))
