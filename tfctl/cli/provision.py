@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tfctl.errors import Exit, UsageError
+from tfctl.cli.common import Output, OutputOption
+from tfctl.errors import Exit
 
 if TYPE_CHECKING:
     from tfctl.remote.report import HostReport, Report
@@ -31,11 +32,9 @@ def provision(
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; say what would change.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what changes in files.")] = False,
-    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    output: OutputOption = Output.text,
 ) -> int:
     """Make every host match its stack. A second run changes nothing."""
-    if output not in ("text", "json"):
-        raise UsageError(f"-o {output}: there are text and json")
     from tfctl.cli.progress import Progress
     from tfctl.remote import provision as use_case
 
@@ -47,7 +46,7 @@ def provision(
     except KeyboardInterrupt:
         print("interrupted: no host is left half done in what jobs use; run it again to go on", file=sys.stderr)
         return Exit.INTERRUPTED
-    if output == "json":
+    if output is Output.json:
         print(json.dumps(as_object(report, check)))
     else:
         _print(report, check)
