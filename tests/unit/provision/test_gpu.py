@@ -20,6 +20,7 @@ BARE: dict[str, Any] = {
     "devices": [], "switches": 0, "loaded": "", "processes": [], "version": "", "origins": [], "held": [], "own": False,
     "drifted": [], "fabric_manager": "", "nouveau": False, "blacklisted": False, "persistence": False,
     "secure_boot": False, "mok": False, "dkms": [], "unattended": False, "container": "",
+    "initramfs": "update-initramfs",
 }  # fmt: skip
 
 
