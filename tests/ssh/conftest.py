@@ -7,13 +7,12 @@ import contextlib
 import os
 import pwd
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from loopback import Relay, Sshd
+from loopback import Relay, Sshd, serving_loop
 
 from tfctl.remote import target
 
@@ -23,21 +22,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(scope="session")
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    made = asyncio.new_event_loop()
-    thread = threading.Thread(target=made.run_forever, daemon=True)
-    thread.start()
-    yield made
-
-    async def end() -> None:
-        rest = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
-
-    asyncio.run_coroutine_threadsafe(end(), made).result(10)
-    made.call_soon_threadsafe(made.stop)
-    thread.join()
-    made.close()
+    with serving_loop() as made:
+        yield made
 
 
 @pytest.fixture

@@ -27,10 +27,11 @@ def render(
     Example: tfctl render job.yaml --to out
     """
     from tfctl.model import placement, plan
+    from tfctl.model.host import Site
     from tfctl.model.job import Job
 
     layout, _ = lay_out(jobfile, inventory)
-    sites = {host.name: placement.Site(host.address or host.name, {}) for host in layout.hosts}
+    sites = {host.name: Site(host.address or host.name, {}) for host in layout.hosts}
     job = Job(layout, attempt=1, run="00000000", started=0.0, tasks=placement.assign(layout, sites))
     files = plan.files(job)
     if to is None:

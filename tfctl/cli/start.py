@@ -31,7 +31,7 @@ def start(
 ) -> int:
     """Start a job: all of its tasks on all of its hosts, or nothing. Prints the job's name."""
     from tfctl.cli.wait import seconds, until_ended
-    from tfctl.jobs import code, last
+    from tfctl.jobs import code, last, scripts
     from tfctl.jobs.start import rehearse
     from tfctl.jobs.start import start as start_job
     from tfctl.model import plan
@@ -40,6 +40,8 @@ def start(
     limit = seconds(timeout)
     layout, folder = lay_out(jobfile, inventory)
     packed = code.pack(folder, code_limit)
+    for remark in (*layout.notes, *scripts.remarks(folder)):
+        say(remark)
     with Fleet(layout.hosts) as fleet:
         if dry_run:
             typer.echo(plan.text(rehearse(fleet, layout, packed)))

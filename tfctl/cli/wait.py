@@ -10,7 +10,7 @@ import typer
 
 from tfctl.cli.common import InventoryOption, JobArgument, JobOption, find_job, say
 from tfctl.cli.text import lasted
-from tfctl.errors import Exit, UsageError
+from tfctl.errors import Exit, Unreachable, UsageError
 
 if TYPE_CHECKING:
     from tfctl.jobs.state import JobState
@@ -54,11 +54,16 @@ def until_ended(fleet: Fleet, job: str, attempt: int, timeout: float | None, fol
 
     try:
         ended = _followed(fleet, job, attempt, timeout) if follow else wait(fleet, job, attempt, say, timeout)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Unreachable):
         say(f"{job} goes on, and nobody cleans up behind it: `tfctl wait {job}` does, `tfctl stop {job}` ends it")
         raise
     say(sentence(ended))
-    return _CODES.get(ended.state, Exit.NOT_ENDED)
+    return exit_code(ended)
+
+
+def exit_code(state: JobState) -> Exit:
+    """What a verb that waits for a job ends with."""
+    return _CODES.get(state.state, Exit.NOT_ENDED)
 
 
 def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> JobState:

@@ -37,7 +37,7 @@ def pack(folder: Path, limit_mb: int = LIMIT_MB) -> Code:
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
         total = 0
-        for name in sorted(_names(folder)):
+        for name in sorted(names(folder)):
             info = _entry(folder, name)
             total += info.size
             if total > limit_mb * 2**20:
@@ -54,7 +54,8 @@ def pack(folder: Path, limit_mb: int = LIMIT_MB) -> Code:
     return Code(hashlib.sha256(data).hexdigest(), data)
 
 
-def _names(folder: Path) -> Iterator[str]:
+def names(folder: Path) -> Iterator[str]:
+    """What is packed of the folder, relative to it."""
     listed = _git_names(folder)
     if listed is not None:
         # Listed and deleted meanwhile is no file; a submodule is a directory, and stays empty as in a fresh clone.

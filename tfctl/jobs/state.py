@@ -137,9 +137,7 @@ def _judge(
     deciders = [task for task in tasks if [task.role, task.index] in record["deciders"]]
     if all(task.state == "succeeded" for task in deciders):
         return "succeeded", "", _latest(deciders)
-    fallen = sorted(
-        (task for task in deciders if task.state in ("failed", "lost")), key=lambda task: task.finished or float("inf")
-    )
+    fallen = _fallen(record, tasks)
     if fallen:
         return "failed", _why(fallen[0]), fallen[0].finished
     going = [task.state for task in tasks]
@@ -150,6 +148,15 @@ def _judge(
     if "pending" in going:
         return "starting", "", None
     return "stopped", "its tasks were stopped one by one", _latest(tasks)
+
+
+def _fallen(record: Mapping[str, Any], tasks: Sequence[TaskState]) -> list[TaskState]:
+    """The tasks by whose failure the job has failed, the first to end first."""
+    gone = {(task.role, task.index): task for task in tasks if task.state in ("failed", "lost")}
+    groups = [[name] for name in record["deciders"]] + record.get("vital", [])
+    whole = [group for group in groups if all(tuple(name) in gone for name in group)]
+    found = {gone[role, index] for group in whole for role, index in group}
+    return sorted(found, key=lambda task: task.finished or float("inf"))
 
 
 def _why(task: TaskState) -> str:

@@ -6,11 +6,11 @@ import queue
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tfctl.errors import TfctlError, Unreachable, together
+from tfctl.errors import NotFound, TfctlError, Unreachable, together
 from tfctl.jobs import state
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.stop import Name, stop
@@ -23,6 +23,9 @@ Say = Callable[[str], None]
 _SILENCE_S = 20.0
 _RETRY_S = 2.0
 _TICK_S = 5.0
+#: For so long a task that ends by itself may do so when the deciders have succeeded.
+_LEAVE_S = 10.0
+_ALIVE = ("running", "starting", "pending")
 #: With no host answering for so long, waiting is given up.
 _ALONE_S = 30.0
 
@@ -35,18 +38,21 @@ def wait(fleet: Fleet, job: str, attempt: int, say: Say, timeout: float | None =
     Raises Unreachable when no host has answered for 30 s.
     """
     end = None if timeout is None else time.monotonic() + timeout
-    found, told = None, False
+    found, cleaned = None, set[str]()
     for found in changes(fleet, job, attempt, end):
-        drain = _draining(found)
-        if found.ended and not drain:
+        last = going(found)
+        if found.ended and not last:
             break
-        if drain and not told:
-            say(f"{drain[0]} has up to {drain[1]:.0f} s for the last checkpoint")
-            told = True
+        if last and not cleaned:
+            for task, left in last.items():
+                if task.role == "evaluator":
+                    say(f"{task} has up to {left:.0f} s for the last checkpoint")
+            clean(fleet, found, say, {str(task) for task in last})
+            cleaned = {str(task) for task in found.tasks if task not in last}
     if found is None:
         raise Unreachable(f"job {job}: no host has said how it is")
     if found.ended:
-        clean(fleet, found, say)
+        clean(fleet, found, say, cleaned)
     return found
 
 
@@ -54,7 +60,7 @@ def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> I
     """The job's state now, at every change and every 5 s, until ``end`` (time.monotonic) or the caller has enough.
 
     A host that falls silent is asked again; its tasks are unknown meanwhile. Raises Unreachable when all have been
-    silent for 30 s.
+    silent for 30 s, and NotFound when all answer and none knows the job.
     """
     said: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     over = threading.Event()
@@ -76,7 +82,11 @@ def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> I
                 heard = time.monotonic()
             elif time.monotonic() - heard > _ALONE_S or _hopeless(errors, fleet):
                 raise together(list(errors.values())) if errors else Unreachable("no host answers")
-            found = state.jobs(answers) if len(answers) == len(fleet.hosts) else []
+            if len(answers) < len(fleet.hosts):
+                continue
+            found = state.jobs(answers)
+            if not found and None not in answers.values():
+                raise NotFound(f"no host knows attempt {attempt} of job {job!r} any more")
             if found and (found[0] != before or time.monotonic() > told + _TICK_S):
                 before, told = found[0], time.monotonic()
                 yield before
@@ -84,31 +94,34 @@ def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> I
         over.set()
 
 
-def clean(fleet: Fleet, ended: JobState, say: Say) -> None:
+def going(ended: JobState) -> dict[TaskState, float]:
+    """Of a job that has succeeded, the tasks that may still go on, and for how long (s): an evaluator has the last
+    checkpoint to look at, and a worker its last words to say."""
+    if ended.state != "succeeded" or ended.finished is None:
+        return {}
+    since = time.time() - ended.finished
+    limits = {"evaluator": ended.record["policy"]["drain"], **dict.fromkeys(ended.record.get("leaves", ()), _LEAVE_S)}
+    running = [task for task in ended.tasks if task.state in ("running", "starting")]
+    return {task: limits[task.role] - since for task in running if limits.get(task.role, 0) > since}
+
+
+def clean(fleet: Fleet, ended: JobState, say: Say, but: Collection[str] = ()) -> None:
     """Stop what still runs of a job that has ended (policy/clean: running), and forget the units of what has ended by
-    itself too (all); a host that does not answer is named."""
+    itself too (all); a host that does not answer is named. ``but`` names tasks that are left alone."""
     policy = ended.record["policy"]["clean"]
     tasks: dict[str, list[Name]] = defaultdict(list)
     for task in ended.tasks:
-        if policy == "all" or (policy == "running" and task.state in ("running", "starting", "pending")):
+        if str(task) not in but and (policy == "all" or (policy == "running" and task.state in _ALIVE)):
             tasks[task.host].append((task.role, task.index))
     if not tasks:
         return
+    alive = [str(task) for task in ended.tasks if str(task) not in but and task.state in _ALIVE]
     try:
-        stopped = stop(fleet, ended.job, tasks)
-        if stopped:
-            say(f"stopped {', '.join(stopped)}, which had no more to do")
+        stop(fleet, ended.job, tasks)
+        if alive:
+            say(f"stopped {', '.join(alive)}, which had no more to do")
     except TfctlError as error:
         say(f"not everything was stopped: {error.message}\n`tfctl stop {ended.job}` does it")
-
-
-def _draining(ended: JobState) -> tuple[TaskState, float] | None:
-    """An evaluator that may still go on, since it has the last checkpoint to look at, and for how long (s)."""
-    if ended.state != "succeeded" or ended.finished is None:
-        return None
-    going = [task for task in ended.tasks if task.role == "evaluator" and task.state in ("running", "starting")]
-    left = ended.finished + ended.record["policy"]["drain"] - time.time()
-    return (going[0], left) if going and left > 0 else None
 
 
 def _listen(

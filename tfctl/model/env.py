@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from tfctl.errors import BadFile
 from tfctl.model.job import Job, Task
+from tfctl.model.strategies.base import PS_ENVIRONMENT
 from tfctl.model.text import env_line
 from tfctl.node import names
 
@@ -46,15 +47,16 @@ def environment(job: Job, task: Task) -> dict[str, str]:
     return {
         "PATH": stack + _SYSTEM_PATH,
         "PYTHONUNBUFFERED": "1",
-        **job.layout.strategy.environment,
+        **_defaults(job),
         **_devices(task),
-        **{name: fill(value, known, f"env/{name}") for name, value in task.slot.env.items()},
+        **{name: fill(_beside(job, name, value), known, f"env/{name}") for name, value in task.slot.env.items()},
         "TFCTL_JOB": job.name,
         "TFCTL_RUN": job.run,
         "TFCTL_ATTEMPT": str(job.attempt),
         "TFCTL_ROLE": task.role,
         "TFCTL_INDEX": str(task.index),
         "TFCTL_OUTPUT": job.layout.output,
+        "TFCTL_STRATEGY": job.layout.strategy.name,
         **({"TF_CONFIG": config} if config is not None else {}),
     }
 
@@ -92,6 +94,16 @@ def fill(text: str, known: Mapping[str, str], place: str) -> str:
         return known[match[1]]
 
     return _PLACEHOLDER.sub(one, text)
+
+
+def _defaults(job: Job) -> dict[str, str]:
+    return {**job.layout.strategy.environment, **(PS_ENVIRONMENT if "ps" in job.cluster else {})}
+
+
+def _beside(job: Job, name: str, value: str) -> str:
+    """The job's value; of gRPC's options those of tfctl stay before it, and of two that are alike the last counts."""
+    own = _defaults(job).get(name) if name == "TF_GRPC_DEFAULT_OPTIONS" else None
+    return f"{own},{value}" if own else value
 
 
 def _devices(task: Task) -> dict[str, str]:

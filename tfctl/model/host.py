@@ -1,4 +1,4 @@
-"""A host of the inventory, and the inventory: what tfctl knows of machines before it talks to them."""
+"""What tfctl knows of machines: a host of the inventory, the inventory; and of a host that was asked, its site."""
 
 from __future__ import annotations
 
@@ -47,3 +47,18 @@ class Inventory:
     source: str
     hosts: tuple[Host, ...]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Site:
+    """What a host said of itself: ``address`` is what its peers reach it by; ``held``: port → who has it.
+
+    ``gpus`` are the UUIDs of those that nobody has; None: not asked, and names are made up (`gpu-0`).
+    ``owners`` are who has the others. ``alone``: every task is on this host, so that a loopback address does.
+    """
+
+    address: str
+    held: Mapping[int, str]
+    gpus: tuple[str, ...] | None = None
+    owners: tuple[str, ...] = ()
+    alone: bool = False

@@ -13,9 +13,15 @@ from tfctl.node import names
 
 @dataclass(frozen=True)
 class Policy:
-    """When the job is done and what then happens; durations in seconds."""
+    """When the job is done and what then happens; durations in seconds.
+
+    ``vital``: groups of tasks; one that is gone for good, all of it, takes the job with it. ``leaves``: roles whose
+    tasks end by themselves soon after the deciders.
+    """
 
     deciders: tuple[Name, ...]
+    vital: tuple[tuple[Name, ...], ...]
+    leaves: tuple[str, ...]
     clean: str
     max_restarts: int
     deadline: int | None
@@ -68,7 +74,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Layout:
-    """What follows from job file and inventory alone, before any host was asked."""
+    """What follows from job file and inventory alone, before any host was asked.
+
+    ``notes`` are sentences for the user.
+    """
 
     name: str
     strategy: Strategy
@@ -78,6 +87,7 @@ class Layout:
     cloud: bool
     policy: Policy
     slots: tuple[Slot, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def hosts(self) -> tuple[Host, ...]:

@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
 from tfctl.errors import BadFile, Busy
-from tfctl.model import pattern
-from tfctl.model.host import Host, Inventory
-from tfctl.model.job import Layout, Policy, Slot, Task
+from tfctl.model import fit, gpus, pattern, stacks
+from tfctl.model.host import Host, Inventory, Site
+from tfctl.model.job import Layout, Slot, Task
 from tfctl.model.jobfile import JobFile, RoleSpec
 from tfctl.model.load import near
+from tfctl.model.policy import policy
+from tfctl.model.stacks import Stack
 from tfctl.model.strategies import STRATEGIES
 from tfctl.model.strategies.base import Strategy
 
 
-@dataclass(frozen=True)
-class Site:
-    """What a host said of itself: ``address`` is what its peers reach it by; ``held``: port → who has it.
-
-    ``gpus`` are the UUIDs of those that nobody has; None: not asked, and names are made up (`gpu-0`).
-    """
-
-    address: str
-    held: Mapping[int, str]
-    gpus: tuple[str, ...] | None = None
-
-
-def lay_out(job: JobFile, inventory: Inventory, place: str) -> Layout:
+def lay_out(job: JobFile, inventory: Inventory, place: str, known: Mapping[str, Stack] | None = None) -> Layout:
     """Check roles against the strategy and give every task a host: roles in file order, replicas round over the
-    pattern's hosts, every role beginning at the first. ``place`` names the job file in errors. Raises BadFile."""
+    pattern's hosts, every role beginning at the first. ``place`` names the job file in errors. Raises BadFile.
+
+    ``known``: the stacks whose contents tfctl knows; by default those it ships.
+    """
     strategy = _strategy(job, place)
+    known = stacks.load() if known is None else known
     slots: list[Slot] = []
     for role, spec in job.roles.items():
         slots += _role_slots(job, role, spec, _hosts(inventory, role, spec, place))
     counts = Counter(slot.role for slot in slots)
     _check_counts(strategy, counts, place)
     _check_outputs(job, slots, place)
+    slots = _on_stacks(strategy, slots, place, known)
     return Layout(
         name=job.name,
         strategy=strategy,
@@ -45,8 +40,9 @@ def lay_out(job: JobFile, inventory: Inventory, place: str) -> Layout:
         output=job.output,
         ports=job.ports,
         cloud=job.environment == "cloud",
-        policy=_policy(job, strategy, counts, place),
+        policy=policy(job, strategy, counts, place),
         slots=tuple(slots),
+        notes=_notes(strategy, slots, known),
     )
 
 
@@ -54,14 +50,15 @@ def assign(layout: Layout, sites: Mapping[str, Site]) -> tuple[Task, ...]:
     """Ports and GPUs, by what each host (by name) said. Raises Busy when they do not suffice, BadFile for addresses
     that peers cannot reach."""
     ports = {host.name: _free_ports(host, layout, sites[host.name].held) for host in layout.hosts}
-    gpus = _gpus(layout, sites)
+    given = gpus.share(layout, sites)
     tasks = []
     for slot in layout.slots:
         free = ports[slot.host.name]
         if not free:
             raise _no_port(slot, layout, sites[slot.host.name])
         site = sites[slot.host.name]
-        tasks.append(Task(slot, _dialable(slot.host, site.address), free.pop(0), gpus[slot.role, slot.index]))
+        tasks.append(Task(slot, _dialable(slot.host, site), free.pop(0), given[slot.role, slot.index]))
+    gpus.check_equal(layout, tasks)
     return tuple(tasks)
 
 
@@ -71,8 +68,17 @@ def _strategy(job: JobFile, place: str) -> Strategy:
         raise BadFile(f"{place}: strategy: {job.strategy!r} is not known; {near(job.strategy, list(STRATEGIES))}")
     for role in job.roles:
         if found.rule(role) is None:
-            raise BadFile(f"{place}: roles/{role}: {found.name} has no such role; {near(role, list(found.roles))}")
+            raise _no_such_role(role, found, place)
+    if job.environment and found.cluster_of({}, "") is None:
+        raise BadFile(f"{place}: environment: tasks of {found.name} have no TF_CONFIG", "take `environment:` out")
     return found
+
+
+def _no_such_role(role: str, strategy: Strategy, place: str) -> BadFile:
+    message = f"{place}: roles/{role}: {strategy.name} has no such role"
+    if role == "master" and "chief" in strategy.roles:
+        return BadFile(f"{message}: TensorFlow knows a master in tf.estimator alone", "write `chief` for `master`")
+    return BadFile(f"{message}; {near(role, list(strategy.roles))}")
 
 
 def _hosts(inventory: Inventory, role: str, spec: RoleSpec, place: str) -> tuple[Host, ...]:
@@ -108,7 +114,28 @@ def _check_counts(strategy: Strategy, counts: Mapping[str, int], place: str) -> 
             raise BadFile(f"{place}: roles/{role}: {strategy.name} has at most {rule.most}, not {count}")
     refused = strategy.refuse(counts)
     if refused:
-        raise BadFile(f"{place}: roles: {refused}")
+        raise BadFile(f"{place}: roles: {refused.message}", refused.remedy)
+
+
+def _on_stacks(strategy: Strategy, slots: list[Slot], place: str, known: Mapping[str, Stack]) -> list[Slot]:
+    """The slots with the variables that their stack asks for, the job's own before them."""
+    try:
+        for stack in dict.fromkeys(slot.stack for slot in slots):
+            fit.check(strategy, stack, known)
+    except BadFile as error:
+        raise BadFile(f"{place}: strategy {strategy.name}: {error.message}", error.remedy) from None
+    return [replace(slot, env={**fit.switches(strategy, slot.stack, known), **slot.env}) for slot in slots]
+
+
+def _notes(strategy: Strategy, slots: list[Slot], known: Mapping[str, Stack]) -> tuple[str, ...]:
+    """The variables that were set for a stack's sake."""
+    set_by_us = {
+        f"{name}={value}": slot.stack
+        for slot in slots
+        for name, value in fit.switches(strategy, slot.stack, known).items()
+        if slot.env[name] == value
+    }
+    return tuple(f"{what} is set: {strategy.name} needs Keras 2 of stack {stack}" for what, stack in set_by_us.items())
 
 
 def _check_outputs(job: JobFile, slots: Iterable[Slot], place: str) -> None:
@@ -118,38 +145,6 @@ def _check_outputs(job: JobFile, slots: Iterable[Slot], place: str) -> None:
                 f"{place}: output: {job.output} is not below {' or '.join(host.output_roots)}, "
                 f"which {host.name} allows (tfctl_output_roots)"
             )
-
-
-def _policy(job: JobFile, strategy: Strategy, counts: Mapping[str, int], place: str) -> Policy:
-    asked = job.policy
-    restarts = strategy.restarts if asked.max_restarts is None else asked.max_restarts
-    if asked.on_failure == "fail":
-        restarts = 0
-    elif asked.on_failure == "restart" and asked.max_restarts is None:
-        restarts = restarts or 3
-    return Policy(
-        deciders=_deciders(asked.success, strategy, counts, place),
-        clean=asked.clean,
-        max_restarts=restarts,
-        deadline=asked.deadline,
-        grace=asked.grace or strategy.grace,
-        drain=asked.drain,
-    )
-
-
-def _deciders(success: str, strategy: Strategy, counts: Mapping[str, int], place: str) -> tuple[tuple[str, int], ...]:
-    wanted: Callable[[], tuple[tuple[str, int], ...]] = {
-        "auto": lambda: strategy.deciders(counts),
-        "chief": lambda: tuple((role, 0) for role in ("chief", "master") if role in counts),
-        "worker0": lambda: (("worker", 0),) if "worker" in counts else (),
-        "all_workers": lambda: tuple(
-            (role, index) for role in ("chief", "master", "worker") for index in range(counts.get(role, 0))
-        ),
-    }[success]
-    found = wanted()
-    if not found:
-        raise BadFile(f"{place}: policy/success: {success}, but the job has no such task")
-    return found
 
 
 def _free_ports(host: Host, layout: Layout, held: Collection[int]) -> list[int]:
@@ -168,40 +163,10 @@ def _no_port(slot: Slot, layout: Layout, site: Site) -> Exception:
     return Busy(f"{message}; held are {holders}", "widen the range, or stop what holds them")
 
 
-def _gpus(layout: Layout, sites: Mapping[str, Site]) -> dict[tuple[str, int], tuple[str, ...] | None]:
-    """Disjoint: first to those who say how many, then the rest in equal shares to those who compute and do not say."""
-    given: dict[tuple[str, int], tuple[str, ...] | None] = {}
-    by_host: dict[str, list[Slot]] = defaultdict(list)
-    for slot in layout.slots:
-        by_host[slot.host.name].append(slot)
-    for name, slots in by_host.items():
-        asked = sum(slot.gpus or 0 for slot in slots)
-        known = sites[name].gpus
-        free = list(known) if known is not None else [f"gpu-{number}" for number in range(asked)]
-        if asked > len(free):
-            raise Busy(f"{name}: {asked} GPUs wanted, {len(free)} free", "lower `gpus`, or wait for those that run")
-        for slot in slots:
-            if slot.gpus is not None:
-                given[slot.role, slot.index], free = tuple(free[: slot.gpus]), free[slot.gpus :]
-        open_slots = [slot for slot in slots if slot.gpus is None]
-        computing = [slot for slot in open_slots if _computes(layout.strategy, slot.role)]
-        share = len(free) // len(computing) if computing else 0
-        for slot in open_slots:
-            if slot not in computing:
-                given[slot.role, slot.index] = ()
-            elif not free:
-                given[slot.role, slot.index] = None
-            else:
-                given[slot.role, slot.index], free = tuple(free[:share]), free[share:]
-    return given
-
-
-def _computes(strategy: Strategy, role: str) -> bool:
-    rule = strategy.rule(role)
-    return rule is not None and rule.gpu
-
-
-def _dialable(host: Host, address: str) -> str:
+def _dialable(host: Host, site: Site) -> str:
+    address = site.address
+    if site.alone:
+        return address
     if address.startswith("127.") or address in ("localhost", "::1"):
         raise BadFile(
             f"{host.name}: its address is {address}, which other hosts cannot reach",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,9 @@ from tfctl.model import env, unit
 from tfctl.model.host import Host
 from tfctl.model.job import Job, Task
 from tfctl.node import names
+
+#: What of the policy is recorded as the job file has it.
+_POLICY = ("clean", "max_restarts", "deadline", "grace", "drain")
 
 DROP_IN = Path(names.__file__).parent / "10-tfctl.conf"
 
@@ -42,8 +44,10 @@ def record(job: Job) -> dict[str, Any]:
         "inventory": layout.inventory,
         "output": layout.output,
         "started": job.started,
-        "policy": {key: value for key, value in dataclasses.asdict(layout.policy).items() if key != "deciders"},
+        "policy": {name: getattr(layout.policy, name) for name in _POLICY},
         "deciders": [list(name) for name in layout.policy.deciders],
+        "vital": [[list(name) for name in group] for group in layout.policy.vital],
+        "leaves": list(layout.policy.leaves),
         "tasks": [
             {
                 "role": task.role,

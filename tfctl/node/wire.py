@@ -13,7 +13,8 @@ start   request  {"protocol": 1, "verb": "start", "job": J, "code": SHA256 or nu
         client   {"share": {"write": NONCE}}   node {"share": {"ok": true}}        an empty file in the output directory
                  {"share": {"find": NONCE}}    node {"share": {"ok": found}}
                  {"share": {"remove": NONCE}}  node {"share": {"ok": true}}
-        client   {"go": {}}      node  {"started": {}}  or  {"undone": ERROR} (what it had started is undone already)
+        client   {"go": {}}      node  {"beat": {}} every 5 s, then {"started": {}}
+                                 or  {"undone": ERROR} (what it had started is undone already)
         client   {"keep": {}}    node  {"kept": {}}, and ends
         client   {"undo": {}}    node  {"undone": {}}; another plan may follow
         client   {"beat": {}}    at any time, no answer. 30 s of silence or the end of stdin before keep: undo, and end.
@@ -36,6 +37,8 @@ PLAN    {"job", "attempt", "run", "record": RECORD, "code": SHA256, "output": di
                     "unit": text of the unit file, "env": text of the environment file}]}
 RECORD  the job as it was started, alike on all its hosts: {"job", "attempt", "run", "strategy", "stack", "inventory",
          "output", "started": epoch s, "policy": {...}, "deciders": [[ROLE, INDEX]],
+         "vital": [[[ROLE, INDEX]]], groups of tasks: one that is gone for good, all of it, takes the job with it,
+         "leaves": [ROLE], whose tasks end by themselves soon after the deciders,
          "tasks": [{"role", "index", "host", "address", "port", "unit", "gpus"}],
          "env": [names of variables, no values]}
 SHOWN   {"job", "attempt", "run", "record": RECORD, "stopped": epoch s of the job's stop mark or null,

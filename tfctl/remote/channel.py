@@ -67,8 +67,15 @@ class Channel:
         What a process that has ended cannot read is dropped: its last words are still to be read, and say more.
         """
         with self._sending:
-            if not self._send(memoryview(data)):
-                self._raise_if_lost()
+            self._deliver(data)
+
+    def send_if_idle(self, data: bytes) -> None:
+        """The same, unless another thread is sending at this moment: then nothing."""
+        if self._sending.acquire(blocking=False):
+            try:
+                self._deliver(data)
+            finally:
+                self._sending.release()
 
     def close_stdin(self) -> None:
         """It reads end of file after what was sent."""
@@ -104,6 +111,11 @@ class Channel:
             stdout = self._cut(len(self._out))
         return Completed(self.wait(_left(end)), stdout, self.stderr())
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, or is known to be out of reach; what it said before can still be read."""
+        return self._ended()
+
     def stderr(self) -> str:
         """The end of what it has written to stderr so far, without control characters."""
         with self._lock:
@@ -114,6 +126,10 @@ class Channel:
         """Let go of the process: it reads end of file, and SIGPIPE ends it if it writes on."""
         with contextlib.suppress(*GONE):
             self._raw.close()
+
+    def _deliver(self, data: bytes) -> None:
+        if not self._send(memoryview(data)):
+            self._raise_if_lost()
 
     def _send(self, data: memoryview) -> bool:
         """False: the process reads no more."""

@@ -57,8 +57,14 @@ class NodeChannel:
     def send_raw(self, data: bytes) -> None:
         self._channel.send(data)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the node has ended, or is known to be out of reach."""
+        return self._channel.ended
+
     def beat(self) -> None:
-        self.send("beat", {})
+        """A sign of life; not while something is being sent, which is one."""
+        self._channel.send_if_idle(wire.line("beat", {}))
 
     def receive(self, timeout: float) -> tuple[str, Any]:
         """Kind and value of the next message that is no beat; a beat ends the silence that ``timeout`` (s) limits.

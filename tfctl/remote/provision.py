@@ -18,7 +18,7 @@ from tfctl.remote import ansible
 from tfctl.remote.report import Event, Report
 
 #: The roles, in the order of the playbook; they are its tags.
-TAGS = ("preflight", "job_host", "python_env", "tensorflow", "nvidia_repo", "cuda", "cudnn", "nccl", "nvidia_driver")
+TAGS = ("preflight", "job_host", "python_env", "nvidia_repo", "cuda", "cudnn", "nccl", "nvidia_driver", "tensorflow")
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,16 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
 
 
 def node_part() -> dict[str, Any]:
-    """tfctl/node as the role job_host takes it, contents in base64.
+    """tfctl/node and tfctl_runtime as the role job_host takes them, contents in base64.
 
     {"digest": 16 hex of all that is in the tree, "files": [{"name": path below the tree, "mode", "base64"}],
     "program": what sudo runs, "drop_in": what every unit of a job has}
     """
     folder = Path(tfctl.__file__).resolve().parent / "node"
+    runtime = folder.parent.with_name("tfctl_runtime")
     files = {f"tfctl_node/{name}": (content, "0644") for name, content in _files(folder).items()}
+    # In a directory of its own: it stands on the sys.path of training scripts.
+    files |= {f"runtime/tfctl_runtime/{name}": (content, "0644") for name, content in _files(runtime).items()}
     files["end"] = ((folder / "bin" / "end").read_bytes(), "0755")
     digest = hashlib.sha256()
     for name, (content, mode) in sorted(files.items()):

@@ -21,7 +21,7 @@ RECORD: dict[str, Any] = {
 _WHERE = {"worker/0": "node1", "worker/1": "node2", "ps/0": "node2"}
 
 
-def told(stopped: float | None = None, attempt: int = 2, **states: str) -> JobState:
+def told(stopped: float | None = None, attempt: int = 2, record: dict[str, Any] = RECORD, **states: str) -> JobState:
     """The job of hosts that say these states: ``worker0="failed"``; ``node2="silent"`` for a host without answer."""
     answers: dict[str, Any] = {}
     for host in ("node1", "node2"):
@@ -32,7 +32,7 @@ def told(stopped: float | None = None, attempt: int = 2, **states: str) -> JobSt
             for name, state in states.items()
             if name[:4] != "node" and _WHERE[f"{name[:-1]}/{name[-1]}"] == host
         ]  # fmt: skip
-        shown = {"job": "digits", "attempt": attempt, "run": "r", "record": RECORD, "stopped": stopped, "tasks": tasks}
+        shown = {"job": "digits", "attempt": attempt, "run": "r", "record": record, "stopped": stopped, "tasks": tasks}
         answers[host] = None if states.get(host) == "silent" else [shown]
     return jobs(answers)[0]
 
@@ -58,6 +58,23 @@ def told(stopped: float | None = None, attempt: int = 2, **states: str) -> JobSt
 )
 def test_the_jobs_state(states: dict[str, str], state: str) -> None:
     assert told(**states).state == state
+
+
+@pytest.mark.parametrize(
+    ("vital", "states", "state"),
+    [
+        ([[["ps", 0]]], {"worker0": "running", "worker1": "running", "ps0": "failed"}, "failed"),
+        ([[["ps", 0]]], {"worker0": "running", "worker1": "running", "ps0": "lost"}, "failed"),
+        ([[["ps", 0]]], {"worker0": "succeeded", "worker1": "running", "ps0": "failed"}, "succeeded"),
+        ([[["worker", 1], ["ps", 0]]], {"worker0": "running", "worker1": "failed", "ps0": "running"}, "running"),
+        ([[["worker", 1], ["ps", 0]]], {"worker0": "running", "worker1": "failed", "ps0": "failed"}, "failed"),
+    ],
+)
+def test_a_group_that_the_others_need_takes_the_job_with_it_when_all_of_it_is_gone(
+    vital: list[list[list[Any]]], states: dict[str, str], state: str
+) -> None:
+    record = {**RECORD, "deciders": [["worker", 0]], "vital": vital}
+    assert told(record=record, **states).state == state
 
 
 def test_a_stop_mark_goes_before_everything() -> None:

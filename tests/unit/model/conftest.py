@@ -9,6 +9,7 @@ import pytest
 from four_hosts import INVENTORY, MakeJob
 
 from tfctl.model import load, placement
+from tfctl.model.host import Site
 from tfctl.model.job import Job
 
 
@@ -20,7 +21,7 @@ def make_job(tmp_path: Path) -> MakeJob:
         file = tmp_path / "job.yaml"
         file.write_text(textwrap.dedent(text))
         layout = placement.lay_out(load.load(file), INVENTORY, "job.yaml")
-        sites = {host.name: placement.Site(host.address or "", held or {}, gpus) for host in layout.hosts}
+        sites = {host.name: Site(host.address or "", held or {}, gpus) for host in layout.hosts}
         return Job(layout, 1, "00000000", 0.0, placement.assign(layout, sites))
 
     return make

@@ -7,8 +7,9 @@ from four_hosts import MakeJob
 
 from tfctl.errors import BadFile, Busy
 from tfctl.model import env
+from tfctl.model.host import Site
 from tfctl.model.job import Job
-from tfctl.model.placement import Site, assign
+from tfctl.model.placement import assign
 
 HEAD = "name: digits\nstrategy: custom\ncommand: run\n"
 PS = "name: digits\nstrategy: parameter_server\ncommand: run\nroles: {chief: 1, ps: 2, worker: 3}\n"
@@ -111,7 +112,6 @@ def test_deciders(make_job: MakeJob) -> None:
         return [f"{role}/{index}" for role, index in make_job(text).layout.policy.deciders]
 
     assert deciders(PS) == ["chief/0"]
-    assert deciders(PS + "policy: {success: all_workers}\n") == ["chief/0", "worker/0", "worker/1", "worker/2"]
     assert deciders(HEAD + "roles: {ps: 1, worker: 2, evaluator: 1}\n") == ["worker/0", "worker/1"]
     assert deciders(HEAD + "roles: {master: 1, worker: 2}\n") == ["master/0"]
     assert deciders(HEAD + "roles: {ps: 2}\n") == ["ps/0", "ps/1"]

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tfctl.model.strategies import custom, parameter_server
+from tfctl.model.strategies import (
+    custom,
+    estimator,
+    mirrored,
+    multi_worker_mirrored,
+    parameter_server,
+    tf1_ps,
+)
 from tfctl.model.strategies.base import Strategy
 
-STRATEGIES: dict[str, Strategy] = {found.name: found for found in (parameter_server.STRATEGY, custom.STRATEGY)}
+STRATEGIES: dict[str, Strategy] = {
+    found.STRATEGY.name: found.STRATEGY
+    for found in (tf1_ps, estimator, parameter_server, multi_worker_mirrored, mirrored, custom)
+}

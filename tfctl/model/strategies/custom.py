@@ -18,8 +18,9 @@ def deciders(counts: Counts) -> tuple[Name, ...]:
 
 STRATEGY = Strategy(
     name="custom",
-    roles={"ps": RoleRule(), "evaluator": RoleRule()},
-    other=RoleRule(gpu=True),
+    # The first failure stops the rest: what the roles are to each other is not known.
+    roles={"ps": RoleRule(vital="first"), "evaluator": RoleRule(vital="first")},
+    other=RoleRule(gpu=True, vital="first"),
     deciders=deciders,
     cluster_of=whole,
     restarts=0,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from tfctl.model.strategies.base import PS_ENVIRONMENT, RoleRule, Strategy, evaluator_apart
+from tfctl.model.strategies.base import RoleRule, Strategy, evaluator_apart
 
 STRATEGY = Strategy(
     name="parameter_server",
     roles={
         "chief": RoleRule(1, 1, "it runs the training loop"),
-        "worker": RoleRule(1, None, "it computes", gpu=True),
-        "ps": RoleRule(1, None, "it holds the variables"),
+        # The chief goes on without one that is gone, and waits for ever when none is left.
+        "worker": RoleRule(1, None, "it computes", gpu=True, serves=True, vital="last"),
+        "ps": RoleRule(1, None, "it holds the variables", serves=True, vital="first"),
         "evaluator": RoleRule(0, 1),
     },
     deciders=lambda counts: (("chief", 0),),  # noqa: ARG005
     cluster_of=evaluator_apart,
-    environment=PS_ENVIRONMENT,
+    shared_output=True,  # chief and ps each write their part of a checkpoint
     legacy_keras=True,
+    equal_gpus=True,  # "Mismatched number of GPUs per worker" (parameter_server_strategy_v2.py)
 )

@@ -25,7 +25,7 @@ from typing import Any
 from tfctl.node import names, wire
 
 HERE = Path(__file__).parent
-DROP_IN = HERE.parents[2] / "tfctl/node/10-tfctl.conf"
+DROP_IN = HERE.parents[1] / "tfctl/node/10-tfctl.conf"
 # As root the jobs' user is another, so that its rights are real.
 ACCOUNT = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
 RUN = "0123abcd"

@@ -21,7 +21,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-END = Path(__file__).parents[3] / "tfctl/node/bin/end"
+END = Path(__file__).parents[2] / "tfctl/node/bin/end"
 DROP_IN = "etc/systemd/system/tfctl-.service.d/10-tfctl.conf"
 BLANK = {
     "ActiveState": "inactive", "SubState": "dead", "Result": "success", "ExecMainCode": "0", "ExecMainStatus": "0",
@@ -71,10 +71,18 @@ class Manager:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             cursor = f"s=f0;i={sum(1 for _ in file):x}"
-            text: Any = message.decode(errors="replace")
             record = {"__CURSOR": cursor, "__REALTIME_TIMESTAMP": str(time.time_ns() // 1000), "_SYSTEMD_UNIT": unit,
-                      "MESSAGE": text, **fields}  # fmt: skip
+                      "_TRANSPORT": "stdout", "MESSAGE": _shown(message), **fields}  # fmt: skip
             file.write(json.dumps(record) + "\n")
+
+
+def _shown(message: bytes) -> Any:
+    """As journalctl's JSON has it: what is not printable, or no UTF-8, is a list of its bytes."""
+    try:
+        text = message.decode()
+    except UnicodeDecodeError:
+        return list(message)
+    return text if all(char.isprintable() or char == "\t" for char in text) else list(message)
 
 
 def supervise(manager: Manager, name: str, ready: int) -> None:
@@ -283,6 +291,7 @@ def shown(manager: Manager, unit: str, wanted: list[str]) -> list[str]:
     everything = {
         **manager.state(unit), "Id": unit, "LoadState": "loaded" if known else "not-found", "NeedDaemonReload": "no",
         "DropInPaths": f"/{DROP_IN}" if drop_in.exists() else "",
+        "FragmentPath": f"/run/systemd/system/{unit}" if known else "",
     }  # fmt: skip
     return [f"{name}={everything[name]}" for name in wanted]
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE.parents[2]))
+sys.path.insert(0, str(HERE.parents[1]))
 
 from tfctl.node.__main__ import main  # noqa: E402
 from tfctl.node.world import World  # noqa: E402

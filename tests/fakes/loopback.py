@@ -10,7 +10,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,26 @@ import asyncssh
 from tfctl.model.host import Host, Ssh
 
 T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def serving_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop in a thread of its own, for servers."""
+    made = asyncio.new_event_loop()
+    thread = threading.Thread(target=made.run_forever, daemon=True)
+    thread.start()
+    yield made
+
+    async def end() -> None:
+        rest = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in rest:
+            task.cancel()
+        await asyncio.gather(*rest, return_exceptions=True)
+
+    asyncio.run_coroutine_threadsafe(end(), made).result(10)
+    made.call_soon_threadsafe(made.stop)
+    thread.join()
+    made.close()
 
 
 class Sshd:
@@ -62,6 +82,15 @@ class Sshd:
         file = self.bin / name
         file.write_text(f"#!/bin/sh\n{script}\n")
         file.chmod(0o755)
+
+    def drop(self) -> None:
+        """Break every connection there is, without a word."""
+
+        async def drop() -> None:
+            for connection in self.connections:
+                connection.abort()
+
+        self._do(drop())
 
     def close(self) -> None:
         async def close() -> None:

@@ -1,0 +1,55 @@
+"""Three hosts for the suite; fresh trees, and so hosts that know no job, for each test or module."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+from collections.abc import Iterator, Sequence
+
+import pytest
+from hosts import Hosts
+from loopback import Sshd, serving_loop
+
+from tfctl.remote import target
+
+# Whoever runs the tests in the background of a shell passes on that SIGINT is ignored; tests send it to clients.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequence[Sshd]]:
+    folder = tmp_path_factory.mktemp("cluster")
+    with serving_loop() as loop:
+        made = [Sshd(loop, folder / f"sshd{number}") for number in (1, 2, 3)]
+        # Written once: to read a new one takes Ansible half a second.
+        Hosts(made, folder).write_inventory()
+        yield made
+        for server in made:
+            server.close()
+
+
+@pytest.fixture(scope="module")
+def module_hosts(servers: Sequence[Sshd]) -> Iterator[Hosts]:
+    """For a whole module, which then has no ``hosts``."""
+    yield from _hosts(servers)
+
+
+@pytest.fixture
+def hosts(servers: Sequence[Sshd]) -> Iterator[Hosts]:
+    yield from _hosts(servers)
+
+
+def _hosts(servers: Sequence[Sshd]) -> Iterator[Hosts]:
+    """In a home of their own, where tfctl is run too: no ssh_config, no agent, no cache but the suite's."""
+    home = servers[0].folder.parent
+    entry = [*pwd.getpwuid(os.getuid())]
+    entry[5] = str(home)
+    with pytest.MonkeyPatch.context() as patch, Hosts(servers, home) as made:
+        patch.setattr(pwd, "getpwuid", lambda _: pwd.struct_passwd(entry))
+        patch.setattr(target, "SYSTEM_CONFIG", home / "ssh_config")
+        for name in [name for name in os.environ if name.startswith(("XDG_", "ANSIBLE_", "SSH_"))]:
+            patch.delenv(name)
+        patch.setenv("HOME", str(home))
+        patch.chdir(home)
+        yield made

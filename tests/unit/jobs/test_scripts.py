@@ -1,0 +1,44 @@
+"""Scripts that change TF_CONFIG are found before they run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfctl.jobs import scripts
+
+CHANGES = """\
+import os
+os.environ["TF_CONFIG"] = "{}"
+os.environ.pop('TF_CONFIG', None)
+os.environ.update({"A": "1", "TF_CONFIG": "{}"})
+os.environ.update(TF_CONFIG="{}")
+del os.environ["TF_CONFIG"]
+os.putenv("TF_CONFIG", "")
+if True:
+    os.environ[
+        "TF_CONFIG"
+    ] = "{}"
+"""
+READS = """\
+import json, os
+config = json.loads(os.environ["TF_CONFIG"])
+config = os.environ.get("TF_CONFIG", "")
+os.environ.setdefault("TF_CONFIG", "{}")
+config["TF_CONFIG"] = 1  # os.environ["TF_CONFIG"] = 1
+"invalid \\e"
+"""
+
+
+def test_every_line_that_changes_it_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "train.py").write_text(CHANGES)
+    lines = [remark.partition(" changes ")[0] for remark in scripts.remarks(tmp_path)]
+    assert lines == [f"pkg/train.py, line {line}" for line in (2, 3, 4, 5, 6, 7, 9)]
+
+
+def test_who_reads_it_and_what_is_no_python_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(READS)
+    (tmp_path / "old.py").write_text('print "TF_CONFIG"; os.environ["TF_CONFIG"] = 1\n')
+    (tmp_path / "bytes.py").write_bytes(b"TF_CONFIG \0")
+    (tmp_path / "notes.txt").write_text('os.environ["TF_CONFIG"] = 1\n')
+    assert scripts.remarks(tmp_path) == []

@@ -1,0 +1,36 @@
+"""Who may still go on when the job has succeeded."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from tfctl.jobs.state import JobState, TaskState
+from tfctl.jobs.wait import going
+
+RECORD: dict[str, Any] = {"policy": {"drain": 1800, "clean": "running"}, "leaves": ["worker"]}
+
+
+def ended(ago: float, state: str = "succeeded", **states: str) -> JobState:
+    tasks = [
+        TaskState(role, 0, "node1", "10.0.0.1", 2222, f"tfctl-j-{role}-0.service", found)
+        for role, found in states.items()
+    ]
+    return JobState("j", 1, state, "", time.time() - ago, RECORD, tuple(tasks))
+
+
+@pytest.mark.parametrize(
+    ("ago", "roles"), [(1, ["worker", "evaluator"]), (60, ["evaluator"]), (1700, ["evaluator"]), (1900, [])]
+)
+def test_an_evaluator_until_it_is_drained_and_a_worker_for_a_moment(ago: float, roles: list[str]) -> None:
+    found = going(ended(ago, chief="succeeded", ps="running", worker="running", evaluator="running"))
+    assert [task.role for task in found] == roles
+    assert all(0 < left <= 1800 - ago for task, left in found.items() if task.role == "evaluator")
+
+
+def test_nobody_when_they_have_ended_or_the_job_failed() -> None:
+    assert not going(ended(1, chief="succeeded", worker="succeeded", evaluator="failed", ps="running"))
+    assert not going(ended(1, "failed", chief="failed", worker="running", evaluator="running"))
+    assert not going(ended(1, "running", chief="running", worker="running", evaluator="running"))

@@ -1,0 +1,360 @@
+"""Each strategy: its roles, what its tasks are told of each other, who decides, what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from four_hosts import INVENTORY, MakeJob
+
+from tfctl.errors import BadFile, Busy
+from tfctl.model import env, load, placement, plan, stacks
+from tfctl.model.host import Site
+from tfctl.model.job import Job
+from tfctl.model.strategies import STRATEGIES
+
+ROOT = Path(__file__).parents[3]
+#: Of Horovod's strategy there is nothing yet.
+EXAMPLES = [path for path in sorted(ROOT.glob("examples/*/job*.yaml")) if path.parent.name != "digits-horovod"]
+#: The smallest job of each.
+ROLES = {
+    "tf1_ps": "{ps: 1, worker: 1}",
+    "estimator": "{chief: 1}",
+    "parameter_server": "{chief: 1, ps: 1, worker: 1}",
+    "multi_worker_mirrored": "{worker: 1}",
+    "mirrored": "{worker: 1}",
+    "custom": "{any: 1}",
+}
+
+
+def text(strategy: str, roles: str, more: str = "") -> str:
+    return f"name: j\nstrategy: {strategy}\ncommand: run\nroles: {roles}\n{more}\n"
+
+
+def told(job: Job) -> dict[str, str | None]:
+    """Each task's TF_CONFIG, byte for byte."""
+    return {str(task): env.tf_config(job, task) for task in job.tasks}
+
+
+def deciders(job: Job) -> list[str]:
+    return [f"{role}/{index}" for role, index in job.layout.policy.deciders]
+
+
+def config(cluster: dict[str, list[str]], role: str, index: int = 0) -> str:
+    return json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
+
+
+def test_every_strategy_has_its_smallest_job(make_job: MakeJob) -> None:
+    assert set(ROLES) == set(STRATEGIES)
+    for name, roles in ROLES.items():
+        assert make_job(text(name, roles)).layout.strategy is STRATEGIES[name]
+
+
+# What tasks are told
+
+
+def test_tf1_tasks_are_all_told_of_all(make_job: MakeJob) -> None:
+    cluster = {
+        "ps": ["10.0.0.1:2222", "10.0.0.2:2222"],
+        "worker": ["10.0.0.1:2223", "10.0.0.2:2223", "10.0.0.3:2222"],
+    }
+    tasks = [("ps", 0), ("ps", 1), ("worker", 0), ("worker", 1), ("worker", 2)]
+    assert told(make_job(text("tf1_ps", "{ps: 2, worker: 3}"))) == {
+        f"{role}/{index}": config(cluster, role, index) for role, index in tasks
+    }
+
+
+def test_an_estimators_evaluator_is_told_of_the_others_and_they_not_of_it(make_job: MakeJob) -> None:
+    """RunConfig raises for a cluster without a chief, in the evaluator too."""
+    cluster = {"chief": ["10.0.0.1:2222"], "ps": ["10.0.0.1:2223"], "worker": ["10.0.0.1:2224"]}
+    assert told(make_job(text("estimator", "{chief: 1, ps: 1, worker: 1, evaluator: 1}"))) == {
+        f"{role}/0": config(cluster, role) for role in ("chief", "ps", "worker", "evaluator")
+    }
+
+
+def test_an_estimator_with_a_master_in_the_cloud(make_job: MakeJob) -> None:
+    job = make_job(text("estimator", "{master: 1, ps: 1, worker: 1}", "environment: cloud"))
+    assert told(job)["master/0"] == (
+        '{"cluster": {"master": ["10.0.0.1:2222"], "ps": ["10.0.0.1:2223"], "worker": ["10.0.0.1:2224"]}, '
+        '"task": {"type": "master", "index": 0}, "environment": "cloud"}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "trainers"),
+    [("multi_worker_mirrored", ["chief", "worker"]), ("parameter_server", ["chief", "ps", "worker"])],
+)
+def test_an_evaluator_beside_trainers_that_dial_everyone_is_alone(
+    strategy: str, trainers: list[str], make_job: MakeJob
+) -> None:
+    roles = ", ".join(f"{role}: 1" for role in trainers)
+    ports = {role: [f"10.0.0.1:{2222 + number}"] for number, role in enumerate([*trainers, "evaluator"])}
+    cluster = {role: ports[role] for role in trainers}
+    assert told(make_job(text(strategy, f"{{{roles}, evaluator: 1}}"))) == {
+        **{f"{role}/0": config(cluster, role) for role in trainers},
+        "evaluator/0": config({"evaluator": ports["evaluator"]}, "evaluator"),
+    }
+
+
+def test_multi_worker_has_workers_alone_unless_a_chief_is_asked_for(make_job: MakeJob) -> None:
+    cluster = {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}
+    assert told(make_job(text("multi_worker_mirrored", "{worker: 2}"))) == {
+        f"worker/{index}": config(cluster, "worker", index) for index in range(2)
+    }
+
+
+def test_a_mirrored_task_has_no_tf_config_and_no_inherited_one(make_job: MakeJob) -> None:
+    job = make_job(text("mirrored", "{worker: 1}"))
+    (task,) = job.tasks
+    assert told(job) == {"worker/0": None}
+    assert "TF_CONFIG" not in env.environment(job, task)
+    assert "TF_CONFIG" in env.unset(job, task)
+
+
+# What they find set
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles", "fails_fast", "keeps_alive"),
+    [
+        ("tf1_ps", "{ps: 1, worker: 1}", True, True),
+        ("estimator", "{chief: 1, ps: 1}", True, True),
+        ("estimator", "{chief: 1}", False, False),
+        ("parameter_server", "{chief: 1, ps: 1, worker: 1}", True, True),
+        ("custom", "{ps: 1, worker: 1}", True, True),
+        ("custom", "{worker: 2}", False, False),
+        ("multi_worker_mirrored", "{worker: 2}", False, True),
+        ("mirrored", "{worker: 1}", False, False),
+    ],
+)
+def test_grpc_is_told_not_to_wait_for_a_frozen_peer(
+    strategy: str, roles: str, fails_fast: bool, keeps_alive: bool, make_job: MakeJob
+) -> None:
+    job = make_job(text(strategy, roles))
+    for found in (env.environment(job, task) for task in job.tasks):
+        assert (found.get("GRPC_FAIL_FAST") == "use_caller") is fails_fast
+        assert ("grpc.keepalive_time_ms=30000" in found.get("TF_GRPC_DEFAULT_OPTIONS", "")) is keeps_alive
+
+
+def test_the_jobs_options_for_grpc_stand_behind_those_of_tfctl(make_job: MakeJob) -> None:
+    """Of two that are alike the last counts."""
+    job = make_job(text("tf1_ps", "{ps: 1, worker: 1}", "env: {TF_GRPC_DEFAULT_OPTIONS: 'grpc.keepalive_time_ms=9'}"))
+    assert env.environment(job, job.tasks[0])["TF_GRPC_DEFAULT_OPTIONS"] == (
+        "grpc.keepalive_time_ms=30000,grpc.keepalive_timeout_ms=20000,grpc.keepalive_time_ms=9"
+    )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles", "seeing"),
+    [
+        ("tf1_ps", "{ps: 1, chief: 1, worker: 1}", ["chief/0", "worker/0"]),
+        ("estimator", "{master: 1, ps: 1, worker: 1}", ["master/0", "worker/0"]),
+        ("estimator", "{chief: 1, evaluator: 1}", ["chief/0"]),
+        ("parameter_server", "{chief: 1, ps: 1, worker: 1, evaluator: 1}", ["worker/0"]),
+        ("multi_worker_mirrored", "{chief: 1, worker: 1, evaluator: 1}", ["chief/0", "worker/0"]),
+        ("mirrored", "{worker: 1}", ["worker/0"]),
+    ],
+)
+def test_who_computes_shares_the_gpus_and_the_others_see_none(
+    strategy: str, roles: str, seeing: list[str], make_job: MakeJob
+) -> None:
+    job = make_job(text(strategy, roles), gpus=("GPU-a", "GPU-b"))
+    given = {str(task): env.environment(job, task)["CUDA_VISIBLE_DEVICES"] for task in job.tasks}
+    assert [name for name, gpus in given.items() if gpus != "-1"] == seeing
+    assert [gpus for gpus in given.values() if gpus != "-1"] == (
+        ["GPU-a", "GPU-b"] if len(seeing) == 2 else ["GPU-a,GPU-b"]
+    )
+
+
+# Who decides, who comes back
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles", "more", "expected"),
+    [
+        ("tf1_ps", "{ps: 1, worker: 2}", "", ["worker/0"]),
+        ("tf1_ps", "{ps: 1, chief: 1, worker: 2}", "", ["chief/0"]),
+        ("tf1_ps", "{ps: 1, worker: 2}", "policy: {success: all_workers}", ["worker/0", "worker/1"]),
+        ("estimator", "{chief: 1, ps: 1, worker: 2, evaluator: 1}", "", ["chief/0"]),
+        ("estimator", "{master: 1, ps: 1, worker: 2}", "", ["master/0"]),
+        ("estimator", "{master: 1, ps: 1, worker: 1}", "policy: {success: chief}", ["master/0"]),
+        ("parameter_server", "{chief: 1, ps: 1, worker: 2, evaluator: 1}", "", ["chief/0"]),
+        ("multi_worker_mirrored", "{worker: 2, evaluator: 1}", "", ["worker/0", "worker/1"]),
+        ("multi_worker_mirrored", "{worker: 1, chief: 1}", "", ["chief/0", "worker/0"]),
+        ("multi_worker_mirrored", "{worker: 2}", "policy: {success: worker0}", ["worker/0"]),
+        ("mirrored", "{worker: 1}", "", ["worker/0"]),
+    ],
+)
+def test_who_decides(strategy: str, roles: str, more: str, expected: list[str], make_job: MakeJob) -> None:
+    assert deciders(make_job(text(strategy, roles, more))) == expected
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles", "vital", "leaves"),
+    [
+        ("tf1_ps", "{ps: 2, worker: 2}", [[["ps", 0]], [["ps", 1]]], ["worker"]),
+        ("estimator", "{chief: 1, ps: 1, worker: 1, evaluator: 1}", [[["ps", 0]]], ["worker"]),
+        ("parameter_server", "{chief: 1, ps: 1, worker: 2}", [[["ps", 0]], [["worker", 0], ["worker", 1]]], []),
+        ("multi_worker_mirrored", "{worker: 2, evaluator: 1}", [], []),
+        ("custom", "{master: 1, evaluator: 1}", [[["master", 0]], [["evaluator", 0]]], []),
+    ],
+)
+def test_who_takes_the_job_along_when_it_is_gone_for_good(
+    strategy: str, roles: str, vital: list[Any], leaves: list[str], make_job: MakeJob
+) -> None:
+    record = plan.record(make_job(text(strategy, roles)))
+    assert (record["vital"], record["leaves"]) == (vital, leaves)
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_how_often_tasks_come_back_and_how_long_they_have_to_end(strategy: str, make_job: MakeJob) -> None:
+    policy = make_job(text(strategy, ROLES[strategy])).layout.policy
+    assert policy.max_restarts == (0 if strategy == "custom" else 3)
+    assert policy.grace == (180 if strategy in ("tf1_ps", "estimator") else 30)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles", "shared"),
+    [
+        ("tf1_ps", "{ps: 1, worker: 2}", False),
+        ("tf1_ps", "{ps: 2, worker: 2}", True),
+        ("estimator", "{chief: 1, ps: 1, worker: 1}", True),
+        ("parameter_server", "{chief: 1, ps: 1, worker: 1}", True),
+        ("multi_worker_mirrored", "{worker: 2}", True),
+        ("mirrored", "{worker: 1}", False),
+        ("custom", "{worker: 2}", False),
+    ],
+)
+def test_whose_output_every_host_must_share(strategy: str, roles: str, shared: bool, make_job: MakeJob) -> None:
+    assert make_job(text(strategy, roles)).layout.shares_output is shared
+
+
+# Wrong use
+
+
+@pytest.mark.parametrize(
+    ("strategy", "roles", "more", "sentence"),
+    [
+        ("tf1_ps", "{ps: 1, worker: 1, master: 1}", "", "no such role: TensorFlow knows a master in tf.estimator"),
+        ("tf1_ps", "{worker: 2}", "", "tf1_ps needs a ps: it holds the variables"),
+        ("tf1_ps", "{ps: 1}", "", "tf1_ps needs a worker: it computes"),
+        ("tf1_ps", "{ps: 1, worker: 1, chief: 2}", "", "roles/chief: tf1_ps has at most 1, not 2"),
+        ("tf1_ps", "{ps: 1, worker: 1, evaluator: 1}", "", "roles/evaluator: tf1_ps has no such role"),
+        ("tf1_ps", "{ps: 1, worker: 1}", "policy: {success: chief}", "success: chief, but the job has no such task"),
+        ("estimator", "{ps: 1, worker: 1}", "", "estimator needs a chief (or a master): it initialises and saves"),
+        ("estimator", "{chief: 1, master: 1}", "", "chief and master are two names of one task"),
+        ("estimator", "{master: 2}", "", "roles/master: estimator has at most 1, not 2"),
+        ("estimator", "{master: 1, evaluator: 1}", "", "a master evaluates by itself"),
+        ("estimator", "{chief: 1, worker: 1}", "", "without a ps each worker has variables of its own"),
+        ("estimator", "{chief: 1, evaluator: 2}", "", "roles/evaluator: estimator has at most 1, not 2"),
+        ("parameter_server", "{master: 1, ps: 1, worker: 1}", "", "no such role: TensorFlow knows a master"),
+        ("parameter_server", "{chief: 1, worker: 1}", "", "parameter_server needs a ps"),
+        ("parameter_server", "{chief: 1, ps: 1}", "", "parameter_server needs a worker"),
+        ("parameter_server", "{chief: 1, ps: 1, worker: 1}", "policy: {success: all_workers}",
+         "policy/success: all_workers, but a worker of parameter_server runs until it is stopped"),
+        ("multi_worker_mirrored", "{worker: 2, ps: 1}", "", "roles/ps: multi_worker_mirrored has no such role"),
+        ("multi_worker_mirrored", "{chief: 1}", "", "multi_worker_mirrored needs a worker: it trains"),
+        ("multi_worker_mirrored", "{chief: 2, worker: 1}", "", "multi_worker_mirrored has at most 1, not 2"),
+        ("mirrored", "{worker: 2}", "", "roles/worker: mirrored has at most 1, not 2"),
+        ("mirrored", "{worker: 1}", "environment: cloud", "environment: tasks of mirrored have no TF_CONFIG"),
+        ("mirrored", "{worker: 0}", "", "roles/worker/replicas: "),
+        ("horovod", "{worker: 2}", "", "strategy: 'horovod' is not known"),
+    ],
+)  # fmt: skip
+def test_what_tensorflow_would_not_run_is_refused_with_a_sentence(
+    strategy: str, roles: str, more: str, sentence: str, make_job: MakeJob
+) -> None:
+    with pytest.raises(BadFile) as caught:
+        make_job(text(strategy, roles, more))
+    assert sentence in caught.value.message
+
+
+def test_tasks_of_one_group_must_have_as_many_gpus(make_job: MakeJob) -> None:
+    roles = "{chief: {replicas: 1, hosts: node1}, worker: {replicas: 1, hosts: node1, gpus: 1}}"
+    with pytest.raises(
+        BadFile, match="chief/0 on node1 has 2 GPUs and worker/0 on node1 1; multi_worker_mirrored needs"
+    ):
+        make_job(text("multi_worker_mirrored", roles), gpus=("GPU-a", "GPU-b", "GPU-c"))
+    assert make_job(text("tf1_ps", f"{{ps: 1, {roles[1:]}"), gpus=("GPU-a", "GPU-b", "GPU-c"))
+
+
+def test_who_says_nothing_of_gpus_takes_none_that_another_has(make_job: MakeJob) -> None:
+    layout = make_job(text("mirrored", "{worker: 1}")).layout
+    with pytest.raises(
+        Busy, match=r"node1: 1 tasks that compute, 0 GPUs free; the others are held by tfctl-a-worker-0"
+    ):
+        placement.assign(layout, {"node1": Site("10.0.0.1", {}, (), ("tfctl-a-worker-0.service",))})
+    with pytest.raises(Busy, match="node1: 2 tasks that compute, 1 GPUs free"):
+        make_job(text("custom", "{worker: {per_host: 2, hosts: node1}}"), gpus=("GPU-a",))
+    with pytest.raises(Busy, match="node1: 1 tasks that compute, 0 GPUs free"):
+        make_job(text("custom", "{big: {replicas: 1, gpus: 1}, worker: 1}"), gpus=("GPU-a",))
+
+
+# Strategy and stack
+
+
+def new_stack(*, tf_keras: bool) -> stacks.Stack:
+    """A stack with Keras 3, as it may ship one day."""
+    imports = {"tensorflow": "2.21.0", "keras": "3.15.1", **({"tf_keras": "2.21.0"} if tf_keras else {})}
+    return stacks.get("tf2.15").model_copy(update={"name": "new", "tensorflow": "2.21.0", "imports": imports})
+
+
+def lay_out(tmp_path: Path, strategy: str, more: str, *known: stacks.Stack) -> Any:
+    file = tmp_path / "job.yaml"
+    file.write_text(text(strategy, ROLES[strategy], more))
+    return placement.lay_out(load.load(file), INVENTORY, "job.yaml", {stack.name: stack for stack in known})
+
+
+def test_tf_estimator_is_gone_from_newer_stacks(tmp_path: Path) -> None:
+    known = (stacks.get("tf2.15"), new_stack(tf_keras=True))
+    with pytest.raises(BadFile) as caught:
+        lay_out(tmp_path, "estimator", "stack: new", *known)
+    assert "stack new has TensorFlow 2.21.0, and tf.estimator went with 2.16" in caught.value.message
+    assert caught.value.remedy == "take one of tf2.15"
+    assert lay_out(tmp_path, "estimator", "stack: tf2.15", *known)
+    assert lay_out(tmp_path, "estimator", "stack: our-own", *known), "the hosts may have it"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "tf_keras", "switched"),
+    [
+        ("multi_worker_mirrored", True, True),
+        ("parameter_server", True, True),
+        ("parameter_server", False, False),
+        ("mirrored", True, False),
+        ("tf1_ps", True, False),
+    ],
+)
+def test_keras_2_is_switched_on_where_it_is_there_beside_keras_3_and_needed(
+    tmp_path: Path, strategy: str, tf_keras: bool, switched: bool
+) -> None:
+    layout = lay_out(tmp_path, strategy, "stack: new", new_stack(tf_keras=tf_keras))
+    assert [slot.env.get("TF_USE_LEGACY_KERAS") for slot in layout.slots] == ["1" if switched else None] * len(
+        layout.slots
+    )
+    sentence = f"TF_USE_LEGACY_KERAS=1 is set: {strategy} needs Keras 2 of stack new"
+    assert layout.notes == ((sentence,) if switched else ())
+
+
+def test_the_job_may_say_otherwise_and_keras_2_alone_has_no_switch(tmp_path: Path) -> None:
+    said = lay_out(
+        tmp_path, "multi_worker_mirrored", "stack: new\nenv: {TF_USE_LEGACY_KERAS: 0}", new_stack(tf_keras=True)
+    )
+    assert (said.slots[0].env["TF_USE_LEGACY_KERAS"], said.notes) == ("0", ())
+    old = lay_out(tmp_path, "multi_worker_mirrored", "stack: tf2.15", stacks.get("tf2.15"))
+    assert "TF_USE_LEGACY_KERAS" not in old.slots[0].env
+
+
+# Examples and documentation
+
+
+@pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: f"{file.parent.name}/{file.name}")
+def test_every_example_renders_on_four_hosts(file: Path) -> None:
+    job = load.load(file)
+    layout = placement.lay_out(job, INVENTORY, str(file))
+    sites = {host.name: Site(host.address or "", {}) for host in layout.hosts}
+    files = plan.files(Job(layout, 1, "00000000", 0.0, placement.assign(layout, sites)))
+    assert sum(path.endswith(".env") for path in files) == len(layout.slots)
+    assert (file.parent / layout.slots[0].command[1]).is_file(), "the script that it names"

@@ -1,0 +1,42 @@
+"""What a job's own Python does to TF_CONFIG, read before it runs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from pathlib import Path
+
+from tfctl.jobs import code
+
+_NAMED = re.compile(r"(\w+\.)?environ\['TF_CONFIG'\]")
+_CALLED = re.compile(r"(\w+\.)?(environ\.(pop|update)|putenv|unsetenv)\([^()]*\bTF_CONFIG\b")
+
+
+def remarks(folder: Path) -> list[str]:
+    """A sentence for each line of the job's code that writes TF_CONFIG or takes it away: tfctl's is lost there."""
+    scripts = sorted(name for name in code.names(folder) if name.endswith(".py"))
+    return [
+        f"{name}, line {line} changes TF_CONFIG, which tfctl sets for each task: take it out"
+        for name in scripts
+        for line in _lines(folder / name)
+    ]
+
+
+def _lines(path: Path) -> list[int]:
+    try:
+        text = path.read_bytes()
+        if b"TF_CONFIG" not in text:
+            return []
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of its syntax the script will hear when it runs
+            tree = ast.parse(text)
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return []
+    return sorted({node.lineno for node in ast.walk(tree) if isinstance(node, ast.expr) and _changes(node)})
+
+
+def _changes(node: ast.expr) -> bool:
+    if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load):
+        return bool(_NAMED.fullmatch(ast.unparse(node)))
+    return isinstance(node, ast.Call) and bool(_CALLED.match(ast.unparse(node)))

@@ -1,0 +1,43 @@
+"""Whether a strategy and a stack go together. A stack that tfctl does not know is the hosts' own affair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tfctl.errors import BadFile
+from tfctl.model.stacks import Stack
+from tfctl.model.strategies.base import Strategy
+
+_LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
+
+
+def check(strategy: Strategy, stack: str, known: Mapping[str, Stack]) -> None:
+    """Raises BadFile where the stack lacks what the strategy needs."""
+    found = known.get(stack)
+    if found and strategy.estimator and not _has_estimator(found):
+        fitting = [name for name, other in known.items() if _has_estimator(other)]
+        raise BadFile(
+            f"stack {stack} has TensorFlow {found.tensorflow}, and tf.estimator went with 2.16",
+            f"take one of {', '.join(fitting)}",
+        )
+
+
+def switches(strategy: Strategy, stack: str, known: Mapping[str, Stack]) -> dict[str, str]:
+    """The variables that let the strategy run on the stack.
+
+    Keras 3 fails in a `fit` of several workers. Without tf_keras, as on TensorFlow 2.15, the switch breaks tf.keras.
+    """
+    found = known.get(stack)
+    return _LEGACY if found and strategy.legacy_keras and _has_both_keras(found) else {}
+
+
+def _has_estimator(stack: Stack) -> bool:
+    return _numbers(stack.tensorflow) < (2, 16)
+
+
+def _has_both_keras(stack: Stack) -> bool:
+    return "tf_keras" in stack.imports and _numbers(stack.imports.get("keras", "0")) >= (3,)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

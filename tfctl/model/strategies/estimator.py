@@ -1,0 +1,49 @@
+"""tf.estimator.train_and_evaluate (TensorFlow up to 2.15): a chief or master, workers, ps, an evaluator beside them."""
+
+from __future__ import annotations
+
+from tfctl.model.strategies.base import Counts, Name, Refusal, RoleRule, Strategy, without_evaluator
+
+
+def deciders(counts: Counts) -> tuple[Name, ...]:
+    return (("master", 0),) if counts.get("master") else (("chief", 0),)
+
+
+def refuse(counts: Counts) -> Refusal | None:
+    """What RunConfig raises, and workers without a ps, which it lets wait for two hours (estimator's run_config.py)."""
+    chief, master = counts.get("chief", 0), counts.get("master", 0)
+    if chief and master:
+        return Refusal("chief and master are two names of one task", "keep one of them")
+    if not chief and not master:
+        return Refusal("estimator needs a chief (or a master): it initialises and saves", "add `chief: 1`")
+    if master and counts.get("evaluator"):
+        return Refusal(
+            "a master evaluates by itself, and tf.estimator refuses an evaluator beside it",
+            "take the evaluator out, or write `chief` for `master`",
+        )
+    if counts.get("worker") and not counts.get("ps"):
+        return Refusal(
+            "without a ps each worker has variables of its own, and waits for the chief to initialise them",
+            "add `ps: 1`, or take the workers out; where RunConfig has a train_distribute, use "
+            "`strategy: multi_worker_mirrored`",
+        )
+    return None
+
+
+STRATEGY = Strategy(
+    name="estimator",
+    roles={
+        "chief": RoleRule(0, 1, gpu=True),
+        "master": RoleRule(0, 1, gpu=True),
+        "worker": RoleRule(gpu=True, leaves=True),
+        "ps": RoleRule(serves=True, vital="first"),
+        "evaluator": RoleRule(0, 1),
+    },
+    deciders=deciders,
+    # RunConfig wants a chief in the evaluator's cluster too, and the evaluator in none.
+    cluster_of=without_evaluator,
+    refuse=refuse,
+    grace=180,  # as tf1_ps
+    shared_output=True,  # every task reads and writes in model_dir
+    estimator=True,
+)
