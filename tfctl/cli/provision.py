@@ -28,10 +28,17 @@ def provision(
     ] = None,
     limit: Annotated[str | None, typer.Option(help="Only hosts of this Ansible pattern.")] = None,
     tags: Annotated[
-        str | None, typer.Option(help="Only these parts: preflight, job_host, python_env, tensorflow.")
+        str | None,
+        typer.Option(
+            help="Only these parts: preflight, job_host, python_env, nvidia_repo, cuda, cudnn, nccl, nvidia_driver, "
+            "tensorflow."
+        ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; say what would change.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what changes in files.")] = False,
+    reboot: Annotated[
+        bool, typer.Option("--reboot", help="Reboot hosts whose new driver asks for it, never one with a job on it.")
+    ] = False,
     output: OutputOption = Output.text,
 ) -> int:
     """Make every host match its stack. A second run changes nothing."""
@@ -39,7 +46,7 @@ def provision(
     from tfctl.remote import provision as use_case
 
     parts = tuple(part.strip() for part in tags.split(",")) if tags else ()
-    request = use_case.Request(inventory, stack, limit, parts, check, diff)
+    request = use_case.Request(inventory, stack, limit, parts, check, diff, reboot)
     try:
         with Progress() as progress:
             report = use_case.run(request, progress.take)
