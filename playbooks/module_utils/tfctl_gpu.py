@@ -59,7 +59,7 @@ def edition_of(case):
 
 
 def decide(case):
-    """What the roles are to do, None for each that has nothing to do.
+    """What the roles are to do: None where none has, else with None for each that has not.
 
     {"driver": see tfctl_gpu_driver, "cuda", "cudnn", "nccl": see tfctl_gpu_libraries, "source": the repository or
     components that packages of these come from}
@@ -75,4 +75,4 @@ def decide(case):
     if any(each["mig"] for each in case.gpu["smi"]["gpus"]):
         case.notices.append("MIG is on: a task sees one instance, and NCCL does not reach across them")
     found = {"driver": driver(case), **libraries(case)}
-    return {**found, "source": source(case, found)}
+    return {**found, "source": source(case, found)} if any(found.values()) else None

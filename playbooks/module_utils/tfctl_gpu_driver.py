@@ -16,14 +16,17 @@ OPEN_SINCE = 560  # NVIDIA's own default from there on, where the GPU takes eith
 UNBRANCHED = 590  # from there on its repository's packages have no branch in their name
 FLAVOUR = re.compile(r"^\d[\d.]*-\d+-([a-z][\w-]*)$")  # Ubuntu's: 5.15.0-91-generic
 MAKERS = {"run": "NVIDIA's .run installer", "nvidia": "NVIDIA's repository", "canonical": "Ubuntu", "debian": "Debian"}
+INITRAMFS = {"update-initramfs": ["update-initramfs", "-u", "-k", "all"],
+             "dracut": ["dracut", "--force", "--regenerate-all"]}  # fmt: skip
 NOTHING = {"method": "", "packages": [], "first": [], "stream": ""}
 
 
 def driver(case):
-    """{"method", "version", "packages", "first", "stream", "fabric", "blacklist", "unattended"}, or None.
+    """{"method", "version", "packages", "first", "stream", "fabric", "blacklist", "unattended", "initramfs"}, or None.
 
     version: of the driver that stays, else the branch to come. packages: all of one transaction; first: what is
     installed before it. stream: the module stream that dnf enables. fabric: whether the fabric manager is to run.
+    blacklist: whether nouveau is kept away; initramfs: the command that takes it out of the initramfs.
     """
     gpu, wish = case.gpu, str(case.wish["driver"])
     if not re.fullmatch(r"auto|none|\d{3}", wish):
@@ -67,6 +70,20 @@ def reboot_objection(gpu, units, control, host):
     if gpu["processes"]:
         return f"{users(gpu)} use the GPU", "wait for them or end them, then provision again"
     return "", ""
+
+
+def broken(gpu):
+    """Why a driver that was to be brought does not serve; "" when it does."""
+    answers = sorted({each["driver"] for each in gpu["smi"]["gpus"]})
+    if not gpu["loaded"]:
+        return "the driver is installed, and is not loaded"
+    if gpu["smi"]["said"] or not answers:
+        return f"nvidia-smi: {gpu['smi']['said'] or 'it shows no GPU'}"
+    if gpu["version"] and answers != [gpu["version"]]:
+        return f"nvidia-smi answers with driver {', '.join(answers)}, {gpu['version']} is installed"
+    if gpu["switches"] and gpu["fabric_manager"] != gpu["version"]:
+        return f"fabric manager {gpu['fabric_manager'] or 'none'} and driver {gpu['version']} differ: CUDA cannot start"
+    return "" if gpu["persistence"] or not gpu["own"] else "nvidia-persistenced does not run"
 
 
 def judge_foreign(case, bounds):
@@ -263,7 +280,13 @@ def fabric_packages(case, chosen, origins):
 
 
 def around(gpu):
-    return {"fabric": gpu["switches"] > 0, "blacklist": gpu["nouveau"] or gpu["own"], "unattended": gpu["unattended"]}
+    """What goes with a driver: its services, and what would get in its way."""
+    return {
+        "fabric": gpu["switches"] > 0,
+        "blacklist": gpu["nouveau"] or gpu["own"],
+        "unattended": gpu["unattended"],
+        "initramfs": INITRAMFS.get(gpu["initramfs"], []),
+    }
 
 
 def least(case):

@@ -10,6 +10,7 @@ import contextlib
 import json
 import platform
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -21,6 +22,7 @@ HELD = "var/lib/tfctl/held.json"  # written by tfctl_packages
 BLACKLIST = "etc/modprobe.d/tfctl-nouveau.conf"
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 MOK_KEYS = ("var/lib/dkms/mok.pub", "var/lib/shim-signed/mok/MOK.der")
+SBIN = "/usr/sbin:/usr/bin:/sbin:/bin"
 # They keep the devices open and are no one's work. comm holds 15 letters (proc(5)).
 DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvidia-smi")
 MAKERS = (("Debian", "debian"), ("NVIDIA", "nvidia"), ("Ubuntu", "canonical"), ("RPM Fusion", "rpmfusion"))
@@ -62,6 +64,7 @@ def look(root="/"):
         "unattended": unattended(root),
         "container": container(),
         "kernel": kernel(root),
+        "initramfs": next((name for name in ("update-initramfs", "dracut") if shutil.which(name, path=SBIN)), ""),
     }
 
 

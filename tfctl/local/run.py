@@ -83,7 +83,7 @@ class LocalJob:
             self._kill()
         if interrupts and self._stopped is None:
             self._stopped = time.time()
-            self._say(f"SIGKILL follows in {self._job.layout.policy.grace} s, or at the next Ctrl-C")
+            self._say(f"interrupted: who has not ended in {self._job.layout.policy.grace} s, or at Ctrl-C, is killed")
         found = self.state
         if found.ended and (interrupts or self._job.layout.policy.clean != "none"):
             self._end(going(found))

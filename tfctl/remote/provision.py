@@ -18,12 +18,12 @@ from tfctl.remote import ansible
 from tfctl.remote.report import Event, Report
 
 #: The roles, in the order of the playbook; they are its tags.
-TAGS = ("preflight", "job_host", "python_env", "tensorflow")
+TAGS = ("preflight", "job_host", "python_env", "nvidia_repo", "cuda", "cudnn", "nccl", "nvidia_driver", "tensorflow")
 
 
 @dataclass(frozen=True)
 class Request:
-    """``stack`` None: what the inventory says of each host."""
+    """``stack`` None: what the inventory says of each host. ``reboot``: hosts whose driver asks for it, in batches."""
 
     inventory: Path
     stack: str | None = None
@@ -31,6 +31,7 @@ class Request:
     tags: tuple[str, ...] = ()
     check: bool = False
     diff: bool = False
+    reboot: bool = False
 
 
 def run(request: Request, listen: Callable[[Event], None]) -> Report:
@@ -53,6 +54,8 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
     }
     if request.stack:
         variables["tfctl_stack"] = request.stack
+    if request.reboot:
+        variables["tfctl_reboot"] = True
     play = ansible.Play(
         "provision", request.inventory, request.limit, request.tags, request.check, request.diff, variables
     )

@@ -139,14 +139,6 @@ def test_words_and_values_are_filled_in(make_job: MakeJob) -> None:
     assert env.environment(job, task)["WHERE"] == "/srv/tfctl/digits/ps"
 
 
-@pytest.mark.parametrize("where", ["command: 'run {what}'", "env: {A: '{what}'}\ncommand: run"])
-def test_an_unknown_placeholder_is_refused(where: str, make_job: MakeJob) -> None:
-    job = make_job(HEAD.replace("command: run", where) + "roles: {worker: 1}\n")
-    with pytest.raises(BadFile, match=r"\{what\} is not a placeholder; there are \{role\}"):
-        env.words(job, job.tasks[0])
-        env.environment(job, job.tasks[0])
-
-
 def test_a_role_says_its_own(make_job: MakeJob) -> None:
     job = make_job(
         HEAD + "env: {A: 1, B: 2}\nstack: none\nroles: {ps: 1, worker: {command: other, env: {B: 3}, stack: tf9}}\n"
