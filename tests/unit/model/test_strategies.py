@@ -208,6 +208,12 @@ def test_who_takes_the_job_along_when_it_is_gone_for_good(
     assert (record["vital"], record["leaves"]) == (vital, leaves)
 
 
+def test_where_a_failure_is_to_fail_the_job_everybodys_does(make_job: MakeJob) -> None:
+    record = plan.record(make_job(text("tf1_ps", "{ps: 1, worker: 2}", "policy: {on_failure: fail}")))
+    assert record["vital"] == [[["ps", 0]], [["worker", 0]], [["worker", 1]]]
+    assert record["policy"]["max_restarts"] == 0
+
+
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_how_often_tasks_come_back_and_how_long_they_have_to_end(strategy: str, make_job: MakeJob) -> None:
     policy = make_job(text(strategy, ROLES[strategy])).layout.policy
