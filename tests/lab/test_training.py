@@ -154,6 +154,14 @@ def test_a_groups_own_loop_over_files_of_each_worker(jobs: Jobs) -> None:
     assert trained.accuracy("worker/1") == trained.accuracy("worker/0") > 0.85
 
 
+def test_an_estimators_workers_in_step_are_told_their_share_by_context(jobs: Jobs) -> None:
+    trained = program(jobs, "estimator_in_step", "multi_worker_mirrored", "{chief: 1, worker: 1, evaluator: 1}")
+    assert set(trained.states.values()) == {"succeeded"}
+    assert trained.accuracy("evaluator/0") > 0.85
+    assert "share 0 of 2" in said_by(trained.log, "chief/0")
+    assert "share 1 of 2" in said_by(trained.log, "worker/0")
+
+
 @pytest.mark.parametrize(
     ("example", "logs", "killed", "fallen"),
     [
