@@ -150,7 +150,7 @@ class Talk:
     def tell(self, kind: str, value: Any = None) -> None:
         self.say(wire.line(kind, {} if value is None else value))
 
-    def hear(self, timeout: float = 20.0) -> tuple[str, Any] | None:
+    def hear(self, timeout: float = 60.0) -> tuple[str, Any] | None:
         """The next message; None at the end, or when there is none in time."""
         assert self.process.stdout
         until = time.monotonic() + timeout
@@ -275,7 +275,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until(condition: Callable[[], bool], what: Callable[[], str] = lambda: "", timeout: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], what: Callable[[], str] = lambda: "", timeout: float = 60.0) -> None:
     until = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < until, f"not within {timeout} s: {what()}"
