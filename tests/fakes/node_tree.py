@@ -68,11 +68,12 @@ class Tree:
 
     def __exit__(self, *_: object) -> None:
         for state in (self / "manager").glob("*.json"):
-            known = json.loads(state.read_text())
-            for name in ("supervisor", "MainPID"):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    if int(known.get(name, 0)) > 1:
-                        os.killpg(int(known[name]), signal.SIGKILL)
+            with contextlib.suppress(FileNotFoundError):
+                known = json.loads(state.read_text())
+                for name in ("supervisor", "MainPID"):
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        if int(known.get(name, 0)) > 1:
+                            os.killpg(int(known[name]), signal.SIGKILL)
         shutil.rmtree(self.path, ignore_errors=True)
 
     def talk(self, verb: str = "", *, silence: float = 30.0, account: str = ACCOUNT, **arguments: Any) -> Talk:
@@ -117,7 +118,10 @@ class Tree:
 
     def alive(self) -> list[str]:
         """The units that run."""
-        states = {path.name[:-5]: json.loads(path.read_text()) for path in (self / "manager").glob("*.json")}
+        states = {}
+        for path in (self / "manager").glob("*.json"):
+            with contextlib.suppress(FileNotFoundError):  # a unit that ends well is forgotten
+                states[path.name[:-5]] = json.loads(path.read_text())
         return sorted(name for name, one in states.items() if one["ActiveState"] not in ("inactive", "failed"))
 
     def calls(self) -> list[str]:
