@@ -17,8 +17,8 @@ def serve_forever_if_needed() -> None:
     # TensorFlow 1 has it under train alone.
     where = tf.distribute if hasattr(tf.distribute, "Server") else tf.train
     server = where.Server(tf.train.ClusterSpec(task.cluster), job_name=task.role, task_index=task.index)
-    print(f"{task} serves at {server.target}", file=sys.stderr, flush=True)
     # While join waits, in C++, Python would hear no Ctrl-C.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    print(f"{task} serves at {server.target}", file=sys.stderr, flush=True)
     server.join()
     sys.exit(0)

@@ -149,6 +149,14 @@ class Hosts:
         """A start is under way there, past its reservation."""
         return any(file.startswith("run/systemd/system/") for file in self.trees[name].files())
 
+    def shown(self, name: str) -> bool:
+        """Somebody has asked how its units are."""
+        return any(call.startswith("show ") for call in self.trees[name].calls())
+
+    def forget(self, name: str) -> None:
+        """What it was asked before now."""
+        (self.trees[name] / "manager/calls.log").unlink(missing_ok=True)
+
     def drop(self, name: str) -> None:
         """Its connections break."""
         self._servers[name].drop()

@@ -23,7 +23,9 @@ def main() -> int:
         wanted["_SYSTEMD_UNIT"] = {words[words.index("-u") + 1]}
     seen = 0
     while True:
-        records = [json.loads(line) for line in journal.read_text().splitlines()] if journal.exists() else []
+        # What stands behind the last newline is being written at this moment.
+        text = journal.read_text().rpartition("\n")[0] if journal.exists() else ""
+        records = [json.loads(line) for line in text.splitlines()]
         found = [one for one in records[seen:] if all(one.get(name) in values for name, values in wanted.items())]
         seen = len(records)
         found = [one for one in found if _in_time(one, options)]

@@ -71,10 +71,18 @@ class Manager:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.seek(0)
             cursor = f"s=f0;i={sum(1 for _ in file):x}"
-            text: Any = message.decode(errors="replace")
             record = {"__CURSOR": cursor, "__REALTIME_TIMESTAMP": str(time.time_ns() // 1000), "_SYSTEMD_UNIT": unit,
-                      "MESSAGE": text, **fields}  # fmt: skip
+                      "_TRANSPORT": "stdout", "MESSAGE": _shown(message), **fields}  # fmt: skip
             file.write(json.dumps(record) + "\n")
+
+
+def _shown(message: bytes) -> Any:
+    """As journalctl's JSON has it: what is not printable, or no UTF-8, is a list of its bytes."""
+    try:
+        text = message.decode()
+    except UnicodeDecodeError:
+        return list(message)
+    return text if all(char.isprintable() or char == "\t" for char in text) else list(message)
 
 
 def supervise(manager: Manager, name: str, ready: int) -> None:

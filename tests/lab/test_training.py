@@ -101,12 +101,8 @@ def test_workers_in_step_with_a_chief_and_an_evaluator(jobs: Jobs) -> None:
     assert re.search(r"loss.*accuracy", "\n".join(said_by(trained.log, "evaluator/0")))
 
 
-def test_a_mirrored_worker_is_told_of_no_cluster(jobs: Jobs) -> None:
-    jobs.lab.said("node1", "sudo systemctl set-environment TF_CONFIG=stale")
-    try:
-        trained = train(jobs, EXAMPLES / "digits-mirrored" / "job.yaml")
-    finally:
-        jobs.lab.said("node1", "sudo systemctl unset-environment TF_CONFIG")
+def test_a_mirrored_worker_on_all_devices_of_its_host(jobs: Jobs) -> None:
+    trained = train(jobs, EXAMPLES / "digits-mirrored" / "job.yaml")
     learned(trained, "worker/0")
     assert "2 replicas, batches of 64" in said_by(trained.log, "worker/0")
 
@@ -130,19 +126,29 @@ def test_programs_in_the_shape_of_cluster_guides(program: str, words: str, roles
     assert [trained.states[f"ps/{index}"] for index in range(ps)] == ["stopped"] * ps
 
 
-def test_a_group_that_fell_goes_on_from_its_backup(jobs: Jobs, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(EXAMPLES / "digits-multi-worker", tmp_path / "group"))
-    file, name = folder / "job.yaml", "digits-multi-worker"
-    file.write_text(file.read_text().replace("--epochs 10", "--epochs 30"))
-    begin(jobs, name)
+@pytest.mark.parametrize(
+    ("example", "logs", "killed", "fallen"),
+    [
+        ("digits-multi-worker", "worker/0", "worker/1", ["worker/0", "worker/1", "worker/2"]),
+        ("digits-ps", "chief/0", "ps/1", ["chief/0", "ps/1"]),
+    ],
+)
+def test_who_falls_with_another_comes_back_and_goes_on_from_the_backup(
+    example: str, logs: str, killed: str, fallen: list[str], jobs: Jobs, tmp_path: Path
+) -> None:
+    file = Path(shutil.copytree(EXAMPLES / example, tmp_path / example)) / "job.yaml"
+    file.write_text(file.read_text().replace("--epochs 10", "--epochs 20"))
+    begin(jobs, example)
     jobs.ok("start", file)
 
     def epochs() -> list[int]:
-        return [int(number) for number in re.findall(r"Epoch (\d+)/30", jobs.ok("logs", "worker", 0, "--job", name))]
+        return [int(number) for number in re.findall(r"Epoch (\d+)/20", jobs.ok("logs", logs, "--job", example))]
 
-    wait_for(lambda: 3 in epochs(), 60)
-    jobs.lab.said("node2", f"sudo systemctl kill -s KILL tfctl-{name}-worker-1")
-    done = jobs("wait", name, "--timeout", "2m", timeout=150)
-    assert done.returncode == 0, done.stderr + jobs.ok("logs", "--job", name)[-3000:]
-    assert all(task["restarts"] for task in jobs.status(name)["tasks"]), "when one falls all do"
-    assert (epochs().count(1), epochs()[-1]) == (1, 30), "it began from nothing"
+    wait_for(lambda: 2 in epochs(), 90)
+    node = next(task["host"] for task in jobs.status(example)["tasks"] if f"{task['role']}/{task['index']}" == killed)
+    jobs.lab.said(node, f"sudo systemctl kill -s KILL tfctl-{example}-{killed.replace('/', '-')}")
+    done = jobs("wait", example, "--timeout", "2m", timeout=150)
+    assert done.returncode == 0, done.stderr + jobs.ok("logs", "--job", example)[-3000:]
+    restarted = [f"{task['role']}/{task['index']}" for task in jobs.status(example)["tasks"] if task["restarts"]]
+    assert sorted(restarted) == fallen
+    assert (epochs().count(1), epochs()[-1]) == (1, 20), "it began from nothing"

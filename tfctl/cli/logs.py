@@ -15,7 +15,7 @@ import typer
 
 from tfctl.cli import text
 from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, find_job, say
-from tfctl.errors import TfctlError, UsageError
+from tfctl.errors import Exit, TfctlError, UsageError, first_of
 
 if TYPE_CHECKING:
     from tfctl.jobs.logs import Line
@@ -47,7 +47,7 @@ def logs(
     ] = None,
     timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Begin each line with its time.")] = False,
     output: OutputOption = Output.text,
-) -> None:
+) -> int:
     """Show what tasks print, merged in the order of time, during the job and after it."""
     from tfctl.jobs import logs as job_logs
     from tfctl.jobs import show
@@ -58,19 +58,21 @@ def logs(
     wanted = None if grep is None else job_logs.pattern(grep)
     found, name = find_job(None, job, inventory)
     with Fleet(found.hosts) as fleet:
-        state, errors = show.one(fleet, name)
+        state, _ = show.one(fleet, name)
         if name is None:
             say(f"job: {state.job}")
-        for error in errors:
-            say(f"tfctl: {error.message}")
         fleet.narrow(state.hosts)
         query = job_logs.Query(job_logs.tasks_of(state, role, index), *times, tail, wanted)
         printer = Printer(state, timestamps, output is Output.json)
         if follow and not state.ended:
             for lines in job_logs.follow(fleet, state, query, _end_of(fleet, state), say):
                 printer(lines)
-        else:
-            printer(job_logs.read(fleet, state, query, say))
+            return Exit.OK
+        errors: list[TfctlError] = []
+        printer(job_logs.read(fleet, state, query, errors.append))
+    for error in errors:
+        say(f"tfctl: {error.message}")
+    return first_of(error.exit for error in errors) if errors else Exit.OK
 
 
 class Printer:

@@ -33,8 +33,9 @@ def run(
 
     from tfctl.cli.logs import Printer
     from tfctl.cli.wait import exit_code, sentence
-    from tfctl.local.machine import visible_gpus
-    from tfctl.local.place import place, runtime_library
+    from tfctl.jobs import scripts
+    from tfctl.local.environment import runtime_library
+    from tfctl.local.place import place
     from tfctl.local.run import LocalJob
     from tfctl.model import load
 
@@ -45,11 +46,13 @@ def run(
     out = (output or Path("tfctl-output", job.name)).expanduser().absolute()
     ports = user_cache_path("tfctl") / "local-ports"
     with (
-        place(job, jobfile, out, visible_gpus(os.environ), ports) as placed,
+        place(job, jobfile, out, os.environ, ports) as placed,
         runtime_library() as library,
     ):
         made = LocalJob(placed, folder, os.environ, library, say)
         _make(out)
+        for remark in (*placed.layout.notes, *scripts.remarks(folder)):
+            say(remark)
         say(f"{job.name}: {len(placed.tasks)} tasks run here; output in {out}")
         ended = made.run(Printer(made.state))
     say(sentence(ended))

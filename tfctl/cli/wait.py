@@ -10,7 +10,7 @@ import typer
 
 from tfctl.cli.common import InventoryOption, JobArgument, JobOption, find_job, say
 from tfctl.cli.text import lasted
-from tfctl.errors import Exit, UsageError
+from tfctl.errors import Exit, Unreachable, UsageError
 
 if TYPE_CHECKING:
     from tfctl.jobs.state import JobState
@@ -54,7 +54,7 @@ def until_ended(fleet: Fleet, job: str, attempt: int, timeout: float | None, fol
 
     try:
         ended = _followed(fleet, job, attempt, timeout) if follow else wait(fleet, job, attempt, say, timeout)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Unreachable):
         say(f"{job} goes on, and nobody cleans up behind it: `tfctl wait {job}` does, `tfctl stop {job}` ends it")
         raise
     say(sentence(ended))

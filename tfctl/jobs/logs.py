@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
-from tfctl.errors import NotFound, TfctlError, Unreachable, UsageError
+from tfctl.errors import Exit, NotFound, TfctlError, UsageError
 from tfctl.jobs.state import JobState
 from tfctl.model.host import Host
 from tfctl.node import wire
@@ -28,11 +28,14 @@ from tfctl.remote.node import NodeChannel, open_node
 
 Name = tuple[str, int]
 Say = Callable[[str], None]
+Fail = Callable[[TfctlError], object]
 
 #: Seconds a followed line waits for older ones of other hosts.
 WINDOW_S = 0.3
 _HEADER_S = 30.0
 _RETRY_S, _RETRY_MOST_S = 0.5, 5.0
+#: What a host may be over after a while.
+_PASSING = (Exit.UNREACHABLE, Exit.FAILED)
 #: Lines taken from the hosts ahead of the reader; the rest waits in their journals.
 _AHEAD = 20_000
 
@@ -82,22 +85,9 @@ def pattern(text: str) -> re.Pattern[str]:
         raise UsageError(f"--grep: {text!r} is not a regular expression: {error}") from None
 
 
-def read(fleet: Fleet, state: JobState, query: Query, say: Say) -> Iterator[Line]:
-    """The lines there are now. A host that fails is said; the others' lines come all the same."""
-    sources = [_Source(host, state, query) for host in _hosts(fleet, state, query)]
-    by_host = {source.host.name: source for source in sources}
-
-    def begin(connection: Any) -> NodeChannel:
-        return by_host[connection.host.name].open(connection, follow=False)
-
-    streams = []
-    for outcome in fleet.map(begin, [source.host for source in sources]):
-        if outcome.error is not None:
-            say(f"tfctl: {outcome.error.message}")
-        else:
-            streams.append(_to_end(by_host[outcome.host.name], outcome.get(), say))
-    merged: Iterable[Line] = heapq.merge(*streams, key=attrgetter("time"))
-    yield from deque(merged, maxlen=query.tail) if query.tail is not None else merged
+def read(fleet: Fleet, state: JobState, query: Query, fail: Fail) -> Iterator[Line]:
+    """The lines there are now. ``fail`` is told of a host that fails; the others' lines come all the same."""
+    return _merged(fleet, [_Source(host, state, query) for host in _hosts(fleet, state, query)], query.tail, fail)
 
 
 def follow(fleet: Fleet, state: JobState, query: Query, over: threading.Event, say: Say) -> Iterator[list[Line]]:
@@ -105,9 +95,11 @@ def follow(fleet: Fleet, state: JobState, query: Query, over: threading.Event, s
     then is here. Exact order within a host; across hosts within WINDOW_S."""
     news: queue.Queue[Line | None] = queue.Queue(maxsize=_AHEAD)
     gone = threading.Event()
-    followers = [
-        _Follower(_Source(host, state, query), fleet, news, over, gone, say) for host in _hosts(fleet, state, query)
-    ]
+    sources = [_Source(host, state, query) for host in _hosts(fleet, state, query)]
+    if query.tail is not None:
+        # Which are the last of all hosts together is known when all have been read.
+        yield list(_merged(fleet, sources, query.tail, lambda _: None))
+    followers = [_Follower(source, fleet, news, over, gone, say) for source in sources]
     for follower in followers:
         threading.Thread(target=follower.run, daemon=True).start()
     threading.Thread(target=_hang_up, args=(over, followers), daemon=True).start()
@@ -125,6 +117,8 @@ class _Source:
         self.host = host
         self._state = state
         self._query = query
+        # What is searched for cannot be counted there; and of none at all there would be no cursor.
+        self._tail = None if query.tail is None or query.grep else max(1, query.tail)
         self._cursor: str | None = None
         self._units: dict[str, Any] = {}
 
@@ -138,8 +132,7 @@ class _Source:
             tasks=None if query.tasks is None else [list(name) for name in query.tasks],
             cursor=self._cursor,
             follow=follow,
-            # What is searched for cannot be counted there.
-            tail=query.tail if first and query.grep is None else None,
+            tail=self._tail if first else None,
             since=query.since if first else None,
             until=query.until,
         )
@@ -147,7 +140,16 @@ class _Source:
         self._units = channel.receive(_HEADER_S)[1]["units"]
         return channel
 
-    def take(self, raw: bytes) -> Line | None:
+    def lines(self, channel: NodeChannel) -> Iterator[Line]:
+        """What comes on a channel of `open`, to its end."""
+        with channel:
+            for raw in channel.lines():
+                line = self._take(raw)
+                if line is not None:
+                    yield line
+        self._tail = None
+
+    def _take(self, raw: bytes) -> Line | None:
         """A line of journalctl's JSON; None for one that is not wanted, or that was the last read before."""
         entry = json.loads(raw)
         cursor, task = entry["__CURSOR"], self._units.get(entry.get("_SYSTEMD_UNIT"))
@@ -186,15 +188,17 @@ class _Follower:
             try:
                 self._stream(follow=not last)
                 pause = _RETRY_S
-            except Unreachable as error:
+            except TfctlError as error:
                 if last:
                     self._say(f"tfctl: {error.message}: what it printed last is not here")
-                elif not self._over.is_set() and not self._away:
+                elif self._over.is_set():
+                    pass  # hung up by ourselves: the rest is read now
+                elif error.exit not in _PASSING:
+                    self._say(f"tfctl: {error.message}")
+                    break
+                elif not self._away:
                     self._away = time.monotonic()
                     self._say(f"~~ {error.message}; trying again")
-            except TfctlError as error:
-                self._say(f"tfctl: {error.message}")
-                break
             if last:
                 break
             self._over.wait(pause)
@@ -211,14 +215,13 @@ class _Follower:
         if self._away:
             self._say(f"~~ {self._source.host.name} is back after {time.monotonic() - self._away:.0f} s")
             self._away = 0.0
-        with self._channel as channel:
-            # Whoever sets `over` hangs up the channels that he sees; this one may be younger.
-            if follow and self._over.is_set():
+        # Whoever sets `over` hangs up the channels that he sees; this one may be younger.
+        if follow and self._over.is_set():
+            self._channel.close()
+            return
+        for line in self._source.lines(self._channel):
+            if not self._put(line):
                 return
-            for raw in channel.lines():
-                line = self._source.take(raw)
-                if line is not None and not self._put(line):
-                    return
 
     def _put(self, line: Line | None) -> bool:
         """False: nobody reads any more."""
@@ -243,39 +246,52 @@ def _hosts(fleet: Fleet, state: JobState, query: Query) -> list[Host]:
     return found
 
 
-def _to_end(source: _Source, channel: NodeChannel, say: Say) -> Iterator[Line]:
+def _merged(fleet: Fleet, sources: Sequence[_Source], tail: int | None, fail: Fail) -> Iterator[Line]:
+    by_host = {source.host.name: source for source in sources}
+
+    def begin(connection: Any) -> NodeChannel:
+        return by_host[connection.host.name].open(connection, follow=False)
+
+    streams = []
+    for outcome in fleet.map(begin, [source.host for source in sources]):
+        if outcome.error is not None:
+            fail(outcome.error)
+        else:
+            streams.append(_to_end(by_host[outcome.host.name], outcome.get(), fail))
+    merged: Iterable[Line] = heapq.merge(*streams, key=attrgetter("time"))
+    yield from deque(merged, maxlen=tail) if tail is not None else merged
+
+
+def _to_end(source: _Source, channel: NodeChannel, fail: Fail) -> Iterator[Line]:
     try:
-        with channel:
-            for raw in channel.lines():
-                line = source.take(raw)
-                if line is not None:
-                    yield line
+        yield from source.lines(channel)
     except TfctlError as error:
-        say(f"tfctl: {error.message}")
+        fail(error)
 
 
 def _in_order(news: queue.Queue[Line | None], hosts: int) -> Iterator[list[Line]]:
-    """Lines by time, each at most WINDOW_S after it came, until every host has ended."""
-    waiting: list[Line] = []
-    oldest = 0.0
+    """Lines by time, those of one host as they came, each within WINDOW_S of its coming; until every host has ended."""
+    waiting: dict[str, list[Line]] = {}
+    since = 0.0
     while hosts:
         with suppress(queue.Empty):
             line = news.get(timeout=0.1)
-            while True:
-                if line is None:
-                    hosts -= 1
-                else:
-                    oldest = oldest if waiting else time.monotonic()
-                    waiting.append(line)
-                line = news.get_nowait()
-        if waiting and (time.monotonic() - oldest >= WINDOW_S or not hosts):
-            waiting.sort(key=attrgetter("time"))  # stable: lines of one host never change places
-            yield waiting
-            waiting = []
+            if line is None:
+                hosts -= 1
+            else:
+                since = since if waiting else time.monotonic()
+                waiting.setdefault(line.host, []).append(line)
+        if waiting and (time.monotonic() - since >= WINDOW_S or not hosts):
+            yield list(heapq.merge(*waiting.values(), key=attrgetter("time")))
+            waiting = {}
 
 
 def _message(value: Any) -> str:
     """journalctl's JSON has bytes that are no UTF-8 as a list of numbers (systemd.io, JOURNAL_EXPORT_FORMATS)."""
     if isinstance(value, list):
-        return bytes(value).decode(errors="replace") if all(isinstance(byte, int) for byte in value) else str(value[0])
+        return (
+            bytes(value).decode(errors="replace")
+            if all(isinstance(byte, int) for byte in value)
+            else _message(value[0])
+        )
     return "" if value is None else str(value)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tfctl.errors import TfctlError, Unreachable, together
+from tfctl.errors import NotFound, TfctlError, Unreachable, together
 from tfctl.jobs import state
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.stop import Name, stop
@@ -25,6 +25,7 @@ _RETRY_S = 2.0
 _TICK_S = 5.0
 #: For so long a task that ends by itself may do so when the deciders have succeeded.
 _LEAVE_S = 10.0
+_ALIVE = ("running", "starting", "pending")
 #: With no host answering for so long, waiting is given up.
 _ALONE_S = 30.0
 
@@ -59,7 +60,7 @@ def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> I
     """The job's state now, at every change and every 5 s, until ``end`` (time.monotonic) or the caller has enough.
 
     A host that falls silent is asked again; its tasks are unknown meanwhile. Raises Unreachable when all have been
-    silent for 30 s.
+    silent for 30 s, and NotFound when all answer and none knows the job.
     """
     said: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     over = threading.Event()
@@ -81,7 +82,11 @@ def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> I
                 heard = time.monotonic()
             elif time.monotonic() - heard > _ALONE_S or _hopeless(errors, fleet):
                 raise together(list(errors.values())) if errors else Unreachable("no host answers")
-            found = state.jobs(answers) if len(answers) == len(fleet.hosts) else []
+            if len(answers) < len(fleet.hosts):
+                continue
+            found = state.jobs(answers)
+            if not found and None not in answers.values():
+                raise NotFound(f"no host knows attempt {attempt} of job {job!r} any more")
             if found and (found[0] != before or time.monotonic() > told + _TICK_S):
                 before, told = found[0], time.monotonic()
                 yield before
@@ -106,16 +111,15 @@ def clean(fleet: Fleet, ended: JobState, say: Say, but: Collection[str] = ()) ->
     policy = ended.record["policy"]["clean"]
     tasks: dict[str, list[Name]] = defaultdict(list)
     for task in ended.tasks:
-        if str(task) in but:
-            continue
-        if policy == "all" or (policy == "running" and task.state in ("running", "starting", "pending")):
+        if str(task) not in but and (policy == "all" or (policy == "running" and task.state in _ALIVE)):
             tasks[task.host].append((task.role, task.index))
     if not tasks:
         return
+    alive = [str(task) for task in ended.tasks if str(task) not in but and task.state in _ALIVE]
     try:
-        stopped = stop(fleet, ended.job, tasks)
-        if stopped:
-            say(f"stopped {', '.join(stopped)}, which had no more to do")
+        stop(fleet, ended.job, tasks)
+        if alive:
+            say(f"stopped {', '.join(alive)}, which had no more to do")
     except TfctlError as error:
         say(f"not everything was stopped: {error.message}\n`tfctl stop {ended.job}` does it")
 

@@ -1,14 +1,26 @@
-"""What this machine has for a job: ports that nobody has, and GPUs."""
+"""What this machine has for a job: ports that nobody has, GPUs, and the active Python."""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import re
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import date
 from pathlib import Path
+
+from tfctl.model.stacks import Stack
+
+_ASK_S = 20
+#: Name → version of every package that a Python has, in JSON.
+_PACKAGES = """
+import importlib.metadata as m, json
+print(json.dumps({d.metadata["Name"].lower().replace("-", "_"): d.version for d in m.distributions()}))
+"""
+_TENSORFLOWS = ("tensorflow", "tensorflow_cpu", "tensorflow_macos", "tf_nightly")
 
 
 @contextmanager
@@ -32,7 +44,7 @@ def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
     reads it."""
     own = environ.get("CUDA_VISIBLE_DEVICES")
     if own is None:
-        return gpus_in(_nvidia_smi())
+        return gpus_in(_said(["nvidia-smi", "-L"], environ))
     names = re.match(r"(?:(?:\d+|(?:GPU|MIG)-[\w/-]+)(?:,|$))*", own.replace(" ", ""))
     return tuple(name for name in names[0].split(",") if name) if names else ()
 
@@ -44,9 +56,23 @@ def gpus_in(text: str) -> tuple[str, ...]:
     return tuple(uuid for at, (uuid, _) in enumerate(found) if at not in divided)
 
 
-def _nvidia_smi() -> str:
+def python_stack(environ: Mapping[str, str]) -> Stack | None:
+    """The `python` on PATH as a stack of that name, with its TensorFlow and Keras; None without a TensorFlow."""
+    packages = json.loads(_said(["python", "-c", _PACKAGES], environ) or "{}")
+    versions = {name: match[0] for name, text in packages.items() if (match := re.match(r"\d+(\.\d+)+", text))}
+    tensorflow = next((versions[name] for name in _TENSORFLOWS if name in versions), None)
+    if tensorflow is None:
+        return None
+    return Stack(
+        name="python", title="the active Python", tensorflow=tensorflow, imports=versions,
+        pythons=[], requirements=[], as_of=date.today(), editions={}, tested=[],
+    )  # fmt: skip
+
+
+def _said(words: list[str], environ: Mapping[str, str]) -> str:
+    """What a program prints; nothing where it is not there, or fails."""
     try:
-        done = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=20)
+        done = subprocess.run(words, env=dict(environ), capture_output=True, text=True, timeout=_ASK_S)
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout if done.returncode == 0 else ""

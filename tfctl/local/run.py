@@ -13,9 +13,10 @@ from typing import Any
 
 from tfctl.jobs import state
 from tfctl.jobs.logs import Line
-from tfctl.jobs.state import JobState
+from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.wait import going
-from tfctl.local.place import HERE, environment, words
+from tfctl.local.environment import environment, words
+from tfctl.local.place import HERE
 from tfctl.local.task import RESTART_S, LocalTask
 from tfctl.model import plan
 from tfctl.model.job import Job, Task
@@ -35,9 +36,9 @@ class LocalJob:
         self._job, self._code, self._say = job, code, say
         self._record = plan.record(job)
         self._stopped: float | None = None
+        self._told: set[str] = set()
         self._tasks = [self._prepared(task, environ, library) for task in job.tasks]
         self._selector = selectors.DefaultSelector()
-        self._told_drain = False
 
     @property
     def state(self) -> JobState:
@@ -53,20 +54,15 @@ class LocalJob:
         return state.jobs({HERE.name: [shown]})[0]
 
     def run(self, hear: Callable[[Iterable[Line]], None]) -> JobState:
-        """Start every task; the state when the job had ended, after everything has been ended. `clean: none` waits for
-        what still runs instead.
+        """Start every task, and return when the job has ended and nothing of it is left: what has no more to do is
+        ended, but with `clean: none` waited for.
 
         Ctrl-C and SIGTERM end all; the second one at once. Raises KeyboardInterrupt then, when nothing is left.
         """
         with _Interrupts() as interrupts:
             try:
-                while not interrupts.count and not self._over():
+                while self._goes_on(interrupts.count):
                     self._turn(hear)
-                ended = self._end_rest(bool(interrupts.count))
-                while any(task.child for task in self._tasks):
-                    self._turn(hear)
-                    if interrupts.count > 1:
-                        self._kill()
             finally:
                 self._kill()
                 for task in self._tasks:
@@ -75,34 +71,36 @@ class LocalJob:
                 self._selector.close()
         if interrupts.count:
             raise KeyboardInterrupt
-        return ended
+        return self.state
 
     def _prepared(self, task: Task, environ: Mapping[str, str], library: Path) -> LocalTask:
         env = environment(self._job, task, environ, library)
         return LocalTask(task, words(self._job, task, env, self._code), env, self._job.layout.policy, due=0.0)
 
-    def _over(self) -> bool:
-        found = self.state
-        last = going(found)
-        for task, left in last.items():
-            if task.role == "evaluator" and not self._told_drain:
-                self._say(f"{task} has up to {left:.0f} s for the last checkpoint")
-                self._told_drain = True
-        waits = self._job.layout.policy.clean == "none" and not all(task.over for task in self._tasks)
-        return found.ended and not last and not waits
-
-    def _end_rest(self, interrupted: bool) -> JobState:
-        ended = self.state
-        going = [task for task in self._tasks if not task.over]
-        if going:
-            names = ", ".join(str(task.task) for task in going)
-            more = f"; SIGKILL after {self._job.layout.policy.grace} s, or at Ctrl-C" if interrupted else ""
-            self._say(f"ending {names}{more}")
-        if interrupted:
+    def _goes_on(self, interrupts: int) -> bool:
+        """Whether anything of it is left. What has no more to do is told to end."""
+        if interrupts > 1:
+            self._kill()
+        if interrupts and self._stopped is None:
             self._stopped = time.time()
-        for task in going:
-            task.end()
-        return ended
+            self._say(f"interrupted: who has not ended in {self._job.layout.policy.grace} s, or at Ctrl-C, is killed")
+        found = self.state
+        if found.ended and (interrupts or self._job.layout.policy.clean != "none"):
+            self._end(going(found))
+        return not all(task.over for task in self._tasks)
+
+    def _end(self, last: Mapping[TaskState, float]) -> None:
+        """End all but these, which have so long (s) yet."""
+        for task, left in last.items():
+            if task.role == "evaluator" and str(task) not in self._told:
+                self._say(f"{task} has up to {left:.0f} s for the last checkpoint")
+                self._told.add(str(task))
+        names = {(task.role, task.index) for task in last}
+        fresh = [task for task in self._tasks if task.name not in names and not task.over and not task.stopped]
+        if fresh:
+            self._say(f"ending {', '.join(str(task.task) for task in fresh)}")
+        for each in fresh:
+            each.end()
 
     def _turn(self, hear: Callable[[Iterable[Line]], None]) -> None:
         """What is due now, and then what happens within a tick."""

@@ -40,6 +40,10 @@ class LocalTask:
     restarts: int = 0
 
     @property
+    def name(self) -> tuple[str, int]:
+        return self.task.role, self.task.index
+
+    @property
     def over(self) -> bool:
         return self.child is None and self.due is None
 

@@ -26,7 +26,8 @@ class Done:
 class Local:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache")}
+        (folder / "tmp").mkdir()
+        self.env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "TMPDIR": str(folder / "tmp")}
         self._running: list[subprocess.Popen[str]] = []
 
     def write(self, job: str, script: str = "") -> None:

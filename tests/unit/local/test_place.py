@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -10,10 +11,13 @@ from pathlib import Path
 import pytest
 from local_run import Local
 
+from tfctl.errors import BadFile
 from tfctl.local import machine
-from tfctl.local.place import environment, place
+from tfctl.local.environment import environment
+from tfctl.local.place import place
 from tfctl.model import env, load
 
+NONE = {"CUDA_VISIBLE_DEVICES": ""}
 USER = {"HOME": "/home/me", "PATH": "/venv/bin:/bin", "http_proxy": "http://p", "TF_CONFIG": "{}", "TFCTL_JOB": "outer"}
 
 
@@ -28,7 +32,7 @@ def test_the_environment_is_the_plan_s_within_the_user_s_own(tmp_path: Path) -> 
         "roles: {chief: 1, ps: 2, worker: {replicas: 2, hosts: 'gpu[0]', gpus: 1, stack: tf1.15}}\n"
     )
     file = job_file(tmp_path, text)
-    with place(load.load(file), file, tmp_path / "out", (), tmp_path / "ports") as job:
+    with place(load.load(file), file, tmp_path / "out", NONE, tmp_path / "ports") as job:
         for task in job.tasks:
             planned = env.environment(job, task)
             told = environment(job, task, USER, Path("/library"))
@@ -42,7 +46,7 @@ def test_the_job_file_s_own_path_and_pythonpath_hold(tmp_path: Path) -> None:
     file = job_file(
         tmp_path, "strategy: custom\ncommand: run\nroles: {worker: 1}\nenv: {PATH: /mine, PYTHONPATH: lib}\n"
     )
-    with place(load.load(file), file, tmp_path, (), tmp_path / "ports") as job:
+    with place(load.load(file), file, tmp_path, NONE, tmp_path / "ports") as job:
         told = environment(job, job.tasks[0], USER, Path("/library"))
     assert (told["PATH"], told["PYTHONPATH"]) == ("/mine", "/library:lib")
 
@@ -52,7 +56,7 @@ def test_the_job_file_s_own_path_and_pythonpath_hold(tmp_path: Path) -> None:
     [
         (("GPU-a", "GPU-b"), ["GPU-a", "GPU-b"]),
         (("GPU-a", "GPU-b", "GPU-c"), ["GPU-a", "GPU-b"]),
-        (("GPU-a",), ["", ""]),
+        (("GPU-a",), ["-1", "-1"]),
         ((), ["", ""]),
         (("3", "1"), ["3", "1"]),
     ],
@@ -61,7 +65,7 @@ def test_gpus_are_disjoint_and_too_few_stop_nobody(tmp_path: Path, gpus: tuple[s
     file = job_file(
         tmp_path, "strategy: parameter_server\ncommand: run\nroles: {chief: 1, ps: 1, worker: {replicas: 2, gpus: 1}}\n"
     )
-    with place(load.load(file), file, tmp_path, gpus, tmp_path / "ports") as job:
+    with place(load.load(file), file, tmp_path, {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}, tmp_path / "ports") as job:
         told = {str(task): environment(job, task, {}, Path("/library")) for task in job.tasks}
     assert [told[f"worker/{index}"].get("CUDA_VISIBLE_DEVICES", "") for index in (0, 1)] == workers
     assert told["ps/0"]["CUDA_VISIBLE_DEVICES"] == "-1"
@@ -77,24 +81,57 @@ def test_the_user_s_own_choice_of_gpus_holds(own: str, seen: tuple[str, ...]) ->
     assert machine.visible_gpus({"CUDA_VISIBLE_DEVICES": own}) == seen
 
 
-def test_gpus_by_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def program(folder: Path, name: str, text: str) -> dict[str, str]:
+    """An environment in which there is this program; it is a shell script."""
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
+def test_gpus_by_nvidia_smi(tmp_path: Path) -> None:
     """A divided GPU is stood for by its instances."""
-    program = tmp_path / "nvidia-smi"
-    program.write_text(
-        "#!/bin/sh\ncat <<'.'\n"
-        "GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c89852c)\n"
-        "  MIG 3g.20gb     Device  0: (UUID: MIG-c7384736)\n"
-        "  MIG 3g.20gb     Device  1: (UUID: MIG-a28ad590)\n"
-        "GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-d37e37ac)\n.\n"
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert machine.visible_gpus({}) == ("MIG-c7384736", "MIG-a28ad590", "GPU-d37e37ac")
-    program.write_text("#!/bin/sh\necho 'No devices were found'\nexit 6\n")
-    assert machine.visible_gpus({}) == ()
-    program.unlink()
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert machine.visible_gpus({}) == ()
+    listed = """cat <<'.'
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c89852c)
+  MIG 3g.20gb     Device  0: (UUID: MIG-c7384736)
+  MIG 3g.20gb     Device  1: (UUID: MIG-a28ad590)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-d37e37ac)
+."""
+    found = machine.visible_gpus(program(tmp_path, "nvidia-smi", listed))
+    assert found == ("MIG-c7384736", "MIG-a28ad590", "GPU-d37e37ac")
+    assert machine.visible_gpus(program(tmp_path, "nvidia-smi", "echo 'No devices were found'; exit 6")) == ()
+    assert machine.visible_gpus({"PATH": str(tmp_path / "nowhere")}) == ()
+
+
+@pytest.mark.parametrize(
+    ("packages", "strategy", "switch"),
+    [
+        ({"tensorflow": "2.21.0", "keras": "3.15.1", "tf_keras": "2.21.0"}, "multi_worker_mirrored", "1"),
+        ({"tensorflow": "2.21.0", "keras": "3.15.1"}, "multi_worker_mirrored", None),
+        ({"tensorflow_cpu": "2.15.1", "keras": "2.15.0"}, "multi_worker_mirrored", None),
+        ({"tensorflow": "2.21.0rc1", "keras": "3.15.1", "tf_keras": "2.21.0"}, "mirrored", None),
+        ({}, "multi_worker_mirrored", None),
+    ],
+)
+def test_the_active_python_is_the_stack(
+    tmp_path: Path, packages: dict[str, str], strategy: str, switch: str | None
+) -> None:
+    """Keras 2 is switched on where the strategy needs it and it is there."""
+    file = job_file(tmp_path, f"strategy: {strategy}\nstack: tf2.15\ncommand: run\nroles: {{worker: 1}}\n")
+    environ = program(tmp_path, "python", f"echo '{json.dumps(packages)}'")
+    with place(load.load(file), file, tmp_path, environ, tmp_path / "ports") as job:
+        told = environment(job, job.tasks[0], environ, Path("/library"))
+    assert told.get("TF_USE_LEGACY_KERAS") == switch
+    assert bool(job.layout.notes) == (switch is not None)
+
+
+def test_an_estimator_without_one_is_refused(tmp_path: Path) -> None:
+    file = job_file(tmp_path, "strategy: estimator\ncommand: run\nroles: {chief: 1}\n")
+    environ = program(tmp_path, "python", 'echo \'{"tensorflow": "2.21.0"}\'')
+    with (
+        pytest.raises(BadFile, match="stack python has TensorFlow 2"),
+        place(load.load(file), file, tmp_path, environ, tmp_path / "ports"),
+    ):
+        pass
 
 
 def test_a_port_that_somebody_has_is_stepped_over(tmp_path: Path) -> None:

@@ -79,10 +79,12 @@ def test_a_failed_task_comes_back_alone_and_a_limit_ends_that(local: Local) -> N
 
 
 def test_who_decides_is_the_model_s_choice(local: Local) -> None:
-    """The chief decides; a task that does not come back fails a custom job all the same."""
-    local.write("strategy: custom\ncommand: sleep 0.5\nroles: {chief: 1, ps: {replicas: 1, command: sleep 60}}\n")
-    assert local.run().code == 0
-    local.write("strategy: custom\ncommand: sleep 60\nroles: {chief: 1, ps: {replicas: 1, command: 'false'}}\n")
+    """tf1_ps: worker 0 decides; another that fails beside it does not; a ps does."""
+    job = "strategy: tf1_ps\ncommand: [sh, -c, 'sleep 0.5; exit $TFCTL_INDEX']\npolicy: {max_restarts: 0}\n"
+    local.write(job + "roles: {worker: 2, ps: {replicas: 1, command: sleep 600}}\n")
+    done = local.run()
+    assert done.code == 0
+    local.write(job.replace("sleep 0.5", "sleep 600") + "roles: {worker: 2, ps: {replicas: 1, command: 'false'}}\n")
     done = local.run()
     assert done.code == 100
     assert "ps/0 on localhost failed with exit code 1" in done.err
@@ -160,7 +162,7 @@ def test_tf_config_is_dense_and_ports_are_distinct_also_between_two_runs(local: 
 @pytest.mark.parametrize(
     ("job", "code", "said"),
     [
-        ("strategy: custom\ncommand: no-such-program\nroles: {worker: 1}\n", 8, "no program no-such-program in PATH"),
+        ("strategy: custom\ncommand: no-such-program\nroles: {worker: 1}\n", 8, "no program no-such-program on PATH"),
         ("strategy: custom\ncommand: ./none.sh\nroles: {worker: 1}\n", 8, "there is no program ./none.sh in"),
         ("strategy: parameter_server\ncommand: ls\nroles: {worker: 1}\n", 3, "parameter_server needs a chief"),
         ("strategy: custom\ncommand: ls\ncode: nowhere\nroles: {worker: 1}\n", 3, "nowhere is not a directory"),

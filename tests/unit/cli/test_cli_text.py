@@ -1,0 +1,92 @@
+"""Tables, times and colours."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tfctl.cli import text
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def colours(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Asked anew by each test."""
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    text._takes_colours.cache_clear()
+    yield
+    text._takes_colours.cache_clear()
+
+
+def test_columns_are_as_wide_as_their_widest_cell() -> None:
+    rows = [("TASK", "STATE", "EXIT"), ("worker/10", "failed", "1"), ("ps/0", "running", "")]
+    assert text.table(rows, state=1).splitlines() == [
+        "TASK       STATE    EXIT",
+        "worker/10  failed   1",
+        "ps/0       running",
+    ]
+
+
+def test_what_a_terminal_would_obey_is_replaced() -> None:
+    evil = "a\x1b[2Jb\x9b1mc\rd\x07e\x7f"
+    assert text.plain(evil) == "a?[2Jb?1mc?d?e?"
+    assert text.plain("tab\tand größer ✓") == "tab\tand größer ✓"
+    assert "\x1b" not in text.table([("HOST", "STATE"), (evil, "failed")], state=1)
+
+
+def test_a_state_has_its_colour_on_a_terminal_and_the_columns_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("TASK", "STATE", "EXIT"), ("ps/0", "failed", "1"), ("ps/1", "succeeded", "0")]
+    plain = text.table(rows, state=1)
+    monkeypatch.setattr("sys.stdout", Terminal())
+    text._takes_colours.cache_clear()
+    shown = text.table(rows, state=1)
+    assert "\x1b[31mfailed   \x1b[0m" in shown
+    assert "\x1b[32msucceeded\x1b[0m" in shown
+    for code in ("\x1b[31m", "\x1b[32m", "\x1b[0m"):
+        shown = shown.replace(code, "")
+    assert shown == plain
+
+
+@pytest.mark.parametrize("variable", ["NO_COLOR", None])
+def test_no_colours_without_a_terminal_or_where_nobody_wants_them(
+    variable: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout", Terminal() if variable else io.StringIO())
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    assert text.coloured("failed", "red") == "failed"
+
+
+def test_json_is_one_line_for_programs_and_indented_for_readers(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text.print_json({"job": "größer", "tasks": []})
+    assert capsys.readouterr().out == '{"job": "gr\\u00f6\\u00dfer", "tasks": []}\n'
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stdout", terminal)
+    text.print_json({"job": "j"})
+    assert terminal.getvalue() == '{\n  "job": "j"\n}\n'
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"), [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2 h"), (-5, "0 s")]
+)
+def test_how_long_it_lasted(seconds: int, shown: str) -> None:
+    assert text.lasted(1000.0, 1000.0 + seconds) == shown
+
+
+def test_times_that_are_not_there() -> None:
+    assert text.lasted(None, 5.0) == ""
+    assert text.clock(None) == ""
+
+
+def test_a_time_of_another_day_has_its_date() -> None:
+    assert text.clock(time.time()).count(":") == 2
+    assert text.clock(time.time() - 400 * 86400).startswith("20")
