@@ -99,7 +99,7 @@ class Gpus:
         more = "".join(f"{name}={value}\n" for name, value in variables.items())
         inventory.write_text(f"{self.lab.inventory.read_text()}\n[all:vars]\n{more}")
         words = ("--limit", node, "--tags", tags, "--stack", "tf2.15", "-o", "json", *words)
-        done = self.lab.tfctl("provision", inventory, *words, check=False, timeout=500)
+        done = self.lab.tfctl("provision", inventory, *words, check=False, timeout=1000)
         (host,) = json.loads(done.stdout)["hosts"]
         return {**host, "code": done.returncode}
 
@@ -204,6 +204,49 @@ def test_debians_nccl_is_installed_held_and_loaded(gpus: Gpus) -> None:
     gpus.settled("node2", **wishes)
 
 
+def test_debians_cuda_is_installed_held_and_loaded(gpus: Gpus) -> None:
+    """11.8, which no stack takes: by a plan that preflight did not make. These two are a sixth of the toolkit."""
+    packages = ["libcudart11.0", "libcublas11"]
+    plan = {
+        "method": "distribution", "version": "11.8.0", "exact": True, "packages": packages, "archive": None,
+        "folders": [], "soname": "libcudart.so.11.0",
+    }  # fmt: skip
+    assert "changed=1 " in role(gpus.lab, "cuda", cuda_plan=plan)
+    assert set(packages) <= set(gpus.root("node1", "apt-mark showhold").split())
+    assert "libcublas.so.11" in gpus.root("node1", "ldconfig -p")
+    assert "changed=0 " in role(gpus.lab, "cuda", cuda_plan=plan)
+    said = role(gpus.lab, "cuda", cuda_plan={**plan, "version": "11.2.2"})
+    assert "libcudart.so.11.0 says that it is version 11080; 11020 was to be installed" in said
+
+
+#: As a job would: the stack's own Python, and no path to libraries.
+LOADS = """
+import ctypes, pathlib, sys
+import tensorflow
+built = tensorflow.sysconfig.get_build_info()
+print(tensorflow.__version__, built["cuda_version"], built["cudnn_version"])
+print(tensorflow.config.list_physical_devices("GPU"))
+folder = pathlib.Path(tensorflow.__file__).parents[1] / "nvidia"
+cudnn = ctypes.CDLL(str(folder / "cudnn/lib/libcudnn.so.8"))
+nccl, version = ctypes.CDLL(str(folder / "nccl/lib/libnccl.so.2")), ctypes.c_int()
+nccl.ncclGetVersion(ctypes.byref(version))
+print(cudnn.cudnnGetVersion(), version.value)
+print((folder / "cuda_nvcc/bin/ptxas").exists())
+"""
+
+
+@pytest.mark.timeout(1200)
+def test_the_edition_for_gpus_brings_cuda_cudnn_and_nccl_as_wheels(gpus: Gpus) -> None:
+    host = gpus.provision("node1", tags="job_host,tensorflow")
+    assert host["code"] == 0, host
+    gpus.put("node1", {"/srv/loads.py": LOADS})
+    said = gpus.root(
+        "node1", "runuser -u nobody -- /opt/tfctl/stacks/tf2.15/bin/python -I /srv/loads.py 2>/dev/null", 120
+    )
+    assert said.splitlines() == ["2.15.1 12.2 8", "[]", "8904 21605", "True"]
+    gpus.settled("node1", tags="job_host,tensorflow")
+
+
 def test_an_archive_is_found_by_the_loader(gpus: Gpus, tmp_path: Path) -> None:
     """Of NVIDIA's none can be had; this one holds a real shared library that says it is cuDNN 8.9.7."""
     library, data = tmp_path / "libcudnn.so.8", io.BytesIO()
@@ -219,9 +262,9 @@ def test_an_archive_is_found_by_the_loader(gpus: Gpus, tmp_path: Path) -> None:
         "archive": {"url": "file:///srv/cudnn.txz", "sha256": hashlib.sha256(data.getvalue()).hexdigest(),
                     "path": "/opt/tfctl/cudnn/8.9.7.29", "kind": "tar"},
     }  # fmt: skip
-    assert "changed=3" in role(gpus.lab, "cudnn", cudnn_plan=plan)
+    assert "changed=3 " in role(gpus.lab, "cudnn", cudnn_plan=plan)
     assert "/opt/tfctl/cudnn/8.9.7.29/lib/libcudnn.so.8" in gpus.root("node1", "ldconfig -p")
-    assert "changed=0" in role(gpus.lab, "cudnn", cudnn_plan=plan)
+    assert "changed=0 " in role(gpus.lab, "cudnn", cudnn_plan=plan)
     said = role(gpus.lab, "cudnn", cudnn_plan={**plan, "version": "8.9.4.25"})
     assert "libcudnn.so.8 says that it is version 8907; 8904 was to be installed" in said
 
