@@ -148,6 +148,24 @@ def test_ctrl_c_while_units_start_undoes(number: signal.Signals, hosts: Hosts) -
     assert hosts.left() == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_between_two_last_words_tears_nothing(number: signal.Signals, hosts: Hosts) -> None:
+    patch = f"""
+from tfctl.jobs import talks
+send = talks.NodeChannel.send
+def interrupted(self, kind, value):
+    send(self, kind, value)
+    if kind == "keep" and self.host == "node1":
+        os.kill(os.getpid(), {int(number)})
+talks.NodeChannel.send = interrupted
+"""
+    with hosts.begin("start", hosts.file("whole", THREE), patch=patch) as client:
+        done = client.done()
+    assert (done.code, done.out) == (130, "")
+    assert "whole runs: tfctl stop whole ends it" in done.err
+    assert set(hosts.states("whole").values()) == {"running"}
+
+
 def test_ctrl_c_while_hosts_prepare_undoes(hosts: Hosts) -> None:
     with hosts.begin("start", hosts.file("broken-off", THREE)) as client:
         with hosts.locked("node3"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 import signal
 import subprocess
 import textwrap
@@ -53,9 +53,9 @@ def after(owner, name, fits):
 
 @pytest.fixture
 def four(jobs: Jobs) -> Path:
-    """A job of a task on each host, with code of some size."""
+    """A job of a task on each host, with code of some size that no host has yet."""
     file = jobs.file("faulty", FOUR)
-    (file.parent / "data").write_bytes(random.Random(0).randbytes(2**20))
+    (file.parent / "data").write_bytes(os.urandom(2**20))
     return file
 
 

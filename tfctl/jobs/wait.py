@@ -70,10 +70,12 @@ def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> I
     errors: dict[str, TfctlError] = {}
     heard = time.monotonic()
     before, told = None, 0.0
+    # How it is now can be said however soon the end is.
+    limit = None if end is None else max(end, heard + _ALONE_S)
     try:
-        while end is None or time.monotonic() < end:
+        while limit is None or time.monotonic() < limit:
             with suppress(queue.Empty):
-                name, answer = said.get(timeout=min(1.0, max(0.01, (end or float("inf")) - time.monotonic())))
+                name, answer = said.get(timeout=min(1.0, max(0.01, (limit or float("inf")) - time.monotonic())))
                 answers[name] = None if isinstance(answer, TfctlError) else answer
                 errors.pop(name, None)
                 if isinstance(answer, TfctlError):
@@ -88,7 +90,7 @@ def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> I
             if not found and None not in answers.values():
                 raise NotFound(f"no host knows attempt {attempt} of job {job!r} any more")
             if found and (found[0] != before or time.monotonic() > told + _TICK_S):
-                before, told = found[0], time.monotonic()
+                before, told, limit = found[0], time.monotonic(), end
                 yield before
     finally:
         over.set()
