@@ -107,23 +107,51 @@ def test_a_mirrored_worker_on_all_devices_of_its_host(jobs: Jobs) -> None:
     assert "2 replicas, batches of 64" in said_by(trained.log, "worker/0")
 
 
+def program(jobs: Jobs, name: str, strategy: str, roles: str, words: str = "") -> Trained:
+    """A program of tests/lab/programs, trained by a job file that was written for it."""
+    text = f"strategy: {strategy}\nstack: tf2.15\nports: 2222-2224\ncommand: python {name}.py {words}\nroles: {roles}\n"
+    file = jobs.file(name.replace("_", "-"), text)
+    shutil.copy(HERE / "programs" / f"{name}.py", file.parent)
+    return train(jobs, file)
+
+
 @pytest.mark.parametrize(
-    ("program", "words", "roles", "ps"),
+    ("name", "words", "roles", "decider"),
     [
         ("localhost_cluster", "--job_name={role} --task_index={index}",
-         "{ps: {hosts: 'gpu[0]'}, worker: {replicas: 2, hosts: 'gpu[0]'}}", 1),
-        ("in_graph", _FLAGS, "{ps: 1, worker: 2}", 1),
-        ("between_graph", f"{_FLAGS} --train_dir={{output}}", "{ps: {per_host: 1, hosts: 'gpu[0:1]'}, worker: 3}", 2),
+         "{ps: {hosts: 'gpu[0]'}, worker: {replicas: 2, hosts: 'gpu[0]'}}", "worker/0"),
+        ("in_graph", _FLAGS, "{ps: 1, worker: 2}", "worker/0"),
+        ("between_graph", f"{_FLAGS} --train_dir={{output}}",
+         "{ps: {per_host: 1, hosts: 'gpu[0:1]'}, worker: 3}", "worker/0"),
+        ("model_parallel", f"{_FLAGS} --chief_hosts={{chief_hosts}}", "{chief: 1, ps: 1, worker: 2}", "chief/0"),
     ],
 )  # fmt: skip
-def test_programs_in_the_shape_of_cluster_guides(program: str, words: str, roles: str, ps: int, jobs: Jobs) -> None:
-    text = f"strategy: tf1_ps\nstack: tf2.15\nports: 2222-2224\ncommand: python {program}.py {words}\nroles: {roles}\n"
-    file = jobs.file(program.replace("_", "-"), text)
-    shutil.copy(HERE / "programs" / f"{program}.py", file.parent)
-    trained = train(jobs, file)
-    assert trained.accuracy("worker/0") > 0.85
-    assert trained.states["worker/0"] == "succeeded"
-    assert [trained.states[f"ps/{index}"] for index in range(ps)] == ["stopped"] * ps
+def test_tensorflow_1_programs_written_for_no_launcher(
+    name: str, words: str, roles: str, decider: str, jobs: Jobs
+) -> None:
+    trained = program(jobs, name, "tf1_ps", roles, words)
+    assert trained.accuracy(decider) > 0.85
+    assert trained.states[decider] == "succeeded"
+    assert {state for task, state in trained.states.items() if task.startswith("ps")} == {"stopped"}
+    if name == "model_parallel":
+        told = "the first layer on /job:worker/task:0 and the second on /job:worker/task:1"
+        assert told in said_by(trained.log, decider)
+
+
+def test_a_coordinators_own_loop_over_variables_that_are_cut_in_parts(jobs: Jobs) -> None:
+    trained = program(jobs, "coordinator_loop", "parameter_server", "{chief: 1, ps: 2, worker: 2}")
+    assert trained.accuracy("chief/0") > 0.85
+    assert ".index" in trained.files
+    lies = re.findall(r"weights/part_(\d):0 (\(.*\)) on /job:ps/replica:0/task:(\d)/", trained.log)
+    assert lies == [("0", "(32, 10)", "0"), ("1", "(32, 10)", "1")]
+
+
+def test_a_groups_own_loop_over_files_of_each_worker(jobs: Jobs) -> None:
+    trained = program(jobs, "multi_worker_loop", "multi_worker_mirrored", "{worker: 2}")
+    assert set(trained.states.values()) == {"succeeded"}
+    losses = [[line for line in said_by(trained.log, f"worker/{index}") if line[:4] == "loss"] for index in range(2)]
+    assert losses[0] == losses[1] != [], "one model on both"
+    assert trained.accuracy("worker/1") == trained.accuracy("worker/0") > 0.85
 
 
 @pytest.mark.parametrize(
