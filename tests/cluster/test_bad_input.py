@@ -201,7 +201,7 @@ def no_key_file(_: Hosts) -> Iterator[dict[str, object]]:
 
 @contextlib.contextmanager
 def a_locked_key(hosts: Hosts) -> Iterator[dict[str, object]]:
-    file = hosts.folder / "locked"
+    file = hosts.folder / "locked-key"
     asyncssh.generate_private_key("ssh-ed25519").write_private_key(file, passphrase="secret", rounds=50)
     yield {"ansible_ssh_private_key_file": file}
 
@@ -221,7 +221,7 @@ def a_stranger(hosts: Hosts) -> Iterator[dict[str, object]]:
         (hanging_up, "closes the connection before it says anything\n  → "),
         (another_key, "has changed"),
         (no_key_file, "the key file /no/such/key is not there\n  → "),
-        (a_locked_key, "/locked needs a passphrase, and no agent holds the key\n  → "),
+        (a_locked_key, "/locked-key needs a passphrase, and no agent holds the key\n  → "),
         (a_stranger, "does not let user ops in with"),
     ],
 )

@@ -112,8 +112,9 @@ class Tree:
         return self.states(job)[task]
 
     def files(self) -> list[str]:
-        """Every file that the node part could have made."""
-        found = [path for top in ("run", "var", "srv") for path in (self / top).rglob("*")]
+        """Every file that the node part could have made. It may be at it: os.walk bears with what goes meanwhile."""
+        walks = (walk for top in ("run", "var", "srv") for walk in os.walk(self / top))
+        found = [Path(folder, name) for folder, folders, names in walks for name in (*folders, *names)]
         return sorted(str(path.relative_to(self.path)) for path in found if path.is_file() or path.is_symlink())
 
     def alive(self) -> list[str]:
