@@ -26,6 +26,8 @@ def main():
         supports_check_mode=True,
     )
     gpu, control = look(), module.params["control"]
+    if gpu is None:
+        module.fail_json(msg="the GPU is gone from the PCI bus; dmesg says more")
     control["local"] = str(control["local"]).lower() == "true"
     host = {"machine_id": first_line(Path("/etc/machine-id")), "boot_id": boot_id()}
     reason = reboot_reason(gpu)

@@ -40,6 +40,7 @@ def gather(uid, shared):
         "gid_owner": name_of(grp.getgrgid, uid),
         "disks": {path: disk(path) for path in (*PLACES, *shared)},
         "environments": sorted(each.name for each in Path(STACKS).glob("*") if not each.is_symlink()),
+        "compilers": compilers(),
         "gpu": tfctl_gpu_facts.look(),
     }
 
@@ -79,6 +80,12 @@ def pythons():
             if re.fullmatch(r"3\.\d+", version) and os.access(path, os.X_OK):
                 found.setdefault(version, str(path))
     return found
+
+
+def compilers():
+    """Major numbers of g++, where make is there too."""
+    found = [path for folder in ("/usr/lib/gcc", "/usr/libexec/gcc") for path in Path(folder).glob("*/*/cc1plus")]
+    return sorted({int(path.parent.name) for path in found if path.parent.name.isdigit()}) if program("make") else []
 
 
 def program(name):

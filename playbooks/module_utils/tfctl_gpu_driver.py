@@ -18,14 +18,16 @@ FLAVOUR = re.compile(r"^\d[\d.]*-\d+-([a-z][\w-]*)$")  # Ubuntu's: 5.15.0-91-gen
 MAKERS = {"run": "NVIDIA's .run installer", "nvidia": "NVIDIA's repository", "canonical": "Ubuntu", "debian": "Debian"}
 INITRAMFS = {"update-initramfs": ["update-initramfs", "-u", "-k", "all"],
              "dracut": ["dracut", "--force", "--regenerate-all"]}  # fmt: skip
-NOTHING = {"method": "", "packages": [], "first": [], "stream": ""}
+PERSISTENCE, FABRIC = "nvidia-persistenced", "nvidia-fabricmanager"
 
 
 def driver(case):
-    """{"method", "version", "packages", "first", "stream", "fabric", "blacklist", "unattended", "initramfs"}, or None.
+    """{"method", "version", "packages", "first", "stream", "own", "services", "blacklist", "unattended", "initramfs"}.
+
+    None where nothing is to be done.
 
     version: of the driver that stays, else the branch to come. packages: all of one transaction; first: what is
-    installed before it. stream: the module stream that dnf enables. fabric: whether the fabric manager is to run.
+    installed before it. stream: the module stream that dnf enables. own: whether tfctl installed the one that stays.
     blacklist: whether nouveau is kept away; initramfs: the command that takes it out of the initramfs.
     """
     gpu, wish = case.gpu, str(case.wish["driver"])
@@ -98,7 +100,14 @@ def judge_foreign(case, bounds):
     elif bounds.newest and branch(gpu["loaded"]) > bounds.newest:
         case.refuse(f"driver {gpu['loaded']} is too new for these GPUs", f"{who} must bring {bounds.newest} or older")
     elif gpu["smi"]["said"]:
-        case.refuse(f"nvidia-smi: {gpu['smi']['said']}", "restart the host, or leave it out with --limit '!HOST'")
+        case.refuse(f"nvidia-smi: {gpu['smi']['said']}", mends(gpu["smi"]["said"]))
+
+
+def mends(said):
+    """What helps against a complaint of nvidia-smi."""
+    if re.search("no nvidia-smi|libnvidia-ml", said):
+        return "install the rest of the driver: its package nvidia-smi, nvidia-utils or nvidia-driver-cuda"
+    return "restart the host (dmesg says more), or leave it out with --limit '!HOST'"
 
 
 def tell(case):
@@ -116,14 +125,15 @@ def kept(case, version):
     gpu, packages = case.gpu, []
     restart = reboot_reason(gpu)
     if gpu["smi"]["said"] and not restart:
-        case.refuse(f"nvidia-smi: {gpu['smi']['said']}", "restart the host, or leave it out with --limit '!HOST'")
+        case.refuse(f"nvidia-smi: {gpu['smi']['said']}", mends(gpu["smi"]["said"]))
     if gpu["switches"] and gpu["fabric_manager"] != version:
         packages = [f"{name}={version}-*" for name in fabric_packages(case, branch(version), gpu["origins"])]
     undone = gpu["own"] and (gpu["drifted"] or not gpu["blacklisted"] or not gpu["persistence"])
     if not (packages or restart or undone or not gpu["loaded"]):
         return None
     method = "repo" if gpu["origins"] == ["nvidia"] else "distribution"
-    return {**NOTHING, **around(gpu), "method": method, "packages": packages, "version": version}
+    services = [PERSISTENCE] * gpu["own"] + [FABRIC] * bool(gpu["switches"])
+    return {**around(gpu, services), "method": method, "packages": packages, "version": version}
 
 
 def brought(case, found, bounds, wish):
@@ -156,7 +166,8 @@ def brought(case, found, bounds, wish):
         judge_build(case)
     if gpu["switches"]:
         names["packages"] += fabric_packages(case, chosen, [ours])
-    return {**NOTHING, **around(gpu), **names, "blacklist": True, "method": method, "version": str(chosen)}
+    services = [PERSISTENCE] + [FABRIC] * bool(gpu["switches"])
+    return {**around(gpu, services), **names, "blacklist": True, "method": method, "version": str(chosen)}
 
 
 def method_of(case, bounds):
@@ -279,10 +290,13 @@ def fabric_packages(case, chosen, origins):
     return ["nvidia-fabricmanager" if late else f"nvidia-fabricmanager-{chosen}"]
 
 
-def around(gpu):
-    """What goes with a driver: its services, and what would get in its way."""
+def around(gpu, services):
+    """What goes with a driver, and what would get in its way."""
     return {
-        "fabric": gpu["switches"] > 0,
+        "first": [],
+        "stream": "",
+        "own": gpu["own"],
+        "services": services,
         "blacklist": gpu["nouveau"] or gpu["own"],
         "unattended": gpu["unattended"],
         "initramfs": INITRAMFS.get(gpu["initramfs"], []),

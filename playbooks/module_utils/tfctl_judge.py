@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ansible.module_utils import tfctl_gpu
+from ansible.module_utils.tfctl_toolchain import toolchain
 
 OLDEST_SYSTEMD = 247  # Debian 11's: LogExtraFields, ProtectProc and prefix drop-ins as the units of tfctl use them
 OLDEST_PYTHON = (3, 9)  # of the node part
@@ -20,18 +21,21 @@ def judge(seen, wanted):
     """(plan, faults). ``seen`` is tfctl_facts.gather, ``wanted`` the module's own parameters.
 
     plan: {"operators", "notices", "stack": None or {"name", "edition", "python": {"version", "path", "packages"},
-    "path", "link", "lock", "disk_mb", "imports", "there"}, "gpu": None or what tfctl_gpu.decide says}; with a fault it
-    may have gaps.
+    "path", "link", "lock", "disk_mb", "imports", "there"}, "gpu": None or what tfctl_gpu.decide says, "toolchain":
+    None or what tfctl_toolchain says}; with a fault it may have gaps.
     faults: [{"message", "remedy", "exit"}], all there are.
     """
     faults = [*of_system(seen, wanted), *of_accounts(seen, wanted)]
     operators = [name for name in wanted["operators"] or [seen["login"]] if name != "root"]
-    plan = {"operators": sorted(set(operators)), "notices": [], "stack": None, "gpu": None}
+    plan = {"operators": sorted(set(operators)), "notices": [], "stack": None, "gpu": None, "toolchain": None}
     for name in operators:
         if not USER_NAME.fullmatch(name):
             faults.append(fault(f"tfctl_operators: {name!r} is no user's name", "give plain user names", BAD_FILE))
     if wanted["stack"] != "none":
         plan["stack"], plan["gpu"] = stack_of(seen, wanted, faults, plan["notices"])
+    if plan["stack"] and str(wanted["wishes"]["toolchain"]).lower() == "true":
+        plan["toolchain"], lacking = toolchain(seen, wanted, plan["stack"]["edition"])
+        faults += lacking
     faults += of_disks(seen, plan["stack"], wanted)
     return plan, faults
 

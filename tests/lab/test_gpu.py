@@ -247,6 +247,13 @@ def test_the_edition_for_gpus_brings_cuda_cudnn_and_nccl_as_wheels(gpus: Gpus) -
     gpus.settled("node1", tags="job_host,tensorflow")
 
 
+def test_a_compiler_that_nvcc_takes(gpus: Gpus) -> None:
+    host = gpus.provision("node1", tags="toolchain", tfctl_toolchain="true")
+    assert host["code"] == 0, host
+    assert gpus.root("node1", "g++-12 -dumpversion; make --version | head -1").startswith("12\nGNU Make")
+    gpus.settled("node1", tags="toolchain", tfctl_toolchain="true")
+
+
 def test_an_archive_is_found_by_the_loader(gpus: Gpus, tmp_path: Path) -> None:
     """Of NVIDIA's none can be had; this one holds a real shared library that says it is cuDNN 8.9.7."""
     library, data = tmp_path / "libcudnn.so.8", io.BytesIO()

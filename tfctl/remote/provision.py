@@ -18,7 +18,18 @@ from tfctl.remote import ansible
 from tfctl.remote.report import Event, Report
 
 #: The roles, in the order of the playbook; they are its tags.
-TAGS = ("preflight", "job_host", "python_env", "nvidia_repo", "cuda", "cudnn", "nccl", "nvidia_driver", "tensorflow")
+TAGS = (
+    "preflight",
+    "job_host",
+    "python_env",
+    "toolchain",
+    "nvidia_repo",
+    "cuda",
+    "cudnn",
+    "nccl",
+    "nvidia_driver",
+    "tensorflow",
+)
 
 
 @dataclass(frozen=True)
@@ -91,6 +102,7 @@ def catalogue() -> dict[str, Any]:
         name: {
             "pythons": stack.pythons,
             "imports": stack.imports,
+            "gcc": stack.gcc.model_dump() if stack.gcc else None,
             "gpu": stack.gpu.model_dump() if stack.gpu else None,
             "editions": {
                 label: {

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.tfctl_facts import gather, os_release, system_key
 from ansible.module_utils.tfctl_judge import judge
+from ansible.module_utils.tfctl_toolchain import toolchain
 
 from tfctl.model import stacks
 from tfctl.remote import provision
@@ -30,14 +31,15 @@ GOOD: dict[str, Any] = {
     "gid_owner": None,
     "disks": dict.fromkeys(("/opt/tfctl", "/var/lib/tfctl", "/usr/local/lib/tfctl", "/srv/tfctl"), FREE),
     "environments": [],
+    "compilers": [],
     "gpu": None,
 }
 
 
 #: What the role preflight gives where the inventory wishes nothing.
 WISHES = {
-    "edition": "auto", "driver": "auto", "driver_method": "auto", "cuda_method": "auto", "cudnn_method": "auto",
-    "nccl_method": "auto", "nvidia_mirror": "", "allow_unverified": False,
+    "toolchain": False, "edition": "auto", "driver": "auto", "driver_method": "auto", "cuda_method": "auto",
+    "cudnn_method": "auto", "nccl_method": "auto", "nvidia_mirror": "", "allow_unverified": False,
 }  # fmt: skip
 
 
@@ -112,6 +114,34 @@ def test_a_missing_python_comes_from_the_distribution_where_it_has_one() -> None
     plan, found = judge({**GOOD, "system": "ubuntu-22.04", "pythons": {"3.12": "/usr/local/bin/python3.12"}}, wanted())
     assert found == []
     assert plan["stack"]["python"] == {"version": "3.11", "path": "/usr/bin/python3.11", "packages": ["python3.11"]}
+
+
+@pytest.mark.parametrize(
+    ("system", "packager", "edition", "command", "packages"),
+    [
+        ("debian-12", "apt-get", "cpu", "g++-12", ["g++-12", "make", "g++"]),
+        ("debian-13", "apt-get", "cpu", "g++-14", ["g++-14", "make", "g++"]),
+        ("debian-13", "apt-get", "gpu", "g++-12", ["g++-12", "make"]),
+        ("ubuntu-24.04", "apt-get", "gpu", "g++-12", ["g++-12", "make"]),
+        ("el-9", "dnf", "gpu", "g++", ["gcc-c++", "make"]),
+    ],
+)
+def test_a_compiler_that_the_stack_and_nvcc_take(
+    system: str, packager: str, edition: str, command: str, packages: list[str]
+) -> None:
+    seen = {**GOOD, "system": system, "packager": packager}
+    plan, lacking = toolchain(seen, wanted(), edition)
+    assert (plan["cxx"], plan["packages"], lacking) == (command, packages, [])
+    there, _ = toolchain({**seen, "compilers": [plan["gcc"]]}, wanted(), edition)
+    assert there["packages"] == []
+
+
+def test_a_distribution_without_one_is_named() -> None:
+    asked = wanted(wishes={**WISHES, "toolchain": "true"})
+    assert judge(GOOD, asked)[0]["toolchain"]["gcc"] == 12
+    asked["stacks"]["tf2.15"]["gcc"] = {"min": 15, "max": 16}
+    (found,) = judge(GOOD, asked)[1]
+    assert found["message"] == "Debian 12 has gcc 12, 11; extensions of tf2.15 are built with 15 or later"
 
 
 def test_the_names_of_systems() -> None:

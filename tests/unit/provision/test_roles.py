@@ -62,6 +62,8 @@ def test_a_part_of_the_gpus_brings_its_packages_sources_too() -> None:
     parts = {each["ansible.builtin.import_role"]["name"]: each["tags"] for each in read(GPU_PARTS)}
     assert all(name in tags for name, tags in parts.items())
     assert {*parts, "nvidia_driver"} == set(parts["nvidia_repo"])
+    toolchain, gpu = read(GPU_PARTS.with_name("native.yml"))
+    assert (toolchain["tags"], set(gpu["tags"])) == (["toolchain"], set(parts["nvidia_repo"]))
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,10 @@ def test_an_environment_is_named_by_its_lock() -> None:
     assert all(re.fullmatch(r"tf2\.15-[0-9a-f]{12}", name) for name in names)
 
 
+def test_an_edition_for_gpus_says_what_it_asks_of_them() -> None:
+    assert all(stack.gpu for stack in stacks.load().values() if "gpu" in stack.editions)
+
+
 def test_no_lock_lies_about_that_no_stack_has() -> None:
     wanted = {stack.lock(edition, python).name for stack, edition, python in (each.values for each in LOCKS)}
     assert {path.name for path in stacks.LOCKS.iterdir()} == wanted | {stacks.TOOLS.name}

@@ -46,6 +46,13 @@ class Tested(Strict):
     what: str
 
 
+class Gcc(Strict):
+    """``min``: for the headers of TensorFlow, and Horovod's own check; ``max``: the last that its CUDA's nvcc takes."""
+
+    min: int
+    max: int
+
+
 class Stack(Strict):
     """``pythons`` in order of preference. ``imports``: modules that must import, with the versions they must have."""
 
@@ -56,6 +63,7 @@ class Stack(Strict):
     requirements: list[str]
     as_of: date
     imports: dict[str, Version]
+    gcc: Gcc | None = None
     gpu: Gpu | None = None
     editions: dict[str, Edition]
     tested: list[Tested]
@@ -71,10 +79,11 @@ class Stack(Strict):
 
 
 class System(Strict):
-    """``pythons``: each version that its packages bring, with the names of these packages."""
+    """``pythons``: each version that its packages bring, with their names. ``gcc``: major numbers, its own first."""
 
     title: str
     pythons: dict[Python, list[str]]
+    gcc: list[int]
 
 
 @cache
