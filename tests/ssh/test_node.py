@@ -12,8 +12,8 @@ from loopback import Relay, Sshd
 
 from tfctl.errors import Busy, Exit, NotFound, PreflightFailed, TfctlError, Unreachable
 from tfctl.node import names, wire
+from tfctl.remote.connect import connect
 from tfctl.remote.node import NodeChannel, open_node
-from tfctl.remote.ssh import connect
 
 WAIT = 20.0
 REQUEST = wire.request("show", job=None, attempt=None, follow=False)

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfctl.errors import BadFile, PreflightFailed, TfctlError, Undone, together
 from tfctl.jobs.code import Code
@@ -23,7 +23,9 @@ from tfctl.model.plan import plan
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.node import NodeChannel, as_error, open_node
-from tfctl.remote.ssh import Connection
+
+if TYPE_CHECKING:
+    from tfctl.remote.ssh import Connection
 
 Say = Callable[[str], None]
 
@@ -81,11 +83,11 @@ class _Talks:
         if len(self.channels) == 1 or not layout.shares_output:
             return
         writer, nonce = min(self.channels), secrets.token_hex(8)
-        self._share(writer, "write", nonce)
+        self._share([writer], "write", nonce)
         try:
-            blind = [host for host in sorted(self.channels) if not self._share(host, "find", nonce)]
+            blind = self._share(sorted(self.channels), "find", nonce)
         finally:
-            self._share(writer, "remove", nonce)
+            self._share([writer], "remove", nonce)
         if blind:
             raise PreflightFailed(
                 f"{', '.join(blind)}: {layout.output} is not the directory that {writer} has by that name, "
@@ -166,10 +168,11 @@ class _Talks:
             raise together(errors)
         return [(host, value) for host, (kind, value) in sorted(answers.items()) if kind == "refused"]
 
-    def _share(self, host: str, what: str, nonce: str) -> bool:
-        self.channels[host].send("share", {what: nonce})
-        _, value = self.channels[host].receive(_HELLO_S)
-        return bool(value["ok"])
+    def _share(self, hosts: Sequence[str], what: str, nonce: str) -> list[str]:
+        """Those of the hosts that cannot."""
+        for host in hosts:
+            self.channels[host].send("share", {what: nonce})
+        return [host for host in hosts if not self.channels[host].receive(_HELLO_S)[1]["ok"]]
 
 
 @contextmanager
