@@ -15,7 +15,7 @@ from loopback import Relay, Sshd
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.node.wire import LINE_LIMIT
 from tfctl.remote.channel import STDERR_KEPT, Channel, Completed
-from tfctl.remote.connect import connect
+from tfctl.remote.ssh import connect
 
 WAIT = 20.0
 """Seconds; no test is meant to need them."""

@@ -22,9 +22,9 @@ from paramiko import Transport
 
 from tfctl.errors import BadFile, Exit, Unreachable
 from tfctl.model.host import Host, Ssh
-from tfctl.remote.connect import connect
 from tfctl.remote.dial import not_connected
 from tfctl.remote.known_hosts import fingerprint
+from tfctl.remote.ssh import connect
 from tfctl.remote.target import resolve
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import threading
 import time
 from collections.abc import Iterator
 
@@ -12,8 +13,8 @@ from loopback import Relay, Sshd
 
 from tfctl.errors import Busy, Exit, NotFound, PreflightFailed, TfctlError, Unreachable
 from tfctl.node import names, wire
-from tfctl.remote.connect import connect
 from tfctl.remote.node import NodeChannel, open_node
+from tfctl.remote.ssh import connect
 
 WAIT = 20.0
 REQUEST = wire.request("show", job=None, attempt=None, follow=False)
@@ -69,6 +70,25 @@ def test_a_beat_ends_the_silence_and_is_no_message(sshd: Sshd) -> None:
         with pytest.raises(Unreachable, match=r"^node2: tfctl-node has said nothing for 0\.3 s"):
             node.receive(0.3)
         assert time.monotonic() - began < 5
+
+
+def test_a_beat_waits_for_nobody(sshd: Sshd) -> None:
+    """Where much is being sent to a node that does not read, the others want their beats all the same."""
+    with conversation(sshd, "read request; echo '{\"hello\": {}}'; sleep 60") as node:
+        node.receive(WAIT)
+
+        def send() -> None:
+            with contextlib.suppress(Unreachable):
+                node.send_raw(b"x" * 2**26)
+
+        sending = threading.Thread(target=send, daemon=True)
+        sending.start()
+        began = time.monotonic()
+        while time.monotonic() < began + 1:
+            node.beat()
+        assert sending.is_alive()
+        assert time.monotonic() - began < 5
+    sending.join(WAIT)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Connections over ssh. The only file that imports paramiko.
 
-The key of a host that was reached is compared with known_hosts, and it is entered by key; what goes wrong on the way is
-an Unreachable that names the host and says what to type.
+A host is reached, its key compared with known_hosts, and entered by key; what goes wrong on the way is an Unreachable
+that names the host and says what to type.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tfctl.errors import Unreachable
 from tfctl.model.host import Host
 from tfctl.remote import known_hosts
 from tfctl.remote.channel import GONE, Channel, Completed, printable
-from tfctl.remote.dial import Way
-from tfctl.remote.target import Target
+from tfctl.remote.dial import Way, dial
+from tfctl.remote.target import Target, resolve
 
 if "paramiko" not in sys.modules and "invoke" not in sys.modules:
     # paramiko imports invoke for ssh_config's "Match exec" alone, at a third of its own import time, and does without.
@@ -53,11 +53,14 @@ _MOST_KEYS = 5
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
 
 
-def enter(host: Host, target: Target, way: Way, end: float) -> Connection:
-    """A connection over ``way``: the host's key verified, logged in, before ``end`` (of time.monotonic).
+def connect(host: Host) -> Connection:
+    """A connection to ``host``: reached, its key verified, logged in, within 10 s or its own ConnectTimeout.
 
-    Raises Unreachable; then ``way`` is closed.
+    Raises Unreachable, and BadFile for ssh arguments or an ssh_config that ssh refuses.
     """
+    target = resolve(host)
+    end = time.monotonic() + target.limit
+    way = dial(target, end)
     transport = None
     try:
         transport = _Transport(way.stream, packetizer_class=_Packetizer)
@@ -71,7 +74,7 @@ def enter(host: Host, target: Target, way: Way, end: float) -> Connection:
 
 
 class Connection:
-    """Made by enter; closed by close, or as a context manager. Any thread may start processes on it."""
+    """Made by connect; closed by close, or as a context manager. Any thread may start processes on it."""
 
     def __init__(self, host: Host, target: Target, transport: paramiko.Transport, way: Way) -> None:
         self.host = host
