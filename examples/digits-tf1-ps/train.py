@@ -74,7 +74,7 @@ def train(master: str, args: argparse.Namespace) -> None:
             rows = rng.integers(len(train_x), size=args.batch_size)
             _, step, value = session.run([train_op, global_step, loss], {x: train_x[rows], y: train_y[rows]})
             local_step += 1
-            if local_step % 100 == 0:
+            if local_step % 100 == 1:
                 where = f"local step {local_step}, global step {step}"
                 print(f"worker {args.task_index}: {where}, loss {value:.4f}", flush=True)
     print(f"worker {args.task_index}: done after {local_step} local steps", flush=True)

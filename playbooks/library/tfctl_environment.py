@@ -56,7 +56,9 @@ def main():
     finally:
         if not module.check_mode:
             environment.discard_archive()
-    shown = "".join(f"{line}\n" for line in wrong) or ("" if linked else f"{module.params['link']} leads elsewhere\n")
+    shown = "".join(f"{line}\n" for line in wrong) or (
+        "" if linked else f"{module.params['link']} leads elsewhere, or scripts do not find tfctl_runtime\n"
+    )
     diff = {"before_header": "wrong", "after_header": "right", "before": shown, "after": ""}
     module.exit_json(
         changed=changed, differs=changed, build=bool(wrong), wrong=wrong, diff=diff if changed else [], invocation={}

@@ -20,6 +20,8 @@ options:
   stack: {type: str, default: '', description: The stack this host is to have, or C(none).}
   stacks: {type: dict, required: true, description: Every stack there is; tfctl/model/stacks.}
   systems: {type: dict, required: true, description: The operating systems that are supported, with their Pythons.}
+  nvidia: {type: dict, required: true, description: Where NVIDIA's software comes from; tfctl/model/stacks/nvidia.yaml.}
+  wishes: {type: dict, required: true, description: What the inventory wishes about GPUs.}
 """
 
 
@@ -32,6 +34,8 @@ def main():
             "stack": {"type": "str", "default": ""},
             "stacks": {"type": "dict", "required": True},
             "systems": {"type": "dict", "required": True},
+            "nvidia": {"type": "dict", "required": True},
+            "wishes": {"type": "dict", "required": True},
         },
         supports_check_mode=True,
     )

@@ -35,6 +35,8 @@ options:
 GLIBC = range(5, 32)
 OLD_NAMES = {"x86_64": ("manylinux1", "manylinux2010", "manylinux2014"), "aarch64": ("manylinux2014",)}
 LIMIT_S = 1800
+# The oldest patch release that a supported system has: Debian's 3.9.2 and 3.11.2. Some packages refuse a .0.
+PATCH = 2
 BYTECODE = "bytecode.zip"
 # Of what is in the file beside the wheels: another one is another file.
 FORMAT = 2
@@ -78,12 +80,11 @@ def collect(module, path, part):
     for lock in wanted["locks"]:
         words = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
         words += ["--no-cache-dir", "--no-deps", "--require-hashes", "--only-binary=:all:", "--dest", str(part)]
-        words += ["--implementation=cp", f"--python-version={wanted['python']}", "--requirement", lock]
+        words += ["--implementation=cp", f"--python-version={wanted['python']}.{PATCH}", "--requirement", lock]
         words += [f"--platform={tag}" for tag in platforms(wanted["machine"])]
         done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         if done.returncode:
-            errors = re.findall(r"^ *(?:ERROR: )(.*)$", done.stderr, re.MULTILINE) or done.stderr.splitlines()[-3:]
-            module.fail_json(msg="\n".join(errors) or f"pip ended with {done.returncode}")
+            module.fail_json(msg=errors_of(done.stderr) or f"pip ended with {done.returncode}")
     compile_modules(part, wanted["python"])
     whole = path.with_suffix(".whole")
     with tarfile.open(whole, "w") as tar:
@@ -91,6 +92,12 @@ def collect(module, path, part):
             tar.add(each, arcname=each.name)
     whole.replace(path)
     shutil.rmtree(part)
+
+
+def errors_of(said):
+    """pip's own errors, without its lists of all the versions that are not wanted; else its last words."""
+    errors = re.findall(r"^ *ERROR: (?!Ignored )(.*)$", said, re.MULTILINE)
+    return "\n".join(re.sub(r" \(from versions: .*\)$", "", line) for line in errors or said.splitlines()[-3:])
 
 
 def compile_modules(part, version):

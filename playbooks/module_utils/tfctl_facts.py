@@ -13,6 +13,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from ansible.module_utils import tfctl_gpu_facts
+
 STACKS = "/opt/tfctl/stacks"
 PLACES = ("/opt/tfctl", "/var/lib/tfctl", "/usr/local/lib/tfctl")
 
@@ -38,7 +40,7 @@ def gather(uid, shared):
         "gid_owner": name_of(grp.getgrgid, uid),
         "disks": {path: disk(path) for path in (*PLACES, *shared)},
         "environments": sorted(each.name for each in Path(STACKS).glob("*") if not each.is_symlink()),
-        "gpus": sorted(each.name for each in Path("/proc/driver/nvidia/gpus").glob("*")),
+        "gpu": tfctl_gpu_facts.look(),
     }
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from ansible.module_utils import tfctl_gpu
+
 OLDEST_SYSTEMD = 247  # Debian 11's: LogExtraFields, ProtectProc and prefix drop-ins as the units of tfctl use them
 OLDEST_PYTHON = (3, 9)  # of the node part
 # Free space for tfctl itself, beside a stack's own.
@@ -18,17 +20,18 @@ def judge(seen, wanted):
     """(plan, faults). ``seen`` is tfctl_facts.gather, ``wanted`` the module's own parameters.
 
     plan: {"operators", "notices", "stack": None or {"name", "edition", "python": {"version", "path", "packages"},
-    "path", "link", "lock", "disk_mb", "imports", "there"}}; with a fault it may have gaps.
+    "path", "link", "lock", "disk_mb", "imports", "there"}, "gpu": None or what tfctl_gpu.decide says}; with a fault it
+    may have gaps.
     faults: [{"message", "remedy", "exit"}], all there are.
     """
     faults = [*of_system(seen, wanted), *of_accounts(seen, wanted)]
     operators = [name for name in wanted["operators"] or [seen["login"]] if name != "root"]
-    plan = {"operators": sorted(set(operators)), "notices": [], "stack": None}
+    plan = {"operators": sorted(set(operators)), "notices": [], "stack": None, "gpu": None}
     for name in operators:
         if not USER_NAME.fullmatch(name):
             faults.append(fault(f"tfctl_operators: {name!r} is no user's name", "give plain user names", BAD_FILE))
     if wanted["stack"] != "none":
-        plan["stack"] = stack_of(seen, wanted, faults, plan["notices"])
+        plan["stack"], plan["gpu"] = stack_of(seen, wanted, faults, plan["notices"])
     faults += of_disks(seen, plan["stack"], wanted)
     return plan, faults
 
@@ -72,23 +75,19 @@ def of_accounts(seen, wanted):
 
 
 def stack_of(seen, wanted, faults, notices):
-    """The plan's stack, or None with one more fault."""
+    """(stack, gpu) of the plan; no stack with one more fault."""
     name, known = wanted["stack"], wanted["stacks"]
     if not name:
         remedy = f"--stack {next(iter(known))}, or tfctl_stack in the inventory; --stack none goes without TensorFlow"
         faults.append(fault("no stack is named for this host", remedy, BAD_FILE))
-        return None
+        return None, None
     if name not in known:
         remedy = f"there are: {', '.join(known)}; none goes without TensorFlow"
         faults.append(fault(f"tfctl_stack: no stack is called {name!r}", remedy, BAD_FILE))
-        return None
-    stack, edition = known[name], "cpu"
-    if seen["gpus"] and "gpu" not in stack["editions"]:
-        notices.append(
-            f"{len(seen['gpus'])} GPUs are here, and {name} has no edition for GPUs yet: it gets that for CPUs"
-        )
-    elif seen["gpus"]:
-        edition = "gpu"
+        return None, None
+    stack, case = known[name], tfctl_gpu.case_of(seen, wanted, faults, notices)
+    edition = tfctl_gpu.edition_of(case)
+    gpu = tfctl_gpu.decide(case) if edition == "gpu" else None
     chosen = stack["editions"][edition]
     if seen["machine"] not in chosen["machines"]:
         made_for = " and ".join(chosen["machines"])
@@ -102,9 +101,9 @@ def stack_of(seen, wanted, faults, notices):
         faults.append(
             fault(message, "install one of them as /usr/local/bin/python3.N, or give this host another stack")
         )
-        return None
+        return None, gpu
     built = chosen["environments"][python["version"]]
-    return {
+    plan = {
         "name": name,
         "edition": edition,
         "python": python,
@@ -115,6 +114,7 @@ def stack_of(seen, wanted, faults, notices):
         "imports": stack["imports"],
         "there": built["name"] in seen["environments"],
     }
+    return plan, gpu
 
 
 def python_of(seen, stack, offered):

@@ -23,9 +23,11 @@ import time
 import zipfile
 from pathlib import Path
 
-from ansible.module_utils.tfctl_machine import Failed, make_parents, point
+from ansible.module_utils.tfctl_machine import Failed, make_parents, point, read
 
 MARKER = "tfctl-stack.json"
+#: site(7) of Python adds the directory that it names, where it is there; the role job_host puts tfctl_runtime into it.
+PTH = ("tfctl-runtime.pth", "/usr/local/lib/tfctl/current/runtime\n")
 BYTECODE = "bytecode.zip"
 #: How long an earlier run, whose client has gone, may take to end.
 PATIENCE_S = 900
@@ -50,7 +52,9 @@ class Environment:
         return list(itertools.islice(self._wrong(), TOLD))
 
     def linked(self):
-        return self.link.is_symlink() and str(self.link.readlink()) == self.path.name
+        """Whether the stack's name leads here, and scripts find tfctl_runtime."""
+        leads = self.link.is_symlink() and str(self.link.readlink()) == self.path.name
+        return leads and read(self._site(self.path) / PTH[0]) == PTH[1].encode()
 
     def build(self):
         """Raises Failed. Until all is there and proven, nothing is at ``path``."""
@@ -71,6 +75,7 @@ class Environment:
 
     def switch(self):
         """The link leads to it; of the other environments of this stack the newest stays."""
+        (self._site(self.path) / PTH[0]).write_text(PTH[1], encoding="utf-8")
         point(self.link, self.path.name)
         pattern = re.compile(rf"{re.escape(self.link.name)}-[0-9a-f]{{12}}")
         others = [each for each in self.path.parent.iterdir() if pattern.fullmatch(each.name) and each != self.path]

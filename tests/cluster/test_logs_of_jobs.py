@@ -51,7 +51,9 @@ def test_the_last_of_all_together(told: Hosts) -> None:
 
 def test_those_that_match(told: Hosts) -> None:
     found = told.ok("logs", "worker", "-j", "talk", "--grep", "step [23]$", "--tail", "2", "-o", "json")
-    assert found.count("step 3") == 2
+    # The last of both workers together, which may be one worker's: they run as the machine lets them.
+    assert len(found.splitlines()) == 2
+    assert "step 3" in found.splitlines()[-1]
     assert told.ok("logs", "worker", "2", "-j", "talk", "--grep", "step 2") == "worker/2 │ worker2 step 2\n"
 
 

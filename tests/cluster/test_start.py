@@ -123,12 +123,12 @@ def test_a_connection_that_breaks_while_a_host_prepares_releases_the_others(host
 def test_a_connection_that_breaks_at_the_last_word_stops_the_rest(hosts: Hosts) -> None:
     """One host has not heard that it may keep its units: it undoes them, and the job cannot go on without."""
     patch = """
-from tfctl.jobs import start
-keep = start._Talks.keep
+from tfctl.jobs import talks
+keep = talks.Talks.keep
 def cut(self):
-    self.channels["node2"]._channel._raw.get_transport().close()
-    keep(self)
-start._Talks.keep = cut
+    self._channels["node2"]._channel._raw.get_transport().close()
+    return keep(self)
+talks.Talks.keep = cut
 """
     with hosts.begin("start", hosts.file("late", THREE), patch=patch) as client:
         done = client.done()

@@ -287,10 +287,15 @@ def reset(manager: Manager, units: list[str]) -> None:
 
 def shown(manager: Manager, unit: str, wanted: list[str]) -> list[str]:
     known = manager.file(unit) is not None or manager.state(unit)["ActiveState"] != "inactive"
+    place = f"/run/systemd/system/{unit}" if known else ""
+    other = manager.home / f"{unit}.from"  # a unit of that name from another place
+    if other.exists():
+        known, place = True, other.read_text()
     drop_in = manager.tree / DROP_IN
     everything = {
         **manager.state(unit), "Id": unit, "LoadState": "loaded" if known else "not-found", "NeedDaemonReload": "no",
         "DropInPaths": f"/{DROP_IN}" if drop_in.exists() else "",
+        "FragmentPath": place,
     }  # fmt: skip
     return [f"{name}={everything[name]}" for name in wanted]
 

@@ -17,8 +17,9 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,12 @@ class Tree:
 
     def __exit__(self, *_: object) -> None:
         for state in (self / "manager").glob("*.json"):
-            known = json.loads(state.read_text())
-            for name in ("supervisor", "MainPID"):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    if int(known.get(name, 0)) > 1:
-                        os.killpg(int(known[name]), signal.SIGKILL)
+            with contextlib.suppress(FileNotFoundError):
+                known = json.loads(state.read_text())
+                for name in ("supervisor", "MainPID"):
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        if int(known.get(name, 0)) > 1:
+                            os.killpg(int(known[name]), signal.SIGKILL)
         shutil.rmtree(self.path, ignore_errors=True)
 
     def talk(self, verb: str = "", *, silence: float = 30.0, account: str = ACCOUNT, **arguments: Any) -> Talk:
@@ -110,13 +112,17 @@ class Tree:
         return self.states(job)[task]
 
     def files(self) -> list[str]:
-        """Every file that the node part could have made."""
-        found = [path for top in ("run", "var", "srv") for path in (self / top).rglob("*")]
+        """Every file that the node part could have made. It may be at it: os.walk bears with what goes meanwhile."""
+        walks = (walk for top in ("run", "var", "srv") for walk in os.walk(self / top))
+        found = [Path(folder, name) for folder, folders, names in walks for name in (*folders, *names)]
         return sorted(str(path.relative_to(self.path)) for path in found if path.is_file() or path.is_symlink())
 
     def alive(self) -> list[str]:
         """The units that run."""
-        states = {path.name[:-5]: json.loads(path.read_text()) for path in (self / "manager").glob("*.json")}
+        states = {}
+        for path in (self / "manager").glob("*.json"):
+            with contextlib.suppress(FileNotFoundError):  # a unit that ends well is forgotten
+                states[path.name[:-5]] = json.loads(path.read_text())
         return sorted(name for name, one in states.items() if one["ActiveState"] not in ("inactive", "failed"))
 
     def calls(self) -> list[str]:
@@ -150,7 +156,7 @@ class Talk:
     def tell(self, kind: str, value: Any = None) -> None:
         self.say(wire.line(kind, {} if value is None else value))
 
-    def hear(self, timeout: float = 20.0) -> tuple[str, Any] | None:
+    def hear(self, timeout: float = 60.0) -> tuple[str, Any] | None:
         """The next message; None at the end, or when there is none in time."""
         assert self.process.stdout
         until = time.monotonic() + timeout
@@ -180,6 +186,23 @@ class Talk:
             found.append(heard)
         return found
 
+    @contextlib.contextmanager
+    def beating(self) -> Iterator[None]:
+        """As a client does, only faster."""
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(0.1):
+                self.tell("beat")
+
+        thread = threading.Thread(target=beat)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
     def hang_up(self) -> int:
         """Close the node's input, as a dead client does; the exit status."""
         assert self.process.stdin
@@ -192,10 +215,8 @@ class Talk:
 
 
 def reserve(talk: Talk, plan: Mapping[str, Any], code: bytes | None = None) -> None:
-    talk.tell("plan", plan)
-    if code is not None:
-        talk.tell("code", len(code))
-        talk.say(code)
+    # All at once: a beat may come between two sayings.
+    talk.say(wire.line("plan", plan) + (b"" if code is None else wire.line("code", len(code)) + code))
     talk.expect("reserved")
 
 
@@ -275,7 +296,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def wait_until(condition: Callable[[], bool], what: Callable[[], str] = lambda: "", timeout: float = 20.0) -> None:
+def wait_until(condition: Callable[[], bool], what: Callable[[], str] = lambda: "", timeout: float = 60.0) -> None:
     until = time.monotonic() + timeout
     while not condition():
         assert time.monotonic() < until, f"not within {timeout} s: {what()}"

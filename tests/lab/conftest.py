@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ from jobs import Jobs
 from labs import LABS, TFCTL, Lab
 
 PREFIX = "test-"
+
+# Whoever runs the tests in the background of a shell passes on that SIGINT is ignored; a test sends it to tfctl.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

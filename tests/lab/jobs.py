@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from labs import TFCTL, Lab
 
+#: What a job could leave on a host: files, units, mounts, ports, processes. A login's own come and go; tfctl.slice
+#: stays, empty.
+LOOK = r"""
+find /run/tfctl /run/systemd/system /run/systemd/transient /etc/systemd/system /var/lib/tfctl /srv/tfctl \
+    -not -path '*/__pycache__*' -not -name 'session-*' -not -path /run/tfctl/lock | sort
+systemctl list-units --all --plain --no-legend --type=service,slice,timer,mount,socket,scope |
+    awk '{print $1, $2, $3}' | grep -Ev '^(user|session|run-user)|^systemd-|^run-credentials|^tfctl.slice' | sort
+grep -Ev ' /run/(user|credentials)/' /proc/mounts | cut -d' ' -f2,3 | sort
+ss -ltnH | awk '{print $4}' | sort
+ps -e -o user=,args= | grep -Ev '^ops|ssh|sd-pam|systemd|ps -e|sudo|sort|grep|awk|sh -c|kworker' | sort
+"""
+
 
 @dataclass
 class Jobs:
-    """Job files in ``folder``, and tfctl run there with the lab's inventory; ``names`` are stopped at the end."""
+    """Job files in ``folder``, and tfctl run there with the lab's inventory, or another; ``names`` are stopped at the
+    end."""
 
     lab: Lab
     folder: Path
     names: list[str] = field(default_factory=list)
+    inventory: Path | None = None
 
     def file(self, name: str, text: str) -> Path:
         """A job file of that name in a folder of its own; strategy custom and stack none unless the text says."""
@@ -64,17 +81,26 @@ class Jobs:
     def begin_patched(self, patch: str, *words: object) -> subprocess.Popen[str]:
         """tfctl with some of its own lines replaced first: how a test reaches the moment between two of its steps."""
         script = (
-            f"import os, signal, time\n{patch}\nfrom tfctl.cli.main import run\nos._exit(run({self.words(*words)!r}))"
+            f"import os, signal, sys, time\nfrom tfctl.jobs import start, talks\n{textwrap.dedent(patch)}\n"
+            f"sys.argv = {['tfctl', *self.words(*words)]!r}\nfrom tfctl.cli.main import main\nmain()"
         )
         return subprocess.Popen(
-            [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder
-        )
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
 
     def command(self, *words: object) -> list[str]:
         return [str(TFCTL), *self.words(*words)]
 
     def words(self, *words: object) -> list[str]:
-        return [*map(str, words), "-i", str(self.lab.inventory)]
+        return [*map(str, words), "-i", str(self.inventory or self.lab.inventory)]
+
+    def told(self, host: str, **variables: object) -> Jobs:
+        """The same, with an inventory that says other things of a host."""
+        path = self.folder / f"{host}.ini"
+        more = "".join(f" {name}={shlex.quote(str(value))}" for name, value in variables.items())
+        path.write_text(re.sub(rf"^({host} .*)$", rf"\1{more}", self.lab.inventory.read_text(), flags=re.MULTILINE))
+        return Jobs(self.lab, self.folder, self.names, path)
 
     def status(self, name: str) -> dict[str, Any]:
         return dict(json.loads(self.ok("status", name, "-o", "json")))
@@ -89,7 +115,37 @@ class Jobs:
             f"ls /run/systemd/system /run/tfctl/env | grep -E '^tfctl-({names})-'; ps -u tfctl -o pid=,args=; "
             "ss -Hltn | awk '{print $4}' | grep -E ':(22[2-9][0-9]|30[0-9][0-9])$'; true"
         )
-        return {host: self.lab.said(host, f"sudo sh -c {shlex.quote(look)}").splitlines() for host in self.lab.hosts()}
+        return self.everywhere(look)
+
+    def everywhere(self, command: str) -> dict[str, list[str]]:
+        """The lines that a shell line prints on each host, as root."""
+        hosts = list(self.lab.hosts())
+        with ThreadPoolExecutor(len(hosts)) as pool:
+            said = pool.map(lambda host: self.root(host, command), hosts)
+        return {host: text.splitlines() for host, text in zip(hosts, said, strict=True)}
+
+    def root(self, host: str, command: str) -> str:
+        """What a shell line prints there, as root."""
+        return self.lab.said(host, f"sudo sh -c {shlex.quote(command)}")
+
+    @contextmanager
+    def leaving_nothing(self, within: float = 60, but: str = "no such line") -> Iterator[None]:
+        """All of LOOK is afterwards as it was before, within so many seconds; ``but`` matches what does not count."""
+
+        def look() -> dict[str, list[str]]:
+            found = self.everywhere(LOOK)
+            return {host: [line for line in lines if not re.search(but, line)] for host, lines in found.items()}
+
+        before = look()
+        yield
+        now: Mapping[str, list[str]] = {}
+
+        def same() -> bool:
+            nonlocal now
+            now = look()
+            return now == before
+
+        wait_for(same, within, lambda: str({host: sorted({*before[host]} ^ {*now[host]}) for host in before}))
 
     def untouched(self) -> None:
         """Nothing of this test's jobs runs or waits on any host, within 60 s."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tfctl.lab import spec
 
 TFCTL = Path(sys.executable).with_name("tfctl")
 LABS = Path("/var/lib/tfctl-lab/labs")
@@ -55,3 +60,21 @@ class Lab:
         done = subprocess.run(self.ssh(node, command), capture_output=True, text=True, timeout=timeout)
         assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
+
+    def inside(self, node: str, command: str) -> str:
+        """What a shell line prints there, as root, without any network."""
+        nodes = json.loads(self.tfctl("lab", "status", "--name", self.name, "-o", "json").stdout)["nodes"]
+        [nspawn] = [each["pid"] for each in nodes if each["name"] == node]
+        init = Path(f"/proc/{nspawn}/task/{nspawn}/children").read_text().split()[0]
+        enter = ["nsenter", "-t", init, "-m", "-u", "-n", "-p", "sh", "-c", command]
+        return subprocess.run(enter, capture_output=True, text=True, timeout=30).stdout.strip()
+
+    @contextmanager
+    def unplugged(self, node: str) -> Iterator[None]:
+        """The node's network cable hangs loose."""
+        cable = spec.cable(spec.machine_prefix(self.name) + node.removeprefix("node"))
+        subprocess.run(["ip", "link", "set", cable, "down"], check=True, timeout=10)
+        try:
+            yield
+        finally:
+            subprocess.run(["ip", "link", "set", cable, "up"], check=True, timeout=10)

@@ -6,7 +6,6 @@ import json
 import signal
 import subprocess
 
-import pytest
 from jobs import Jobs, said_by, wait_for
 
 ECHO = """
@@ -117,26 +116,6 @@ def test_a_port_that_a_stranger_holds_is_passed_by_or_refused(jobs: Jobs) -> Non
         assert [task["port"] for task in jobs.status("passes")["tasks"]] == [3000, 3001, 3000, 3000]
     finally:
         jobs.lab.said("node2", "sudo systemctl stop squatter")
-
-
-@pytest.mark.parametrize("phase", ["go", "keep"])
-def test_a_client_that_is_killed_before_keep_leaves_nothing(phase: str, jobs: Jobs) -> None:
-    file = jobs.file("killed", TICK)
-    patch = f"from tfctl.jobs import start\nstart._Talks.{phase} = lambda self: os.kill(os.getpid(), signal.SIGKILL)"
-    process = jobs.begin_patched(patch, "start", file)
-    process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGKILL
-    jobs.untouched()
-    jobs.ok("start", file)
-
-
-@pytest.mark.parametrize("phase", ["go", "keep"])
-def test_ctrl_c_before_keep_undoes(phase: str, jobs: Jobs) -> None:
-    patch = f"from tfctl.jobs import start\nstart._Talks.{phase} = lambda self: os.kill(os.getpid(), signal.SIGINT)"
-    process = jobs.begin_patched(patch, "start", jobs.file("interrupted", TICK))
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert not any(jobs.traces().values())
 
 
 def test_ctrl_c_of_a_wait_lets_the_job_go_on_and_says_so(jobs: Jobs) -> None:

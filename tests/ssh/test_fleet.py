@@ -164,13 +164,19 @@ def test_closing_ends_what_goes_on(sshd: Sshd) -> None:
 
 
 def test_ctrl_c_is_passed_on_at_once(sshd: Sshd) -> None:
+    # It leaves as tfctl.cli.main does: the interpreter's own farewell may wait for a connection's thread.
     script = f"""
+import os, sys
 from tfctl.remote.fleet import Fleet
 from tfctl.model.host import Host, Ssh
 print("ready", flush=True)
 hosts = [Host(f"silent{{n}}", Ssh("127.0.0.1", PORT, "ops", {str(sshd.key_file)!r})) for n in range(3)]
-with Fleet(hosts) as fleet:
-    fleet.map(print)
+try:
+    with Fleet(hosts) as fleet:
+        fleet.map(print)
+except KeyboardInterrupt:
+    print("KeyboardInterrupt", file=sys.stderr, flush=True)
+    os._exit(130)
 """
     with contextlib.closing(Impostor(b"SSH-2.0-x\r\n")) as silent:
         process = subprocess.Popen(
@@ -186,7 +192,7 @@ with Fleet(hosts) as fleet:
         began = time.monotonic()
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=WAIT)
-    assert process.returncode in (-signal.SIGINT, 130)
+    assert process.returncode == 130
     assert stderr.endswith(b"KeyboardInterrupt\n")
     assert time.monotonic() - began < 3.0
 

@@ -9,6 +9,7 @@ import typer.main
 
 from tfctl.cli.main import app
 from tfctl.model.jobfile import JobFile, Policy, RoleSpec
+from tfctl.model.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,6 +27,21 @@ def test_the_page_of_the_job_file_has_every_key_and_no_other() -> None:
     assert keys("") == set(JobFile.model_fields)
     assert keys("Roles") == set(RoleSpec.model_fields)
     assert keys("Policy") == set(Policy.model_fields)
+
+
+def test_the_page_of_strategies_has_each_with_its_roles_and_restarts() -> None:
+    rows = [line.split("|")[1:-1] for line in (ROOT / "docs" / "strategies.md").read_text().splitlines() if "|" in line]
+    told = {cells[0].strip(" `"): cells for cells in rows if len(cells) == 6 and "`" in cells[0]}
+    assert set(told) == set(STRATEGIES)
+    for name, strategy in STRATEGIES.items():
+        assert set(re.findall(r"`(\w+)`", told[name][1])) == set(strategy.roles), name
+        assert int(told[name][4]) == strategy.restarts, name
+
+
+def test_the_readme_has_every_strategy_with_an_example() -> None:
+    rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert {name for name, _ in rows} == set(STRATEGIES)
+    assert {name for name, example in rows if "examples/" in example} == set(STRATEGIES) - {"custom"}
 
 
 def test_the_readme_has_every_verb() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -27,11 +28,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_every_file_is_in_it(installed: Path) -> None:
     listed = subprocess.run(
-        ["git", "-C", str(ROOT), "ls-files", "tfctl", "playbooks", "roles"],
+        ["git", "-C", str(ROOT), "ls-files", "tfctl", "tfctl_runtime", "playbooks", "roles"],
         capture_output=True, text=True, check=True, timeout=30,
     ).stdout.split()  # fmt: skip
     there = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
-    wanted = {name if name.startswith("tfctl/") else f"tfctl/_ansible/{name}" for name in listed}
+    wanted = {name if name.startswith("tfctl") else f"tfctl/_ansible/{name}" for name in listed}
     assert wanted
     assert wanted - there == set()
 
@@ -52,3 +53,13 @@ def test_it_renders_and_finds_its_playbooks_elsewhere(installed: Path, tmp_path:
         [sys.executable, "-P", "-c", where], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
     )
     assert shown.stdout.startswith(str(installed)), shown
+
+
+def test_it_provisions_from_elsewhere(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "hosts.ini").write_text("away ansible_host=127.0.0.1 ansible_port=9 ansible_user=me\n")
+    words = [sys.executable, "-P", "-m", "tfctl", "provision", "hosts.ini", "--stack", "none", "-o", "json"]
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 4, done.stderr
+    [host] = json.loads(done.stdout)["hosts"]
+    assert host["unreachable"] and "Connection refused" in host["reason"]

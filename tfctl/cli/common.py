@@ -68,10 +68,16 @@ def lay_out(file: Path, option: Path | None) -> tuple[Layout, Path]:
     from tfctl.model import load, placement
 
     job = load.load(file)
-    code = (file.parent / Path(job.code).expanduser()).resolve()
-    if not code.is_dir():
-        raise BadFile(f"{file}: code: {code} is not a directory")
+    code = code_folder(file, job.code)
     return placement.lay_out(job, find_inventory(option, file, job.inventory), str(file)), code
+
+
+def code_folder(file: Path, code: str) -> Path:
+    """What ``code`` of a job file means. Raises BadFile (3)."""
+    found = (file.parent / Path(code).expanduser()).resolve()
+    if not found.is_dir():
+        raise BadFile(f"{file}: code: {found} is not a directory")
+    return found
 
 
 def find_job(argument: str | None, option: str | None, inventory: Path | None) -> tuple[Inventory, str | None]:

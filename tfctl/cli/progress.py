@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol, Self
 
-from tfctl.remote.report import HostDone, TaskStarted, Warned
+from tfctl.remote.report import Began, HostDone, TaskStarted, Warned
 
 if TYPE_CHECKING:
     from tfctl.remote.report import Event
@@ -16,45 +16,107 @@ _SIGNS = {"changed": "changed", "failed": "FAILED", "unreachable": "UNREACHABLE"
 _COLOURS = {"changed": "yellow", "failed": "bold red", "unreachable": "bold red"}
 
 
+class _Shown(Protocol):
+    def __enter__(self) -> object: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> object: ...
+    def task(self, name: str, hosts: int) -> None: ...
+    def host_done(self) -> None: ...
+    def line(self, text: str, style: str, clock: bool) -> None: ...
+
+
 class Progress:
     """Takes the events of a run. Each change and failure of a host is a line that stays."""
 
     def __init__(self) -> None:
-        self._live: Any = None
-        self._began = time.monotonic()
-        if sys.stderr.isatty():
-            from rich.console import Console
+        self._shown: _Shown = _Terminal() if sys.stderr.isatty() else _Pipe()
+        self._hosts = 0
 
-            self._console = Console(stderr=True, highlight=False)
-            self._live = self._console.status("connecting")
-
-    def __enter__(self) -> Progress:
-        if self._live:
-            self._live.__enter__()
+    def __enter__(self) -> Self:
+        self._shown.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live:
-            self._live.__exit__(kind, error, trace)
+        self._shown.__exit__(kind, error, trace)
 
     def take(self, event: Event) -> None:
-        if isinstance(event, TaskStarted):
-            if self._live:
-                self._live.update(event.name)
-            else:
-                self._line(event.name)
+        if isinstance(event, Began):
+            self._hosts = len(event.hosts)
+        elif isinstance(event, TaskStarted):
+            self._shown.task(event.name, self._hosts)
         elif isinstance(event, Warned):
-            self._line(f"{event.host}: {event.text}", "yellow")
-        elif isinstance(event, HostDone) and event.state in _SIGNS:
-            self._line(f"  {event.host}  {_SIGNS[event.state]}  {event.task}", _COLOURS[event.state])
-            for line in event.diff.splitlines():
-                self._line(line, clock=False)
-
-    def _line(self, text: str, style: str = "", clock: bool = True) -> None:
-        if self._live:
-            self._console.print(text, style=style, markup=False)
+            self._shown.line(f"{event.host}: {event.text}", "yellow", True)
         else:
-            when = f"{time.monotonic() - self._began:6.1f} s  " if clock else ""
-            print(f"{when}{text}", file=sys.stderr, flush=True)
+            self._host_done(event)
+
+    def _host_done(self, event: HostDone) -> None:
+        self._shown.host_done()
+        if event.state in ("failed", "unreachable"):
+            self._hosts -= 1
+        if event.state in _SIGNS:
+            self._shown.line(f"  {event.host}  {_SIGNS[event.state]}  {event.task}", _COLOURS[event.state], True)
+        for line in event.diff.splitlines():
+            self._shown.line(line, "", False)
+
+
+class _Pipe:
+    """Every line with the seconds since the beginning."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def task(self, name: str, _hosts: int) -> None:
+        self.line(name)
+
+    def host_done(self) -> None:
+        pass
+
+    def line(self, text: str, _style: str = "", clock: bool = True) -> None:
+        when = f"{time.monotonic() - self._began:6.1f} s  " if clock else ""
+        print(f"{when}{text}", file=sys.stderr, flush=True)
+
+
+class _Terminal:
+    """At the bottom the task that runs, how many hosts have ended it, and the time since the beginning."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        self._console = Console(stderr=True, highlight=False)
+        columns = ("{task.description}", "{task.fields[hosts]}")
+        self._live = Progress(
+            SpinnerColumn(),
+            *map(TextColumn, columns),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._row = self._live.add_task("connecting", total=None, hosts="")
+        self._done = self._total = 0
+
+    def __enter__(self) -> None:
+        self._live.__enter__()
+
+    def __exit__(self, *what: object) -> None:
+        self._live.__exit__(*what)  # type: ignore[arg-type]
+
+    def task(self, name: str, hosts: int) -> None:
+        self._done, self._total = 0, hosts
+        self._live.update(self._row, description=name, hosts=f"0/{hosts} hosts")
+
+    def host_done(self) -> None:
+        self._done += 1
+        self._live.update(self._row, hosts=f"{self._done}/{self._total} hosts")
+
+    def line(self, text: str, style: str, _clock: bool) -> None:
+        self._console.print(text, style=style, markup=False)

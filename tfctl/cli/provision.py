@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tfctl.errors import Exit, UsageError
+from tfctl.cli.common import Output, OutputOption
+from tfctl.errors import Exit
 
 if TYPE_CHECKING:
     from tfctl.remote.report import HostReport, Report
@@ -27,27 +28,32 @@ def provision(
     ] = None,
     limit: Annotated[str | None, typer.Option(help="Only hosts of this Ansible pattern.")] = None,
     tags: Annotated[
-        str | None, typer.Option(help="Only these parts: preflight, job_host, python_env, tensorflow.")
+        str | None,
+        typer.Option(
+            help="Only these parts: preflight, job_host, python_env, nvidia_repo, cuda, cudnn, nccl, nvidia_driver, "
+            "tensorflow."
+        ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; say what would change.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what changes in files.")] = False,
-    output: Annotated[str, typer.Option("--output", "-o", help="text or json.")] = "text",
+    reboot: Annotated[
+        bool, typer.Option("--reboot", help="Reboot hosts whose new driver asks for it, never one with a job on it.")
+    ] = False,
+    output: OutputOption = Output.text,
 ) -> int:
     """Make every host match its stack. A second run changes nothing."""
-    if output not in ("text", "json"):
-        raise UsageError(f"-o {output}: there are text and json")
     from tfctl.cli.progress import Progress
     from tfctl.remote import provision as use_case
 
     parts = tuple(part.strip() for part in tags.split(",")) if tags else ()
-    request = use_case.Request(inventory, stack, limit, parts, check, diff)
+    request = use_case.Request(inventory, stack, limit, parts, check, diff, reboot)
     try:
         with Progress() as progress:
             report = use_case.run(request, progress.take)
     except KeyboardInterrupt:
         print("interrupted: no host is left half done in what jobs use; run it again to go on", file=sys.stderr)
         return Exit.INTERRUPTED
-    if output == "json":
+    if output is Output.json:
         print(json.dumps(as_object(report, check)))
     else:
         _print(report, check)

@@ -58,7 +58,12 @@ def until_ended(fleet: Fleet, job: str, attempt: int, timeout: float | None, fol
         say(f"{job} goes on, and nobody cleans up behind it: `tfctl wait {job}` does, `tfctl stop {job}` ends it")
         raise
     say(sentence(ended))
-    return _CODES.get(ended.state, Exit.NOT_ENDED)
+    return exit_code(ended)
+
+
+def exit_code(state: JobState) -> Exit:
+    """What a verb that waits for a job ends with."""
+    return _CODES.get(state.state, Exit.NOT_ENDED)
 
 
 def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> JobState:

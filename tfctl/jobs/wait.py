@@ -38,7 +38,8 @@ def wait(fleet: Fleet, job: str, attempt: int, say: Say, timeout: float | None =
     Raises Unreachable when no host has answered for 30 s.
     """
     end = None if timeout is None else time.monotonic() + timeout
-    found, cleaned = None, False
+    found: JobState | None = None
+    cleaned: Collection[str] = ()
     for found in changes(fleet, job, attempt, end):
         last = going(found)
         if found.ended and not last:
@@ -47,12 +48,11 @@ def wait(fleet: Fleet, job: str, attempt: int, say: Say, timeout: float | None =
             for task, left in last.items():
                 if task.role == "evaluator":
                     say(f"{task} has up to {left:.0f} s for the last checkpoint")
-            clean(fleet, found, say, last)
-            cleaned = True
+            cleaned = clean(fleet, found, say, {str(task) for task in last})
     if found is None:
         raise Unreachable(f"job {job}: no host has said how it is")
     if found.ended:
-        clean(fleet, found, say)
+        clean(fleet, found, say, cleaned)
     return found
 
 
@@ -105,23 +105,28 @@ def going(ended: JobState) -> dict[TaskState, float]:
     return {task: limits[task.role] - since for task in running if limits.get(task.role, 0) > since}
 
 
-def clean(fleet: Fleet, ended: JobState, say: Say, but: Collection[TaskState] = ()) -> None:
+def clean(fleet: Fleet, ended: JobState, say: Say, but: Collection[str] = ()) -> list[str]:
     """Stop what still runs of a job that has ended (policy/clean: running), and forget the units of what has ended by
-    itself too (all); a host that does not answer is named. ``but`` these tasks."""
+    itself too (all); a host that does not answer is named. ``but`` names tasks that are left alone.
+
+    The names of the tasks that need no more cleaning.
+    """
     policy = ended.record["policy"]["clean"]
+    alive = [task for task in ended.tasks if task.state in _ALIVE and str(task) not in but]
+    chosen = [task for task in ended.tasks if str(task) not in but] if policy == "all" else alive
     tasks: dict[str, list[Name]] = defaultdict(list)
-    for task in ended.tasks:
-        if task not in but and (policy == "all" or (policy == "running" and task.state in _ALIVE)):
-            tasks[task.host].append((task.role, task.index))
-    if not tasks:
-        return
-    alive = [str(task) for task in ended.tasks if task not in but and task.state in _ALIVE]
+    for task in chosen:
+        tasks[task.host].append((task.role, task.index))
+    if policy == "none" or not tasks:
+        return []
     try:
         stop(fleet, ended.job, tasks)
-        if alive:
-            say(f"stopped {', '.join(alive)}, which had no more to do")
     except TfctlError as error:
         say(f"not everything was stopped: {error.message}\n`tfctl stop {ended.job}` does it")
+        return []
+    if alive:
+        say(f"stopped {', '.join(map(str, alive))}, which had no more to do")
+    return [str(task) for task in chosen]
 
 
 def _listen(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 
-from tfctl.errors import BadFile
 from tfctl.model.job import Job, Task
 from tfctl.model.strategies.base import PS_ENVIRONMENT
-from tfctl.model.text import env_line
+from tfctl.model.text import PLACEHOLDER, PLACEHOLDERS, env_line
 from tfctl.node import names
 
 #: Taken out of what systemd hands down, unless the job's env names them: gRPC obeys them and hangs without a word.
@@ -19,7 +17,6 @@ PROXY_VARIABLES = (
 )  # fmt: skip
 
 _SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
 def tf_config(job: Job, task: Task) -> str | None:
@@ -37,10 +34,7 @@ def tf_config(job: Job, task: Task) -> str | None:
 
 
 def environment(job: Job, task: Task) -> dict[str, str]:
-    """All variables of the task. The job file's own go before tfctl's defaults, and never before TF_CONFIG.
-
-    Raises BadFile for an unknown placeholder in a value.
-    """
+    """All variables of the task. The job file's own go before tfctl's defaults, and never before TF_CONFIG."""
     known = placeholders(job, task)
     config = tf_config(job, task)
     stack = f"{names.stack_dir(task.slot.stack)}/bin:" if task.slot.stack != "none" else ""
@@ -49,13 +43,14 @@ def environment(job: Job, task: Task) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         **_defaults(job),
         **_devices(task),
-        **{name: fill(_beside(job, name, value), known, f"env/{name}") for name, value in task.slot.env.items()},
+        **{name: fill(_beside(job, name, value), known) for name, value in task.slot.env.items()},
         "TFCTL_JOB": job.name,
         "TFCTL_RUN": job.run,
         "TFCTL_ATTEMPT": str(job.attempt),
         "TFCTL_ROLE": task.role,
         "TFCTL_INDEX": str(task.index),
         "TFCTL_OUTPUT": job.layout.output,
+        "TFCTL_STRATEGY": job.layout.strategy.name,
         **({"TF_CONFIG": config} if config is not None else {}),
     }
 
@@ -72,27 +67,21 @@ def unset(job: Job, task: Task) -> tuple[str, ...]:
 
 
 def words(job: Job, task: Task) -> tuple[str, ...]:
-    """The task's command with its placeholders filled in. Raises BadFile for an unknown one."""
+    """The task's command with its placeholders filled in."""
     known = placeholders(job, task)
-    return tuple(fill(word, known, "command") for word in task.slot.command)
+    return tuple(fill(word, known) for word in task.slot.command)
 
 
 def placeholders(job: Job, task: Task) -> dict[str, str]:
-    """What each placeholder stands for; lists of hosts are ``address:port`` joined by commas."""
-    hosts = {f"{role}_hosts": ",".join(job.cluster.get(role, ())) for role in ("ps", "worker", "chief")}
-    return {"role": task.role, "index": str(task.index), **hosts, "output": job.layout.output}
+    """What each of PLACEHOLDERS stands for; lists of hosts are ``address:port`` joined by commas."""
+    own = {"role": task.role, "index": str(task.index), "output": job.layout.output}
+    hosts = [name for name in PLACEHOLDERS if name.endswith("_hosts")]
+    return own | {name: ",".join(job.cluster.get(name.removesuffix("_hosts"), ())) for name in hosts}
 
 
-def fill(text: str, known: Mapping[str, str], place: str) -> str:
-    """Put the values in; braces around anything but small letters stand for themselves."""
-
-    def one(match: re.Match[str]) -> str:
-        if match[1] not in known:
-            there = " ".join(f"{{{name}}}" for name in known)
-            raise BadFile(f"{place}: {match[0]} is not a placeholder; there are {there}")
-        return known[match[1]]
-
-    return _PLACEHOLDER.sub(one, text)
+def fill(text: str, known: Mapping[str, str]) -> str:
+    """Put the values in. That each placeholder is known was seen when the job file was read."""
+    return PLACEHOLDER.sub(lambda match: known[match[1]], text)
 
 
 def _defaults(job: Job) -> dict[str, str]:

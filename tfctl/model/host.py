@@ -54,10 +54,11 @@ class Site:
     """What a host said of itself: ``address`` is what its peers reach it by; ``held``: port → who has it.
 
     ``gpus`` are the UUIDs of those that nobody has; None: not asked, and names are made up (`gpu-0`).
-    ``owners`` are who has the others.
+    ``owners`` are who has the others. ``alone``: every task is on this host, so that a loopback address does.
     """
 
     address: str
     held: Mapping[int, str]
     gpus: tuple[str, ...] | None = None
     owners: tuple[str, ...] = ()
+    alone: bool = False

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from tfctl.model.text import ENV_NAME, absolute_path, clean, seconds, shown, split
+from tfctl.model.text import ENV_NAME, absolute_path, clean, known_placeholders, seconds, shown, split
 from tfctl.node.names import JOB, ROLE
 
 _OURS = ("TF_CONFIG", "TFCTL_")
@@ -20,7 +20,7 @@ def _scalar(value: Any) -> str:
     """A word or an environment value: text, or an integer. What YAML makes of `yes`, `1e3` or a date is refused."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise ValueError(f"{shown(value)} is what YAML makes of it; quote it to have the text itself")
-    return clean(str(value))
+    return known_placeholders(clean(str(value)))
 
 
 def _words(value: Any) -> Any:

@@ -57,7 +57,7 @@ def assign(layout: Layout, sites: Mapping[str, Site]) -> tuple[Task, ...]:
         if not free:
             raise _no_port(slot, layout, sites[slot.host.name])
         site = sites[slot.host.name]
-        tasks.append(Task(slot, _dialable(slot.host, site.address), free.pop(0), given[slot.role, slot.index]))
+        tasks.append(Task(slot, _dialable(slot.host, site), free.pop(0), given[slot.role, slot.index]))
     gpus.check_equal(layout, tasks)
     return tuple(tasks)
 
@@ -163,7 +163,10 @@ def _no_port(slot: Slot, layout: Layout, site: Site) -> Exception:
     return Busy(f"{message}; held are {holders}", "widen the range, or stop what holds them")
 
 
-def _dialable(host: Host, address: str) -> str:
+def _dialable(host: Host, site: Site) -> str:
+    address = site.address
+    if site.alone:
+        return address
     if address.startswith("127.") or address in ("localhost", "::1"):
         raise BadFile(
             f"{host.name}: its address is {address}, which other hosts cannot reach",

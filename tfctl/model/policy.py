@@ -20,7 +20,7 @@ def policy(job: JobFile, strategy: Strategy, counts: Counts, place: str) -> Poli
         restarts = restarts or 3
     return Policy(
         deciders=_deciders(asked.success, strategy, counts, place),
-        vital=_vital(strategy, counts),
+        vital=_each(counts) if asked.on_failure == "fail" else _vital(strategy, counts),
         leaves=tuple(role for role in counts if (rule := strategy.rule(role)) and rule.leaves),
         clean=asked.clean,
         max_restarts=restarts,
@@ -49,6 +49,10 @@ def _deciders(success: str, strategy: Strategy, counts: Counts, place: str) -> t
             "take `success:` out",
         )
     return found
+
+
+def _each(counts: Counts) -> tuple[tuple[Name, ...], ...]:
+    return tuple(((role, index),) for role, count in counts.items() for index in range(count))
 
 
 def _vital(strategy: Strategy, counts: Counts) -> tuple[tuple[Name, ...], ...]:

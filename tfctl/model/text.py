@@ -13,6 +13,10 @@ ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Linux' MAX_ARG_STRLEN is 128 KiB, for a word and for NAME=VALUE alike (linux/binfmts.h).
 LONGEST = 128 * 1024 - 256
 
+#: What words of commands and values of variables may hold in braces; braces around anything but small letters are text.
+PLACEHOLDERS = ("role", "index", "ps_hosts", "worker_hosts", "chief_hosts", "output")
+PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+
 _PATH = re.compile(r"/[A-Za-z0-9._/@+=:,-]*")
 _DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,7})h)?(?:(\d{1,8})m)?(?:(\d{1,9})s)?", re.ASCII)
 _SHELL = re.compile(r"&&|\|\|?|;|>>?|<|&|`|\$(?=[A-Za-z_{(?*@#0-9])")
@@ -26,6 +30,15 @@ def clean(value: str) -> str:
             raise ValueError(f"control character {char!a} at position {position}; take it out")
     if len(value.encode()) > LONGEST:
         raise ValueError(f"longer than {LONGEST} bytes; put it in a file")
+    return value
+
+
+def known_placeholders(value: str) -> str:
+    """The value itself. ValueError where it holds a placeholder that there is not."""
+    for name in PLACEHOLDER.findall(value):
+        if name not in PLACEHOLDERS:
+            there = " ".join(f"{{{known}}}" for known in PLACEHOLDERS)
+            raise ValueError(f"{{{name}}} is not a placeholder; there are {there}")
     return value
 
 

@@ -49,6 +49,7 @@ def free(world: World, plan: Plan) -> None:
     for unit in placed.units(world, plan.job):
         if unit.live:
             raise Refused(5, f"{unit} runs on {host()} already", f"stop it first: tfctl stop {plan.job}", retry=False)
+    _names_free(world, plan)
     held = placed.held(world)
     if plan.job in held.starting:
         raise Refused(5, f"job {plan.job} is being started on {host()} by somebody else", "try again", retry=True)
@@ -56,6 +57,15 @@ def free(world: World, plan: Plan) -> None:
         raise Refused(5, f"attempt {plan.attempt} of job {plan.job} is on {host()} already", "start again", retry=False)
     _ports_free(plan, held)
     _gpus_free(world, plan, held)
+
+
+def _names_free(world: World, plan: Plan) -> None:
+    """A unit of that name from elsewhere would be started in place of ours, and stopped for it."""
+    for unit, shown in world.show(plan.units).items():
+        place = shown.get("FragmentPath", "")
+        if shown.get("LoadState") != "not-found" and place != f"{names.UNITS}/{unit}":
+            do = f"systemctl stop {unit}, remove its file, systemctl daemon-reload"
+            raise Refused(5, f"{host()} has a unit {unit} that is not tfctl's: {place or 'no file'}", do, retry=False)
 
 
 def output_roots(world: World) -> list[str]:

@@ -128,7 +128,8 @@ def copy(world: World, digest: str, target: Path) -> None:
         def copied() -> None:
             done = run(["cp", "-a", "--reflink=auto", source, str(target)], 300.0)
             if done.status != 0:
-                raise Refused(8, f"the code cannot be copied on {host()}: {done.errors[-300:]}")
+                last = done.errors.rpartition("\n")[2][-300:]
+                raise Refused(8, f"the code cannot be copied on {host()}: {last}", f"make room in {names.JOBS} there")
 
         as_user(world, copied, patience=310.0)
 

@@ -5,10 +5,12 @@ From the plan to `keep` the client's end of stdin, its silence, a signal or any 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
 import time
+from pathlib import Path
 from typing import Any, Callable
 
 from . import book, code, names, plan, reserve, states, wire
@@ -56,6 +58,7 @@ class Start:
         self._plan: Plan | None = None
         self._made: tuple[Reservation, int] | None = None
         self._started = False
+        self._mark: Path | None = None
 
     def converse(self) -> None:
         self._talk.send("hello", {**hello(self._world, self._job, self._ports, self._resolve), "code": self._has_code})
@@ -118,6 +121,7 @@ class Start:
             "remove": mark.unlink,
         }
         self._require(what in deeds, f"share {what}")
+        self._mark = {"write": mark, "remove": None}.get(what, self._mark)
         try:
             self._talk.send("share", {"ok": as_user(self._world, deeds[what]) is not False})
         except Refused:
@@ -159,11 +163,14 @@ class Start:
         self._talk.send("undone", {})
 
     def _undo(self) -> None:
+        if self._mark:
+            with contextlib.suppress(Refused):
+                as_user(self._world, self._mark.unlink)
         if self._made:
             reservation, descriptor = self._made
             reserve.undo(self._world, reservation)
             os.close(descriptor)
-        self._made, self._plan, self._started = None, None, False
+        self._made, self._plan, self._started, self._mark = None, None, False, None
 
     def _settled(self, failed: bool) -> dict[str, dict[str, str]]:
         """What systemd says of the units; where a start has failed, once the end of that is done."""

@@ -77,12 +77,16 @@ class Talk:
     def attend(self, process: subprocess.Popen[bytes], said: IO[bytes], limit: float) -> str:
         """What a process says on ``said`` until it closes that, within ``limit`` seconds, after which it is killed.
 
-        Raises Gone as soon as the client is.
+        Beats meanwhile. Raises Gone as soon as the client is.
         """
-        found, until = bytearray(), time.monotonic() + limit
+        found, now = bytearray(), time.monotonic()
+        until, beat = now + limit, now + wire.BEAT_S
         try:
-            while time.monotonic() < until:
-                ready = _readable([said.fileno(), self._source], until - time.monotonic())
+            while (now := time.monotonic()) < until:
+                if now > beat:
+                    self.send("beat", {})
+                    beat = now + wire.BEAT_S
+                ready = _readable([said.fileno(), self._source], min(until, beat) - now)
                 if self._source in ready:
                     self._read()
                 if said.fileno() in ready:

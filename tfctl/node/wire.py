@@ -13,7 +13,8 @@ start   request  {"protocol": 1, "verb": "start", "job": J, "code": SHA256 or nu
         client   {"share": {"write": NONCE}}   node {"share": {"ok": true}}        an empty file in the output directory
                  {"share": {"find": NONCE}}    node {"share": {"ok": found}}
                  {"share": {"remove": NONCE}}  node {"share": {"ok": true}}
-        client   {"go": {}}      node  {"started": {}}  or  {"undone": ERROR} (what it had started is undone already)
+        client   {"go": {}}      node  {"beat": {}} every 5 s, then {"started": {}}
+                                 or  {"undone": ERROR} (what it had started is undone already)
         client   {"keep": {}}    node  {"kept": {}}, and ends
         client   {"undo": {}}    node  {"undone": {}}; another plan may follow
         client   {"beat": {}}    at any time, no answer. 30 s of silence or the end of stdin before keep: undo, and end.

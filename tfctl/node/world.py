@@ -21,7 +21,7 @@ _QUIET = ("--no-pager", "--no-ask-password")
 #: Of every unit that is asked about. A timestamp by the monotonic clock is the one form that all versions print alike.
 PROPERTIES = (
     "Id", "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "ControlGroup", "NeedDaemonReload",
-    "DropInPaths", "ExecMainCode", "ExecMainStatus", "ExecMainStartTimestampMonotonic",
+    "DropInPaths", "FragmentPath", "ExecMainCode", "ExecMainStatus", "ExecMainStartTimestampMonotonic",
     "ExecMainExitTimestampMonotonic",
 )  # fmt: skip
 #: Units in one call: a command line ends somewhere.

@@ -111,6 +111,11 @@ class Channel:
             stdout = self._cut(len(self._out))
         return Completed(self.wait(_left(end)), stdout, self.stderr())
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has ended, or is known to be out of reach; what it said before can still be read."""
+        return self._ended()
+
     def stderr(self) -> str:
         """The end of what it has written to stderr so far, without control characters."""
         with self._lock:

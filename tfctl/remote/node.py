@@ -57,8 +57,13 @@ class NodeChannel:
     def send_raw(self, data: bytes) -> None:
         self._channel.send(data)
 
+    @property
+    def ended(self) -> bool:
+        """Whether the node has ended, or is known to be out of reach."""
+        return self._channel.ended
+
     def beat(self) -> None:
-        """A sign of life. What is being sent just then is one too, and may take long."""
+        """A sign of life; not while something is being sent, which is one."""
         self._channel.send_if_idle(wire.line("beat", {}))
 
     def receive(self, timeout: float) -> tuple[str, Any]:

@@ -18,12 +18,12 @@ from tfctl.remote import ansible
 from tfctl.remote.report import Event, Report
 
 #: The roles, in the order of the playbook; they are its tags.
-TAGS = ("preflight", "job_host", "python_env", "tensorflow")
+TAGS = ("preflight", "job_host", "python_env", "nvidia_repo", "cuda", "cudnn", "nccl", "nvidia_driver", "tensorflow")
 
 
 @dataclass(frozen=True)
 class Request:
-    """``stack`` None: what the inventory says of each host."""
+    """``stack`` None: what the inventory says of each host. ``reboot``: hosts whose driver asks for it, in batches."""
 
     inventory: Path
     stack: str | None = None
@@ -31,6 +31,7 @@ class Request:
     tags: tuple[str, ...] = ()
     check: bool = False
     diff: bool = False
+    reboot: bool = False
 
 
 def run(request: Request, listen: Callable[[Event], None]) -> Report:
@@ -47,11 +48,14 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
         "tfctl_node": node_part(),
         "tfctl_stacks": catalogue(),
         "tfctl_systems": systems(),
+        "tfctl_nvidia": stacks.nvidia().model_dump(),
         "tfctl_tools": str(stacks.TOOLS),
         "tfctl_cache": str(platformdirs.user_cache_path("tfctl") / "wheels"),
     }
     if request.stack:
         variables["tfctl_stack"] = request.stack
+    if request.reboot:
+        variables["tfctl_reboot"] = True
     play = ansible.Play(
         "provision", request.inventory, request.limit, request.tags, request.check, request.diff, variables
     )
@@ -59,13 +63,16 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
 
 
 def node_part() -> dict[str, Any]:
-    """tfctl/node as the role job_host takes it, contents in base64.
+    """tfctl/node and tfctl_runtime as the role job_host takes them, contents in base64.
 
     {"digest": 16 hex of all that is in the tree, "files": [{"name": path below the tree, "mode", "base64"}],
     "program": what sudo runs, "drop_in": what every unit of a job has}
     """
     folder = Path(tfctl.__file__).resolve().parent / "node"
+    runtime = folder.parent.with_name("tfctl_runtime")
     files = {f"tfctl_node/{name}": (content, "0644") for name, content in _files(folder).items()}
+    # In a directory of its own: it stands on the sys.path of training scripts.
+    files |= {f"runtime/tfctl_runtime/{name}": (content, "0644") for name, content in _files(runtime).items()}
     files["end"] = ((folder / "bin" / "end").read_bytes(), "0755")
     digest = hashlib.sha256()
     for name, (content, mode) in sorted(files.items()):
@@ -84,6 +91,7 @@ def catalogue() -> dict[str, Any]:
         name: {
             "pythons": stack.pythons,
             "imports": stack.imports,
+            "gpu": stack.gpu.model_dump() if stack.gpu else None,
             "editions": {
                 label: {
                     "machines": edition.machines,

@@ -22,6 +22,13 @@ _BECOME = re.compile(r"sudo: |become password|sudo password", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
+class Began:
+    """The run has these hosts, in inventory order."""
+
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class TaskStarted:
     """A task begins, on all hosts that are still in the run."""
 
@@ -46,7 +53,7 @@ class Warned:
     text: str
 
 
-Event = TaskStarted | HostDone | Warned
+Event = Began | TaskStarted | HostDone | Warned
 
 
 @dataclass(frozen=True)
@@ -97,12 +104,13 @@ class Collector:
         if message["event"] == "play":
             for host in message["hosts"]:
                 self._causes.setdefault(host, {})
-        elif message["event"] == "task":
+            return [Began(tuple(message["hosts"]))]
+        if message["event"] == "task":
             return [TaskStarted(_titled(message))]
-        elif message["event"] == "stats":
-            self._stats, self.finished = message["hosts"], True
-        elif message["event"] == "host":
+        if message["event"] == "host":
             return self._host(message)
+        if message["event"] == "stats":
+            self._stats, self.finished = message["hosts"], True
         return []
 
     def report(self) -> Report:

@@ -47,6 +47,8 @@ def test_defaults(tmp_path: Path) -> None:
         ("command: a && b", "'&&' needs a shell"),
         ("command: ''", "the command is empty"),
         ("command: []", "the command is empty"),
+        ("command: 'run {what}'", "command: {what} is not a placeholder; there are {role} {index}"),
+        ("env: {A: '{what}'}", "env: A: {what} is not a placeholder; there are {role} {index}"),
         ("command: [python, yes]", "True is what YAML makes of it; quote it"),
         ("command: 'a \"b'", "no closing quotation"),
         ("env: {X: yes}", "env: X: True is what YAML makes of it; quote it"),

@@ -40,6 +40,24 @@ def test_per_host_counts_host_by_host(make_job: MakeJob) -> None:
     assert places(job) == ["worker/0 node3 2222", "worker/1 node3 2223", "worker/2 node4 2222", "worker/3 node4 2223"]
 
 
+@pytest.mark.parametrize(
+    ("text", "shared"),
+    [
+        (HEAD + "roles: {worker: 4}\n", False),
+        (HEAD + "roles: {ps: 1, worker: 4}\n", False),
+        (HEAD + "roles: {ps: 2, worker: 4}\n", True),
+        (HEAD.replace("custom", "tf1_ps") + "roles: {ps: 1, worker: 4}\n", False),
+        (HEAD.replace("custom", "tf1_ps") + "roles: {ps: 2, worker: 4}\n", True),
+        (PS.replace("ps: 2", "ps: 1"), True),
+        (HEAD.replace("custom", "estimator") + "roles: {chief: 1, worker: 1, ps: 1}\n", True),
+        (HEAD.replace("custom", "multi_worker_mirrored") + "roles: {worker: 2}\n", True),
+        (HEAD.replace("custom", "mirrored") + "roles: {worker: 1}\n", False),
+    ],
+)
+def test_whose_output_several_tasks_write(text: str, shared: bool, make_job: MakeJob) -> None:
+    assert make_job(text).layout.shares_output is shared
+
+
 def test_held_ports_are_left_out(make_job: MakeJob) -> None:
     job = make_job(HEAD + "roles: {worker: 1}\n", held={2222: "sshd", 2223: "job a"})
     assert places(job) == ["worker/0 node1 2224"]
@@ -137,14 +155,6 @@ def test_words_and_values_are_filled_in(make_job: MakeJob) -> None:
     task = job.tasks[1]
     assert env.words(job, task) == ("run", "--ps=10.0.0.1:2222,10.0.0.2:2222", "--i=1", '{"json": 1}', "{}")
     assert env.environment(job, task)["WHERE"] == "/srv/tfctl/digits/ps"
-
-
-@pytest.mark.parametrize("where", ["command: 'run {what}'", "env: {A: '{what}'}\ncommand: run"])
-def test_an_unknown_placeholder_is_refused(where: str, make_job: MakeJob) -> None:
-    job = make_job(HEAD.replace("command: run", where) + "roles: {worker: 1}\n")
-    with pytest.raises(BadFile, match=r"\{what\} is not a placeholder; there are \{role\}"):
-        env.words(job, job.tasks[0])
-        env.environment(job, job.tasks[0])
 
 
 def test_a_role_says_its_own(make_job: MakeJob) -> None:

@@ -17,7 +17,7 @@ from tfctl.model.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[3]
 #: Of Horovod's strategy there is nothing yet.
-EXAMPLES = [path for path in sorted(ROOT.glob("examples/*/job*.yaml")) if path.parent.name != "digits-horovod"]
+EXAMPLES = [path for path in sorted(ROOT.glob("examples/*/*.yaml")) if path.parent.name != "digits-horovod"]
 #: The smallest job of each.
 ROLES = {
     "tf1_ps": "{ps: 1, worker: 1}",
@@ -206,6 +206,12 @@ def test_who_takes_the_job_along_when_it_is_gone_for_good(
 ) -> None:
     record = plan.record(make_job(text(strategy, roles)))
     assert (record["vital"], record["leaves"]) == (vital, leaves)
+
+
+def test_where_a_failure_is_to_fail_the_job_everybodys_does(make_job: MakeJob) -> None:
+    record = plan.record(make_job(text("tf1_ps", "{ps: 1, worker: 2}", "policy: {on_failure: fail}")))
+    assert record["vital"] == [[["ps", 0]], [["worker", 0]], [["worker", 1]]]
+    assert record["policy"]["max_restarts"] == 0
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))

@@ -117,6 +117,19 @@ def test_a_job_that_runs(tree: Tree) -> None:
         assert error["remedy"] == "stop it first: tfctl stop digits"
 
 
+@pytest.mark.parametrize(("place", "said"), [("/etc/systemd/system/", "/etc/systemd/system/"), ("", "no file")])
+def test_a_unit_of_that_name_from_elsewhere(tree: Tree, place: str, said: str) -> None:
+    unit = "tfctl-digits-worker-0.service"
+    (tree / "manager").mkdir()
+    (tree / f"manager/{unit}.from").write_text(place and place + unit)
+    with tree.start() as talk:
+        error = refused(talk, make_plan())
+    assert error["exit"] == 5
+    assert error["retry"] is False
+    assert f"has a unit {unit} that is not tfctl's: {said}" in error["message"]
+    assert not [call for call in tree.calls() if call.startswith(("stop", "kill"))]
+
+
 def test_an_attempt_that_is_there(tree: Tree) -> None:
     tree.run(make_plan(make_task(command=sh("exit 0"))))
     tree.wait_for("worker/0", "succeeded")

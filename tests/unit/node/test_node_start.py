@@ -43,14 +43,16 @@ def test_without_keep_nothing_is_left(tree: Tree, phase: str, way: str) -> None:
     before = tree.files()
     with tree.talk(
         "start", job="digits", code=make_plan(code=CODE)["code"], ports=[2222, 2222], resolve=[],
-        silence=0.5 if way == "silence" else 30,
+        silence=2 if way == "silence" else 30,
     ) as talk:  # fmt: skip
-        talk.expect("hello")
-        if phase != "hello":
-            reserve(talk, make_plan(make_task(command=sh("trap '' TERM; while :; do sleep 1; done")), code=CODE), CODE)
-        if phase == "started":
-            talk.ask("go", "started")
-            assert tree.alive() == ["tfctl-digits-worker-0.service"]
+        with talk.beating():
+            talk.expect("hello")
+            if phase != "hello":
+                stubborn = make_task(command=sh("trap '' TERM; while :; do sleep 1; done"))
+                reserve(talk, make_plan(stubborn, code=CODE), CODE)
+            if phase == "started":
+                talk.ask("go", "started")
+                assert tree.alive() == ["tfctl-digits-worker-0.service"]
         if way == "SIGTERM":
             talk.process.terminate()
         if way != "eof":
@@ -75,12 +77,22 @@ def test_a_client_that_dies_while_units_start_is_noticed(tree: Tree) -> None:
     assert not (tree / "var/lib/tfctl/jobs/digits").exists()
 
 
+def test_a_node_that_starts_units_beats(tree: Tree) -> None:
+    (tree / "manager").mkdir()
+    (tree / "manager/hold-start").touch()
+    with tree.start() as talk:
+        reserve(talk, make_plan())
+        talk.tell("go")
+        assert talk.hear() == ("beat", {})
+        (tree / "manager/hold-start").unlink()
+        talk.expect("started")
+
+
 def test_beats_break_the_silence(tree: Tree) -> None:
-    with tree.talk("start", job="digits", code=None, ports=[2222, 2222], resolve=[], silence=0.6) as talk:
+    with tree.talk("start", job="digits", code=None, ports=[2222, 2222], resolve=[], silence=3) as talk:
         talk.expect("hello")
-        for _ in range(6):
-            time.sleep(0.2)
-            talk.tell("beat")
+        with talk.beating():
+            time.sleep(4)
         reserve(talk, make_plan())
 
 
@@ -195,6 +207,20 @@ def test_the_output_is_seen_to_be_shared_or_not(tree: Tree) -> None:
         assert names_in(tree / "srv/tfctl/digits") == [".tfctl-nonce-001"]
         assert talk.ask("share", "share", {"remove": "nonce-001"}) == {"ok": True}
         assert names_in(tree / "srv/tfctl/digits") == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_the_mark_goes_with_a_client_that_is_gone(tree: Tree, there: bool) -> None:
+    """Also where the output was there before, and so stays."""
+    if there:
+        tree.run(make_plan(make_task(command=sh("exit 0"))))
+        tree.wait_for("worker/0", "succeeded")
+    later = {"attempt": 2, "run": "22222222"}
+    with tree.start() as talk:
+        reserve(talk, make_plan(make_task(**later), **later))
+        talk.ask("share", "share", {"write": "nonce-001"})
+        assert talk.hang_up() == 1
+    assert (names_in(tree / "srv/tfctl/digits") == []) if there else not (tree / "srv/tfctl/digits").exists()
 
 
 def test_hello_says_who_holds_ports(tree: Tree) -> None:

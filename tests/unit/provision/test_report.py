@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tfctl.errors import Exit
-from tfctl.remote.report import Collector, HostDone, TaskStarted, Warned, explain
+from tfctl.remote.report import Began, Collector, HostDone, TaskStarted, Warned, explain
 
 
 def host(name: str, state: str, **result: Any) -> dict[str, Any]:
@@ -20,7 +20,7 @@ def stats(**hosts: tuple[int, int]) -> dict[str, Any]:
 
 def test_a_run_with_every_kind_of_end() -> None:
     collector = Collector()
-    assert collector.take({"event": "play", "hosts": ["n1", "n2", "n3"]}) == []
+    assert collector.take({"event": "play", "hosts": ["n1", "n2", "n3"]}) == [Began(("n1", "n2", "n3"))]
     assert collector.take({"event": "task", "role": "job_host", "task": "Prepare"}) == [
         TaskStarted("job_host: Prepare")
     ]

@@ -14,6 +14,7 @@ import yaml
 from tfctl.remote import ansible, provision
 
 ROLES = sorted(path for path in (ansible.data_dir() / "roles").iterdir())
+GPU_PARTS = ansible.data_dir() / "playbooks/tasks/gpu.yml"
 ANSIBLE = [sys.executable, "-m", "ansible"]
 
 
@@ -44,11 +45,23 @@ def test_every_default_stands_below_a_comment(role: Path) -> None:
             assert lines[number - 1].startswith("#"), line
 
 
+def test_the_pages_of_the_roles_say_what_the_roles_say() -> None:
+    words = [sys.executable, "scripts/role-pages", "--check"]
+    done = subprocess.run(words, cwd=ansible.data_dir(), capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, ""), "run scripts/role-pages"
+
+
 def test_the_parts_are_the_roles_and_the_tags() -> None:
     assert set(provision.TAGS) == {role.name for role in ROLES}
     (play,) = read(ansible.data_dir() / "playbooks/provision.yml")
-    tags = [tag for role in play["roles"] for tag in role["tags"] if tag != "always"]
-    assert tuple(tags) == provision.TAGS
+    tags = [tag for task in play["tasks"] for tag in task["tags"] if tag != "always"]
+    assert tuple(dict.fromkeys(tags)) == provision.TAGS
+
+
+def test_a_part_of_the_gpus_brings_its_packages_sources_too() -> None:
+    parts = {each["ansible.builtin.import_role"]["name"]: each["tags"] for each in read(GPU_PARTS)}
+    assert all(name in tags for name, tags in parts.items())
+    assert {*parts, "nvidia_driver"} == set(parts["nvidia_repo"])
 
 
 @pytest.mark.parametrize(

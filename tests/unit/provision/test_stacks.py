@@ -26,9 +26,14 @@ def test_a_lock_names_every_wheel_by_its_hash(stack: stacks.Stack, edition: str,
     versions = {name: version for name, version, _ in entries}
     for requirement in stack.editions[edition].requirements:
         name, _, version = requirement.partition("==")
-        assert versions[name] == version
+        assert versions[name.partition("[")[0]] == version
     assert versions["keras"] == stack.imports["keras"]
     assert "scikit-learn" in versions
+    if edition == "gpu" and stack.gpu and stack.gpu.wheels:
+        major = stack.gpu.cuda.partition(".")[0]
+        brought = {name: versions[f"nvidia-{name}-cu{major}"] for name in ("cuda-runtime", "cudnn", "nccl")}
+        assert brought["cuda-runtime"].startswith(f"{stack.gpu.cuda}.")
+        assert (brought["cudnn"], brought["nccl"]) == (stack.gpu.cudnn, stack.gpu.nccl)
 
 
 def test_an_environment_is_named_by_its_lock() -> None:

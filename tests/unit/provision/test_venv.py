@@ -112,6 +112,10 @@ def test_it_is_built_and_runs_from_its_place(built: Environment) -> None:
     assert not built.linked()
     built.switch()
     assert built.linked()
+    (site(built) / "tfctl-runtime.pth").unlink()
+    assert not built.linked()
+    built.switch()
+    assert built.linked()
     done = subprocess.run([built.link / "bin/big_one"], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == "ran\n"
     assert list(site(built).glob("big_one/__pycache__/__init__.*.pyc"))
@@ -206,8 +210,9 @@ def test_an_archive_that_would_write_elsewhere_is_refused(make: Callable[..., En
 def test_of_older_environments_the_newest_stays(make: Callable[..., Environment]) -> None:
     environment = make()
     stacks = environment.path.parent
+    (environment.path / "lib/python3.11/site-packages").mkdir(parents=True)
     for age, name in enumerate((environment.path.name, "tf9-aaaaaaaaaaaa", "tf9-bbbbbbbbbbbb", "tf10-cccccccccccc")):
-        (stacks / name).mkdir(parents=True)
+        (stacks / name).mkdir(exist_ok=True)
         os.utime(stacks / name, (1000 - age, 1000 - age))
     environment.switch()
     there = sorted(path.name for path in stacks.iterdir())

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from tfctl.errors import BadFile
+from tfctl.model.stacks.nvidia import Gpu, Nvidia
+from tfctl.model.stacks.strict import Strict, Version
 
 HERE = Path(__file__).resolve().parent
 LOCKS = HERE / "locks"
@@ -21,18 +23,13 @@ TOOLS = LOCKS / "uv.txt"
 #: The stack that is none: a host's own programs.
 NONE = "none"
 
-Version = Annotated[str, Field(pattern=r"^\d+(\.\d+)+$")]
 Python = Annotated[str, Field(pattern=r"^3\.\d+$")]
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+_Model = TypeVar("_Model", bound=Strict)
 
 
-_Model = TypeVar("_Model", bound=_Strict)
-
-
-class Edition(_Strict):
+class Edition(Strict):
     """A stack as it is for one kind of host. ``disk_mb`` is what installing it takes at its highest."""
 
     machines: list[str]
@@ -40,7 +37,7 @@ class Edition(_Strict):
     disk_mb: int
 
 
-class Tested(_Strict):
+class Tested(Strict):
     """What was really tried, and where."""
 
     system: str
@@ -49,7 +46,7 @@ class Tested(_Strict):
     what: str
 
 
-class Stack(_Strict):
+class Stack(Strict):
     """``pythons`` in order of preference. ``imports``: modules that must import, with the versions they must have."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9.]{0,19}$")]
@@ -59,6 +56,7 @@ class Stack(_Strict):
     requirements: list[str]
     as_of: date
     imports: dict[str, Version]
+    gpu: Gpu | None = None
     editions: dict[str, Edition]
     tested: list[Tested]
 
@@ -72,7 +70,7 @@ class Stack(_Strict):
         return f"{self.name}-{hashlib.sha256(asked).hexdigest()[:12]}"
 
 
-class System(_Strict):
+class System(Strict):
     """``pythons``: each version that its packages bring, with the names of these packages."""
 
     title: str
@@ -101,6 +99,13 @@ def systems() -> dict[str, System]:
     """The supported operating systems, by the name that tfctl_facts gives them."""
     path = HERE / "systems.yaml"
     return {name: _checked(System, data, path) for name, data in yaml.safe_load(path.read_text()).items()}
+
+
+@cache
+def nvidia() -> Nvidia:
+    """Where NVIDIA's software comes from."""
+    path = HERE / "nvidia.yaml"
+    return _checked(Nvidia, yaml.safe_load(path.read_text()), path)
 
 
 def _checked(model: type[_Model], data: object, path: Path) -> _Model:

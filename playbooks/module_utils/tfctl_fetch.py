@@ -1,0 +1,40 @@
+"""A file from an address, taken only when its hash is the one that was asked for."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import urllib.request
+from http.client import HTTPException
+from pathlib import Path
+
+from ansible.module_utils.tfctl_machine import Failed
+
+PATIENCE_S = 60  # without a byte
+
+
+def fetch(url, path, sha256=None):
+    """Write what ``url`` (https, http, file) holds to ``path``. Raises Failed, naming the address, and leaves no file.
+
+    Proxies are those of the host's environment.
+    """
+    path = Path(path)
+    try:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as source, path.open("wb") as file:
+            shutil.copyfileobj(source, file, 1 << 20)
+        found = digest(path) if sha256 else None
+    except (OSError, ValueError, HTTPException) as fault:
+        path.unlink(missing_ok=True)
+        reason = getattr(fault, "reason", None) or getattr(fault, "strerror", None) or fault
+        raise Failed(f"{url} cannot be fetched: {reason}", "see that the host reaches it, or name a mirror") from fault
+    if found != sha256:
+        path.unlink()
+        raise Failed(f"{url} has sha256 {found}; {sha256} was asked for, so it was not installed", "see who changed it")
+
+
+def digest(path):
+    value = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            value.update(block)
+    return value.hexdigest()

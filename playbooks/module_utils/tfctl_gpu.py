@@ -1,0 +1,78 @@
+"""What provisioning does about a host's GPUs: the edition, driver and libraries, and what stands against them. Pure.
+
+Facts: tfctl_gpu_facts.look. A decision is plain JSON; with a fault it may have gaps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ansible.module_utils.tfctl_gpu_cards import cards, named, too_new, usable
+from ansible.module_utils.tfctl_gpu_driver import driver
+from ansible.module_utils.tfctl_gpu_libraries import libraries
+from ansible.module_utils.tfctl_gpu_source import BAD_FILE, PREFLIGHT, source
+
+
+class Case(NamedTuple):
+    """One host: its GPUs, the stack it is to have, the inventory's wishes, and what is known of NVIDIA's sources."""
+
+    seen: dict
+    gpu: dict
+    name: str
+    stack: dict
+    wish: dict
+    sources: dict
+    faults: list
+    notices: list
+
+    def refuse(self, message, remedy, exit_code=PREFLIGHT):
+        fault = {"message": message, "remedy": remedy, "exit": exit_code}
+        if fault not in self.faults:
+            self.faults.append(fault)
+
+
+def case_of(seen, wanted, faults, notices):
+    """``faults`` and ``notices`` are added to."""
+    stack = wanted["stacks"][wanted["stack"]]
+    return Case(seen, seen["gpu"], wanted["stack"], stack, wanted["wishes"], wanted["nvidia"], faults, notices)
+
+
+def edition_of(case):
+    """gpu or cpu. A container whose host's driver does not reach it sees the GPUs on the bus, and cannot use them."""
+    wish = case.wish["edition"]
+    if wish not in ("auto", "cpu", "gpu"):
+        case.refuse(f"tfctl_edition is {wish!r}", "give auto, cpu or gpu", BAD_FILE)
+    elif wish == "gpu" and (case.gpu is None or "gpu" not in case.stack["editions"]):
+        there = f"{case.name} has no edition for GPUs" if case.gpu else "no NVIDIA GPU is here"
+        case.refuse(f"tfctl_edition is gpu, and {there}", "set tfctl_edition: auto")
+    if wish == "cpu" or case.gpu is None:
+        return "cpu"
+    if "gpu" not in case.stack["editions"]:
+        case.notices.append(f"{named(cards(case.gpu))} is here, and {case.name} has no edition for GPUs: that for CPUs")
+        return "cpu"
+    found = usable(case.gpu, case.stack)
+    if not found:
+        least = case.stack["gpu"]["capability"]["min"]
+        told = f"{named(cards(case.gpu))} is older than compute capability {least}, which {case.name} asks for"
+        case.notices.append(f"{told}: edition for CPUs")
+    return "gpu" if wish == "gpu" or (found and (case.gpu["loaded"] or not case.gpu["container"])) else "cpu"
+
+
+def decide(case):
+    """What the roles are to do: None where none has, else with None for each that has not.
+
+    {"driver": see tfctl_gpu_driver, "cuda", "cudnn", "nccl": see tfctl_gpu_libraries, "source": the repository or
+    components that packages of these come from}
+    """
+    beyond = too_new(usable(case.gpu, case.stack), case.stack)
+    if beyond:
+        most = case.stack["gpu"]["capability"]["max"]
+        case.refuse(
+            f"{case.name} (CUDA {case.stack['gpu']['cuda']}) has code for compute capability up to {most}; "
+            f"{named(beyond)} has {beyond[0]['capability']}",
+            "set tfctl_edition: cpu, or give this host a newer stack",
+        )
+    if any(each["mig"] for each in case.gpu["smi"]["gpus"]):
+        case.notices.append("MIG is on: a task sees one instance, and NCCL does not reach across them")
+    found = {"driver": driver(case), **libraries(case)}
+    return {**found, "source": source(case, found)} if any(found.values()) else None

@@ -1,0 +1,303 @@
+"""Which NVIDIA driver a host is to have, whether it needs a reboot, and what stands against either. Pure.
+
+A driver that is there and fits stays as it is, wherever it came from. None is changed under a running process, or mixed
+with one of another origin.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ansible.module_utils.tfctl_gpu_cards import limits, named, numbers, usable
+from ansible.module_utils.tfctl_gpu_source import BAD_FILE, distribution, has_repository
+
+METHODS = ("auto", "repo", "distribution")
+OPEN_SINCE = 560  # NVIDIA's own default from there on, where the GPU takes either module
+UNBRANCHED = 590  # from there on its repository's packages have no branch in their name
+FLAVOUR = re.compile(r"^\d[\d.]*-\d+-([a-z][\w-]*)$")  # Ubuntu's: 5.15.0-91-generic
+MAKERS = {"run": "NVIDIA's .run installer", "nvidia": "NVIDIA's repository", "canonical": "Ubuntu", "debian": "Debian"}
+INITRAMFS = {"update-initramfs": ["update-initramfs", "-u", "-k", "all"],
+             "dracut": ["dracut", "--force", "--regenerate-all"]}  # fmt: skip
+NOTHING = {"method": "", "packages": [], "first": [], "stream": ""}
+
+
+def driver(case):
+    """{"method", "version", "packages", "first", "stream", "fabric", "blacklist", "unattended", "initramfs"}, or None.
+
+    version: of the driver that stays, else the branch to come. packages: all of one transaction; first: what is
+    installed before it. stream: the module stream that dnf enables. fabric: whether the fabric manager is to run.
+    blacklist: whether nouveau is kept away; initramfs: the command that takes it out of the initramfs.
+    """
+    gpu, wish = case.gpu, str(case.wish["driver"])
+    if not re.fullmatch(r"auto|none|\d{3}", wish):
+        case.refuse(f"tfctl_driver is {wish!r}", "give auto, none, or a branch such as 580", BAD_FILE)
+        return None
+    found = usable(gpu, case.stack)
+    bounds = limits(found)
+    if wish == "none" or gpu["container"]:
+        judge_foreign(case, bounds)
+        return None
+    tell(case)
+    version = gpu["version"] or gpu["loaded"]
+    if version and bounds.newest and branch(version) > bounds.newest:
+        said = f"driver {version} is there; {bounds.newest} is the last branch for {named(found)}"
+        case.refuse(said, "remove it, reboot, then provision again")
+        return None
+    if version and numbers(version) >= least(case) and wish in ("auto", str(branch(version))):
+        return kept(case, version)
+    return brought(case, found, bounds, wish)
+
+
+def reboot_reason(gpu):
+    """Why a host has to be rebooted before its GPUs can be used; "" when it has not."""
+    if gpu["nouveau"] and gpu["version"]:
+        return f"driver {gpu['version']} is installed, and nouveau still holds the GPU"
+    if gpu["loaded"] and gpu["version"] not in ("", gpu["loaded"]):
+        return f"driver {gpu['version']} is installed, {gpu['loaded']} is loaded"
+    return ""
+
+
+def reboot_objection(gpu, units, control, host):
+    """(why tfctl does not reboot this host, what helps); ("", "") when it may.
+
+    units: jobs that run. control and host: {"machine_id", "boot_id", "local"} of the machine tfctl runs on and of this.
+    """
+    same = any(host[key] and host[key] == control[key] for key in ("machine_id", "boot_id"))
+    if control["local"] or same:
+        return "it is the machine that tfctl runs on", "reboot it yourself, then provision again"
+    if units:
+        return f"{' and '.join(units[:3])} run", "tfctl stop the job, or wait for it, then provision again"
+    if gpu["processes"]:
+        return f"{users(gpu)} use the GPU", "wait for them or end them, then provision again"
+    return "", ""
+
+
+def broken(gpu):
+    """Why a driver that was to be brought does not serve; "" when it does."""
+    answers = sorted({each["driver"] for each in gpu["smi"]["gpus"]})
+    if not gpu["loaded"]:
+        return "the driver is installed, and is not loaded"
+    if gpu["smi"]["said"] or not answers:
+        return f"nvidia-smi: {gpu['smi']['said'] or 'it shows no GPU'}"
+    if gpu["version"] and answers != [gpu["version"]]:
+        return f"nvidia-smi answers with driver {', '.join(answers)}, {gpu['version']} is installed"
+    if gpu["switches"] and gpu["fabric_manager"] != gpu["version"]:
+        return f"fabric manager {gpu['fabric_manager'] or 'none'} and driver {gpu['version']} differ: CUDA cannot start"
+    return "" if gpu["persistence"] or not gpu["own"] else "nvidia-persistenced does not run"
+
+
+def judge_foreign(case, bounds):
+    """The driver is somebody else's business: only whether it serves is judged."""
+    gpu = case.gpu
+    who = "the container's host" if gpu["container"] else "whoever looks after it (tfctl_driver is none)"
+    wanted = f"{who} must bring {case.stack['gpu']['driver']['min']} or later"
+    if not gpu["loaded"]:
+        case.refuse(f"no driver is loaded for {named(usable(gpu, case.stack))}", wanted)
+    elif numbers(gpu["loaded"]) < least(case):
+        case.refuse(f"driver {gpu['loaded']} is too old for {case.name}", wanted)
+    elif bounds.newest and branch(gpu["loaded"]) > bounds.newest:
+        case.refuse(f"driver {gpu['loaded']} is too new for these GPUs", f"{who} must bring {bounds.newest} or older")
+    elif gpu["smi"]["said"]:
+        case.refuse(f"nvidia-smi: {gpu['smi']['said']}", "restart the host, or leave it out with --limit '!HOST'")
+
+
+def tell(case):
+    kernel = case.gpu["kernel"]
+    if kernel["newest"] != kernel["release"]:
+        case.notices.append(f"kernel {kernel['newest']} is installed, {kernel['release']} runs")
+    failed = [f"{each['version']} for {each['kernel'] or 'no kernel'}" for each in case.gpu["dkms"]
+              if each["state"] != "installed"]  # fmt: skip
+    if failed:
+        case.notices.append(f"DKMS has not built driver {' and '.join(failed)}; `dkms status` and its make.log say why")
+
+
+def kept(case, version):
+    """A driver that fits stays. Missing may be what is around it: a reboot, the module, the fabric manager."""
+    gpu, packages = case.gpu, []
+    restart = reboot_reason(gpu)
+    if gpu["smi"]["said"] and not restart:
+        case.refuse(f"nvidia-smi: {gpu['smi']['said']}", "restart the host, or leave it out with --limit '!HOST'")
+    if gpu["switches"] and gpu["fabric_manager"] != version:
+        packages = [f"{name}={version}-*" for name in fabric_packages(case, branch(version), gpu["origins"])]
+    undone = gpu["own"] and (gpu["drifted"] or not gpu["blacklisted"] or not gpu["persistence"])
+    if not (packages or restart or undone or not gpu["loaded"]):
+        return None
+    method = "repo" if gpu["origins"] == ["nvidia"] else "distribution"
+    return {**NOTHING, **around(gpu), "method": method, "packages": packages, "version": version}
+
+
+def brought(case, found, bounds, wish):
+    """Install a driver, or another branch. All that forbids it is told at once."""
+    gpu, seen = case.gpu, case.seen
+    if bounds.modules is None:
+        case.refuse(
+            f"no one kernel module serves all of {named(found)}: some need the open one, some the proprietary",
+            "move the GPUs to different hosts, or leave this one out with --limit '!HOST'",
+        )
+        return None
+    method = method_of(case, bounds)
+    chosen = method and branch_of(case, method, bounds, wish, found)
+    if not chosen:
+        return None
+    is_open = bounds.modules == "open" or (bounds.modules == "either" and chosen >= OPEN_SINCE)
+    names = packages_of(case, method, chosen, is_open)
+    ours = "nvidia" if method == "repo" else "canonical" if seen["system"].startswith("ubuntu") else "debian"
+    if gpu["processes"]:
+        helps = "wait for them or end them, then provision again"
+        case.refuse(f"the driver is not changed while {users(gpu)} use the GPU", helps)
+    refuse_mixing(case, [name for name in gpu["origins"] if name != ours], ours)
+    if gpu["held"]:
+        free = "apt-mark unhold" if seen["packager"] == "apt-get" else "dnf versionlock delete"
+        case.refuse(
+            f"{' '.join(gpu['held'])} are on hold, and driver {chosen} is to replace them",
+            f"{free} {' '.join(gpu['held'])}, or set tfctl_driver: none",
+        )
+    if not any(name.startswith("linux-modules-nvidia") for name in names["packages"]):
+        judge_build(case)
+    if gpu["switches"]:
+        names["packages"] += fabric_packages(case, chosen, [ours])
+    return {**NOTHING, **around(gpu), **names, "blacklist": True, "method": method, "version": str(chosen)}
+
+
+def method_of(case, bounds):
+    """repo or distribution; None with a fault. auto follows the driver that is there, else what serves nearest."""
+    wish, origins, offered = case.wish["driver_method"], case.gpu["origins"], distribution(case, "driver")
+    if wish not in METHODS:
+        case.refuse(f"tfctl_driver_method is {wish!r}", f"give {', '.join(METHODS)}", BAD_FILE)
+        return None
+    if wish == "distribution" and not offered:
+        case.refuse(f"{case.seen['title']} has no driver of NVIDIA's that tfctl knows", "set tfctl_driver_method: repo")
+        return None
+    fabric = case.gpu["switches"] and case.seen["system"].startswith("debian")  # Debian has no fabric manager
+    near = offered and not fabric and branches(case, "distribution", bounds)
+    if wish == "distribution" or (wish == "auto" and origins != ["nvidia"] and near):
+        return "distribution"
+    return "repo" if has_repository(case, "tfctl_driver: none, and bring it yourself") else None
+
+
+def branches(case, method, bounds):
+    """Those to choose from, oldest first."""
+    low = max(bounds.oldest, branch(case.stack["gpu"]["driver"]["min"]))
+    high = min(bounds.newest or 999, case.stack["gpu"]["driver"]["max_branch"])
+    if method == "repo":
+        return [high] if high >= low else []
+    offered = distribution(case, "driver")
+    return [
+        each for each in offered["branches"] if low <= each <= high and (bounds.modules != "open" or offered["open"])
+    ]
+
+
+def branch_of(case, method, bounds, wish, found):
+    """None, with a fault, when none serves."""
+    low, high = max(bounds.oldest, branch(case.stack["gpu"]["driver"]["min"])), bounds.newest
+    span = f"{low} to {high}" if high else f"{low} or later"
+    offered = distribution(case, "driver")["branches"] if method == "distribution" else []
+    has = f"{case.seen['title']} has {' and '.join(map(str, offered))}" if offered else ""
+    if wish == "auto":
+        fitting = branches(case, method, bounds)
+        if not fitting:
+            told = f"{named(found)} and {case.name} need a driver of branch {span}" + (f"; {has}" if has else "")
+            case.refuse(told, "set tfctl_driver_method: repo" if has else "set tfctl_edition: cpu")
+        return fitting[-1] if fitting else None
+    chosen = int(wish)
+    if chosen < low or (high and chosen > high):
+        told = f"tfctl_driver is {chosen}; {named(found)} and {case.name} need a branch of {span}"
+        case.refuse(told, "set tfctl_driver: auto, or a branch of that range")
+        return None
+    if offered and chosen not in offered:
+        case.refuse(f"tfctl_driver is {chosen}; {has}", "take one of these, or set tfctl_driver_method: repo")
+        return None
+    return chosen
+
+
+def refuse_mixing(case, foreign, ours):
+    if not foreign:
+        return
+    undo = {"run": "run /usr/bin/nvidia-uninstall first", "nvidia": "set tfctl_driver_method: repo"}
+    other = "set tfctl_driver_method: distribution, or remove the driver's packages first"
+    there = " and ".join(MAKERS.get(name, name) for name in foreign)
+    version = case.gpu["version"] or case.gpu["loaded"]
+    case.refuse(
+        f"driver {version} came from {there}, and {MAKERS[ours]} is to bring another: they break each other",
+        f"{undo.get(foreign[0], other)}; or leave it as it is with tfctl_driver: none",
+    )
+
+
+def judge_build(case):
+    """Whether a kernel module that DKMS builds would come to be, and be loaded."""
+    kernel, ubuntu = case.gpu["kernel"], case.seen["system"].startswith("ubuntu")
+    if case.gpu["secure_boot"] and not case.gpu["mok"]:
+        key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
+        case.refuse(
+            "Secure Boot is on, and this machine does not trust the key that DKMS would sign the driver with",
+            f"mokutil --import {key} (dkms makes the key), reboot and enrol it at the console; or turn Secure Boot off"
+            + ("; or set tfctl_driver_method: distribution" if ubuntu else ""),
+        )
+    if not kernel["headers"] and numbers(kernel["newest"]) > numbers(kernel["release"]):
+        case.refuse(
+            f"kernel {kernel['release']} runs without its headers, and {kernel['newest']} is installed: "
+            "the driver would be built for the wrong one",
+            "reboot into the new kernel, then provision again",
+        )
+
+
+def packages_of(case, method, chosen, is_open):
+    """{"packages", "first", "stream"} of a branch."""
+    release, system = case.gpu["kernel"]["release"], case.seen["system"]
+    if method == "repo" and case.seen["packager"] == "dnf":
+        names = ["nvidia-open" if is_open else "cuda-drivers", f"kernel-devel-{release}", "kernel-headers"]
+        return {"packages": names, "first": [], "stream": f"nvidia-driver:{chosen}-{'open' if is_open else 'dkms'}"}
+    headers = f"linux-headers-{release}"
+    if method == "repo":
+        name, late = "nvidia-open" if is_open else "cuda-drivers", chosen >= UNBRANCHED
+        names = [name if late else f"{name}-{chosen}", headers]
+        return {"packages": names, "first": [f"nvidia-driver-pinning-{chosen}"] if late else [], "stream": ""}
+    if system.startswith("ubuntu"):
+        return {"packages": of_ubuntu(case.gpu, chosen, is_open, headers), "first": [], "stream": ""}
+    offered = distribution(case, "driver")
+    module = "nvidia-open-kernel-dkms" if is_open and offered["open"] else "nvidia-kernel-dkms"
+    return {"packages": [module, *offered["packages"], headers], "first": [], "stream": ""}
+
+
+def of_ubuntu(gpu, chosen, is_open, headers):
+    """With Secure Boot the modules that Canonical has built and signed."""
+    kind, flavour = f"{chosen}-server{'-open' if is_open else ''}", FLAVOUR.match(gpu["kernel"]["release"])
+    names = [f"nvidia-headless-{kind}", headers]
+    if gpu["secure_boot"] and flavour:
+        modules = [f"linux-modules-nvidia-{kind}-{end}" for end in (gpu["kernel"]["release"], flavour[1])]
+        names = [f"nvidia-headless-no-dkms-{kind}", *modules]
+    return [*names, f"nvidia-utils-{chosen}-server"]
+
+
+def fabric_packages(case, chosen, origins):
+    """What drives the NVSwitches; it must be of the driver's own version (NVIDIA's fabric manager guide)."""
+    if origins not in (["nvidia"], ["canonical"]):
+        told = f"the NVSwitches need a fabric manager of the driver's own version; {' and '.join(origins)} has none"
+        case.refuse(told, "bring the driver with tfctl_driver_method: repo")
+        return []
+    late = case.seen["packager"] == "dnf" or chosen >= UNBRANCHED
+    return ["nvidia-fabricmanager" if late else f"nvidia-fabricmanager-{chosen}"]
+
+
+def around(gpu):
+    """What goes with a driver: its services, and what would get in its way."""
+    return {
+        "fabric": gpu["switches"] > 0,
+        "blacklist": gpu["nouveau"] or gpu["own"],
+        "unattended": gpu["unattended"],
+        "initramfs": INITRAMFS.get(gpu["initramfs"], []),
+    }
+
+
+def least(case):
+    return numbers(case.stack["gpu"]["driver"]["min"])
+
+
+def branch(version):
+    return numbers(version)[0]
+
+
+def users(gpu):
+    told = [f"{each['name']} ({each['pid']})" for each in gpu["processes"][:3]]
+    more = len(gpu["processes"]) - len(told)
+    return ", ".join(told) + (f" and {more} more" if more else "")

@@ -1,0 +1,50 @@
+"""The fingerprint of an OpenPGP key file, without gpg: minimal Debian and Rocky have none that can tell it.
+
+RFC 9580: ASCII armor is section 6, packet headers 4.2, fingerprints of version 4 keys 5.5.4.2.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+
+PUBLIC_KEY = 6
+
+
+def fingerprint(data):
+    """40 hexadecimal digits, in capitals, of the primary key in `data` (armored or not). Raises ValueError."""
+    body = first_packet(dearmored(data))
+    if not body or body[0] != 4:
+        raise ValueError("it is not a version 4 OpenPGP key")
+    return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body).hexdigest().upper()
+
+
+def dearmored(data):
+    if not data.lstrip().startswith(b"-----BEGIN PGP PUBLIC KEY BLOCK-----"):
+        return data
+    lines = data.decode("ascii", "replace").replace("\r", "").strip().split("\n")
+    start = next((place for place, line in enumerate(lines) if not line.strip()), 0) + 1
+    kept = []
+    for line in lines[start:]:
+        if line.startswith(("=", "-----END")):
+            break
+        kept.append(line)
+    return base64.b64decode("".join(kept))
+
+
+def first_packet(data):
+    """The body of the public key packet that a key file begins with."""
+    if len(data) < 6 or not data[0] & 0x80:
+        raise ValueError("it is not an OpenPGP key")
+    if data[0] & 0x40:
+        kind, length, start = data[0] & 0x3F, data[1], 2
+        if 192 <= length < 224:
+            length, start = ((length - 192) << 8) + data[2] + 192, 3
+        elif length == 255:
+            length, start = int.from_bytes(data[2:6], "big"), 6
+    else:
+        kind, size = (data[0] >> 2) & 0x0F, (1, 2, 4, 0)[data[0] & 3]
+        length, start = int.from_bytes(data[1 : 1 + size], "big"), 1 + size
+    if kind != PUBLIC_KEY or start + length > len(data):
+        raise ValueError("it is not an OpenPGP public key")
+    return data[start : start + length]

@@ -1,0 +1,205 @@
+"""Packages in one transaction that was tried first, and kept as they are: apt and dnf under one interface."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+from ansible.module_utils.tfctl_machine import Failed, Rights, write
+
+HELD = Path("/var/lib/tfctl/held.json")
+NVIDIA = re.compile(r"nvidia|^cuda|cudnn|nccl|^libcuda1|^libcu|^libnv|^nsight")
+KERNEL = re.compile(r"^(linux-image|kernel-core|kernel-modules-core)-?")
+APT = ["apt-get", "-q", "-o", "DPkg::Lock::Timeout=120", "-o", "Dpkg::Options::=--force-confold"]
+DNF = ["dnf", "-q", "--setopt=install_weak_deps=False"]
+LIMIT_S = 1800
+
+
+class Packages:
+    """``asked``: NAME or NAME=VERSION, with * in VERSION; of none, those that ``component`` has noted before.
+
+    What a transaction brings of NVIDIA's is put on hold, and noted by component in /var/lib/tfctl/held.json:
+    tfctl_gpu_facts tells from it whose hold one is, and whether something changed since.
+    """
+
+    def __init__(self, component, packager, asked, first=(), stream=""):
+        self.manager = Apt() if packager == "apt-get" else Dnf()
+        self.component, self.first, self.stream = component, list(first), stream
+        self.notes = noted()
+        self.before = self.notes.get(component, {})
+        self.asked = list(asked) or sorted(self.before)
+
+    def done(self):
+        """Whether all is there in its version, and what was noted of it still holds."""
+        asked = [split(each) for each in self.asked]
+        now = self.manager.installed({*self.before, *(name for name, _ in asked)})
+        fits = all(name in now and fnmatch.fnmatchcase(now[name][0], version) for name, version in asked)
+        kept = all(now.get(name) == (version, True) for name, version in self.before.items())
+        return self.component in self.notes and fits and kept
+
+    def trial(self):
+        """[[name, version]] of what would come. Raises Failed for what cannot be had, and for what is not wanted."""
+        brought, removed = self.manager.trial([*self.first, *self.asked])
+        said = " ".join(self.asked)
+        if removed:
+            raise Failed(f"to install {said}, {' '.join(removed)} would have to be removed", "remove it yourself first")
+        kernels = [f"{name} {version}" for name, version in brought if KERNEL.match(name)]
+        if kernels:
+            told = f"{said} would bring another kernel: {', '.join(kernels)}"
+            raise Failed(told, "upgrade the kernel and reboot, then provision again")
+        return brought
+
+    def bring(self):
+        """The trial, then the transaction, then the holds. Raises Failed."""
+        shared = {name for other, names in self.notes.items() if other != self.component for name in names}
+        self.manager.prepare(self.stream)
+        self.manager.let_go([name for name in self.before if name not in shared])
+        try:
+            brought = self.trial()
+            for words in filter(None, (self.first, self.asked)):
+                self.manager.install(words)
+        except Failed:
+            self.manager.hold(sorted(self.manager.installed({*self.before})))
+            raise
+        names = {*map(bare, self.asked), *self.before, *(name for name, _ in brought)}
+        now = self.manager.installed({name for name in names if NVIDIA.search(name)})
+        self.manager.hold(sorted(now))
+        self.notes[self.component] = {name: version for name, (version, _) in now.items()}
+        text = json.dumps(self.notes, indent=1, sort_keys=True) + "\n"
+        write(HELD, text.encode(), Rights.of("root", "0644"), ())
+        return brought
+
+
+class Apt:
+    """Debian and Ubuntu."""
+
+    def prepare(self, _):
+        self.call(["update"], "apt could not read its package sources")
+
+    def installed(self, names):
+        """{name: (version, on hold)}."""
+        shape = "${db:Status-Abbrev}\t${Package}\t${Version}\n"
+        said = ask(["dpkg-query", "-W", "-f", shape, *sorted(names)])[1] if names else ""
+        rows = [line.split("\t") for line in said.splitlines() if line.count("\t") == 2]
+        return {name: (version, status[0] == "h") for status, name, version in rows if status[1:2] == "i"}
+
+    def trial(self, packages):
+        said = self.call(
+            ["-s", "--no-install-recommends", "install", *packages], f"apt cannot install {' '.join(packages)}"
+        )
+        held = re.search(r"held packages will be changed:\n((?:  .*\n)+)", said)
+        if held:
+            names = " ".join(held[1].split())
+            raise Failed(f"{names} on hold, and {' '.join(packages)} would change that", f"apt-mark unhold {names}")
+        brought = re.findall(r"^Inst (\S+) (?:\[[^]]*\] )?\((\S+)", said, re.MULTILINE)
+        return [list(each) for each in brought], re.findall(r"^Remv (\S+)", said, re.MULTILINE)
+
+    def install(self, packages):
+        self.call(
+            ["-y", "--no-install-recommends", "install", *packages], f"apt could not install {' '.join(packages)}"
+        )
+
+    def hold(self, names):
+        if names:
+            call(["apt-mark", "hold", *names], "apt-mark could not hold the packages")
+
+    def let_go(self, names):
+        there = self.installed(names)
+        if there:
+            call(["apt-mark", "unhold", *there], "apt-mark could not let the packages go")
+
+    def call(self, words, failure):
+        return call([*APT, *words], failure, lambda line: line.startswith(("E:", " ")) and "by regex" not in line)
+
+
+class Dnf:
+    """The EL family."""
+
+    def prepare(self, stream):
+        self.call(["-y", "install", "python3-dnf-plugin-versionlock"], "dnf could not install its versionlock")
+        if stream:
+            self.call(["-y", "module", "enable", stream], f"dnf could not enable {stream}")
+
+    def installed(self, names):
+        if not names:
+            return {}
+        lock = Path("/etc/dnf/plugins/versionlock.list")
+        locked = lock.read_text(encoding="utf-8") if lock.exists() else ""
+        said = ask(["rpm", "-q", "--qf", "%{NAME}\t%{VERSION}-%{RELEASE}\t%{ARCH}\n", *sorted(names)])[1]
+        rows = [line.split("\t") for line in said.splitlines() if line.count("\t") == 2]
+        found = {name: (version, f"{name}-" in locked) for name, version, _ in rows}
+        # A kernel's headers are asked for by name and version in one.
+        whole = {f"{name}-{version}.{machine}": name for name, version, machine in rows}
+        return {**found, **{asked: found[name] for asked, name in whole.items() if asked in names}}
+
+    def trial(self, packages):
+        """dnf says no to itself, and ends with 1 for that; the table before it is what counts."""
+        said = ask([*DNF, "--assumeno", "install", *map(spec, packages)])[1]
+        errors = [line for line in said.splitlines() if line.startswith("Error") or "No match for" in line]
+        if errors and "Operation aborted" not in said:
+            raise Failed("\n".join([f"dnf cannot install {' '.join(packages)}", *errors[:5]]))
+        head, _, removing = said.partition("Removing")
+        row = re.compile(r"^ (\S+) +(?:\w+) +(\S+) ", re.MULTILINE)
+        return [list(each) for each in row.findall(head)], [name for name, _ in row.findall(removing)]
+
+    def install(self, packages):
+        self.call(["-y", "install", *map(spec, packages)], f"dnf could not install {' '.join(packages)}")
+
+    def hold(self, names):
+        if names:
+            self.call(["versionlock", "add", *names], "dnf could not lock the versions")
+
+    def let_go(self, names):
+        there = self.installed(names)
+        if there:
+            self.call(["versionlock", "delete", *there], "dnf could not unlock the versions")
+
+    def call(self, words, failure):
+        return call([*DNF, *words], failure)
+
+
+def noted():
+    """{component: {package: version}} that is on hold by tfctl."""
+    try:
+        return json.loads(HELD.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def split(package):
+    name, _, version = package.partition("=")
+    return name, version or "*"
+
+
+def bare(package):
+    return split(package)[0]
+
+
+def spec(package):
+    return package.replace("=", "-", 1)
+
+
+def call(words, failure, tells=bool):
+    """Raises Failed with the lines that tell of the failure, or the last ones where none does."""
+    code, said = ask(words)
+    if code:
+        lines = [line.rstrip() for line in said.splitlines() if line.strip()]
+        raise Failed("\n".join([f"{failure} (exit {code})", *([line for line in lines if tells(line)] or lines)[-5:]]))
+    return said
+
+
+def ask(words):
+    """(exit code, what it said)."""
+    variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    nothing, merged = subprocess.DEVNULL, {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    try:
+        done = subprocess.run(words, stdin=nothing, env=variables, text=True, timeout=LIMIT_S, check=False, **merged)
+    except FileNotFoundError:
+        return 127, f"there is no {words[0]}"
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{words[0]}: no end within {LIMIT_S} s") from None
+    return done.returncode, done.stdout

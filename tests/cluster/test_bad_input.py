@@ -1,0 +1,282 @@
+"""Whatever one writes is run right or refused: each row says what is wrong, and what is said of it.
+
+Through the command line, against three hosts. A refusal has its exit code, one sentence that names the place and the
+remedy, an empty stdout and no traceback, and it leaves nothing on any host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncssh
+import pytest
+from hosts import Done, Hosts
+from loopback import Impostor, public
+
+GOOD = "name: bad\nstrategy: custom\nstack: none\ncommand: sleep 600\nroles: {worker: 3}\n"
+PS = "strategy: parameter_server"
+
+
+@pytest.fixture(autouse=True)
+def hosts(module_hosts: Hosts) -> Iterator[Hosts]:
+    """Whatever a test does, nothing of it is left there."""
+    yield module_hosts
+    module_hosts.heal("node2")
+    assert {file for tree in module_hosts.trees.values() for file in tree.files()} <= {"run/tfctl/lock"}
+
+
+def refused(done: Done, code: int, *said: str) -> None:
+    assert (done.code, done.out) == (code, ""), done
+    assert done.err.startswith("tfctl: "), done.err
+    assert [text for text in said if text not in done.err] == [], done.err
+    assert "Traceback" not in done.err
+    assert all(line.startswith("  ") for line in done.err.splitlines()[1:]), done.err
+
+
+def write(hosts: Hosts, text: str | bytes) -> Path:
+    (hosts.folder / "bad").mkdir(exist_ok=True)
+    path = hosts.folder / "bad/job.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+# -- the job file
+
+#: Lines that take the place of GOOD's lines of the same keys, and what is said of them.
+LINES = {
+    "unknown key": ("commnd: x", "commnd: unknown key; did you mean `command`? (line 6)"),
+    "unknown key of a role": ("roles: {worker: {hots: all}}", "roles/worker/hots: unknown key; did you mean `hosts`?"),
+    "unknown key of the policy": ("policy: {gracee: 3s}", "policy/gracee: unknown key; did you mean `grace`? (line 6)"),
+    "wrong type": ("roles: {worker: two}", "roles/worker: a mapping of keys to values is wanted, not 'two' (line 5)"),
+    "wrong type of the name": ("name: 7", "name: should be a valid string, not 7 (line 5)"),
+    "wrong type of the command": ("command: {a: b}", "command: a string or a list of words is wanted (line 5)"),
+    "two chiefs": (
+        f"{PS}\nroles: {{chief: 2, ps: 1, worker: 1}}",
+        "roles/chief: parameter_server has at most 1, not 2",
+    ),
+    "worker 0 of 0": ("roles: {worker: 0}", "roles/worker/replicas: should be greater than or equal to 1, not 0"),
+    "unknown role": (
+        f"{PS}\nroles: {{chief: 1, ps: 1, wrker: 1}}",
+        "roles/wrker: parameter_server has no such role; did",
+    ),
+    "no ps": (f"{PS}\nroles: {{chief: 1, worker: 1}}", "parameter_server needs a ps: it holds the variables\n  → add"),
+    "unknown strategy": ("strategy: costum", "strategy: 'costum' is not known; did you mean `custom`?"),
+    "no host by that pattern": ("roles: {worker: {hosts: 'cpu[3:]'}}", "roles/worker/hosts: 'cpu[3:]' matches no host"),
+    "replicas and per_host": (
+        "roles: {worker: {replicas: 1, per_host: 1}}",
+        "two ways to say how many; give one (line 5)",
+    ),
+    "name with a slash": ("name: a/b", "name: 'a/b' is not a job name: a small letter, then small letters"),
+    "name with a quote": ('name: "a\'b"', 'name: "a\'b" is not a job name: a small letter, then'),
+    "name with a newline": ('name: "a\\nb"', "name: 'a\\nb' is not a job name: a small letter, then"),
+    "name with a percent sign": ("name: a%b", "name: 'a%b' is not a job name: a small letter, then"),
+    "name of 300 characters": (f"name: {'a' * 300}", "aaaa ... is not a job name: a small letter, then"),
+    "a shell's word": (
+        "command: a && b",
+        "command: '&&' needs a shell and there is none: quote it, or use [sh, -c, …]",
+    ),
+    "unknown word in a command": (
+        "command: a {rank}",
+        "command: {rank} is not a placeholder; there are {role} {index}",
+    ),
+    "unknown word in a value": ("env: {A: '{rank}'}", "env: A: {rank} is not a placeholder; there are {role} {index}"),
+    "value with NUL": ('env: {A: "a\\0b"}', "env: A: control character '\\x00' at position 1; take it out (line 6)"),
+    "value with a bell": ('env: {A: "\\a"}', "env: A: control character '\\x07' at position 0; take it out (line 6)"),
+    "value with half a letter": (
+        'env: {A: "\\ud800"}',
+        "env: A: control character '\\ud800' at position 0; take it out",
+    ),
+    "value that YAML changes": ("env: {A: no}", "env: A: False is what YAML makes of it; quote it to have the text"),
+    "value too long": (f"env: {{A: {'x' * 132_000}}}", "env: A: longer than 130816 bytes; put it in a file (line 6)"),
+    "code that is not there": ("code: nowhere", "bad/nowhere is not a directory"),
+}
+
+
+@pytest.mark.parametrize("row", LINES)
+def test_lines_of_a_job_file(row: str, hosts: Hosts) -> None:
+    lines, said = LINES[row]
+    keys = [line.partition(":")[0] for line in lines.splitlines()]
+    kept = [line for line in GOOD.splitlines() if line.partition(":")[0] not in keys]
+    file = write(hosts, "\n".join([*kept, lines]) + "\n")
+    for verb in ("render", "start"):
+        refused(hosts(verb, file), 3, f"tfctl: {file}: ", said)
+
+
+FILES = {
+    "empty": ("", "a job file is a mapping of keys to values, beginning with `name:`"),
+    "a list": ("- a\n- b\n", "a job file is a mapping of keys to values, beginning with `name:`"),
+    "no YAML": ("name: [", "not valid YAML: "),
+    "no text": (b"name: \xff\xfe\n", "cannot be read: "),
+    "a bomb": (
+        "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
+        + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
+        "its aliases stand for more than 20000 values",
+    ),
+    "a deep one": ("a: " + "[" * 5000, "its lists and mappings lie too deep in each other"),
+    "a program for YAML to run": ("!!python/object/apply:os.system ['touch /tmp/ran']", "a job file is a mapping"),
+}
+
+
+@pytest.mark.parametrize("row", FILES)
+def test_a_file_that_is_no_job_file(row: str, hosts: Hosts) -> None:
+    text, said = FILES[row]
+    file = write(hosts, text)
+    for verb in ("render", "start", "status"):
+        refused(hosts(verb, file), 3, f"tfctl: {file}: ", said)
+
+
+def test_more_tasks_than_ports(hosts: Hosts) -> None:
+    file = write(hosts, GOOD.replace("3}", "{replicas: 3, hosts: node1}}") + "ports: 3000-3001\n")
+    said = "node1: 3 tasks, and not as many free ports in 3000-3001 (ports)\n  → widen the range, or spread the tasks"
+    for verb in ("render", "start"):
+        refused(hosts(verb, file), 3, said)
+
+
+# -- the inventory
+
+INVENTORIES = {
+    "not there": (None, False, "no such inventory\n  → `tfctl lab up` makes"),
+    "empty": ("", False, "no hosts in it\n  → an inventory has one host a line"),
+    "of another kind": ("a b c\n", False, "Expected key=value"),
+    "a program that fails": ("#!/bin/sh\necho 'the cloud is down' >&2\nexit 1\n", True, "the cloud is down"),
+    "a program without JSON": ("#!/bin/sh\necho hello\n", True, "JSON"),
+    "a program that cannot be run": ("#!/no/such/shell\n", True, "no hosts in it"),
+}
+
+
+@pytest.mark.parametrize("row", INVENTORIES)
+def test_an_inventory(row: str, hosts: Hosts) -> None:
+    text, executable, said = INVENTORIES[row]
+    path = hosts.folder / f"{row.replace(' ', '-')}.ini"
+    if text is not None:
+        path.write_text(text)
+        path.chmod(0o755 if executable else 0o644)
+    for words in (["start", write(hosts, GOOD)], ["status", "bad"]):
+        refused(hosts.with_inventory(path, *words), 3, f"tfctl: {path}", said, "  → ")
+
+
+def test_an_inventory_that_a_job_file_names(hosts: Hosts) -> None:
+    file = write(hosts, GOOD + "inventory: none.ini\n")
+    for verb in ("render", "start"):
+        refused(hosts.with_inventory(None, verb, file), 3, f"tfctl: {file}: inventory: ", "none.ini is not there\n  → ")
+
+
+# -- a host
+
+
+@contextlib.contextmanager
+def nobody(_: Hosts) -> Iterator[dict[str, object]]:
+    with contextlib.closing(Impostor()) as listener:
+        port = listener.port
+    yield {"ansible_port": port}
+
+
+@contextlib.contextmanager
+def silent(_: Hosts) -> Iterator[dict[str, object]]:
+    with contextlib.closing(Impostor()) as listener:
+        yield {"ansible_port": listener.port}
+
+
+@contextlib.contextmanager
+def hanging_up(_: Hosts) -> Iterator[dict[str, object]]:
+    with contextlib.closing(Impostor(hang_up=True)) as listener:
+        yield {"ansible_port": listener.port}
+
+
+@contextlib.contextmanager
+def another_key(hosts: Hosts) -> Iterator[dict[str, object]]:
+    key = public(asyncssh.generate_private_key("ssh-ed25519"))
+    file = hosts.folder / "other_hosts"
+    file.write_text(re.sub(r"(\S+) .*", rf"\1 {key}", hosts.known_hosts("node2").read_text()))
+    yield {"ansible_ssh_common_args": f"'-o UserKnownHostsFile={file} -o GlobalKnownHostsFile=none'"}
+
+
+@contextlib.contextmanager
+def no_key_file(_: Hosts) -> Iterator[dict[str, object]]:
+    yield {"ansible_ssh_private_key_file": "/no/such/key"}
+
+
+@contextlib.contextmanager
+def a_locked_key(hosts: Hosts) -> Iterator[dict[str, object]]:
+    file = hosts.folder / "locked-key"
+    asyncssh.generate_private_key("ssh-ed25519").write_private_key(file, passphrase="secret", rounds=50)
+    yield {"ansible_ssh_private_key_file": file}
+
+
+@contextlib.contextmanager
+def a_stranger(hosts: Hosts) -> Iterator[dict[str, object]]:
+    file = hosts.folder / "stranger"
+    asyncssh.generate_private_key("ssh-ed25519").write_private_key(file)
+    yield {"ansible_ssh_private_key_file": file}
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (nobody, "refuses the connection\n  → start sshd there"),
+        (silent, "takes the connection and says nothing for 1 s\n  → "),
+        (hanging_up, "closes the connection before it says anything\n  → "),
+        (another_key, "has changed"),
+        (no_key_file, "the key file /no/such/key is not there\n  → "),
+        (a_locked_key, "/locked-key needs a passphrase, and no agent holds the key\n  → "),
+        (a_stranger, "does not let user ops in with"),
+    ],
+)
+def test_a_host_that_is_not_reached(fault: object, said: str, hosts: Hosts) -> None:
+    with fault(hosts) as variables:  # type: ignore[operator]
+        path = hosts.told("node2", **variables)
+        refused(hosts.with_inventory(path, "start", write(hosts, GOOD)), 4, "tfctl: node2: ", said, "  → ")
+
+
+def test_a_host_whose_node_part_is_of_another_version(hosts: Hosts) -> None:
+    said = '{"error": {"exit": 8, "message": "node2 speaks protocol 9 of tfctl\'s node part", "remedy": ""}}'
+    hosts.refuse("node2", f"read request; echo '{said.replace(chr(39), chr(39) + chr(92) + chr(39) * 2)}'")
+    refused(hosts("start", write(hosts, GOOD)), 8, "node2: node2 speaks protocol 9", "→ tfctl provision")
+
+
+def test_a_program_that_a_host_lacks(hosts: Hosts) -> None:
+    file = write(hosts, GOOD.replace("sleep 600", "no-such-program --epochs 3"))
+    refused(
+        hosts("start", file), 8, "node1: worker/0: program no-such-program is not on the PATH", "→ correct the command"
+    )
+
+
+# -- words
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("status never-was", 7, "no host knows a job 'never-was'\n  → tfctl list shows"),
+        ("stop never-was", 7, "no host knows a job 'never-was'\n  → tfctl list shows"),
+        ("wait never-was", 7, "no host knows a job 'never-was'\n  → tfctl list shows"),
+        ("logs --job never-was", 7, "no host knows a job 'never-was'\n  → tfctl list shows"),
+        ("status", 7, "no host knows a job\n  → start one"),
+        ("stop", 2, "which job? running: none\n  → name it"),
+        ("status Never_Was", 2, "'Never_Was' is neither a job's name nor a job file"),
+        ("status a;b", 2, "'a;b' is neither a job's name nor a job file"),
+        ("status one --job two", 2, "two jobs are named, one and two\n  → name one"),
+        ("status none.yaml", 3, "none.yaml: there is no such job file"),
+        ("start none.yaml", 3, "none.yaml: there is no such job file"),
+        ("start .", 3, "cannot be read"),
+        ("wait never-was --timeout soon", 2, "--timeout: 'soon' is not a duration such as 90s"),
+        ("logs --since yesterday", 2, "--since: 'yesterday' is neither a duration such as 10m nor a time"),
+        ("logs --grep (", 2, "--grep: '(' is not a regular expression"),
+        ("logs worker/x", 2, "'worker/x' is no task\n  → write worker 3"),
+    ],
+)
+def test_words_that_mean_nothing(words: str, code: int, said: str, hosts: Hosts) -> None:
+    refused(hosts(*words.split()), code, said)
+
+
+@pytest.mark.parametrize(
+    "words", ["start", "logs worker three", "strat job.yaml", "start job.yaml --wate", "logs -n x"]
+)
+def test_words_that_typer_refuses(words: str, hosts: Hosts) -> None:
+    done = hosts(*words.split())
+    assert (done.code, done.out) == (2, "")
+    assert "Usage: tfctl" in done.err
+    assert "Error" in done.err

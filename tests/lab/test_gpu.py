@@ -1,0 +1,286 @@
+"""The GPU parts of tfctl provision, on two nodes that take themselves for GPU hosts.
+
+Real: Debian's packages of NVIDIA's driver and of NCCL, installed, held and brought back; what apt reads; what the
+loader finds; a reboot. Stubs: the device and its kernel module, files below /sys and /proc; what nvidia-smi answers.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from labs import Lab
+
+from tfctl.remote import ansible
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+#: What a kernel shows of a GPU, and of the driver when one is loaded; at each boot, as a kernel does.
+KERNEL = """#!/bin/sh -e
+mountpoint -q /sys/bus/pci/devices && exit 0
+device=/run/stub/pci/0000:17:00.0
+mkdir -p $device /run/stub/driver/nvidia
+echo 0x10de > $device/vendor; echo 0x20b5 > $device/device; echo 0x030200 > $device/class
+mount --bind /run/stub/pci /sys/bus/pci/devices
+mount --bind /run/stub/driver /proc/driver
+if [ -e /etc/stub-version ]; then modprobe nvidia; fi
+"""
+MODPROBE = """#!/bin/sh -e
+version=$(cat /etc/stub-version 2>/dev/null || dpkg-query -W -f '${Version}' libcuda1 | sed 's/-.*//')
+echo $version > /etc/stub-version
+mkdir -p /run/stub/driver/nvidia
+echo "NVRM version: NVIDIA UNIX x86_64 Kernel Module  $version  Sat Feb 17 22:55:48 UTC 2024" \
+    > /run/stub/driver/nvidia/version
+"""
+SMI = """#!/bin/sh
+version=$(sed 's/.*Module *//; s/ .*//' /proc/driver/nvidia/version)
+echo "GPU-1b7a7a2e-0001, NVIDIA A100 80GB PCIe, 8.0, $version, Disabled"
+"""
+PERSISTENCED = """[Service]
+Type=exec
+ExecStart=
+ExecStart=/bin/sh -c 'mkdir -p /run/nvidia-persistenced; touch /run/nvidia-persistenced/socket; exec sleep infinity'
+ExecStopPost=
+"""
+#: A kernel of the node's own machine, for which Debian has no headers: an empty package stands for them.
+HEADERS = """
+folder=$(mktemp -d); mkdir $folder/DEBIAN
+cat > $folder/DEBIAN/control <<END
+Package: linux-headers-$(uname -r)
+Version: 1
+Architecture: all
+Maintainer: x <x@example.org>
+Description: x
+END
+dpkg-deb --build $folder /tmp/headers.deb >/dev/null && dpkg -i /tmp/headers.deb >/dev/null
+"""
+FILES = {
+    "/usr/local/sbin/stub-kernel": KERNEL,
+    "/usr/local/sbin/modprobe": MODPROBE,
+    "/usr/local/bin/nvidia-smi": SMI,
+    "/usr/local/bin/systemd-detect-virt": "#!/bin/sh\necho none; exit 1\n",
+    "/etc/systemd/system/stub-kernel.service": (
+        "[Unit]\nBefore=ssh.service nvidia-persistenced.service\n[Service]\nType=oneshot\n"
+        "ExecStart=/usr/local/sbin/stub-kernel\n[Install]\nWantedBy=multi-user.target\n"
+    ),
+    "/etc/systemd/system/nvidia-persistenced.service.d/stub.conf": PERSISTENCED,
+}
+
+
+class Gpus:
+    """node1 is Debian 12, node2 Debian 13."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    def root(self, node: str, script: str, timeout: float = 60) -> str:
+        text = base64.b64encode(script.encode()).decode()
+        return self.lab.said(node, f"echo {text} | base64 -d | sudo -n sh -e", timeout)
+
+    def put(self, node: str, files: dict[str, str]) -> None:
+        for path, text in files.items():
+            coded = base64.b64encode(text.encode()).decode()
+            self.root(node, f"mkdir -p $(dirname {path}); echo {coded} | base64 -d > {path}; chmod 755 {path}")
+
+    def provision(self, node: str, *words: object, tags: str, **variables: object) -> dict[str, Any]:
+        """The node's line of the report, with the exit code as `code`."""
+        inventory = self.lab.folder / "gpus.ini"
+        more = "".join(f"{name}={value}\n" for name, value in variables.items())
+        inventory.write_text(f"{self.lab.inventory.read_text()}\n[all:vars]\n{more}")
+        words = ("--limit", node, "--tags", tags, "--stack", "tf2.15", "-o", "json", *words)
+        done = self.lab.tfctl("provision", inventory, *words, check=False, timeout=1000)
+        (host,) = json.loads(done.stdout)["hosts"]
+        return {**host, "code": done.returncode}
+
+    def settled(self, node: str, **more: Any) -> None:
+        """A second run and a check find nothing to do."""
+        for words in ((), ("--check",)):
+            host = self.provision(node, *words, **more)
+            assert (host["code"], host["changed"]) == (0, 0), (words, host)
+
+
+@pytest.fixture(scope="module")
+def gpus(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gpus]:
+    found = Gpus(Lab(f"{run_name}-gpu", tmp_path_factory.mktemp("gpus")))
+    found.lab.up("--nodes", 2, "--suite", "bookworm,trixie")
+    try:
+        for node in ("node1", "node2"):
+            found.put(node, FILES)
+            found.root(node, f"{HEADERS}systemctl daemon-reload; systemctl enable --now stub-kernel")
+        yield found
+    finally:
+        found.lab.down()
+
+
+def test_debians_driver_is_installed_held_and_brought_back(gpus: Gpus) -> None:
+    host = gpus.provision("node1", "--check", tags="nvidia_driver")
+    assert (host["code"], host["changed"] > 0) == (0, True), host
+    assert gpus.root("node1", "ls /etc/modprobe.d /etc/apt/sources.list.d | grep tfctl || true") == ""
+    host = gpus.provision("node1", tags="nvidia_driver")
+    assert host["code"] == 0, host
+    listed = gpus.root("node1", "cat /etc/apt/sources.list.d/tfctl-non-free.list")
+    assert re.search(r"^deb (\[signed-by=/\S+\] )?\S+ bookworm contrib non-free non-free-firmware$", listed, re.M)
+    look = "dpkg-query -W -f '${Package} ${Version}\\n' libcuda1 nvidia-smi nvidia-kernel-dkms nvidia-persistenced"
+    versions = dict(line.split() for line in gpus.root("node1", look).splitlines())
+    assert {version.split(".")[0] for version in versions.values()} == {"535"}
+    assert versions["libcuda1"] == versions["nvidia-kernel-dkms"], "a module of another version than its library"
+    assert set(versions) <= set(gpus.root("node1", "apt-mark showhold").split())
+    assert "libcuda.so.1" in gpus.root("node1", "ldconfig -p")
+    assert "blacklist nouveau" in gpus.root("node1", "cat /etc/modprobe.d/tfctl-nouveau.conf")
+    assert gpus.root("node1", "ls -d /usr/src/nvidia-current-*; systemctl is-active nvidia-persistenced")
+    gpus.settled("node1", tags="nvidia_driver")
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        "apt-mark unhold libcuda1",
+        "apt-get -qy --allow-change-held-packages remove nvidia-smi",
+        "rm /etc/modprobe.d/tfctl-nouveau.conf",
+        "systemctl stop nvidia-persistenced; rm /run/nvidia-persistenced/socket",
+    ],
+)
+def test_what_was_broken_is_mended(gpus: Gpus, harm: str) -> None:
+    gpus.root("node1", harm)
+    host = gpus.provision("node1", tags="nvidia_driver")
+    assert (host["code"], host["changed"] > 0) == (0, True), host
+    assert {"libcuda1", "nvidia-smi"} <= set(gpus.root("node1", "apt-mark showhold").split())
+    gpus.settled("node1", tags="nvidia_driver")
+
+
+def test_a_host_is_rebooted_when_that_is_needed_allowed_and_harmless(gpus: Gpus) -> None:
+    """The driver in the kernel is an older one than that installed. The reboot is a real one."""
+    boot = "cat /proc/sys/kernel/random/boot_id"
+    installed = gpus.root("node1", "cat /etc/stub-version")
+    gpus.root("node1", "echo 530.30.02 > /etc/stub-version; modprobe nvidia; rm /etc/stub-version")
+    before = gpus.root("node1", boot)
+    waits = f"needs a reboot: driver {installed} is installed, 530.30.02 is loaded"
+    host = gpus.provision("node1", tags="nvidia_driver")
+    assert (host["code"], host["reason"]) == (1, waits), host
+    assert "tfctl provision --reboot" in host["remedy"]
+    unit = "tfctl-busy-worker-0.service"
+    busy = f"printf '[Service]\\nExecStart=/bin/sleep infinity\\n' > /run/systemd/system/{unit}; systemctl start {unit}"
+    gpus.root("node1", busy)
+    host = gpus.provision("node1", "--reboot", tags="nvidia_driver")
+    assert host["reason"] == f"{waits}. tfctl does not reboot it: {unit} run"
+    gpus.root("node1", f"systemctl stop {unit}")
+    assert gpus.root("node1", boot) == before
+    gpus.root("node1", f"echo {installed} > /etc/stub-version")
+    host = gpus.provision("node1", "--reboot", tags="nvidia_driver")
+    assert host["code"] == 0, host
+    assert gpus.root("node1", boot) != before
+    gpus.settled("node1", tags="nvidia_driver")
+
+
+def test_debians_nccl_is_installed_held_and_loaded(gpus: Gpus) -> None:
+    """On Debian 13, where somebody else looks after the driver; a link stands for a Python 3.11 given by hand."""
+    gpus.root(
+        "node2",
+        "echo 550.163.01 > /etc/stub-version; modprobe nvidia; ln -s /usr/bin/python3 /usr/local/bin/python3.11",
+    )
+    wishes = {"tags": "nccl", "tfctl_driver": "none", "tfctl_nccl_method": "distribution"}
+    host = gpus.provision("node2", **wishes)
+    assert host["code"] == 0, host
+    look = "apt-mark showhold; dpkg-query -W -f '${Package} ${Version}\\n' libnccl2 libnccl-dev"
+    there = sorted(gpus.root("node2", look).splitlines())
+    assert [line.split()[0] for line in there] == ["libnccl-dev", "libnccl-dev", "libnccl2", "libnccl2"]
+    assert "libnccl2 2.22.3" in " ".join(there)
+    gpus.settled("node2", **wishes)
+    gpus.root("node2", "apt-get -qy --allow-change-held-packages remove libnccl-dev")
+    host = gpus.provision("node2", **wishes)
+    assert (host["code"], host["changed"]) == (0, 1), host
+    assert sorted(gpus.root("node2", look).splitlines()) == there
+    gpus.settled("node2", **wishes)
+
+
+def test_debians_cuda_is_installed_held_and_loaded(gpus: Gpus) -> None:
+    """11.8, which no stack takes: by a plan that preflight did not make. These two are a sixth of the toolkit."""
+    packages = ["libcudart11.0", "libcublas11"]
+    plan = {
+        "method": "distribution", "version": "11.8.0", "exact": True, "packages": packages, "archive": None,
+        "folders": [], "soname": "libcudart.so.11.0",
+    }  # fmt: skip
+    assert "changed=1 " in role(gpus.lab, "cuda", cuda_plan=plan)
+    assert set(packages) <= set(gpus.root("node1", "apt-mark showhold").split())
+    assert "libcublas.so.11" in gpus.root("node1", "ldconfig -p")
+    assert "changed=0 " in role(gpus.lab, "cuda", cuda_plan=plan)
+    said = role(gpus.lab, "cuda", cuda_plan={**plan, "version": "11.2.2"})
+    assert "libcudart.so.11.0 says that it is version 11080; 11020 was to be installed" in said
+
+
+#: As a job would: the stack's own Python, and no path to libraries.
+LOADS = """
+import ctypes, pathlib, sys
+import tensorflow
+built = tensorflow.sysconfig.get_build_info()
+print(tensorflow.__version__, built["cuda_version"], built["cudnn_version"])
+print(tensorflow.config.list_physical_devices("GPU"))
+folder = pathlib.Path(tensorflow.__file__).parents[1] / "nvidia"
+cudnn = ctypes.CDLL(str(folder / "cudnn/lib/libcudnn.so.8"))
+nccl, version = ctypes.CDLL(str(folder / "nccl/lib/libnccl.so.2")), ctypes.c_int()
+nccl.ncclGetVersion(ctypes.byref(version))
+print(cudnn.cudnnGetVersion(), version.value)
+print((folder / "cuda_nvcc/bin/ptxas").exists())
+"""
+
+
+@pytest.mark.timeout(1200)
+def test_the_edition_for_gpus_brings_cuda_cudnn_and_nccl_as_wheels(gpus: Gpus) -> None:
+    host = gpus.provision("node1", tags="job_host,tensorflow")
+    assert host["code"] == 0, host
+    gpus.put("node1", {"/srv/loads.py": LOADS})
+    said = gpus.root(
+        "node1", "runuser -u nobody -- /opt/tfctl/stacks/tf2.15/bin/python -I /srv/loads.py 2>/dev/null", 120
+    )
+    assert said.splitlines() == ["2.15.1 12.2 8", "[]", "8904 21605", "True"]
+    gpus.settled("node1", tags="job_host,tensorflow")
+
+
+def test_an_archive_is_found_by_the_loader(gpus: Gpus, tmp_path: Path) -> None:
+    """Of NVIDIA's none can be had; this one holds a real shared library that says it is cuDNN 8.9.7."""
+    library, data = tmp_path / "libcudnn.so.8", io.BytesIO()
+    words = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library), "-Wl,-soname,libcudnn.so.8"]
+    source = "unsigned long cudnnGetVersion(void) { return 8907; }"
+    subprocess.run(words, input=source, text=True, check=True, timeout=60)
+    with tarfile.open(fileobj=data, mode="w:xz") as archive:
+        archive.add(library, "cudnn/lib/libcudnn.so.8")
+    gpus.root("node1", f"echo {base64.b64encode(data.getvalue()).decode()} | base64 -d > /srv/cudnn.txz")
+    plan = {
+        "method": "archive", "version": "8.9.7.29", "exact": True, "packages": [], "soname": "libcudnn.so.8",
+        "folders": ["/opt/tfctl/cudnn/8.9.7.29/lib"],
+        "archive": {"url": "file:///srv/cudnn.txz", "sha256": hashlib.sha256(data.getvalue()).hexdigest(),
+                    "path": "/opt/tfctl/cudnn/8.9.7.29", "kind": "tar"},
+    }  # fmt: skip
+    assert "changed=3 " in role(gpus.lab, "cudnn", cudnn_plan=plan)
+    assert "/opt/tfctl/cudnn/8.9.7.29/lib/libcudnn.so.8" in gpus.root("node1", "ldconfig -p")
+    assert "changed=0 " in role(gpus.lab, "cudnn", cudnn_plan=plan)
+    said = role(gpus.lab, "cudnn", cudnn_plan={**plan, "version": "8.9.4.25"})
+    assert "libcudnn.so.8 says that it is version 8907; 8904 was to be installed" in said
+
+
+def role(lab: Lab, name: str, **variables: object) -> str:
+    """What ansible-playbook says of one role on node1, with a plan that preflight did not make."""
+    play = {"hosts": "node1", "gather_facts": False, "become": True, "roles": [{"role": name, **variables}]}
+    (lab.folder / "role.yml").write_text(json.dumps([play]))
+    data = ansible.data_dir()
+    settings = {
+        "ANSIBLE_ROLES_PATH": str(data / "roles"), "ANSIBLE_LIBRARY": str(data / "playbooks/library"),
+        "ANSIBLE_MODULE_UTILS": str(data / "playbooks/module_utils"), "ANSIBLE_NOCOLOR": "1",
+    }  # fmt: skip
+    given = {f"{name}_packager": "apt-get", f"{name}_sources_ready": True}
+    words = [sys.executable, "-m", "ansible", "playbook", "-i", str(lab.inventory), "-e", json.dumps(given), "role.yml"]
+    done = subprocess.run(
+        words, cwd=lab.folder, env={**os.environ, **settings}, capture_output=True, text=True, timeout=120
+    )
+    return done.stdout + done.stderr

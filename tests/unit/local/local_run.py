@@ -1,0 +1,83 @@
+"""`tfctl run --local` as a user has it: job file and script in a directory, and a process to watch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+LIMIT_S = 15.0
+
+
+class Done:
+    """How a run ended; ``lines``: what each task printed, ``{"worker/0": [...]}``."""
+
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+        self.lines: dict[str, list[str]] = {}
+        for line in out.splitlines():
+            task, _, text = line.partition(" │ ")
+            self.lines.setdefault(task.strip(), []).append(text)
+
+
+class Local:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "tmp").mkdir()
+        self.env = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "TMPDIR": str(folder / "tmp")}
+        self._running: list[subprocess.Popen[str]] = []
+
+    def write(self, job: str, script: str = "") -> None:
+        """A job file (after its name and strategy) and train.py; `python` is the one of the tests."""
+        (self.folder / "job.yaml").write_text("name: digits\n" + textwrap.dedent(job))
+        (self.folder / "train.py").write_text(textwrap.dedent(script))
+        (self.folder / "bin").mkdir(exist_ok=True)
+        python = self.folder / "bin/python"
+        if not python.exists():
+            python.symlink_to(sys.executable)
+        self.env["PATH"] = f"{python.parent}:{os.environ['PATH']}"
+
+    def begin(self, *options: str) -> subprocess.Popen[str]:
+        words = [sys.executable, "-m", "tfctl", "run", "job.yaml", "--local", *options]
+        pipe = subprocess.PIPE
+        self._running.append(
+            subprocess.Popen(words, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True)
+        )
+        return self._running[-1]
+
+    def end(self, running: subprocess.Popen[str]) -> Done:
+        out, err = running.communicate(timeout=LIMIT_S)
+        return Done(running.returncode, out, err)
+
+    def run(self, *options: str) -> Done:
+        return self.end(self.begin(*options))
+
+    def numbers(self, name: str) -> list[int]:
+        """The process ids that a task has written to a file of this name, once it is there."""
+        path = self.folder / name
+        wait_for(lambda: path.exists() and path.read_text().endswith("\n"))
+        return [int(word) for word in path.read_text().split()]
+
+    def close(self) -> None:
+        for running in self._running:
+            with running:
+                running.kill()
+
+
+def wait_for(holds: object) -> None:
+    assert callable(holds)
+    end = time.monotonic() + LIMIT_S
+    while not holds():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+def lives(pid: int) -> bool:
+    """Whether there is such a process, and it is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,153 @@
+"""What a task is told here, beside what a node would tell it; and what this machine has."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from local_run import Local
+
+from tfctl.errors import BadFile
+from tfctl.local import machine
+from tfctl.local.environment import environment
+from tfctl.local.place import place
+from tfctl.model import env, load
+
+NONE = {"CUDA_VISIBLE_DEVICES": ""}
+USER = {"HOME": "/home/me", "PATH": "/venv/bin:/bin", "http_proxy": "http://p", "TF_CONFIG": "{}", "TFCTL_JOB": "outer"}
+
+
+def job_file(folder: Path, text: str) -> Path:
+    (folder / "job.yaml").write_text("name: digits\n" + text)
+    return folder / "job.yaml"
+
+
+def test_the_environment_is_the_plan_s_within_the_user_s_own(tmp_path: Path) -> None:
+    text = (
+        "strategy: parameter_server\nstack: tf2.15\ncommand: run\nenv: {BATCH: 64, HOSTS: '{ps_hosts}'}\n"
+        "roles: {chief: 1, ps: 2, worker: {replicas: 2, hosts: 'gpu[0]', gpus: 1, stack: tf1.15}}\n"
+    )
+    file = job_file(tmp_path, text)
+    with place(load.load(file), file, tmp_path / "out", NONE, tmp_path / "ports") as job:
+        for task in job.tasks:
+            planned = env.environment(job, task)
+            told = environment(job, task, USER, Path("/library"))
+            assert {name for name in planned if told.get(name) != planned[name]} == {"PATH"}
+            extra = {name: value for name, value in told.items() if name not in planned or name == "PATH"}
+            assert extra == {"HOME": "/home/me", "PATH": "/venv/bin:/bin", "PYTHONPATH": "/library"}
+            assert told["TFCTL_OUTPUT"] == str(tmp_path / "out")
+
+
+def test_the_job_file_s_own_path_and_pythonpath_hold(tmp_path: Path) -> None:
+    file = job_file(
+        tmp_path, "strategy: custom\ncommand: run\nroles: {worker: 1}\nenv: {PATH: /mine, PYTHONPATH: lib}\n"
+    )
+    with place(load.load(file), file, tmp_path, NONE, tmp_path / "ports") as job:
+        told = environment(job, job.tasks[0], USER, Path("/library"))
+    assert (told["PATH"], told["PYTHONPATH"]) == ("/mine", "/library:lib")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "workers"),
+    [
+        (("GPU-a", "GPU-b"), ["GPU-a", "GPU-b"]),
+        (("GPU-a", "GPU-b", "GPU-c"), ["GPU-a", "GPU-b"]),
+        (("GPU-a",), ["-1", "-1"]),
+        ((), ["", ""]),
+        (("3", "1"), ["3", "1"]),
+    ],
+)
+def test_gpus_are_disjoint_and_too_few_stop_nobody(tmp_path: Path, gpus: tuple[str, ...], workers: list[str]) -> None:
+    file = job_file(
+        tmp_path, "strategy: parameter_server\ncommand: run\nroles: {chief: 1, ps: 1, worker: {replicas: 2, gpus: 1}}\n"
+    )
+    with place(load.load(file), file, tmp_path, {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}, tmp_path / "ports") as job:
+        told = {str(task): environment(job, task, {}, Path("/library")) for task in job.tasks}
+    assert [told[f"worker/{index}"].get("CUDA_VISIBLE_DEVICES", "") for index in (0, 1)] == workers
+    assert told["ps/0"]["CUDA_VISIBLE_DEVICES"] == "-1"
+    # The user's own numbers count in the user's own order.
+    assert ("CUDA_DEVICE_ORDER" in told["worker/0"]) == (workers[0].startswith("GPU"))
+
+
+@pytest.mark.parametrize(
+    ("own", "seen"),
+    [("0,2", ("0", "2")), ("GPU-1a-2b, MIG-3", ("GPU-1a-2b", "MIG-3")), ("1,-1,2", ("1",)), ("", ()), ("none", ())],
+)
+def test_the_user_s_own_choice_of_gpus_holds(own: str, seen: tuple[str, ...]) -> None:
+    assert machine.visible_gpus({"CUDA_VISIBLE_DEVICES": own}) == seen
+
+
+def program(folder: Path, name: str, text: str) -> dict[str, str]:
+    """An environment in which there is this program; it is a shell script."""
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin"}
+
+
+def test_gpus_by_nvidia_smi(tmp_path: Path) -> None:
+    """A divided GPU is stood for by its instances."""
+    listed = """cat <<'.'
+GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c89852c)
+  MIG 3g.20gb     Device  0: (UUID: MIG-c7384736)
+  MIG 3g.20gb     Device  1: (UUID: MIG-a28ad590)
+GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-d37e37ac)
+."""
+    found = machine.visible_gpus(program(tmp_path, "nvidia-smi", listed))
+    assert found == ("MIG-c7384736", "MIG-a28ad590", "GPU-d37e37ac")
+    assert machine.visible_gpus(program(tmp_path, "nvidia-smi", "echo 'No devices were found'; exit 6")) == ()
+    assert machine.visible_gpus({"PATH": str(tmp_path / "nowhere")}) == ()
+
+
+@pytest.mark.parametrize(
+    ("packages", "strategy", "switch"),
+    [
+        ({"tensorflow": "2.21.0", "keras": "3.15.1", "tf_keras": "2.21.0"}, "multi_worker_mirrored", "1"),
+        ({"tensorflow": "2.21.0", "keras": "3.15.1"}, "multi_worker_mirrored", None),
+        ({"tensorflow_cpu": "2.15.1", "keras": "2.15.0"}, "multi_worker_mirrored", None),
+        ({"tensorflow": "2.21.0rc1", "keras": "3.15.1", "tf_keras": "2.21.0"}, "mirrored", None),
+        ({}, "multi_worker_mirrored", None),
+    ],
+)
+def test_the_active_python_is_the_stack(
+    tmp_path: Path, packages: dict[str, str], strategy: str, switch: str | None
+) -> None:
+    """Keras 2 is switched on where the strategy needs it and it is there."""
+    file = job_file(tmp_path, f"strategy: {strategy}\nstack: tf2.15\ncommand: run\nroles: {{worker: 1}}\n")
+    environ = program(tmp_path, "python", f"echo '{json.dumps(packages)}'")
+    with place(load.load(file), file, tmp_path, environ, tmp_path / "ports") as job:
+        told = environment(job, job.tasks[0], environ, Path("/library"))
+    assert told.get("TF_USE_LEGACY_KERAS") == switch
+    assert bool(job.layout.notes) == (switch is not None)
+
+
+def test_an_estimator_without_one_is_refused(tmp_path: Path) -> None:
+    file = job_file(tmp_path, "strategy: estimator\ncommand: run\nroles: {chief: 1}\n")
+    environ = program(tmp_path, "python", 'echo \'{"tensorflow": "2.21.0"}\'')
+    with (
+        pytest.raises(BadFile, match="stack python has TensorFlow 2"),
+        place(load.load(file), file, tmp_path, environ, tmp_path / "ports"),
+    ):
+        pass
+
+
+def test_a_port_that_somebody_has_is_stepped_over(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with machine.free_ports(1, (port, port), tmp_path / "ports") as found:
+            assert found == ()
+    with machine.free_ports(1, (port, port), tmp_path / "ports") as found:
+        assert found == (port,)
+
+
+def test_without_local_it_says_where_jobs_run(local: Local) -> None:
+    local.write("strategy: custom\ncommand: ls\nroles: {worker: 1}\n")
+    words = [sys.executable, "-m", "tfctl", "run", "job.yaml"]
+    done = subprocess.run(words, cwd=local.folder, capture_output=True, text=True, timeout=15)
+    assert done.returncode == 2
+    assert "--local" in done.stderr and "tfctl start job.yaml" in done.stderr

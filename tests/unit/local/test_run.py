@@ -1,0 +1,184 @@
+"""A job on this machine: how it succeeds, fails, comes back and is judged."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from local_run import Local
+
+CUSTOM = "strategy: custom\ncommand: python train.py\n"
+
+
+def test_tasks_run_side_by_side_and_what_never_ends_is_ended(local: Local) -> None:
+    local.write(
+        CUSTOM + "roles: {chief: 1, worker: 2, ps: {replicas: 1, command: sleep 600}}\n",
+        """
+        import os, pathlib, time
+        here = pathlib.Path(os.environ["TFCTL_OUTPUT"])
+        (here / (os.environ["TFCTL_ROLE"] + os.environ["TFCTL_INDEX"])).touch()
+        while len(list(here.iterdir())) < 3:
+            time.sleep(0.01)
+        print("all are here")
+        """,
+    )
+    done = local.run()
+    assert done.code == 0
+    assert done.lines["chief/0"] == ["all are here"]
+    assert "ps/0" not in done.lines
+    assert "ps/0" in done.err
+    assert "digits succeeded after" in done.err
+    assert sorted(path.name for path in (local.folder / "tfctl-output/digits").iterdir()) == [
+        "chief0", "worker0", "worker1",
+    ]  # fmt: skip
+
+
+def test_a_failure_ends_the_rest_and_says_which_and_how(local: Local) -> None:
+    local.write(
+        CUSTOM + "roles: {worker: 2}\n",
+        """
+        import os, sys, time
+        print("before", flush=True)
+        print("no newline at the end", end="")
+        if os.environ["TFCTL_INDEX"] == "1":
+            sys.exit(7)
+        time.sleep(600)
+        """,
+    )
+    done = local.run()
+    assert done.code == 100
+    assert "digits failed after" in done.err
+    assert "worker/1 on localhost failed with exit code 7" in done.err
+    assert done.lines["worker/1"] == ["before", "no newline at the end"]
+
+
+def test_a_signal_is_named(local: Local) -> None:
+    local.write("strategy: custom\ncommand: [sh, -c, 'kill -9 $$']\nroles: {worker: 1}\n")
+    done = local.run()
+    assert done.code == 100
+    assert "worker/0 on localhost failed with SIGKILL" in done.err
+
+
+def test_a_failed_task_comes_back_alone_and_a_limit_ends_that(local: Local) -> None:
+    local.write(
+        CUSTOM + "roles: {worker: 2}\npolicy: {max_restarts: 1}\n",
+        """
+        import os, pathlib, sys
+        index = os.environ["TFCTL_INDEX"]
+        times = pathlib.Path("times" + index)
+        count = len(times.read_text()) if times.exists() else 0
+        times.write_text("x" * (count + 1))
+        sys.exit(3 if index == "1" or count == 0 else 0)
+        """,
+    )
+    done = local.run()
+    assert done.code == 100
+    assert "worker/0 failed with exit code 3; again in 2 s (1 of 1)" in done.err
+    assert "worker/1 on localhost failed with exit code 3 after 1 restarts" in done.err
+    assert [(local.folder / f"times{index}").read_text() for index in "01"] == ["xx", "xx"]
+
+
+def test_who_decides_is_the_model_s_choice(local: Local) -> None:
+    """tf1_ps: worker 0 decides; another that fails beside it does not; a ps does."""
+    job = "strategy: tf1_ps\ncommand: [sh, -c, 'sleep 0.5; exit $TFCTL_INDEX']\npolicy: {max_restarts: 0}\n"
+    local.write(job + "roles: {worker: 2, ps: {replicas: 1, command: sleep 600}}\n")
+    done = local.run()
+    assert done.code == 0
+    local.write(job.replace("sleep 0.5", "sleep 600") + "roles: {worker: 2, ps: {replicas: 1, command: 'false'}}\n")
+    done = local.run()
+    assert done.code == 100
+    assert "ps/0 on localhost failed with exit code 1" in done.err
+
+
+def test_clean_none_waits_for_the_rest(local: Local) -> None:
+    local.write(
+        "strategy: custom\ncommand: 'true'\npolicy: {clean: none}\n"
+        "roles: {chief: 1, ps: {replicas: 1, command: [sh, -c, 'sleep 0.5; echo last']}}\n",
+    )
+    done = local.run()
+    assert done.code == 0
+    assert done.lines["ps/0"] == ["last"]
+
+
+def test_a_deadline_ends_a_task(local: Local) -> None:
+    local.write("strategy: custom\ncommand: sleep 600\nroles: {worker: 1}\npolicy: {deadline: 1s}\n")
+    done = local.run()
+    assert done.code == 100
+    assert "worker/0 on localhost failed with SIGTERM" in done.err
+
+
+def test_an_evaluator_sees_the_last_checkpoint(local: Local) -> None:
+    local.write(
+        "strategy: custom\ncommand: 'true'\n"
+        "roles: {worker: 1, evaluator: {replicas: 1, command: [sh, -c, 'sleep 0.5; echo scored']}}\n",
+    )
+    done = local.run()
+    assert done.code == 0
+    assert "evaluator/0 has up to" in done.err
+    assert done.lines["evaluator/0"] == ["scored"]
+
+
+def test_much_output_arrives_whole_in_order_and_cut_as_journald_cuts(local: Local) -> None:
+    local.write(
+        CUSTOM + "roles: {worker: 2}\n",
+        r"""
+        import sys
+        for number in range(20_000):
+            print(number, "é")
+        print("x" * 100_000)
+        sys.stdout.buffer.write(b"caf\xe9 \x1b[31m\n")
+        """,
+    )
+    done = local.run()
+    assert done.code == 0
+    for task in ("worker/0", "worker/1"):
+        lines = done.lines[task]
+        assert lines[:20_000] == [f"{number} é" for number in range(20_000)]
+        assert [len(line) for line in lines[20_000:23_000]] == [48 * 1024, 48 * 1024, 100_000 - 96 * 1024, 10]
+        assert lines[-1] == "caf\ufffd ?[31m"
+
+
+def test_tf_config_is_dense_and_ports_are_distinct_also_between_two_runs(local: Local) -> None:
+    local.write(
+        "strategy: parameter_server\ncommand: [sh, -c, 'echo $TF_CONFIG; sleep 1']\n"
+        "roles: {chief: 1, ps: {per_host: 2, hosts: 'gpu[0]'}, worker: 2}\nports: 2222-2222\n"
+    )
+    first, second = local.begin(), local.begin()
+    clusters = []
+    for done in (local.end(first), local.end(second)):
+        assert done.code == 0, done.err
+        configs = {task: json.loads(lines[0]) for task, lines in done.lines.items()}
+        assert {task: f"{c['task']['type']}/{c['task']['index']}" for task, c in configs.items()} == {
+            task: task for task in ("chief/0", "ps/0", "ps/1", "worker/0", "worker/1")
+        }
+        cluster = configs["ps/1"]["cluster"]
+        assert all(config["cluster"] == cluster for config in configs.values())
+        assert {role: len(addresses) for role, addresses in cluster.items()} == {"chief": 1, "ps": 2, "worker": 2}
+        clusters.append({address for addresses in cluster.values() for address in addresses})
+    assert len(clusters[0] | clusters[1]) == 10
+    assert all(address.startswith("127.0.0.1:") for address in clusters[0])
+
+
+@pytest.mark.parametrize(
+    ("job", "code", "said"),
+    [
+        ("strategy: custom\ncommand: no-such-program\nroles: {worker: 1}\n", 8, "no program no-such-program on PATH"),
+        ("strategy: custom\ncommand: ./none.sh\nroles: {worker: 1}\n", 8, "there is no program ./none.sh in"),
+        ("strategy: parameter_server\ncommand: ls\nroles: {worker: 1}\n", 3, "parameter_server needs a chief"),
+        ("strategy: custom\ncommand: ls\ncode: nowhere\nroles: {worker: 1}\n", 3, "nowhere is not a directory"),
+        ("strategy: custom\ncommand: ls {nothing}\nroles: {worker: 1}\n", 3, "{nothing} is not a placeholder"),
+    ],
+)
+def test_what_cannot_run_starts_nothing(local: Local, job: str, code: int, said: str) -> None:
+    local.write(job)
+    done = local.run()
+    assert (done.code, done.out) == (code, "")
+    assert said in done.err
+    assert not (local.folder / "tfctl-output").exists()
+
+
+def test_output_may_be_elsewhere(local: Local) -> None:
+    local.write("strategy: custom\ncommand: [sh, -c, 'echo {output} $TFCTL_OUTPUT']\nroles: {worker: 1}\n")
+    done = local.run("--output", "my results")
+    where = str(local.folder / "my results")
+    assert done.lines["worker/0"] == [f"{where} {where}"]

@@ -1,0 +1,66 @@
+"""tfctl run --local: a job's tasks as processes of this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfctl.cli.common import JobFileArgument, code_folder, say
+from tfctl.errors import BadFile, UsageError
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Example: tfctl run job.yaml --local")(run)
+
+
+def run(
+    jobfile: JobFileArgument,
+    local: Annotated[bool, typer.Option("--local", help="On this machine; `tfctl start` runs it on hosts.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", metavar="DIR", show_default=False, help="TFCTL_OUTPUT. Default: tfctl-output/JOB."),
+    ] = None,
+) -> int:
+    """Run every task of a job on this machine, in the active Python, to write and debug the script.
+
+    No ssh, no systemd, no root, no inventory. Prints the logs; Ctrl-C ends all tasks. Exit code: 0 it succeeded, 100
+    it failed, 130 Ctrl-C.
+    """
+    from platformdirs import user_cache_path
+
+    from tfctl.cli.logs import Printer
+    from tfctl.cli.wait import exit_code, sentence
+    from tfctl.jobs import scripts
+    from tfctl.local.environment import runtime_library
+    from tfctl.local.place import place
+    from tfctl.local.run import LocalJob
+    from tfctl.model import load
+
+    if not local:
+        raise UsageError("run is for this machine alone: say --local", f"on hosts: tfctl start {jobfile}")
+    job = load.load(jobfile)
+    folder = code_folder(jobfile, job.code)
+    out = (output or Path("tfctl-output", job.name)).expanduser().absolute()
+    ports = user_cache_path("tfctl") / "local-ports"
+    with (
+        place(job, jobfile, out, os.environ, ports) as placed,
+        runtime_library() as library,
+    ):
+        made = LocalJob(placed, folder, os.environ, library, say)
+        _make(out)
+        for remark in (*placed.layout.notes, *scripts.remarks(folder)):
+            say(remark)
+        say(f"{job.name}: {len(placed.tasks)} tasks run here; output in {out}")
+        ended = made.run(Printer(made.state))
+    say(sentence(ended))
+    return exit_code(ended)
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadFile(f"{folder}: cannot be made: {error.strerror}", "choose another with --output") from None

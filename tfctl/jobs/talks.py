@@ -1,0 +1,237 @@
+"""The conversations of a start, one with each host: every step on all of them before the next on any (tfctl.node.wire).
+
+Whatever ends this process before `keep`, each host undoes its part by itself; what is done here makes it sooner.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from tfctl.errors import TfctlError, Undone, Unreachable, together
+from tfctl.jobs.code import Code
+from tfctl.model.host import Host
+from tfctl.model.job import Layout
+from tfctl.node import wire
+from tfctl.remote.fleet import Fleet
+from tfctl.remote.node import NodeChannel, as_error, open_node
+from tfctl.remote.ssh import Connection
+
+#: Seconds of silence: while a plan is taken, checked and unpacked; until a host says that it keeps its part.
+_RESERVE_S, _KEEP_S = 600.0, 15.0
+#: With this a node program ends whose client is gone, when it has undone its part.
+_UNDONE = 1
+
+
+class Talks:
+    """``hellos`` by the host's name; ``over``: nothing is left to undo."""
+
+    def __init__(self, fleet: Fleet, channels: Mapping[str, NodeChannel], hellos: Mapping[str, Any]) -> None:
+        self.hellos = hellos
+        self.over = False
+        self._fleet = fleet
+        self._channels = channels
+        self._lost: set[str] = set()  # hosts that have failed to answer
+        self._job: tuple[str, int] | None = None
+
+    def reserve(self, plans: Mapping[Host, dict[str, Any]], code: Code) -> list[tuple[str, dict[str, Any]]]:
+        """The refusals. The host that sorts first is asked alone: of two starts one wins there."""
+        by_name = {host.name: plan for host, plan in plans.items()}
+        first, *rest = sorted(by_name)
+        self._job = by_name[first]["job"], by_name[first]["attempt"]
+
+        def ask(host: str, channel: NodeChannel) -> Any:
+            channel.send("plan", by_name[host])
+            if not self.hellos[host]["code"]:
+                channel.send("code", len(code.data))
+                channel.send_raw(code.data)
+            return channel.receive(_RESERVE_S)
+
+        for hosts in ([first], rest):
+            answers, errors = self._each(hosts, ask)
+            if errors:
+                raise together(list(errors.values()))
+            refusals = [(host, value) for host, (kind, value) in answers.items() if kind == "refused"]
+            if refusals:
+                return refusals
+        return []
+
+    def share(self, nonce: str) -> tuple[str, list[str]]:
+        """The host that wrote the nonce into the output directory, and those that do not find it there."""
+        writer = min(self._channels)
+
+        def tell(what: str) -> Callable[[str, NodeChannel], bool]:
+            def ask(_: str, channel: NodeChannel) -> bool:
+                channel.send("share", {what: nonce})
+                return bool(channel.receive(wire.SILENCE_S)[1]["ok"])
+
+            return ask
+
+        wrote, errors = self._each([writer], tell("write"))
+        try:
+            found, more = self._each(sorted(self._channels), tell("find")) if wrote else ({}, {})
+            if errors or more:
+                raise together([*errors.values(), *more.values()])
+            return writer, [host for host, seen in found.items() if not seen]
+        finally:
+            self._each([writer], tell("remove"))
+
+    def go(self) -> None:
+        """Start every unit. Raises Undone, when every host has undone its part."""
+        for channel in self._channels.values():
+            with suppress(TfctlError):
+                channel.send("go", {})
+        answers, errors = self._each(self._channels, lambda _, channel: channel.receive(wire.SILENCE_S))
+        failures = [as_error(host, value) for host, (kind, value) in answers.items() if kind != "started"]
+        self._require_none([*failures, *errors.values()])
+
+    def keep(self) -> list[TfctlError]:
+        """From here on the job runs by itself. Why some hosts may not have heard it. Raises Undone, as go does, where
+        a host is gone before any was told."""
+        gone = [host for host, channel in self._channels.items() if channel.ended]
+        self._require_none(list(self._each(gone, lambda _, channel: channel.receive(_KEEP_S))[1].values()))
+        with _undivided():
+            self.over = True
+            for channel in self._channels.values():
+                with suppress(TfctlError):
+                    channel.send("keep", {})
+            _, errors = self._each(self._channels, lambda _, channel: channel.receive(_KEEP_S))
+        return list(errors.values())
+
+    def undo(self) -> str:
+        """Every host undoes its part. A sentence about what is left."""
+        if not self.over:
+            self.over = True
+            silent = self._sweep(self._hang_up())
+            if silent:
+                return (
+                    f"{', '.join(silent)} could not be told to undo its part, and does so by itself after "
+                    f"{wire.SILENCE_S:.0f} s of silence; every other host has"
+                )
+        return "nothing of the job runs: every host has undone its part"
+
+    def _require_none(self, failures: list[TfctlError]) -> None:
+        if failures:
+            cause = together(failures)
+            raise Undone(f"{cause.message}\n{self.undo()}", cause.remedy)
+
+    def _hang_up(self) -> list[str]:
+        """The end of its input is what a host notices whatever it is at. Those that have not undone their part."""
+        for channel in self._channels.values():
+            channel.close_stdin()
+
+        def done(_: str, channel: NodeChannel) -> None:
+            try:
+                while True:
+                    channel.receive(wire.SILENCE_S)
+            except Unreachable:
+                raise
+            except TfctlError:
+                if channel.wait() != _UNDONE:
+                    raise
+
+        _, errors = self._each([host for host in self._channels if host not in self._lost], done)
+        return sorted({*errors, *self._lost})
+
+    def _sweep(self, hosts: Sequence[str]) -> list[str]:
+        """What a node program leaves that was killed, the next one there undoes. Those that cannot be asked."""
+        if not hosts or self._job is None:
+            return []
+        job, attempt = self._job
+
+        def ask(connection: Connection) -> None:
+            with open_node(connection, wire.request("stop", job=job, attempt=attempt, tasks=None)) as channel:
+                channel.receive(wire.SILENCE_S)
+
+        outcomes = self._fleet.map(ask, [host for host in self._fleet.hosts if host.name in hosts])
+        return [outcome.host.name for outcome in outcomes if outcome.error is not None]
+
+    def _each(
+        self, hosts: Iterable[str], work: Callable[[str, NodeChannel], Any]
+    ) -> tuple[dict[str, Any], dict[str, TfctlError]]:
+        """What ``work`` gives for each host, at once on all, and the errors of the others; both by name."""
+        answers: dict[str, Any] = {}
+        errors: dict[str, TfctlError] = {}
+
+        def once(host: str) -> None:
+            try:
+                answers[host] = work(host, self._channels[host])
+            except TfctlError as error:
+                errors[host] = error
+                self._lost.add(host)
+
+        threads = [threading.Thread(target=once, args=(host,), daemon=True) for host in hosts]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return dict(sorted(answers.items())), dict(sorted(errors.items()))
+
+
+@contextmanager
+def conversations(
+    fleet: Fleet, layout: Layout, code: Code, say: Callable[[str], None] = lambda _: None
+) -> Iterator[Talks]:
+    """A conversation with every host, past its hello. Leaving it before `keep` undoes all; Ctrl-C says what became."""
+    channels: dict[str, NodeChannel] = {}
+    over = threading.Event()
+    threading.Thread(target=_beat, args=(channels, over), daemon=True).start()
+    try:
+        talks = Talks(fleet, channels, _hellos(fleet, layout, code, channels))
+        try:
+            yield talks
+        except KeyboardInterrupt:
+            say(f"{layout.name} runs: tfctl stop {layout.name} ends it" if talks.over else talks.undo())
+            raise
+        finally:
+            talks.undo()
+    finally:
+        over.set()
+        for channel in list(channels.values()):
+            channel.close()
+
+
+def _hellos(fleet: Fleet, layout: Layout, code: Code, channels: dict[str, NodeChannel]) -> dict[str, Any]:
+    """What each host says first; ``channels`` takes the conversations as they begin."""
+    nameless = [host.name for host in layout.hosts if host.address is None]
+
+    def hello(connection: Connection) -> Any:
+        ports = layout.ports or connection.host.ports
+        request = wire.request("start", job=layout.name, code=code.digest, ports=ports, resolve=nameless)
+        channel = channels[connection.host.name] = open_node(connection, request)
+        return channel.receive(wire.SILENCE_S)[1]
+
+    outcomes = fleet.map(hello, layout.hosts)
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    if errors:
+        raise together(errors)
+    return {outcome.host.name: outcome.get() for outcome in outcomes}
+
+
+def _beat(channels: Mapping[str, NodeChannel], over: threading.Event) -> None:
+    while not over.wait(wire.BEAT_S):
+        for channel in list(channels.values()):
+            with suppress(TfctlError):
+                channel.beat()
+
+
+@contextmanager
+def _undivided() -> Iterator[None]:
+    """Ctrl-C within comes at its end: between two hosts it would make half a job."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # it comes to the main thread alone
+        return
+    came: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt

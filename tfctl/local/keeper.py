@@ -1,0 +1,146 @@
+"""Runs one task, and leaves nothing of it behind. A program of its own: `python -I -S keeper.py GRACE WORD...`
+
+Its stdin is a socket to tfctl. `t` from there, or SIGTERM: end the task, as systemd's KillMode=mixed does: SIGTERM to
+its process, SIGKILL to all of it when that has ended or GRACE seconds are over. `k`: SIGKILL at once. The socket's end
+(tfctl itself was killed) is as `t`. At last the task's exit code goes there, or minus the number of its signal.
+
+On Linux whatever the task leaves becomes a child of this process (PR_SET_CHILD_SUBREAPER), however often it forked.
+Elsewhere it is found by its process group and by the variables of its environment, as `ps` shows them.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
+#: These are set to be ignored by Python, and a task wants them as they were.
+_DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)
+#: What SIGKILL does not end in so long hangs in the kernel.
+_LAST_S = 10.0
+
+
+def main(grace: float, words: list[str]) -> None:
+    """Run the words to their end."""
+    _adopt_orphans()
+    bell = _bell()
+    try:
+        pid = os.posix_spawnp(
+            words[0],
+            words,
+            os.environ,
+            file_actions=[(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)],
+            setpgroup=0,
+            setsigdef=_DEFAULTS,
+        )
+    except OSError as error:
+        print(f"{words[0]}: {error.strerror}", flush=True)
+        _tell(127 if isinstance(error, FileNotFoundError) else 126)
+        return
+    code = _watch(pid, bell, grace)
+    _kill_the_rest(pid)
+    _tell(code)
+
+
+def _watch(pid: int, bell: int, grace: float) -> int:
+    """Wait for the task, and end it when asked."""
+    listening, kill_at = [0, bell], float("inf")
+    while (code := _ended(pid)) is None:
+        wait = None if kill_at == float("inf") else max(0.0, kill_at - time.monotonic())
+        ready, _, _ = select.select(listening, [], [], wait)
+        word = os.read(0, 1) if 0 in ready else None
+        if word == b"":
+            listening.remove(0)
+        asked = bell in ready and signal.SIGTERM in os.read(bell, 64)
+        if (asked or word is not None) and kill_at == float("inf"):
+            _signal(pid, signal.SIGTERM)
+            kill_at = time.monotonic() + grace
+        if word == b"k":
+            kill_at = 0.0
+        if time.monotonic() >= kill_at:
+            _signal(pid, signal.SIGKILL)
+            kill_at = time.monotonic() + _LAST_S
+    return code
+
+
+def _ended(pid: int) -> int | None:
+    """The task's exit code, once it has one; orphans that have ended are buried."""
+    with suppress(ChildProcessError):
+        while True:
+            found, status = os.waitpid(-1, os.WNOHANG)
+            if found == pid:
+                return os.waitstatus_to_exitcode(status)
+            if not found:
+                return None
+    return None
+
+
+def _kill_the_rest(pid: int) -> None:
+    """SIGKILL to what the task has left, until there is none: what a killed one leaves comes up at the next look."""
+    end = time.monotonic() + _LAST_S
+    with suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, for a group of zombies
+        os.killpg(pid, signal.SIGKILL)
+    while left := [*(_children() if sys.platform == "linux" else marked())]:
+        for each in left:
+            _signal(each, signal.SIGKILL)
+        _ended(0)
+        if time.monotonic() > end:
+            return
+        time.sleep(0.01)
+
+
+def _children() -> Iterator[int]:
+    """This process's own, by /proc (proc_pid_stat(5))."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
+                yield int(stat.parent.name)
+
+
+def marked() -> Iterator[int]:
+    """The processes whose environment says that they are of this task."""
+    marks = [f"{name}={os.environ.get(name)}" for name in ("TFCTL_RUN", "TFCTL_ROLE", "TFCTL_INDEX")]
+    ask = ["ps", "-A", "-E", "-ww", "-o", "pid=", "-o", "command="]
+    shown = subprocess.run(ask, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, errors="replace")
+    for line in shown.stdout.splitlines():
+        number, *words = line.split()
+        if all(mark in words for mark in marks) and int(number) != os.getpid():
+            yield int(number)
+
+
+def _adopt_orphans() -> None:
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _bell() -> int:
+    """A descriptor on which SIGCHLD and SIGTERM are read, a byte each."""
+    ours, its = os.pipe()
+    os.set_blocking(its, False)
+    for number in (signal.SIGCHLD, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    signal.set_wakeup_fd(its, warn_on_full_buffer=False)
+    return ours
+
+
+def _signal(pid: int, number: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def _tell(code: int) -> None:
+    with suppress(OSError):
+        os.write(0, b"%d\n" % code)
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]), sys.argv[2:])

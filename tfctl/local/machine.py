@@ -1,0 +1,98 @@
+"""What this machine has for a job: ports that nobody has, GPUs, and the active Python."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import socket
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import date
+from pathlib import Path
+
+from tfctl.model.stacks import Stack
+
+_ASK_S = 20
+#: Name → version of every package that a Python has, in JSON.
+_PACKAGES = """
+import importlib.metadata as m, json
+print(json.dumps({d.metadata["Name"].lower().replace("-", "_"): d.version for d in m.distributions()}))
+"""
+_TENSORFLOWS = ("tensorflow", "tensorflow_cpu", "tensorflow_macos", "tf_nightly")
+
+
+@contextmanager
+def free_ports(count: int, within: tuple[int, int], locks: Path) -> Iterator[tuple[int, ...]]:
+    """The lowest ``count`` free ports, or fewer. Other local runs of this user step over them until the end: between
+    the choice of a port and its first use lie the seconds in which TensorFlow is imported. Each is a locked byte of
+    the file ``locks``, at the port's own number."""
+    locks.parent.mkdir(parents=True, exist_ok=True)
+    found: list[int] = []
+    with locks.open("w") as file:
+        for port in range(within[0], within[1] + 1):
+            if len(found) == count:
+                break
+            if _lock(file.fileno(), port) and _is_free(port):
+                found.append(port)
+        yield tuple(found)
+
+
+def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Each GPU, or MIG instance, by UUID; or the user's own CUDA_VISIBLE_DEVICES, up to its first wrong entry as CUDA
+    reads it."""
+    own = environ.get("CUDA_VISIBLE_DEVICES")
+    if own is None:
+        return gpus_in(_said(["nvidia-smi", "-L"], environ))
+    names = re.match(r"(?:(?:\d+|(?:GPU|MIG)-[\w/-]+)(?:,|$))*", own.replace(" ", ""))
+    return tuple(name for name in names[0].split(",") if name) if names else ()
+
+
+def gpus_in(text: str) -> tuple[str, ...]:
+    """The UUIDs in what `nvidia-smi -L` prints; a GPU that is divided is stood for by its MIG instances."""
+    found = re.findall(r"\(UUID: ((GPU|MIG)-[^)\s]+)\)", text)
+    divided = {at for at, (_, kind) in enumerate(found[1:]) if kind == "MIG" and found[at][1] == "GPU"}
+    return tuple(uuid for at, (uuid, _) in enumerate(found) if at not in divided)
+
+
+def python_stack(environ: Mapping[str, str]) -> Stack | None:
+    """The `python` on PATH as a stack of that name, with its TensorFlow and Keras; None without a TensorFlow."""
+    packages = json.loads(_said(["python", "-c", _PACKAGES], environ) or "{}")
+    versions = {name: match[0] for name, text in packages.items() if (match := re.match(r"\d+(\.\d+)+", text))}
+    tensorflow = next((versions[name] for name in _TENSORFLOWS if name in versions), None)
+    if tensorflow is None:
+        return None
+    return Stack(
+        name="python", title="the active Python", tensorflow=tensorflow, imports=versions,
+        pythons=[], requirements=[], as_of=date.today(), editions={}, tested=[],
+    )  # fmt: skip
+
+
+def _said(words: list[str], environ: Mapping[str, str]) -> str:
+    """What a program prints; nothing where it is not there, or fails."""
+    try:
+        done = subprocess.run(words, env=dict(environ), capture_output=True, text=True, timeout=_ASK_S)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def _lock(file: int, port: int) -> bool:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except OSError:
+        return False
+    return True
+
+
+def _is_free(port: int) -> bool:
+    """No process has it on loopback or elsewhere: TensorFlow's server listens on every IPv4 address."""
+    for address in ("127.0.0.1", "0.0.0.0"):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((address, port))
+            except OSError:
+                return False
+    return True

@@ -1,0 +1,174 @@
+"""A job's tasks as children of this process, judged, restarted and ended as they would be on hosts."""
+
+from __future__ import annotations
+
+import selectors
+import signal
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+from tfctl.jobs import state
+from tfctl.jobs.logs import Line
+from tfctl.jobs.state import JobState, TaskState
+from tfctl.jobs.wait import going
+from tfctl.local.environment import environment, words
+from tfctl.local.place import HERE
+from tfctl.local.task import RESTART_S, LocalTask
+from tfctl.model import plan
+from tfctl.model.job import Job, Task
+
+_TICK_S = 0.2
+
+
+class LocalJob:
+    """A job placed here, to be run once in the directory ``code``. Raises PreflightFailed for a missing program.
+
+    ``library`` goes first on the tasks' PYTHONPATH; ``say`` is told what happens.
+    """
+
+    def __init__(
+        self, job: Job, code: Path, environ: Mapping[str, str], library: Path, say: Callable[[str], None]
+    ) -> None:
+        self._job, self._code, self._say = job, code, say
+        self._record = plan.record(job)
+        self._stopped: float | None = None
+        self._told: set[str] = set()
+        self._tasks = [self._prepared(task, environ, library) for task in job.tasks]
+        self._selector = selectors.DefaultSelector()
+
+    @property
+    def state(self) -> JobState:
+        """How it is, by the rules for jobs on hosts."""
+        shown: dict[str, Any] = {
+            "job": self._job.name,
+            "attempt": self._job.attempt,
+            "run": self._job.run,
+            "record": self._record,
+            "stopped": self._stopped,
+            "tasks": [task.told() for task in self._tasks],
+        }
+        return state.jobs({HERE.name: [shown]})[0]
+
+    def run(self, hear: Callable[[Iterable[Line]], None]) -> JobState:
+        """Start every task, and return when the job has ended and nothing of it is left: what has no more to do is
+        ended, but with `clean: none` waited for.
+
+        Ctrl-C and SIGTERM end all; the second one at once. Raises KeyboardInterrupt then, when nothing is left.
+        """
+        with _Interrupts() as interrupts:
+            try:
+                while self._goes_on(interrupts.count):
+                    self._turn(hear)
+            finally:
+                self._kill()
+                for task in self._tasks:
+                    if task.child:
+                        task.child.close()
+                self._selector.close()
+        if interrupts.count:
+            raise KeyboardInterrupt
+        return self.state
+
+    def _prepared(self, task: Task, environ: Mapping[str, str], library: Path) -> LocalTask:
+        env = environment(self._job, task, environ, library)
+        return LocalTask(task, words(self._job, task, env, self._code), env, self._job.layout.policy, due=0.0)
+
+    def _goes_on(self, interrupts: int) -> bool:
+        """Whether anything of it is left. What has no more to do is told to end."""
+        if interrupts > 1:
+            self._kill()
+        if interrupts and self._stopped is None:
+            self._stopped = time.time()
+            self._say(f"interrupted: who has not ended in {self._job.layout.policy.grace} s, or at Ctrl-C, is killed")
+        found = self.state
+        if found.ended and (interrupts or self._job.layout.policy.clean != "none"):
+            self._end(going(found))
+        return not all(task.over for task in self._tasks)
+
+    def _end(self, last: Mapping[TaskState, float]) -> None:
+        """End all but these, which have so long (s) yet."""
+        for task, left in last.items():
+            if task.role == "evaluator" and str(task) not in self._told:
+                self._say(f"{task} has up to {left:.0f} s for the last checkpoint")
+                self._told.add(str(task))
+        names = {(task.role, task.index) for task in last}
+        fresh = [task for task in self._tasks if task.name not in names and not task.over and not task.stopped]
+        if fresh:
+            self._say(f"ending {', '.join(str(task.task) for task in fresh)}")
+        for each in fresh:
+            each.end()
+
+    def _turn(self, hear: Callable[[Iterable[Line]], None]) -> None:
+        """What is due now, and then what happens within a tick."""
+        for task in self._tasks:
+            if task.due is not None and time.monotonic() >= task.due:
+                self._start(task)
+            task.keep_deadline()
+        found = [(key.data, key.fd) for key, _ in self._selector.select(_TICK_S)]
+        for task, fd in found:
+            if task.child and fd == task.child.out:
+                try:
+                    hear(_lines(task, task.child.lines()))
+                except EOFError:
+                    self._selector.unregister(fd)
+        for task, fd in found:
+            if task.child and fd == task.child.control:
+                hear(_lines(task, self._bury(task)))
+
+    def _start(self, task: LocalTask) -> None:
+        child = task.start(self._code)
+        for fd in (child.out, child.control):
+            self._selector.register(fd, selectors.EVENT_READ, task)
+
+    def _bury(self, task: LocalTask) -> list[str]:
+        """Its last lines."""
+        assert task.child is not None
+        for fd in (task.child.out, task.child.control):
+            with suppress(KeyError):
+                self._selector.unregister(fd)
+        code, lines = task.child.bury()
+        task.ended(code)
+        found = self.state
+        if code and not task.stopped and not found.ended:
+            how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
+            again = f"; again in {RESTART_S:.0f} s ({task.restarts} of {task.policy.max_restarts})"
+            self._say(f"{task.task} failed with {how}{again if task.due else ''}")
+        return lines
+
+    def _kill(self) -> None:
+        for task in self._tasks:
+            if task.child:
+                task.child.end(at_once=True)
+
+
+class _Interrupts:
+    """Counts Ctrl-C and SIGTERM instead of breaking off; the third one interrupts whatever is being done."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> _Interrupts:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+        if self.count == 3:
+            raise KeyboardInterrupt
+
+
+def _lines(task: LocalTask, texts: Iterable[str]) -> list[Line]:
+    now = time.time()
+    return [Line(now, task.task.role, task.task.index, HERE.name, "stdout", text) for text in texts]
