@@ -30,7 +30,7 @@ def start(
     ] = 50,
 ) -> int:
     """Start a job: all of its tasks on all of its hosts, or nothing. Prints the job's name."""
-    from tfctl.cli.wait import seconds, until_ended
+    from tfctl.cli.wait import detaching, seconds, until_ended
     from tfctl.jobs import code, last, scripts
     from tfctl.jobs.start import rehearse
     from tfctl.jobs.start import start as start_job
@@ -51,6 +51,7 @@ def start(
             return 0
         job = start_job(fleet, layout, packed, say)
         last.remember(layout.inventory)
-        say(f"{job.name}: attempt {job.attempt}, {len(job.tasks)} tasks run on {len(layout.hosts)} hosts")
-        typer.echo(job.name, err=follow)
-        return until_ended(fleet, job.name, job.attempt, limit, follow) if wait or follow else 0
+        with detaching(job.name):
+            say(f"{job.name}: attempt {job.attempt}, {len(job.tasks)} tasks run on {len(layout.hosts)} hosts")
+            typer.echo(job.name, err=follow)
+            return until_ended(fleet, job.name, job.attempt, limit, follow) if wait or follow else 0

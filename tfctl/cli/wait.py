@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -45,20 +47,27 @@ def wait(
         if name is None:
             say(f"job: {state.job}")
         fleet.narrow(state.hosts)
-        return until_ended(fleet, state.job, state.attempt, limit)
+        with detaching(state.job):
+            return until_ended(fleet, state.job, state.attempt, limit)
 
 
 def until_ended(fleet: Fleet, job: str, attempt: int, timeout: float | None, follow: bool = False) -> int:
-    """Wait, with the logs where asked for; say how it ended, and give the exit code. Ctrl-C says what stays."""
+    """Wait, with the logs where asked for; say how it ended, and give the exit code."""
     from tfctl.jobs.wait import wait
 
+    ended = _followed(fleet, job, attempt, timeout) if follow else wait(fleet, job, attempt, say, timeout)
+    say(sentence(ended))
+    return exit_code(ended)
+
+
+@contextmanager
+def detaching(job: str) -> Iterator[None]:
+    """Who leaves off waiting, by Ctrl-C or because no host answers, is told what stays."""
     try:
-        ended = _followed(fleet, job, attempt, timeout) if follow else wait(fleet, job, attempt, say, timeout)
+        yield
     except (KeyboardInterrupt, Unreachable):
         say(f"{job} goes on, and nobody cleans up behind it: `tfctl wait {job}` does, `tfctl stop {job}` ends it")
         raise
-    say(sentence(ended))
-    return exit_code(ended)
 
 
 def exit_code(state: JobState) -> Exit:
