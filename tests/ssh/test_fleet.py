@@ -123,7 +123,7 @@ def test_who_wants_a_connection_while_it_is_made_gets_the_same(sshd: Sshd) -> No
             fleet.begin(found.put, lambda _: None)
         sshd.hang_in_login = False
         assert len({found.get(timeout=WAIT) for _ in range(3)}) == 1
-    assert sshd.logins == 1
+    assert len(sshd.connections) == 1
 
 
 def test_a_lost_connection_is_made_anew(sshd: Sshd, relay: Relay) -> None:

@@ -44,7 +44,7 @@ def start(
         fleet.prepare()
         packed = code.pack(folder, code_limit)
         unit.template()
-        for remark in (*layout.notes, *scripts.remarks(folder)):
+        for remark in (*layout.notes, *scripts.remarks(folder, packed.names)):
             say(remark)
         if dry_run:
             typer.echo(plan.text(rehearse(fleet, layout, packed)))
