@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -182,13 +182,13 @@ class Hosts:
             hold.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def locked(self, name: str) -> Iterator[None]:
-        """Another start there is busy with its files."""
+    def locked(self, name: str) -> Iterator[Callable[[], None]]:
+        """Another start there is busy with its files, until what is given is called."""
         lock = self.trees[name] / "run/tfctl/lock"
         lock.parent.mkdir(exist_ok=True)
         with lock.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+            yield file.close
 
 
 class Client:

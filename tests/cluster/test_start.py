@@ -111,9 +111,11 @@ def test_a_connection_that_breaks_while_units_start_undoes_all(hosts: Hosts) -> 
 
 
 def test_a_connection_that_breaks_while_a_host_prepares_releases_the_others(hosts: Hosts) -> None:
-    with hosts.locked("node2"), hosts.begin("start", hosts.file("cut", THREE)) as client:
+    with hosts.locked("node2") as release, hosts.begin("start", hosts.file("cut", THREE)) as client:
         wait_until(lambda: bool(hosts.reserved("node1") and hosts.reserved("node3")))
         hosts.drop("node2")
+        hosts.untouched(but="node2")
+        release()
         done = client.done()
     assert (done.code, done.out) == (4, "")
     assert "node2: the connection broke" in done.err
@@ -167,11 +169,11 @@ talks.NodeChannel.send = interrupted
 
 
 def test_ctrl_c_while_hosts_prepare_undoes(hosts: Hosts) -> None:
-    with hosts.begin("start", hosts.file("broken-off", THREE)) as client:
-        with hosts.locked("node3"):
-            wait_until(lambda: bool(hosts.reserved("node1") and hosts.reserved("node2")))
-            client.process.send_signal(signal.SIGINT)
-            hosts.untouched(but="node3")
+    with hosts.locked("node3") as release, hosts.begin("start", hosts.file("broken-off", THREE)) as client:
+        wait_until(lambda: bool(hosts.reserved("node1") and hosts.reserved("node2")))
+        client.process.send_signal(signal.SIGINT)
+        hosts.untouched(but="node3")
+        release()
         done = client.done()
     assert (done.code, done.out) == (130, "")
     assert hosts.left() == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import resource
 import signal
 import subprocess
@@ -110,6 +111,19 @@ def test_connections_are_kept_until_the_end(sshd: Sshd) -> None:
         assert [outcome.value for outcome in fleet.map(name_of, hosts[1:])] == ["node1"]
     assert sshd.logins == 2
     assert [connection.alive for connection in kept] == [False, False]
+
+
+def test_who_wants_a_connection_while_it_is_made_gets_the_same(sshd: Sshd) -> None:
+    """A second one would end the first, and what runs on it."""
+    sshd.hang_in_login = True
+    found: queue.SimpleQueue[Connection] = queue.SimpleQueue()
+    with Fleet([sshd.host()]) as fleet:
+        fleet.prepare()
+        for _ in range(3):
+            fleet.begin(found.put, lambda _: None)
+        sshd.hang_in_login = False
+        assert len({found.get(timeout=WAIT) for _ in range(3)}) == 1
+    assert len(sshd.connections) == 1
 
 
 def test_a_lost_connection_is_made_anew(sshd: Sshd, relay: Relay) -> None:

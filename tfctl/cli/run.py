@@ -33,7 +33,7 @@ def run(
 
     from tfctl.cli.logs import Printer
     from tfctl.cli.wait import exit_code, sentence
-    from tfctl.jobs import scripts
+    from tfctl.jobs import code, scripts
     from tfctl.local.environment import runtime_library
     from tfctl.local.place import place
     from tfctl.local.run import LocalJob
@@ -51,7 +51,7 @@ def run(
     ):
         made = LocalJob(placed, folder, os.environ, library, say)
         _make(out)
-        for remark in (*placed.layout.notes, *scripts.remarks(folder)):
+        for remark in (*placed.layout.notes, *scripts.remarks(folder, code.names(folder))):
             say(remark)
         say(f"{job.name}: {len(placed.tasks)} tasks run here; output in {out}")
         ended = made.run(Printer(made.state))

@@ -34,15 +34,18 @@ def start(
     from tfctl.jobs import code, last, scripts
     from tfctl.jobs.start import rehearse
     from tfctl.jobs.start import start as start_job
-    from tfctl.model import plan
+    from tfctl.model import plan, unit
     from tfctl.remote.fleet import Fleet
 
     limit = seconds(timeout)
     layout, folder = lay_out(jobfile, inventory)
-    packed = code.pack(folder, code_limit)
-    for remark in (*layout.notes, *scripts.remarks(folder)):
-        say(remark)
     with Fleet(layout.hosts) as fleet:
+        # While the hosts let us in, what takes its time here.
+        fleet.prepare()
+        packed = code.pack(folder, code_limit)
+        unit.template()
+        for remark in (*layout.notes, *scripts.remarks(folder, packed.names)):
+            say(remark)
         if dry_run:
             typer.echo(plan.text(rehearse(fleet, layout, packed)))
             return 0

@@ -21,10 +21,11 @@ _SKIPPED = (".git", "__pycache__")
 
 @dataclass(frozen=True)
 class Code:
-    """``digest`` is the SHA-256 of ``data``, a tar.gz."""
+    """``digest`` is the SHA-256 of ``data``, a tar.gz of ``names``."""
 
     digest: str
     data: bytes
+    names: tuple[str, ...]
 
 
 def pack(folder: Path, limit_mb: int = LIMIT_MB) -> Code:
@@ -36,8 +37,8 @@ def pack(folder: Path, limit_mb: int = LIMIT_MB) -> Code:
         gzip.GzipFile(fileobj=tar, mode="wb", mtime=0, compresslevel=6) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        total = 0
-        for name in sorted(names(folder)):
+        total, listed = 0, tuple(sorted(names(folder)))
+        for name in listed:
             info = _entry(folder, name)
             total += info.size
             if total > limit_mb * 2**20:
@@ -51,7 +52,7 @@ def pack(folder: Path, limit_mb: int = LIMIT_MB) -> Code:
             else:
                 archive.addfile(info)
     data = tar.getvalue()
-    return Code(hashlib.sha256(data).hexdigest(), data)
+    return Code(hashlib.sha256(data).hexdigest(), data, listed)
 
 
 def names(folder: Path) -> Iterator[str]:

@@ -5,20 +5,19 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections.abc import Iterable
 from pathlib import Path
-
-from tfctl.jobs import code
 
 _NAMED = re.compile(r"(\w+\.)?environ\['TF_CONFIG'\]")
 _CALLED = re.compile(r"(\w+\.)?(environ\.(pop|update)|putenv|unsetenv)\([^()]*\bTF_CONFIG\b")
 
 
-def remarks(folder: Path) -> list[str]:
-    """A sentence for each line of the job's code that writes TF_CONFIG or takes it away: tfctl's is lost there."""
-    scripts = sorted(name for name in code.names(folder) if name.endswith(".py"))
+def remarks(folder: Path, names: Iterable[str]) -> list[str]:
+    """A sentence for each line of these files that writes TF_CONFIG or takes it away: tfctl's is lost there."""
     return [
         f"{name}, line {line} changes TF_CONFIG, which tfctl sets for each task: take it out"
-        for name in scripts
+        for name in names
+        if name.endswith(".py")
         for line in _lines(folder / name)
     ]
 

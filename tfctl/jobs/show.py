@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfctl.errors import NotFound, TfctlError, UsageError, together
 from tfctl.jobs import state
@@ -11,7 +11,9 @@ from tfctl.jobs.state import JobState
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.node import open_node
-from tfctl.remote.ssh import Connection
+
+if TYPE_CHECKING:
+    from tfctl.remote.ssh import Connection
 
 _ANSWER_S = 20.0
 

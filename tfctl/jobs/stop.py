@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfctl.errors import NotFound, TfctlError, together
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.node import open_node
-from tfctl.remote.ssh import Connection
+
+if TYPE_CHECKING:
+    from tfctl.remote.ssh import Connection
 
 Name = tuple[str, int]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def text(job: Job, task: Task) -> str:
     """The unit file (systemd.service(5)) of one task."""
     policy = job.layout.policy
-    return _template().render(
+    return template().render(
         job=job,
         task=task,
         slice=names.job_slice(job.name),
@@ -36,7 +36,8 @@ def text(job: Job, task: Task) -> str:
 
 
 @cache
-def _template() -> Template:
+def template() -> Template:
+    """Read once: jinja2 is long in coming, so who has time calls this beforehand."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     # No autoescape: the text is a unit file, not HTML; text.unit_word quotes.

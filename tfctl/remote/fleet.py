@@ -53,6 +53,7 @@ class Fleet:
         self._connecting = threading.BoundedSemaphore(CONNECTING)
         self._lock = threading.Lock()
         self._connections: dict[str, Connection] = {}
+        self._attempts: dict[str, _Attempt] = {}
         self._closed = False
         _raise_file_limit()
 
@@ -91,33 +92,34 @@ class Fleet:
     ) -> None:
         """Begin ``work`` on each host and return. ``done`` is called for each, in the host's own thread, at its end."""
 
+        # Before there are threads: in one of several its import takes half as long again.
+        import tfctl.remote.ssh  # noqa: F401
+
         def once(host: Host) -> None:
             done(_outcome(host, lambda: work(self.connection(host))))
 
         for host in self.hosts if hosts is None else hosts:
             threading.Thread(target=once, args=(host,), name=host.name, daemon=True).start()
 
-    def connection(self, host: Host) -> Connection:
-        """The connection to ``host``, made anew where it is lost. Raises Unreachable."""
-        from tfctl.remote.ssh import connect
+    def prepare(self) -> None:
+        """Begin to connect to all hosts, and return. Why one cannot be reached is told when it is used."""
+        self.begin(lambda _: None, lambda _: None)
 
+    def connection(self, host: Host) -> Connection:
+        """The connection to ``host``, made anew where it is lost; all who want it meanwhile get the same.
+
+        Raises Unreachable.
+        """
         with self._lock:
             held = self._connections.get(host.name)
-        if held is not None and held.alive:
-            return held
-        with self._connecting:
-            if self._closed:
-                raise Unreachable(f"{host.name}: given up")
-            made = connect(host)
-        with self._lock:
-            if not self._closed:
-                held, self._connections[host.name] = self._connections.get(host.name), made
-        if self._closed:
-            made.close()
-            raise Unreachable(f"{host.name}: given up")
-        if held is not None:
-            held.close()
-        return made
+            if held is not None and held.alive:
+                return held
+            attempt, mine = self._attempts.get(host.name), False
+            if attempt is None:
+                attempt, mine = self._attempts.setdefault(host.name, _Attempt()), True
+        if mine:
+            self._make(host, attempt)
+        return attempt.result()
 
     def close(self) -> None:
         """Close every connection; work that still goes on ends with an error."""
@@ -127,6 +129,44 @@ class Fleet:
             self._connections.clear()
         for connection in connections:
             connection.close()
+
+    def _make(self, host: Host, attempt: _Attempt) -> None:
+        from tfctl.remote.ssh import connect
+
+        lost: Connection | None = None
+        try:
+            with self._connecting:
+                if self._closed:
+                    raise Unreachable(f"{host.name}: given up")
+                made = connect(host)
+            with self._lock:
+                if self._closed:
+                    lost = made
+                    raise Unreachable(f"{host.name}: given up")
+                lost, self._connections[host.name] = self._connections.get(host.name), made
+            attempt.made = made
+        except BaseException as error:
+            attempt.error = error
+        with self._lock:
+            del self._attempts[host.name]
+        attempt.done.set()
+        if lost is not None:
+            lost.close()
+
+
+class _Attempt:
+    """To connect to a host: made in one thread, awaited in others."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.made: Connection | None = None
+        self.error: BaseException | None = None
+
+    def result(self) -> Connection:
+        self.done.wait()
+        if self.made is None:
+            raise self.error or Unreachable("given up")
+        return self.made
 
 
 def _outcome(host: Host, work: Callable[[], T]) -> Outcome[T]:

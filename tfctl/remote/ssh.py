@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 from tfctl.errors import Unreachable
 from tfctl.model.host import Host
@@ -25,12 +26,16 @@ from tfctl.remote.channel import GONE, Channel, Completed, printable
 from tfctl.remote.dial import Way, dial
 from tfctl.remote.target import Target, resolve
 
-if "paramiko" not in sys.modules and "invoke" not in sys.modules:
-    # paramiko imports invoke for ssh_config's "Match exec" alone, at a third of its own import time, and does without.
-    sys.modules["invoke"] = None  # type: ignore[assignment]
+if "paramiko" not in sys.modules:
+    # It imports invoke for ssh_config's "Match exec" alone, importlib.metadata to tell its version: together half of
+    # its own import time, and it does without.
+    spared = {"invoke": None, "importlib.metadata": SimpleNamespace(version=lambda _: "tfctl")}
+    spared = {name: stub for name, stub in spared.items() if name not in sys.modules}
+    sys.modules.update(spared)  # type: ignore[arg-type]
     import paramiko
 
-    del sys.modules["invoke"]
+    for name in spared:
+        del sys.modules[name]
 
 import paramiko
 from paramiko.agent import AgentSSH

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tfctl.jobs import scripts
+from tfctl.jobs import code, scripts
 
 CHANGES = """\
 import os
@@ -32,7 +32,7 @@ config["TF_CONFIG"] = 1  # os.environ["TF_CONFIG"] = 1
 def test_every_line_that_changes_it_is_named(tmp_path: Path) -> None:
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "train.py").write_text(CHANGES)
-    lines = [remark.partition(" changes ")[0] for remark in scripts.remarks(tmp_path)]
+    lines = [remark.partition(" changes ")[0] for remark in scripts.remarks(tmp_path, sorted(code.names(tmp_path)))]
     assert lines == [f"pkg/train.py, line {line}" for line in (2, 3, 4, 5, 6, 7, 9)]
 
 
@@ -41,4 +41,4 @@ def test_who_reads_it_and_what_is_no_python_is_left_alone(tmp_path: Path) -> Non
     (tmp_path / "old.py").write_text('print "TF_CONFIG"; os.environ["TF_CONFIG"] = 1\n')
     (tmp_path / "bytes.py").write_bytes(b"TF_CONFIG \0")
     (tmp_path / "notes.txt").write_text('os.environ["TF_CONFIG"] = 1\n')
-    assert scripts.remarks(tmp_path) == []
+    assert scripts.remarks(tmp_path, sorted(code.names(tmp_path))) == []
