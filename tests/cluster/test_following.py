@@ -65,12 +65,14 @@ def test_the_last_lines_and_what_comes(hosts: Hosts) -> None:
 
 def test_wait_goes_on_behind_a_connection_that_broke(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("awaited", STAY + "roles: {worker: 3}\n"))
+    for name in hosts.names:
+        hosts.forget(name)
     with hosts.begin("wait", "awaited") as client:
         for _ in range(2):
             wait_until(lambda: all(hosts.shown(name) for name in hosts.names))
             for name in hosts.names:
-                hosts.drop(name)
                 hosts.forget(name)
+                hosts.drop(name)
         wait_until(lambda: all(hosts.shown(name) for name in hosts.names))
         assert hosts("stop", "awaited").code == 0
         done = client.done()
