@@ -111,12 +111,14 @@ class Environment:
         # What goes before the kernel wrote it is never written.
         self.archive.unlink()
         uv = self._uv(wheels)
-        (self.part / "lock.txt").write_text(self.lock, encoding="utf-8")
         self._run(uv, "venv", "--relocatable", "--python", self.python, new)
-        self._run(
-            *(uv, "pip", "install", "--python", new / "bin/python", "--no-index", "--find-links", wheels, "--no-deps"),
-            *("--require-hashes", "--requirement", self.part / "lock.txt"),
-        )
+        install = [uv, "pip", "install", "--python", new / "bin/python", "--no-index", "--find-links", wheels]
+        # Sources last: what makes packages of them is in the environment by then, by its hash as all else.
+        for name, text in zip(("wheels.txt", "sources.txt"), parted(self.lock)):
+            if text:
+                (self.part / name).write_text(text, encoding="utf-8")
+                more = ["--no-deps", "--no-build-isolation", "--require-hashes", "--requirement", self.part / name]
+                self._run(*install, *more)
         self._compile(new)
         for done in (wheels, self.part / "cache"):
             shutil.rmtree(done, ignore_errors=True)
@@ -209,6 +211,16 @@ def pinned(lock):
     return dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", lock, re.MULTILINE))
 
 
+def parted(lock):
+    """(entries that are wheels, those that are sources), as texts; a line --no-binary=NAME,NAME names the latter."""
+    named = re.match(r"--no-binary=(.+)\n", lock)
+    sources = named[1].split(",") if named else []
+    texts = ["", ""]
+    for entry in re.findall(r"^[^\s-].*(?:\n    .*)*", lock, re.MULTILINE):
+        texts[entry.partition("==")[0] in sources] += f"{entry}\n"
+    return texts
+
+
 def record_of(site, name, version):
     """Where a package's RECORD is, or None. Its directory is named in any of the ways that PEP 503 has as one."""
     wanted = normal(f"{name}-{version}")
@@ -276,9 +288,9 @@ def take_bytecode(archive, site):
 def unpack(archive, folder):
     with tarfile.open(archive) as tar:
         for member in tar:
-            known = re.fullmatch(r"[A-Za-z0-9_.+-]+\.whl", member.name) or member.name == BYTECODE
+            known = re.fullmatch(r"[A-Za-z0-9_.+-]+\.(whl|tar\.gz)", member.name) or member.name == BYTECODE
             if not member.isfile() or not known:
-                raise Failed(f"{archive}: {member.name} is no wheel")
+                raise Failed(f"{archive}: {member.name} is neither a wheel nor a source")
             with (folder / member.name).open("wb") as file:
                 shutil.copyfileobj(tar.extractfile(member), file, 2**20)
 

@@ -14,7 +14,7 @@ import platformdirs
 import tfctl
 from tfctl.errors import UsageError
 from tfctl.model import stacks
-from tfctl.remote import ansible
+from tfctl.remote import ansible, python_tree
 from tfctl.remote.report import Event, Report
 
 #: The roles, in the order of the playbook; they are its tags.
@@ -34,7 +34,10 @@ TAGS = (
 
 @dataclass(frozen=True)
 class Request:
-    """``stack`` None: what the inventory says of each host. ``reboot``: hosts whose driver asks for it, in batches."""
+    """``stack`` None: what the inventory says of each host. ``reboot``: hosts whose driver asks for it, in batches.
+
+    ``python_trees``: CPython trees of this machine, for hosts that have no Python their stack takes.
+    """
 
     inventory: Path
     stack: str | None = None
@@ -43,6 +46,7 @@ class Request:
     check: bool = False
     diff: bool = False
     reboot: bool = False
+    python_trees: tuple[Path, ...] = ()
 
 
 def run(request: Request, listen: Callable[[Event], None]) -> Report:
@@ -63,6 +67,9 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
         "tfctl_tools": str(stacks.TOOLS),
         "tfctl_cache": str(platformdirs.user_cache_path("tfctl") / "wheels"),
     }
+    for tree in request.python_trees:
+        python_tree.pack(tree.absolute(), platformdirs.user_cache_path("tfctl") / "pythons")
+    variables["tfctl_more_trees"] = [str(tree.absolute()) for tree in request.python_trees]
     if request.stack:
         variables["tfctl_stack"] = request.stack
     if request.reboot:
