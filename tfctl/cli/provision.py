@@ -48,6 +48,9 @@ def provision(
             "~/.pyenv/versions/3.7.16; may be repeated.",
         ),
     ] = None,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Nothing else: each host's stack becomes again what it was before.")
+    ] = False,
     output: OutputOption = Output.text,
 ) -> int:
     """Make every host match its stack. A second run changes nothing."""
@@ -56,7 +59,7 @@ def provision(
 
     parts = tuple(part.strip() for part in tags.split(",")) if tags else ()
     trees = tuple(tree.expanduser() for tree in python_tree or ())
-    request = use_case.Request(inventory, stack, limit, parts, check, diff, reboot, trees)
+    request = use_case.Request(inventory, stack, limit, parts, check, diff, reboot, trees, rollback)
     try:
         with Progress() as progress:
             report = use_case.run(request, progress.take)

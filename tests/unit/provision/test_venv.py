@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import tfctl_venv
+from ansible.module_utils import tfctl_links, tfctl_venv
 from ansible.module_utils.tfctl_machine import Failed
 from ansible.module_utils.tfctl_venv import Environment
 from uv import find_uv_bin
@@ -103,7 +103,7 @@ def built(house: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 def site(environment: Environment) -> Path:
-    found: Path = environment._site(environment.path)
+    found: Path = tfctl_links.site_of(environment.path)
     return found
 
 
@@ -205,18 +205,6 @@ def test_an_archive_that_would_write_elsewhere_is_refused(make: Callable[..., En
         tar.add(__file__, arcname="../../etc/x.whl")
     with pytest.raises(Failed, match="is neither a wheel nor a source"):
         make(archive=evil).build()
-
-
-def test_of_older_environments_the_newest_stays(make: Callable[..., Environment]) -> None:
-    environment = make()
-    stacks = environment.path.parent
-    (environment.path / "lib/python3.11/site-packages").mkdir(parents=True)
-    for age, name in enumerate((environment.path.name, "tf9-aaaaaaaaaaaa", "tf9-bbbbbbbbbbbb", "tf10-cccccccccccc")):
-        (stacks / name).mkdir(exist_ok=True)
-        os.utime(stacks / name, (1000 - age, 1000 - age))
-    environment.switch()
-    there = sorted(path.name for path in stacks.iterdir())
-    assert there == ["tf10-cccccccccccc", "tf9", "tf9-0123456789ab", "tf9-aaaaaaaaaaaa"]
 
 
 def test_sources_are_told_from_wheels() -> None:
