@@ -103,6 +103,9 @@ def catalogue() -> dict[str, Any]:
             "pythons": stack.pythons,
             "imports": stack.imports,
             "gcc": stack.gcc.model_dump() if stack.gcc else None,
+            "openmpi": stack.openmpi.model_dump() if stack.openmpi else None,
+            "horovod": stack.horovod.model_dump() if stack.horovod else None,
+            "build_locks": {python: str(stack.build_lock(python)) for python in stack.pythons},
             "gpu": stack.gpu.model_dump() if stack.gpu else None,
             "editions": {
                 label: {
