@@ -81,6 +81,8 @@ def collect(module, path, part):
         words = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
         words += ["--no-cache-dir", "--no-deps", "--require-hashes", "--only-binary=:all:", "--dest", str(part)]
         words += ["--implementation=cp", f"--python-version={wanted['python']}.{PATCH}", "--requirement", lock]
+        # uv is a program, and runs for Pythons that its package no longer names.
+        words += ["--ignore-requires-python"]
         words += [f"--platform={tag}" for tag in platforms(wanted["machine"])]
         done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
         if done.returncode:
@@ -121,7 +123,9 @@ def compile_modules(part, version):
 
 
 def interpreter(version):
-    """Of this machine, or None."""
+    """Of this machine, or None. Bytecode had another header until Python 3.7 (PEP 552)."""
+    if version == "3.6":
+        return None
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     return sys.executable if own == version else shutil.which(f"python{version}")
 
