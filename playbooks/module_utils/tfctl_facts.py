@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ansible.module_utils import tfctl_gpu_facts
+from ansible.module_utils import tfctl_gpu_facts, tfctl_horovod_facts
 
 STACKS = "/opt/tfctl/stacks"
 PLACES = ("/opt/tfctl", "/var/lib/tfctl", "/usr/local/lib/tfctl")
@@ -41,6 +41,8 @@ def gather(uid, shared):
         "disks": {path: disk(path) for path in (*PLACES, *shared)},
         "environments": sorted(each.name for each in Path(STACKS).glob("*") if not each.is_symlink()),
         "compilers": compilers(),
+        "mpiruns": tfctl_horovod_facts.mpiruns(),
+        "horovods": tfctl_horovod_facts.horovods(),
         "gpu": tfctl_gpu_facts.look(),
     }
 
