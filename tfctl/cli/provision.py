@@ -31,7 +31,7 @@ def provision(
         str | None,
         typer.Option(
             help="Only these parts: preflight, job_host, python_env, toolchain, nvidia_repo, cuda, cudnn, nccl, "
-            "nvidia_driver, tensorflow."
+            "nvidia_driver, tensorflow, openmpi, horovod."
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; say what would change.")] = False,
