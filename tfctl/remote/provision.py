@@ -20,6 +20,7 @@ from tfctl.remote.report import Event, Report
 #: The roles, in the order of the playbook; they are its tags.
 TAGS = (
     "preflight",
+    "firewall",
     "job_host",
     "python_env",
     "toolchain",
@@ -30,6 +31,9 @@ TAGS = (
     "nvidia_driver",
     "tensorflow",
 )
+
+#: Of any host, where the others reach it; Ansible makes an address of it.
+_DIAL = "{{ tfctl_address | default(ansible_host) | default(inventory_hostname) }}"
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,7 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
         "tfctl_stacks": catalogue(),
         "tfctl_systems": systems(),
         "tfctl_nvidia": stacks.nvidia().model_dump(),
+        "tfctl_dial": _DIAL,
         "tfctl_tools": str(stacks.TOOLS),
         "tfctl_cache": str(platformdirs.user_cache_path("tfctl") / "wheels"),
     }

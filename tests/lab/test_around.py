@@ -1,0 +1,97 @@
+"""The roles that a site asks for around its jobs: brought, left alone by a second run, broken, and brought back."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from jobs import wait_for
+from labs import Lab
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+class Site:
+    """Two nodes."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    def root(self, node: str, script: str, timeout: float = 60) -> str:
+        text = base64.b64encode(script.encode()).decode()
+        return self.lab.said(node, f"echo {text} | base64 -d | sudo -n sh -e", timeout)
+
+    def provision(self, role: str, variables: dict[str, object], *words: object) -> dict[str, Any]:
+        """The object of -o json, with what was told meanwhile as `told`."""
+        inventory = self.lab.folder / "site.json"
+        hosts = {name: {"tfctl_stack": "none", **told} for name, told in self.lab.hosts().items()}
+        inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": variables}}))
+        done = self.lab.tfctl("provision", inventory, "--tags", role, "-o", "json", *words, check=False, timeout=250)
+        return {**json.loads(done.stdout), "told": done.stderr}
+
+    def changed(self, role: str, variables: dict[str, object], *words: object) -> int:
+        report = self.provision(role, variables, *words)
+        assert report["exit"] == 0, report
+        return int(report["changed"])
+
+    def settles(self, role: str, variables: dict[str, object]) -> None:
+        """It changes something; then a second run and a check find nothing to do."""
+        assert self.changed(role, variables) > 0
+        assert self.changed(role, variables) == 0
+        assert self.changed(role, variables, "--check") == 0
+
+    def is_mended(self, role: str, variables: dict[str, object], *harms: str) -> None:
+        """Each harm to node1 is seen by a check, which mends nothing; one run mends them all."""
+        for harm in harms:
+            self.root("node1", harm)
+            assert self.changed(role, variables, "--check") > 0, harm
+        assert self.changed(role, variables) > 0
+        assert self.changed(role, variables) == 0
+
+
+@pytest.fixture(scope="module")
+def site(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    found = Site(Lab(f"{run_name}-around", tmp_path_factory.mktemp("around")))
+    found.lab.up("--nodes", 2)
+    found.lab.tfctl("provision", found.lab.inventory, "--stack", "none")
+    try:
+        yield found
+    finally:
+        found.lab.down()
+
+
+def dials(site: Site, port: int) -> tuple[bool, bool]:
+    """Whether node2, and this machine, which is no host of the cluster, come through to a port of node1."""
+    address = site.lab.hosts()["node1"]["ansible_host"]
+    try:
+        socket.create_connection((address, port), 3).close()
+        outside = True
+    except OSError:
+        outside = False
+    script = f"import socket; socket.create_connection(('{address}', {port}), 3)"
+    return site.root("node2", f'python3 -c "{script}" 2>/dev/null && echo yes || echo no') == "yes", outside
+
+
+def test_the_ports_of_jobs_are_open_to_the_cluster_only(site: Site) -> None:
+    for port in (2222, 2300):
+        site.root("node1", f"systemd-run --quiet --unit=listen{port} python3 -m http.server {port}")
+    site.settles("firewall", {"tfctl_firewall": True})
+    assert (dials(site, 2222), dials(site, 2300)) == ((True, False), (True, True))
+    harms = ["nft flush ruleset", "systemctl stop tfctl_firewall", "rm /etc/tfctl/firewall.nft",
+             "systemctl disable tfctl_firewall"]  # fmt: skip
+    site.is_mended("firewall", {"tfctl_firewall": True}, *harms)
+    site.root("node1", "systemctl restart nftables")
+    wait_for(lambda: dials(site, 2222) == (True, False), 10)
+    wider = {"tfctl_firewall": True, "tfctl_ports": "2222-2399"}
+    assert site.changed("firewall", wider) == 2
+    assert dials(site, 2300) == (True, False)
+    report = site.provision("firewall", {"tfctl_firewall": True, "tfctl_ports": "2222"})
+    assert (report["exit"], report["hosts"][0]["reason"]) == (3, "tfctl_ports '2222' is not a range")
+    assert site.changed("firewall", {"tfctl_firewall": False}) == 2
+    assert dials(site, 2222) == (True, True)
+    assert site.changed("firewall", {"tfctl_firewall": False}, "--check") == 0
+    site.root("node1", "systemctl stop listen2222 listen2300")
