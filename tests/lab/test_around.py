@@ -95,3 +95,50 @@ def test_the_ports_of_jobs_are_open_to_the_cluster_only(site: Site) -> None:
     assert dials(site, 2222) == (True, True)
     assert site.changed("firewall", {"tfctl_firewall": False}, "--check") == 0
     site.root("node1", "systemctl stop listen2222 listen2300")
+
+
+def test_a_directory_is_mounted_by_sshfs_and_proved_to_be_one(site: Site) -> None:
+    """node2 is the server, to itself too."""
+    keyed = "ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519; cat /root/.ssh/id_ed25519.pub"
+    keys = [site.root(node, f"mkdir -pm 700 /root/.ssh; {keyed}") for node in ("node1", "node2")]
+    site.root(
+        "node2", "install -d -o ops /srv/store; cat >> ~ops/.ssh/authorized_keys <<END\n" + "\n".join(keys) + "\nEND"
+    )
+    known = site.root("node2", "ssh-keygen -y -f /etc/ssh/ssh_host_ed25519_key")
+    for node in ("node1", "node2"):
+        site.root(node, f"echo 'node2 {known}' > /root/.ssh/known_hosts")
+    asked = {
+        "tfctl_shared_storage": "sshfs",
+        "tfctl_shared_source": "ops@node2:/srv/store",
+        "tfctl_shared_dir": "/mnt/all",
+    }
+    site.settles("shared_storage", asked)
+    site.root(
+        "node1", "systemctl reset-failed; echo from node1 > /mnt/all/word; stat -c %u /mnt/all/word | grep -x 880"
+    )
+    assert site.root("node2", "cat /srv/store/word") == "from node1"
+    site.is_mended("shared_storage", asked, "umount /mnt/all", "rm /etc/systemd/system/mnt-all.mount",
+                   "systemctl disable mnt-all.mount")  # fmt: skip
+
+
+def test_a_directory_that_hosts_do_not_share_is_named(site: Site) -> None:
+    asked = {"tfctl_shared_storage": "existing", "tfctl_shared_dir": "/srv/tfctl"}
+    assert site.changed("shared_storage", asked) == 0
+    site.root("node2", "mount -t tmpfs -o uid=880,gid=880 mine /srv/tfctl")
+    try:
+        report = site.provision("shared_storage", asked)
+    finally:
+        site.root("node2", "umount /srv/tfctl")
+    one, two = report["hosts"]
+    assert (report["exit"], one["failed"], two["failed"]) == (1, False, True)
+    assert two["reason"] == "/srv/tfctl is not the directory that the other hosts have: what one wrote is not there"
+    nowhere = site.provision("shared_storage", {**asked, "tfctl_shared_dir": "/srv/nowhere"})
+    assert (nowhere["exit"], nowhere["hosts"][0]["reason"]) == (8, "nothing is mounted at /srv/nowhere")
+
+
+def test_what_a_mount_would_hide_is_named(site: Site) -> None:
+    site.root("node1", "mkdir /srv/full; touch /srv/full/mine")
+    asked = {"tfctl_shared_storage": "nfs", "tfctl_shared_source": "nas", "tfctl_shared_dir": "/srv/full"}
+    one, two = site.provision("shared_storage", asked)["hosts"]
+    assert two["reason"] == "tfctl_shared_source 'nas' is not HOST:/PATH"
+    assert "/srv/full has files of this host" in one["reason"] and "'nas' is not" in one["reason"]

@@ -21,6 +21,7 @@ from tfctl.remote.report import Event, Report
 TAGS = (
     "preflight",
     "firewall",
+    "shared_storage",
     "job_host",
     "python_env",
     "toolchain",
