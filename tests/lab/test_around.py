@@ -38,19 +38,20 @@ class Site:
         assert report["exit"] == 0, report
         return int(report["changed"])
 
-    def settles(self, role: str, variables: dict[str, object]) -> None:
+    def settles(self, role: str, variables: dict[str, object], *words: object) -> None:
         """It changes something; then a second run and a check find nothing to do."""
-        assert self.changed(role, variables) > 0
-        assert self.changed(role, variables) == 0
-        assert self.changed(role, variables, "--check") == 0
+        assert self.changed(role, variables, *words) > 0
+        assert self.changed(role, variables, *words) == 0
+        assert self.changed(role, variables, *words, "--check") == 0
 
     def is_mended(self, role: str, variables: dict[str, object], *harms: str) -> None:
-        """Each harm to node1 is seen by a check, which mends nothing; one run mends them all."""
+        """Each harm to node1 is seen by a check, which mends nothing; one run mends what all of them did."""
+        limit = ("--limit", "node1")
         for harm in harms:
             self.root("node1", harm)
-            assert self.changed(role, variables, "--check") > 0, harm
-        assert self.changed(role, variables) > 0
-        assert self.changed(role, variables) == 0
+            assert self.changed(role, variables, *limit, "--check") > 0, harm
+        assert self.changed(role, variables, *limit) > 0
+        assert self.changed(role, variables, *limit) == 0
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +143,33 @@ def test_what_a_mount_would_hide_is_named(site: Site) -> None:
     one, two = site.provision("shared_storage", asked)["hosts"]
     assert two["reason"] == "tfctl_shared_source 'nas' is not HOST:/PATH"
     assert "/srv/full has files of this host" in one["reason"] and "'nas' is not" in one["reason"]
+
+
+#: chronyd on a node, which may not set the clock, nor is told that it is a container's.
+CHRONY = {
+    "/usr/local/bin/systemd-detect-virt": "#!/bin/sh\necho none; exit 1\n",
+    "/etc/systemd/system/chrony.service.d/lab.conf": (
+        "[Unit]\nConditionCapability=\n[Service]\nExecStart=\nExecStart=!/usr/sbin/chronyd -F 0 -x\n"
+    ),
+}
+
+
+def test_a_clock_is_kept_in_step(site: Site) -> None:
+    """node2 takes its own clock for right, and node1 asks it."""
+    assert site.changed("time_sync", {"tfctl_time_sync": True}) == 0, "a container's clock is its host's"
+    for node in ("node1", "node2"):
+        for path, text in CHRONY.items():
+            site.root(node, f"mkdir -p $(dirname {path}); cat > {path} <<'END'\n{text}END\nchmod 755 {path}")
+    site.root("node2", "apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install chrony >/dev/null", 120)
+    site.root("node2", "printf 'local stratum 8\\nallow\\n' > /etc/chrony/chrony.conf; systemctl restart chrony")
+    asked: dict[str, object] = {"tfctl_time_sync": True, "tfctl_ntp_servers": ["node2"]}
+    site.settles("time_sync", asked, "--limit", "node1")
+    assert "node2" in site.root("node1", "chronyc sources")
+    harms = ["systemctl stop chrony", "systemctl disable chrony", "echo 'server nowhere' > /etc/chrony/chrony.conf",
+             "apt-get -qq remove chrony >/dev/null"]  # fmt: skip
+    site.is_mended("time_sync", asked, *harms)
+    site.root("node2", "systemctl stop chrony")
+    site.root("node1", "systemctl restart chrony")
+    report = site.provision("time_sync", asked, "--limit", "node1")
+    asks = "the clock is not in step within 40 s: chrony.service asks node2"
+    assert (report["exit"], report["hosts"][0]["reason"]) == (1, asks)
