@@ -20,6 +20,9 @@ from tfctl.remote.report import Event, Report
 #: The roles, in the order of the playbook; they are its tags.
 TAGS = (
     "preflight",
+    "time_sync",
+    "firewall",
+    "shared_storage",
     "job_host",
     "python_env",
     "toolchain",
@@ -32,6 +35,9 @@ TAGS = (
     "openmpi",
     "horovod",
 )
+
+#: Of any host, where the others reach it; Ansible makes an address of it.
+_DIAL = "{{ tfctl_address | default(ansible_host) | default(inventory_hostname) }}"
 
 
 @dataclass(frozen=True)
@@ -84,6 +90,7 @@ def _given(request: Request) -> dict[str, Any]:
         "tfctl_stacks": catalogue(),
         "tfctl_systems": systems(),
         "tfctl_nvidia": stacks.nvidia().model_dump(),
+        "tfctl_dial": _DIAL,
         "tfctl_tools": str(stacks.TOOLS),
         "tfctl_cache": str(platformdirs.user_cache_path("tfctl") / "wheels"),
         "tfctl_more_trees": [str(tree.absolute()) for tree in request.python_trees],
