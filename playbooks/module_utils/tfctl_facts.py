@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ansible.module_utils import tfctl_gpu_facts, tfctl_links, tfctl_pythons
+from ansible.module_utils import tfctl_gpu_facts, tfctl_horovod_facts, tfctl_links, tfctl_pythons
 
 STACKS = "/opt/tfctl/stacks"
 PLACES = ("/opt/tfctl", "/var/lib/tfctl", "/usr/local/lib/tfctl")
@@ -45,6 +45,8 @@ def gather(uid, shared, pythons=(), libraries=()):
         "environments": sorted(each.name for each in Path(STACKS).glob("*") if not each.is_symlink()),
         "links": links(),
         "compilers": compilers(),
+        "mpiruns": tfctl_horovod_facts.mpiruns(),
+        "horovods": tfctl_horovod_facts.horovods(),
         "gpu": tfctl_gpu_facts.look(),
     }
 

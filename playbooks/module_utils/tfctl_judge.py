@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ansible.module_utils import tfctl_gpu, tfctl_pythons
+from ansible.module_utils import tfctl_gpu, tfctl_horovod_plan, tfctl_pythons
 from ansible.module_utils.tfctl_toolchain import toolchain
 
 OLDEST_SYSTEMD = 247  # Debian 11's: LogExtraFields, ProtectProc and prefix drop-ins as the units of tfctl use them
@@ -22,12 +22,13 @@ def judge(seen, wanted):
 
     plan: {"operators", "notices", "stack": None or {"name", "edition", "python": what tfctl_pythons.choose says,
     "path", "link", "lock", "disk_mb", "imports", "there"}, "gpu": None or what tfctl_gpu.decide says, "toolchain":
-    None or what tfctl_toolchain says}; with a fault it may have gaps.
+    None or what tfctl_toolchain says, "openmpi", "horovod": what tfctl_horovod_plan says}; with faults it has gaps.
     faults: [{"message", "remedy", "exit"}], all there are.
     """
     faults = [*of_system(seen, wanted), *of_accounts(seen, wanted)]
     operators = [name for name in wanted["operators"] or [seen["login"]] if name != "root"]
     plan = {"operators": sorted(set(operators)), "notices": [], "stack": None, "gpu": None, "toolchain": None}
+    plan.update(openmpi=None, horovod=None)
     for name in operators:
         if not USER_NAME.fullmatch(name):
             faults.append(fault(f"tfctl_operators: {name!r} is no user's name", "give plain user names", BAD_FILE))
@@ -36,6 +37,9 @@ def judge(seen, wanted):
     if plan["stack"] and str(wanted["wishes"]["toolchain"]).lower() == "true":
         plan["toolchain"], lacking = toolchain(seen, wanted, plan["stack"]["edition"])
         faults += lacking
+    if plan["stack"]:
+        plan["openmpi"], plan["horovod"], lacking = tfctl_horovod_plan.decide(seen, wanted, plan["stack"])
+        faults += [each for each in lacking if each not in faults]
     faults += of_disks(seen, plan["stack"], wanted)
     return plan, faults
 

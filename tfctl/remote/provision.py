@@ -20,6 +20,9 @@ from tfctl.remote.report import Event, Report
 #: The roles, in the order of the playbook; they are its tags.
 TAGS = (
     "preflight",
+    "time_sync",
+    "firewall",
+    "shared_storage",
     "job_host",
     "python_env",
     "toolchain",
@@ -29,7 +32,12 @@ TAGS = (
     "nccl",
     "nvidia_driver",
     "tensorflow",
+    "openmpi",
+    "horovod",
 )
+
+#: Of any host, where the others reach it; Ansible makes an address of it.
+_DIAL = "{{ tfctl_address | default(ansible_host) | default(inventory_hostname) }}"
 
 
 @dataclass(frozen=True)
@@ -98,9 +106,11 @@ def _given(request: Request) -> dict[str, Any]:
         "tfctl_stacks": catalogue(),
         "tfctl_systems": systems(),
         "tfctl_nvidia": stacks.nvidia().model_dump(),
+        "tfctl_dial": _DIAL,
         "tfctl_tools": str(stacks.TOOLS),
         "tfctl_cache": str(platformdirs.user_cache_path("tfctl") / "wheels"),
         "tfctl_more_trees": [str(tree.absolute()) for tree in request.python_trees],
+        "tfctl_built": str(platformdirs.user_cache_path("tfctl") / "built"),
     }
     return {**variables, "tfctl_reboot": True} if request.reboot else variables
 
@@ -136,9 +146,8 @@ def catalogue() -> dict[str, Any]:
             "imports": stack.imports,
             "gcc": stack.gcc.model_dump() if stack.gcc else None,
             "openmpi": stack.openmpi.model_dump() if stack.openmpi else None,
-            "horovod": stack.horovod.model_dump() if stack.horovod else None,
-            "build_locks": {python: str(stack.build_lock(python)) for python in stack.pythons},
             "gpu": stack.gpu.model_dump() if stack.gpu else None,
+            "horovod": horovod(stack),
             "editions": {
                 label: {
                     "machines": edition.machines,
@@ -153,6 +162,18 @@ def catalogue() -> dict[str, Any]:
         }
         for name, stack in stacks.load().items()
     }
+
+
+def horovod(stack: stacks.Stack) -> dict[str, Any] | None:
+    """What the role needs of it; ``builds``, by Python: the lock of what builds it, and its digest."""
+    if stack.horovod is None:
+        return None
+    locks = {python: stack.build_lock(python) for python in stack.pythons}
+    builds = {
+        python: {"lock": str(lock), "digest": hashlib.sha256(lock.read_bytes()).hexdigest()}
+        for python, lock in locks.items()
+    }
+    return {**stack.horovod.model_dump(include={"version", "sha256", "gloo"}), "builds": builds}
 
 
 def systems() -> dict[str, Any]:

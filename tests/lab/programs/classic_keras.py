@@ -1,4 +1,4 @@
-"""Keras on TensorFlow 2.0 as its guide on several workers has it: the strategy is still experimental. Python 3.6 syntax.
+"""Keras on TensorFlow 2.0, as its guide on several workers has it; Python 3.6 syntax.
 
 Linear regression of y = 3 x + 2.
 """

@@ -41,13 +41,16 @@ GOOD: dict[str, Any] = {
     "environments": [],
     "links": {},
     "compilers": [],
+    "mpiruns": {},
+    "horovods": [],
     "gpu": None,
 }
 
 
 #: What the role preflight gives where the inventory wishes nothing.
 WISHES = {
-    "toolchain": False, "edition": "auto", "driver": "auto", "driver_method": "auto", "cuda_method": "auto",
+    "toolchain": False, "horovod": False, "openmpi": "auto", "edition": "auto",
+    "driver": "auto", "driver_method": "auto", "cuda_method": "auto",
     "cudnn_method": "auto", "nccl_method": "auto", "nvidia_mirror": "", "allow_unverified": False,
 }  # fmt: skip
 
