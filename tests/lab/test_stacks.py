@@ -133,7 +133,7 @@ def test_a_stack_goes_back_to_what_it_was_and_not_under_a_job(classic: Jobs) -> 
 @pytest.mark.slow
 def test_what_a_host_would_get_is_told(node: Lab) -> None:
     done = node.tfctl("stacks", "explain", "tf1.15", "--host", "node1", "-i", node.inventory, timeout=60)
-    assert "before it       tf1.15-" in done.stdout and "(in use)" in done.stdout
+    assert "  before it      tf1.15-" in done.stdout and "(in use)" in done.stdout
     assert "tf2.18  would do, with Python 3.11 from this host" in done.stdout
 
 
