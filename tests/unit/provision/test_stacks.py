@@ -44,6 +44,8 @@ def test_a_lock_names_every_wheel_by_its_hash(stack: stacks.Stack, edition: str,
     for module, version in stack.imports.items():
         assert versions.get(module.replace("_", "-"), version) == version
     assert "scikit-learn" in versions
+    assert len({"tensorflow", "tensorflow-cpu", "tensorflow-gpu"} & set(versions)) == 1, "they write the same files"
+    assert not set(stack.editions[edition].without) & set(versions)
     if edition == "gpu" and stack.gpu and stack.gpu.wheels:
         major = stack.gpu.cuda.partition(".")[0]
         brought = {name: versions[f"nvidia-{name}-cu{major}"] for name in ("cuda-runtime", "cudnn", "nccl")}

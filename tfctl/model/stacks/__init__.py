@@ -32,12 +32,14 @@ _Model = TypeVar("_Model", bound=Strict)
 class Edition(Strict):
     """A stack as it is for one kind of host. ``disk_mb`` is what installing it takes at its highest.
 
-    ``substitutes``: by its key in the stack, what does for something here that the stack names otherwise.
+    ``without``: packages that others ask for, and that must not be there. ``substitutes``: by its key in the stack, what
+    does for something here that the stack names otherwise.
     """
 
     machines: list[str]
     requirements: list[str]
     disk_mb: int
+    without: list[str] = Field(default_factory=list)
     substitutes: dict[Literal["gcc", "openmpi", "horovod"], str] = Field(default_factory=dict)
 
 
