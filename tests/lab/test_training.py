@@ -174,6 +174,14 @@ def test_a_mirrored_worker_on_all_devices_of_its_host(trained: Trained) -> None:
     assert "2 replicas, batches of 64" in said_by(trained.log, "worker/0")
 
 
+@of("digits-custom/job.yaml")
+def test_roles_of_ones_own(trained: Trained) -> None:
+    assert trained.states["chief/0"] == "succeeded"
+    rates = [found for found in (0.1, 0.01, 0.001) if f"rate-{found}.json" in trained.files]
+    assert len(rates) == 3
+    assert re.search(r"best of 3: rate 0\.0?1, test accuracy 0\.9", trained.log)
+
+
 @of("digits-runtime/mirrored.yaml", "digits-runtime/multi-worker-mirrored.yaml", "digits-runtime/parameter-server.yaml")
 def test_one_script_for_every_strategy(trained: Trained) -> None:
     served = "ps/0" in trained.states
