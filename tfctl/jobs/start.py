@@ -83,7 +83,7 @@ def _torn(fleet: Fleet, job: Job, unsaid: Sequence[TfctlError]) -> Undone:
 def _place(layout: Layout, talks: Talks) -> Job:
     sites = {host.name: _site(host, talks.hellos) for host in layout.hosts}
     attempt = 1 + max(hello["highest"] for hello in talks.hellos.values())
-    return Job(layout, attempt, secrets.token_hex(4), time.time(), assign(layout, sites))
+    return Job(layout, attempt, secrets.token_hex(4), time.time(), assign(layout, sites), secrets.token_hex(16))
 
 
 def _site(host: Host, hellos: Mapping[str, Any]) -> Site:
