@@ -6,7 +6,7 @@ Jobs run a few at a time, since they wait more than they compute; a test looks a
 from __future__ import annotations
 
 import re
-import shutil
+import shlex
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +20,15 @@ pytestmark = pytest.mark.timeout(420)
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
+PAGE = HERE.parents[1] / "docs/runtime.md"
+IMAGES = """
+import numpy
+from sklearn.datasets import load_digits
+images, labels = load_digits(return_X_y=True)
+images = numpy.kron(images.reshape(-1, 8, 8) * 15.9, numpy.ones((3, 3)))
+images = numpy.pad(images, ((0, 0), (2, 2), (2, 2))).astype("uint8")
+numpy.savez("/srv/tfctl/mnist.npz", x_train=images, y_train=labels)
+"""
 AT_ONCE = 3
 #: Of two starts at once that choose the same ports one is refused.
 _starting = threading.Lock()
@@ -46,6 +55,7 @@ PROGRAMS = {
         f"{{chief: 1, ps: {_SERVED}, worker: {_SERVED}, "
         "evaluator: {replicas: 1, command: 'python chief_alone.py {output} --evaluate'}}", "",
     ),
+    "runtime_page": ("parameter_server", "", "{chief: 1, ps: 1, worker: 2}", ""),
     "multi_worker_loop": ("multi_worker_mirrored", "", "{worker: 2}", ""),
     "shares": ("multi_worker_mirrored", "nccl", "{worker: 2}", ""),
     "train_and_save": ("multi_worker_mirrored", "", "{worker: 2}", ""),
@@ -92,8 +102,17 @@ def job_file(jobs: Jobs, program: str) -> Path:
     strategy, words, roles, more = PROGRAMS[program]
     text = f"strategy: {strategy}\nstack: tf2.15\ncommand: python {program}.py {words}\nroles: {roles}\n{more}\n"
     file = jobs.file(program.replace("_", "-"), text)
-    shutil.copy(HERE / "programs" / f"{program}.py", file.parent)
+    (file.parent / f"{program}.py").write_text(source(jobs, program))
     return file
+
+
+def source(jobs: Jobs, program: str) -> str:
+    """The program's text; that of docs/runtime.md's page wants images of 28x28 pixels in a file."""
+    if program != "runtime_page":
+        return (HERE / "programs" / f"{program}.py").read_text()
+    python = "sudo -u tfctl /opt/tfctl/stacks/tf2.15/bin/python -c"
+    jobs.lab.said("node1", f"{python} {shlex.quote(IMAGES)}")
+    return re.findall(r"```python\n(# after.*?)```", PAGE.read_text(), re.DOTALL)[0]
 
 
 def begin(jobs: Jobs, name: str) -> str:
@@ -231,6 +250,14 @@ def test_a_script_that_runs_on_the_chief_alone_beside_a_sidecar_evaluator(traine
     lies = re.findall(r"kernel/part_(\d):0 (\(.*\)) on /job:ps/replica:0/task:(\d)/", trained.log)
     assert [part[:2] for part in lies] == [("0", "(32, 64)"), ("1", "(32, 64)")]
     assert {part[2] for part in lies} == {"0", "1"}, "each on a ps of its own"
+
+
+@of("runtime_page")
+def test_the_script_that_the_page_of_the_runtime_shows(trained: Trained) -> None:
+    assert trained.states["chief/0"] == "succeeded"
+    losses = re.findall(r"loss: (\d+\.\d+) - accuracy: (\d\.\d+)", trained.log)
+    assert float(losses[-1][1]) > 0.85
+    assert trained.files.count("ckpt-0005.index") == 1
 
 
 @of("multi_worker_loop")

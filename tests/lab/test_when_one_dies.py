@@ -152,8 +152,25 @@ def test_a_tensorflow_1_cluster_at_its_own_pace(jobs: Jobs, tmp_path: Path) -> N
 
 @slow
 def test_a_tensorflow_1_cluster_in_step_waits_for_a_worker(jobs: Jobs, tmp_path: Path) -> None:
-    training = example(jobs, tmp_path, "digits-tf1-ps", "--steps 600", "--steps 6000", "job-sync")
+    training = example(jobs, tmp_path, "digits-tf1-ps", "--steps 600", "--steps 1500", "job-sync")
     training.reaches(STEP, "worker/0", 100)
     training.kill("worker/1")
+    stalled = training.numbers(STEP, "worker/0")[-1]
     training.ends_well()
     assert training.restarts() == {"worker/1": 1}
+    _, back = training.numbers(r"local step 1, global step (\d+)", "worker/1")
+    assert back - stalled < 150, "the others went on without it"  # they tell every hundredth step
+
+
+@slow
+def test_an_estimators_tasks_come_back_one_by_one(jobs: Jobs, tmp_path: Path) -> None:
+    step = r"step = (\d+)"
+    training = example(jobs, tmp_path, "digits-estimator", "python train.py", "python train.py --steps 60000")
+    for task in ("worker/1", "ps/0", "chief/0"):
+        training.reaches(step, "chief/0", 0)
+        training.kill(task)
+    training.reaches(step, "chief/0", 0)
+    training.ends_well()
+    assert training.restarts() == {"worker/1": 1, "ps/0": 1, "chief/0": 1}
+    assert training.numbers(r"Restoring parameters from \S+ckpt-(\d+)", "chief/0"), "it began from nothing"
+    assert training.numbers(r"accuracy \d\.\d+ at step (\d+)", "evaluator/0")[-1] >= 60000
