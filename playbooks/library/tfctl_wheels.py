@@ -125,6 +125,12 @@ def download_source(module, part, requirement):
 def errors_of(said):
     """pip's own errors, without its lists of all the versions that are not wanted; else its last words."""
     errors = re.findall(r"^ *ERROR: (?!Ignored )(.*)$", said, re.MULTILINE)
+    other = re.search(r"^ +(\S+) from (\S+).*:\n +Expected", said, re.MULTILINE)
+    if other:
+        return f"the bytes of {other[1]} from {other[2]} do not match the hash in the lock"
+    broken = re.search(r"after connection broken by '(?:\w+\()?['\"]?(?:<[^>]*>: )?([^'\"]*)", said)
+    if broken:
+        errors.insert(0, f"connection broken to the package index: {broken[1]}")
     return "\n".join(re.sub(r" \(from versions: .*\)$", "", line) for line in errors or said.splitlines()[-3:])
 
 

@@ -71,6 +71,22 @@ def test_a_run_with_every_kind_of_end() -> None:
             "install python3 on n1",
             Exit.FAILED,
         ),
+        (
+            "failed",
+            {
+                "msg": "Failed to replace '/var/tmp/a.tar' with b'/b': [Errno 28] No space left on device: b'/b' -> b'/c'"
+            },
+            "no space left on device for /var/tmp/a.tar",
+            "free space on n1",
+            Exit.FAILED,
+        ),
+        (
+            "failed",
+            {"msg": "'/usr/bin/apt-get -y install 'make'' failed: E: Held packages were changed and -y was used."},
+            "Held packages were changed and -y was used.",
+            "apt-mark unhold",
+            Exit.FAILED,
+        ),
         ("failed", {"msg": "odd"}, "odd", "", Exit.FAILED),
         ("failed", {}, "no reason given", "", Exit.FAILED),
     ],
