@@ -14,7 +14,8 @@ module: tfctl_converge
 short_description: Make a machine match a list of accounts, directories, files, links and services
 description:
   - The entries are looked at in their order, and what differs is changed. Each is named by its one key of
-    C(group), C(user), C(members), C(directory), C(file), C(tree), C(link), C(service), C(command).
+    C(group), C(user), C(members), C(directory), C(file), C(tree), C(link), C(absent), C(service), C(unit), C(stopped),
+    C(command).
   - Files and trees are written beside their place and moved there, so that nobody meets half of one.
   - tfctl_machine.py in module_utils says what each kind of entry takes.
 options:

@@ -21,6 +21,8 @@ options:
   stacks: {type: dict, required: true, description: Every stack there is; tfctl/model/stacks.}
   systems: {type: dict, required: true, description: The operating systems that are supported, with their Pythons.}
   nvidia: {type: dict, required: true, description: Where NVIDIA's software comes from; tfctl/model/stacks/nvidia.yaml.}
+  pythons: {type: list, elements: path, default: [], description: Interpreters on this host that stacks may take.}
+  trees: {type: list, elements: dict, default: [], description: CPython trees that may be sent here; tfctl_python_tree.}
   wishes: {type: dict, required: true, description: What the inventory wishes about GPUs.}
 """
 
@@ -35,12 +37,15 @@ def main():
             "stacks": {"type": "dict", "required": True},
             "systems": {"type": "dict", "required": True},
             "nvidia": {"type": "dict", "required": True},
+            "pythons": {"type": "list", "elements": "path", "default": []},
+            "trees": {"type": "list", "elements": "dict", "default": []},
             "wishes": {"type": "dict", "required": True},
         },
         supports_check_mode=True,
     )
     wanted = module.params
-    seen = gather(wanted["uid"], wanted["shared"])
+    needs = sorted({library for tree in wanted["trees"] for library in tree["needs"]})
+    seen = gather(wanted["uid"], wanted["shared"], wanted["pythons"], needs)
     plan, faults = judge(seen, wanted)
     if faults:
         message = "; ".join(fault["message"] for fault in faults)

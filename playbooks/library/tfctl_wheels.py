@@ -84,7 +84,9 @@ def collect(module, path, part):
     part.mkdir(exist_ok=True)
     wanted = module.params
     for lock in wanted["locks"]:
+        # uv is a program, and runs for Pythons that its package no longer names.
         words = ["--only-binary=:all:", "--implementation=cp", f"--python-version={wanted['python']}.{PATCH}"]
+        words += ["--ignore-requires-python"]
         words += [f"--platform={tag}" for tag in platforms(wanted["machine"])]
         download(module, part, lock, words)
     if wanted["source"]:
@@ -147,7 +149,9 @@ def compile_modules(part, version):
 
 
 def interpreter(version):
-    """Of this machine, or None."""
+    """Of this machine, or None. Bytecode had another header until Python 3.7 (PEP 552)."""
+    if version == "3.6":
+        return None
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     return sys.executable if own == version else shutil.which(f"python{version}")
 

@@ -8,7 +8,10 @@
     {file: PATH, content: TEXT or base64: TEXT, owner: root, mode: "0644", validate: [WORD]}
     {tree: PATH, files: [{name, base64, mode}]}         root's, nothing else in it; its Python modules are compiled
     {link: PATH, to: TARGET, keep: N}                   of the directories beside it only the N newest stay
+    {absent: PATH}                                      a file
     {service: UNIT, newer: [PATH]}                      restarted when it began before one of these changed
+    {unit: UNIT, newer: [PATH], amiss: false}           the same, and enabled; amiss: in any case
+    {stopped: UNIT}                                     and disabled
     {command: [WORD], creates: GLOB}
 
 What belongs to a user belongs to the group of its name too.
@@ -144,11 +147,30 @@ def of_link(link, to, keep=0):
         yield Change(str(old), "there\n", "", lambda old=old: shutil.rmtree(old))
 
 
+def of_absent(absent):
+    path = Path(absent)
+    if path.is_symlink() or path.exists():
+        yield Change(absent, f"{Rights.seen(path)}\n{printable(read(path))}", "", path.unlink)
+
+
 def of_service(service, newer):
-    began = began_at(service)
-    late = [each for each in newer if Path(each).exists() and Path(each).stat().st_mtime > began]
+    late = newer_than(began_at(service), newer)
     if late:
         yield Change(service, "", f"restarted for {', '.join(late)}\n", lambda: run("systemctl", "restart", service))
+
+
+def of_unit(unit, newer=(), amiss=False):
+    """Its file may have been written just now, so systemd reads its files first."""
+    began, enabled = began_at(unit), is_enabled(unit)
+    late = newer_than(began, newer)
+    if amiss or late or not began or not enabled:
+        before = f"{'enabled' if enabled else 'not enabled'}, {'running' if began else 'not running'}\n"
+        yield Change(unit, before, f"begun anew {' '.join(late)}".rstrip() + "\n", lambda: begin(unit))
+
+
+def of_stopped(stopped):
+    if began_at(stopped) or is_enabled(stopped):
+        yield Change(stopped, "running\n", "", lambda: run("systemctl", "disable", "--now", stopped))
 
 
 def of_command(command, creates):
@@ -165,7 +187,10 @@ KINDS = {
     "file": of_file,
     "tree": of_tree,
     "link": of_link,
+    "absent": of_absent,
     "service": of_service,
+    "unit": of_unit,
+    "stopped": of_stopped,
     "command": of_command,
 }
 
@@ -338,7 +363,22 @@ def older(link, to, keep):
     return [each for each in others[max(keep - 1, 0) :] if not each.name.startswith(".")]
 
 
+def newer_than(began, files):
+    return [each for each in files if Path(each).exists() and Path(each).stat().st_mtime > began]
+
+
+def is_enabled(unit):
+    return run("systemctl", "show", "--property=UnitFileState", "--value", unit).strip() == "enabled"
+
+
+def begin(unit):
+    for words in (("daemon-reload",), ("enable", unit), ("restart", unit)):
+        run("systemctl", *words)
+
+
 def began_at(service):
     """When it last began, in s since the epoch; for ever ago when it does not run."""
-    said = run("systemctl", "show", "--property=ActiveEnterTimestampMonotonic", "--value", service).strip()
-    return time.time() - (time.monotonic() - int(said) / 1e6) if said.isdigit() and int(said) else 0.0
+    said = run("systemctl", "show", "--property=ActiveState,ActiveEnterTimestampMonotonic", service)
+    told = dict(line.split("=", 1) for line in said.splitlines())
+    runs, when = told.get("ActiveState") == "active", told.get("ActiveEnterTimestampMonotonic", "0")
+    return time.time() - (time.monotonic() - int(when) / 1e6) if runs and int(when) else 0.0

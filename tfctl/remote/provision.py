@@ -14,12 +14,15 @@ import platformdirs
 import tfctl
 from tfctl.errors import UsageError
 from tfctl.model import stacks
-from tfctl.remote import ansible
+from tfctl.remote import ansible, python_tree
 from tfctl.remote.report import Event, Report
 
 #: The roles, in the order of the playbook; they are its tags.
 TAGS = (
     "preflight",
+    "time_sync",
+    "firewall",
+    "shared_storage",
     "job_host",
     "python_env",
     "toolchain",
@@ -33,10 +36,17 @@ TAGS = (
     "horovod",
 )
 
+#: Of any host, where the others reach it; Ansible makes an address of it.
+_DIAL = "{{ tfctl_address | default(ansible_host) | default(inventory_hostname) }}"
+
 
 @dataclass(frozen=True)
 class Request:
-    """``stack`` None: what the inventory says of each host. ``reboot``: hosts whose driver asks for it, in batches."""
+    """``stack`` None: what the inventory says of each host. ``reboot``: hosts whose driver asks for it, in batches.
+
+    ``python_trees``: CPython trees of this machine, for hosts that have no Python their stack takes.
+    ``rollback``: nothing is brought; each host's stack becomes again what it was before.
+    """
 
     inventory: Path
     stack: str | None = None
@@ -45,6 +55,8 @@ class Request:
     check: bool = False
     diff: bool = False
     reboot: bool = False
+    python_trees: tuple[Path, ...] = ()
+    rollback: bool = False
 
 
 def run(request: Request, listen: Callable[[Event], None]) -> Report:
@@ -57,23 +69,34 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
     for tag in request.tags:
         if tag not in TAGS:
             raise UsageError(f"--tags {tag}: there is no such part", f"there are: {', '.join(TAGS)}")
+    if request.rollback and (request.tags or request.reboot or request.python_trees):
+        raise UsageError("--rollback goes with --stack, --limit, --check and --diff alone")
+    variables = {} if request.rollback else _given(request)
+    if request.stack:
+        variables["tfctl_stack"] = request.stack
+    playbook = "rollback" if request.rollback else "provision"
+    play = ansible.Play(
+        playbook, request.inventory, request.limit, request.tags, request.check, request.diff, variables
+    )
+    return ansible.run(play, listen)
+
+
+def _given(request: Request) -> dict[str, Any]:
+    """What the playbook provision.yml takes from tfctl alone."""
+    for tree in request.python_trees:
+        python_tree.pack(tree.absolute(), platformdirs.user_cache_path("tfctl") / "pythons")
     variables: dict[str, Any] = {
         "tfctl_node": node_part(),
         "tfctl_stacks": catalogue(),
         "tfctl_systems": systems(),
         "tfctl_nvidia": stacks.nvidia().model_dump(),
+        "tfctl_dial": _DIAL,
         "tfctl_tools": str(stacks.TOOLS),
         "tfctl_cache": str(platformdirs.user_cache_path("tfctl") / "wheels"),
+        "tfctl_more_trees": [str(tree.absolute()) for tree in request.python_trees],
         "tfctl_built": str(platformdirs.user_cache_path("tfctl") / "built"),
     }
-    if request.stack:
-        variables["tfctl_stack"] = request.stack
-    if request.reboot:
-        variables["tfctl_reboot"] = True
-    play = ansible.Play(
-        "provision", request.inventory, request.limit, request.tags, request.check, request.diff, variables
-    )
-    return ansible.run(play, listen)
+    return {**variables, "tfctl_reboot": True} if request.reboot else variables
 
 
 def node_part() -> dict[str, Any]:

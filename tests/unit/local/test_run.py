@@ -63,11 +63,13 @@ def test_a_failed_task_comes_back_alone_and_a_limit_ends_that(local: Local) -> N
     local.write(
         CUSTOM + "roles: {worker: 2}\npolicy: {max_restarts: 1}\n",
         """
-        import os, pathlib, sys
+        import os, pathlib, sys, time
         index = os.environ["TFCTL_INDEX"]
         times = pathlib.Path("times" + index)
         count = len(times.read_text()) if times.exists() else 0
         times.write_text("x" * (count + 1))
+        while index == "1" and count == 1 and pathlib.Path("times0").read_text() != "xx":
+            time.sleep(0.01)  # its end is the job's
         sys.exit(3 if index == "1" or count == 0 else 0)
         """,
     )

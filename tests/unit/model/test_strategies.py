@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,16 @@ def test_a_rank_becomes_one_by_a_program_of_tfctl_that_every_python_finds(make_j
     assert "PYTHONPATH" not in env.environment(job, job.tasks[0])
     own = make_job(text("horovod", "{worker: 1}", "stack: none\nenv: {PYTHONPATH: /opt/ours}"))
     assert env.environment(own, own.tasks[0])["PYTHONPATH"] == "/opt/ours:/usr/local/lib/tfctl/current/runtime"
+
+
+def test_ranks_under_mpirun_are_told_by_it(make_job: MakeJob) -> None:
+    job = replace(make_job(text("horovod", "{worker: 2}", "launcher: mpi")), secret="5ec2e7")
+    found = env.environment(job, job.tasks[1])
+    assert env.unit_words(job, job.tasks[1])[:3] == ("python3", "-m", "tfctl_runtime.horovod.mpi")
+    assert (found["HOROVOD_CONTROLLER"], found["TFCTL_SECRET"]) == ("mpi", "5ec2e7")
+    assert json.loads(found["TFCTL_RANKS"]) == ["10.0.0.1:2222", "10.0.0.2:2222"]
+    assert "HOROVOD_RANK" not in found
+    assert "5ec2e7" not in json.dumps(plan.record(job))
 
 
 def test_ranks_of_one_host_see_each_others_gpus(make_job: MakeJob) -> None:
@@ -302,6 +313,8 @@ def test_whose_output_every_host_must_share(strategy: str, roles: str, shared: b
         ("mirrored", "{worker: 1}", "environment: cloud", "environment: tasks of mirrored have no TF_CONFIG"),
         ("mirrored", "{worker: 0}", "", "roles/worker/replicas: "),
         ("horovod", "{chief: 1, worker: 2}", "", "roles/chief: horovod has no such role"),
+        ("horovod", "{worker: 1}", "launcher: slurm", "launcher: should be 'gloo' or 'mpi', not 'slurm'"),
+        ("mirrored", "{worker: 1}", "launcher: mpi", "launcher: mirrored has none to choose"),
         ("horovod", "{worker: 1}", "environment: cloud", "environment: tasks of horovod have no TF_CONFIG"),
     ],
 )  # fmt: skip

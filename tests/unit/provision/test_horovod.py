@@ -17,7 +17,7 @@ from ansible.module_utils.tfctl_horovod_facts import horovods, mpiruns
 from ansible.module_utils.tfctl_horovod_plan import decide
 from ansible.module_utils.tfctl_judge import judge
 from ansible.module_utils.tfctl_machine import Failed
-from test_judge import GOOD, WISHES, wanted
+from test_judge import GOOD, PYTHON, WISHES, wanted
 from test_venv import wheel as make_wheel
 
 from tfctl.remote.remedies import remedy_for
@@ -75,7 +75,7 @@ def test_what_a_build_takes_is_named_exactly() -> None:
     ("seen", "wishes", "same"),
     [
         ({"compilers": [12], "mpiruns": {"/usr": "4.1.4"}, "login": "alice"}, {}, True),
-        ({"pythons": {"3.10": "/usr/bin/python3.10"}}, {}, False),
+        ({"python": {**PYTHON, "given": {"/usr/local/bin/python3.10": "3.10"}}}, {}, False),
         ({"system": "debian-11"}, {}, False),
         ({}, {"openmpi": "none"}, False),
     ],

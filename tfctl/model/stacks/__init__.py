@@ -80,7 +80,8 @@ class Horovod(Known):
 class Stack(Strict):
     """``pythons`` in order of preference. ``imports``: modules that must import, with the versions they must have.
 
-    ``horovod`` None: no release builds for it.
+    ``horovod`` None: no release builds for it. ``sources``: of its requirements those that have no wheel; a lock
+    names them in a first line `--no-binary=NAME,NAME`, and of each its source's hash.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9.]{0,19}$")]
@@ -88,6 +89,7 @@ class Stack(Strict):
     tensorflow: Version
     pythons: list[Python]
     requirements: list[str]
+    sources: list[str] = Field(default_factory=list)
     as_of: date
     imports: dict[str, Version]
     gcc: Gcc | None = None

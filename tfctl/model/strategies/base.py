@@ -56,6 +56,7 @@ class Strategy:
     ``legacy_keras``: needs Keras 2 where the stack has Keras 3 beside it. ``estimator``: needs tf.estimator.
     ``equal_gpus``: all tasks that compute must have as many. ``host_gpus``: each sees all that its job has on its host,
     and takes its own by the number it has there. ``horovod``: needs Horovod.
+    ``launchers``: what it becomes by the job file's `launcher:`.
     ``own_environment`` gives variables of one task. ``beneath``: the words before its command, a program that it runs
     beneath.
     """
@@ -77,6 +78,7 @@ class Strategy:
     horovod: bool = False
     own_environment: Callable[[Job, Task], Mapping[str, str]] = lambda job, task: {}  # noqa: ARG005
     beneath: tuple[str, ...] = ()
+    launchers: Mapping[str, Strategy] = field(default_factory=dict)
 
     def rule(self, role: str) -> RoleRule | None:
         """The role's rule; None where the strategy has no such role."""

@@ -1,0 +1,112 @@
+#!/usr/bin/python3
+"""Whom a host's firewall is to let to the ports of jobs, what is in force of that, and what else filters there."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: tfctl_firewall
+short_description: Look at what the role firewall is to do
+description:
+  - Changes nothing. Returns C(v4) and C(v6), the addresses of the hosts, C(in_force), whether tfctl's table has just
+    these and the ports, and C(packages) that are missing. Warns of what else may turn away what this lets in.
+options:
+  hosts: {type: list, elements: str, required: true, description: Names or addresses of the cluster's hosts.}
+  ports: {type: str, required: true, description: "First and last, as 2222-2299."}
+"""
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "hosts": {"type": "list", "elements": "str", "required": True},
+            "ports": {"type": "str", "required": True},
+        },
+        supports_check_mode=True,
+    )
+    faults = []
+    if not is_range(module.params["ports"]):
+        faults.append(fault(f"tfctl_ports {module.params['ports']!r} is not a range", "write 2222-2299"))
+    found, unknown = resolve(module.params["hosts"])
+    for name in unknown:
+        message = f"the address of {name} is not known here; the firewall would keep it out"
+        faults.append(fault(message, "give it an address: ansible_host or tfctl_address"))
+    if faults:
+        module.fail_json(msg="; ".join(each["message"] for each in faults), faults=faults, invocation={})
+    ruleset = rules()
+    for name in other_filters(ruleset or []):
+        module.warn(f"{name} turns away too: have it let the cluster's hosts to the ports {module.params['ports']}")
+    in_force = in_table(ruleset or []) == {*found, module.params["ports"]}
+    v4 = sorted(each for each in found if ":" not in each)
+    packages = ["nftables"] if ruleset is None else []
+    module.exit_json(changed=False, v4=v4, v6=sorted(found - {*v4}), in_force=in_force, packages=packages)
+
+
+def fault(message, remedy):
+    return {"message": message, "remedy": remedy, "exit": 3}
+
+
+def is_range(text):
+    found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
+    return bool(found) and 1 <= int(found[1]) < int(found[2]) <= 65535
+
+
+def resolve(names):
+    """(addresses, names without one)."""
+    found, unknown = set(), []
+    for name in names:
+        try:
+            found |= {each[4][0].partition("%")[0] for each in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)}
+        except OSError:
+            unknown.append(name)
+    return found, unknown
+
+
+def rules():
+    """What nft lists; None where there is no nft."""
+    try:
+        words = ["nft", "--json", "list", "ruleset"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
+        return json.loads(done.stdout)["nftables"]
+    except FileNotFoundError:
+        return None
+    except (KeyError, ValueError, subprocess.TimeoutExpired):
+        return []
+
+
+def other_filters(ruleset):
+    """The nftables chains that turn away what comes in, or some of it, as FAMILY TABLE CHAIN."""
+    filters, refusing = set(), set()
+    for entry in ruleset:
+        chain, rule = entry.get("chain", {}), entry.get("rule", {})
+        place = place_of(chain, "name") if chain else place_of(rule, "chain")
+        if (chain.get("type"), chain.get("hook")) == ("filter", "input") and chain["table"] != "tfctl":
+            filters.add(place)
+        if chain.get("policy") == "drop" or any({"drop", "reject"} & {*part} for part in rule.get("expr", [])):
+            refusing.add(place)
+    return sorted(filters & refusing)
+
+
+def place_of(entry, name):
+    return " ".join(entry.get(key, "") for key in ("family", "table", name))
+
+
+def in_table(ruleset):
+    """Every address and range of ports in the sets of the table inet tfctl."""
+    found = set()
+    for entry in ruleset:
+        values = entry.get("set", {})
+        if (values.get("family"), values.get("table")) == ("inet", "tfctl"):
+            for each in values.get("elem", []):
+                found.add("-".join(map(str, each["range"])) if isinstance(each, dict) else str(each))
+    return found if any("rule" in entry and entry["rule"]["table"] == "tfctl" for entry in ruleset) else set()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+#!/usr/bin/python3
+"""What stands against mounting the directory that all hosts share, and what is missing for it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: tfctl_share
+short_description: Look at what the role shared_storage is to do
+description:
+  - Changes nothing. Returns C(packages) that are missing and C(unit), systemd's name for a mount at O(path).
+  - Fails for a directory whose files a mount would hide, and for one that is mounted from elsewhere.
+options:
+  kind: {type: str, required: true, choices: [existing, nfs, sshfs], description: How the directory comes to the host.}
+  source: {type: str, required: true, description: "What is mounted: HOST:/PATH, or USER@HOST:/PATH for sshfs."}
+  path: {type: path, required: true, description: Where.}
+  packager: {type: str, required: true, choices: [apt-get, dnf], description: The host's package manager.}
+"""
+
+SERVER = r"(?:[A-Za-z0-9._-]+|\[[0-9a-fA-F:]+\]):/[^\s\x00-\x1f\x7f]*"
+FORMS = {"nfs": ("HOST:/PATH", SERVER), "sshfs": ("USER@HOST:/PATH", r"[A-Za-z0-9._-]+@" + SERVER)}
+TYPES = {"nfs": ("nfs", "nfs4"), "sshfs": ("fuse.sshfs",)}
+PROGRAMS = {"nfs": "mount.nfs", "sshfs": "sshfs"}
+PACKAGES = {
+    "nfs": {"apt-get": "nfs-common", "dnf": "nfs-utils"},
+    "sshfs": {"apt-get": "sshfs", "dnf": "fuse-sshfs"},
+}
+BAD_FILE, PREFLIGHT = 3, 8
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "kind": {"type": "str", "required": True, "choices": ["existing", *FORMS]},
+            "source": {"type": "str", "required": True},
+            "path": {"type": "path", "required": True},
+            "packager": {"type": "str", "required": True, "choices": ["apt-get", "dnf"]},
+        },
+        supports_check_mode=True,
+    )
+    wanted = module.params
+    kind, path = wanted["kind"], wanted["path"].rstrip("/")
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    faults = list(faults_of(kind, wanted["source"], path, mounted(mounts, path)))
+    if faults:
+        module.fail_json(msg="; ".join(each["message"] for each in faults), faults=faults, invocation={})
+    there = kind == "existing" or shutil.which(PROGRAMS[kind], path="/usr/sbin:/usr/bin:/sbin:/bin")
+    packages = [] if there else [PACKAGES[kind][wanted["packager"]]]
+    module.exit_json(changed=False, packages=packages, unit=f"{escaped(path)}.mount")
+
+
+def faults_of(kind, source, path, there):
+    """``there``: (source, type) of what is mounted at the path, or None."""
+    if kind == "existing":
+        if there is None:
+            yield fault(
+                f"nothing is mounted at {path}", f"mount it, or say in tfctl_shared_storage how: {path} is to be"
+            )
+        return
+    form, pattern = FORMS[kind]
+    if not re.fullmatch(pattern, source):
+        yield fault(f"tfctl_shared_source {source!r} is not {form}", f"say what {path} is mounted from", BAD_FILE)
+    if there and (there[0] != source or there[1] not in TYPES[kind]):
+        message = f"{path} is mounted from {there[0]} ({there[1]}); {source} is wanted"
+        yield fault(message, f"umount {path}, or set tfctl_shared_storage to existing")
+    elif not there and Path(path).is_dir() and any(Path(path).iterdir()):
+        message = f"{path} has files of this host; {source} mounted over it would hide them"
+        yield fault(message, f"move away what `ls -A {path}` shows")
+    if kind == "sshfs" and not Path("/dev/fuse").exists():
+        yield fault("/dev/fuse is missing, and sshfs needs it", "load the module fuse, or use nfs")
+
+
+def fault(message, remedy, exit_code=PREFLIGHT):
+    return {"message": message, "remedy": remedy, "exit": exit_code}
+
+
+def mounted(mounts, path):
+    """(source, type) of what /proc/self/mountinfo has at the very path, the uppermost; None for nothing."""
+    found = None
+    for line in mounts.splitlines():
+        head, _, tail = line.partition(" - ")
+        if head.split()[4].replace("\\040", " ") == path:
+            kind, source = tail.split()[:2]
+            found = source.replace("\\040", " "), kind
+    return found
+
+
+def escaped(path):
+    """systemd-escape(1) --path, of a path that is not the root."""
+    text = "-".join("".join(map(escaped_letter, part)) for part in path.split("/") if part)
+    return "\\x2e" + text[1:] if text.startswith(".") else text
+
+
+def escaped_letter(letter):
+    plain = re.fullmatch(r"[A-Za-z0-9:_.]", letter)
+    return letter if plain else "".join(f"\\x{byte:02x}" for byte in letter.encode())
+
+
+if __name__ == "__main__":
+    main()

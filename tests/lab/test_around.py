@@ -1,0 +1,175 @@
+"""The roles that a site asks for around its jobs: brought, left alone by a second run, broken, and brought back."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from jobs import wait_for
+from labs import Lab
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+class Site:
+    """Two nodes."""
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    def root(self, node: str, script: str, timeout: float = 60) -> str:
+        text = base64.b64encode(script.encode()).decode()
+        return self.lab.said(node, f"echo {text} | base64 -d | sudo -n sh -e", timeout)
+
+    def provision(self, role: str, variables: dict[str, object], *words: object) -> dict[str, Any]:
+        """The object of -o json, with what was told meanwhile as `told`."""
+        inventory = self.lab.folder / "site.json"
+        hosts = {name: {"tfctl_stack": "none", **told} for name, told in self.lab.hosts().items()}
+        inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": variables}}))
+        done = self.lab.tfctl("provision", inventory, "--tags", role, "-o", "json", *words, check=False, timeout=250)
+        return {**json.loads(done.stdout), "told": done.stderr}
+
+    def changed(self, role: str, variables: dict[str, object], *words: object) -> int:
+        report = self.provision(role, variables, *words)
+        assert report["exit"] == 0, report
+        return int(report["changed"])
+
+    def settles(self, role: str, variables: dict[str, object], *words: object) -> None:
+        """It changes something; then a second run and a check find nothing to do."""
+        assert self.changed(role, variables, *words) > 0
+        assert self.changed(role, variables, *words) == 0
+        assert self.changed(role, variables, *words, "--check") == 0
+
+    def is_mended(self, role: str, variables: dict[str, object], *harms: str) -> None:
+        """Each harm to node1 is seen by a check, which mends nothing; one run mends what all of them did."""
+        limit = ("--limit", "node1")
+        for harm in harms:
+            self.root("node1", harm)
+            assert self.changed(role, variables, *limit, "--check") > 0, harm
+        assert self.changed(role, variables, *limit) > 0
+        assert self.changed(role, variables, *limit) == 0
+
+
+@pytest.fixture(scope="module")
+def site(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    found = Site(Lab(f"{run_name}-around", tmp_path_factory.mktemp("around")))
+    found.lab.up("--nodes", 2)
+    found.lab.tfctl("provision", found.lab.inventory, "--stack", "none")
+    try:
+        yield found
+    finally:
+        found.lab.down()
+
+
+def dials(site: Site, port: int) -> tuple[bool, bool]:
+    """Whether node2, and this machine, which is no host of the cluster, come through to a port of node1."""
+    address = site.lab.hosts()["node1"]["ansible_host"]
+    try:
+        socket.create_connection((address, port), 3).close()
+        outside = True
+    except OSError:
+        outside = False
+    script = f"import socket; socket.create_connection(('{address}', {port}), 3)"
+    return site.root("node2", f'python3 -c "{script}" 2>/dev/null && echo yes || echo no') == "yes", outside
+
+
+def test_the_ports_of_jobs_are_open_to_the_cluster_only(site: Site) -> None:
+    for port in (2222, 2300):
+        site.root("node1", f"systemd-run --quiet --unit=listen{port} python3 -m http.server {port}")
+    site.settles("firewall", {"tfctl_firewall": True})
+    assert (dials(site, 2222), dials(site, 2300)) == ((True, False), (True, True))
+    harms = ["nft flush ruleset", "systemctl stop tfctl_firewall", "rm /etc/tfctl/firewall.nft",
+             "systemctl disable tfctl_firewall"]  # fmt: skip
+    site.is_mended("firewall", {"tfctl_firewall": True}, *harms)
+    site.root("node1", "systemctl restart nftables")
+    wait_for(lambda: dials(site, 2222) == (True, False), 10)
+    wider = {"tfctl_firewall": True, "tfctl_ports": "2222-2399"}
+    assert site.changed("firewall", wider) == 2
+    assert dials(site, 2300) == (True, False)
+    report = site.provision("firewall", {"tfctl_firewall": True, "tfctl_ports": "2222"})
+    assert (report["exit"], report["hosts"][0]["reason"]) == (3, "tfctl_ports '2222' is not a range")
+    assert site.changed("firewall", {"tfctl_firewall": False}) == 2
+    assert dials(site, 2222) == (True, True)
+    assert site.changed("firewall", {"tfctl_firewall": False}, "--check") == 0
+    site.root("node1", "systemctl stop listen2222 listen2300")
+
+
+def test_a_directory_is_mounted_by_sshfs_and_proved_to_be_one(site: Site) -> None:
+    """node2 is the server, to itself too."""
+    keyed = "ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519; cat /root/.ssh/id_ed25519.pub"
+    keys = [site.root(node, f"mkdir -pm 700 /root/.ssh; {keyed}") for node in ("node1", "node2")]
+    site.root(
+        "node2", "install -d -o ops /srv/store; cat >> ~ops/.ssh/authorized_keys <<END\n" + "\n".join(keys) + "\nEND"
+    )
+    known = site.root("node2", "ssh-keygen -y -f /etc/ssh/ssh_host_ed25519_key")
+    for node in ("node1", "node2"):
+        site.root(node, f"echo 'node2 {known}' > /root/.ssh/known_hosts")
+    asked = {
+        "tfctl_shared_storage": "sshfs",
+        "tfctl_shared_source": "ops@node2:/srv/store",
+        "tfctl_shared_dir": "/mnt/all",
+    }
+    site.settles("shared_storage", asked)
+    site.root(
+        "node1", "systemctl reset-failed; echo from node1 > /mnt/all/word; stat -c %u /mnt/all/word | grep -x 880"
+    )
+    assert site.root("node2", "cat /srv/store/word") == "from node1"
+    site.is_mended("shared_storage", asked, "umount /mnt/all", "rm /etc/systemd/system/mnt-all.mount",
+                   "systemctl disable mnt-all.mount")  # fmt: skip
+
+
+def test_a_directory_that_hosts_do_not_share_is_named(site: Site) -> None:
+    asked = {"tfctl_shared_storage": "existing", "tfctl_shared_dir": "/srv/tfctl"}
+    assert site.changed("shared_storage", asked) == 0
+    site.root("node2", "mount -t tmpfs -o uid=880,gid=880 mine /srv/tfctl")
+    try:
+        report = site.provision("shared_storage", asked)
+    finally:
+        site.root("node2", "umount /srv/tfctl")
+    one, two = report["hosts"]
+    assert (report["exit"], one["failed"], two["failed"]) == (1, False, True)
+    assert two["reason"] == "/srv/tfctl is not the directory that the other hosts have: what one wrote is not there"
+    nowhere = site.provision("shared_storage", {**asked, "tfctl_shared_dir": "/srv/nowhere"})
+    assert (nowhere["exit"], nowhere["hosts"][0]["reason"]) == (8, "nothing is mounted at /srv/nowhere")
+
+
+def test_what_a_mount_would_hide_is_named(site: Site) -> None:
+    site.root("node1", "mkdir /srv/full; touch /srv/full/mine")
+    asked = {"tfctl_shared_storage": "nfs", "tfctl_shared_source": "nas", "tfctl_shared_dir": "/srv/full"}
+    one, two = site.provision("shared_storage", asked)["hosts"]
+    assert two["reason"] == "tfctl_shared_source 'nas' is not HOST:/PATH"
+    assert "/srv/full has files of this host" in one["reason"] and "'nas' is not" in one["reason"]
+
+
+#: chronyd on a node, which may not set the clock, nor is told that it is a container's.
+CHRONY = {
+    "/usr/local/bin/systemd-detect-virt": "#!/bin/sh\necho none; exit 1\n",
+    "/etc/systemd/system/chrony.service.d/lab.conf": (
+        "[Unit]\nConditionCapability=\n[Service]\nExecStart=\nExecStart=!/usr/sbin/chronyd -F 0 -x\n"
+    ),
+}
+
+
+def test_a_clock_is_kept_in_step(site: Site) -> None:
+    """node2 takes its own clock for right, and node1 asks it."""
+    assert site.changed("time_sync", {"tfctl_time_sync": True}) == 0, "a container's clock is its host's"
+    for node in ("node1", "node2"):
+        for path, text in CHRONY.items():
+            site.root(node, f"mkdir -p $(dirname {path}); cat > {path} <<'END'\n{text}END\nchmod 755 {path}")
+    site.root("node2", "apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install chrony >/dev/null", 120)
+    site.root("node2", "printf 'local stratum 8\\nallow\\n' > /etc/chrony/chrony.conf; systemctl restart chrony")
+    asked: dict[str, object] = {"tfctl_time_sync": True, "tfctl_ntp_servers": ["node2"]}
+    site.settles("time_sync", asked, "--limit", "node1")
+    assert "node2" in site.root("node1", "chronyc sources")
+    harms = ["systemctl stop chrony", "systemctl disable chrony", "echo 'server nowhere' > /etc/chrony/chrony.conf",
+             "apt-get -qq remove chrony >/dev/null"]  # fmt: skip
+    site.is_mended("time_sync", asked, *harms)
+    site.root("node2", "systemctl stop chrony")
+    site.root("node1", "systemctl restart chrony")
+    report = site.provision("time_sync", asked, "--limit", "node1")
+    asks = "the clock is not in step within 40 s: chrony.service asks node2"
+    assert (report["exit"], report["hosts"][0]["reason"]) == (1, asks)
