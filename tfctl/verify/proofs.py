@@ -39,6 +39,7 @@ class Proof:
     seconds: int
     judge: Callable[[Sequence[Answer]], list[Result]]
     strategy: str = "custom"
+    launcher: str | None = None
     least_hosts: int = 1
     obstacle: Callable[[Software], str] = lambda software: ""  # noqa: ARG005
 
@@ -188,5 +189,16 @@ COLLECTIVES = (
         strategy="horovod",
         least_hosts=2,
         obstacle=_horovod("gloo"),
+    ),
+    Proof(
+        "horovod-mpi",
+        "Horovod's all-reduce under mpirun, over all hosts and every pair",
+        "ranks",
+        300,
+        with_pairs("horovod-mpi", _NETWORK),
+        strategy="horovod",
+        launcher="mpi",
+        least_hosts=2,
+        obstacle=_horovod("mpi"),
     ),
 )

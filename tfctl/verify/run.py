@@ -133,6 +133,7 @@ class _Session:
         asked: Mapping[str, Any] = {
             "name": NAME,
             "strategy": proof.strategy,
+            "launcher": proof.launcher,
             "stack": self._stack,
             "command": ["python", "main.py", proof.program, str(proof.seconds)],
             "env": {"VERIFY_HOSTS": json.dumps(names), "VERIFY_NONCE": secrets.token_hex(8)},
