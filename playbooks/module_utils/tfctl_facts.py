@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ansible.module_utils import tfctl_gpu_facts, tfctl_horovod_facts, tfctl_pythons
+from ansible.module_utils import tfctl_gpu_facts, tfctl_horovod_facts, tfctl_links, tfctl_pythons
 
 STACKS = "/opt/tfctl/stacks"
 PLACES = ("/opt/tfctl", "/var/lib/tfctl", "/usr/local/lib/tfctl")
@@ -43,6 +43,7 @@ def gather(uid, shared, pythons=(), libraries=()):
         "gid_owner": name_of(grp.getgrgid, uid),
         "disks": {path: disk(path) for path in (*PLACES, *shared)},
         "environments": sorted(each.name for each in Path(STACKS).glob("*") if not each.is_symlink()),
+        "links": links(),
         "compilers": compilers(),
         "mpiruns": tfctl_horovod_facts.mpiruns(),
         "horovods": tfctl_horovod_facts.horovods(),
@@ -74,6 +75,18 @@ def systemd_version():
         found = re.match(r"systemd (\d+)", said)
         return int(found[1]) if found else 0
     return 0
+
+
+def links():
+    """{stack: {"current", "before"}}, the names of its environments; "" for none."""
+    names = [each for each in Path(STACKS).glob("*") if each.is_symlink()]
+    return {
+        link.name: {
+            "current": getattr(tfctl_links.current(link), "name", ""),
+            "before": getattr(tfctl_links.before(link), "name", ""),
+        }
+        for link in names
+    }
 
 
 def compilers():

@@ -106,7 +106,7 @@ def choose(seen, wanted, name, faults):
         if not version:
             message = f"tfctl_pythons: {path} is not there, or does not run with ctypes, ssl and zlib"
             refuse(faults, message, "correct it, or take it out: --python-tree sends a Python of this machine")
-    for provider in (_given, _present, _offered, _sent_now, _in_use, _sent_before):
+    for provider in PROVIDERS:
         for version in stack["pythons"]:
             found = provider(seen, wanted, name, version, faults)
             if found:
@@ -119,6 +119,15 @@ def choose(seen, wanted, name, faults):
         "host (tfctl_pythons in the inventory), or give this host another stack",
     )
     return None
+
+
+def places(seen, wanted, name):
+    """{version: [where it is to be had]} of every Python that the stack takes, for people."""
+    found = {}
+    for version in wanted["stacks"][name]["pythons"]:
+        had = (provider(seen, wanted, name, version, []) for provider in PROVIDERS)
+        found[version] = list(dict.fromkeys(each["from"] for each in had if each))
+    return found
 
 
 def _given(seen, _wanted, _name, version, _faults):
@@ -185,6 +194,9 @@ def _sent_before(seen, _wanted, _name, version, _faults):
 
 def _distribution(seen, wanted):
     return wanted["systems"].get(seen["system"], {"pythons": {}})["pythons"]
+
+
+PROVIDERS = (_given, _present, _offered, _sent_now, _in_use, _sent_before)
 
 
 def refuse(faults, message, remedy):

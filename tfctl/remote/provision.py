@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import platformdirs
 
 import tfctl
-from tfctl.errors import UsageError
+from tfctl.errors import TfctlError, Unreachable, UsageError
 from tfctl.model import stacks
 from tfctl.remote import ansible, python_tree
 from tfctl.remote.report import Event, Report
@@ -79,6 +79,22 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
         playbook, request.inventory, request.limit, request.tags, request.check, request.diff, variables
     )
     return ansible.run(play, listen)
+
+
+def explain(inventory: Path, host: str, python_trees: tuple[Path, ...] = ()) -> Mapping[str, Any]:
+    """What each stack would be on one host, which is looked at once: see playbooks/module_utils/tfctl_explain.py.
+
+    Raises UsageError for a pattern of several hosts, Unreachable or TfctlError for one that cannot be looked at, and
+    what ansible.run raises.
+    """
+    variables = {**_given(Request(inventory, python_trees=python_trees)), "tfctl_explain": True}
+    (found, *more) = ansible.run(ansible.Play("explain", inventory, host, variables=variables), lambda _: None).hosts
+    if more:
+        raise UsageError(f"--host {host} means several hosts", "name one")
+    if found.explained is None:
+        kind = Unreachable if found.unreachable else TfctlError
+        raise kind(f"{found.host}: {found.reason}", found.remedy)
+    return found.explained
 
 
 def _given(request: Request) -> dict[str, Any]:

@@ -66,6 +66,7 @@ class HostReport:
     """One host at the end. ``ok`` and ``changed`` count tasks as Ansible's recap does: ok has the changed ones in it.
 
     ``task``, ``reason`` and ``remedy`` say why it failed or could not be reached; ``exit`` is that cause's code.
+    ``explained``: what playbooks/module_utils/tfctl_explain.py says of it, where that was asked.
     """
 
     host: str
@@ -77,6 +78,7 @@ class HostReport:
     reason: str = ""
     remedy: str = ""
     exit: Exit = Exit.OK
+    explained: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,8 @@ class Collector:
         if state in ("failed", "unreachable"):
             reason, remedy, code = explain(result, host, state)
             self._causes[host] = {"task": title, "reason": reason, "remedy": remedy, "exit": code, state: True}
+        if "explained" in result:
+            self._causes[host]["explained"] = result["explained"]
         warned: list[Event] = [Warned(host, _without_passwords(str(text))) for text in result.get("warnings", [])]
         return [*warned, HostDone(host, title, state, _without_passwords(result.get("diff", "")))]
 

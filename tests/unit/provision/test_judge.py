@@ -39,6 +39,7 @@ GOOD: dict[str, Any] = {
     "gid_owner": None,
     "disks": dict.fromkeys(("/opt/tfctl", "/var/lib/tfctl", "/usr/local/lib/tfctl", "/srv/tfctl"), FREE),
     "environments": [],
+    "links": {},
     "compilers": [],
     "mpiruns": {},
     "horovods": [],
