@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from node_tree import wait_until
 
 import tfctl.verify
 from tfctl.errors import Exit
@@ -189,13 +190,22 @@ def test_a_report_is_json_and_junit_and_an_exit_code() -> None:
     assert (failure.get("message"), failure.text) == ("[31mred[0m   ä <SIGILL>", "run it elsewhere")
 
 
-def run_main(folder: Path, program: str, seconds: float = 60) -> dict[str, Any]:
+def begin_main(folder: Path, program: str, seconds: float, *more: str) -> subprocess.Popen[str]:
     for name in ("main.py", "telling.py"):
         (folder / name).write_text((ON_NODES / name).read_text())
     (folder / "proof.py").write_text(program)
-    command = [sys.executable, str(folder / "main.py"), "proof", str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("tfctl-verify ")]
+    command = [sys.executable, str(folder / "main.py"), "proof", str(seconds), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def run_main(folder: Path, program: str, seconds: float = 60, *more: str, exits: int = 0) -> dict[str, Any]:
+    return end_main(begin_main(folder, program, seconds, *more), exits)
+
+
+def end_main(process: subprocess.Popen[str], exits: int) -> dict[str, Any]:
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == exits
+    (line,) = [line for line in said.splitlines() if line.startswith("tfctl-verify ")]
     found: dict[str, Any] = json.loads(line.removeprefix("tfctl-verify "))
     return found
 
@@ -220,6 +230,23 @@ def test_what_is_noted_counts_however_the_proof_ends(tmp_path: Path) -> None:
     found = run_main(tmp_path, "from telling import note, tell\nnote(lost=[1])\nraise SystemExit(3)")
     assert (found["lost"], found["ok"]) == ([1], False)
     assert "so-far" not in found["message"]
+
+
+def test_who_is_stopped_since_another_host_has_failed_tells_what_it_knows(tmp_path: Path) -> None:
+    failed = run_main(tmp_path, "from telling import tell\ntell(lambda: 1 / 0)", 60, "together", exits=1)
+    assert not failed["ok"], "so that the others are stopped"
+    program = "import time\nfrom pathlib import Path\nfrom telling import note\nnote(lost=[1])\n"
+    program += f"Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(60)"
+    process = begin_main(tmp_path, program, 60, "together")
+    wait_until((tmp_path / "begun").exists, lambda: "it does not begin")
+    process.terminate()
+    told = end_main(process, exits=1)
+    assert (told["ok"], told["stopped"], told["lost"]) == (False, True, [1])
+    bad = [
+        answer("a", False, **{"message": failed["message"]}),
+        answer("b", False, message=told["message"], stopped=True),
+    ]
+    assert [result.message.partition(":")[0] for result in SHARED.judge(bad)] == ["a"]
 
 
 def test_a_proof_that_holds_tells_what_it_found(tmp_path: Path) -> None:

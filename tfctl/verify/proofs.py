@@ -31,13 +31,17 @@ Software = Sequence[Answer]
 
 @dataclass(frozen=True)
 class Proof:
-    """``program`` is a file of on_nodes/, ``seconds`` its limit. ``obstacle`` says why it cannot be tried, or is ""."""
+    """``program`` is a file of on_nodes/, ``seconds`` its limit. ``obstacle`` says why it cannot be tried, or is "".
+
+    ``together``: with the first host where it does not hold it has failed.
+    """
 
     name: str
     title: str
     program: str
     seconds: int
     judge: Callable[[Sequence[Answer]], list[Result]]
+    together: bool = True
     strategy: str = "custom"
     launcher: str | None = None
     least_hosts: int = 1
@@ -67,7 +71,7 @@ def together(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Resul
         bad = [answer for answer in answers if not answer.ok]
         if bad:
             said: dict[str, list[str]] = {}
-            for answer in bad:
+            for answer in [answer for answer in bad if not answer.told.get("stopped")] or bad:
                 said.setdefault(answer.message, []).append(answer.host)
             message = "\n".join(f"{', '.join(names)}: {text}" for text, names in said.items())
             return [Result(proof, hosts, "failed", message, _remedy(bad[0], remedy), seconds, exit=bad[0].exit)]
@@ -161,7 +165,7 @@ def _horovod(part: str) -> Callable[[Software], str]:
 _PROVISION = "tfctl provision INVENTORY, and look at the log: tfctl logs --job verify"
 _NETWORK = "let the hosts reach each other's ports of the job range (tfctl_ports): firewall, routes, tfctl_address"
 
-SOFTWARE = Proof("tensorflow", "TensorFlow and its devices", "software", 180, each("tensorflow", _PROVISION))
+SOFTWARE = Proof("tensorflow", "TensorFlow and its devices", "software", 180, each("tensorflow", _PROVISION), False)
 SHARED = Proof(
     "shared-directory",
     "the shared directory",

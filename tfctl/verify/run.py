@@ -135,7 +135,7 @@ class _Session:
             "strategy": proof.strategy,
             "launcher": proof.launcher,
             "stack": self._stack,
-            "command": ["python", "main.py", proof.program, str(proof.seconds)],
+            "command": ["python", "main.py", proof.program, str(proof.seconds), *["together"] * proof.together],
             "env": {"VERIFY_HOSTS": json.dumps(names), "VERIFY_NONCE": secrets.token_hex(8)},
             "roles": {"worker": {"per_host": 1}},
             "policy": {"on_failure": "fail"},

@@ -17,8 +17,11 @@ GROUP = 1000  # group keys below are the strategy's own
 
 
 def prove():
-    own, places = index(), addresses()
-    note(lost=lost(own, places, os.environ["VERIFY_NONCE"]))
+    own, places, hosts = index(), addresses(), names()
+    unmet = lost(own, places, os.environ["VERIFY_NONCE"])
+    note(lost=unmet)
+    if unmet:
+        raise Failed("nothing passes over TCP to or from " + ", ".join(hosts[each["partner"]] for each in unmet))
     import tensorflow as tf
 
     options = tf.distribute.experimental.CommunicationOptions(
@@ -26,7 +29,6 @@ def prove():
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     told = {"all": over_all(tf, strategy), "pairs": []}
-    hosts = names()
     for number, partner in enumerate(rounds(len(places), own)):
         if partner is None:
             continue

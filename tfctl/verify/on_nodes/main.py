@@ -16,10 +16,21 @@ LAST_LINES = 12
 
 
 def main():
-    """`main.py PROOF SECONDS`: always exit 0; the line says the rest."""
+    """`main.py PROOF SECONDS [together]`: the line says how it ended. ``together``: exit with 1 where it did not hold,
+    so that the others, who might wait for this host for long, are stopped; who is stopped tells what it knows."""
     proof, seconds = sys.argv[1], float(sys.argv[2])
+    signal.signal(signal.SIGTERM, stop)
     result = run(proof, seconds)
     sys.stdout.write(MARK + json.dumps(result, sort_keys=True) + "\n")
+    return 0 if result["ok"] or "together" not in sys.argv else 1
+
+
+class Stopped(Exception):
+    """tfctl stops this task."""
+
+
+def stop(*_):
+    raise Stopped
 
 
 def run(proof, seconds):
@@ -33,9 +44,11 @@ def run(proof, seconds):
     )
     try:
         output = child.communicate(timeout=seconds)[0]
-    except subprocess.TimeoutExpired:
+    except (subprocess.TimeoutExpired, Stopped) as reason:
         os.killpg(child.pid, signal.SIGKILL)
         output = child.communicate()[0]
+        if isinstance(reason, Stopped):
+            return dict(so_far(output.decode("utf-8", "replace")), ok=False, stopped=True, message="it was stopped")
         return failed(f"no end after {seconds:.0f} s", output)
     text = output.decode("utf-8", "replace")
     told = marked(text, MARK)
@@ -66,4 +79,4 @@ def marked(text, mark):
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

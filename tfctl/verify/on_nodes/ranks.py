@@ -44,11 +44,15 @@ def reduce(hvd, ranks, name, **more):
 
     value = [float(hvd.rank() + 1)] * (BYTES // 4)
     wanted = float(sum(ranks) + len(ranks))
+    if hasattr(hvd, "Sum"):
+        more.update(op=hvd.Sum, name=name)
+    else:  # before 0.19
+        more.update(average=False)
     if tf.executing_eagerly():
         tensor = tf.constant(value)
-        step = lambda: hvd.allreduce(tensor, op=hvd.Sum, name=name, **more)  # noqa: E731
+        step = lambda: hvd.allreduce(tensor, **more)  # noqa: E731
     else:
-        summed = hvd.allreduce(tf.constant(value), average=False)
+        summed = hvd.allreduce(tf.constant(value), **more)
         session = tf.compat.v1.Session()
         step = lambda: session.run(summed)  # noqa: E731
     total = float(step()[-1])

@@ -50,9 +50,11 @@ def horovod(found):
         import horovod.tensorflow as hvd
     except Exception as fault:
         raise Failed(f"Horovod cannot be loaded: {fault}", **found) from None
+    gloo = hasattr(hvd, "gloo_built") and hvd.gloo_built()
+    mpi = not hasattr(hvd, "mpi_built") or hvd.mpi_built()  # in its beginnings there was nothing else
     return {
         "horovod": horovod.__version__,
-        "horovod_has": [name for name, there in (("gloo", hvd.gloo_built()), ("mpi", hvd.mpi_built())) if there],
+        "horovod_has": [name for name, there in (("gloo", gloo), ("mpi", mpi)) if there],
     }
 
 
