@@ -20,6 +20,7 @@ from tfctl.remote.report import Event, Report
 #: The roles, in the order of the playbook; they are its tags.
 TAGS = (
     "preflight",
+    "proxy",
     "time_sync",
     "firewall",
     "shared_storage",

@@ -73,10 +73,7 @@ def test_a_run_with_every_kind_of_end() -> None:
         ),
         (
             "failed",
-            {
-                "msg": "Failed to replace '/var/tmp/a.tar' with b'/b': "
-                "[Errno 28] No space left on device: b'/b' -> b'/c'"
-            },
+            {"msg": "Failed to replace '/var/tmp/a.tar' with b'/b': [Errno 28] No space left on device: b'/b'"},
             "no space left on device for /var/tmp/a.tar",
             "free space on n1",
             Exit.FAILED,
