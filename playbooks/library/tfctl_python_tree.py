@@ -12,8 +12,9 @@ import tarfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_machine import Failed, make_parents
+from ansible.module_utils.tfctl_machine import Failed
 from ansible.module_utils.tfctl_pythons import MARKER, asked, listed
+from ansible.module_utils.tfctl_venv import alone
 
 DOCUMENTATION = """
 module: tfctl_python_tree
@@ -49,25 +50,30 @@ def main():
 
 def unpack(path, archive, wanted):
     part = path.with_name(f".{path.name}.part")
-    try:
-        if hashlib.sha256(archive.read_bytes()).hexdigest() != wanted["sha256"]:
-            raise Failed(f"{archive} is not what was packed on the control machine", "run it again")
-        shutil.rmtree(part, ignore_errors=True)
-        make_parents(part)
-        # It was packed by tfctl, for root; Python 3.12 warns of an extraction that does not say so.
-        trust = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
-        with tarfile.open(archive) as tar:
-            tar.extractall(part, **trust)
-        program = part / f"bin/python{wanted['python']}"
-        if asked(str(program)) != wanted["python"]:
-            raise Failed(f"{path.name} does not run here: {said_by(program)}")
-        compile_modules(program, part)
-        (part / MARKER).write_text(json.dumps({"python": wanted["python"], "files": listed(part)}), encoding="utf-8")
-        shutil.rmtree(path, ignore_errors=True)
-        part.rename(path)
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-        archive.unlink(missing_ok=True)
+    with alone(path.with_name(".lock")):
+        try:
+            prove(part, archive, wanted)
+            shutil.rmtree(path, ignore_errors=True)
+            part.rename(path)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+            archive.unlink(missing_ok=True)
+
+
+def prove(part, archive, wanted):
+    """What is in ``part`` afterwards is what was packed, and runs here. Raises Failed."""
+    if hashlib.sha256(archive.read_bytes()).hexdigest() != wanted["sha256"]:
+        raise Failed(f"{archive} is not what was packed on the control machine", "run it again")
+    shutil.rmtree(part, ignore_errors=True)
+    # It was packed by tfctl, for root; Python 3.12 warns of an extraction that does not say so.
+    trust = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
+    with tarfile.open(archive) as tar:
+        tar.extractall(part, **trust)
+    program = part / f"bin/python{wanted['python']}"
+    if asked(str(program)) != wanted["python"]:
+        raise Failed(f"{archive.name}: its Python does not run here: {said_by(program)}")
+    compile_modules(program, part)
+    (part / MARKER).write_text(json.dumps({"python": wanted["python"], "files": listed(part)}), encoding="utf-8")
 
 
 def said_by(program):

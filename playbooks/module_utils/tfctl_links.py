@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import subprocess
@@ -17,6 +18,8 @@ from ansible.module_utils.tfctl_machine import Failed, point, read
 MARKER = "tfctl-stack.json"
 #: site(7) of Python adds the directory that it names, where it is there; the role job_host puts tfctl_runtime into it.
 PTH = ("tfctl-runtime.pth", "/usr/local/lib/tfctl/current/runtime\n")
+#: CPython trees that were sent here.
+TREES = "/opt/tfctl/pythons"
 #: Of each task of a job (tfctl/node/names.py).
 VARIABLES = "/run/tfctl/env"
 LIMIT_S = 60
@@ -63,7 +66,16 @@ def switch(link, environment):
     point(link, environment.name)
     for old in of_stack(link):
         if old not in (environment, stays):
-            shutil.rmtree(old)
+            drop(old)
+
+
+def drop(environment):
+    """With the CPython tree that it alone was made with."""
+    tree = Path(os.path.realpath(environment / "bin/python")).parents[1]
+    shutil.rmtree(environment)
+    others = (Path(os.path.realpath(each)) for each in environment.parent.glob("*-*/bin/python"))
+    if tree.parent == Path(TREES) and not any(each.is_relative_to(tree) for each in others):
+        shutil.rmtree(tree)
 
 
 def refuse_under_a_job(link):

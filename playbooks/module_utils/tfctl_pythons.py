@@ -14,8 +14,9 @@ import re
 import subprocess
 from pathlib import Path
 
+from ansible.module_utils.tfctl_links import TREES
+
 STACKS = "/opt/tfctl/stacks"
-TREES = "/opt/tfctl/pythons"
 MARKER = "tfctl-tree.json"
 ASK = "import ctypes, ssl, sys, zlib; print('%d.%d' % sys.version_info[:2])"
 PREFLIGHT = 8

@@ -15,7 +15,8 @@ _PASSWORD = re.compile(r"(//[^/\s:@]*):[^/\s@]+@")
 #: What Ansible puts before the words that matter.
 _NOISE = re.compile(
     r"^(task failed: |module failed: |e: |fatal: |data could not be sent to remote host .* over ssh: "
-    r"|failed to connect to the host via ssh: )+",
+    r"|failed to connect to the host via ssh: |finalization of task args for '\w+' failed: "
+    r"|error while resolving value for '\w+': |the lookup plugin '\w+' failed: )+",
     re.IGNORECASE,
 )
 #: What says little, or at length, where it stands, and how it is told.

@@ -53,6 +53,23 @@ def test_half_an_environment_is_not_one_to_go_back_to(link: Path) -> None:
     assert tfctl_links.before(link) is None
 
 
+def test_a_python_goes_with_the_last_environment_that_is_made_with_it(
+    link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tfctl_links, "TREES", str(tmp_path / "pythons"))
+    for name, users in (("cpython-3.6.15-aa", [OLD]), ("cpython-3.7.16-bb", [NEW, NEWEST, "tf10-aaaaaaaaaaaa"])):
+        program = tmp_path / "pythons" / name / "bin/python3"
+        program.parent.mkdir(parents=True)
+        program.touch()
+        for user in users:
+            (tmp_path / user / "bin").mkdir()
+            (tmp_path / user / "bin/python").symlink_to(program)
+    tfctl_links.switch(link, link.with_name(NEWEST))
+    assert [path.name for path in (tmp_path / "pythons").iterdir()] == ["cpython-3.7.16-bb"]
+    tfctl_links.drop(link.with_name(NEW))
+    assert [path.name for path in (tmp_path / "pythons").iterdir()] == ["cpython-3.7.16-bb"]
+
+
 @pytest.fixture
 def job(link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A task that runs with the stack, and a systemctl that knows it; the file with its state."""
