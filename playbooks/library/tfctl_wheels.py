@@ -41,6 +41,17 @@ LIMIT_S = 1800
 # The oldest patch release that a supported system has: Debian's 3.9.2 and 3.11.2. Some packages refuse a .0.
 PATCH = 2
 BYTECODE = "bytecode.zip"
+# In place of setuptools, for a source that names no backend (PEP 517).
+BACKEND = """
+import pathlib
+class __legacy__:
+    @staticmethod
+    def prepare_metadata_for_build_wheel(folder, *_):
+        path = pathlib.Path(folder, "{name}-{version}.dist-info", "METADATA")
+        path.parent.mkdir()
+        path.write_text("Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
+        return path.parent.name
+"""
 # Of what is in the file beside the wheels: another one is another file.
 FORMAT = 2
 
@@ -111,20 +122,27 @@ def download(module, part, lock, more, variables=None):
 
 
 def download_source(module, part, requirement):
-    """pip asks a source what it needs before it hands it out, which takes the tools that are among the wheels."""
+    """Before pip hands out a source it asks what it is, which would run its setup.py here: the answer is known."""
+    name, version = re.match(r"([\w.-]+)==(\S+)", requirement).groups()
     with tempfile.TemporaryDirectory() as folder:
-        lock, tools = Path(folder, "source.txt"), Path(folder, "tools")
+        lock, backend = Path(folder, "source.txt"), Path(folder, "setuptools", "build_meta.py")
         lock.write_text(requirement, encoding="utf-8")
-        for wheel in part.glob("*-none-any.whl"):
-            with zipfile.ZipFile(wheel) as file:
-                file.extractall(tools)
-        more = ["--no-binary=:all:", "--no-build-isolation"]
-        download(module, part, lock, more, {"PYTHONPATH": str(tools)})
+        backend.parent.mkdir()
+        backend.with_name("__init__.py").touch()
+        backend.write_text(BACKEND.format(name=name, version=version), encoding="utf-8")
+        more = ["--no-binary=:all:", "--use-pep517", "--no-build-isolation"]
+        download(module, part, lock, more, {"PYTHONPATH": folder})
 
 
 def errors_of(said):
     """pip's own errors, without its lists of all the versions that are not wanted; else its last words."""
     errors = re.findall(r"^ *ERROR: (?!Ignored )(.*)$", said, re.MULTILINE)
+    other = re.search(r"^ +(\S+) from (\S+).*:\n +Expected", said, re.MULTILINE)
+    if other:
+        return f"the bytes of {other[1]} from {other[2]} do not match the hash in the lock"
+    broken = re.search(r"after connection broken by '(?:\w+\()?['\"]?(?:<[^>]*>: )?([^'\"]*)", said)
+    if broken:
+        errors.insert(0, f"connection broken to the package index: {broken[1]}")
     return "\n".join(re.sub(r" \(from versions: .*\)$", "", line) for line in errors or said.splitlines()[-3:])
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import shutil
 import urllib.request
 from http.client import HTTPException
@@ -11,14 +13,18 @@ from pathlib import Path
 from ansible.module_utils.tfctl_machine import Failed
 
 PATIENCE_S = 60  # without a byte
+PROXIES = Path("/etc/tfctl/proxy.env")
 
 
 def fetch(url, path, sha256=None):
     """Write what ``url`` (https, http, file) holds to ``path``. Raises Failed, naming the address, and leaves no file.
 
-    Proxies are those of the host's environment.
+    Proxies are those that the role proxy has told the host of, else those of its environment.
     """
     path = Path(path)
+    with contextlib.suppress(OSError):
+        lines = PROXIES.read_text(encoding="utf-8").splitlines()
+        os.environ.update(line.split("=", 1) for line in lines if "=" in line)
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE_S) as source, path.open("wb") as file:
             shutil.copyfileobj(source, file, 1 << 20)

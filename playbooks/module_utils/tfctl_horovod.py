@@ -34,7 +34,9 @@ PROBE = """
 import json, sys
 sys.path.append(sys.argv[1])
 import horovod, horovod.tensorflow as hvd
-print(json.dumps({"version": horovod.__version__, "mpi": bool(hvd.mpi_built()), "gloo": bool(hvd.gloo_built())}))
+mpi = not hasattr(hvd, "mpi_built") or bool(hvd.mpi_built())  # in its beginnings there was nothing else
+gloo = hasattr(hvd, "gloo_built") and bool(hvd.gloo_built())
+print(json.dumps({"version": horovod.__version__, "mpi": mpi, "gloo": gloo}))
 """
 
 

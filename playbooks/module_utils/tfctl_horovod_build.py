@@ -107,6 +107,7 @@ def surroundings(build, tools):
     memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
     jobs = max(1, min(len(os.sched_getaffinity(0)), memory_mb // MB_A_COMPILER))
     folders = [f"{build.mpi}/bin"] if build.mpi else []
+    python = (build.environment / "bin/python").resolve()
     return {
         "PATH": ":".join([*folders, str(build.environment / "bin"), "/usr/sbin:/usr/bin:/sbin:/bin"]),
         "PYTHONPATH": str(tools),
@@ -117,6 +118,9 @@ def surroundings(build, tools):
         "CXX": build.cxx,
         # From GCC 13 on <string> no longer brings <cstdint>, which Horovod 0.28.1 and its Gloo rely on.
         "CXXFLAGS": "-include cstdint",
+        "CFLAGS": "-g0",  # what Horovod before 0.20 compiles C++ with, behind Python's own -g
+        # A Python that was sent here still names the place where it was built.
+        "LIBRARY_PATH": str(python.parents[1] / "lib"),
         "LDFLAGS": f"-Wl,-rpath,{build.mpi}/lib" if build.mpi not in ("", "/usr") else "",
         "MAKEFLAGS": f"-j{jobs}",
         **({"MPI_HOME": build.mpi} if build.mpi else {}),

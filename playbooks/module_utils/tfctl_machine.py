@@ -12,7 +12,7 @@
     {service: UNIT, newer: [PATH]}                      restarted when it began before one of these changed
     {unit: UNIT, newer: [PATH], amiss: false}           the same, and enabled; amiss: in any case
     {stopped: UNIT}                                     and disabled
-    {command: [WORD], creates: GLOB}
+    {command: [WORD], creates: GLOB, newer: [PATH]}     again when one of these has changed since
 
 What belongs to a user belongs to the group of its name too.
 """
@@ -173,8 +173,9 @@ def of_stopped(stopped):
         yield Change(stopped, "running\n", "", lambda: run("systemctl", "disable", "--now", stopped))
 
 
-def of_command(command, creates):
-    if not any(Path("/").glob(creates.lstrip("/"))):
+def of_command(command, creates, newer=()):
+    made = [each.stat().st_mtime for each in Path("/").glob(creates.lstrip("/"))]
+    if not made or newer_than(max(made), newer):
         yield Change(" ".join(command), "", f"{creates}\n", lambda: run(*command))
 
 

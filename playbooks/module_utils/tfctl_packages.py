@@ -77,8 +77,12 @@ class Packages:
 class Apt:
     """Debian and Ubuntu."""
 
+    #: Sources that did not answer. apt goes on without them, so they are told only when something cannot be had.
+    silent = ()
+
     def prepare(self, _):
-        self.call(["update"], "apt could not read its package sources")
+        said = self.call(["update"], "apt could not read its package sources")
+        self.silent = tuple(dict.fromkeys(re.findall(r"^W: (Failed to fetch .*)$", said, re.MULTILINE)))[:2]
 
     def installed(self, names):
         """{name: (version, on hold)}."""
@@ -94,7 +98,8 @@ class Apt:
         held = re.search(r"held packages will be changed:\n((?:  .*\n)+)", said)
         if held:
             names = " ".join(held[1].split())
-            raise Failed(f"{names} on hold, and {' '.join(packages)} would change that", f"apt-mark unhold {names}")
+            message = f"on hold: {names}; to install {' '.join(packages)} would change that"
+            raise Failed(message, f"apt-mark unhold {names}, then run it again")
         brought = re.findall(r"^Inst (\S+) (?:\[[^]]*\] )?\((\S+)", said, re.MULTILINE)
         return [list(each) for each in brought], re.findall(r"^Remv (\S+)", said, re.MULTILINE)
 
@@ -113,7 +118,10 @@ class Apt:
             call(["apt-mark", "unhold", *there], "apt-mark could not let the packages go")
 
     def call(self, words, failure):
-        return call([*APT, *words], failure, lambda line: line.startswith(("E:", " ")) and "by regex" not in line)
+        try:
+            return call([*APT, *words], failure, lambda line: line.startswith(("E:", " ")) and "by regex" not in line)
+        except Failed as failed:
+            raise Failed("\n".join([str(failed), *self.silent])) from failed
 
 
 class Dnf:

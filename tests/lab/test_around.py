@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import socket
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -173,3 +174,53 @@ def test_a_clock_is_kept_in_step(site: Site) -> None:
     report = site.provision("time_sync", asked, "--limit", "node1")
     asks = "the clock is not in step within 40 s: chrony.service asks node2"
     assert (report["exit"], report["hosts"][0]["reason"]) == (1, asks)
+
+
+#: Answers one kind of request, GET, and writes down which came.
+PROXY = """
+import http.server, urllib.request
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        print(self.path, flush=True)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"from afar")
+http.server.HTTPServer(("", 3128), Handler).serve_forever()
+"""
+
+
+def test_a_host_goes_out_by_its_proxy(site: Site) -> None:
+    site.root("node2", f"cat > /srv/proxy.py <<'END'{PROXY}END\nsystemd-run --quiet --unit=proxy python3 /srv/proxy.py")
+    address = f"http://{site.lab.hosts()['node2']['ansible_host']}:3128"
+    certificate = site.lab.folder / "ca.pem"
+    words = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-subj",
+        "/CN=tfctl-test",
+        "-keyout",
+        "/dev/null",
+    ]
+    subprocess.run([*words, "-out", certificate], check=True, capture_output=True, timeout=60)
+    asked = {"tfctl_http_proxy": address, "tfctl_no_proxy": "near.example", "tfctl_ca_bundle": str(certificate)}
+    site.settles("proxy", asked)
+    site.root("node1", "printf 'deb [trusted=yes] http://far.example/ ./\n' > /tmp/far.list; apt-get -qq update "
+              "-o Dir::Etc::SourceList=/tmp/far.list -o Dir::Etc::SourceParts=/dev/null 2>&1 || true")  # fmt: skip
+    assert "http://far.example/./InRelease" in site.root("node2", "journalctl -u proxy -o cat")
+    line = certificate.read_text().splitlines()[5]
+    site.root("node1", f"grep -qF '{line}' /etc/ssl/certs/ca-certificates.crt; test ! -e /etc/environment")
+    harms = ["rm /etc/tfctl/proxy.env", "echo > /etc/apt/apt.conf.d/95tfctl-proxy",
+             "rm /usr/local/share/ca-certificates/tfctl.crt; update-ca-certificates"]  # fmt: skip
+    site.is_mended("proxy", asked, *harms)
+    site.root("node1", f"grep -qF '{line}' /etc/ssl/certs/ca-certificates.crt")
+    site.root("node2", "systemctl stop proxy")
+    report = site.provision("proxy", asked)
+    where = address.removeprefix("http://")
+    gone = f"the proxy {where} (tfctl_http_proxy) does not answer: Connection refused"
+    assert (report["exit"], report["hosts"][0]["reason"]) == (8, gone)
+    assert site.changed("proxy", {"tfctl_http_proxy": ""}) == 2
+    assert site.root("node1", "ls /etc/apt/apt.conf.d /etc/tfctl | grep proxy || true") == ""

@@ -20,6 +20,7 @@ from tfctl.remote.report import Event, Report
 #: The roles, in the order of the playbook; they are its tags.
 TAGS = (
     "preflight",
+    "proxy",
     "time_sync",
     "firewall",
     "shared_storage",
@@ -71,7 +72,7 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
             raise UsageError(f"--tags {tag}: there is no such part", f"there are: {', '.join(TAGS)}")
     if request.rollback and (request.tags or request.reboot or request.python_trees):
         raise UsageError("--rollback goes with --stack, --limit, --check and --diff alone")
-    variables = {} if request.rollback else _given(request)
+    variables = {} if request.rollback else given(request)
     if request.stack:
         variables["tfctl_stack"] = request.stack
     playbook = "rollback" if request.rollback else "provision"
@@ -87,7 +88,7 @@ def explain(inventory: Path, host: str, python_trees: tuple[Path, ...] = ()) -> 
     Raises UsageError for a pattern of several hosts, Unreachable or TfctlError for one that cannot be looked at, and
     what ansible.run raises.
     """
-    variables = {**_given(Request(inventory, python_trees=python_trees)), "tfctl_explain": True}
+    variables = {**given(Request(inventory, python_trees=python_trees)), "tfctl_explain": True}
     (found, *more) = ansible.run(ansible.Play("explain", inventory, host, variables=variables), lambda _: None).hosts
     if more:
         raise UsageError(f"--host {host} means several hosts", "name one")
@@ -97,7 +98,7 @@ def explain(inventory: Path, host: str, python_trees: tuple[Path, ...] = ()) -> 
     return found.explained
 
 
-def _given(request: Request) -> dict[str, Any]:
+def given(request: Request) -> dict[str, Any]:
     """What the playbook provision.yml takes from tfctl alone."""
     for tree in request.python_trees:
         python_tree.pack(tree.absolute(), platformdirs.user_cache_path("tfctl") / "pythons")

@@ -37,6 +37,7 @@ _REMEDIES = (
         r"could not get lock|dpkg frontend lock|is another process using it",
         "another apt is at work on HOST: wait for its end, then run it again",
     ),
+    (r"held packages were changed", "apt-mark showhold on HOST names them: apt-mark unhold, then run it again"),
     (
         r"failed to fetch|unable to locate package|failed to update apt cache|no package .* available",
         "HOST does not reach its package sources: see its apt or dnf settings",

@@ -19,6 +19,11 @@ _NOISE = re.compile(
     r"|error while resolving value for '\w+': |the lookup plugin '\w+' failed: )+",
     re.IGNORECASE,
 )
+#: What says little, or at length, where it stands, and how it is told.
+_TOLD = (
+    (re.compile(r"^Failed to replace '([^']+)' with .*No space left on device.*"), r"no space left on device for \1"),
+    (re.compile(r"^'/usr/bin/apt-get [^\n]*' failed: E: "), ""),
+)
 _BECOME = re.compile(r"sudo: |become password|sudo password", re.IGNORECASE)
 
 
@@ -158,8 +163,14 @@ def _lines(result: Mapping[str, Any]) -> list[str]:
     texts += result.get("items", [])
     if result.get("rc", 0) and not result.get("stderr"):
         texts += [result.get("stdout") or "", result.get("module_stdout") or ""]
-    lines = [_NOISE.sub("", line.strip()) for text in texts for line in str(text).splitlines()]
+    lines = [_told(_NOISE.sub("", line.strip())) for text in texts for line in str(text).splitlines()]
     return [line for line in lines if line and line != "non-zero return code"]
+
+
+def _told(line: str) -> str:
+    for pattern, replacement in _TOLD:
+        line = pattern.sub(replacement, line)
+    return line
 
 
 def _titled(message: Mapping[str, Any]) -> str:

@@ -1,0 +1,48 @@
+#!/usr/bin/python3
+"""Whether the ways out that a host is to use are written as addresses, and answer."""
+
+from __future__ import annotations
+
+import re
+import socket
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = """
+module: tfctl_proxy
+short_description: See that proxies answer
+description:
+  - Changes nothing. Connects to each of O(proxies), and says nothing to it.
+options:
+  proxies: {type: dict, required: true, description: Addresses by the variable that names them; or nothing.}
+"""
+
+FORM = re.compile(r"https?://(?:[^@/\s]+@)?(?P<host>\[[0-9A-Fa-f:]+\]|[A-Za-z0-9._-]+):(?P<port>\d{1,5})/?")
+LIMIT_S = 10
+
+
+def main():
+    module = AnsibleModule(argument_spec={"proxies": {"type": "dict", "required": True}}, supports_check_mode=True)
+    faults = [
+        fault for name, address in module.params["proxies"].items() if address for fault in faults_of(name, address)
+    ]
+    if faults:
+        module.fail_json(msg="; ".join(each["message"] for each in faults), faults=faults, invocation={})
+    module.exit_json(changed=False, invocation={})
+
+
+def faults_of(name, address):
+    found = FORM.fullmatch(address)
+    if not found:
+        yield {"message": f"{name} is not an address", "remedy": "write http://HOST:PORT", "exit": 3}
+        return
+    place = f"{found['host']}:{found['port']}"
+    try:
+        socket.create_connection((found["host"].strip("[]"), int(found["port"])), LIMIT_S).close()
+    except (OSError, OverflowError) as fault:
+        message = f"the proxy {place} ({name}) does not answer: {getattr(fault, 'strerror', None) or fault}"
+        yield {"message": message, "remedy": f"start it, or correct {name}", "exit": 8}
+
+
+if __name__ == "__main__":
+    main()
