@@ -32,8 +32,8 @@ _Model = TypeVar("_Model", bound=Strict)
 class Edition(Strict):
     """A stack as it is for one kind of host. ``disk_mb`` is what installing it takes at its highest.
 
-    ``without``: packages that others ask for, and that must not be there. ``substitutes``: by its key in the stack, what
-    does for something here that the stack names otherwise.
+    ``without``: packages that others ask for, and that must not be there. ``substitutes``: by its key in the stack,
+    what does for something here that the stack names otherwise.
     """
 
     machines: list[str]
