@@ -18,14 +18,15 @@ PACKAGES = {
 BAD_FILE, PREFLIGHT = 3, 8
 
 
-def decide(seen, wanted, stack):
-    """(openmpi, horovod, faults) for a host whose stack is ``stack`` of tfctl_judge's plan.
+def decide(seen, wanted, plan):
+    """(openmpi, horovod, faults) for a host whose stack and GPU side are those of tfctl_judge's ``plan``, which gets a
+    notice where its GPUs will not reduce themselves.
 
     openmpi: None, or {"method", "version", "prefix", "packages": none where it runs already, "again": packages that are
     there and broken}
     horovod: None where neither wished nor there, or {"home": "" for none, "environment", "python", "version", ...}
     """
-    wished = str(wanted["wishes"]["horovod"]).lower() == "true"
+    stack, wished = plan["stack"], str(wanted["wishes"]["horovod"]).lower() == "true"
     if not wished:
         there = stack["path"].rpartition("/")[2] in seen["horovods"]
         return None, {"home": "", "environment": stack["path"], "version": ""} if there else None, []
@@ -38,7 +39,13 @@ def decide(seen, wanted, stack):
     compiler, wrong = toolchain(seen, wanted, stack["edition"])
     if lacking or wrong or compiler is None:
         return openmpi, None, lacking + wrong
-    return openmpi, horovod_of(seen, stack, offered, openmpi, compiler), []
+    cuda = cuda_of(plan["gpu"])
+    if stack["edition"] == "gpu" and cuda is None:
+        plan["notices"].append(
+            "Horovod is built without NCCL, since wheels of CUDA have no nvcc: it reduces by way of the CPU. "
+            "With tfctl_cuda_method repo, distribution or archive it has NCCL"
+        )
+    return openmpi, horovod_of(seen, stack, offered, openmpi, compiler, cuda), []
 
 
 def openmpi_of(seen, wanted):
@@ -53,12 +60,20 @@ def openmpi_of(seen, wanted):
     return {**plan, "packages": [] if runs else names["run"], "again": runs == ""}, []
 
 
-def horovod_of(seen, stack, offered, openmpi, compiler):
+def cuda_of(gpu):
+    """{"cuda", "nccl"}: where they are; of NCCL "" for the stack's own wheel. None without nvcc."""
+    if not gpu or not gpu["cuda"]:
+        return None
+    return {"cuda": gpu["cuda"]["home"], "nccl": gpu["nccl"]["home"] if gpu["nccl"] else ""}
+
+
+def horovod_of(seen, stack, offered, openmpi, compiler, cuda):
     """``key`` says what a build is good for: hosts with the same one take each other's wheel."""
     python = stack["python"]["version"]
     made_of = [FORMAT, seen["system"], seen["machine"], python, stack["imports"]["tensorflow"], stack["edition"]]
     made_of += [offered["version"], offered["sha256"], offered["gloo"], offered["builds"][python]["digest"]]
     made_of += [compiler["gcc"], openmpi and [openmpi[name] for name in ("method", "version", "prefix")]]
+    made_of += [cuda] if cuda else []
     key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
     missing = [*compiler["packages"], *(PACKAGES[seen["packager"]]["build"] if openmpi else [])]
     return {
@@ -72,6 +87,7 @@ def horovod_of(seen, stack, offered, openmpi, compiler):
         "compiler": {**compiler, "packages": missing},
         "mpi": openmpi["prefix"] if openmpi else "",
         "gloo": offered["gloo"],
+        "gpu": cuda,
     }
 
 
