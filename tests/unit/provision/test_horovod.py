@@ -75,6 +75,26 @@ def test_what_a_build_takes_is_named_exactly() -> None:
     assert (horovod["home"], horovod["mpi"], horovod["gloo"]) == (f"/opt/tfctl/horovod/{horovod['key']}", "/usr", True)
 
 
+def test_an_open_mpi_of_the_stacks_own_is_the_same_directory_everywhere() -> None:
+    (fault,) = plans(openmpi="source")[2]
+    assert "nobody has compared the hash of Open MPI 4.1.8" in fault["message"]
+    openmpi, horovod, faults = plans(openmpi="source", allow_unverified="true", openmpi_url="file:///mirror/o.tar.bz2")
+    assert faults == []
+    assert openmpi["prefix"].startswith("/opt/tfctl/openmpi/4.1.8-") and openmpi["linked"]
+    assert openmpi["source"]["url"] == "file:///mirror/o.tar.bz2"
+    assert (horovod["mpi"], horovod["compiler"]["packages"]) == (openmpi["prefix"], ["g++-12", "make", "g++"])
+    assert horovod["key"] != plans()[1]["key"]
+
+
+def test_links_to_one_that_is_no_more_asked_for_go() -> None:
+    name = plans()[1]["environment"].rpartition("/")[2]
+    for wishes in ({"horovod": False}, {"openmpi": "none"}):
+        openmpi = plans({"openmpis": [name]}, **wishes)[0]
+        assert (openmpi["prefix"], openmpi["linked"]) == ("", False)
+    openmpi = plans({"openmpis": [name]})[0]
+    assert (openmpi["prefix"], openmpi["linked"], openmpi["packages"]) == ("/usr", False, ["openmpi-bin"])
+
+
 @pytest.mark.parametrize(
     ("seen", "wishes", "same"),
     [
