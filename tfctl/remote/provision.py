@@ -25,6 +25,7 @@ TAGS = (
     "firewall",
     "shared_storage",
     "job_host",
+    "dataset",
     "python_env",
     "toolchain",
     "nvidia_repo",
