@@ -274,3 +274,21 @@ def test_a_data_set_comes_once_from_its_source_and_then_from_host_to_host(site: 
     assert site.root("node2", "sha256sum /srv/sets/whole/set.tgz").split()[0] == right
     report = site.provision("dataset", {"tfctl_datasets": [{"name": "imagenet-tfrecords", "sha": 1}]})
     assert report["exit"] == 3 and "'imagenet-tfrecords': sha is not known" in report["hosts"][0]["reason"]
+
+
+def test_a_user_goes_from_host_to_host(site: Site) -> None:
+    for node in ("node1", "node2"):
+        site.root(node, "useradd --create-home --shell /bin/bash alice")
+    site.root(
+        "node1", "install -d -o alice -g alice -m 700 /home/alice/.ssh; echo mine > /home/alice/.ssh/authorized_keys"
+    )
+    asked: dict[str, object] = {"tfctl_ssh_mesh": "alice"}
+    site.settles("ssh_mesh", asked)
+    as_alice = "runuser -u alice -- ssh -o BatchMode=yes node2"
+    assert site.root("node1", f"cd /; {as_alice} whoami") == "alice"
+    assert site.root("node1", "head -1 /home/alice/.ssh/authorized_keys") == "mine"
+    site.is_mended("ssh_mesh", asked, "rm /home/alice/.ssh/id_tfctl", "rm /home/alice/.ssh/known_hosts_tfctl",
+                   "sed -i /tfctl/d /home/alice/.ssh/authorized_keys")  # fmt: skip
+    assert site.changed("ssh_mesh", asked) == 1, "node2 is told of node1's new key"
+    assert site.root("node1", f"cd /; {as_alice} whoami") == "alice"
+    assert site.changed("ssh_mesh", asked, "--limit", "node2") == 0, "node1 stays known"

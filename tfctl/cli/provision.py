@@ -31,7 +31,7 @@ def provision(
         str | None,
         typer.Option(
             help="Only these parts: preflight, proxy, time_sync, firewall, shared_storage, job_host, dataset, "
-            "python_env, toolchain, nvidia_repo, cuda, cudnn, nccl, nvidia_driver, tensorflow."
+            "ssh_mesh, python_env, toolchain, nvidia_repo, cuda, cudnn, nccl, nvidia_driver, tensorflow."
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; say what would change.")] = False,

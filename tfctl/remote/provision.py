@@ -26,6 +26,7 @@ TAGS = (
     "shared_storage",
     "job_host",
     "dataset",
+    "ssh_mesh",
     "python_env",
     "toolchain",
     "nvidia_repo",
