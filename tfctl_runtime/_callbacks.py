@@ -4,17 +4,18 @@ import os
 import sys
 import warnings
 from importlib.util import find_spec
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional
 
 from tfctl_runtime import _task
 
 
-def callbacks(output: Optional[str] = None) -> List[Any]:
+def callbacks(output: Optional[str] = None, backup_steps: Optional[int] = None) -> List[Any]:
     """Callbacks for ``fit``, so that an interrupted one goes on where it was, and one task alone writes.
 
     Below ``output``, a directory that all hosts share (default: TFCTL_OUTPUT, else ``./output``):
 
-    * ``backup/``, BackupAndRestore: the state after each epoch, read when fit begins, gone when it ends well.
+    * ``backup/``, BackupAndRestore: the state after each epoch, or after every ``backup_steps`` steps (Keras from 2.11
+      on; parameter_server has its epochs alone), read when fit begins, gone when it ends well.
     * ``checkpoints/ckpt-0001`` and so on, ModelCheckpoint: the weights after each epoch.
     * ``logs/``, TensorBoard, where that package is there.
 
@@ -29,7 +30,8 @@ def callbacks(output: Optional[str] = None) -> List[Any]:
         weights += ".weights.h5"
     own = where if chief else _task.scratch_dir()
     found = [
-        keras.callbacks.BackupAndRestore(where + "/backup"),  # Keras 2 has its workers agree on who writes
+        # Keras 2 has its workers agree on who writes.
+        keras.callbacks.BackupAndRestore(where + "/backup", **_how_often(backup_steps)),
         keras.callbacks.ModelCheckpoint(f"{own}/checkpoints/{weights}", save_weights_only=True),
     ]
     if chief and find_spec("tensorboard") is None:
@@ -37,6 +39,11 @@ def callbacks(output: Optional[str] = None) -> List[Any]:
     elif chief:
         found.append(keras.callbacks.TensorBoard(where + "/logs"))
     return found
+
+
+def _how_often(steps: Optional[int]) -> Dict[str, int]:
+    """Under parameter_server Keras knows of no step, and asked for them would save nothing at all."""
+    return {} if steps is None or _task.read().strategy == "parameter_server" else {"save_freq": steps}
 
 
 def _keras() -> Any:

@@ -24,7 +24,18 @@ description:
   - Writes to the file descriptor that the environment variable C(TFCTL_EVENTS_FD) names, and nothing to stdout.
 """
 
-KEPT = ("msg", "faults", "stderr", "stdout", "module_stderr", "module_stdout", "rc", "warnings", "censored")
+KEPT = (
+    "msg",
+    "faults",
+    "stderr",
+    "stdout",
+    "module_stderr",
+    "module_stdout",
+    "rc",
+    "warnings",
+    "censored",
+    "explained",
+)
 # What Ansible does by itself, or only here: nobody waits for it on a host.
 UNTOLD = ("meta", "validate_argument_spec", "include_tasks", "import_tasks", "include_role", "import_role", "set_fact")
 

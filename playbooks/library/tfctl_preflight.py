@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.tfctl_explain import explain
 from ansible.module_utils.tfctl_facts import gather
 from ansible.module_utils.tfctl_judge import judge
 
@@ -21,6 +22,9 @@ options:
   stacks: {type: dict, required: true, description: Every stack there is; tfctl/model/stacks.}
   systems: {type: dict, required: true, description: The operating systems that are supported, with their Pythons.}
   nvidia: {type: dict, required: true, description: Where NVIDIA's software comes from; tfctl/model/stacks/nvidia.yaml.}
+  pythons: {type: list, elements: path, default: [], description: Interpreters on this host that stacks may take.}
+  trees: {type: list, elements: dict, default: [], description: CPython trees that may be sent here; tfctl_python_tree.}
+  explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
   wishes: {type: dict, required: true, description: What the inventory wishes about GPUs.}
 """
 
@@ -35,12 +39,18 @@ def main():
             "stacks": {"type": "dict", "required": True},
             "systems": {"type": "dict", "required": True},
             "nvidia": {"type": "dict", "required": True},
+            "pythons": {"type": "list", "elements": "path", "default": []},
+            "trees": {"type": "list", "elements": "dict", "default": []},
+            "explain": {"type": "bool", "default": False},
             "wishes": {"type": "dict", "required": True},
         },
         supports_check_mode=True,
     )
     wanted = module.params
-    seen = gather(wanted["uid"], wanted["shared"])
+    needs = sorted({library for tree in wanted["trees"] for library in tree["needs"]})
+    seen = gather(wanted["uid"], wanted["shared"], wanted["pythons"], needs)
+    if wanted["explain"]:
+        module.exit_json(changed=False, explained=explain(seen, wanted), invocation={})
     plan, faults = judge(seen, wanted)
     if faults:
         message = "; ".join(fault["message"] for fault in faults)

@@ -6,11 +6,13 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -26,6 +28,7 @@ description:
   - Where this machine has that version of Python, the modules are compiled here, once, in place of on every host.
 options:
   locks: {type: list, elements: path, required: true, description: Locks in pip's requirements format, with hashes.}
+  source: {type: str, default: '', description: 'One more requirement, with its hash, that comes as its source.'}
   python: {type: str, required: true, description: The version of Python that the wheels are for.}
   machine: {type: str, required: true, description: The machine they are for, as uname says it.}
   folder: {type: path, required: true, description: Where the file is kept.}
@@ -38,6 +41,17 @@ LIMIT_S = 1800
 # The oldest patch release that a supported system has: Debian's 3.9.2 and 3.11.2. Some packages refuse a .0.
 PATCH = 2
 BYTECODE = "bytecode.zip"
+# In place of setuptools, for a source that names no backend (PEP 517).
+BACKEND = """
+import pathlib
+class __legacy__:
+    @staticmethod
+    def prepare_metadata_for_build_wheel(folder, *_):
+        path = pathlib.Path(folder, "{name}-{version}.dist-info", "METADATA")
+        path.parent.mkdir()
+        path.write_text("Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
+        return path.parent.name
+"""
 # Of what is in the file beside the wheels: another one is another file.
 FORMAT = 2
 
@@ -46,13 +60,16 @@ def main():
     module = AnsibleModule(
         argument_spec={
             "locks": {"type": "list", "elements": "path", "required": True},
+            "source": {"type": "str", "default": ""},
             "python": {"type": "str", "required": True},
             "machine": {"type": "str", "required": True},
             "folder": {"type": "path", "required": True},
         }
     )
     wanted = module.params
-    texts = "\0".join(Path(lock).read_text(encoding="utf-8") for lock in wanted["locks"])
+    texts = "\0".join(
+        [*(Path(lock).read_text(encoding="utf-8") for lock in wanted["locks"]), *filter(None, [wanted["source"]])]
+    )
     asked = hashlib.sha256(f"{FORMAT}\0{wanted['python']}\0{wanted['machine']}\0{texts}".encode()).hexdigest()
     path = Path(wanted["folder"], f"{asked[:24]}.tar")
     try:
@@ -78,20 +95,43 @@ def collect(module, path, part):
     part.mkdir(exist_ok=True)
     wanted = module.params
     for lock in wanted["locks"]:
-        words = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
-        words += ["--no-cache-dir", "--no-deps", "--require-hashes", "--only-binary=:all:", "--dest", str(part)]
-        words += ["--implementation=cp", f"--python-version={wanted['python']}.{PATCH}", "--requirement", lock]
+        # uv is a program, and runs for Pythons that its package no longer names.
+        words = ["--only-binary=:all:", "--implementation=cp", f"--python-version={wanted['python']}.{PATCH}"]
+        words += ["--ignore-requires-python"]
         words += [f"--platform={tag}" for tag in platforms(wanted["machine"])]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        if done.returncode:
-            module.fail_json(msg=errors_of(done.stderr) or f"pip ended with {done.returncode}")
-    compile_modules(part, wanted["python"])
+        download(module, part, lock, words)
+    if wanted["source"]:
+        download_source(module, part, wanted["source"])
+    else:
+        compile_modules(part, wanted["python"])
     whole = path.with_suffix(".whole")
     with tarfile.open(whole, "w") as tar:
         for each in sorted(part.iterdir()):
             tar.add(each, arcname=each.name)
     whole.replace(path)
     shutil.rmtree(part)
+
+
+def download(module, part, lock, more, variables=None):
+    words = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
+    words += ["--no-cache-dir", "--no-deps", "--require-hashes", "--dest", str(part), "--requirement", str(lock), *more]
+    environment = {**os.environ, **(variables or {})}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=LIMIT_S, check=False)
+    if done.returncode:
+        module.fail_json(msg=errors_of(done.stderr) or f"pip ended with {done.returncode}")
+
+
+def download_source(module, part, requirement):
+    """Before pip hands out a source it asks what it is, which would run its setup.py here: the answer is known."""
+    name, version = re.match(r"([\w.-]+)==(\S+)", requirement).groups()
+    with tempfile.TemporaryDirectory() as folder:
+        lock, backend = Path(folder, "source.txt"), Path(folder, "setuptools", "build_meta.py")
+        lock.write_text(requirement, encoding="utf-8")
+        backend.parent.mkdir()
+        backend.with_name("__init__.py").touch()
+        backend.write_text(BACKEND.format(name=name, version=version), encoding="utf-8")
+        more = ["--no-binary=:all:", "--use-pep517", "--no-build-isolation"]
+        download(module, part, lock, more, {"PYTHONPATH": folder})
 
 
 def errors_of(said):
@@ -127,7 +167,9 @@ def compile_modules(part, version):
 
 
 def interpreter(version):
-    """Of this machine, or None."""
+    """Of this machine, or None. Bytecode had another header until Python 3.7 (PEP 552)."""
+    if version == "3.6":
+        return None
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     return sys.executable if own == version else shutil.which(f"python{version}")
 

@@ -13,14 +13,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ansible.module_utils import tfctl_gpu_facts
+from ansible.module_utils import tfctl_gpu_facts, tfctl_horovod_facts, tfctl_links, tfctl_pythons
 
 STACKS = "/opt/tfctl/stacks"
 PLACES = ("/opt/tfctl", "/var/lib/tfctl", "/usr/local/lib/tfctl")
 
 
-def gather(uid, shared):
-    """A dict of plain JSON. ``uid`` is the job user's wanted number, ``shared`` the directories that jobs write to."""
+def gather(uid, shared, pythons=(), libraries=()):
+    """A dict of plain JSON. ``uid`` is the job user's wanted number, ``shared`` the directories that jobs write to.
+
+    ``pythons`` and ``libraries`` are what tfctl_pythons.look is to look at.
+    """
     release = os_release()
     return {
         "system": system_key(release),
@@ -28,8 +31,8 @@ def gather(uid, shared):
         "machine": platform.machine(),
         "init": read("/proc/1/comm"),
         "systemd": systemd_version(),
-        "python": list(sys.version_info[:2]),
-        "pythons": pythons(),
+        "own_python": list(sys.version_info[:2]),
+        "python": tfctl_pythons.look(pythons, libraries),
         "packager": next((name for name in ("apt-get", "dnf") if shutil.which(name)), ""),
         "root": os.geteuid() == 0,
         "login": os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name,
@@ -40,7 +43,10 @@ def gather(uid, shared):
         "gid_owner": name_of(grp.getgrgid, uid),
         "disks": {path: disk(path) for path in (*PLACES, *shared)},
         "environments": sorted(each.name for each in Path(STACKS).glob("*") if not each.is_symlink()),
+        "links": links(),
         "compilers": compilers(),
+        "mpiruns": tfctl_horovod_facts.mpiruns(),
+        "horovods": tfctl_horovod_facts.horovods(),
         "gpu": tfctl_gpu_facts.look(),
     }
 
@@ -71,15 +77,16 @@ def systemd_version():
     return 0
 
 
-def pythons():
-    """Version to path, of the interpreters in /usr/bin and /usr/local/bin; the distribution's own first."""
-    found = {}
-    for folder in ("/usr/bin", "/usr/local/bin"):
-        for path in sorted(Path(folder).glob("python3.*")):
-            version = path.name.removeprefix("python")
-            if re.fullmatch(r"3\.\d+", version) and os.access(path, os.X_OK):
-                found.setdefault(version, str(path))
-    return found
+def links():
+    """{stack: {"current", "before"}}, the names of its environments; "" for none."""
+    names = [each for each in Path(STACKS).glob("*") if each.is_symlink()]
+    return {
+        link.name: {
+            "current": getattr(tfctl_links.current(link), "name", ""),
+            "before": getattr(tfctl_links.before(link), "name", ""),
+        }
+        for link in names
+    }
 
 
 def compilers():

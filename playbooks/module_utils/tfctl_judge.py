@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ansible.module_utils import tfctl_gpu
+from ansible.module_utils import tfctl_gpu, tfctl_horovod_plan, tfctl_pythons
 from ansible.module_utils.tfctl_toolchain import toolchain
 
 OLDEST_SYSTEMD = 247  # Debian 11's: LogExtraFields, ProtectProc and prefix drop-ins as the units of tfctl use them
@@ -20,14 +20,15 @@ BAD_FILE, PREFLIGHT = 3, 8
 def judge(seen, wanted):
     """(plan, faults). ``seen`` is tfctl_facts.gather, ``wanted`` the module's own parameters.
 
-    plan: {"operators", "notices", "stack": None or {"name", "edition", "python": {"version", "path", "packages"},
+    plan: {"operators", "notices", "stack": None or {"name", "edition", "python": what tfctl_pythons.choose says,
     "path", "link", "lock", "disk_mb", "imports", "there"}, "gpu": None or what tfctl_gpu.decide says, "toolchain":
-    None or what tfctl_toolchain says}; with a fault it may have gaps.
+    None or what tfctl_toolchain says, "openmpi", "horovod": what tfctl_horovod_plan says}; with faults it has gaps.
     faults: [{"message", "remedy", "exit"}], all there are.
     """
     faults = [*of_system(seen, wanted), *of_accounts(seen, wanted)]
     operators = [name for name in wanted["operators"] or [seen["login"]] if name != "root"]
     plan = {"operators": sorted(set(operators)), "notices": [], "stack": None, "gpu": None, "toolchain": None}
+    plan.update(openmpi=None, horovod=None)
     for name in operators:
         if not USER_NAME.fullmatch(name):
             faults.append(fault(f"tfctl_operators: {name!r} is no user's name", "give plain user names", BAD_FILE))
@@ -36,6 +37,9 @@ def judge(seen, wanted):
     if plan["stack"] and str(wanted["wishes"]["toolchain"]).lower() == "true":
         plan["toolchain"], lacking = toolchain(seen, wanted, plan["stack"]["edition"])
         faults += lacking
+    if plan["stack"]:
+        plan["openmpi"], plan["horovod"], lacking = tfctl_horovod_plan.decide(seen, wanted, plan["stack"])
+        faults += [each for each in lacking if each not in faults]
     faults += of_disks(seen, plan["stack"], wanted)
     return plan, faults
 
@@ -52,8 +56,8 @@ def of_system(seen, wanted):
         yield fault(f"PID 1 is {seen['init'] or 'unknown'}, not systemd", "jobs are units: boot it with systemd")
     elif seen["systemd"] < OLDEST_SYSTEMD:
         yield fault(f"systemd {seen['systemd']}; {OLDEST_SYSTEMD} or newer is needed", "upgrade the operating system")
-    if tuple(seen["python"]) < OLDEST_PYTHON:
-        version, oldest = (".".join(map(str, each)) for each in (seen["python"], OLDEST_PYTHON))
+    if tuple(seen["own_python"]) < OLDEST_PYTHON:
+        version, oldest = (".".join(map(str, each)) for each in (seen["own_python"], OLDEST_PYTHON))
         yield fault(
             f"/usr/bin/python3 is {version}; {oldest} or newer is needed", "install a newer python3 of the distribution"
         )
@@ -82,7 +86,7 @@ def stack_of(seen, wanted, faults, notices):
     """(stack, gpu) of the plan; no stack with one more fault."""
     name, known = wanted["stack"], wanted["stacks"]
     if not name:
-        remedy = f"--stack {next(iter(known))}, or tfctl_stack in the inventory; --stack none goes without TensorFlow"
+        remedy = "--stack tf2.15, or tfctl_stack in the inventory; --stack none goes without TensorFlow"
         faults.append(fault("no stack is named for this host", remedy, BAD_FILE))
         return None, None
     if name not in known:
@@ -98,13 +102,8 @@ def stack_of(seen, wanted, faults, notices):
         faults.append(
             fault(f"{name} is made for {made_for}; this is {seen['machine']}", "give this host another stack")
         )
-    python = python_of(seen, stack, wanted["systems"].get(seen["system"], {"pythons": {}})["pythons"])
+    python = tfctl_pythons.choose(seen, wanted, name, faults)
     if python is None:
-        there = ", ".join(sorted(seen["pythons"])) or "none"
-        message = f"{name} takes Python {', '.join(stack['pythons'])}; here is {there}"
-        faults.append(
-            fault(message, "install one of them as /usr/local/bin/python3.N, or give this host another stack")
-        )
         return None, gpu
     built = chosen["environments"][python["version"]]
     plan = {
@@ -121,21 +120,12 @@ def stack_of(seen, wanted, faults, notices):
     return plan, gpu
 
 
-def python_of(seen, stack, offered):
-    """The first of the stack's Pythons that is here; else the first that the system's packages have; else None."""
-    for version in stack["pythons"]:
-        if version in seen["pythons"]:
-            return {"version": version, "path": seen["pythons"][version], "packages": []}
-    for version in stack["pythons"]:
-        if version in offered:
-            return {"version": version, "path": f"/usr/bin/python{version}", "packages": offered[version]}
-    return None
-
-
 def of_disks(seen, stack, wanted):
     needs = dict(SPARE_MB)
     if stack and not stack["there"]:
         needs[STACKS] = stack["disk_mb"]
+    if stack and stack["python"]["tree"]:
+        needs[STACKS] = needs.get(STACKS, 0) + stack["python"]["tree"]["megabytes"]
     for path in wanted["shared"]:
         needs.setdefault(path, 1)
     by_device = {}

@@ -23,11 +23,10 @@ import time
 import zipfile
 from pathlib import Path
 
-from ansible.module_utils.tfctl_machine import Failed, make_parents, point, read
+from ansible.module_utils import tfctl_links
+from ansible.module_utils.tfctl_links import MARKER, site_of
+from ansible.module_utils.tfctl_machine import Failed, make_parents
 
-MARKER = "tfctl-stack.json"
-#: site(7) of Python adds the directory that it names, where it is there; the role job_host puts tfctl_runtime into it.
-PTH = ("tfctl-runtime.pth", "/usr/local/lib/tfctl/current/runtime\n")
 BYTECODE = "bytecode.zip"
 #: How long an earlier run, whose client has gone, may take to end.
 PATIENCE_S = 900
@@ -53,8 +52,7 @@ class Environment:
 
     def linked(self):
         """Whether the stack's name leads here, and scripts find tfctl_runtime."""
-        leads = self.link.is_symlink() and str(self.link.readlink()) == self.path.name
-        return leads and read(self._site(self.path) / PTH[0]) == PTH[1].encode()
+        return tfctl_links.in_order(self.link, self.path)
 
     def build(self):
         """Raises Failed. Until all is there and proven, nothing is at ``path``."""
@@ -64,6 +62,8 @@ class Environment:
         try:
             with alone(self.link.with_name(f".{self.link.name}.lock")):
                 if self.wrong():
+                    if tfctl_links.current(self.link) is not None:
+                        tfctl_links.refuse_under_a_job(self.link)
                     self._build()
         finally:
             shutil.rmtree(self.part, ignore_errors=True)
@@ -74,13 +74,8 @@ class Environment:
             self.archive.unlink(missing_ok=True)
 
     def switch(self):
-        """The link leads to it; of the other environments of this stack the newest stays."""
-        (self._site(self.path) / PTH[0]).write_text(PTH[1], encoding="utf-8")
-        point(self.link, self.path.name)
-        pattern = re.compile(rf"{re.escape(self.link.name)}-[0-9a-f]{{12}}")
-        others = [each for each in self.path.parent.iterdir() if pattern.fullmatch(each.name) and each != self.path]
-        for old in sorted(others, key=lambda each: -each.stat().st_mtime)[1:]:
-            shutil.rmtree(old)
+        """The link leads to it. Raises Failed; see tfctl_links."""
+        tfctl_links.switch(self.link, self.path)
 
     def _wrong(self):
         if not (self.path / MARKER).is_file():
@@ -91,14 +86,14 @@ class Environment:
             return
         marker = json.loads((self.path / MARKER).read_text(encoding="utf-8"))
         completed = (self.path / MARKER).stat().st_mtime
-        site = self._site(self.path)
-        there = sizes_and_times(site)
+        modules = site_of(self.path)
+        there = sizes_and_times(modules)
         for name, version in pinned(self.lock).items():
-            record = record_of(site, name, version)
+            record = record_of(modules, name, version)
             if record is None:
                 yield f"{name} {version} is not in {self.path}"
                 continue
-            yield from differing(site, record, there, completed)
+            yield from differing(modules, record, there, completed)
         if marker["modules"] != compiled_modules(there):
             yield f"{self.path}: compiled modules are missing"
 
@@ -111,12 +106,14 @@ class Environment:
         # What goes before the kernel wrote it is never written.
         self.archive.unlink()
         uv = self._uv(wheels)
-        (self.part / "lock.txt").write_text(self.lock, encoding="utf-8")
         self._run(uv, "venv", "--relocatable", "--python", self.python, new)
-        self._run(
-            *(uv, "pip", "install", "--python", new / "bin/python", "--no-index", "--find-links", wheels, "--no-deps"),
-            *("--require-hashes", "--requirement", self.part / "lock.txt"),
-        )
+        install = [uv, "pip", "install", "--python", new / "bin/python", "--no-index", "--find-links", wheels]
+        # Sources last: what makes packages of them is in the environment by then, by its hash as all else.
+        for name, text in zip(("wheels.txt", "sources.txt"), parted(self.lock)):
+            if text:
+                (self.part / name).write_text(text, encoding="utf-8")
+                more = ["--no-deps", "--no-build-isolation", "--require-hashes", "--requirement", self.part / name]
+                self._run(*install, *more)
         self._compile(new)
         for done in (wheels, self.part / "cache"):
             shutil.rmtree(done, ignore_errors=True)
@@ -158,11 +155,11 @@ class Environment:
 
     def _compile(self, new):
         """Nobody can later: an environment's user may not write to it. What came compiled is not compiled again."""
-        site = self._site(new)
+        modules = site_of(new)
         if (self.part / "wheels" / BYTECODE).is_file():
-            take_bytecode(self.part / "wheels" / BYTECODE, site)
+            take_bytecode(self.part / "wheels" / BYTECODE, modules)
         # Templates, which no Python compiles, make its exit code say nothing.
-        run([str(new / "bin/python"), "-I", "-m", "compileall", "-q", "-q", "-j", "0", str(site)])
+        run([str(new / "bin/python"), "-I", "-m", "compileall", "-q", "-q", "-j", "0", str(modules)])
 
     def _probe(self, new):
         """Import as an ordinary user: what root alone can read, no job could."""
@@ -179,12 +176,9 @@ class Environment:
 
     def _mark(self, new):
         """Written last, so that whatever changes later is newer."""
-        modules = compiled_modules(sizes_and_times(self._site(new)))
+        modules = compiled_modules(sizes_and_times(site_of(new)))
         text = json.dumps({"packages": pinned(self.lock), "modules": modules}, indent=1)
         (new / MARKER).write_text(text + "\n", encoding="utf-8")
-
-    def _site(self, path):
-        return next(path.glob("lib/python3.*/site-packages"), path / "lib")
 
 
 @contextlib.contextmanager
@@ -207,6 +201,16 @@ def alone(path):
 def pinned(lock):
     """Name to version, of each line NAME==VERSION."""
     return dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", lock, re.MULTILINE))
+
+
+def parted(lock):
+    """(entries that are wheels, those that are sources), as texts; a line --no-binary=NAME,NAME names the latter."""
+    named = re.match(r"--no-binary=(.+)\n", lock)
+    sources = named[1].split(",") if named else []
+    texts = ["", ""]
+    for entry in re.findall(r"^[^\s-].*(?:\n    .*)*", lock, re.MULTILINE):
+        texts[entry.partition("==")[0] in sources] += f"{entry}\n"
+    return texts
 
 
 def record_of(site, name, version):
@@ -276,9 +280,9 @@ def take_bytecode(archive, site):
 def unpack(archive, folder):
     with tarfile.open(archive) as tar:
         for member in tar:
-            known = re.fullmatch(r"[A-Za-z0-9_.+-]+\.whl", member.name) or member.name == BYTECODE
+            known = re.fullmatch(r"[A-Za-z0-9_.+-]+\.(whl|tar\.gz)", member.name) or member.name == BYTECODE
             if not member.isfile() or not known:
-                raise Failed(f"{archive}: {member.name} is no wheel")
+                raise Failed(f"{archive}: {member.name} is neither a wheel nor a source")
             with (folder / member.name).open("wb") as file:
                 shutil.copyfileobj(tar.extractfile(member), file, 2**20)
 

@@ -139,6 +139,40 @@ talks.Talks.keep = cut
     hosts.untouched()
 
 
+def test_a_connection_that_breaks_between_the_last_words_stops_the_rest(hosts: Hosts) -> None:
+    """node1 keeps its units by then; node2 never hears that it may, and undoes its own."""
+    patch = """
+from tfctl.jobs import talks
+send = talks.NodeChannel.send
+def cut(self, kind, value):
+    send(self, kind, value)
+    if kind == "keep" and self.host == "node1":
+        others["node2"]._channel._raw.get_transport().close()
+talks.NodeChannel.send = cut
+keep = talks.Talks.keep
+def kept(self):
+    others.update(self._channels)
+    return keep(self)
+talks.Talks.keep = kept
+others = {}
+"""
+    with hosts.begin("start", hosts.file("torn", THREE), patch=patch) as client:
+        done = client.done()
+    assert (done.code, done.out) == (6, "")
+    assert "node2: " in done.err
+    assert "the job was stopped on the other hosts" in done.err
+    wait_until(lambda: hosts.alive() == [])
+    assert hosts.status("torn")["state"] == "stopped"
+
+
+def test_an_output_that_hosts_do_not_share_is_refused_where_several_tasks_write(hosts: Hosts) -> None:
+    done = hosts("start", hosts.file("apart", STAY + "roles: {ps: 2, worker: 2}\n"))
+    assert (done.code, done.out) == (8, "")
+    assert "is not the directory that node1 has by that name" in done.err
+    assert "mount one directory on all hosts there" in done.err
+    hosts.untouched()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_while_units_start_undoes(number: signal.Signals, hosts: Hosts) -> None:
     with hosts.held("node3"), hosts.begin("start", hosts.file("broken-off", THREE)) as client:

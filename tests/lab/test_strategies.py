@@ -18,6 +18,42 @@ def test_a_ps_that_is_gone_for_good_takes_the_job_with_it(jobs: Jobs) -> None:
     assert jobs.states("ps-gone") == {"ps/0": "failed", "worker/0": "stopped", "worker/1": "stopped"}
 
 
+def test_the_last_worker_of_a_coordinator_takes_the_job_with_it_and_no_other_does(jobs: Jobs) -> None:
+    text = """
+        strategy: parameter_server
+        command: [sh, -c, "case {role}{index} in worker0) exit 7;; worker1) sleep 3; exit 8;; esac; sleep 60"]
+        roles: {chief: 1, ps: 1, worker: 2}
+        policy: {max_restarts: 0}
+    """
+    done = jobs("start", jobs.file("workers-gone", text), "--wait")
+    assert done.returncode == 100
+    states = jobs.states("workers-gone")
+    assert states == {"chief/0": "stopped", "ps/0": "stopped", "worker/0": "failed", "worker/1": "failed"}
+
+
+def test_where_all_workers_decide_one_that_is_gone_fails_the_job(jobs: Jobs) -> None:
+    """As in step, where the others would wait for it for ever."""
+    text = """
+        strategy: tf1_ps
+        command: [sh, -c, "test {role}{index} != worker1 || exit 7; sleep 60"]
+        roles: {ps: 1, worker: 2}
+        policy: {max_restarts: 0, success: all_workers}
+    """
+    done = jobs("start", jobs.file("in-step", text), "--wait")
+    assert (done.returncode, "worker/1 on node2 failed with exit code 7" in done.stderr) == (100, True)
+    assert jobs.states("in-step") == {"ps/0": "stopped", "worker/0": "stopped", "worker/1": "failed"}
+
+
+def test_the_first_failure_ends_a_custom_job(jobs: Jobs) -> None:
+    text = """
+        command: [sh, -c, "test {role} != extra || exit 7; sleep 60"]
+        roles: {chief: 1, extra: 1}
+    """
+    done = jobs("start", jobs.file("first", text), "--wait")
+    assert (done.returncode, "extra/0 on node1 failed with exit code 7" in done.stderr) == (100, True)
+    assert jobs.states("first") == {"chief/0": "stopped", "extra/0": "failed"}
+
+
 def test_an_evaluator_drains_alone_and_no_longer_than_it_may(jobs: Jobs) -> None:
     text = """
         strategy: estimator

@@ -8,6 +8,7 @@ from pathlib import Path
 import typer.main
 
 from tfctl.cli.main import app
+from tfctl.model import stacks
 from tfctl.model.jobfile import JobFile, Policy, RoleSpec
 from tfctl.model.strategies import STRATEGIES
 
@@ -41,7 +42,18 @@ def test_the_page_of_strategies_has_each_with_its_roles_and_restarts() -> None:
 def test_the_readme_has_every_strategy_with_an_example() -> None:
     rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert {name for name, _ in rows} == set(STRATEGIES)
-    assert {name for name, example in rows if "examples/" in example} == set(STRATEGIES) - {"custom"}
+    assert {name for name, example in rows if "examples/" in example} == set(STRATEGIES)
+
+
+def test_the_page_of_stacks_has_each_with_its_versions() -> None:
+    rows = re.findall(
+        r"^\| `(tf[\d.]+)` \| (\S+) \|.*\| (\S+) \| (\S+) \|", (ROOT / "docs/stacks.md").read_text(), re.M
+    )
+    assert {row[0] for row in rows} == set(stacks.load())
+    for name, tensorflow, cuda, horovod in rows:
+        stack = stacks.get(name)
+        built = stack.horovod.version if stack.horovod else "none"
+        assert (stack.tensorflow, stack.gpu and stack.gpu.cuda, built) == (tensorflow, cuda, horovod), name
 
 
 def test_the_readme_has_every_verb() -> None:

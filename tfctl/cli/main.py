@@ -14,7 +14,7 @@ import typer
 import typer.main
 
 from tfctl import __version__
-from tfctl.cli import lab, list_jobs, logs, provision, render, start, status, stop, wait
+from tfctl.cli import lab, list_jobs, logs, provision, render, stacks, start, status, stop, verify, wait
 from tfctl.cli import run as run_verb
 from tfctl.errors import Exit, TfctlError
 
@@ -44,7 +44,8 @@ def _root(
 
 
 app.add_typer(lab.app)
-for verb in (provision, render, start, run_verb, status, list_jobs, logs, wait, stop):
+app.add_typer(stacks.app)
+for verb in (provision, render, start, run_verb, status, list_jobs, logs, wait, stop, verify):
     verb.add_to(app)
 
 

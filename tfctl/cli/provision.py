@@ -30,14 +30,26 @@ def provision(
     tags: Annotated[
         str | None,
         typer.Option(
-            help="Only these parts: preflight, proxy, time_sync, firewall, shared_storage, job_host, dataset, "
-            "ssh_mesh, python_env, toolchain, nvidia_repo, cuda, cudnn, nccl, nvidia_driver, tensorflow."
+            help="Only these parts: preflight, proxy, time_sync, firewall, shared_storage, job_host, dataset, ssh_mesh, "
+            "python_env, toolchain, nvidia_repo, cuda, cudnn, nccl, nvidia_driver, tensorflow, openmpi, horovod."
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; say what would change.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what changes in files.")] = False,
     reboot: Annotated[
         bool, typer.Option("--reboot", help="Reboot hosts whose new driver asks for it, never one with a job on it.")
+    ] = False,
+    python_tree: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            show_default=False,
+            help="A CPython of this machine for hosts that have none their stack takes, such as "
+            "~/.pyenv/versions/3.7.16; may be repeated.",
+        ),
+    ] = None,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Nothing else: each host's stack becomes again what it was before.")
     ] = False,
     output: OutputOption = Output.text,
 ) -> int:
@@ -46,7 +58,8 @@ def provision(
     from tfctl.remote import provision as use_case
 
     parts = tuple(part.strip() for part in tags.split(",")) if tags else ()
-    request = use_case.Request(inventory, stack, limit, parts, check, diff, reboot)
+    trees = tuple(tree.expanduser() for tree in python_tree or ())
+    request = use_case.Request(inventory, stack, limit, parts, check, diff, reboot, trees, rollback)
     try:
         with Progress() as progress:
             report = use_case.run(request, progress.take)

@@ -32,7 +32,7 @@ def render(
 
     layout, _ = lay_out(jobfile, inventory)
     sites = {host.name: Site(host.address or host.name, {}) for host in layout.hosts}
-    job = Job(layout, attempt=1, run="00000000", started=0.0, tasks=placement.assign(layout, sites))
+    job = Job(layout, attempt=1, run="00000000", started=0.0, tasks=placement.assign(layout, sites), secret="0" * 32)
     files = plan.files(job)
     if to is None:
         for path, text in files.items():

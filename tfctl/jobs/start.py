@@ -83,7 +83,7 @@ def _torn(fleet: Fleet, job: Job, unsaid: Sequence[TfctlError]) -> Undone:
 def _place(layout: Layout, talks: Talks) -> Job:
     sites = {host.name: _site(host, talks.hellos) for host in layout.hosts}
     attempt = 1 + max(hello["highest"] for hello in talks.hellos.values())
-    return Job(layout, attempt, secrets.token_hex(4), time.time(), assign(layout, sites))
+    return Job(layout, attempt, secrets.token_hex(4), time.time(), assign(layout, sites), secrets.token_hex(16))
 
 
 def _site(host: Host, hellos: Mapping[str, Any]) -> Site:
@@ -94,4 +94,5 @@ def _site(host: Host, hellos: Mapping[str, Any]) -> Site:
         raise BadFile(f"{host.name}: the hosts cannot resolve this name", "set tfctl_address or ansible_host for it")
     free = tuple(gpu["uuid"] for gpu in hello["gpus"] if not gpu["holder"])
     owners = tuple(gpu["holder"] for gpu in hello["gpus"] if gpu["holder"])
-    return Site(address, {int(port): who for port, who in hello["ports"].items()}, free, owners)
+    trouble = as_error(host.name, hello["gpu_trouble"]) if hello.get("gpu_trouble") else None
+    return Site(address, {int(port): who for port, who in hello["ports"].items()}, free, owners, trouble)

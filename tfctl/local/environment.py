@@ -55,4 +55,4 @@ def words(job: Job, task: Task, environ: Mapping[str, str], code: Path) -> tuple
     if "/" not in program and shutil.which(program, path=environ.get("PATH")) is None:
         remedy = "activate the environment in which the script runs" if program.startswith("python") else ""
         raise PreflightFailed(f"{task}: there is no program {program} on PATH", remedy)
-    return found
+    return env.unit_words(job, task)

@@ -41,7 +41,7 @@ def place(job: JobFile, file: Path, output: Path, environ: Mapping[str, str], lo
             raise Busy(f"{len(layout.slots)} tasks, and {len(ports)} free ports from {HERE.ports[0]} on")
         held = {port: "" for port in range(HERE.ports[0], HERE.ports[1] + 1) if port not in ports}
         layout, tasks = _assigned(layout, Site("127.0.0.1", held, machine.visible_gpus(environ), alone=True))
-        yield Job(layout, 1, secrets.token_hex(4), time.time(), tasks)
+        yield Job(layout, 1, secrets.token_hex(4), time.time(), tasks, secrets.token_hex(16))
 
 
 def _here(job: JobFile, stack: str, output: Path) -> JobFile:

@@ -42,7 +42,8 @@ def environment(job: Job, task: Task) -> dict[str, str]:
         "PATH": stack + _SYSTEM_PATH,
         "PYTHONUNBUFFERED": "1",
         **_defaults(job),
-        **_devices(task),
+        **_devices(job, task),
+        **job.layout.strategy.own_environment(job, task),
         **{name: fill(_beside(job, name, value), known) for name, value in task.slot.env.items()},
         "TFCTL_JOB": job.name,
         "TFCTL_RUN": job.run,
@@ -51,6 +52,7 @@ def environment(job: Job, task: Task) -> dict[str, str]:
         "TFCTL_INDEX": str(task.index),
         "TFCTL_OUTPUT": job.layout.output,
         "TFCTL_STRATEGY": job.layout.strategy.name,
+        **_runtime(job, task),
         **({"TF_CONFIG": config} if config is not None else {}),
     }
 
@@ -70,6 +72,11 @@ def words(job: Job, task: Task) -> tuple[str, ...]:
     """The task's command with its placeholders filled in."""
     known = placeholders(job, task)
     return tuple(fill(word, known) for word in task.slot.command)
+
+
+def unit_words(job: Job, task: Task) -> tuple[str, ...]:
+    """All that its unit executes: the command, beneath what its strategy runs it."""
+    return (*job.layout.strategy.beneath, *words(job, task))
 
 
 def placeholders(job: Job, task: Task) -> dict[str, str]:
@@ -94,9 +101,21 @@ def _beside(job: Job, name: str, value: str) -> str:
     return f"{own},{value}" if own else value
 
 
-def _devices(task: Task) -> dict[str, str]:
+def _runtime(job: Job, task: Task) -> dict[str, str]:
+    """Where a Python that is no stack's finds tfctl_runtime, for what the command runs beneath."""
+    if not job.layout.strategy.beneath or task.slot.stack != "none":
+        return {}
+    own = task.slot.env.get("PYTHONPATH")
+    return {"PYTHONPATH": f"{own}:{names.RUNTIME}" if own else names.RUNTIME}
+
+
+def _devices(job: Job, task: Task) -> dict[str, str]:
     if task.gpus is None:
         return {}
     if not task.gpus:
         return {"CUDA_VISIBLE_DEVICES": "-1"}
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(task.gpus)}
+    seen = [task]
+    if job.layout.strategy.host_gpus:
+        seen = [other for other in job.tasks if (other.role, other.host) == (task.role, task.host)]
+    gpus = ",".join(gpu for one in seen for gpu in one.gpus or ())
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpus}

@@ -14,6 +14,12 @@ _LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
 def check(strategy: Strategy, stack: str, known: Mapping[str, Stack]) -> None:
     """Raises BadFile where the stack lacks what the strategy needs."""
     found = known.get(stack)
+    if found and strategy.horovod and not _has_horovod(found):
+        fitting = [name for name, other in known.items() if _has_horovod(other)]
+        raise BadFile(
+            f"stack {stack} has no Horovod for its TensorFlow {found.tensorflow}",
+            f"take one of {', '.join(fitting)}, or the strategy multi_worker_mirrored",
+        )
     if found and strategy.estimator and not _has_estimator(found):
         fitting = [name for name, other in known.items() if _has_estimator(other)]
         raise BadFile(
@@ -29,6 +35,10 @@ def switches(strategy: Strategy, stack: str, known: Mapping[str, Stack]) -> dict
     """
     found = known.get(stack)
     return _LEGACY if found and strategy.legacy_keras and _has_both_keras(found) else {}
+
+
+def _has_horovod(stack: Stack) -> bool:
+    return stack.horovod is not None or "horovod" in stack.imports
 
 
 def _has_estimator(stack: Stack) -> bool:

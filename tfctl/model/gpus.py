@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from tfctl.errors import BadFile, Busy
+from tfctl.errors import BadFile, Busy, PreflightFailed, TfctlError
 from tfctl.model.host import Site
 from tfctl.model.job import Layout, Slot, Task
 from tfctl.model.strategies.base import Strategy
 
 
 def share(layout: Layout, sites: Mapping[str, Site]) -> dict[tuple[str, int], tuple[str, ...] | None]:
-    """Disjoint: first to those who say how many, then the rest in equal shares to those who compute and do not say."""
+    """Disjoint: first to those who say how many, then the rest in equal shares to those who compute and do not say.
+
+    A process can compute on one MIG instance and no more: who wants several has whole GPUs, and where instances are
+    left, who does not say has one device. Raises Busy, PreflightFailed.
+    """
     given: dict[tuple[str, int], tuple[str, ...] | None] = {}
     by_host: dict[str, list[Slot]] = defaultdict(list)
     for slot in layout.slots:
@@ -23,21 +27,8 @@ def share(layout: Layout, sites: Mapping[str, Site]) -> dict[tuple[str, int], tu
         free = list(known) if known is not None else [f"gpu-{number}" for number in range(asked)]
         if asked > len(free):
             raise _no_gpu(f"{name}: {asked} GPUs wanted, {len(free)} free", sites[name])
-        for slot in slots:
-            if slot.gpus is not None:
-                given[slot.role, slot.index], free = tuple(free[: slot.gpus]), free[slot.gpus :]
-        open_slots = [slot for slot in slots if slot.gpus is None]
-        computing = [slot for slot in open_slots if _computes(layout.strategy, slot.role)]
-        each = len(free) // len(computing) if computing else 0
-        if computing and not each and (known or sites[name].owners):
-            raise _no_gpu(f"{name}: {len(computing)} tasks that compute, {len(free)} GPUs free", sites[name])
-        for slot in open_slots:
-            if slot not in computing:
-                given[slot.role, slot.index] = ()
-            elif not free:
-                given[slot.role, slot.index] = None
-            else:
-                given[slot.role, slot.index], free = tuple(free[:each]), free[each:]
+        given |= _as_said(slots, free)
+        given |= _in_equal_shares(layout.strategy, slots, free, sites[name])
     return given
 
 
@@ -55,7 +46,50 @@ def check_equal(layout: Layout, tasks: Iterable[Task]) -> None:
         )
 
 
-def _no_gpu(message: str, site: Site) -> Busy:
+def _as_said(slots: Iterable[Slot], free: list[str]) -> dict[tuple[str, int], tuple[str, ...]]:
+    """What those have who say how many; it is taken from ``free``."""
+    given = {}
+    said = [(slot, slot.gpus) for slot in slots if slot.gpus is not None]
+    if any(map(_is_instance, free)):  # who wants one leaves the whole GPUs to those who want several
+        said.sort(key=lambda each: each[1] < 2)
+    for slot, count in said:
+        fitting = [gpu for gpu in free if count < 2 or not _is_instance(gpu)][:count]
+        if len(fitting) < count:
+            raise Busy(
+                f"{slot.host.name}: {slot.role}/{slot.index} wants {count} GPUs, and {len(fitting)} whole ones are "
+                "free; a process can compute on one MIG instance, and no more",
+                f"say `gpus: 1` for {slot.role}, with as many more tasks",
+            )
+        given[slot.role, slot.index] = tuple(fitting)
+        free[:] = [gpu for gpu in free if gpu not in fitting]
+    return given
+
+
+def _in_equal_shares(
+    strategy: Strategy, slots: Iterable[Slot], free: list[str], site: Site
+) -> dict[tuple[str, int], tuple[str, ...] | None]:
+    """What the others have, out of ``free``; None where the host has no GPU."""
+    silent = [slot for slot in slots if slot.gpus is None]
+    computing = [slot for slot in silent if _computes(strategy, slot.role)]
+    each = len(free) // len(computing) if computing else 0
+    if computing and not each and (site.gpus or site.owners or site.gpu_trouble):
+        message = f"{computing[0].host.name}: {len(computing)} tasks that compute, {len(free)} GPUs free"
+        raise _no_gpu(message, site)
+    if any(map(_is_instance, free)):
+        each = min(each, 1)
+    given: dict[tuple[str, int], tuple[str, ...] | None] = {(slot.role, slot.index): () for slot in silent}
+    for number, slot in enumerate(computing):
+        given[slot.role, slot.index] = tuple(free[number * each : (number + 1) * each]) if each else None
+    return given
+
+
+def _is_instance(gpu: str) -> bool:
+    return gpu.startswith("MIG-")
+
+
+def _no_gpu(message: str, site: Site) -> TfctlError:
+    if site.gpu_trouble:
+        return PreflightFailed(site.gpu_trouble.message, f"{site.gpu_trouble.remedy}; `gpus: 0` computes without")
     holders = f"; the others are held by {', '.join(dict.fromkeys(site.owners))}" if site.owners else ""
     return Busy(message + holders, "say `gpus:` for each role (0: none), spread the tasks, or wait for those that run")
 

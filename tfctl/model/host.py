@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tfctl.errors import TfctlError
+
 DEFAULT_PORTS = (2222, 2299)
 DEFAULT_OUTPUT_ROOTS = ("/srv/tfctl",)
 
@@ -54,11 +56,13 @@ class Site:
     """What a host said of itself: ``address`` is what its peers reach it by; ``held``: port → who has it.
 
     ``gpus`` are the UUIDs of those that nobody has; None: not asked, and names are made up (`gpu-0`).
-    ``owners`` are who has the others. ``alone``: every task is on this host, so that a loopback address does.
+    ``owners`` are who has the others. ``gpu_trouble``: there are GPUs, and this is why they cannot be told.
+    ``alone``: every task is on this host, so that a loopback address does.
     """
 
     address: str
     held: Mapping[int, str]
     gpus: tuple[str, ...] | None = None
     owners: tuple[str, ...] = ()
+    gpu_trouble: TfctlError | None = None
     alone: bool = False

@@ -102,13 +102,17 @@ class Layout:
 
 @dataclass(frozen=True)
 class Job:
-    """One attempt: what runs, as what, where, on which ports and GPUs. ``started`` in epoch seconds."""
+    """One attempt: what runs, as what, where, on which ports and GPUs. ``started`` in epoch seconds.
+
+    ``secret``: what its tasks know each other by, where the strategy has use for it.
+    """
 
     layout: Layout
     attempt: int
     run: str
     started: float
     tasks: tuple[Task, ...]
+    secret: str = ""
 
     @property
     def name(self) -> str:

@@ -121,6 +121,7 @@ class JobFile(_Model):
     ports: Ports | None = None
     roles: dict[str, RoleSpec] = Field(min_length=1)
     environment: Literal["cloud"] | None = None
+    launcher: Literal["gloo", "mpi"] | None = None
     policy: Policy = Policy()
 
     @field_validator("name")

@@ -71,7 +71,9 @@ def _strategy(job: JobFile, place: str) -> Strategy:
             raise _no_such_role(role, found, place)
     if job.environment and found.cluster_of({}, "") is None:
         raise BadFile(f"{place}: environment: tasks of {found.name} have no TF_CONFIG", "take `environment:` out")
-    return found
+    if job.launcher and job.launcher not in found.launchers:
+        raise BadFile(f"{place}: launcher: {found.name} has none to choose", "take `launcher:` out")
+    return found.launchers[job.launcher] if job.launcher else found
 
 
 def _no_such_role(role: str, strategy: Strategy, place: str) -> BadFile:

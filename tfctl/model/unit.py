@@ -27,7 +27,7 @@ def text(job: Job, task: Task) -> str:
         task_dir=names.task_dir(job.name, job.attempt, task.role, task.index),
         end_program=names.END_PROGRAM,
         unset=" ".join(env.unset(job, task)),
-        words=" ".join(unit_word(word) for word in env.words(job, task)),
+        words=" ".join(unit_word(word) for word in env.unit_words(job, task)),
         policy=policy,
         writable=" ".join(f'"{path}"' for path in names.writable(job.name, job.attempt, job.layout.output)),
         ports=names.port_list([task.port]),

@@ -138,7 +138,10 @@ def _ports_free(plan: Plan, held: placed.Held) -> None:
 
 def _gpus_free(world: World, plan: Plan, held: placed.Held) -> None:
     wanted = [gpu for task in plan.tasks for gpu in task.gpus]
-    here = {gpu["uuid"]: gpu["holder"] for gpu in gpus.look(world)} if wanted else {}
+    seen = gpus.look(world) if wanted else gpus.Seen([])
+    if seen.trouble:
+        raise Refused(8, seen.trouble, seen.remedy)
+    here = {gpu["uuid"]: gpu["holder"] for gpu in seen.devices}
     for gpu in wanted:
         if wanted.count(gpu) > 1:
             raise Refused(2, f"the plan gives GPU {gpu} of {host()} twice")

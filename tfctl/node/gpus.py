@@ -1,36 +1,103 @@
-"""The NVIDIA GPUs of this host, by nvidia-smi. Where that is missing there are none."""
+"""The NVIDIA GPUs of this host that a task can be given, and who computes on them, by nvidia-smi.
+
+A GPU in MIG mode is no device of a task: its instances are, each by a UUID of its own.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+import pwd
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
+from . import smi
+from .talk import Refused
 from .world import World, run
 
-_FORMAT = "--format=csv,noheader,nounits"
+_NVIDIA = "0x10de"
+_PATIENCE_S = 20.0
 
 
-def look(world: World) -> list[dict[str, Any]]:
-    """GPU of tfctl.node.wire, each; ``holder`` names a process that computes on it. Raises Refused."""
-    gpus = [row for row in _query(world, "--query-gpu=uuid,index,name,memory.total") if len(row) == 4]
-    if not gpus:
-        return []
-    apps = _query(world, "--query-compute-apps=gpu_uuid,pid,process_name")
-    users = {row[0]: f"pid {row[1]} ({row[2]})" for row in apps if len(row) == 3}
-    return [
-        {
-            "uuid": uuid,
-            "index": int(index) if index.isdigit() else 0,
-            "name": name,
-            "memory_mib": int(memory) if memory.isdigit() else 0,
-            "holder": users.get(uuid, ""),
-        }
-        for uuid, index, name, memory in gpus
-    ]
+class Seen(NamedTuple):
+    """``devices``: GPU of tfctl.node.wire, each; ``trouble`` and ``remedy``: why GPUs that are here cannot be told."""
+
+    devices: list[dict[str, Any]]
+    trouble: str = ""
+    remedy: str = ""
 
 
-def _query(world: World, what: str) -> list[list[str]]:
+def look(world: World) -> Seen:
+    """All devices. ``holder`` names a process that computes on one. There are none where nvidia-smi is missing, or
+    complains and no card of NVIDIA's is on the PCI bus."""
     if not os.access(world.nvidia_smi[0], os.X_OK):
-        return []
-    done = run([*world.nvidia_smi, what, _FORMAT], 20.0)
-    return [[word.strip() for word in line.split(",")] for line in done.output.splitlines()] if done.status == 0 else []
+        return Seen([])
+    try:
+        return Seen(_devices(world))
+    except smi.Sick as sick:
+        return Seen([], sick.message, sick.remedy) if _on_the_bus(world) else Seen([])
+
+
+def _devices(world: World) -> list[dict[str, Any]]:
+    fields = smi.FIELDS
+    status, text = _ask(world, smi.query(fields))
+    if "not a valid field" in text:
+        fields = smi.OLD_FIELDS
+        status, text = _ask(world, smi.query(fields))
+    smi.heed(status, text)
+    cards = smi.cards(text, fields)
+    users = smi.users(_ask(world, smi.USERS)[1])
+    divided = [card for card in cards if card.mig]
+    listed = smi.instances(_ask(world, ("-L",))[1]) if divided else {}
+    places = smi.places(_ask(world, ("-q",))[1]) if any(card.uuid in users for card in divided) else {}
+    found: list[dict[str, Any]] = []
+    for card in cards:
+        computing = users.get(card.uuid, [])
+        if not card.mig:
+            found.append(_device(len(found), card.uuid, card.name, card.memory, computing))
+        for one in listed.get(card.uuid, ()) if card.mig else ():
+            # Of whom it is not told on which instance he is, he may be on any.
+            here = [user for user in computing if places.get((card.uuid, user.pid), one.number) == one.number]
+            found.append(_device(len(found), one.uuid, f"{card.name} MIG {one.profile}", _memory(one.profile), here))
+    return found
+
+
+def _device(number: int, uuid: str, name: str, memory: int, users: Sequence[smi.User]) -> dict[str, Any]:
+    holder = _who(users[0]) if users else ""
+    return {"uuid": uuid, "index": number, "name": name, "memory_mib": memory, "holder": holder}
+
+
+def _who(user: smi.User) -> str:
+    """``pid 812 (python) of alice``."""
+    try:
+        account = pwd.getpwuid(Path(f"/proc/{user.pid}").stat().st_uid).pw_name
+    except (OSError, KeyError):
+        return f"pid {user.pid or '?'} ({user.name})"
+    return f"pid {user.pid} ({user.name}) of {account}"
+
+
+def _memory(profile: str) -> int:
+    """MiB, by what the instance is called: 1g.10gb."""
+    size = re.search(r"(\d{1,4})gb", profile)
+    return int(size.group(1)) * 1024 if size else 0
+
+
+def _ask(world: World, words: tuple[str, ...]) -> tuple[int, str]:
+    """Status, and all that it says. Raises Sick."""
+    try:
+        done = run([*world.nvidia_smi, *words], _PATIENCE_S)
+    except Refused as refused:  # a sick driver hangs it
+        raise smi.Sick(str(refused)) from None
+    return done.status, f"{done.output}\n{done.errors}"
+
+
+def _on_the_bus(world: World) -> bool:
+    """A display controller (PCI class 03: VGA, or 3D as most for computing are) of NVIDIA's."""
+    for device in world.at("/sys/bus/pci/devices").glob("*"):
+        try:
+            if (device / "vendor").read_text().strip() == _NVIDIA and (device / "class").read_text()[:4] == "0x03":
+                return True
+        except OSError:
+            continue
+    return False

@@ -11,14 +11,15 @@ from .world import World, host
 
 def hello(world: World, job: str, ports: range, resolve: list[str]) -> dict[str, Any]:
     """The answer to the request of a start, but for ``code``. Raises Refused."""
-    held = placed.held(world)
+    held, seen = placed.held(world), gpus.look(world)
     return {
         "protocol": wire.PROTOCOL,
         "host": host(),
         "highest": book.latest(world, job),
         "ports": _ports(ports, held.ports),
         "names": _addresses(resolve),
-        "gpus": [{**gpu, "holder": held.gpus.get(gpu["uuid"], gpu["holder"])} for gpu in gpus.look(world)],
+        "gpus": [{**gpu, "holder": held.gpus.get(gpu["uuid"], gpu["holder"])} for gpu in seen.devices],
+        "gpu_trouble": wire.error(8, seen.trouble, seen.remedy) if seen.trouble else None,
         "stacks": _stacks(world),
     }
 

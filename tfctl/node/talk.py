@@ -12,6 +12,7 @@ from typing import IO, Any, Callable
 
 from . import wire
 
+_PIECE_S = 1.0
 _CHUNK = 1 << 18
 
 
@@ -146,4 +147,10 @@ def _readable(descriptors: list[int], timeout: float) -> list[int]:
     poller = select.poll()
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)
-    return [descriptor for descriptor, _ in poller.poll(max(0.0, timeout) * 1000)]
+    # In pieces: a signal that comes just before the kernel is asked is handled only when it has answered.
+    until = time.monotonic() + timeout
+    while True:
+        left = until - time.monotonic()
+        found = poller.poll(max(0.0, min(left, _PIECE_S)) * 1000)
+        if found or left <= _PIECE_S:
+            return [descriptor for descriptor, _ in found]

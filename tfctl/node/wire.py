@@ -7,7 +7,8 @@ start   request  {"protocol": 1, "verb": "start", "job": J, "code": SHA256 or nu
                   "resolve": [NAME]}
         node     {"hello": {"protocol": 1, "host": its own host name, "highest": highest attempt of J here, or 0,
                   "ports": {"2222": who has it}, "names": {NAME: address or null}, "gpus": [GPU],
-                  "stacks": [NAME], "code": true when that code is here}}                                no lock is held
+                  "stacks": [NAME], "code": true when that code is here,
+                  "gpu_trouble": ERROR or null: there are GPUs, and why they cannot be told}}            no lock is held
         client   {"plan": PLAN}, then, only when hello said code false, {"code": SIZE} and SIZE raw bytes (tar.gz)
         node     {"reserved": {}}  or  {"refused": ERROR with "retry": true when only a reservation is in the way}
         client   {"share": {"write": NONCE}}   node {"share": {"ok": true}}        an empty file in the output directory
@@ -31,7 +32,8 @@ logs    request  {"protocol": 1, "verb": "logs", "job": J, "attempt": N or null,
 
 ERROR   {"exit": code of tfctl.errors.Exit, "message": sentence, "remedy": sentence or ""}; {"error": ERROR} answers any
         request that cannot be served.
-GPU     {"uuid": ..., "index": int, "name": ..., "memory_mib": int, "holder": text or ""}
+GPU     {"uuid": ..., "index": int, "name": ..., "memory_mib": int, "holder": text or ""}; a MIG instance is one,
+        its UUID begins with MIG-; index counts them by PCI address, from 0; memory_mib 0: not told
 PLAN    {"job", "attempt", "run", "record": RECORD, "code": SHA256, "output": directory, "stack": name or "none",
          "tasks": [{"role", "index", "ports": [int], "gpus": [uuid], "program": first word of the command,
                     "unit": text of the unit file, "env": text of the environment file}]}

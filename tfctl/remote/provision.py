@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,9 @@ from typing import Any
 import platformdirs
 
 import tfctl
-from tfctl.errors import UsageError
+from tfctl.errors import TfctlError, Unreachable, UsageError
 from tfctl.model import stacks
-from tfctl.remote import ansible
+from tfctl.remote import ansible, python_tree
 from tfctl.remote.report import Event, Report
 
 #: The roles, in the order of the playbook; they are its tags.
@@ -35,6 +35,8 @@ TAGS = (
     "nccl",
     "nvidia_driver",
     "tensorflow",
+    "openmpi",
+    "horovod",
 )
 
 #: Of any host, where the others reach it; Ansible makes an address of it.
@@ -43,7 +45,11 @@ _DIAL = "{{ tfctl_address | default(ansible_host) | default(inventory_hostname) 
 
 @dataclass(frozen=True)
 class Request:
-    """``stack`` None: what the inventory says of each host. ``reboot``: hosts whose driver asks for it, in batches."""
+    """``stack`` None: what the inventory says of each host. ``reboot``: hosts whose driver asks for it, in batches.
+
+    ``python_trees``: CPython trees of this machine, for hosts that have no Python their stack takes.
+    ``rollback``: nothing is brought; each host's stack becomes again what it was before.
+    """
 
     inventory: Path
     stack: str | None = None
@@ -52,6 +58,8 @@ class Request:
     check: bool = False
     diff: bool = False
     reboot: bool = False
+    python_trees: tuple[Path, ...] = ()
+    rollback: bool = False
 
 
 def run(request: Request, listen: Callable[[Event], None]) -> Report:
@@ -64,6 +72,38 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
     for tag in request.tags:
         if tag not in TAGS:
             raise UsageError(f"--tags {tag}: there is no such part", f"there are: {', '.join(TAGS)}")
+    if request.rollback and (request.tags or request.reboot or request.python_trees):
+        raise UsageError("--rollback goes with --stack, --limit, --check and --diff alone")
+    variables = {} if request.rollback else given(request)
+    if request.stack:
+        variables["tfctl_stack"] = request.stack
+    playbook = "rollback" if request.rollback else "provision"
+    play = ansible.Play(
+        playbook, request.inventory, request.limit, request.tags, request.check, request.diff, variables
+    )
+    return ansible.run(play, listen)
+
+
+def explain(inventory: Path, host: str, python_trees: tuple[Path, ...] = ()) -> Mapping[str, Any]:
+    """What each stack would be on one host, which is looked at once: see playbooks/module_utils/tfctl_explain.py.
+
+    Raises UsageError for a pattern of several hosts, Unreachable or TfctlError for one that cannot be looked at, and
+    what ansible.run raises.
+    """
+    variables = {**given(Request(inventory, python_trees=python_trees)), "tfctl_explain": True}
+    (found, *more) = ansible.run(ansible.Play("explain", inventory, host, variables=variables), lambda _: None).hosts
+    if more:
+        raise UsageError(f"--host {host} means several hosts", "name one")
+    if found.explained is None:
+        kind = Unreachable if found.unreachable else TfctlError
+        raise kind(f"{found.host}: {found.reason}", found.remedy)
+    return found.explained
+
+
+def given(request: Request) -> dict[str, Any]:
+    """What the playbook provision.yml takes from tfctl alone."""
+    for tree in request.python_trees:
+        python_tree.pack(tree.absolute(), platformdirs.user_cache_path("tfctl") / "pythons")
     variables: dict[str, Any] = {
         "tfctl_node": node_part(),
         "tfctl_stacks": catalogue(),
@@ -72,15 +112,10 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
         "tfctl_dial": _DIAL,
         "tfctl_tools": str(stacks.TOOLS),
         "tfctl_cache": str(platformdirs.user_cache_path("tfctl") / "wheels"),
+        "tfctl_more_trees": [str(tree.absolute()) for tree in request.python_trees],
+        "tfctl_built": str(platformdirs.user_cache_path("tfctl") / "built"),
     }
-    if request.stack:
-        variables["tfctl_stack"] = request.stack
-    if request.reboot:
-        variables["tfctl_reboot"] = True
-    play = ansible.Play(
-        "provision", request.inventory, request.limit, request.tags, request.check, request.diff, variables
-    )
-    return ansible.run(play, listen)
+    return {**variables, "tfctl_reboot": True} if request.reboot else variables
 
 
 def node_part() -> dict[str, Any]:
@@ -113,7 +148,9 @@ def catalogue() -> dict[str, Any]:
             "pythons": stack.pythons,
             "imports": stack.imports,
             "gcc": stack.gcc.model_dump() if stack.gcc else None,
+            "openmpi": stack.openmpi.model_dump() if stack.openmpi else None,
             "gpu": stack.gpu.model_dump() if stack.gpu else None,
+            "horovod": horovod(stack),
             "editions": {
                 label: {
                     "machines": edition.machines,
@@ -128,6 +165,18 @@ def catalogue() -> dict[str, Any]:
         }
         for name, stack in stacks.load().items()
     }
+
+
+def horovod(stack: stacks.Stack) -> dict[str, Any] | None:
+    """What the role needs of it; ``builds``, by Python: the lock of what builds it, and its digest."""
+    if stack.horovod is None:
+        return None
+    locks = {python: stack.build_lock(python) for python in stack.pythons}
+    builds = {
+        python: {"lock": str(lock), "digest": hashlib.sha256(lock.read_bytes()).hexdigest()}
+        for python, lock in locks.items()
+    }
+    return {**stack.horovod.model_dump(include={"version", "sha256", "gloo"}), "builds": builds}
 
 
 def systems() -> dict[str, Any]:

@@ -50,6 +50,7 @@ _REMEDIES = (
         r"no matching distribution|could not find a version|max retries exceeded|name resolution|connection broken",
         "this machine does not reach a package index that has the wheels: see `pip config list`",
     ),
+    (r"horovod could not be built", "the compiler's words are above; tfctl_horovod=false provisions without Horovod"),
     (r"certificate verify failed", "name the CA of the index's certificate in pip's configuration (global.cert)"),
     (r"unit .* is masked", "HOST has this unit masked: systemctl unmask it"),
 )

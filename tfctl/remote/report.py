@@ -15,7 +15,8 @@ _PASSWORD = re.compile(r"(//[^/\s:@]*):[^/\s@]+@")
 #: What Ansible puts before the words that matter.
 _NOISE = re.compile(
     r"^(task failed: |module failed: |e: |fatal: |data could not be sent to remote host .* over ssh: "
-    r"|failed to connect to the host via ssh: )+",
+    r"|failed to connect to the host via ssh: |finalization of task args for '\w+' failed: "
+    r"|error while resolving value for '\w+': |the lookup plugin '\w+' failed: )+",
     re.IGNORECASE,
 )
 #: What says little, or at length, where it stands, and how it is told.
@@ -66,6 +67,7 @@ class HostReport:
     """One host at the end. ``ok`` and ``changed`` count tasks as Ansible's recap does: ok has the changed ones in it.
 
     ``task``, ``reason`` and ``remedy`` say why it failed or could not be reached; ``exit`` is that cause's code.
+    ``explained``: what playbooks/module_utils/tfctl_explain.py says of it, where that was asked.
     """
 
     host: str
@@ -77,6 +79,7 @@ class HostReport:
     reason: str = ""
     remedy: str = ""
     exit: Exit = Exit.OK
+    explained: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,8 @@ class Collector:
         if state in ("failed", "unreachable"):
             reason, remedy, code = explain(result, host, state)
             self._causes[host] = {"task": title, "reason": reason, "remedy": remedy, "exit": code, state: True}
+        if "explained" in result:
+            self._causes[host]["explained"] = result["explained"]
         warned: list[Event] = [Warned(host, _without_passwords(str(text))) for text in result.get("warnings", [])]
         return [*warned, HostDone(host, title, state, _without_passwords(result.get("diff", "")))]
 

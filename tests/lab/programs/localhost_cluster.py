@@ -8,8 +8,8 @@ from sklearn.utils import shuffle
 
 tf.disable_v2_behavior()
 
-parameter_servers = ["localhost:2222"]
-workers = ["localhost:2223", "localhost:2224"]
+parameter_servers = ["localhost:2297"]
+workers = ["localhost:2298", "localhost:2299"]
 cluster = tf.train.ClusterSpec({"ps": parameter_servers, "worker": workers})
 
 tf.app.flags.DEFINE_string("job_name", "", "ps or worker")

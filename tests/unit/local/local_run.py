@@ -9,7 +9,7 @@ import textwrap
 import time
 from pathlib import Path
 
-LIMIT_S = 15.0
+LIMIT_S = 60.0
 
 
 class Done:

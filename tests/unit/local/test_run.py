@@ -63,11 +63,13 @@ def test_a_failed_task_comes_back_alone_and_a_limit_ends_that(local: Local) -> N
     local.write(
         CUSTOM + "roles: {worker: 2}\npolicy: {max_restarts: 1}\n",
         """
-        import os, pathlib, sys
+        import os, pathlib, sys, time
         index = os.environ["TFCTL_INDEX"]
         times = pathlib.Path("times" + index)
         count = len(times.read_text()) if times.exists() else 0
         times.write_text("x" * (count + 1))
+        while index == "1" and count == 1 and pathlib.Path("times0").read_text() != "xx":
+            time.sleep(0.01)  # its end is the job's
         sys.exit(3 if index == "1" or count == 0 else 0)
         """,
     )
@@ -182,3 +184,37 @@ def test_output_may_be_elsewhere(local: Local) -> None:
     done = local.run("--output", "my results")
     where = str(local.folder / "my results")
     assert done.lines["worker/0"] == [f"{where} {where}"]
+
+
+def test_horovods_ranks_meet_anew_when_one_has_failed(local: Local) -> None:
+    """Ranks as Horovod's are: each leaves its address where all meet, and waits for that of the others."""
+    local.write(
+        "strategy: horovod\ncommand: python train.py\nroles: {worker: 3}\n",
+        """
+        import http.client, os, pathlib, sys, time
+        rank, size = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
+        place = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+
+        def ask(method, key, body=None):
+            connection = http.client.HTTPConnection(*place, timeout=10)
+            connection.request(method, f"/global/{key}", body)
+            answer = connection.getresponse()
+            return answer.read().decode() if answer.status == 200 else None
+
+        ask("PUT", rank, str(os.getpid()))
+        while None in (found := [ask("GET", other) for other in range(size)]):
+            time.sleep(0.01)
+        ask("PUT", f"seen-by-{rank}", "1")
+        while rank == 0 and None in [ask("GET", f"seen-by-{other}") for other in range(size)]:
+            time.sleep(0.01)
+        print(len(set(found)), "met by", os.environ["HOROVOD_GLOO_IFACE"], flush=True)
+        failed = pathlib.Path(os.environ["TFCTL_OUTPUT"], str(rank))
+        if not failed.exists():
+            failed.touch()
+            sys.exit(1)
+        """,
+    )
+    done = local.run()
+    assert done.code == 0, done.err
+    assert {len(lines) for lines in done.lines.values()} == {2}, done.lines
+    assert {line.split(" by ")[0] for lines in done.lines.values() for line in lines} == {"3 met"}

@@ -5,7 +5,7 @@ import json
 import pytest
 from four_hosts import MakeJob
 
-from tfctl.errors import BadFile, Busy
+from tfctl.errors import BadFile, Busy, PreflightFailed
 from tfctl.model import env
 from tfctl.model.host import Site
 from tfctl.model.job import Job
@@ -100,6 +100,40 @@ def test_gpus_are_disjoint_and_unsaid_workers_share_what_is_left(make_job: MakeJ
 def test_more_gpus_than_there_are_is_busy(make_job: MakeJob) -> None:
     with pytest.raises(Busy, match="node1: 2 GPUs wanted, 1 free"):
         make_job(HEAD + "roles: {worker: {replicas: 1, gpus: 2}}\n", gpus=("GPU-a",))
+
+
+MIG = ("MIG-a", "MIG-b", "GPU-c", "GPU-d")
+
+
+@pytest.mark.parametrize(
+    ("roles", "expected"),
+    [
+        ("{one: {replicas: 1, gpus: 1}, two: {replicas: 1, gpus: 2}}", {"one/0": "MIG-a", "two/0": "GPU-c,GPU-d"}),
+        ("{worker: {per_host: 2, hosts: node1}}", {"worker/0": "MIG-a", "worker/1": "MIG-b"}),
+        ("{worker: {per_host: 4, hosts: node1, gpus: 1}}", {f"worker/{n}": gpu for n, gpu in enumerate(MIG)}),
+    ],
+)
+def test_nobody_has_a_mig_instance_beside_another_device(
+    roles: str, expected: dict[str, str], make_job: MakeJob
+) -> None:
+    """CUDA shows a process one instance and nothing else."""
+    job = make_job(f"{HEAD}roles: {roles}\n", gpus=MIG)
+    assert {str(task): env.environment(job, task)["CUDA_VISIBLE_DEVICES"] for task in job.tasks} == expected
+
+
+def test_instances_do_not_make_up_for_whole_gpus(make_job: MakeJob) -> None:
+    with pytest.raises(Busy, match="node1: worker/0 wants 3 GPUs, and 2 whole ones are free; a process can compute on"):
+        make_job(HEAD + "roles: {worker: {replicas: 1, gpus: 3}}\n", gpus=MIG)
+
+
+@pytest.mark.parametrize("roles", ["{worker: 1}", "{worker: {replicas: 1, gpus: 1}}"])
+def test_gpus_that_cannot_be_told_are_no_reason_to_compute_without(roles: str, make_job: MakeJob) -> None:
+    trouble = PreflightFailed("node1: nvidia-smi: Driver/library version mismatch", "restart the host")
+    sites = {"node1": Site("10.0.0.1", {}, (), (), trouble)}
+    with pytest.raises(PreflightFailed, match="Driver/library version mismatch") as caught:
+        assign(make_job(f"{HEAD}roles: {roles}\n", gpus=("GPU-a",)).layout, sites)
+    assert caught.value.remedy == "restart the host; `gpus: 0` computes without"
+    assert assign(make_job(HEAD + "roles: {worker: {replicas: 1, gpus: 0}}\n").layout, sites)
 
 
 def test_hosts_without_gpus_leave_the_variable_alone(make_job: MakeJob) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ from tfctl.model.job import Job
 from tfctl.model.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[3]
-#: Of Horovod's strategy there is nothing yet.
-EXAMPLES = [path for path in sorted(ROOT.glob("examples/*/*.yaml")) if path.parent.name != "digits-horovod"]
+EXAMPLES = sorted(ROOT.glob("examples/*/*.yaml"))
 #: The smallest job of each.
 ROLES = {
     "tf1_ps": "{ps: 1, worker: 1}",
@@ -25,6 +25,7 @@ ROLES = {
     "parameter_server": "{chief: 1, ps: 1, worker: 1}",
     "multi_worker_mirrored": "{worker: 1}",
     "mirrored": "{worker: 1}",
+    "horovod": "{worker: 1}",
     "custom": "{any: 1}",
 }
 
@@ -113,6 +114,50 @@ def test_a_mirrored_task_has_no_tf_config_and_no_inherited_one(make_job: MakeJob
     assert "TF_CONFIG" in env.unset(job, task)
 
 
+def test_ranks_are_told_what_horovodrun_would_tell_them(make_job: MakeJob) -> None:
+    """Two on node1, two on node2, one on node3, who has no neighbour of his local rank 1."""
+    job = make_job(text("horovod", "{worker: {replicas: 5, hosts: 'node1:node2:node3'}}"))
+    assert set(told(job).values()) == {None}
+    found = [env.environment(job, task) for task in job.tasks]
+    names = ("RANK", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "HOSTNAME")
+    assert [[one[f"HOROVOD_{name}"] for name in names] for one in found] == [
+        ["0", "0", "2", "0", "3", "10.0.0.1"],
+        ["1", "0", "2", "1", "3", "10.0.0.2"],
+        ["2", "0", "1", "2", "3", "10.0.0.3"],
+        ["3", "1", "2", "0", "2", "10.0.0.1"],
+        ["4", "1", "2", "1", "2", "10.0.0.2"],
+    ]
+    for one in found:
+        assert (one["HOROVOD_SIZE"], one["HOROVOD_CONTROLLER"]) == ("5", "gloo")
+        assert (one["HOROVOD_GLOO_RENDEZVOUS_ADDR"], one["HOROVOD_GLOO_RENDEZVOUS_PORT"]) == ("10.0.0.1", "2222")
+        assert json.loads(one["TFCTL_RANKS"])[3] == "10.0.0.1:2223"
+
+
+def test_a_rank_becomes_one_by_a_program_of_tfctl_that_every_python_finds(make_job: MakeJob) -> None:
+    job = make_job(text("horovod", "{worker: 1}"))
+    assert env.unit_words(job, job.tasks[0]) == ("python3", "-m", "tfctl_runtime.horovod.gloo", "run")
+    assert "PYTHONPATH" not in env.environment(job, job.tasks[0])
+    own = make_job(text("horovod", "{worker: 1}", "stack: none\nenv: {PYTHONPATH: /opt/ours}"))
+    assert env.environment(own, own.tasks[0])["PYTHONPATH"] == "/opt/ours:/usr/local/lib/tfctl/current/runtime"
+
+
+def test_ranks_under_mpirun_are_told_by_it(make_job: MakeJob) -> None:
+    job = replace(make_job(text("horovod", "{worker: 2}", "launcher: mpi")), secret="5ec2e7")
+    found = env.environment(job, job.tasks[1])
+    assert env.unit_words(job, job.tasks[1])[:3] == ("python3", "-m", "tfctl_runtime.horovod.mpi")
+    assert (found["HOROVOD_CONTROLLER"], found["TFCTL_SECRET"]) == ("mpi", "5ec2e7")
+    assert json.loads(found["TFCTL_RANKS"]) == ["10.0.0.1:2222", "10.0.0.2:2222"]
+    assert "HOROVOD_RANK" not in found
+    assert "5ec2e7" not in json.dumps(plan.record(job))
+
+
+def test_ranks_of_one_host_see_each_others_gpus(make_job: MakeJob) -> None:
+    """A script takes gpus[hvd.local_rank()]."""
+    job = make_job(text("horovod", "{worker: {per_host: 2, gpus: 1, hosts: node1}}"), gpus=("GPU-a", "GPU-b", "GPU-c"))
+    assert [task.gpus for task in job.tasks] == [("GPU-a",), ("GPU-b",)]
+    assert {env.environment(job, task)["CUDA_VISIBLE_DEVICES"] for task in job.tasks} == {"GPU-a,GPU-b"}
+
+
 # What they find set
 
 
@@ -185,6 +230,7 @@ def test_who_computes_shares_the_gpus_and_the_others_see_none(
         ("multi_worker_mirrored", "{worker: 1, chief: 1}", "", ["chief/0", "worker/0"]),
         ("multi_worker_mirrored", "{worker: 2}", "policy: {success: worker0}", ["worker/0"]),
         ("mirrored", "{worker: 1}", "", ["worker/0"]),
+        ("horovod", "{worker: 2}", "", ["worker/0", "worker/1"]),
     ],
 )
 def test_who_decides(strategy: str, roles: str, more: str, expected: list[str], make_job: MakeJob) -> None:
@@ -266,7 +312,10 @@ def test_whose_output_every_host_must_share(strategy: str, roles: str, shared: b
         ("mirrored", "{worker: 2}", "", "roles/worker: mirrored has at most 1, not 2"),
         ("mirrored", "{worker: 1}", "environment: cloud", "environment: tasks of mirrored have no TF_CONFIG"),
         ("mirrored", "{worker: 0}", "", "roles/worker/replicas: "),
-        ("horovod", "{worker: 2}", "", "strategy: 'horovod' is not known"),
+        ("horovod", "{chief: 1, worker: 2}", "", "roles/chief: horovod has no such role"),
+        ("horovod", "{worker: 1}", "launcher: slurm", "launcher: should be 'gloo' or 'mpi', not 'slurm'"),
+        ("mirrored", "{worker: 1}", "launcher: mpi", "launcher: mirrored has none to choose"),
+        ("horovod", "{worker: 1}", "environment: cloud", "environment: tasks of horovod have no TF_CONFIG"),
     ],
 )  # fmt: skip
 def test_what_tensorflow_would_not_run_is_refused_with_a_sentence(
@@ -321,6 +370,16 @@ def test_tf_estimator_is_gone_from_newer_stacks(tmp_path: Path) -> None:
     assert caught.value.remedy == "take one of tf2.15"
     assert lay_out(tmp_path, "estimator", "stack: tf2.15", *known)
     assert lay_out(tmp_path, "estimator", "stack: our-own", *known), "the hosts may have it"
+
+
+def test_horovod_is_not_looked_for_where_a_stack_has_none(tmp_path: Path) -> None:
+    known = (stacks.get("tf2.15"), new_stack(tf_keras=True).model_copy(update={"horovod": None}))
+    with pytest.raises(BadFile) as caught:
+        lay_out(tmp_path, "horovod", "stack: new", *known)
+    assert "stack new has no Horovod for its TensorFlow 2.21.0" in caught.value.message
+    assert caught.value.remedy == "take one of tf2.15, or the strategy multi_worker_mirrored"
+    assert lay_out(tmp_path, "horovod", "stack: tf2.15", *known)
+    assert lay_out(tmp_path, "horovod", "stack: our-own", *known), "the hosts may have it"
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def gpu_facts(seen: dict[str, Any]) -> dict[str, Any]:
 def judged(case: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     facts = {key: case[key] for key in ("system", "packager") if key in case}
     if "system" in case:
-        facts |= {"title": case["system"], "pythons": {"3.11": "/usr/bin/python3.11"}}
+        facts |= {"title": case["system"], "python": {**GOOD["python"], "pythons": {"3.11": "/usr/bin/python3.11"}}}
     roomy = {path: {**each, "free_mb": 50_000} for path, each in GOOD["disks"].items()}
     seen = {**GOOD, **facts, "disks": roomy, "gpu": gpu_facts(case["gpu"]) if case["gpu"] is not None else None}
     asked = wanted()

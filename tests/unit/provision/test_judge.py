@@ -13,14 +13,22 @@ from tfctl.model import stacks
 from tfctl.remote import provision
 
 FREE = {"device": 1, "free_mb": 50_000, "noexec": False, "at": "/"}
+PYTHON: dict[str, Any] = {
+    "pythons": {"3.11": "/usr/bin/python3.11"},
+    "given": {},
+    "trees": {},
+    "in_use": {},
+    "libc": [2, 36],
+    "lacking": [],
+}
 GOOD: dict[str, Any] = {
     "system": "debian-12",
     "title": "Debian GNU/Linux 12 (bookworm)",
     "machine": "x86_64",
     "init": "systemd",
     "systemd": 252,
-    "python": [3, 11],
-    "pythons": {"3.11": "/usr/bin/python3.11"},
+    "own_python": [3, 11],
+    "python": PYTHON,
     "packager": "apt-get",
     "root": True,
     "login": "ops",
@@ -31,20 +39,25 @@ GOOD: dict[str, Any] = {
     "gid_owner": None,
     "disks": dict.fromkeys(("/opt/tfctl", "/var/lib/tfctl", "/usr/local/lib/tfctl", "/srv/tfctl"), FREE),
     "environments": [],
+    "links": {},
     "compilers": [],
+    "mpiruns": {},
+    "horovods": [],
     "gpu": None,
 }
 
 
 #: What the role preflight gives where the inventory wishes nothing.
 WISHES = {
-    "toolchain": False, "edition": "auto", "driver": "auto", "driver_method": "auto", "cuda_method": "auto",
+    "toolchain": False, "horovod": False, "openmpi": "auto", "edition": "auto",
+    "driver": "auto", "driver_method": "auto", "cuda_method": "auto",
     "cudnn_method": "auto", "nccl_method": "auto", "nvidia_mirror": "", "allow_unverified": False,
 }  # fmt: skip
 
 
 def wanted(**more: Any) -> dict[str, Any]:
     given = {"stacks": provision.catalogue(), "systems": provision.systems(), "nvidia": stacks.nvidia().model_dump()}
+    given |= {"pythons": [], "trees": []}
     given["wishes"] = dict(WISHES)
     return {"uid": 880, "shared": ["/srv/tfctl"], "operators": [], "stack": "tf2.15", **given, **more}
 
@@ -59,7 +72,8 @@ def test_a_fit_host_has_a_plan() -> None:
     assert found == []
     assert plan["operators"] == ["ops"]
     stack = plan["stack"]
-    assert stack["python"] == {"version": "3.11", "path": "/usr/bin/python3.11", "packages": []}
+    here = {"version": "3.11", "path": "/usr/bin/python3.11", "packages": [], "from": "this host", "tree": None}
+    assert stack["python"] == here
     assert stack["link"] == "/opt/tfctl/stacks/tf2.15"
     assert stack["path"].startswith("/opt/tfctl/stacks/tf2.15-") and stack["lock"].endswith("tf2.15-cpu-3.11.txt")
     assert not stack["there"]
@@ -72,7 +86,7 @@ def test_a_fit_host_has_a_plan() -> None:
         ({"system": "arch-", "title": "Arch Linux"}, {}, "Arch Linux is not supported", "Debian 12"),
         ({"init": "tini"}, {}, "PID 1 is tini, not systemd", "boot it with systemd"),
         ({"systemd": 245}, {}, "systemd 245; 247 or newer", "upgrade"),
-        ({"python": [3, 8]}, {}, "/usr/bin/python3 is 3.8; 3.9 or newer", "install a newer python3"),
+        ({"own_python": [3, 8]}, {}, "/usr/bin/python3 is 3.8; 3.9 or newer", "install a newer python3"),
         ({"sudo": False}, {}, "sudo is not installed", "install the package sudo"),
         ({"uid_owner": "backup2"}, {}, "number 880 is the user backup2's", "tfctl_uid"),
         ({"gid_owner": "render"}, {}, "number 880 is the group render's", "tfctl_uid"),
@@ -80,9 +94,14 @@ def test_a_fit_host_has_a_plan() -> None:
         ({}, {"uid": 1200}, "tfctl_uid 1200 is not a system user's", "from 1 to 999"),
         ({}, {"operators": ["%all"]}, "'%all' is no user's name", "plain user names"),
         ({}, {"stack": ""}, "no stack is named for this host", "--stack none"),
-        ({}, {"stack": "tf9"}, "no stack is called 'tf9'", "there are: tf2.15"),
+        ({}, {"stack": "tf9"}, "no stack is called 'tf9'", "there are: tf1.15, tf2.0, tf2.15"),
         ({"machine": "riscv64"}, {}, "made for x86_64; this is riscv64", "another stack"),
-        ({"pythons": {"3.13": "/usr/bin/python3.13"}, "system": "debian-13"}, {}, "here is 3.13", "another stack"),
+        (
+            {"python": {**PYTHON, "pythons": {"3.13": "/usr/bin/python3.13"}}, "system": "debian-13"},
+            {},
+            "tf2.15 takes Python 3.11, 3.10, 3.9; Debian GNU/Linux 12 (bookworm) has 3.13",
+            "--python-tree",
+        ),
     ],
 )
 def test_each_fault_says_what_helps(seen: dict[str, Any], more: dict[str, Any], said: str, helps: str) -> None:
@@ -111,9 +130,11 @@ def test_space_is_summed_by_device_and_an_environment_that_is_there_needs_none()
 
 
 def test_a_missing_python_comes_from_the_distribution_where_it_has_one() -> None:
-    plan, found = judge({**GOOD, "system": "ubuntu-22.04", "pythons": {"3.12": "/usr/local/bin/python3.12"}}, wanted())
+    python = {**PYTHON, "pythons": {"3.12": "/usr/local/bin/python3.12"}}
+    plan, found = judge({**GOOD, "system": "ubuntu-22.04", "python": python}, wanted())
     assert found == []
-    assert plan["stack"]["python"] == {"version": "3.11", "path": "/usr/bin/python3.11", "packages": ["python3.11"]}
+    chosen = plan["stack"]["python"]
+    assert (chosen["path"], chosen["packages"]) == ("/usr/bin/python3.11", ["python3.11"])
 
 
 @pytest.mark.parametrize(

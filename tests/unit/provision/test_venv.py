@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import tfctl_venv
+from ansible.module_utils import tfctl_links, tfctl_venv
 from ansible.module_utils.tfctl_machine import Failed
 from ansible.module_utils.tfctl_venv import Environment
 from uv import find_uv_bin
@@ -103,7 +103,7 @@ def built(house: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 
 def site(environment: Environment) -> Path:
-    found: Path = environment._site(environment.path)
+    found: Path = tfctl_links.site_of(environment.path)
     return found
 
 
@@ -203,17 +203,16 @@ def test_an_archive_that_would_write_elsewhere_is_refused(make: Callable[..., En
     evil = tmp_path / "evil.tar"
     with tarfile.open(evil, "w") as tar:
         tar.add(__file__, arcname="../../etc/x.whl")
-    with pytest.raises(Failed, match="is no wheel"):
+    with pytest.raises(Failed, match="is neither a wheel nor a source"):
         make(archive=evil).build()
 
 
-def test_of_older_environments_the_newest_stays(make: Callable[..., Environment]) -> None:
-    environment = make()
-    stacks = environment.path.parent
-    (environment.path / "lib/python3.11/site-packages").mkdir(parents=True)
-    for age, name in enumerate((environment.path.name, "tf9-aaaaaaaaaaaa", "tf9-bbbbbbbbbbbb", "tf10-cccccccccccc")):
-        (stacks / name).mkdir(exist_ok=True)
-        os.utime(stacks / name, (1000 - age, 1000 - age))
-    environment.switch()
-    there = sorted(path.name for path in stacks.iterdir())
-    assert there == ["tf10-cccccccccccc", "tf9", "tf9-0123456789ab", "tf9-aaaaaaaaaaaa"]
+def test_sources_are_told_from_wheels() -> None:
+    entries = [
+        f"{name}==1.0 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{'1' * 64}\n" for name in ("a", "b", "c")
+    ]
+    assert tfctl_venv.parted("".join(entries)) == ["".join(entries), ""]
+    # A file that Ansible reads has no newline at its end.
+    parted = tfctl_venv.parted(("--no-binary=b,x\n" + "".join(entries)).rstrip())
+    assert parted == [entries[0] + entries[2], entries[1]]
+    assert tfctl_venv.pinned("--no-binary=b,x\n" + "".join(entries)) == {"a": "1.0", "b": "1.0", "c": "1.0"}

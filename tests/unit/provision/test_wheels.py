@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import sys
 import tarfile
@@ -36,7 +37,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def collect(folder: Path, lock: str, monkeypatch: pytest.MonkeyPatch) -> Report:
+def collect(folder: Path, lock: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> Report:
     """Run the module on this machine, as the role does."""
     real = ansible.data_dir()
     (folder / "playbooks").mkdir(exist_ok=True)
@@ -45,6 +46,7 @@ def collect(folder: Path, lock: str, monkeypatch: pytest.MonkeyPatch) -> Report:
             (folder / "playbooks" / name).symlink_to(real / "playbooks" / name)
     (folder / "lock.txt").write_text(lock)
     words = {"locks": [f"{folder}/lock.txt"], "python": VERSION, "machine": "x86_64", "folder": f"{folder}/cache"}
+    words |= more
     play = {"hosts": "all", "gather_facts": False, "tasks": [{"name": "Collect", "tfctl_wheels": words}]}
     (folder / "playbooks/wheels.yml").write_text(json.dumps([play]))
     (folder / "hosts").write_text("a ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}\n")
@@ -94,3 +96,21 @@ def test_what_no_index_has_is_named(index: Path, tmp_path: Path, monkeypatch: py
     report = collect(tmp_path, f"tiny==2.0 \\\n    --hash=sha256:{'0' * 64}\n", monkeypatch)
     assert "No matching distribution found for tiny==2.0" in report.hosts[0].reason
     assert "does not reach a package index" in report.hosts[0].remedy
+
+
+def test_a_source_comes_beside_the_wheels_and_is_not_run(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel, source = index / "tiny-1.0-py3-none-any.whl", index / "own-2.0.tar.gz"
+    with tarfile.open(source, "w:gz") as tar:
+        text = b"raise SystemExit('somebody ran it')"
+        info = tarfile.TarInfo("own-2.0/setup.py")
+        info.size = len(text)
+        tar.addfile(info, io.BytesIO(text))
+    lock = f"tiny==1.0 \\\n    --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
+    report = collect(tmp_path, lock, monkeypatch, source=f"own==2.0 --hash=sha256:{'0' * 64}\n")
+    assert "do not match the hash in the lock" in report.hosts[0].reason
+    assert collect(tmp_path, lock, monkeypatch, source=f"own==2.0 --hash=sha256:{digest}\n").exit == 0
+    (name,) = (name for name in kept(tmp_path) if name.endswith(".tar"))
+    assert list(names(tmp_path / "cache" / name)) == ["own-2.0.tar.gz", wheel.name]

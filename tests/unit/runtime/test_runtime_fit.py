@@ -107,6 +107,24 @@ def test_another_worker_saves_to_a_scratch_directory(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.usefixtures("tf", "tensorboard")
+@pytest.mark.parametrize(
+    ("strategy", "config", "every"),
+    [
+        ("", "", 50),
+        ("multi_worker_mirrored", tf_config("worker", 1, worker=2), 50),
+        ("parameter_server", tf_config("chief", **PS), "epoch"),
+    ],
+)
+def test_a_backup_every_so_many_steps(
+    monkeypatch: pytest.MonkeyPatch, strategy: str, config: str, every: int | str
+) -> None:
+    """Under parameter_server Keras would make none."""
+    job(monkeypatch, strategy, config)
+    assert runtime.callbacks("/out", backup_steps=50)[0].save_freq == every
+    assert runtime.callbacks("/out")[0].save_freq == "epoch"
+
+
+@pytest.mark.usefixtures("tf", "tensorboard")
 def test_callbacks_are_of_the_keras_that_the_script_uses(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
     own = {name: type(name, (getattr(tf.keras.callbacks, name),), {}) for name in THREE}
     legacy = SimpleNamespace(__version__="2.21.0", callbacks=SimpleNamespace(**own))

@@ -100,28 +100,34 @@ def test_an_old_tensorflow_is_named(monkeypatch: pytest.MonkeyPatch, tf: Any) ->
         runtime.strategy()
 
 
-def serving(role: str, port: int, strategy: str) -> subprocess.Popen[str]:
+SCRIPT = ["-c", "import tfctl_runtime; tfctl_runtime.serve_forever_if_needed(); print('on')"]
+MODULE = ["-m", "tfctl_runtime"]
+
+
+def serving(role: str, port: int, strategy: str, words: list[str] = SCRIPT) -> subprocess.Popen[str]:
     cluster = {name: ["127.0.0.1:1"] for name in ("chief", "ps", "worker")}
     config = {"cluster": {**cluster, role: [f"127.0.0.1:{port}"]}, "task": {"type": role, "index": 0}}
     told = {"TFCTL_STRATEGY": strategy, "TF_CONFIG": json.dumps(config), "PYTHONPATH": f"{ROOT}:{FAKES}"}
-    words = [sys.executable, "-c", "import tfctl_runtime; tfctl_runtime.serve_forever_if_needed(); print('on')"]
     pipe = subprocess.PIPE
-    return subprocess.Popen(words, env={**os.environ, **told}, stdout=pipe, stderr=pipe, text=True)
+    return subprocess.Popen([sys.executable, *words], env={**os.environ, **told}, stdout=pipe, stderr=pipe, text=True)
 
 
 @pytest.mark.parametrize(
-    ("role", "strategy", "end"),
+    ("role", "strategy", "words", "end"),
     [
-        ("ps", "parameter_server", signal.SIGTERM),
-        ("worker", "parameter_server", signal.SIGINT),
-        ("ps", "tf1_ps", signal.SIGTERM),
+        ("ps", "parameter_server", SCRIPT, signal.SIGTERM),
+        ("worker", "parameter_server", SCRIPT, signal.SIGINT),
+        ("ps", "tf1_ps", SCRIPT, signal.SIGTERM),
+        ("worker", "parameter_server", MODULE, signal.SIGTERM),
     ],
 )
-def test_a_serving_task_serves_until_it_is_ended(role: str, strategy: str, end: signal.Signals) -> None:
+def test_a_serving_task_serves_until_it_is_ended(
+    role: str, strategy: str, words: list[str], end: signal.Signals
+) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    with serving(role, port, strategy) as process:
+    with serving(role, port, strategy, words) as process:
         assert process.stderr is not None
         assert process.stderr.readline() == f"{role}/0 serves at grpc://127.0.0.1:{port}\n"
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
@@ -135,6 +141,15 @@ def test_who_has_a_program_of_its_own_goes_on(role: str, strategy: str) -> None:
     with serving(role, 1, strategy) as process:
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (0, "on\n", "")
+
+
+def test_whoever_does_not_serve_others_has_a_program_of_its_own() -> None:
+    with serving("chief", 1, "parameter_server", MODULE) as process:
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out) == (1, "")
+    assert err == (
+        "python -m tfctl_runtime: chief/0 of parameter_server does not serve others: give it a program of its own\n"
+    )
 
 
 def test_a_port_that_is_taken_is_an_error_and_no_silence() -> None:

@@ -7,14 +7,14 @@ import hashlib
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError
 
 from tfctl.errors import BadFile
 from tfctl.model.stacks.nvidia import Gpu, Nvidia
-from tfctl.model.stacks.strict import Strict, Version
+from tfctl.model.stacks.strict import Https, Known, Sha256, Strict, Version
 
 HERE = Path(__file__).resolve().parent
 LOCKS = HERE / "locks"
@@ -30,11 +30,15 @@ _Model = TypeVar("_Model", bound=Strict)
 
 
 class Edition(Strict):
-    """A stack as it is for one kind of host. ``disk_mb`` is what installing it takes at its highest."""
+    """A stack as it is for one kind of host. ``disk_mb`` is what installing it takes at its highest.
+
+    ``substitutes``: by its key in the stack, what does for something here that the stack names otherwise.
+    """
 
     machines: list[str]
     requirements: list[str]
     disk_mb: int
+    substitutes: dict[Literal["gcc", "openmpi", "horovod"], str] = Field(default_factory=dict)
 
 
 class Tested(Strict):
@@ -53,17 +57,44 @@ class Gcc(Strict):
     max: int
 
 
+class Openmpi(Known):
+    """The tarball that it is built from, where the distribution's own will not do."""
+
+    version: Version
+    url: Https
+    sha256: Sha256
+
+
+class Horovod(Known):
+    """Its source in the package index, which has no wheels of it. ``build``: what builds it, beside a compiler.
+
+    What it imports stands in the stack's own requirements, so that its wheel is all that comes on top.
+    """
+
+    version: Version
+    sha256: Sha256
+    gloo: bool
+    build: list[str]
+
+
 class Stack(Strict):
-    """``pythons`` in order of preference. ``imports``: modules that must import, with the versions they must have."""
+    """``pythons`` in order of preference. ``imports``: modules that must import, with the versions they must have.
+
+    ``horovod`` None: no release builds for it. ``sources``: of its requirements those that have no wheel; a lock
+    names them in a first line `--no-binary=NAME,NAME`, and of each its source's hash.
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9.]{0,19}$")]
     title: str
     tensorflow: Version
     pythons: list[Python]
     requirements: list[str]
+    sources: list[str] = Field(default_factory=list)
     as_of: date
     imports: dict[str, Version]
     gcc: Gcc | None = None
+    openmpi: Openmpi | None = None
+    horovod: Horovod | None = None
     gpu: Gpu | None = None
     editions: dict[str, Edition]
     tested: list[Tested]
@@ -71,6 +102,10 @@ class Stack(Strict):
     def lock(self, edition: str, python: str) -> Path:
         """Every wheel of the environment, with its hashes: pip's requirements format, for this Python alone."""
         return LOCKS / f"{self.name}-{edition}-{python}.txt"
+
+    def build_lock(self, python: str) -> Path:
+        """What builds Horovod, as ``lock`` has it."""
+        return LOCKS / f"{self.name}-build-{python}.txt"
 
     def environment(self, edition: str, python: str) -> str:
         """Its name on a host: another lock is another environment, beside the one that is in use."""
@@ -84,6 +119,7 @@ class System(Strict):
     title: str
     pythons: dict[Python, list[str]]
     gcc: list[int]
+    openmpi: Version
 
 
 @cache

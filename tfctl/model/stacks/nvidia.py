@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tfctl.model.stacks.strict import Strict, Version
+from tfctl.model.stacks.strict import Https, Known, Sha256, Strict, Version
 
 
 class Range(Strict):
@@ -14,13 +14,6 @@ class Range(Strict):
 
     min: Version
     max: Version
-
-
-class Known(Strict):
-    """``verified``: whether somebody compared it with NVIDIA's own. ``source``: where it was read."""
-
-    verified: bool
-    source: str
 
 
 class Key(Known):
@@ -31,8 +24,8 @@ class Archive(Known):
     """``kind``: a tarball, or NVIDIA's own installer."""
 
     kind: Literal["tar", "runfile"]
-    url: Annotated[str, Field(pattern=r"^https://")]
-    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    url: Https
+    sha256: Sha256
 
 
 class Repository(Strict):

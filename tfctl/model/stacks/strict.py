@@ -7,7 +7,16 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 Version = Annotated[str, Field(pattern=r"^\d+(\.\d+)+$")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Https = Annotated[str, Field(pattern=r"^https://")]
 
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Known(Strict):
+    """``verified``: whether somebody compared it with its publisher's own. ``source``: where it was read."""
+
+    verified: bool
+    source: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tfctl.model.strategies import (
     custom,
     estimator,
+    horovod,
     mirrored,
     multi_worker_mirrored,
     parameter_server,
@@ -14,5 +15,5 @@ from tfctl.model.strategies.base import Strategy
 
 STRATEGIES: dict[str, Strategy] = {
     found.STRATEGY.name: found.STRATEGY
-    for found in (tf1_ps, estimator, parameter_server, multi_worker_mirrored, mirrored, custom)
+    for found in (tf1_ps, estimator, parameter_server, multi_worker_mirrored, mirrored, horovod, custom)
 }

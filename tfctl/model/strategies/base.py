@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from tfctl.model.job import Job, Task
 
 #: Role → addresses (``host:port``), in the order of their indices.
 Cluster = Mapping[str, tuple[str, ...]]
@@ -51,7 +54,11 @@ class Strategy:
     ``grace``: seconds between SIGTERM and SIGKILL, where the job file does not say.
     ``shared_output``: several tasks write there, whatever their number.
     ``legacy_keras``: needs Keras 2 where the stack has Keras 3 beside it. ``estimator``: needs tf.estimator.
-    ``equal_gpus``: all tasks that compute must have as many.
+    ``equal_gpus``: all tasks that compute must have as many. ``host_gpus``: each sees all that its job has on its host,
+    and takes its own by the number it has there. ``horovod``: needs Horovod.
+    ``launchers``: what it becomes by the job file's `launcher:`.
+    ``own_environment`` gives variables of one task. ``beneath``: the words before its command, a program that it runs
+    beneath.
     """
 
     name: str
@@ -67,6 +74,11 @@ class Strategy:
     legacy_keras: bool = False
     estimator: bool = False
     equal_gpus: bool = False
+    host_gpus: bool = False
+    horovod: bool = False
+    own_environment: Callable[[Job, Task], Mapping[str, str]] = lambda job, task: {}  # noqa: ARG005
+    beneath: tuple[str, ...] = ()
+    launchers: Mapping[str, Strategy] = field(default_factory=dict)
 
     def rule(self, role: str) -> RoleRule | None:
         """The role's rule; None where the strategy has no such role."""

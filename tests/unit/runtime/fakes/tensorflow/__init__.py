@@ -130,8 +130,8 @@ data = SimpleNamespace(Options=Options, Dataset=Dataset, experimental=SimpleName
 
 
 class BackupAndRestore:
-    def __init__(self, backup_dir):
-        self.backup_dir = backup_dir
+    def __init__(self, backup_dir, save_freq="epoch"):
+        self.backup_dir, self.save_freq = backup_dir, save_freq
 
 
 class ModelCheckpoint:

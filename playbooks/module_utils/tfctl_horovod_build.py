@@ -1,0 +1,153 @@
+"""Horovod built as a wheel, against a stack's TensorFlow and an MPI, from a source and tools that were sent along."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+from ansible.module_utils.tfctl_machine import Failed, make_parents
+from ansible.module_utils.tfctl_venv import alone
+
+LIMIT_S = 3600
+LAST_LINES = 8
+MB_A_COMPILER = 1500  # what g++ takes for a file that includes TensorFlow's headers
+BUILD = """
+import os, sys
+from setuptools.build_meta import __legacy__ as backend
+print("made", backend.build_wheel(sys.argv[1]))
+"""
+# Between a configure step and a build step Horovod's setup.py gives no room for options. Debugging symbols would double
+# the compilers' work and the wheel; and of the targets only TensorFlow's is wanted, with the Gloo that it is linked to.
+# Under Gloo 0.28.1 keeps its list of ranks empty, so that its check for stalled ones (HOROVOD_STALL_*) never finds any.
+CMAKE = """\
+#!/bin/sh
+if [ "$1" = --build ]; then
+    folder=$2; shift 2
+    {cmake} --build "$folder" --target help | grep -qx '[.][.][.] tensorflow' && set -- --target tensorflow "$@"
+    exec {cmake} --build "$folder" "$@"
+fi
+gloo=$1/horovod/common/gloo/gloo_controller.cc
+if [ -f "$gloo" ]; then
+    sed -i 's/global_ranks_[.]reserve(size_)/global_ranks_.resize(size_)/' "$gloo"
+fi
+exec {cmake} -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O2 -DNDEBUG' -DCMAKE_C_FLAGS_RELWITHDEBINFO='-O2 -DNDEBUG' "$@"
+"""
+
+
+class Build:
+    """``wheel``: where it is left. ``archive``: source and the tools' wheels in one tar. ``mpi``: a prefix, or "".
+
+    ``folder``: where it is built; programs must run there.
+    """
+
+    def __init__(self, wheel, folder, environment, archive, cc, cxx, mpi, gloo):
+        self.wheel, self.environment, self.archive = Path(wheel), Path(environment), Path(archive)
+        self.cc, self.cxx, self.mpi, self.gloo = cc, cxx, mpi, gloo
+        self.part = Path(folder, ".build")
+
+    def run(self):
+        """Raises Failed, with the compiler's own words. Nothing is left but the wheel."""
+        make_parents(self.part / "any")
+        try:
+            with alone(self.part.with_name(".lock")):
+                shutil.rmtree(self.part, ignore_errors=True)
+                self._build()
+        finally:
+            shutil.rmtree(self.part, ignore_errors=True)
+
+    def _build(self):
+        sent, tools, out = (self.part / name for name in ("sent", "tools", "out"))
+        for folder in (sent, tools, out):
+            folder.mkdir(parents=True)
+        with tarfile.open(self.archive) as tar:
+            tar.extractall(sent)
+        self.archive.unlink()
+        for wheel in sent.glob("*.whl"):
+            take_apart(wheel, tools)
+        source = self._source(sent)
+        cmake = tools / "bin" / "tfctl-cmake"
+        cmake.parent.mkdir(exist_ok=True)
+        cmake.write_text(CMAKE.format(cmake=tools / "cmake/data/bin/cmake"), encoding="utf-8")
+        cmake.chmod(0o755)
+        self._compile(source, tools, out)
+        made = list(out.glob("*.whl"))
+        if len(made) != 1:
+            raise Failed(f"the build of Horovod left {len(made)} wheels, not one")
+        shutil.move(made[0], self.wheel)
+
+    def _source(self, sent):
+        """The directory that the source unpacks to."""
+        (archive,) = sent.glob("horovod-*.tar.gz")
+        with tarfile.open(archive) as tar:
+            tar.extractall(self.part)
+        return self.part / archive.name.removesuffix(".tar.gz")
+
+    def _compile(self, source, tools, out):
+        words = [str(self.environment / "bin/python"), "-c", BUILD, str(out)]
+        nothing, merged = subprocess.DEVNULL, {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        variables = surroundings(self, tools)
+        try:
+            done = subprocess.run(
+                words, cwd=source, env=variables, stdin=nothing, text=True, errors="replace", timeout=LIMIT_S,
+                check=False, **merged,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise Failed(f"the build of Horovod: no end within {LIMIT_S} s") from None
+        if done.returncode:
+            raise Failed("\n".join(["Horovod could not be built", *telling(done.stdout)]))
+
+
+def surroundings(build, tools):
+    """The environment of the build; nothing of the caller's is in it."""
+    memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
+    jobs = max(1, min(len(os.sched_getaffinity(0)), memory_mb // MB_A_COMPILER))
+    folders = [f"{build.mpi}/bin"] if build.mpi else []
+    python = (build.environment / "bin/python").resolve()
+    return {
+        "PATH": ":".join([*folders, str(build.environment / "bin"), "/usr/sbin:/usr/bin:/sbin:/bin"]),
+        "PYTHONPATH": str(tools),
+        "TMPDIR": str(build.part),
+        "HOME": str(build.part),
+        "LC_ALL": "C.UTF-8",
+        "CC": build.cc,
+        "CXX": build.cxx,
+        # From GCC 13 on <string> no longer brings <cstdint>, which Horovod 0.28.1 and its Gloo rely on.
+        "CXXFLAGS": "-include cstdint",
+        "CFLAGS": "-g0",  # what Horovod before 0.20 compiles C++ with, behind Python's own -g
+        # A Python that was sent here still names the place where it was built.
+        "LIBRARY_PATH": str(python.parents[1] / "lib"),
+        "LDFLAGS": f"-Wl,-rpath,{build.mpi}/lib" if build.mpi not in ("", "/usr") else "",
+        "MAKEFLAGS": f"-j{jobs}",
+        **({"MPI_HOME": build.mpi} if build.mpi else {}),
+        "CMAKE_POLICY_VERSION_MINIMUM": "3.5",
+        "HOROVOD_CMAKE": str(tools / "bin" / "tfctl-cmake"),
+        "HOROVOD_WITH_TENSORFLOW": "1",
+        "HOROVOD_WITHOUT_PYTORCH": "1",
+        "HOROVOD_WITHOUT_MXNET": "1",
+        "HOROVOD_WITH_MPI" if build.mpi else "HOROVOD_WITHOUT_MPI": "1",
+        "HOROVOD_WITH_GLOO" if build.gloo else "HOROVOD_WITHOUT_GLOO": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+
+
+def take_apart(wheel, folder):
+    """Its files, with the rights that they have in it: a program stays one."""
+    with zipfile.ZipFile(wheel) as file:
+        for entry in file.infolist():
+            path = Path(file.extract(entry, folder))
+            if entry.external_attr >> 16 & 0o111:
+                path.chmod(0o755)
+
+
+def telling(said):
+    """Of what a build said: the compilers' own errors, where there are any; else its last words."""
+    lines = [line.rstrip() for line in said.splitlines() if line.strip()]
+    errors = [
+        line for line in lines if re.search(r"\b(fatal )?error:|CMake Error|No space left|\*\*\*", line, re.IGNORECASE)
+    ]
+    return (errors or lines)[-LAST_LINES:]

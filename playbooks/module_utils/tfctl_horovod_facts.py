@@ -1,0 +1,34 @@
+"""What a host has of Open MPI and Horovod."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+STACKS = Path("/opt/tfctl/stacks")
+PTH = "tfctl-horovod.pth"
+LIMIT_S = 20
+
+
+def horovods(stacks=STACKS):
+    """Names of the environments that look for a Horovod."""
+    return sorted({path.parents[3].name for path in stacks.glob(f"*-*/lib/python3.*/site-packages/{PTH}")})
+
+
+def mpiruns(prefixes=("/usr", "/usr/lib64/openmpi")):
+    """Prefix to the version that its mpirun tells; "" for one that does not run."""
+    return {prefix: version(prefix) for prefix in prefixes if os.path.lexists(f"{prefix}/bin/mpirun")}
+
+
+def version(prefix):
+    try:
+        said = subprocess.run(
+            [f"{prefix}/bin/mpirun", "--version"],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    found = re.search(r"\d+\.\d+\.\d+\S*", said.stdout)
+    return found[0] if found and not said.returncode else ""

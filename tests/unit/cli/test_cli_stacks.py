@@ -1,0 +1,45 @@
+"""`tfctl stacks`: the table, what a stack consists of, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tfctl.cli import main
+from tfctl.model import stacks
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main.run(words) == 0
+    return capsys.readouterr().out
+
+
+def test_the_table_has_every_stack(capsys: pytest.CaptureFixture[str]) -> None:
+    header, *rows = said(capsys, "stacks").splitlines()
+    assert header.split() == ["STACK", "TENSORFLOW", "PYTHON", "CUDA", "HOROVOD", "TRIED", "ON"]
+    assert [row.split()[0] for row in rows] == list(stacks.load())
+    (classic,) = (row for row in rows if row.startswith("tf2.0 "))
+    assert classic.split() == ["tf2.0", "2.0.0", "3.7", "3.6", "10.0", "0.18.2", "-"]
+
+
+def test_json_is_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.loads(said(capsys, "stacks", "-o", "json"))["stacks"]
+    assert [each["name"] for each in told] == list(stacks.load())
+    assert json.loads(said(capsys, "stacks", "explain", "tf2.15", "-o", "json")) in told
+
+
+@pytest.mark.parametrize("name", stacks.load())
+def test_what_a_stack_consists_of(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = said(capsys, "stacks", "explain", name)
+    stack = stacks.get(name)
+    assert text.startswith(f"{name}: {stack.title}\n")
+    assert (stack.horovod.version if stack.horovod else "no release builds for it") in text
+    for label, edition in stack.editions.items():
+        assert f"edition {label}: " in text
+        assert all(each in text for each in edition.substitutes.values())
+
+
+def test_an_unknown_stack_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["stacks", "explain", "tf9"]) == 3
+    assert "there is no such stack" in capsys.readouterr().err

@@ -1,0 +1,70 @@
+"""What `tfctl stacks explain` says of a host is what provisioning would do there, and why not otherwise."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.tfctl_explain import explain
+from ansible.module_utils.tfctl_judge import judge
+from test_gpu import HOSTS, gpu_facts
+from test_judge import GOOD, PYTHON, wanted
+
+from tfctl.cli import stacks as verb
+from tfctl.model import stacks
+from tfctl.remote import provision
+
+
+def shown(stack: str, found: dict[str, Any]) -> str:
+    return "\n".join(verb._on_host(stacks.get(stack), "node1", found))
+
+
+def test_a_host_without_gpus() -> None:
+    links = {"tf2.15": {"current": "tf2.15-aaaaaaaaaaaa", "before": "tf2.15-bbbbbbbbbbbb"}}
+    found = explain({**GOOD, "links": links}, wanted())
+    own = found["stacks"]["tf2.15"]
+    plan = judge(GOOD, wanted())[0]["stack"]
+    assert (own["python"], own["environment"]) == (plan["python"], plan["path"].rpartition("/")[2])
+    assert (own["pythons"]["3.11"], own["pythons"]["3.9"]) == (["this host", "the distribution"], [])
+    text = shown("tf2.15", found)
+    assert text.startswith("tf2.15 on node1: Debian GNU/Linux 12 (bookworm), x86_64, no NVIDIA GPU\n")
+    assert "3.11 from this host: /usr/bin/python3.11" in text
+    assert "cpu (no NVIDIA GPU is here)" in text
+    assert "before it      tf2.15-bbbbbbbbbbbb (tfctl provision --rollback)" in text
+    assert "tf2.0   no: tf2.0 takes Python 3.7, 3.6; Debian GNU/Linux 12 (bookworm) has 3.11" in text
+    assert "tf2.18  would do, with Python 3.11 from this host" in text
+
+
+def test_what_stands_against_it_is_told_with_its_remedy() -> None:
+    found = explain({**GOOD, "sudo": False}, wanted())
+    text = shown("tf1.15", found)
+    assert "  cannot be: tf1.15 takes Python 3.7, 3.6;" in text and "  → send one of this machine" in text
+    assert "tf2.15  no: as above" in text
+
+
+def test_a_host_with_gpus_has_the_other_methods_and_why_not() -> None:
+    gpu = gpu_facts(HOSTS["V100 without a driver gets R580, proprietary, from Ubuntu"]["gpu"])
+    python = {**PYTHON, "pythons": {"3.7": "/opt/python3.7", "3.11": "/usr/bin/python3.11"}}
+    seen = {**GOOD, "gpu": gpu, "system": "ubuntu-22.04", "title": "Ubuntu 22.04", "python": python}
+    found = explain(seen, wanted())
+    own = found["stacks"]["tf2.15"]
+    assert (own["edition"], own["chosen"]["cuda"], own["driver"]["method"]) == ("gpu", "wheels", "distribution")
+    assert own["methods"]["cuda"]["wheels"] == own["methods"]["cuda"]["repo"] == ""
+    assert "has no CUDA that tfctl knows" in own["methods"]["cuda"]["distribution"]
+    text = shown("tf2.15", found)
+    assert "12.2 by wheels" in text and "would do: tfctl_cuda_method" in text
+    old = found["stacks"]["tf2.0"]
+    assert (old["edition"], old["chosen"]["cuda"]) == ("gpu", "archive")
+    assert "there are no wheels of CUDA for tf2.0" in old["methods"]["cuda"]["wheels"]
+
+
+def test_a_host_is_looked_at(tmp_path: Path) -> None:
+    """This machine, by a local connection and as whoever runs the test."""
+    inventory = tmp_path / "hosts.ini"
+    inventory.write_text(
+        "here ansible_connection=local ansible_user=root ansible_python_interpreter={{ansible_playbook_python}}\n"
+    )
+    found = provision.explain(inventory, "here")
+    assert found["machine"] == os.uname().machine
+    assert set(found["stacks"]) == set(stacks.load())

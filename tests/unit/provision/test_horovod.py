@@ -1,0 +1,238 @@
+"""Horovod: whose build is whose, installed from a wheel made here, and what of it is seen when it is touched."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils import tfctl_horovod
+from ansible.module_utils.tfctl_horovod import Horovod
+from ansible.module_utils.tfctl_horovod_build import Build
+from ansible.module_utils.tfctl_horovod_facts import horovods, mpiruns
+from ansible.module_utils.tfctl_horovod_plan import decide
+from ansible.module_utils.tfctl_judge import judge
+from ansible.module_utils.tfctl_machine import Failed
+from test_judge import GOOD, PYTHON, WISHES, wanted
+from test_venv import wheel as make_wheel
+
+from tfctl.remote.remedies import remedy_for
+
+# The tests' own folders are closed to nobody.
+tfctl_horovod.NOBODY = os.geteuid()
+
+SAYS = "__version__ = '0.28.1'\n"
+BUILT = "def mpi_built(): return {mpi}\ndef gloo_built(): return 1\n"
+#: A tool that writes a wheel, or tells as a compiler does why there is none.
+BACKEND = """
+import os, pathlib
+class __legacy__:
+    @staticmethod
+    def build_wheel(folder):
+        print("-- The C compiler is", os.environ["CC"], "PATH" in os.environ, os.environ.get("SECRET"))
+        if os.environ["CC"] == "gcc-7":
+            print("x.cc:3:1: error: no member named 'y'\\nmake: *** [x.o] Error 1", flush=True)
+            raise SystemExit(1)
+        name = "horovod-0.28.1-any.whl"
+        pathlib.Path(folder, name).write_text(pathlib.Path("setup.py").read_text())
+        return name
+"""
+
+
+def plans(seen: dict[str, Any] | None = None, stack: str = "tf2.15", **wishes: Any) -> tuple[Any, Any, Any]:
+    """openmpi, horovod and the faults of a host that is fit otherwise."""
+    asked = wanted(stack=stack, wishes={**WISHES, "horovod": True, **wishes})
+    plan, faults = judge({**GOOD, **(seen or {})}, asked)
+    return plan["openmpi"], plan["horovod"], faults
+
+
+def test_without_a_wish_a_host_gets_neither() -> None:
+    assert plans(horovod="false") == (None, None, [])
+
+
+def test_one_that_is_there_and_no_more_wished_goes() -> None:
+    name = plans()[1]["environment"].rpartition("/")[2]
+    _, horovod, faults = plans({"horovods": [name]}, horovod=False)
+    assert (horovod["home"], horovod["environment"].rpartition("/")[2], faults) == ("", name, [])
+
+
+def test_what_a_build_takes_is_named_exactly() -> None:
+    openmpi, horovod, faults = plans()
+    assert faults == []
+    assert (openmpi["version"], openmpi["packages"]) == ("4.1.4", ["openmpi-bin"])
+    assert horovod["source"].startswith("horovod==0.28.1 --hash=sha256:92a43f5a")
+    assert Path(horovod["tools"]).name == "tf2.15-build-3.11.txt"
+    assert horovod["compiler"]["cxx"] == "g++-12"
+    assert horovod["compiler"]["packages"] == ["g++-12", "make", "g++", "libopenmpi-dev"]
+    assert (horovod["home"], horovod["mpi"], horovod["gloo"]) == (f"/opt/tfctl/horovod/{horovod['key']}", "/usr", True)
+
+
+@pytest.mark.parametrize(
+    ("seen", "wishes", "same"),
+    [
+        ({"compilers": [12], "mpiruns": {"/usr": "4.1.4"}, "login": "alice"}, {}, True),
+        ({"python": {**PYTHON, "given": {"/usr/local/bin/python3.10": "3.10"}}}, {}, False),
+        ({"system": "debian-11"}, {}, False),
+        ({}, {"openmpi": "none"}, False),
+    ],
+    ids=["more-there", "python", "system", "without-mpi"],
+)
+def test_hosts_of_a_kind_take_each_others_build(seen: dict[str, Any], wishes: dict[str, Any], same: bool) -> None:
+    assert (plans(seen, **wishes)[1]["key"] == plans()[1]["key"]) is same
+
+
+def test_without_mpi_there_is_gloo() -> None:
+    openmpi, horovod, _ = plans(openmpi="none")
+    assert openmpi is None
+    assert (horovod["mpi"], horovod["gloo"]) == ("", True)
+    assert "libopenmpi-dev" not in horovod["compiler"]["packages"]
+
+
+def test_an_open_mpi_that_runs_is_left_and_one_that_does_not_comes_again() -> None:
+    assert plans({"mpiruns": {"/usr": "4.1.4"}})[0]["packages"] == []
+    broken = plans({"mpiruns": {"/usr": ""}})[0]
+    assert (broken["packages"], broken["again"]) == (["openmpi-bin"], True)
+
+
+def test_wrong_wishes_are_named() -> None:
+    (fault,) = plans(openmpi="mpich")[2]
+    assert fault["message"] == "tfctl_openmpi is 'mpich'" and fault["exit"] == 3
+    asked = wanted(wishes={**WISHES, "horovod": True})
+    asked["stacks"] = {**asked["stacks"], "tf9": {**asked["stacks"]["tf2.15"], "horovod": None}}
+    (fault,) = decide(GOOD, asked, {"name": "tf9", "path": "/opt/tfctl/stacks/tf9-0", "edition": "cpu"})[2]
+    assert fault["message"] == "no release of Horovod builds for tf9"
+    assert "tf2.15" in fault["remedy"]
+
+
+def house(folder: Path, mpi: str = "1") -> tuple[Path, Path]:
+    """An environment, and a wheel."""
+    environment = folder / "stacks/tf9-0123456789ab"
+    (environment / "lib/python3.11/site-packages").mkdir(parents=True)
+    (environment / "bin").mkdir()
+    (environment / "bin/python").symlink_to(sys.executable)
+    files = {"__init__.py": SAYS, "tensorflow/__init__.py": BUILT.format(mpi=mpi)}
+    return environment, make_wheel(folder, "horovod", "0.28.1", **files)
+
+
+def horovod(environment: Path, wheel: Path | None = None, home: str = "0123456789abcdef", **more: Any) -> Horovod:
+    place = str(environment.parents[1] / "horovod" / home) if home else ""
+    return Horovod(environment, place, **{"version": "0.28.1", "mpi": True, "gloo": True, "wheel": wheel, **more})
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Horovod:
+    made = horovod(*house(tmp_path))
+    assert made.wrong() == [f"{made.home} is not there"]
+    made.unpack()
+    made.link()
+    return made
+
+
+def test_it_is_unpacked_proven_and_found(installed: Horovod) -> None:
+    assert (installed.wrong(), installed.linked()) == ([], True)
+    assert installed.home is not None
+    assert installed.pth.read_text() == f"{installed.home}\n"
+    assert horovods(installed.environment.parent) == ["tf9-0123456789ab"]
+    assert list(installed.home.rglob("*.pyc"))
+    assert [path.name for path in installed.home.parent.iterdir() if path.name != ".lock"] == [installed.home.name]
+
+
+def test_what_was_changed_is_named_and_mended(installed: Horovod) -> None:
+    assert installed.home is not None
+    (installed.home / "horovod/tensorflow/__init__.py").unlink()
+    assert installed.wrong() == [f"{installed.home}/horovod/tensorflow/__init__.py is missing"]
+    installed.unpack()
+    assert installed.wrong() == []
+    installed.pth.unlink()
+    assert not installed.linked()
+
+
+def test_another_build_takes_the_place_of_the_old_one(installed: Horovod) -> None:
+    other = horovod(installed.environment, installed.wheel, home="f" * 16)
+    other.unpack()
+    assert installed.linked(), "until the other is linked the first is in force"
+    other.link()
+    assert installed.home is not None and not installed.home.exists()
+
+
+def test_it_can_be_taken_away(installed: Horovod) -> None:
+    without = horovod(installed.environment, home="")
+    assert (without.wrong(), without.linked()) == ([], False)
+    without.link()
+    assert without.linked()
+    assert installed.home is not None and not installed.home.exists()
+
+
+def test_a_wheel_with_another_content_is_refused(tmp_path: Path) -> None:
+    environment, wheel = house(tmp_path)
+    with zipfile.ZipFile(wheel) as file:
+        files = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile(wheel, "w") as file:
+        for name, content in files.items():
+            file.writestr(name, b"import os\n" if name == "horovod/__init__.py" else content)
+    made = horovod(environment, wheel)
+    with pytest.raises(Failed, match=r"horovod/__init__.py in .* is not what its RECORD says"):
+        made.unpack()
+    wheel.write_bytes(wheel.read_bytes()[:300])
+    with pytest.raises(Failed, match="is no whole wheel"):
+        made.unpack()
+    assert made.home is not None and not made.home.exists()
+
+
+def test_one_that_was_built_otherwise_is_refused(tmp_path: Path) -> None:
+    made = horovod(*house(tmp_path, mpi="0"))
+    with pytest.raises(Failed, match="Horovod has mpi False, True is wanted"):
+        made.unpack()
+    broken = horovod(made.environment, make_wheel(tmp_path, "horovod", "0.28.1", **{"__init__.py": SAYS}))
+    with pytest.raises(Failed, match=r"cannot be imported[\s\S]*No module named 'horovod.tensorflow'"):
+        broken.unpack()
+
+
+def build(folder: Path, cc: str = "gcc") -> Build:
+    """Of a source and tools that are there in their outlines."""
+    tools = make_wheel(folder, "setuptools", "1.0", **{"__init__.py": "", "build_meta.py": BACKEND})
+    source = folder / "horovod-0.28.1"
+    source.mkdir()
+    (source / "setup.py").write_text("the source\n")
+    with tarfile.open(folder / "horovod-0.28.1.tar.gz", "w:gz") as tar:
+        tar.add(source, arcname=source.name)
+    with tarfile.open(folder / "sent.tar", "w") as tar:
+        for path in (tools, folder / "horovod-0.28.1.tar.gz"):
+            tar.add(path, arcname=path.name)
+    environment = folder / "environment"
+    (environment / "bin").mkdir(parents=True)
+    (environment / "bin/python").symlink_to(sys.executable)
+    wheel, place = folder / "horovod.whl", folder / "made"
+    return Build(wheel, place, environment, folder / "sent.tar", cc, "g++", "/usr", True)
+
+
+def test_a_build_leaves_its_wheel_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "of the caller")
+    made = build(tmp_path)
+    made.run()
+    assert made.wheel.read_text() == "the source\n"
+    assert [path.name for path in (tmp_path / "made").iterdir()] == [".lock"]
+
+
+def test_a_build_that_fails_ends_with_the_compilers_words(tmp_path: Path) -> None:
+    made = build(tmp_path, cc="gcc-7")
+    with pytest.raises(Failed) as caught:
+        made.run()
+    lines = str(caught.value).splitlines()
+    assert lines == ["Horovod could not be built", "x.cc:3:1: error: no member named 'y'", "make: *** [x.o] Error 1"]
+    assert "tfctl_horovod=false" in remedy_for(str(caught.value))
+    assert not made.wheel.exists() and not made.part.exists()
+
+
+def test_an_open_mpi_is_asked_for_its_version(tmp_path: Path) -> None:
+    for name, words in (("good", "echo 'mpirun (Open MPI) 4.1.4'"), ("bad", "exit 127")):
+        program = tmp_path / name / "bin/mpirun"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\n{words}\n")
+        program.chmod(0o755)
+    found = mpiruns([f"{tmp_path}/{name}" for name in ("good", "bad", "none")])
+    assert found == {f"{tmp_path}/good": "4.1.4", f"{tmp_path}/bad": ""}

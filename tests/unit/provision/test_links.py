@@ -1,0 +1,96 @@
+"""tfctl_links: a stack's name leads to one environment, the one before it stays, and nothing changes under a job."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from ansible.module_utils import tfctl_links
+from ansible.module_utils.tfctl_machine import Failed
+
+OLD, NEW, NEWEST = (f"tf9-{letter * 12}" for letter in "abc")
+
+
+@pytest.fixture
+def link(tmp_path: Path) -> Path:
+    """No link yet, and three environments of the stack beside one of another."""
+    for age, name in enumerate((OLD, NEW, NEWEST, "tf10-aaaaaaaaaaaa")):
+        packages = tmp_path / name / "lib/python3.7/site-packages"
+        packages.mkdir(parents=True)
+        marker = tmp_path / name / tfctl_links.MARKER
+        marker.touch()
+        os.utime(marker, (1000 + age, 1000 + age))
+    return tmp_path / "tf9"
+
+
+def there(link: Path) -> list[str]:
+    return sorted(path.name for path in link.parent.iterdir())
+
+
+def test_it_leads_to_one_at_once_and_the_newest_of_the_others_stays(link: Path) -> None:
+    assert tfctl_links.current(link) is None
+    tfctl_links.switch(link, link.with_name(NEWEST))
+    assert there(link) == ["tf10-aaaaaaaaaaaa", "tf9", NEW, NEWEST]
+    assert tfctl_links.in_order(link, link.with_name(NEWEST))
+    assert tfctl_links.before(link) == link.with_name(NEW)
+
+
+def test_what_it_led_to_stays_though_it_is_older(link: Path) -> None:
+    tfctl_links.point(link, OLD)
+    tfctl_links.switch(link, link.with_name(NEWEST))
+    assert there(link) == ["tf10-aaaaaaaaaaaa", "tf9", OLD, NEWEST]
+    tfctl_links.switch(link, link.with_name(OLD))
+    assert tfctl_links.before(link) == link.with_name(NEWEST)
+    assert (link / "lib/python3.7/site-packages" / tfctl_links.PTH[0]).read_text() == tfctl_links.PTH[1]
+
+
+def test_half_an_environment_is_not_one_to_go_back_to(link: Path) -> None:
+    tfctl_links.point(link, NEWEST)
+    for name in (OLD, NEW):
+        (link.parent / name / tfctl_links.MARKER).unlink()
+    assert tfctl_links.before(link) is None
+
+
+def test_a_python_goes_with_the_last_environment_that_is_made_with_it(
+    link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tfctl_links, "TREES", str(tmp_path / "pythons"))
+    for name, users in (("cpython-3.6.15-aa", [OLD]), ("cpython-3.7.16-bb", [NEW, NEWEST, "tf10-aaaaaaaaaaaa"])):
+        program = tmp_path / "pythons" / name / "bin/python3"
+        program.parent.mkdir(parents=True)
+        program.touch()
+        for user in users:
+            (tmp_path / user / "bin").mkdir()
+            (tmp_path / user / "bin/python").symlink_to(program)
+    tfctl_links.switch(link, link.with_name(NEWEST))
+    assert [path.name for path in (tmp_path / "pythons").iterdir()] == ["cpython-3.7.16-bb"]
+    tfctl_links.drop(link.with_name(NEW))
+    assert [path.name for path in (tmp_path / "pythons").iterdir()] == ["cpython-3.7.16-bb"]
+
+
+@pytest.fixture
+def job(link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A task that runs with the stack, and a systemctl that knows it; the file with its state."""
+    variables, state, program = tmp_path / "env", tmp_path / "state", tmp_path / "bin/systemctl"
+    variables.mkdir()
+    (variables / "tfctl-digits-worker-0.env").write_text(f'PATH="{link}/bin:/bin"\n')
+    (variables / "tfctl-digits-worker-1.env").write_text(f'PATH="{link}.1/bin:/bin"\n')
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\n[ "$2" = tfctl-digits-worker-0.service ] && cat {state}\n')
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(tfctl_links, "VARIABLES", str(variables))
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    return state
+
+
+def test_nothing_changes_under_a_job(link: Path, job: Path) -> None:
+    tfctl_links.point(link, OLD)
+    job.write_text("activating\n")
+    with pytest.raises(Failed, match=r"tfctl-digits-worker-0\.service: running with tf9, which is to change"):
+        tfctl_links.switch(link, link.with_name(NEWEST))
+    assert tfctl_links.current(link) == link.with_name(OLD)
+    tfctl_links.switch(link, link.with_name(OLD))  # which is no change
+    job.write_text("failed\n")
+    tfctl_links.switch(link, link.with_name(NEWEST))

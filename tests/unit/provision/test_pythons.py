@@ -1,0 +1,103 @@
+"""Which Python a stack gets on a host, and where it comes from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.module_utils import tfctl_pythons
+
+SYSTEMS = {"debian-12": {"title": "Debian 12", "pythons": {"3.11": ["python3"]}}}
+STACKS = {"new": {"pythons": ["3.11", "3.10"]}, "old": {"pythons": ["3.7", "3.6"]}}
+NONE: dict[str, Any] = {"pythons": {}, "given": {}, "trees": {}, "in_use": {}, "libc": [2, 36], "lacking": []}
+SENT = "/opt/tfctl/pythons/cpython-3.10.16-0123456789ab/bin/python3.10"
+
+
+def tree(python: str, **changes: Any) -> dict[str, Any]:
+    return {
+        "name": f"cpython-{python}.16-0123456789ab", "python": python, "version": f"{python}.16", "machine": "x86_64",
+        "glibc": [2, 35], "needs": ["libssl.so.3"], "megabytes": 43, "archive": "/a.tar.gz", "sha256": "00", **changes,
+    }  # fmt: skip
+
+
+def choose(stack: str, *trees: dict[str, Any], system: str = "debian-12", **facts: Any) -> tuple[Any, list[Any]]:
+    """The plan and the faults. ``trees``: what the control machine may send."""
+    seen = {"machine": "x86_64", "system": system, "title": "Debian GNU/Linux 12", "python": {**NONE, **facts}}
+    faults: list[Any] = []
+    wanted = {"stacks": STACKS, "systems": SYSTEMS, "trees": list(trees)}
+    return tfctl_pythons.choose(seen, wanted, stack, faults), faults
+
+
+@pytest.mark.parametrize(
+    ("system", "facts", "trees", "path"),
+    [
+        # In the order of the choice: each row takes away what was chosen in the row before.
+        ("debian-12", {"given": {"/p/python3": "3.10"}, "pythons": {"3.11": "/u/python3.11"}}, ["3.10"], "/p/python3"),
+        ("debian-12", {"pythons": {"3.10": "/u/python3.10"}}, ["3.10"], "/u/python3.10"),
+        ("debian-12", {}, ["3.10"], "/usr/bin/python3.11"),
+        ("other-1", {}, ["3.10"], SENT),
+        (
+            "other-1",
+            {"trees": {"cpython-3.10.1-aa": "3.10"}},
+            [],
+            "/opt/tfctl/pythons/cpython-3.10.1-aa/bin/python3.10",
+        ),
+    ],
+)
+def test_where_the_python_comes_from(system: str, facts: dict[str, Any], trees: list[str], path: str) -> None:
+    plan, faults = choose("new", *map(tree, trees), system=system, **facts)
+    assert (plan["path"], faults) == (path, [])
+
+
+def test_a_tree_is_sent_once() -> None:
+    plan, faults = choose("old", tree("3.6"), tree("3.7"))
+    assert (plan["version"], plan["tree"]["name"], faults) == ("3.7", tree("3.7")["name"], [])
+    plan, _ = choose("old", tree("3.7"), trees={tree("3.7")["name"]: "3.7"})
+    assert (plan["version"], plan["tree"]) == ("3.7", None)
+
+
+def test_a_tree_in_use_stays_though_one_that_is_preferred_is_there() -> None:
+    both = {f"cpython-{python}.9-aa": python for python in ("3.6", "3.7")}
+    used = "/opt/tfctl/pythons/cpython-3.6.9-aa/bin/python3.6"
+    assert choose("old", trees=both)[0]["version"] == "3.7"
+    assert choose("old", trees=both, in_use={"old": used})[0]["path"] == used
+
+
+@pytest.mark.parametrize(
+    ("trees", "facts", "said"),
+    [
+        ([], {"pythons": {"3.11": "/usr/bin/python3.11"}}, "old takes Python 3.7, 3.6; Debian GNU/Linux 12 has 3.11"),
+        ([tree("3.7", machine="aarch64")], {}, "is built for aarch64; this is x86_64"),
+        ([tree("3.7")], {"libc": [2, 31]}, "asks for the C library 2.35; Debian GNU/Linux 12 has 2.31"),
+        ([tree("3.7")], {"lacking": ["libssl.so.3"]}, "asks for libssl.so.3, not on this host"),
+        ([tree("3.7")], {"given": {"/opt/py": ""}}, "tfctl_pythons: /opt/py is not there, or does not run"),
+    ],
+)
+def test_what_does_not_run_there_is_a_sentence(trees: list[Any], facts: dict[str, Any], said: str) -> None:
+    (fault,) = choose("old", *trees, **facts)[1]
+    assert said in fault["message"] and fault["remedy"]
+
+
+def test_an_interpreter_is_asked_for_its_version() -> None:
+    assert tfctl_pythons.asked(sys.executable) == f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert tfctl_pythons.asked("/nowhere/python") == "" == tfctl_pythons.asked(shutil.which("false") or "")
+
+
+def test_a_tree_in_which_something_changed_is_none(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/os.py").write_text("import sys\n")
+    note = tmp_path / tfctl_pythons.MARKER
+    note.write_text(json.dumps({"python": "3.7", "files": tfctl_pythons.listed(tmp_path)}))
+    assert tfctl_pythons.whole(tmp_path) == "3.7"
+    (tmp_path / "lib/os.py").unlink()
+    assert tfctl_pythons.whole(tmp_path) == ""
+
+
+def test_the_libraries_of_this_machine() -> None:
+    assert "libc.so.6" in tfctl_pythons.loadable()
+    major, minor = tfctl_pythons.libc()
+    assert (major, minor) >= (2, 17)

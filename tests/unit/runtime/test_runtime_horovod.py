@@ -1,0 +1,156 @@
+"""What Horovod's ranks run beneath: the store in which they meet, and the way to it."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from multiprocessing import AuthenticationError
+from pathlib import Path
+
+import pytest
+from node_tree import wait_until
+
+from tfctl_runtime.horovod import mpi, store
+from tfctl_runtime.horovod.agent import Agent
+from tfctl_runtime.horovod.peers import answer, ask, await_free
+from tfctl_runtime.horovod.route import elsewhere, interface
+
+HOSTS = ["10.0.0.1", "10.0.0.1", "10.0.0.2"]
+
+
+class Client:
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def __call__(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        try:
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    """Of a store for HOSTS."""
+    with store.Store(0, store.sizes(HOSTS)) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield Client(server.server_address[1])
+        server.shutdown()
+        thread.join(10)
+
+
+def test_a_value_is_there_when_it_was_put(client: Client) -> None:
+    assert client("GET", "/global/0") == (404, b"")
+    assert client("PUT", "/global/0", b"\0 address of a rank") == (200, b"")
+    assert client("GET", "/global/0") == (200, b"\0 address of a rank")
+    assert client("GET", "/local_10.0.0.1/0") == (404, b"")
+
+
+def test_a_scope_is_empty_when_all_its_ranks_have_left(client: Client) -> None:
+    client("PUT", "/global/0", b"a")
+    client("PUT", "/cross_1/0", b"b")
+    for rank in range(2):
+        client("DELETE", f"/global/{rank}")
+        assert client("GET", "/global/0") == (200, b"a")
+    client("DELETE", "/global/2")
+    assert client("GET", "/global/0")[0] == 404
+    client("DELETE", "/cross_1/0")
+    assert client("GET", "/cross_1/0")[0] == 404
+
+
+def test_a_key_of_no_communicator_goes_by_itself(client: Client) -> None:
+    client("PUT", "/tfctl/0", b"1")
+    client("PUT", "/tfctl/1", b"1")
+    client("DELETE", "/tfctl/0")
+    assert [client("GET", f"/tfctl/{rank}")[0] for rank in range(2)] == [404, 200]
+
+
+def test_nonsense_is_answered(client: Client) -> None:
+    assert client("GET", "/")[0] == 404
+    assert client("DELETE", "/nothing/7")[0] == 200
+
+
+def test_the_sizes_of_horovods_communicators() -> None:
+    assert store.sizes(HOSTS) == {"global": 3, "local_10.0.0.1": 2, "local_10.0.0.2": 1, "cross_0": 2, "cross_1": 1}
+
+
+def test_the_interface_is_the_one_by_which_the_others_are_reached() -> None:
+    assert elsewhere(["10.0.0.1:2222", "10.0.0.1:2223", "10.0.0.2:2222"], "10.0.0.1:2223") == "10.0.0.2"
+    assert elsewhere(["10.0.0.1:2222"], "10.0.0.1:2222") == "10.0.0.1"
+    assert interface("127.0.0.1") in {name for _, name in socket.if_nameindex() if name.startswith("lo")}
+
+
+# Under mpirun
+
+
+@pytest.fixture
+def port(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Of rank 0, the only one, whose job has a secret."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        found = int(probe.getsockname()[1])
+    monkeypatch.setenv("TFCTL_RANKS", f'["127.0.0.1:{found}"]')
+    monkeypatch.setenv("TFCTL_SECRET", "0123456789abcdef")
+    return found
+
+
+def test_an_agent_runs_its_rank_once_with_what_mpirun_says(port: int, tmp_path: Path) -> None:
+    script = "import os, pathlib; pathlib.Path(os.environ['OMPI_FILE']).touch(); raise SystemExit(7)"
+    agent = Agent([sys.executable, "-c", script], port)
+    assert await_free(10) == []
+    with ask(("127.0.0.1", port), do="rank", environment={"OMPI_FILE": str(tmp_path / "ran")}) as asked:
+        assert answer(asked) == {"exit": 7}
+    assert agent.result() == 7
+    assert (tmp_path / "ran").exists()
+    assert await_free(0.5) == [0]
+    with ask(("127.0.0.1", port), do="rank", environment={}) as asked:
+        assert answer(asked) == {"exit": 1}
+
+
+def test_a_rank_is_ended_with_whoever_asked_for_it(port: int, tmp_path: Path) -> None:
+    script = f"import pathlib, time; pathlib.Path({str(tmp_path / 'began')!r}).touch(); time.sleep(600)"
+    agent = Agent([sys.executable, "-c", script], port)
+    with ask(("127.0.0.1", port), do="rank", environment={}):
+        wait_until((tmp_path / "began").exists)
+    assert agent.result() == 128 + signal.SIGTERM
+
+
+def test_a_stranger_is_asked_for_the_secret(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    Agent(["false"], port)
+    monkeypatch.setenv("TFCTL_SECRET", "a guess")
+    assert await_free(0.5) == [0]
+    with pytest.raises(AuthenticationError):
+        ask(("127.0.0.1", port), do="daemon", line="true")
+
+
+def test_a_rank_that_is_no_program_says_so(port: int, capfd: pytest.CaptureFixture[str]) -> None:
+    agent = Agent(["/no/such/program"], port)
+    with ask(("127.0.0.1", port), do="rank", environment={}) as asked:
+        assert answer(asked) == {"exit": 127}
+    assert agent.result() == 127
+    assert "tfctl: /no/such/program: No such file" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("addresses", "hosts", "mapped"),
+    [
+        (["127.0.0.1", "127.0.0.2", "127.0.0.1"], "127.0.0.1:2,127.0.0.2:1", "node"),
+        (["127.0.0.1", "127.0.0.1", "127.0.0.2"], "127.0.0.1:2,127.0.0.2:1", "slot"),
+        (["127.0.0.1", "127.0.0.1"], "127.0.0.1:2", "node"),
+    ],
+)
+def test_mpirun_puts_rank_n_where_worker_n_is(addresses: list[str], hosts: str, mapped: str) -> None:
+    words = mpi.words_of("/usr/bin/mpirun", addresses)
+    assert words[words.index("--host") + 1] == hosts
+    assert words[words.index("--map-by") + 1] == mapped
+    assert words[-3:] == ["-m", "tfctl_runtime.horovod.mpi", "--rank"]
+    between = [word for word in words if word.endswith("_if_include")]
+    assert len(between) == (0 if len(set(addresses)) == 1 else 2)

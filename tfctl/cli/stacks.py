@@ -1,0 +1,158 @@
+"""`tfctl stacks`: which exact versions go together, and what a host would get of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tfctl.cli.common import InventoryOption, Output, OutputOption
+from tfctl.errors import Exit
+
+if TYPE_CHECKING:
+    from tfctl.model.stacks import Stack
+
+app = typer.Typer(
+    name="stacks",
+    help="The stacks: which exact versions go together, and what a host would get.",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+_TITLES = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL"}
+
+
+@app.callback()
+def table(context: typer.Context, output: OutputOption = Output.text) -> None:
+    """The stacks: which exact versions go together, and what a host would get."""
+    if context.invoked_subcommand:
+        return
+    from tfctl.cli import text
+    from tfctl.model import stacks
+
+    known = stacks.load().values()
+    if output is Output.json:
+        text.print_json({"stacks": [stack.model_dump(mode="json") for stack in known]})
+        return
+    rows = [("STACK", "TENSORFLOW", "PYTHON", "CUDA", "HOROVOD", "TRIED ON")]
+    print(text.table(rows + [_row(stack) for stack in known], state=0))
+
+
+@app.command()
+def explain(
+    stack: Annotated[str, typer.Argument(metavar="STACK", show_default=False, help="Such as tf2.15.")],
+    host: Annotated[
+        str | None, typer.Option(metavar="NODE", show_default=False, help="What this host would get; it is looked at.")
+    ] = None,
+    inventory: InventoryOption = None,
+    python_tree: Annotated[
+        list[Path] | None, typer.Option(metavar="DIR", show_default=False, help="As for tfctl provision.")
+    ] = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """What a stack consists of; with --host, what would be chosen there, and why not otherwise."""
+    from tfctl.cli import text
+    from tfctl.model import stacks
+
+    known = stacks.get(stack)
+    if host is None:
+        lines = _contents(known)
+        found: dict[str, Any] = known.model_dump(mode="json")
+    else:
+        from tfctl.cli.common import find_inventory
+        from tfctl.remote import provision
+
+        source = Path(find_inventory(inventory).source)
+        seen = provision.explain(source, host, tuple(tree.expanduser() for tree in python_tree or ()))
+        lines = _on_host(known, host, seen)
+        found = {"stack": stack, "host": host, **seen}
+    if output is Output.json:
+        text.print_json(found)
+    else:
+        print("\n".join(text.plain(line) for line in lines))
+    return Exit.PREFLIGHT if host and found["stacks"][stack]["faults"] else Exit.OK
+
+
+def _row(stack: Stack) -> tuple[str, ...]:
+    tried = ", ".join(dict.fromkeys(each.system for each in stack.tested)) or "-"
+    cuda = stack.gpu.cuda if stack.gpu else "-"
+    horovod = stack.horovod.version if stack.horovod else "-"
+    return (stack.name, stack.tensorflow, " ".join(stack.pythons), cuda, horovod, tried)
+
+
+def _contents(stack: Stack) -> Iterator[str]:
+    yield f"{stack.name}: {stack.title}"
+    rows = {"Python": ", ".join(stack.pythons), "packages": ", ".join(stack.requirements)}
+    if stack.gcc:
+        rows["gcc"] = f"{stack.gcc.min} to {stack.gcc.max}" if stack.gcc.min < stack.gcc.max else str(stack.gcc.min)
+    if stack.openmpi:
+        rows["Open MPI"] = stack.openmpi.version
+    rows["Horovod"] = stack.horovod.version if stack.horovod else "no release builds for it"
+    if stack.gpu:
+        rows |= {_TITLES[name]: getattr(stack.gpu, name) for name in _TITLES}
+        rows["GPUs"] = f"compute capability {stack.gpu.capability.min} to {stack.gpu.capability.max}"
+        rows["driver"] = f"{stack.gpu.driver.min} or later, branch {stack.gpu.driver.max_branch} at most"
+    yield from _aligned(rows)
+    for name, edition in stack.editions.items():
+        yield f"edition {name}: {', '.join(edition.machines)}, {edition.disk_mb} MB while it is installed"
+        yield from _aligned({"packages": ", ".join(edition.requirements)})
+        yield from _aligned({f"{key} is": said for key, said in edition.substitutes.items()})
+    yield "tried:" if stack.tested else "tried: nowhere yet"
+    for each in stack.tested:
+        yield f"  {each.system}, Python {each.python}, edition {each.edition}: {each.what}"
+
+
+def _on_host(stack: Stack, host: str, seen: Mapping[str, Any]) -> Iterator[str]:
+    own = seen["stacks"][stack.name]
+    gpus = seen["gpus"] or "no NVIDIA GPU"
+    yield f"{stack.name} on {host}: {seen['title']}, {seen['machine']}, {gpus}"
+    yield from _aligned(dict(_chosen(stack, own)))
+    yield from (f"  note: {notice}" for notice in own["notices"])
+    for fault in own["faults"]:
+        yield f"  cannot be: {fault['message']}"
+        yield f"  → {fault['remedy'].replace('HOST', host)}"
+    yield "the others:"
+    yield from _aligned({name: _fit(other, own) for name, other in seen["stacks"].items() if name != stack.name})
+
+
+def _chosen(stack: Stack, own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What would be there, and beside it why it is not something else."""
+    python = own["python"]
+    if python:
+        packages = f", with {' '.join(python['packages'])}" if python["packages"] else ""
+        yield "Python", f"{python['version']} from {python['from']}: {python['path']}{packages}"
+    others = {
+        version: places for version, places in own["pythons"].items() if not python or version != python["version"]
+    }
+    if others:
+        told = "; ".join(f"{version}: {', '.join(places) or 'nowhere'}" for version, places in others.items())
+        yield "other Pythons", told
+    yield "edition", f"{own['edition']} ({own['why']})"
+    yield "environment", f"{own['environment']} ({own['state']})" if own["environment"] else "none"
+    if own["before"]:
+        yield "before it", f"{own['before']} (tfctl provision --rollback)"
+    if stack.gpu and own["edition"] == "gpu":
+        driver = own["driver"]
+        yield "driver", f"{driver['version']} by {driver['method']}" if driver else "as it is"
+        for name, methods in own["methods"].items():
+            yield _TITLES[name], f"{getattr(stack.gpu, name)} by {own['chosen'][name]}"
+            for method, why in methods.items():
+                if method != own["chosen"][name]:
+                    yield f"  by {method} of {_TITLES[name]}", why or f"would do: tfctl_{name}_method"
+    yield "Horovod", stack.horovod.version if stack.horovod else "no release builds for it"
+
+
+def _fit(other: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """One line: what stands against it alone, else that it would do."""
+    messages = [fault["message"] for fault in other["faults"]]
+    known = [fault["message"] for fault in own["faults"]]
+    if messages:
+        return f"no: {'; '.join(message for message in messages if message not in known) or 'as above'}"
+    state = "" if other["state"] == "absent" else f", {other['state']}"
+    return f"would do, with Python {other['python']['version']} from {other['python']['from']}{state}"
+
+
+def _aligned(rows: Mapping[str, str]) -> Iterator[str]:
+    width = max(map(len, rows), default=0)
+    return (f"  {name:{width}}  {value}" for name, value in rows.items())

@@ -1,0 +1,89 @@
+"""tfctl verify: proof that what is installed works."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfctl.cli.common import Output, OutputOption, say
+
+if TYPE_CHECKING:
+    from tfctl.verify.report import Report, Result
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Example: tfctl verify inventory/lab.ini --junit verify.xml")(verify)
+
+
+def verify(
+    inventory: Annotated[Path, typer.Argument(help="An Ansible inventory.", show_default=False)],
+    stack: Annotated[
+        str | None, typer.Option(help="In place of the inventory's tfctl_stack.", show_default=False)
+    ] = None,
+    limit: Annotated[str, typer.Option(help="Only hosts of this Ansible pattern.")] = "all",
+    shared: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="Prove that all hosts share this directory too.", show_default=False),
+    ] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the results there too, as CI reads them.")
+    ] = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Prove that what is installed works, by short jobs on the hosts.
+
+    TensorFlow imports and sees its devices on each; all-reduce over all hosts and over every pair, by TensorFlow and,
+    where it is, by Horovod. Exit code 0 only if all of it held.
+    """
+    from tfctl.cli import text
+    from tfctl.remote import inventory as inventories
+    from tfctl.verify import run as proofs
+
+    report = proofs.run(proofs.Request(inventories.load(inventory), stack, limit, shared), say)
+    if junit:
+        junit.write_text(report.to_junit())
+    if output is Output.json:
+        text.print_json(report.to_json())
+    else:
+        _print(report)
+    return report.exit
+
+
+def _print(report: Report) -> None:
+    from tfctl.cli import text
+
+    shown = [result for result in report.results if not (result.proof.endswith("-pair") and result.state == "ok")]
+    rows = [("PROOF", "HOSTS", "STATE", "TOOK", "FOUND")]
+    rows += [(r.proof, _hosts(r), r.state, _took(r), _found(r, report)) for r in shown]
+    typer.echo(text.table(rows, state=2))
+    for result in shown:
+        if result.state != "ok":
+            typer.echo(text.plain(f"\n{result.proof} ({_hosts(result)}) {result.state}: {result.message}"))
+            if result.remedy:
+                typer.echo(text.plain(f"  → {result.remedy}"))
+
+
+def _hosts(result: Result) -> str:
+    few = len(result.hosts) <= 4
+    return " ".join(result.hosts) if few else f"{result.hosts[0]} and {len(result.hosts) - 1} more"
+
+
+def _took(result: Result) -> str:
+    return "" if result.seconds is None else f"{result.seconds:.1f} s"
+
+
+def _found(result: Result, report: Report) -> str:
+    """The details, and of a proof with pairs how many held and which was the slowest."""
+    facts = [f"{name} {_shown(value)}" for name, value in result.details.items() if value not in (None, "", [], {})]
+    pairs = [r for r in report.results if r.proof == f"{result.proof}-pair"]
+    good = [r for r in pairs if r.state == "ok" and set(r.hosts) <= set(result.hosts)]
+    if good:
+        slowest = min(good, key=lambda r: r.details["mb_per_s"])
+        facts.append(f"{len(good)} pairs, slowest {' '.join(slowest.hosts)} {slowest.details['mb_per_s']} MB/s")
+    return ", ".join(facts)
+
+
+def _shown(value: object) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

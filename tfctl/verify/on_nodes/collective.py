@@ -1,0 +1,89 @@
+"""All hosts: TensorFlow's own all-reduce, over all of them and over every pair. The sum and the speed are told.
+
+A ring that breaks or hangs names nobody, and TensorFlow's collectives end with the first error, for good. So every pair
+meets over plain TCP before, which is told at once.
+"""
+
+import contextlib
+import itertools
+import os
+
+from pairs import lost
+from rounds import BYTES, rounds, timed
+from telling import Failed, addresses, index, names, note, tell
+
+PAIR_SECONDS = 30.0
+GROUP = 1000  # group keys below are the strategy's own
+
+
+def prove():
+    own, places, hosts = index(), addresses(), names()
+    unmet = lost(own, places, os.environ["VERIFY_NONCE"])
+    note(lost=unmet)
+    if unmet:
+        raise Failed("nothing passes over TCP to or from " + ", ".join(hosts[each["partner"]] for each in unmet))
+    import tensorflow as tf
+
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=tf.distribute.experimental.CommunicationImplementation.AUTO
+    )
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    told = {"all": over_all(tf, strategy), "pairs": []}
+    for number, partner in enumerate(rounds(len(places), own)):
+        if partner is None:
+            continue
+        pair = sorted((own, partner))
+        try:
+            told["pairs"].append(over_pair(tf, own, pair, GROUP + number * len(places) + pair[0]))
+        except (tf.errors.OpError, Failed) as fault:
+            why = getattr(fault, "message", str(fault))
+            broken = {"partner": partner, "message": why}
+            raise Failed(f"with {hosts[partner]}: {why}", broken=broken, **told) from None
+    part(tf, strategy)
+    return told
+
+
+def over_all(tf, strategy):
+    """Every replica gives 1 and its bytes; the sum is the number of replicas."""
+    values, count = tf.ones([BYTES // 4]), strategy.num_replicas_in_sync
+
+    @tf.function
+    def step():
+        def each():
+            return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, values)
+
+        return strategy.experimental_local_results(strategy.run(each))[0]
+
+    first = step()
+    if float(first[0]) != count or float(first[-1]) != count:
+        raise Failed(f"the sum over {count} replicas is {float(first[0])}")
+    return {"replicas": count, **timed(lambda: float(step()[0]))}
+
+
+def over_pair(tf, own, pair, key):
+    values = tf.fill([BYTES // 4], float(own + 1))
+    device = f"/job:worker/replica:0/task:{own}/device:CPU:0"
+    instances = itertools.count()
+
+    def step():
+        with tf.device(device):
+            return tf.raw_ops.CollectiveReduce(
+                input=values, group_size=2, group_key=key, instance_key=next(instances), merge_op="Add", final_op="Id",
+                subdiv_offsets=[0], communication_hint="ring", timeout_seconds=PAIR_SECONDS,
+            )  # fmt: skip
+
+    total, partner = step(), sum(pair) - own
+    if float(total[0]) != sum(pair) + 2.0 or float(total[-1]) != float(total[0]):
+        raise Failed(f"the sum with {names()[partner]} is {float(total[0])}")
+    return dict(timed(lambda: float(step()[0]), 1), partner=partner)
+
+
+def part(tf, strategy):
+    """Nobody leaves before all are done: whoever has its sum may be gone while its partner still receives."""
+    with contextlib.suppress(tf.errors.OpError):  # of this very step somebody else has left
+        over_all(tf, strategy)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    tell(prove)

@@ -1,0 +1,82 @@
+"""Run one proof in a child and tell how it ended, in one line that `tfctl verify` reads from the log.
+
+A proof may end in ways that only a parent can tell of: an illegal instruction, a hang. Standard library and Python 3.6.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+MARK = "tfctl-verify "
+SO_FAR = "tfctl-so-far "
+LAST_LINES = 12
+
+
+def main():
+    """`main.py PROOF SECONDS [together]`: the line says how it ended. ``together``: exit with 1 where it did not hold,
+    so that the others, who might wait for this host for long, are stopped; who is stopped tells what it knows."""
+    proof, seconds = sys.argv[1], float(sys.argv[2])
+    signal.signal(signal.SIGTERM, stop)
+    result = run(proof, seconds)
+    sys.stdout.write(MARK + json.dumps(result, sort_keys=True) + "\n")
+    return 0 if result["ok"] or "together" not in sys.argv else 1
+
+
+class Stopped(Exception):
+    """tfctl stops this task."""
+
+
+def stop(*_):
+    raise Stopped
+
+
+def run(proof, seconds):
+    here = Path(__file__).resolve().parent
+    child = subprocess.Popen(
+        [sys.executable, "-u", str(here / (proof + ".py"))],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    try:
+        output = child.communicate(timeout=seconds)[0]
+    except (subprocess.TimeoutExpired, Stopped) as reason:
+        os.killpg(child.pid, signal.SIGKILL)
+        output = child.communicate()[0]
+        if isinstance(reason, Stopped):
+            return dict(so_far(output.decode("utf-8", "replace")), ok=False, stopped=True, message="it was stopped")
+        return failed(f"no end after {seconds:.0f} s", output)
+    text = output.decode("utf-8", "replace")
+    told = marked(text, MARK)
+    if told:
+        return dict(so_far(text), **told[-1])
+    if child.returncode < 0:
+        name = signal.Signals(-child.returncode).name
+        why = {
+            "SIGILL": "this processor lacks an instruction that TensorFlow was built with (AVX)",
+            "SIGKILL": "killed: most likely memory ran out (dmesg says)",
+        }.get(name, "it crashed")
+        return failed(f"died of {name}: {why}", output)
+    return failed(f"ended with exit code {child.returncode} and told nothing", output)
+
+
+def failed(message, output):
+    text = output.decode("utf-8", "replace")
+    lines = [line for line in text.strip().splitlines() if not line.startswith(SO_FAR)][-LAST_LINES:]
+    return dict(so_far(text), ok=False, message="\n".join([message, *lines]))
+
+
+def so_far(text):
+    return {name: value for details in marked(text, SO_FAR) for name, value in details.items()}
+
+
+def marked(text, mark):
+    return [json.loads(line[len(mark) :]) for line in text.splitlines() if line.startswith(mark)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

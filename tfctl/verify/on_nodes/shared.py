@@ -1,0 +1,36 @@
+"""All hosts: each writes a word of its own into the shared directory and reads those of all others."""
+
+import os
+import time
+from pathlib import Path
+
+from telling import Failed, index, names, tell
+
+PATIENCE_S = 20  # attribute caches of network file systems: NFS looks again after at most 60 s, most often after 3
+
+
+def prove():
+    hosts, folder = names(), Path(os.environ["TFCTL_OUTPUT"]) / os.environ["VERIFY_NONCE"]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / str(index())).write_text(os.environ["VERIFY_NONCE"] + " " + str(index()))
+    began = time.time()
+    missing = set(range(len(hosts)))
+    while missing and time.time() - began < PATIENCE_S:
+        list(folder.iterdir())  # makes NFS ask the server again
+        missing = {other for other in missing if not seen(folder / str(other), other)}
+        time.sleep(0.05)
+    if missing:
+        writers = ", ".join(hosts[number] for number in sorted(missing))
+        raise Failed(f"{folder.parent} does not show what {writers} wrote")
+    return {"seconds": round(time.time() - began, 2)}
+
+
+def seen(path, other):
+    try:
+        return path.read_text() == os.environ["VERIFY_NONCE"] + " " + str(other)
+    except OSError:
+        return False
+
+
+if __name__ == "__main__":
+    tell(prove)

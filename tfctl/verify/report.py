@@ -1,0 +1,80 @@
+"""What was proved: results, and their JSON and JUnit forms."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+from xml.etree import ElementTree
+
+from tfctl.errors import Exit, first_of
+
+
+@dataclass(frozen=True)
+class Result:
+    """One proof on some hosts. ``seconds``: what it took; ``details``: what was found or measured.
+
+    ``state``: ok, failed, or not-tried, where the stack has no such thing or hosts are too few (``message`` says it).
+    ``exit``: of a failure, its code.
+    """
+
+    proof: str
+    hosts: tuple[str, ...]
+    state: str
+    message: str = ""
+    remedy: str = ""
+    seconds: float | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+    exit: Exit = Exit.FAILED
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "proof": self.proof,
+            "hosts": list(self.hosts),
+            "state": self.state,
+            "message": self.message,
+            "remedy": self.remedy,
+            "seconds": self.seconds,
+            "details": self.details,
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """All results, in the order of the proofs."""
+
+    results: tuple[Result, ...]
+
+    @property
+    def exit(self) -> Exit:
+        """That of the gravest failure. What was not tried is none: the stack has no such thing, or hosts are few."""
+        failures = [result.exit for result in self.results if result.state == "failed"]
+        return first_of(failures) if failures else Exit.OK
+
+    def to_json(self) -> dict[str, Any]:
+        return {"exit": int(self.exit), "results": [result.to_json() for result in self.results]}
+
+    def to_junit(self) -> str:
+        """A test suite in the XML that CI systems read; a proof is a class, its hosts the name of a case."""
+        count = {state: sum(result.state == state for result in self.results) for state in ("failed", "not-tried")}
+        suite = ElementTree.Element(
+            "testsuite",
+            name="tfctl verify",
+            tests=str(len(self.results)),
+            failures=str(count["failed"]),
+            skipped=str(count["not-tried"]),
+        )
+        for result in self.results:
+            case = ElementTree.SubElement(suite, "testcase", classname=result.proof, name=_xml(" ".join(result.hosts)))
+            if result.seconds is not None:
+                case.set("time", f"{result.seconds:.3f}")
+            if result.state == "failed":
+                ElementTree.SubElement(case, "failure", message=_xml(result.message)).text = _xml(result.remedy)
+            elif result.state == "not-tried":
+                ElementTree.SubElement(case, "skipped", message=_xml(result.message))
+        return ElementTree.tostring(suite, encoding="unicode")
+
+
+def _xml(text: str) -> str:
+    """Without what XML 1.0 has no way to write (its production Char), such as the colours of a program's last words."""
+    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text)

@@ -1,0 +1,145 @@
+"""One proof after another, each a job of one task on every host; what fails there is left out of the next."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tfctl.errors import BadFile, Busy, TfctlError, UsageError
+from tfctl.jobs import code
+from tfctl.jobs.logs import Query, pattern, read
+from tfctl.jobs.start import start
+from tfctl.jobs.state import JobState
+from tfctl.jobs.stop import stop
+from tfctl.jobs.wait import wait
+from tfctl.model import stacks
+from tfctl.model.host import Host, Inventory
+from tfctl.model.job import Layout
+from tfctl.model.jobfile import JobFile
+from tfctl.model.pattern import select
+from tfctl.model.placement import lay_out
+from tfctl.remote.fleet import Fleet
+from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, Answer, Proof, same_software
+from tfctl.verify.report import Report, Result
+
+NAME = "verify"
+_MARK = "tfctl-verify "
+_CODE = Path(__file__).resolve().parent / "on_nodes"
+#: Seconds beyond a proof's own limit, for the start of units and the end of the log.
+_MARGIN_S = 60.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """``stack`` None: each host's own, as the inventory has it. ``shared``: a directory that all hosts are to share."""
+
+    inventory: Inventory
+    stack: str | None = None
+    limit: str = "all"
+    shared: str | None = None
+
+
+def run(request: Request, say: Callable[[str], None]) -> Report:
+    """Prove every stack on its hosts. ``say`` is told of each proof as it begins.
+
+    Raises Busy (5) while another verification runs, BadFile (3) for a limit without hosts or a directory that jobs may
+    not write to.
+    """
+    by_stack: dict[str, list[Host]] = {}
+    for host in select(request.inventory, request.limit):
+        by_stack.setdefault(request.stack or host.stack or stacks.NONE, []).append(host)
+    without = by_stack.pop(stacks.NONE, [])
+    if without and not by_stack:
+        names = ", ".join(host.name for host in without)
+        raise UsageError(f"{names}: the inventory names no stack to verify", "tfctl_stack there, or --stack")
+    results = [Result("tensorflow", (host.name,), "not-tried", "it has no stack") for host in without]
+    for name, hosts in by_stack.items():
+        results += _Session(request, stacks.get(name).name, say).prove(hosts)
+    return Report(tuple(results))
+
+
+class _Session:
+    """The proofs of one stack."""
+
+    def __init__(self, request: Request, stack: str, say: Callable[[str], None]) -> None:
+        self._request, self._stack, self._say = request, stack, say
+
+    def prove(self, hosts: Sequence[Host]) -> list[Result]:
+        self._tell(SOFTWARE, len(hosts))
+        software = self._ask(SOFTWARE, hosts)
+        results = [*SOFTWARE.judge(software), *same_software(software)]
+        fit = [host for host, answer in zip(hosts, software, strict=True) if answer.ok]
+        known = [answer for answer in software if answer.ok]
+        proofs = (*([SHARED] if self._request.shared else []), *COLLECTIVES) if fit else ()
+        for proof in proofs:
+            names = tuple(host.name for host in fit)
+            obstacle = (
+                f"{len(names)} hosts are fit for it, {proof.least_hosts} are needed"
+                if len(names) < proof.least_hosts
+                else proof.obstacle(known)
+            )
+            if obstacle:
+                results.append(Result(proof.name, names, "not-tried", obstacle))
+                continue
+            self._tell(proof, len(fit))
+            results += proof.judge(self._ask(proof, fit))
+        return results
+
+    def _tell(self, proof: Proof, hosts: int) -> None:
+        self._say(f"{self._stack}: {proof.title}, {hosts} host{'s' if hosts > 1 else ''}")
+
+    def _ask(self, proof: Proof, hosts: Sequence[Host]) -> list[Answer]:
+        """An answer for each host, in their order. A job starts on all of its hosts or on none: where it does not, each
+        is asked alone, and says why."""
+        asked = time.time()
+        try:
+            return self._run(proof, hosts, asked)
+        except (Busy, BadFile):
+            raise
+        except TfctlError as error:
+            if len(hosts) > 1:
+                return [answer for host in hosts for answer in self._ask(proof, [host])]
+            told = {"message": error.message, "remedy": error.remedy}
+            return [Answer(hosts[0].name, False, told, time.time() - asked, error.exit)]
+
+    def _run(self, proof: Proof, hosts: Sequence[Host], asked: float) -> list[Answer]:
+        layout = self._layout(proof, hosts)
+        with Fleet(hosts) as fleet:
+            job = start(fleet, layout, code.pack(_CODE), self._say)
+            try:
+                ended = wait(fleet, NAME, job.attempt, lambda _: None, proof.seconds + _MARGIN_S)
+                told = dict(self._told(fleet, ended, hosts, asked))
+            finally:
+                with suppress(TfctlError):
+                    stop(fleet, NAME)
+        silent = {"message": "it told nothing: see its log: tfctl logs --job verify"}
+        return [
+            told.get(number, Answer(host.name, False, silent, time.time() - asked)) for number, host in enumerate(hosts)
+        ]
+
+    def _told(self, fleet: Fleet, ended: JobState, hosts: Sequence[Host], asked: float) -> Any:
+        for line in read(fleet, ended, Query(grep=pattern(f"^{_MARK}")), lambda error: self._say(error.message)):
+            said: dict[str, Any] = json.loads(line.text.removeprefix(_MARK))
+            yield line.index, Answer(hosts[line.index].name, bool(said.pop("ok")), said, line.time - asked)
+
+    def _layout(self, proof: Proof, hosts: Sequence[Host]) -> Layout:
+        names = [host.name for host in hosts]
+        asked: Mapping[str, Any] = {
+            "name": NAME,
+            "strategy": proof.strategy,
+            "launcher": proof.launcher,
+            "stack": self._stack,
+            "command": ["python", "main.py", proof.program, str(proof.seconds), *["together"] * proof.together],
+            "env": {"VERIFY_HOSTS": json.dumps(names), "VERIFY_NONCE": secrets.token_hex(8)},
+            "roles": {"worker": {"per_host": 1}},
+            "policy": {"on_failure": "fail"},
+            **({"output": f"{self._request.shared}/{NAME}"} if self._request.shared else {}),
+        }
+        narrowed = Inventory(self._request.inventory.source, tuple(hosts))
+        return lay_out(JobFile.model_validate(asked), narrowed, NAME)

@@ -1,0 +1,75 @@
+"""Becomes a rank over Gloo: python3 -m tfctl_runtime.horovod.gloo COMMAND...
+
+Rank 0 has the store in which all of them meet beside it, as a child that ends soon after it. A rank enters its name
+there once in a start: one that was started again waits until rank 0 was too, for what an earlier group left is of no
+use.
+"""
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from typing import List
+
+from tfctl_runtime.horovod.route import elsewhere, interface
+
+
+def main(words: List[str]) -> None:
+    """Does not return: COMMAND takes this process over, so that its end is the task's. Exits with 1 where the ranks do
+    not meet, 127 where there is no such command."""
+    rank, ranks = int(os.environ["HOROVOD_RANK"]), json.loads(os.environ["TFCTL_RANKS"])
+    host, port = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
+    if rank == 0:
+        _store_beside(port)
+    _enter(rank, host, port, float(os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"]))
+    found = interface(elsewhere(ranks, ranks[rank]))
+    os.environ["HOROVOD_GLOO_IFACE"] = found
+    os.environ.setdefault("NCCL_SOCKET_IFNAME", "=" + found)
+    try:
+        os.execvp(words[0], words)
+    except OSError as fault:
+        _leave(f"{words[0]}: {fault.strerror}", 127)
+
+
+def _store_beside(port: int) -> None:
+    """The store reads from a pipe whose other end stays open in the rank: it learns how ever that ends."""
+    ours, theirs = os.pipe()
+    words = [sys.executable, "-m", "tfctl_runtime.horovod.store", str(port)]
+    subprocess.Popen(words, stdin=ours, start_new_session=True)
+    os.close(ours)
+    os.set_inheritable(theirs, True)
+
+
+def _enter(rank: int, host: str, port: int, seconds: float) -> None:
+    """Leave this rank's name in the store, unless it is there already."""
+    deadline, path, why = time.monotonic() + seconds, f"/tfctl/{rank}", ""
+    while time.monotonic() < deadline:
+        try:
+            if _ask(host, port, "GET", path) == 404:
+                _ask(host, port, "PUT", path)
+                return
+            why = "rank 0 is still of the group before"
+        except (OSError, http.client.HTTPException) as fault:
+            why = str(fault)
+        time.sleep(0.2)
+    _leave(f"rank {rank} met nobody at {host}:{port} in {seconds:.0f} s ({why}): see worker/0", 1)
+
+
+def _ask(host: str, port: int, method: str, path: str) -> int:
+    connection = http.client.HTTPConnection(host, port, timeout=10)  # obeys no proxy
+    try:
+        connection.request(method, path, body=b"1" if method == "PUT" else None)
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+def _leave(text: str, code: int) -> None:
+    sys.stderr.write(f"tfctl: {text}\n")
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,99 @@
+"""Becomes a rank under Open MPI: python3 -m tfctl_runtime.horovod.mpi COMMAND...
+
+Rank 0 runs mpirun beside itself. mpirun reaches the other hosts not by ssh but by the agents of their ranks, which run
+its daemon in the job's own units; and what it starts as a rank asks that rank's agent to be it.
+
+    … --rsh HOST LINE...     in place of ssh (plm_rsh_agent)
+    … --rank                 in place of COMMAND
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections import Counter
+from typing import List
+
+from tfctl_runtime.horovod.agent import Agent, on_sigterm, say
+from tfctl_runtime.horovod.peers import FAULTS, answer, ask, await_free, peers
+from tfctl_runtime.horovod.route import network
+
+#: What mpirun tells a rank by.
+_PREFIXES = ("OMPI_", "PMIX_", "ORTE_", "OPAL_")
+#: Seconds that mpirun may take to end when the rank beside it has.
+_AFTER_S = 60.0
+
+
+def main(words: List[str]) -> int:
+    """The exit code of the rank, or of what stands for it."""
+    if words[:1] == ["--rsh"]:
+        return _asked([address for address, _ in peers()].index(words[1]), do="daemon", line=" ".join(words[2:]))
+    if words[:1] == ["--rank"]:
+        told = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
+        return _asked(int(os.environ["OMPI_COMM_WORLD_RANK"]), do="rank", environment=told)
+    rank = int(os.environ["TFCTL_INDEX"])
+    agent = Agent(words, peers()[rank][1])
+    on_sigterm(agent)
+    if rank:
+        return agent.result()
+    return _head(agent)
+
+
+def _head(agent: Agent) -> int:
+    """Rank 0: mpirun beside the agent."""
+    missing = await_free(float(os.environ["TFCTL_MEET_S"]))
+    if missing:
+        say("no answer from {}".format(", ".join(f"worker/{rank}" for rank in missing)))
+        return 1
+    mpirun = shutil.which("mpirun")
+    if not mpirun:
+        say("mpirun is not on PATH: provision the hosts with tfctl_horovod=true and Open MPI")
+        return 127
+    child = subprocess.Popen(words_of(os.path.realpath(mpirun), [address for address, _ in peers()]))
+    on_sigterm(agent, child)
+    threading.Thread(target=lambda: agent.give_up(child.wait()), daemon=True).start()
+    code = agent.result()
+    try:
+        child.wait(_AFTER_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+    return code
+
+
+def words_of(mpirun: str, addresses: List[str]) -> List[str]:
+    """mpirun's words for ranks at these addresses. An absolute path makes it take the same prefix on other hosts."""
+    slots = Counter(addresses)
+    program = [sys.executable, "-m", __spec__.name]
+    # Rank N must be where worker N is: tasks are dealt round the hosts, or so many to each.
+    dealt = addresses[: len(slots)] == list(slots)
+    flags = [
+        "--host", ",".join(f"{address}:{count}" for address, count in slots.items()),
+        "-np", str(len(addresses)),
+        "--map-by", "node" if dealt else "slot",
+        "--bind-to", "none",
+        "--leave-session-attached",  # its daemon stays a child of the agent
+        "-mca", "plm_rsh_agent", " ".join([*program, "--rsh"]),
+        "-mca", "plm_rsh_no_tree_spawn", "1",
+        "-mca", "plm_rsh_num_concurrent", str(len(slots)),
+        "-mca", "pml", "ob1",
+        "-mca", "btl", "^openib",
+    ]  # fmt: skip
+    if len(slots) > 1:
+        between = network(list(slots)[1])
+        flags += ["-mca", "btl_tcp_if_include", between, "-mca", "oob_tcp_if_include", between]
+    return [mpirun, *flags, *program, "--rank"]
+
+
+def _asked(rank: int, **message: object) -> int:
+    """What the rank's agent says of the end of what is asked of it."""
+    try:
+        with ask(peers()[rank], **message) as connection:
+            return int(answer(connection)["exit"])
+    except FAULTS as fault:
+        say(f"worker/{rank} does not answer: {fault}")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,81 @@
+"""The ranks of this job, and how one asks another: a message of JSON each way, on the port of the rank that is asked.
+
+Whoever asks proves that it has the secret of this start, and is shown the same (multiprocessing's HMAC handshake).
+"""
+
+import json
+import os
+import socket
+import time
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
+from typing import Any, Dict, List, Tuple
+
+#: What a conversation with a peer that goes, or is none, ends with.
+FAULTS = (OSError, EOFError, AuthenticationError)
+#: Bytes of the longest message: an environment, a command line.
+_LONGEST = 1 << 20
+#: Seconds of silence after which the kernel asks for the other end, between two such questions, and how many may go
+#: unanswered: a host without power ends a conversation after three minutes.
+_KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 8))
+
+
+def peers() -> List[Tuple[str, int]]:
+    """(address, port) of every rank, by its number."""
+    found = (text.rpartition(":") for text in json.loads(os.environ["TFCTL_RANKS"]))
+    return [(address, int(port)) for address, _, port in found]
+
+
+def ask(peer: Tuple[str, int], **message: Any) -> Connection:
+    """Send a message; `answer` gives what comes back. Raises one of FAULTS."""
+    connection = Client(peer, "AF_INET", authkey=secret())
+    _keep_alive(connection)
+    tell(connection, **message)
+    return connection
+
+
+def admit(connection: Connection, key: bytes) -> Dict[str, Any]:
+    """What is asked on a connection that came in. Raises one of FAULTS where the asker has not the secret."""
+    deliver_challenge(connection, key)
+    answer_challenge(connection, key)
+    _keep_alive(connection)
+    return answer(connection)
+
+
+def tell(connection: Connection, **message: Any) -> None:
+    connection.send_bytes(json.dumps(message).encode())
+
+
+def answer(connection: Connection) -> Dict[str, Any]:
+    return dict(json.loads(connection.recv_bytes(_LONGEST).decode()))
+
+
+def await_free(seconds: float) -> List[int]:
+    """The ranks that have not answered within so long that they are there and have nothing to do yet."""
+    known, missing = peers(), list(range(len(peers())))
+    deadline = time.monotonic() + seconds
+    while missing and time.monotonic() < deadline:
+        missing = [rank for rank in missing if not _is_free(known[rank])]
+        if missing:
+            time.sleep(0.3)
+    return missing
+
+
+def _is_free(peer: Tuple[str, int]) -> bool:
+    try:
+        with ask(peer, do="ping") as connection:
+            return bool(connection.poll(10) and answer(connection)["free"])
+    except FAULTS:
+        return False
+
+
+def _keep_alive(connection: Connection) -> None:
+    with socket.socket(fileno=os.dup(connection.fileno())) as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEP_ALIVE:
+            if hasattr(socket, name):  # on Linux
+                line.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def secret() -> bytes:
+    return os.environ["TFCTL_SECRET"].encode()
