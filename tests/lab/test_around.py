@@ -289,6 +289,6 @@ def test_a_user_goes_from_host_to_host(site: Site) -> None:
     assert site.root("node1", "head -1 /home/alice/.ssh/authorized_keys") == "mine"
     site.is_mended("ssh_mesh", asked, "rm /home/alice/.ssh/id_tfctl", "rm /home/alice/.ssh/known_hosts_tfctl",
                    "sed -i /tfctl/d /home/alice/.ssh/authorized_keys")  # fmt: skip
-    assert site.changed("ssh_mesh", asked) == 1, "node2 is told of node1's new key"
+    assert site.changed("ssh_mesh", asked) == 2, "node2 is told of node1's new key, and node1 of what it has lost"
     assert site.root("node1", f"cd /; {as_alice} whoami") == "alice"
     assert site.changed("ssh_mesh", asked, "--limit", "node2") == 0, "node1 stays known"
