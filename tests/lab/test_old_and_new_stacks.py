@@ -44,7 +44,7 @@ def test_a_program_of_tensorflow_1_itself_runs_unchanged(jobs: Jobs) -> None:
     words = "--job_name={role} --task_index={index} --ps_hosts={ps_hosts} --worker_hosts={worker_hosts}"
     file = jobs.file(
         "contrib",
-        f"strategy: tf1_ps\nstack: tf1.15\ncommand: python contrib_cluster.py {words} --log_dir={{output}}\n"
+        f"strategy: tf1_ps\nstack: tf1.15\ncommand: python contrib_cluster.py {words} --train_dir={{output}}\n"
         "roles: {ps: {replicas: 2, hosts: 'node1:node2'}, worker: {replicas: 2, hosts: 'node1:node2'}}\n",
     )
     shutil.copy(HERE / "programs/contrib_cluster.py", file.parent)
