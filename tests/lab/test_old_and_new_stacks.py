@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from jobs import Jobs, said_by
+from labs import Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -18,10 +19,14 @@ EXAMPLES = HERE.parents[1] / "examples"
 TREES = Path(os.environ.get("TFCTL_TEST_PYTHONS", "~/.pyenv/versions")).expanduser()
 
 
-def bring(jobs: Jobs, stack: str, *words: object) -> None:
+def bring(lab: Lab, stack: str, *words: object) -> None:
     """To node1 and node2."""
-    words = ("--stack", stack, "--limit", "node1,node2", *words)
-    jobs.lab.tfctl("provision", jobs.lab.inventory, *words, timeout=800)
+    lab.tfctl("provision", lab.inventory, "--stack", stack, "--limit", "node1,node2", *words, timeout=800)
+
+
+@pytest.fixture(scope="module")
+def newest(cluster: Lab) -> None:
+    bring(cluster, "tf2.21")
 
 
 def trained(jobs: Jobs, file: Path) -> str:
@@ -40,7 +45,7 @@ def test_a_program_of_tensorflow_1_itself_runs_unchanged(jobs: Jobs) -> None:
     trees = sorted(TREES.glob("3.7.*"))
     if not trees:
         pytest.skip(f"no CPython 3.7 in {TREES} (TFCTL_TEST_PYTHONS)")
-    bring(jobs, "tf1.15", "--python-tree", trees[0])
+    bring(jobs.lab, "tf1.15", "--python-tree", trees[0])
     words = "--job_name={role} --task_index={index} --ps_hosts={ps_hosts} --worker_hosts={worker_hosts}"
     file = jobs.file(
         "contrib",
@@ -55,9 +60,9 @@ def test_a_program_of_tensorflow_1_itself_runs_unchanged(jobs: Jobs) -> None:
     assert float(re.findall(r"test accuracy ([01]\.\d+)", said)[-1]) > 0.85
 
 
+@pytest.mark.usefixtures("newest")
 @pytest.mark.parametrize("example", ["multi-worker-mirrored", "parameter-server", "mirrored"])
 def test_keras_3_steps_back_for_keras_2_where_it_would_fail(example: str, jobs: Jobs, tmp_path: Path) -> None:
-    bring(jobs, "tf2.21")
     file = Path(shutil.copytree(EXAMPLES / "digits-runtime", tmp_path / "digits")) / f"{example}.yaml"
     text = re.sub("^inventory: .*\n", "", file.read_text(), flags=re.MULTILINE).replace("tf2.15", "tf2.21")
     file.write_text(text)
