@@ -21,6 +21,7 @@ options:
   cxx: {type: str, required: true, description: The C++ compiler.}
   mpi: {type: str, required: true, description: Prefix of an Open MPI; empty, without MPI.}
   gloo: {type: bool, required: true, description: Whether Gloo is built.}
+  gpu: {type: dict, description: 'Where CUDA and NCCL are, by these names; without it GPUs do not reduce themselves.'}
 """
 
 
@@ -31,6 +32,7 @@ def main():
             **dict.fromkeys(("wheel", "folder", "environment", "archive"), path),
             **dict.fromkeys(("cc", "cxx", "mpi"), text),
             "gloo": {"type": "bool", "required": True},
+            "gpu": {"type": "dict"},
         }
     )
     try:

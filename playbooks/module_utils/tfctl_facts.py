@@ -47,6 +47,7 @@ def gather(uid, shared, pythons=(), libraries=()):
         "compilers": compilers(),
         "mpiruns": tfctl_horovod_facts.mpiruns(),
         "horovods": tfctl_horovod_facts.horovods(),
+        "openmpis": tfctl_horovod_facts.linked(),
         "gpu": tfctl_gpu_facts.look(),
     }
 

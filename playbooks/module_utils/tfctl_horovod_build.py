@@ -42,12 +42,13 @@ exec {cmake} -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O2 -DNDEBUG' -DCMAKE_C_FLAGS_REL
 class Build:
     """``wheel``: where it is left. ``archive``: source and the tools' wheels in one tar. ``mpi``: a prefix, or "".
 
-    ``folder``: where it is built; programs must run there.
+    ``folder``: where it is built; programs must run there. ``gpu``: None, or where "cuda" and "nccl" are, the latter ""
+    for the environment's own wheel.
     """
 
-    def __init__(self, wheel, folder, environment, archive, cc, cxx, mpi, gloo):
+    def __init__(self, wheel, folder, environment, archive, cc, cxx, mpi, gloo, gpu=None):
         self.wheel, self.environment, self.archive = Path(wheel), Path(environment), Path(archive)
-        self.cc, self.cxx, self.mpi, self.gloo = cc, cxx, mpi, gloo
+        self.cc, self.cxx, self.mpi, self.gloo, self.gpu = cc, cxx, mpi, gloo, gpu
         self.part = Path(folder, ".build")
 
     def run(self):
@@ -132,7 +133,28 @@ def surroundings(build, tools):
         "HOROVOD_WITH_MPI" if build.mpi else "HOROVOD_WITHOUT_MPI": "1",
         "HOROVOD_WITH_GLOO" if build.gloo else "HOROVOD_WITHOUT_GLOO": "1",
         "TF_CPP_MIN_LOG_LEVEL": "3",
+        **(nccl(build) if build.gpu else {}),
     }
+
+
+def nccl(build):
+    """Of the stack's own wheel, whose library has its number in its name, where no other is there."""
+    values = {
+        "HOROVOD_GPU": "CUDA",
+        "HOROVOD_GPU_OPERATIONS": "NCCL",
+        "HOROVOD_CUDA_HOME": build.gpu["cuda"],
+        "HOROVOD_NCCL_LINK": "SHARED",
+    }
+    if build.gpu["nccl"]:
+        return {**values, "HOROVOD_NCCL_HOME": build.gpu["nccl"]}
+    home = next(build.environment.glob("lib/python3.*/site-packages/nvidia/nccl"), None)
+    library = next(home.glob("lib/libnccl.so*"), None) if home else None
+    if library is None:
+        raise Failed("there is no NCCL to build Horovod with", "set tfctl_nccl_method")
+    link = build.part / "nccl" / "libnccl.so"
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(library)
+    return {**values, "HOROVOD_NCCL_INCLUDE": str(home / "include"), "HOROVOD_NCCL_LIB": str(link.parent)}
 
 
 def take_apart(wheel, folder):

@@ -17,6 +17,11 @@ def horovods(stacks=STACKS):
     return sorted({path.parents[3].name for path in stacks.glob(f"*-*/lib/python3.*/site-packages/{PTH}")})
 
 
+def linked(stacks=STACKS):
+    """Names of the environments that have an Open MPI of tfctl's own among their programs."""
+    return sorted({path.parents[1].name for path in stacks.glob("*-*/bin/mpirun") if path.is_symlink()})
+
+
 def mpiruns(prefixes=("/usr", "/usr/lib64/openmpi")):
     """Prefix to the version that its mpirun tells; "" for one that does not run."""
     return {prefix: version(prefix) for prefix in prefixes if os.path.lexists(f"{prefix}/bin/mpirun")}

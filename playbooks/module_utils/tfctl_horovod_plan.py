@@ -9,7 +9,8 @@ from ansible.module_utils.tfctl_toolchain import toolchain
 
 FORMAT = 1  # of how Horovod is built: another one makes every build anew
 HOME = "/opt/tfctl/horovod"
-METHODS = ("auto", "distribution", "none")
+OPENMPI = "/opt/tfctl/openmpi"
+METHODS = ("auto", "distribution", "source", "none")
 # What runs ranks, and what a build needs beside it.
 PACKAGES = {
     "apt-get": {"run": ["openmpi-bin"], "build": ["libopenmpi-dev"], "prefix": "/usr"},
@@ -18,49 +19,97 @@ PACKAGES = {
 BAD_FILE, PREFLIGHT = 3, 8
 
 
-def decide(seen, wanted, stack):
-    """(openmpi, horovod, faults) for a host whose stack is ``stack`` of tfctl_judge's plan.
+def decide(seen, wanted, plan):
+    """(openmpi, horovod, faults) for a host whose stack and GPU side are those of tfctl_judge's ``plan``, which gets a
+    notice where its GPUs will not reduce themselves.
 
-    openmpi: None, or {"method", "version", "prefix", "packages": none where it runs already, "again": packages that are
-    there and broken}
+    openmpi: None where there is nothing to do, or {"method", "version", "prefix", "environment", "linked": false where
+    links among its programs have to go, "packages": none where it runs already, "again": whether they are there and
+    broken, "source": None or {"url", "sha256"}, "key" of a build, "compiler"}
     horovod: None where neither wished nor there, or {"home": "" for none, "environment", "python", "version", ...}
     """
-    wished = str(wanted["wishes"]["horovod"]).lower() == "true"
+    stack, wished = plan["stack"], str(wanted["wishes"]["horovod"]).lower() == "true"
     if not wished:
         there = stack["path"].rpartition("/")[2] in seen["horovods"]
-        return None, {"home": "", "environment": stack["path"], "version": ""} if there else None, []
+        without = {"home": "", "environment": stack["path"], "version": ""} if there else None
+        return unlinked(seen, stack), without, []
     offered = wanted["stacks"][stack["name"]]["horovod"]
     if offered is None:
         fitting = [name for name, each in wanted["stacks"].items() if each["horovod"]]
         return None, None, [fault(f"no release of Horovod builds for {stack['name']}",
                                   f"set tfctl_horovod: false, or take {' or '.join(fitting)}", BAD_FILE)]  # fmt: skip
-    openmpi, lacking = openmpi_of(seen, wanted)
     compiler, wrong = toolchain(seen, wanted, stack["edition"])
-    if lacking or wrong or compiler is None:
-        return openmpi, None, lacking + wrong
-    return openmpi, horovod_of(seen, stack, offered, openmpi, compiler), []
+    if wrong or compiler is None:
+        return None, None, wrong
+    openmpi, lacking = openmpi_of(seen, wanted, stack, compiler)
+    if lacking:
+        return None, None, lacking
+    cuda = cuda_of(plan["gpu"])
+    if stack["edition"] == "gpu" and cuda is None:
+        plan["notices"].append(
+            "Horovod is built without NCCL, since wheels of CUDA have no nvcc: it reduces by way of the CPU. "
+            "With tfctl_cuda_method repo, distribution or archive it has NCCL"
+        )
+    return openmpi, horovod_of(seen, stack, offered, openmpi, compiler, cuda), []
 
 
-def openmpi_of(seen, wanted):
-    method, system = wanted["wishes"]["openmpi"], wanted["systems"].get(seen["system"])
+def openmpi_of(seen, wanted, stack, compiler):
+    """(plan, faults)."""
+    method = wanted["wishes"]["openmpi"]
     if method not in METHODS:
         return None, [fault(f"tfctl_openmpi is {method!r}", f"it is {', '.join(METHODS)}", BAD_FILE)]
-    if method == "none" or system is None:
-        return None, []
+    if method == "none":
+        return unlinked(seen, stack), []
+    if method == "source":
+        return from_source(seen, wanted, stack, compiler)
     names = PACKAGES[seen["packager"]]
     runs = seen["mpiruns"].get(names["prefix"])
-    plan = {"method": "distribution", "version": system["openmpi"], "prefix": names["prefix"]}
+    plan = {"method": "distribution", "prefix": names["prefix"], "source": None, "environment": stack["path"]}
+    plan.update(version=wanted["systems"][seen["system"]]["openmpi"], linked=unlinked(seen, stack) is None)
     return {**plan, "packages": [] if runs else names["run"], "again": runs == ""}, []
 
 
-def horovod_of(seen, stack, offered, openmpi, compiler):
+def unlinked(seen, stack):
+    """What takes away the links to one that is no more asked for; None where there are none."""
+    if stack["path"].rpartition("/")[2] not in seen["openmpis"]:
+        return None
+    plan = {"method": "none", "prefix": "", "source": None, "version": "", "environment": stack["path"]}
+    return {**plan, "linked": False, "packages": [], "again": False}
+
+
+def from_source(seen, wanted, stack, compiler):
+    offered, wishes = wanted["stacks"][stack["name"]]["openmpi"], wanted["wishes"]
+    if not offered["verified"] and str(wishes["allow_unverified"]).lower() != "true":
+        message = f"nobody has compared the hash of Open MPI {offered['version']} ({offered['sha256']}) with its own"
+        return None, [
+            fault(message, "compare it, then set tfctl_allow_unverified: true; or tfctl_openmpi: distribution")
+        ]
+    prefix = f"{OPENMPI}/{offered['version']}-{offered['sha256'][:12]}"
+    made_of = [FORMAT, seen["system"], seen["machine"], compiler["gcc"], prefix]
+    plan = {"method": "source", "version": offered["version"], "prefix": prefix, "environment": stack["path"]}
+    plan.update(source={"url": wishes["openmpi_url"] or offered["url"], "sha256": offered["sha256"]}, compiler=compiler)
+    plan["key"] = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
+    return {**plan, "linked": True, "packages": [], "again": False}, []
+
+
+def cuda_of(gpu):
+    """{"cuda", "nccl"}: where they are; of NCCL "" for the stack's own wheel. None without nvcc."""
+    if not gpu or not gpu["cuda"]:
+        return None
+    return {"cuda": gpu["cuda"]["home"], "nccl": gpu["nccl"]["home"] if gpu["nccl"] else ""}
+
+
+def horovod_of(seen, stack, offered, openmpi, compiler, cuda):
     """``key`` says what a build is good for: hosts with the same one take each other's wheel."""
     python = stack["python"]["version"]
     made_of = [FORMAT, seen["system"], seen["machine"], python, stack["imports"]["tensorflow"], stack["edition"]]
     made_of += [offered["version"], offered["sha256"], offered["gloo"], offered["builds"][python]["digest"]]
+    openmpi = openmpi if openmpi and openmpi["prefix"] else None
     made_of += [compiler["gcc"], openmpi and [openmpi[name] for name in ("method", "version", "prefix")]]
+    made_of += [cuda] if cuda else []
     key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
-    missing = [*compiler["packages"], *(PACKAGES[seen["packager"]]["build"] if openmpi else [])]
+    packaged = openmpi and openmpi["method"] == "distribution"
+    missing = [*compiler["packages"], *(PACKAGES[seen["packager"]]["build"] if packaged else [])]
     return {
         "key": key,
         "home": f"{HOME}/{key}",
@@ -72,6 +121,7 @@ def horovod_of(seen, stack, offered, openmpi, compiler):
         "compiler": {**compiler, "packages": missing},
         "mpi": openmpi["prefix"] if openmpi else "",
         "gloo": offered["gloo"],
+        "gpu": cuda,
     }
 
 

@@ -38,7 +38,7 @@ def judge(seen, wanted):
         plan["toolchain"], lacking = toolchain(seen, wanted, plan["stack"]["edition"])
         faults += lacking
     if plan["stack"]:
-        plan["openmpi"], plan["horovod"], lacking = tfctl_horovod_plan.decide(seen, wanted, plan["stack"])
+        plan["openmpi"], plan["horovod"], lacking = tfctl_horovod_plan.decide(seen, wanted, plan)
         faults += [each for each in lacking if each not in faults]
     faults += of_disks(seen, plan["stack"], wanted)
     return plan, faults

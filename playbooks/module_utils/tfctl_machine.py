@@ -14,7 +14,7 @@
     {stopped: UNIT}                                     and disabled
     {command: [WORD], creates: GLOB, newer: [PATH]}     again when one of these has changed since
 
-What belongs to a user belongs to the group of its name too.
+What belongs to a user belongs to the group of its name too; where there is none, to the user's own.
 """
 
 from __future__ import annotations
@@ -205,8 +205,10 @@ class Rights(NamedTuple):
 
     @classmethod
     def of(cls, owner, mode):
-        user = user_named(owner)
-        return cls(user.pw_uid if user else None, number_of_group(owner), int(mode, 8))
+        user, group = user_named(owner), number_of_group(owner)
+        if group is None and user:
+            group = user.pw_gid
+        return cls(user.pw_uid if user else None, group, int(mode, 8))
 
     @classmethod
     def seen(cls, path):

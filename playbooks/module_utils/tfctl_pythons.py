@@ -69,12 +69,12 @@ def whole(tree):
     return ""
 
 
-def listed(tree):
+def listed(tree, marker=MARKER):
     """A digest of its files' names and sizes."""
     digest = hashlib.sha256()
     for folder, folders, files in os.walk(tree):
         folders[:] = sorted(set(folders) - {"__pycache__"})
-        for name in sorted(set(files) - {MARKER}):
+        for name in sorted(set(files) - {marker}):
             path = f"{folder}/{name}"
             digest.update(f"{os.path.relpath(path, tree)}\0{os.lstat(path).st_size}\0".encode())
     return digest.hexdigest()

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import io
 import json
 import socket
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,7 +39,7 @@ class Site:
 
     def changed(self, role: str, variables: dict[str, object], *words: object) -> int:
         report = self.provision(role, variables, *words)
-        assert report["exit"] == 0, report
+        assert report["exit"] == 0, [host["reason"] for host in report["hosts"]]
         return int(report["changed"])
 
     def settles(self, role: str, variables: dict[str, object], *words: object) -> None:
@@ -212,7 +215,7 @@ def test_a_host_goes_out_by_its_proxy(site: Site) -> None:
               "-o Dir::Etc::SourceList=/tmp/far.list -o Dir::Etc::SourceParts=/dev/null 2>&1 || true")  # fmt: skip
     assert "http://far.example/./InRelease" in site.root("node2", "journalctl -u proxy -o cat")
     line = certificate.read_text().splitlines()[5]
-    site.root("node1", f"grep -qF '{line}' /etc/ssl/certs/ca-certificates.crt; test ! -e /etc/environment")
+    site.root("node1", f"grep -qF '{line}' /etc/ssl/certs/ca-certificates.crt; ! grep -is proxy /etc/environment")
     harms = ["rm /etc/tfctl/proxy.env", "echo > /etc/apt/apt.conf.d/95tfctl-proxy",
              "rm /usr/local/share/ca-certificates/tfctl.crt; update-ca-certificates"]  # fmt: skip
     site.is_mended("proxy", asked, *harms)
@@ -224,3 +227,68 @@ def test_a_host_goes_out_by_its_proxy(site: Site) -> None:
     assert (report["exit"], report["hosts"][0]["reason"]) == (8, gone)
     assert site.changed("proxy", {"tfctl_http_proxy": ""}) == 2
     assert site.root("node1", "ls /etc/apt/apt.conf.d /etc/tfctl | grep proxy || true") == ""
+
+
+def test_a_data_set_comes_once_from_its_source_and_then_from_host_to_host(site: Site) -> None:
+    """The source is a server that counts; the hosts' own archives serve whoever comes later."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as file:
+        for number in range(3):
+            part = tarfile.TarInfo(f"set/part-{number}")
+            part.size = 100_000
+            file.addfile(part, io.BytesIO(bytes([number]) * part.size))
+    (site.lab.folder / "set.tgz").write_bytes(packed.getvalue())
+    right = hashlib.sha256(packed.getvalue()).hexdigest()
+    serve = (
+        "cd /srv/source; systemd-run --quiet --unit=source --working-directory=/srv/source python3 -m http.server 8000"
+    )
+    data = base64.b64encode(packed.getvalue()).decode()
+    site.root("node2", f"mkdir -p /srv/source; echo {data} | base64 -d > /srv/source/set.tgz; {serve}")
+    address = f"http://{site.lab.hosts()['node2']['ansible_host']}:8000/set.tgz"
+    wanted = {"name": "parts", "source": address, "sha256": right, "unpack": True, "files": {"set/part-*": 3}}
+    asked: dict[str, object] = {"tfctl_datasets": [wanted]}
+    other = site.provision("dataset", {"tfctl_datasets": [{**wanted, "sha256": "0" * 64}]})
+    one, two = other["hosts"]
+    assert one["reason"] == f"{address} has sha256 {right}; {'0' * 64} was asked for, so it was not installed"
+    assert two["reason"] == "node1, from which parts was to come, has not got it"
+    site.settles("dataset", asked)
+    came = site.root("node2", "journalctl -u source -o cat | grep -c 'GET /set.tgz'")
+    assert came == "2", "once with the wrong hash, once with the right one"
+    for node in ("node1", "node2"):
+        there = site.root(
+            node, "cd /var/lib/tfctl/datasets/parts/set; cat part-* | sha256sum; systemctl is-active tfctl_give || true"
+        )
+        assert there.split()[0] == hashlib.sha256(b"".join(bytes([n]) * 100_000 for n in range(3))).hexdigest()
+        assert there.endswith("inactive")
+    site.root("node2", "systemctl stop source")
+    site.is_mended(
+        "dataset",
+        asked,
+        "rm /var/lib/tfctl/datasets/parts/set/part-1",
+        "echo x > /var/lib/tfctl/datasets/parts/set/more",
+    )
+    site.root("node1", "rm -r /var/lib/tfctl/datasets/parts /var/lib/tfctl/datasets/.archives")
+    assert site.changed("dataset", asked) == 1, "from node2, for the source is gone"
+    here = {"name": "whole", "source": str(site.lab.folder / "set.tgz"), "sha256": right, "dest": "/srv/sets"}
+    site.settles("dataset", {"tfctl_datasets": [here]})
+    assert site.root("node2", "sha256sum /srv/sets/whole/set.tgz").split()[0] == right
+    report = site.provision("dataset", {"tfctl_datasets": [{"name": "imagenet-tfrecords", "sha": 1}]})
+    assert report["exit"] == 3 and "'imagenet-tfrecords': sha is not known" in report["hosts"][0]["reason"]
+
+
+def test_a_user_goes_from_host_to_host(site: Site) -> None:
+    for node in ("node1", "node2"):
+        site.root(node, "useradd --create-home --shell /bin/bash alice")
+    site.root(
+        "node1", "install -d -o alice -g alice -m 700 /home/alice/.ssh; echo mine > /home/alice/.ssh/authorized_keys"
+    )
+    asked: dict[str, object] = {"tfctl_ssh_mesh": "alice"}
+    site.settles("ssh_mesh", asked)
+    as_alice = "runuser -u alice -- ssh -o BatchMode=yes node2"
+    assert site.root("node1", f"cd /; {as_alice} whoami") == "alice"
+    assert site.root("node1", "head -1 /home/alice/.ssh/authorized_keys") == "mine"
+    site.is_mended("ssh_mesh", asked, "rm /home/alice/.ssh/id_tfctl", "rm /home/alice/.ssh/known_hosts_tfctl",
+                   "sed -i /tfctl/d /home/alice/.ssh/authorized_keys")  # fmt: skip
+    assert site.changed("ssh_mesh", asked) == 2, "node2 is told of node1's new key, and node1 of what it has lost"
+    assert site.root("node1", f"cd /; {as_alice} whoami") == "alice"
+    assert site.changed("ssh_mesh", asked, "--limit", "node2") == 0, "node1 stays known"

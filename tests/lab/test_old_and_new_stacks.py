@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from jobs import Jobs, said_by
+from labs import Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -18,10 +19,14 @@ EXAMPLES = HERE.parents[1] / "examples"
 TREES = Path(os.environ.get("TFCTL_TEST_PYTHONS", "~/.pyenv/versions")).expanduser()
 
 
-def bring(jobs: Jobs, stack: str, *words: object) -> None:
+def bring(lab: Lab, stack: str, *words: object) -> None:
     """To node1 and node2."""
-    words = ("--stack", stack, "--limit", "node1,node2", *words)
-    jobs.lab.tfctl("provision", jobs.lab.inventory, *words, timeout=800)
+    lab.tfctl("provision", lab.inventory, "--stack", stack, "--limit", "node1,node2", *words, timeout=800)
+
+
+@pytest.fixture(scope="module")
+def newest(cluster: Lab) -> None:
+    bring(cluster, "tf2.21")
 
 
 def trained(jobs: Jobs, file: Path) -> str:
@@ -40,11 +45,11 @@ def test_a_program_of_tensorflow_1_itself_runs_unchanged(jobs: Jobs) -> None:
     trees = sorted(TREES.glob("3.7.*"))
     if not trees:
         pytest.skip(f"no CPython 3.7 in {TREES} (TFCTL_TEST_PYTHONS)")
-    bring(jobs, "tf1.15", "--python-tree", trees[0])
+    bring(jobs.lab, "tf1.15", "--python-tree", trees[0])
     words = "--job_name={role} --task_index={index} --ps_hosts={ps_hosts} --worker_hosts={worker_hosts}"
     file = jobs.file(
         "contrib",
-        f"strategy: tf1_ps\nstack: tf1.15\ncommand: python contrib_cluster.py {words} --log_dir={{output}}\n"
+        f"strategy: tf1_ps\nstack: tf1.15\ncommand: python contrib_cluster.py {words} --train_dir={{output}}\n"
         "roles: {ps: {replicas: 2, hosts: 'node1:node2'}, worker: {replicas: 2, hosts: 'node1:node2'}}\n",
     )
     shutil.copy(HERE / "programs/contrib_cluster.py", file.parent)
@@ -55,16 +60,12 @@ def test_a_program_of_tensorflow_1_itself_runs_unchanged(jobs: Jobs) -> None:
     assert float(re.findall(r"test accuracy ([01]\.\d+)", said)[-1]) > 0.85
 
 
-@pytest.mark.parametrize(
-    "example", ["digits-runtime/multi-worker-mirrored", "digits-runtime/parameter-server", "digits-mirrored/job"]
-)
+@pytest.mark.usefixtures("newest")
+@pytest.mark.parametrize("example", ["multi-worker-mirrored", "parameter-server", "mirrored"])
 def test_keras_3_steps_back_for_keras_2_where_it_would_fail(example: str, jobs: Jobs, tmp_path: Path) -> None:
-    bring(jobs, "tf2.21")
-    file = tmp_path / f"{example}.yaml"
-    shutil.copytree((EXAMPLES / example).parent, file.parent)
+    file = Path(shutil.copytree(EXAMPLES / "digits-runtime", tmp_path / "digits")) / f"{example}.yaml"
     text = re.sub("^inventory: .*\n", "", file.read_text(), flags=re.MULTILINE).replace("tf2.15", "tf2.21")
     file.write_text(text)
     log = trained(jobs, file)
-    told = "TF_USE_LEGACY_KERAS=1 is set: " in log
-    assert told == ("mirrored/job" not in example)
+    assert ("TF_USE_LEGACY_KERAS=1 is set: " in log) == (example != "mirrored")
     assert float(re.findall(r"test accuracy ([01]\.\d+)", log)[-1]) > 0.85

@@ -165,12 +165,13 @@ def test_a_tensorflow_1_cluster_in_step_waits_for_a_worker(jobs: Jobs, tmp_path:
 @slow
 def test_an_estimators_tasks_come_back_one_by_one(jobs: Jobs, tmp_path: Path) -> None:
     step = r"step = (\d+)"
-    training = example(jobs, tmp_path, "digits-estimator", "python train.py", "python train.py --steps 60000")
+    training = example(jobs, tmp_path, "digits-estimator", "python train.py", "python train.py --steps 30000")
     for task in ("worker/1", "ps/0", "chief/0"):
         training.reaches(step, "chief/0", 0)
         training.kill(task)
     training.reaches(step, "chief/0", 0)
     training.ends_well()
-    assert training.restarts() == {"worker/1": 1, "ps/0": 1, "chief/0": 1}
+    # When a ps goes, a worker may wait, or fail with a CancelledError and come back.
+    assert {"worker/1", "ps/0", "chief/0"} <= training.restarts().keys()
     assert training.numbers(r"Restoring parameters from \S+ckpt-(\d+)", "chief/0"), "it began from nothing"
-    assert training.numbers(r"accuracy \d\.\d+ at step (\d+)", "evaluator/0")[-1] >= 60000
+    assert training.numbers(r"accuracy \d\.\d+ at step (\d+)", "evaluator/0")[-1] >= 30000

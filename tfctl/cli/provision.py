@@ -30,8 +30,9 @@ def provision(
     tags: Annotated[
         str | None,
         typer.Option(
-            help="Only these parts: preflight, proxy, time_sync, firewall, shared_storage, job_host, python_env, "
-            "toolchain, nvidia_repo, cuda, cudnn, nccl, nvidia_driver, tensorflow, openmpi, horovod."
+            help="Only these parts: preflight, proxy, time_sync, firewall, shared_storage, job_host, dataset, "
+            "ssh_mesh, python_env, toolchain, nvidia_repo, cuda, cudnn, nccl, nvidia_driver, tensorflow, openmpi, "
+            "horovod."
         ),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; say what would change.")] = False,

@@ -37,6 +37,17 @@ def switches(strategy: Strategy, stack: str, known: Mapping[str, Stack]) -> dict
     return _LEGACY if found and strategy.legacy_keras and _has_both_keras(found) else {}
 
 
+def doubt(strategy: Strategy, stack: str, known: Mapping[str, Stack]) -> str:
+    """A sentence where Keras 3 stands alone and its `fit` would fail; a loop of the script's own would not."""
+    found = known.get(stack)
+    if not found or not strategy.legacy_keras or not _has_keras_3(found) or _has_both_keras(found):
+        return ""
+    return (
+        f"`fit` under {strategy.name} needs Keras 2, and stack {stack} has Keras 3 alone: install tf-keras there, or "
+        "train by a loop of your own"
+    )
+
+
 def _has_horovod(stack: Stack) -> bool:
     return stack.horovod is not None or "horovod" in stack.imports
 
@@ -46,7 +57,11 @@ def _has_estimator(stack: Stack) -> bool:
 
 
 def _has_both_keras(stack: Stack) -> bool:
-    return "tf_keras" in stack.imports and _numbers(stack.imports.get("keras", "0")) >= (3,)
+    return "tf_keras" in stack.imports and _has_keras_3(stack)
+
+
+def _has_keras_3(stack: Stack) -> bool:
+    return _numbers(stack.imports.get("keras", "0")) >= (3,)
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -130,14 +130,16 @@ def _on_stacks(strategy: Strategy, slots: list[Slot], place: str, known: Mapping
 
 
 def _notes(strategy: Strategy, slots: list[Slot], known: Mapping[str, Stack]) -> tuple[str, ...]:
-    """The variables that were set for a stack's sake."""
+    """The variables that were set for a stack's sake, and what it lacks."""
     set_by_us = {
         f"{name}={value}": slot.stack
         for slot in slots
         for name, value in fit.switches(strategy, slot.stack, known).items()
         if slot.env[name] == value
     }
-    return tuple(f"{what} is set: {strategy.name} needs Keras 2 of stack {stack}" for what, stack in set_by_us.items())
+    told = [f"{what} is set: {strategy.name} needs Keras 2 of stack {stack}" for what, stack in set_by_us.items()]
+    doubts = dict.fromkeys(fit.doubt(strategy, slot.stack, known) for slot in slots)
+    return (*told, *filter(None, doubts))
 
 
 def _check_outputs(job: JobFile, slots: Iterable[Slot], place: str) -> None:

@@ -25,6 +25,8 @@ TAGS = (
     "firewall",
     "shared_storage",
     "job_host",
+    "dataset",
+    "ssh_mesh",
     "python_env",
     "toolchain",
     "nvidia_repo",

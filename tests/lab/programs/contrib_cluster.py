@@ -8,7 +8,7 @@ tf.app.flags.DEFINE_string("ps_hosts", "", "Comma-separated list of hostname:por
 tf.app.flags.DEFINE_string("worker_hosts", "", "Comma-separated list of hostname:port pairs")
 tf.app.flags.DEFINE_string("job_name", "", "One of 'ps', 'worker'")
 tf.app.flags.DEFINE_integer("task_index", 0, "Index of task within the job")
-tf.app.flags.DEFINE_string("log_dir", "./logs", "Where the chief saves")
+tf.app.flags.DEFINE_string("train_dir", "./logs", "Where the chief saves")
 tf.app.flags.DEFINE_integer("max_steps", 1000, "Of all workers together")
 FLAGS = tf.app.flags.FLAGS
 
@@ -40,7 +40,7 @@ def main(_):
     config = tf.ConfigProto(device_filters=["/job:ps", worker])
     hooks = [tf.train.StopAtStepHook(last_step=FLAGS.max_steps)]
     with tf.train.MonitoredTrainingSession(
-        master=server.target, is_chief=FLAGS.task_index == 0, checkpoint_dir=FLAGS.log_dir, hooks=hooks, config=config
+        master=server.target, is_chief=FLAGS.task_index == 0, checkpoint_dir=FLAGS.train_dir, hooks=hooks, config=config
     ) as session:
         step = score = 0
         while not session.should_stop():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tarfile
 import zipfile
@@ -33,6 +34,9 @@ import os, pathlib
 class __legacy__:
     @staticmethod
     def build_wheel(folder):
+        print("-- NCCL", os.environ.get("HOROVOD_NCCL_LIB"), flush=True)
+        if os.environ.get("HOROVOD_GPU_OPERATIONS"):
+            raise SystemExit(os.readlink(os.environ["HOROVOD_NCCL_LIB"] + "/libnccl.so"))
         print("-- The C compiler is", os.environ["CC"], "PATH" in os.environ, os.environ.get("SECRET"))
         if os.environ["CC"] == "gcc-7":
             print("x.cc:3:1: error: no member named 'y'\\nmake: *** [x.o] Error 1", flush=True)
@@ -71,6 +75,26 @@ def test_what_a_build_takes_is_named_exactly() -> None:
     assert (horovod["home"], horovod["mpi"], horovod["gloo"]) == (f"/opt/tfctl/horovod/{horovod['key']}", "/usr", True)
 
 
+def test_an_open_mpi_of_the_stacks_own_is_the_same_directory_everywhere() -> None:
+    (fault,) = plans(openmpi="source")[2]
+    assert "nobody has compared the hash of Open MPI 4.1.8" in fault["message"]
+    openmpi, horovod, faults = plans(openmpi="source", allow_unverified="true", openmpi_url="file:///mirror/o.tar.bz2")
+    assert faults == []
+    assert openmpi["prefix"].startswith("/opt/tfctl/openmpi/4.1.8-") and openmpi["linked"]
+    assert openmpi["source"]["url"] == "file:///mirror/o.tar.bz2"
+    assert (horovod["mpi"], horovod["compiler"]["packages"]) == (openmpi["prefix"], ["g++-12", "make", "g++"])
+    assert horovod["key"] != plans()[1]["key"]
+
+
+def test_links_to_one_that_is_no_more_asked_for_go() -> None:
+    name = plans()[1]["environment"].rpartition("/")[2]
+    for wishes in ({"horovod": False}, {"openmpi": "none"}):
+        openmpi = plans({"openmpis": [name]}, **wishes)[0]
+        assert (openmpi["prefix"], openmpi["linked"]) == ("", False)
+    openmpi = plans({"openmpis": [name]})[0]
+    assert (openmpi["prefix"], openmpi["linked"], openmpi["packages"]) == ("/usr", False, ["openmpi-bin"])
+
+
 @pytest.mark.parametrize(
     ("seen", "wishes", "same"),
     [
@@ -103,9 +127,26 @@ def test_wrong_wishes_are_named() -> None:
     assert fault["message"] == "tfctl_openmpi is 'mpich'" and fault["exit"] == 3
     asked = wanted(wishes={**WISHES, "horovod": True})
     asked["stacks"] = {**asked["stacks"], "tf9": {**asked["stacks"]["tf2.15"], "horovod": None}}
-    (fault,) = decide(GOOD, asked, {"name": "tf9", "path": "/opt/tfctl/stacks/tf9-0", "edition": "cpu"})[2]
+    stack = {"name": "tf9", "path": "/opt/tfctl/stacks/tf9-0", "edition": "cpu"}
+    (fault,) = decide(GOOD, asked, {"stack": stack, "gpu": None, "notices": []})[2]
     assert fault["message"] == "no release of Horovod builds for tf9"
     assert "tf2.15" in fault["remedy"]
+
+
+def of_gpus(cuda: dict[str, str] | None) -> tuple[dict[str, Any], list[str]]:
+    """Horovod of a host with GPUs, and the notices, where CUDA came so."""
+    plan, _ = judge(GOOD, wanted())
+    plan["stack"]["edition"], plan["gpu"] = "gpu", {"cuda": cuda, "nccl": None}
+    asked = wanted(wishes={**WISHES, "horovod": True})
+    return decide(GOOD, asked, plan)[1], plan["notices"]
+
+
+def test_with_a_cuda_that_has_nvcc_it_is_built_with_nccl_else_that_is_told() -> None:
+    horovod, notices = of_gpus({"home": "/usr/local/cuda-12.2"})
+    assert (horovod["gpu"], notices) == ({"cuda": "/usr/local/cuda-12.2", "nccl": ""}, [])
+    without, notices = of_gpus(None)
+    assert without["gpu"] is None and "without NCCL" in notices[0]
+    assert len({horovod["key"], without["key"], plans()[1]["key"]}) == 3
 
 
 def house(folder: Path, mpi: str = "1") -> tuple[Path, Path]:
@@ -226,6 +267,16 @@ def test_a_build_that_fails_ends_with_the_compilers_words(tmp_path: Path) -> Non
     assert lines == ["Horovod could not be built", "x.cc:3:1: error: no member named 'y'", "make: *** [x.o] Error 1"]
     assert "tfctl_horovod=false" in remedy_for(str(caught.value))
     assert not made.wheel.exists() and not made.part.exists()
+
+
+def test_nccl_is_the_environments_own_where_there_is_no_other(tmp_path: Path) -> None:
+    made = build(tmp_path)
+    made.gpu = {"cuda": "/usr/local/cuda-12.2", "nccl": ""}
+    library = made.environment / "lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    with pytest.raises(Failed, match=re.escape(str(library))):
+        made.run()
 
 
 def test_an_open_mpi_is_asked_for_its_version(tmp_path: Path) -> None:

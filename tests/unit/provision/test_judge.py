@@ -43,13 +43,14 @@ GOOD: dict[str, Any] = {
     "compilers": [],
     "mpiruns": {},
     "horovods": [],
+    "openmpis": [],
     "gpu": None,
 }
 
 
 #: What the role preflight gives where the inventory wishes nothing.
 WISHES = {
-    "toolchain": False, "horovod": False, "openmpi": "auto", "edition": "auto",
+    "toolchain": False, "horovod": False, "openmpi": "auto", "openmpi_url": "", "edition": "auto",
     "driver": "auto", "driver_method": "auto", "cuda_method": "auto",
     "cudnn_method": "auto", "nccl_method": "auto", "nvidia_mirror": "", "allow_unverified": False,
 }  # fmt: skip

@@ -180,3 +180,22 @@ def test_an_account_with_another_number_is_refused() -> None:
 def test_an_entry_of_no_kind_is_refused() -> None:
     with pytest.raises(Failed, match="an entry is one of"):
         changed([{"flie": "/a"}])
+
+
+def test_a_file_goes_and_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_text("x")
+    assert changed([{"absent": str(path)}], act=False) == [str(path)] and path.exists()
+    assert changed([{"absent": str(path)}]) == [str(path)]
+    assert (changed([{"absent": str(path)}]), names(tmp_path)) == ([], [])
+
+
+def test_a_command_runs_again_when_what_it_read_has_changed(tmp_path: Path) -> None:
+    source, made = tmp_path / "source", tmp_path / "made"
+    source.write_text("one")
+    entry = {"command": ["cp", str(source), str(made)], "creates": str(made), "newer": [str(source)]}
+    assert (len(changed([entry])), changed([entry])) == (1, [])
+    source.write_text("two")
+    os.utime(source, (made.stat().st_mtime + 9,) * 2)
+    assert len(changed([entry])) == 1
+    assert made.read_text() == "two"

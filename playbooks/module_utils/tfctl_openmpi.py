@@ -1,0 +1,121 @@
+"""Open MPI that was built from source: on one host a tar of it, on all the directory, and links in the environment.
+
+The directory is the same on every host: mpirun looks for its daemon there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+from ansible.module_utils.tfctl_fetch import digest
+from ansible.module_utils.tfctl_horovod_build import telling
+from ansible.module_utils.tfctl_machine import Failed, beside, make_parents, point
+from ansible.module_utils.tfctl_pythons import listed
+from ansible.module_utils.tfctl_unpacked import top, unpack
+from ansible.module_utils.tfctl_venv import alone
+
+MARKER = "tfctl-openmpi.json"
+COMMANDS = ("mpirun", "mpiexec", "orted", "prted", "ompi_info", "mpicc", "mpicxx")
+# No Fortran, which TensorFlow has no use for; nobody tells a rank's loader where Open MPI is.
+CONFIGURE = ("--disable-mpi-fortran", "--enable-mpirun-prefix-by-default", "--disable-dependency-tracking")
+LIMIT_S = 3600
+
+
+class OpenMpi:
+    """``prefix`` empty: the environment is to have no links to one. ``archive``: a tar of what lies in the prefix."""
+
+    def __init__(self, prefix, environment, archive=None):
+        self.prefix = Path(prefix) if prefix else None
+        self.bin = Path(environment, "bin")
+        self.archive = Path(archive) if archive else None
+
+    def whole(self):
+        """Whether every file is as it was unpacked."""
+        with contextlib.suppress(OSError, ValueError):
+            return self.prefix is None or _noted(self.prefix) == listed(self.prefix, MARKER)
+        return False
+
+    def linked(self):
+        return {link.name: str(link.readlink()) for link in self._links()} == self._wanted()
+
+    def unpack(self):
+        """Raises Failed. Nothing is at ``prefix`` until all is there."""
+        os.umask(0o022)
+        part = beside(self.prefix)
+        make_parents(part)
+        with alone(self.prefix.with_name(".lock")):
+            shutil.rmtree(part, ignore_errors=True)
+            try:
+                unpack(self.archive, part)
+                (part / MARKER).write_text(json.dumps(listed(part, MARKER)), encoding="utf-8")
+                shutil.rmtree(self.prefix, ignore_errors=True)
+                part.rename(self.prefix)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+
+    def link(self):
+        wanted = self._wanted()
+        for link in self._links():
+            if link.name not in wanted:
+                link.unlink()
+        for name, target in wanted.items():
+            point(self.bin / name, target)
+
+    def _links(self):
+        return [link for link in (self.bin / name for name in COMMANDS) if link.is_symlink()]
+
+    def _wanted(self):
+        places = {name: self.prefix / "bin" / name for name in COMMANDS} if self.prefix else {}
+        return {name: str(path) for name, path in places.items() if path.exists()}
+
+
+def build(source, sha256, prefix, cc, cxx, made):
+    """A tar, at ``made``, of what an Open MPI of this source installs below ``prefix``. Raises Failed, with the
+    compiler's own words; nothing else is left."""
+    os.umask(0o022)
+    found = digest(source)
+    if found != sha256:
+        raise Failed(f"{source} has sha256 {found}; {sha256} was asked for, so it was not built", "see who changed it")
+    work = Path(prefix).with_name(".build")
+    make_parents(work)
+    with alone(work.with_name(".lock")):
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(0o700)
+        try:
+            unpack(source, work / "source")
+            tree, root = top(work / "source"), work / "root"
+            jobs = f"-j{len(os.sched_getaffinity(0))}"
+            _run(["./configure", f"--prefix={prefix}", *CONFIGURE, f"CC={cc}", f"CXX={cxx}"], tree, "configured")
+            _run(["make", "-s", jobs], tree, "built")
+            _run(["make", "-s", "install", f"DESTDIR={root}"], tree, "installed")
+            with tarfile.open(made, "w:gz", compresslevel=6) as tar:
+                for path in sorted((root / str(prefix).lstrip("/")).iterdir()):
+                    tar.add(path, arcname=path.name)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def _noted(prefix):
+    return json.loads((prefix / MARKER).read_text(encoding="utf-8"))
+
+
+def _run(words, folder, done):
+    variables = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(folder), "LC_ALL": "C.UTF-8"}
+    nothing, merged = subprocess.DEVNULL, {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    try:
+        said = subprocess.run(
+            words, cwd=folder, env=variables, stdin=nothing, text=True, errors="replace", timeout=LIMIT_S, check=False,
+            **merged,
+        )  # fmt: skip
+    except OSError as fault:
+        raise Failed(f"Open MPI could not be {done}: {words[0]}: {fault.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise Failed(f"Open MPI was not {done} within {LIMIT_S} s") from None
+    if said.returncode:
+        raise Failed("\n".join([f"Open MPI could not be {done}", *telling(said.stdout)]))

@@ -1,0 +1,104 @@
+"""`tfctl verify` on real nodes: what works is proved, what was broken is named."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from jobs import Jobs
+from labs import Lab
+from test_horovod import inventory  # noqa: F401
+
+PACKAGES = "/opt/tfctl/stacks/tf2.15/lib/python3.11/site-packages"
+
+
+def verify(lab: Lab, *words: object) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
+    """Exit code, and the results by proof and hosts."""
+    done = lab.tfctl("verify", *words, "-o", "json", check=False, timeout=600)
+    assert done.stdout, done.stderr
+    results = json.loads(done.stdout)["results"]
+    return done.returncode, {(result["proof"], " ".join(result["hosts"])): result for result in results}
+
+
+@pytest.fixture
+def leaves_nothing(cluster: Lab, tmp_path: Path) -> Iterator[None]:
+    yield
+    look = Jobs(cluster, tmp_path, ["verify"])
+    look.untouched()
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+def test_a_provisioned_lab_holds_every_proof(cluster: Lab, tmp_path: Path) -> None:
+    nodes, junit = list(cluster.hosts()), tmp_path / "verify.xml"
+    code, results = verify(cluster, cluster.inventory, "--shared", "/srv/tfctl", "--junit", junit)
+    assert code == 0, results
+    for node in nodes:
+        assert results["tensorflow", node]["details"]["devices"] == ["CPU:0"]
+    everybody = " ".join(nodes)
+    assert results["shared-directory", everybody]["state"] == "ok"
+    assert results["allreduce", everybody]["details"]["replicas"] == len(nodes)
+    pairs = [" ".join(pair) for pair in combinations(nodes, 2)]
+    assert [hosts for proof, hosts in results if proof == "allreduce-pair"] == pairs
+    suite = ElementTree.fromstring(junit.read_text())
+    cases = {(case.get("classname"), case.get("name")) for case in suite}
+    assert cases == set(results) and suite.get("failures") == "0"
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+@pytest.mark.parametrize("proof", ["horovod-gloo", "horovod-mpi"])
+def test_horovod_reduces_over_gloo_and_under_mpirun(cluster: Lab, inventory: Path, proof: str) -> None:  # noqa: F811
+    code, results = verify(cluster, inventory, "--limit", "node1,node2")
+    assert code == 0, results
+    assert results[proof, "node1 node2"]["details"]["ranks"] == 2
+    assert results[f"{proof}-pair", "node1 node2"]["details"]["mb_per_s"] > 0
+
+
+@contextmanager
+def unheard(lab: Lab, node: str, other: str) -> Iterator[None]:
+    """The node drops what comes from the other, from where jobs have their ports; ssh goes on."""
+    address = lab.hosts()[other]["ansible_host"]
+    rule = f"nft add rule inet cut in ip saddr {address} tcp dport != 22 drop"
+    chain = "nft add chain inet cut in '{ type filter hook input priority 0; }'"
+    lab.said(node, f'sudo sh -c "nft add table inet cut; {chain}; {rule}"')
+    try:
+        yield
+    finally:
+        lab.said(node, "sudo nft delete table inet cut")
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+def test_a_pair_that_cannot_talk_is_named(cluster: Lab) -> None:
+    with unheard(cluster, "node2", "node3"):
+        code, results = verify(cluster, cluster.inventory, "--limit", "node1,node2,node3")
+    assert code == 1
+    assert {hosts for (proof, hosts), each in results.items() if each["state"] == "failed"} == {
+        "node1 node2 node3", "node2 node3",
+    }  # fmt: skip
+    assert "nothing passes between them over TCP" in results["allreduce-pair", "node2 node3"]["message"]
+    assert "firewall" in results["allreduce", "node1 node2 node3"]["remedy"]
+
+
+@pytest.mark.usefixtures("leaves_nothing")
+def test_what_is_broken_is_named_and_the_others_are_proved(cluster: Lab) -> None:
+    broken, unshared = "node1", "node2"
+    library = cluster.said(broken, f"ls {PACKAGES}/tensorflow/libtensorflow_framework.so.2")
+    cluster.said(broken, f"sudo mv {library} {library}.away")
+    cluster.said(unshared, "sudo mount -t tmpfs -o mode=1777 tmpfs /srv/tfctl")
+    try:
+        words = (cluster.inventory, "--limit", "node1,node2,node3", "--shared", "/srv/tfctl")
+        code, results = verify(cluster, *words)
+    finally:
+        cluster.said(broken, f"sudo mv {library}.away {library}")
+        cluster.said(unshared, "sudo umount -l /srv/tfctl")
+    assert code == 1
+    assert "libtensorflow_framework.so.2" in results["tensorflow", broken]["message"]
+    assert results["tensorflow", unshared]["state"] == "ok"
+    shared = results["shared-directory", "node2 node3"]
+    assert shared["state"] == "failed" and "does not show what" in shared["message"]
+    assert results["allreduce", "node2 node3"]["state"] == "ok"
