@@ -84,18 +84,21 @@ class Environment:
         if os.path.realpath(self.path / "bin/python") != os.path.realpath(self.python):
             yield f"{self.path}/bin/python is not {self.python}"
             return
-        marker = json.loads((self.path / MARKER).read_text(encoding="utf-8"))
-        completed = (self.path / MARKER).stat().st_mtime
-        modules = site_of(self.path)
+        yield from self._differing(self.path)
+
+    def _differing(self, path):
+        marker = json.loads((path / MARKER).read_text(encoding="utf-8"))
+        completed = (path / MARKER).stat().st_mtime
+        modules = site_of(path)
         there = sizes_and_times(modules)
         for name, version in pinned(self.lock).items():
             record = record_of(modules, name, version)
             if record is None:
-                yield f"{name} {version} is not in {self.path}"
+                yield f"{name} {version} is not in {path}"
                 continue
             yield from differing(modules, record, there, completed)
         if marker["modules"] != compiled_modules(there):
-            yield f"{self.path}: compiled modules are missing"
+            yield f"{path}: compiled modules are missing"
 
     def _build(self):
         shutil.rmtree(self.part, ignore_errors=True)
@@ -119,6 +122,12 @@ class Environment:
             shutil.rmtree(done, ignore_errors=True)
         self._probe(new)
         self._mark(new)
+        # As it would be looked at next time: else it would be built anew for ever.
+        wrong = next(self._differing(new), None)
+        if wrong:
+            raise Failed(
+                f"two packages of the lock have the same file, or a wheel is not what its RECORD says: {wrong}"
+            )
         old = self.part / "old"
         if self.path.exists():
             self.path.rename(old)

@@ -86,13 +86,14 @@ KERAS = """
 
 
 @pytest.mark.slow
-def test_classic_stacks_stand_beside_a_modern_one(node: Lab) -> None:
+def test_classic_stacks_stand_beside_modern_ones(node: Lab) -> None:
     for stack, python in (("tf1.15", "3.7"), ("tf2.0", "3.6")):
         bring(node, stack, "--python-tree", tree(python))
         inside = node.said("node1", f"sudo -u tfctl readlink -f {STACKS}/{stack}/bin/python")
         assert inside.startswith(f"/opt/tfctl/pythons/cpython-{python}.")
     bring(node, "tf2.15")
-    for stack in ("tf1.15", "tf2.0", "tf2.15"):
+    bring(node, "tf2.21")
+    for stack in ("tf1.15", "tf2.0", "tf2.15", "tf2.21"):
         assert bring(node, stack)["changed"] == 0, stack
         assert leads_to(node, stack).startswith(f"{stack}-")
 

@@ -28,10 +28,10 @@ tfctl_venv.NOBODY = os.geteuid()
 
 
 def wheel(folder: Path, name: str, version: str, **files: str) -> Path:
-    """A wheel with a script, as PEP 427 has it."""
+    """A wheel with a script, as PEP 427 has it; a file that begins with / is beside its package."""
     info = f"{name}-{version}.dist-info"
     texts = {
-        **{f"{name}/{file}": text for file, text in files.items()},
+        **{file[1:] if file.startswith("/") else f"{name}/{file}": text for file, text in files.items()},
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
         f"{info}/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n",
@@ -205,6 +205,20 @@ def test_an_archive_that_would_write_elsewhere_is_refused(make: Callable[..., En
         tar.add(__file__, arcname="../../etc/x.whl")
     with pytest.raises(Failed, match="is neither a wheel nor a source"):
         make(archive=evil).build()
+
+
+def test_packages_that_write_the_same_file_are_refused(tmp_path: Path) -> None:
+    """As tensorflow and tensorflow-cpu do."""
+    twins = tmp_path / "house"
+    twins.mkdir()
+    wheel(twins, "big_one", "1.2.0", **{"__init__.py": "__version__ = '1.2.0'\n"})
+    wheel(twins, "twin", "1.0", **{"/big_one/__init__.py": "__version__ = '1.2.0'  # mine\n"})
+    with zipfile.ZipFile(twins / "uv-0.0-py3-none-any.whl", "w") as file:
+        file.write(find_uv_bin(), "uv-0.0.data/scripts/uv")
+    made = environment(twins, tmp_path)
+    with pytest.raises(Failed, match=r"two packages of the lock have the same file.*big_one/__init__\.py was changed"):
+        made.build()
+    assert not made.path.exists()
 
 
 def test_sources_are_told_from_wheels() -> None:
