@@ -61,9 +61,7 @@ def faults_of(kind, source, path, there):
     """``there``: (source, type) of what is mounted there, or None."""
     if kind == "existing":
         if there is None:
-            yield fault(
-                f"nothing is mounted at {path}", f"mount it, or say in tfctl_shared_storage how: {path} is to be"
-            )
+            yield fault(f"nothing is mounted at {path}", "mount it, or set tfctl_shared_storage to nfs or sshfs")
         return
     form, pattern = FORMS[kind]
     if not re.fullmatch(pattern, source):
