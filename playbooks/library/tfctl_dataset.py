@@ -29,7 +29,7 @@ options:
 """
 
 UNIT = "tfctl_give.service"  # tfctl-*.service would be taken for a job's
-#: One file, at one path that nobody guesses.
+#: One file, at one path.
 GIVE = """
 import http.server, shutil, sys
 port, path, file = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -88,7 +88,7 @@ def bring(module, datasets):
     giver = module.params["giver"]
     if giver and not module.params["source"]:
         raise Failed(f"{giver}, from which {datasets[0].name} was to come, has not got it", f"see what {giver} says")
-    datasets[0].bring(module.params["source"] or datasets[0].source)
+    datasets[0].bring(module.params["source"] or datasets[0].source, direct=bool(giver))
     return {"changed": True}
 
 

@@ -46,21 +46,22 @@ def main():
     wanted = module.params
     kind, path = wanted["kind"], wanted["path"].rstrip("/")
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-    faults = list(faults_of(kind, wanted["source"], path, mounted(mounts, path)))
+    # What exists may be a directory of a larger mount; the root's own is no mount.
+    places = [path, *map(str, Path(path).parents)][:-1] if kind == "existing" else [path]
+    there = next(filter(None, (mounted(mounts, place) for place in places)), None)
+    faults = list(faults_of(kind, wanted["source"], path, there))
     if faults:
         module.fail_json(msg="; ".join(each["message"] for each in faults), faults=faults, invocation={})
-    there = kind == "existing" or shutil.which(PROGRAMS[kind], path="/usr/sbin:/usr/bin:/sbin:/bin")
-    packages = [] if there else [PACKAGES[kind][wanted["packager"]]]
+    can = kind == "existing" or shutil.which(PROGRAMS[kind], path="/usr/sbin:/usr/bin:/sbin:/bin")
+    packages = [] if can else [PACKAGES[kind][wanted["packager"]]]
     module.exit_json(changed=False, packages=packages, unit=f"{escaped(path)}.mount")
 
 
 def faults_of(kind, source, path, there):
-    """``there``: (source, type) of what is mounted at the path, or None."""
+    """``there``: (source, type) of what is mounted there, or None."""
     if kind == "existing":
         if there is None:
-            yield fault(
-                f"nothing is mounted at {path}", f"mount it, or say in tfctl_shared_storage how: {path} is to be"
-            )
+            yield fault(f"nothing is mounted at {path}", "mount it, or set tfctl_shared_storage to nfs or sshfs")
         return
     form, pattern = FORMS[kind]
     if not re.fullmatch(pattern, source):

@@ -64,15 +64,15 @@ class Dataset:
         differing = sorted(name for name in {*seen, *note["files"]} if seen.get(name) != note["files"].get(name))
         return f"{self.place}/{differing[0]} is not as it was brought" if differing else ""
 
-    def bring(self, source):
-        """From an address; until all is right, nothing is at its place. Raises Failed, OSError."""
+    def bring(self, source, direct=False):
+        """From an address, ``direct`` past any proxy. Until all is right, it is not in place. Raises Failed."""
         os.umask(0o022)
         part = self.place.with_name(f".{self.name}.part")
         make_parents(part)
         make_parents(self.archive)
         if not self.archive.exists():
             scratch = self.archive.with_name(f".{self.sha256}.part")
-            fetch(source, scratch, self.sha256)
+            fetch(source, scratch, self.sha256, direct)
             scratch.replace(self.archive)
         shutil.rmtree(part, ignore_errors=True)
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -16,21 +17,24 @@ PATIENCE_S = 60  # without a byte
 PROXIES = Path("/etc/tfctl/proxy.env")
 
 
-def fetch(url, path, sha256=None):
+def fetch(url, path, sha256=None, direct=False):
     """Write what ``url`` (https, http, file) holds to ``path``. Raises Failed, naming the address, and leaves no file.
 
-    Proxies are those that the role proxy has told the host of, else those of its environment.
+    Proxies are those that the role proxy has told the host of, else those of its environment; with ``direct`` none.
     """
     path = Path(path)
     with contextlib.suppress(OSError):
         lines = PROXIES.read_text(encoding="utf-8").splitlines()
         os.environ.update(line.split("=", 1) for line in lines if "=" in line)
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({} if direct else None))
     try:
-        with urllib.request.urlopen(url, timeout=PATIENCE_S) as source, path.open("wb") as file:
+        with opener.open(url, timeout=PATIENCE_S) as source, path.open("wb") as file:
             shutil.copyfileobj(source, file, 1 << 20)
         found = digest(path) if sha256 else None
     except (OSError, ValueError, HTTPException) as fault:
         path.unlink(missing_ok=True)
+        if getattr(fault, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+            raise Failed(f"no space left on device for {path}") from fault  # the remedy follows from the words
         reason = getattr(fault, "reason", None) or getattr(fault, "strerror", None) or fault
         raise Failed(f"{url} cannot be fetched: {reason}", "see that the host reaches it, or name a mirror") from fault
     if found != sha256:

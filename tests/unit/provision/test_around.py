@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import http.server
 import importlib.util
 import io
 import subprocess
 import tarfile
+import threading
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -115,6 +118,23 @@ def test_a_data_set_is_there_or_what_is_wrong_is_named(entry: dict[str, Any]) ->
     assert dataset.wrong().endswith("train-1 is not as it was brought")
     dataset.bring("http://127.0.0.1:9/nobody")  # its archive is here
     assert dataset.wrong() == ""
+
+
+def test_from_another_host_a_data_set_comes_past_the_proxy(
+    entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Path(entry["source"]).parent
+    serve = functools.partial(http.server.SimpleHTTPRequestHandler, directory=folder)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve) as peer:
+        threading.Thread(target=peer.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{peer.server_port}/set.tgz"
+        with pytest.raises(Failed, match="cannot be fetched"):
+            Dataset(entry).bring(address)
+        Dataset(entry).bring(address, direct=True)
+        peer.shutdown()
+    assert Dataset(entry).wrong() == ""
 
 
 def test_a_data_set_that_lacks_a_shard_is_not_put_in_place(entry: dict[str, Any]) -> None:
