@@ -95,18 +95,22 @@ class _Session:
         self._say(f"{self._stack}: {proof.title}, {hosts} host{'s' if hosts > 1 else ''}")
 
     def _ask(self, proof: Proof, hosts: Sequence[Host]) -> list[Answer]:
-        """An answer for each host, in their order. A job starts on all of its hosts or on none: where it does not, each
-        is asked alone, and says why."""
+        """An answer for each host, in their order.
+
+        A job starts on all of its hosts or on none. Where it does not, those who can prove it alone are asked in
+        halves, until it is known which of them it is.
+        """
         asked = time.time()
         try:
             return self._run(proof, hosts, asked)
         except (Busy, BadFile):
             raise
         except TfctlError as error:
-            if len(hosts) > 1:
-                return [answer for host in hosts for answer in self._ask(proof, [host])]
+            if len(hosts) > 1 and not proof.together:
+                middle = len(hosts) // 2
+                return [*self._ask(proof, hosts[:middle]), *self._ask(proof, hosts[middle:])]
             told = {"message": error.message, "remedy": error.remedy}
-            return [Answer(hosts[0].name, False, told, time.time() - asked, error.exit)]
+            return [Answer(host.name, False, told, time.time() - asked, error.exit) for host in hosts]
 
     def _run(self, proof: Proof, hosts: Sequence[Host], asked: float) -> list[Answer]:
         layout = self._layout(proof, hosts)
