@@ -6,17 +6,20 @@ Where this machine keeps no wheel for them yet, the first test waits for the bui
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import platformdirs
 import pytest
+from jobs import Jobs, said_by
 from labs import Lab
 from test_provision import by_name, edited, provision
 
 TWO = ("--limit", "node1,node2")
 BUILDS = "changed  horovod: Build Horovod"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-horovod"
 PTH = "/opt/tfctl/stacks/tf2.15/lib/python3.11/site-packages/tfctl-horovod.pth"
 LIBRARY = "horovod/tensorflow/mpi_lib.*.so"
 
@@ -61,6 +64,26 @@ def test_two_ranks_reduce_under_mpirun(cluster: Lab, inventory: Path) -> None:
     assert sorted(line for line in lines if line.startswith("2 ")) == ["2 3.0 True"] * 2
 
 
+@pytest.mark.parametrize("name", ["job", "job-mpi"])
+def test_the_example_learns(cluster: Lab, inventory: Path, tmp_path: Path, name: str) -> None:
+    """Three ranks, two of them on one host, each in the unit of its worker."""
+    shutil.copytree(EXAMPLE, tmp_path / "example")
+    file = tmp_path / "example" / f"{name}.yaml"
+    file.write_text(file.read_text().replace("worker: 3", "worker: {replicas: 3, hosts: 'node1:node2'}"))
+    jobs = Jobs(cluster, tmp_path, ["digits-horovod", "digits-mpi"], inventory)
+    try:
+        job = jobs.ok("start", file).strip()
+        done = jobs("wait", job, "--timeout", "3m", timeout=200)
+        log = jobs("logs", "--job", job).stdout
+    finally:
+        jobs.clean()
+    assert done.returncode == 0, done.stderr + log[-3000:]
+    assert [f"rank {rank} of 3, {local} on its host" in said_by(log, f"worker/{rank}")
+            for rank, local in ((0, 0), (1, 0), (2, 1))] == [True] * 3  # fmt: skip
+    (accuracy,) = [line.rpartition(" ")[2] for line in said_by(log, "worker/0") if line.startswith("test accuracy")]
+    assert float(accuracy) > 0.85
+
+
 # What somebody may do to a node, and what of it the next run names.
 HARMS = {
     f"rm /opt/tfctl/horovod/*/{LIBRARY}": ".so is missing",
@@ -69,6 +92,7 @@ HARMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", HARMS)
 def test_what_was_broken_is_mended_without_a_build(cluster: Lab, inventory: Path, harm: str) -> None:
     with harmed(cluster, "node2", harm):
@@ -80,6 +104,7 @@ def test_what_was_broken_is_mended_without_a_build(cluster: Lab, inventory: Path
     assert provision(cluster, "--limit", "node2", inventory=inventory)[1]["changed"] == 0
 
 
+@pytest.mark.slow
 def test_an_open_mpi_that_does_not_run_is_installed_again(cluster: Lab, inventory: Path) -> None:
     with harmed(cluster, "node2", "rm /usr/lib/x86_64-linux-gnu/libopen-rte.so.40*"):
         code, report, _ = provision(cluster, "--limit", "node2", inventory=inventory)
@@ -87,6 +112,7 @@ def test_an_open_mpi_that_does_not_run_is_installed_again(cluster: Lab, inventor
     assert cluster.said("node2", "mpirun --version").startswith("mpirun (Open MPI) 4.1.4")
 
 
+@pytest.mark.slow
 def test_a_wheel_that_went_bad_is_named(cluster: Lab, inventory: Path) -> None:
     """Nothing else is: the host keeps what it has."""
     key = cluster.said("node2", "ls /opt/tfctl/horovod")
@@ -104,6 +130,7 @@ def test_a_wheel_that_went_bad_is_named(cluster: Lab, inventory: Path) -> None:
     assert provision(cluster, "--limit", "node2", inventory=inventory)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_host_can_be_without_it_again(cluster: Lab, inventory: Path) -> None:
     code, report, _ = provision(cluster, "--limit", "node2")
     assert (code, report["changed"]) == (0, 1)
@@ -117,6 +144,7 @@ AWAY = "mv /opt/tfctl/horovod /opt/tfctl/horovod-away"
 BACK = "rm -rf /opt/tfctl/horovod; mv /opt/tfctl/horovod-away /opt/tfctl/horovod"
 
 
+@pytest.mark.slow
 def test_a_build_that_fails_ends_in_the_compilers_words(
     cluster: Lab, inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,12 +51,12 @@ def test_a_provisioned_lab_holds_every_proof(cluster: Lab, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("leaves_nothing")
-@pytest.mark.parametrize("proof", ["horovod-gloo", "horovod-mpi"])
-def test_horovod_reduces_over_gloo_and_under_mpirun(cluster: Lab, inventory: Path, proof: str) -> None:  # noqa: F811
+def test_horovod_reduces_over_gloo_and_under_mpirun(cluster: Lab, inventory: Path) -> None:  # noqa: F811
     code, results = verify(cluster, inventory, "--limit", "node1,node2")
     assert code == 0, results
-    assert results[proof, "node1 node2"]["details"]["ranks"] == 2
-    assert results[f"{proof}-pair", "node1 node2"]["details"]["mb_per_s"] > 0
+    for proof in ("horovod-gloo", "horovod-mpi"):
+        assert results[proof, "node1 node2"]["details"]["ranks"] == 2
+        assert results[f"{proof}-pair", "node1 node2"]["details"]["mb_per_s"] > 0
 
 
 @contextmanager
@@ -72,6 +72,7 @@ def unheard(lab: Lab, node: str, other: str) -> Iterator[None]:
         lab.said(node, "sudo nft delete table inet cut")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("leaves_nothing")
 def test_a_pair_that_cannot_talk_is_named(cluster: Lab) -> None:
     with unheard(cluster, "node2", "node3"):
@@ -84,6 +85,7 @@ def test_a_pair_that_cannot_talk_is_named(cluster: Lab) -> None:
     assert "firewall" in results["allreduce", "node1 node2 node3"]["remedy"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("leaves_nothing")
 def test_what_is_broken_is_named_and_the_others_are_proved(cluster: Lab) -> None:
     broken, unshared = "node1", "node2"
