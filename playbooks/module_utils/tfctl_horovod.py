@@ -32,7 +32,7 @@ MARKER = "tfctl-horovod.json"
 TOLD = 10
 PROBE = """
 import json, sys
-sys.path.append(sys.argv[1])
+sys.path.insert(0, sys.argv[1])  # before the one that the environment looks at now
 import horovod, horovod.tensorflow as hvd
 mpi = not hasattr(hvd, "mpi_built") or bool(hvd.mpi_built())  # in its beginnings there was nothing else
 gloo = hasattr(hvd, "gloo_built") and bool(hvd.gloo_built())

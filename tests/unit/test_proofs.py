@@ -150,10 +150,10 @@ def test_another_job_at_an_address_is_no_partner() -> None:
 
 
 def test_hosts_with_other_versions_are_the_odd_ones() -> None:
-    answers = [answer("a", horovod="0.28.1"), answer("b", horovod="0.28.1"), answer("c")]
+    answers = [answer(name, horovod="0.28.1") for name in "ab"] + [answer("c", horovod="0.19.5"), answer("d")]
     (result,) = same_software(answers)
     assert (result.state, result.hosts) == ("failed", ("c",))
-    assert result.message == "horovod: c has none; the others have 0.28.1"
+    assert result.message == "horovod: c has 0.19.5; the others have 0.28.1"
     assert same_software(answers[:2]) == []
 
 

@@ -110,7 +110,7 @@ def same_software(answers: Sequence[Answer]) -> list[Result]:
     """Versions that differ between hosts of one stack: no wire format of TensorFlow or Horovod promises to mix."""
     good, results = [answer for answer in answers if answer.ok], []
     for name in ("tensorflow", "horovod"):
-        told = {answer.host: answer.told.get(name, "none") for answer in good}
+        told = {answer.host: answer.told[name] for answer in good if name in answer.told}
         usual = max(told.values(), key=list(told.values()).count, default=None)
         odd = {host: version for host, version in told.items() if version != usual}
         if odd:
