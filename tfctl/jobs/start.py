@@ -25,7 +25,7 @@ from tfctl.remote.node import as_error
 
 Say = Callable[[str], None]
 
-#: For so long (s) another start's reservation is waited out; a running job is not.
+#: For so long (s) a start begins anew that another one, at the same time, was before.
 _PATIENCE_S = 10.0
 
 

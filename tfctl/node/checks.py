@@ -131,7 +131,7 @@ def _ports_free(plan: Plan, held: placed.Held) -> None:
         if wanted.count(port) > 1:
             raise Refused(2, f"the plan gives port {port} of {host()} twice")
         if port in held.ports:
-            raise _taken(f"port {port}", held.ports[port], "give other ports:", port in held.passing)
+            raise _taken(f"port {port}", held.ports[port], "give other ports:", retry=True)
         if not sockets.is_free(port):
             raise _taken(f"port {port}", sockets.holder(port), "end it, or give other ports:", retry=False)
 
@@ -146,7 +146,7 @@ def _gpus_free(world: World, plan: Plan, held: placed.Held) -> None:
         if wanted.count(gpu) > 1:
             raise Refused(2, f"the plan gives GPU {gpu} of {host()} twice")
         if gpu in held.gpus:
-            raise _taken(f"GPU {gpu}", held.gpus[gpu], "wait for it:", gpu in held.passing)
+            raise _taken(f"GPU {gpu}", held.gpus[gpu], "wait for it:", retry=True)
         if gpu not in here:
             raise Refused(8, f"{host()} has no GPU {gpu}", "see what it has: nvidia-smi -L")
         if here[gpu]:
@@ -154,4 +154,5 @@ def _gpus_free(world: World, plan: Plan, held: placed.Held) -> None:
 
 
 def _taken(what: str, by: str, do: str, retry: bool) -> Refused:
+    """``retry``: it was taken since this start's hello, and by the next one's another may be chosen."""
     return Refused(5, f"{what} of {host()} is held by {by}", f"{do} tfctl status shows what runs", retry)

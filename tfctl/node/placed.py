@@ -46,20 +46,16 @@ def units(world: World, job: str | None = None) -> list[Placed]:
 
 
 class Held(NamedTuple):
-    """Who has what: a port or a GPU's UUID, and in words who.
-
-    ``passing``: those that a start which is not done yet has; ``starting``: the jobs of such starts.
-    """
+    """Who has what: a port or a GPU's UUID, and in words who. ``starting``: the jobs of starts not yet done."""
 
     ports: dict[int, str]
     gpus: dict[str, str]
-    passing: set[int | str]
     starting: set[str]
 
 
 def held(world: World) -> Held:
     """What units that have not ended hold, and starts under way. Raises Refused."""
-    found = Held({}, {}, set(), set())
+    found = Held({}, {}, set())
     for unit in units(world):
         if unit.live:
             found.ports.update(dict.fromkeys(unit.ports, str(unit)))
@@ -67,8 +63,6 @@ def held(world: World) -> Held:
     for one in reserve.live(world):
         found.starting.add(one.job)
         text = f"job {one.job}, which is being started"
-        found.passing.update(port for port in one.ports if port not in found.ports)
-        found.passing.update(gpu for gpu in one.gpus if gpu not in found.gpus)
         for port in one.ports:
             found.ports.setdefault(port, text)
         for gpu in one.gpus:

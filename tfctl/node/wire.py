@@ -10,7 +10,7 @@ start   request  {"protocol": 1, "verb": "start", "job": J, "code": SHA256 or nu
                   "stacks": [NAME], "code": true when that code is here,
                   "gpu_trouble": ERROR or null: there are GPUs, and why they cannot be told}}            no lock is held
         client   {"plan": PLAN}, then, only when hello said code false, {"code": SIZE} and SIZE raw bytes (tar.gz)
-        node     {"reserved": {}}  or  {"refused": ERROR with "retry": true when only a reservation is in the way}
+        node     {"reserved": {}}  or  {"refused": ERROR with "retry": true when the next hello may mend it}
         client   {"share": {"write": NONCE}}   node {"share": {"ok": true}}        an empty file in the output directory
                  {"share": {"find": NONCE}}    node {"share": {"ok": found}}
                  {"share": {"remove": NONCE}}  node {"share": {"ok": true}}
