@@ -20,6 +20,13 @@ def check(strategy: Strategy, stack: str, known: Mapping[str, Stack]) -> None:
             f"stack {stack} has no Horovod for its TensorFlow {found.tensorflow}",
             f"take one of {', '.join(fitting)}, or the strategy multi_worker_mirrored",
         )
+    if found and _numbers(found.tensorflow) < strategy.since:
+        fitting = [name for name, other in known.items() if _numbers(other.tensorflow) >= strategy.since]
+        came = ".".join(map(str, strategy.since))
+        raise BadFile(
+            f"stack {stack} has TensorFlow {found.tensorflow}, and the strategy came with {came}",
+            f"take one of {', '.join(fitting)}, or tf1_ps for a program of TensorFlow 1",
+        )
     if found and strategy.estimator and not _has_estimator(found):
         fitting = [name for name, other in known.items() if _has_estimator(other)]
         raise BadFile(

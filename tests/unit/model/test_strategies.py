@@ -372,6 +372,14 @@ def test_tf_estimator_is_gone_from_newer_stacks(tmp_path: Path) -> None:
     assert lay_out(tmp_path, "estimator", "stack: our-own", *known), "the hosts may have it"
 
 
+@pytest.mark.parametrize("stack", ["tf1.15", "tf2.0"])
+def test_parameter_servers_of_tensorflow_2_want_one_that_has_them(stack: str, make_job: MakeJob) -> None:
+    with pytest.raises(BadFile, match=r"has TensorFlow \S+, and the strategy came with 2.4") as caught:
+        make_job(text("parameter_server", ROLES["parameter_server"], f"stack: {stack}"))
+    assert caught.value.remedy == "take one of tf2.15, tf2.18, tf2.21, or tf1_ps for a program of TensorFlow 1"
+    assert make_job(text("tf1_ps", ROLES["tf1_ps"], f"stack: {stack}"))
+
+
 def test_horovod_is_not_looked_for_where_a_stack_has_none(tmp_path: Path) -> None:
     known = (stacks.get("tf2.15"), new_stack(tf_keras=True).model_copy(update={"horovod": None}))
     with pytest.raises(BadFile) as caught:

@@ -54,6 +54,7 @@ class Strategy:
     ``grace``: seconds between SIGTERM and SIGKILL, where the job file does not say.
     ``shared_output``: several tasks write there, whatever their number.
     ``legacy_keras``: needs Keras 2 where the stack has Keras 3 beside it. ``estimator``: needs tf.estimator.
+    ``since``: the first TensorFlow that has it.
     ``equal_gpus``: all tasks that compute must have as many. ``host_gpus``: each sees all that its job has on its host,
     and takes its own by the number it has there. ``horovod``: needs Horovod.
     ``launchers``: what it becomes by the job file's `launcher:`.
@@ -73,6 +74,7 @@ class Strategy:
     shared_output: bool = False
     legacy_keras: bool = False
     estimator: bool = False
+    since: tuple[int, int] = (1, 0)
     equal_gpus: bool = False
     host_gpus: bool = False
     horovod: bool = False

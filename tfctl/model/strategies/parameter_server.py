@@ -17,5 +17,6 @@ STRATEGY = Strategy(
     cluster_of=evaluator_apart,
     shared_output=True,  # chief and ps each write their part of a checkpoint
     legacy_keras=True,
+    since=(2, 4),
     equal_gpus=True,  # "Mismatched number of GPUs per worker" (parameter_server_strategy_v2.py)
 )
