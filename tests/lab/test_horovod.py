@@ -25,12 +25,13 @@ LIBRARY = "horovod/tensorflow/mpi_lib.*.so"
 
 
 @pytest.fixture(scope="module")
-def inventory(cluster: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """In which the first two nodes have Horovod; as they do from then on."""
+def inventory(cluster: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """In which the first two nodes have Horovod; as they do until the last test of a file."""
     wish = "tfctl_horovod=true"
     path = edited(cluster, tmp_path_factory.mktemp("horovod"), node1=wish, node2=wish)
     cluster.tfctl("provision", path, *TWO, timeout=1500)
-    return path
+    yield path
+    cluster.tfctl("provision", cluster.inventory, *TWO, timeout=400)
 
 
 @contextlib.contextmanager
