@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -27,10 +28,10 @@ def deciders(counts: Counts) -> tuple[Name, ...]:
 def gloo(job: Job, task: Task) -> Mapping[str, str]:
     """What horovodrun sets for a rank (0.28, runner/gloo_run.py), but for the interface, which each host finds."""
     ranks = _ranks(job)
-    here = [rank for rank in ranks if rank.host == task.host]
-    local = here.index(task)
-    first = {host: [rank for rank in ranks if rank.host == host] for host in dict.fromkeys(rank.host for rank in ranks)}
-    across = [host for host, own in first.items() if len(own) > local]
+    here = [rank.index for rank in ranks if rank.host.name == task.host.name]
+    local = here.index(task.index)
+    per_host = Counter(rank.host.name for rank in ranks)
+    across = [host for host, count in per_host.items() if count > local]
     return {
         **_of_all(job),
         "HOROVOD_CONTROLLER": "gloo",
@@ -43,7 +44,7 @@ def gloo(job: Job, task: Task) -> Mapping[str, str]:
         "HOROVOD_SIZE": str(len(ranks)),
         "HOROVOD_LOCAL_RANK": str(local),
         "HOROVOD_LOCAL_SIZE": str(len(here)),
-        "HOROVOD_CROSS_RANK": str(across.index(task.host)),
+        "HOROVOD_CROSS_RANK": str(across.index(task.host.name)),
         "HOROVOD_CROSS_SIZE": str(len(across)),
     }
 
