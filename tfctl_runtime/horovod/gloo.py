@@ -6,25 +6,25 @@ use.
 """
 
 import http.client
-import json
 import os
 import subprocess
 import sys
 import time
 from typing import List
 
+from tfctl_runtime.horovod.peers import hosts
 from tfctl_runtime.horovod.route import elsewhere, interface
 
 
 def main(words: List[str]) -> None:
     """Does not return: COMMAND takes this process over, so that its end is the task's. Exits with 1 where the ranks do
     not meet, 127 where there is no such command."""
-    rank, ranks = int(os.environ["HOROVOD_RANK"]), json.loads(os.environ["TFCTL_RANKS"])
+    rank, known = int(os.environ["HOROVOD_RANK"]), hosts()
     host, port = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
     if rank == 0:
         _store_beside(port)
     _enter(rank, host, port, float(os.environ["HOROVOD_GLOO_TIMEOUT_SECONDS"]))
-    found = interface(elsewhere(ranks, ranks[rank]))
+    found = interface(elsewhere(known, known[rank]))
     os.environ["HOROVOD_GLOO_IFACE"] = found
     os.environ.setdefault("NCCL_SOCKET_IFNAME", "=" + found)
     try:

@@ -16,7 +16,7 @@ from collections import Counter
 from typing import List
 
 from tfctl_runtime.horovod.agent import Agent, on_sigterm, say
-from tfctl_runtime.horovod.peers import FAULTS, answer, ask, await_free, peers
+from tfctl_runtime.horovod.peers import FAULTS, answer, ask, await_free, hosts, peers
 from tfctl_runtime.horovod.route import network
 
 #: What mpirun tells a rank by.
@@ -28,7 +28,7 @@ _AFTER_S = 60.0
 def main(words: List[str]) -> int:
     """The exit code of the rank, or of what stands for it."""
     if words[:1] == ["--rsh"]:
-        return _asked([address for address, _ in peers()].index(words[1]), do="daemon", line=" ".join(words[2:]))
+        return _asked(hosts().index(words[1]), do="daemon", line=" ".join(words[2:]))
     if words[:1] == ["--rank"]:
         told = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
         return _asked(int(os.environ["OMPI_COMM_WORLD_RANK"]), do="rank", environment=told)
@@ -50,7 +50,7 @@ def _head(agent: Agent) -> int:
     if not mpirun:
         say("mpirun is not on PATH: provision the hosts with tfctl_horovod=true and Open MPI")
         return 127
-    child = subprocess.Popen(words_of(os.path.realpath(mpirun), [address for address, _ in peers()]))
+    child = subprocess.Popen(words_of(os.path.realpath(mpirun), hosts()))
     on_sigterm(agent, child)
     threading.Thread(target=lambda: agent.give_up(child.wait()), daemon=True).start()
     code = agent.result()

@@ -26,6 +26,11 @@ def peers() -> List[Tuple[str, int]]:
     return [(address, int(port)) for address, _, port in found]
 
 
+def hosts() -> List[str]:
+    """The address of every rank's host, by its number."""
+    return [address for address, _ in peers()]
+
+
 def ask(peer: Tuple[str, int], **message: Any) -> Connection:
     """Send a message; `answer` gives what comes back. Raises one of FAULTS."""
     connection = Client(peer, "AF_INET", authkey=secret())

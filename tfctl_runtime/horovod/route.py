@@ -9,10 +9,9 @@ from typing import List, Tuple
 _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B  # linux/sockios.h
 
 
-def elsewhere(ranks: List[str], own: str) -> str:
-    """The address of a rank on another host than ``own``'s, or its own where none is. Ranks are ``address:port``."""
-    hosts, here = [rank.rpartition(":")[0] for rank in ranks], own.rpartition(":")[0]
-    return next((host for host in hosts if host != here), here)
+def elsewhere(hosts: List[str], own: str) -> str:
+    """The address of a rank's host that is not ``own``; where there is none, this one."""
+    return next((host for host in hosts if host != own), own)
 
 
 def interface(address: str) -> str:

@@ -5,8 +5,6 @@ DELETE /SCOPE/RANK says that a rank has left the scope, which is emptied when al
 what the other ranks say at their end is answered until then.
 """
 
-import json
-import os
 import sys
 import threading
 import time
@@ -14,6 +12,8 @@ from collections import Counter, defaultdict
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import ThreadingMixIn
 from typing import Dict, List
+
+from tfctl_runtime.horovod import peers
 
 #: Seconds for a request to come whole, and for what is said after rank 0 has ended.
 _REQUEST_S, _AFTER_S = 10, 5
@@ -103,4 +103,4 @@ def main(port: int, hosts: List[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), [rank.rpartition(":")[0] for rank in json.loads(os.environ["TFCTL_RANKS"])])
+    main(int(sys.argv[1]), peers.hosts())
