@@ -11,6 +11,7 @@ import typer
 
 from tfctl.cli.common import Output, OutputOption
 from tfctl.errors import Exit
+from tfctl.remote.parts import TAGS
 
 if TYPE_CHECKING:
     from tfctl.remote.report import HostReport, Report
@@ -29,11 +30,7 @@ def provision(
     limit: Annotated[str | None, typer.Option(help="Only hosts of this Ansible pattern.")] = None,
     tags: Annotated[
         str | None,
-        typer.Option(
-            help="Only these parts: preflight, proxy, time_sync, firewall, shared_storage, job_host, dataset, "
-            "ssh_mesh, python_env, toolchain, nvidia_repo, cuda, cudnn, nccl, nvidia_driver, tensorflow, openmpi, "
-            "horovod."
-        ),
+        typer.Option(help=f"Only these parts: {', '.join(TAGS)}."),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; say what would change.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show what changes in files.")] = False,

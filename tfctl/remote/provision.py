@@ -15,29 +15,8 @@ import tfctl
 from tfctl.errors import TfctlError, Unreachable, UsageError
 from tfctl.model import stacks
 from tfctl.remote import ansible, python_tree
+from tfctl.remote.parts import TAGS
 from tfctl.remote.report import Event, Report
-
-#: The roles, in the order of the playbook; they are its tags.
-TAGS = (
-    "preflight",
-    "proxy",
-    "time_sync",
-    "firewall",
-    "shared_storage",
-    "job_host",
-    "dataset",
-    "ssh_mesh",
-    "python_env",
-    "toolchain",
-    "nvidia_repo",
-    "cuda",
-    "cudnn",
-    "nccl",
-    "nvidia_driver",
-    "tensorflow",
-    "openmpi",
-    "horovod",
-)
 
 #: Of any host, where the others reach it; Ansible makes an address of it.
 _DIAL = "{{ tfctl_address | default(ansible_host) | default(inventory_hostname) }}"

@@ -1,0 +1,23 @@
+"""What a provisioning consists of."""
+
+#: The roles, in the order of the playbook; they are its tags.
+TAGS = (
+    "preflight",
+    "proxy",
+    "time_sync",
+    "firewall",
+    "shared_storage",
+    "job_host",
+    "dataset",
+    "ssh_mesh",
+    "python_env",
+    "toolchain",
+    "nvidia_repo",
+    "cuda",
+    "cudnn",
+    "nccl",
+    "nvidia_driver",
+    "tensorflow",
+    "openmpi",
+    "horovod",
+)
