@@ -90,17 +90,7 @@ class Build:
 
     def _compile(self, source, tools, out):
         words = [str(self.environment / "bin/python"), "-c", BUILD, str(out)]
-        nothing, merged = subprocess.DEVNULL, {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        variables = surroundings(self, tools)
-        try:
-            done = subprocess.run(
-                words, cwd=source, env=variables, stdin=nothing, text=True, errors="replace", timeout=LIMIT_S,
-                check=False, **merged,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise Failed(f"the build of Horovod: no end within {LIMIT_S} s") from None
-        if done.returncode:
-            raise Failed("\n".join(["Horovod could not be built", *telling(done.stdout)]))
+        run_step(words, source, surroundings(self, tools), "Horovod could not be built")
 
 
 def surroundings(build, tools):
@@ -164,6 +154,22 @@ def take_apart(wheel, folder):
             path = Path(file.extract(entry, folder))
             if entry.external_attr >> 16 & 0o111:
                 path.chmod(0o755)
+
+
+def run_step(words, folder, variables, failure):
+    """Run one step of a build to its end. Raises Failed: ``failure``, and then the compilers' own words."""
+    nothing, merged = subprocess.DEVNULL, {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    try:
+        done = subprocess.run(
+            words, cwd=folder, env=variables, stdin=nothing, text=True, errors="replace", timeout=LIMIT_S, check=False,
+            **merged,
+        )  # fmt: skip
+    except OSError as fault:
+        raise Failed(f"{failure}: {words[0]}: {fault.strerror}") from None
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{failure}: no end within {LIMIT_S} s") from None
+    if done.returncode:
+        raise Failed("\n".join([failure, *telling(done.stdout)]))
 
 
 def telling(said):

@@ -9,12 +9,11 @@ import contextlib
 import json
 import os
 import shutil
-import subprocess
 import tarfile
 from pathlib import Path
 
 from ansible.module_utils.tfctl_fetch import digest
-from ansible.module_utils.tfctl_horovod_build import telling
+from ansible.module_utils.tfctl_horovod_build import run_step
 from ansible.module_utils.tfctl_machine import Failed, beside, make_parents, point
 from ansible.module_utils.tfctl_pythons import listed
 from ansible.module_utils.tfctl_unpacked import top, unpack
@@ -24,7 +23,6 @@ MARKER = "tfctl-openmpi.json"
 COMMANDS = ("mpirun", "mpiexec", "orted", "prted", "ompi_info", "mpicc", "mpicxx")
 # No Fortran, which TensorFlow has no use for; nobody tells a rank's loader where Open MPI is.
 CONFIGURE = ("--disable-mpi-fortran", "--enable-mpirun-prefix-by-default", "--disable-dependency-tracking")
-LIMIT_S = 3600
 
 
 class OpenMpi:
@@ -107,15 +105,4 @@ def _noted(prefix):
 
 def _run(words, folder, done):
     variables = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "HOME": str(folder), "LC_ALL": "C.UTF-8"}
-    nothing, merged = subprocess.DEVNULL, {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    try:
-        said = subprocess.run(
-            words, cwd=folder, env=variables, stdin=nothing, text=True, errors="replace", timeout=LIMIT_S, check=False,
-            **merged,
-        )  # fmt: skip
-    except OSError as fault:
-        raise Failed(f"Open MPI could not be {done}: {words[0]}: {fault.strerror}") from None
-    except subprocess.TimeoutExpired:
-        raise Failed(f"Open MPI was not {done} within {LIMIT_S} s") from None
-    if said.returncode:
-        raise Failed("\n".join([f"Open MPI could not be {done}", *telling(said.stdout)]))
+    run_step(words, folder, variables, f"Open MPI could not be {done}")
