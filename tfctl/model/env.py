@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from tfctl.model.gpus import is_instance
 from tfctl.model.job import Job, Task
 from tfctl.model.strategies.base import PS_ENVIRONMENT
 from tfctl.model.text import PLACEHOLDER, PLACEHOLDERS, env_line
@@ -114,8 +115,10 @@ def _devices(job: Job, task: Task) -> dict[str, str]:
         return {}
     if not task.gpus:
         return {"CUDA_VISIBLE_DEVICES": "-1"}
-    seen = [task]
+    seen = list(task.gpus)
     if job.layout.strategy.host_gpus:
-        seen = [other for other in job.tasks if (other.role, other.host) == (task.role, task.host)]
-    gpus = ",".join(gpu for one in seen for gpu in one.gpus or ())
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": gpus}
+        group = [other for other in job.tasks if (other.role, other.host) == (task.role, task.host)]
+        all_of_them = [gpu for other in group for gpu in other.gpus or ()]
+        if not any(map(is_instance, all_of_them)):  # CUDA would take the first instance for every rank
+            seen = all_of_them
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(seen)}

@@ -50,10 +50,10 @@ def _as_said(slots: Iterable[Slot], free: list[str]) -> dict[tuple[str, int], tu
     """What those have who say how many; it is taken from ``free``."""
     given = {}
     said = [(slot, slot.gpus) for slot in slots if slot.gpus is not None]
-    if any(map(_is_instance, free)):  # who wants one leaves the whole GPUs to those who want several
+    if any(map(is_instance, free)):  # who wants one leaves the whole GPUs to those who want several
         said.sort(key=lambda each: each[1] < 2)
     for slot, count in said:
-        fitting = [gpu for gpu in free if count < 2 or not _is_instance(gpu)][:count]
+        fitting = [gpu for gpu in free if count < 2 or not is_instance(gpu)][:count]
         if len(fitting) < count:
             raise Busy(
                 f"{slot.host.name}: {slot.role}/{slot.index} wants {count} GPUs, and {len(fitting)} whole ones are "
@@ -75,7 +75,7 @@ def _in_equal_shares(
     if computing and not each and (site.gpus or site.owners or site.gpu_trouble):
         message = f"{computing[0].host.name}: {len(computing)} tasks that compute, {len(free)} GPUs free"
         raise _no_gpu(message, site)
-    if any(map(_is_instance, free)):
+    if any(map(is_instance, free)):
         each = min(each, 1)
     given: dict[tuple[str, int], tuple[str, ...] | None] = {(slot.role, slot.index): () for slot in silent}
     for number, slot in enumerate(computing):
@@ -83,7 +83,8 @@ def _in_equal_shares(
     return given
 
 
-def _is_instance(gpu: str) -> bool:
+def is_instance(gpu: str) -> bool:
+    """Whether it is a part of a card (MIG)."""
     return gpu.startswith("MIG-")
 
 

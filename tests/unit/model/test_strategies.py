@@ -158,6 +158,12 @@ def test_ranks_of_one_host_see_each_others_gpus(make_job: MakeJob) -> None:
     assert {env.environment(job, task)["CUDA_VISIBLE_DEVICES"] for task in job.tasks} == {"GPU-a,GPU-b"}
 
 
+def test_ranks_with_mig_instances_see_their_own_alone(make_job: MakeJob) -> None:
+    """Of several CUDA would show each rank the first."""
+    job = make_job(text("horovod", "{worker: {per_host: 2, gpus: 1, hosts: node1}}"), gpus=("MIG-a", "MIG-b", "GPU-c"))
+    assert [env.environment(job, task)["CUDA_VISIBLE_DEVICES"] for task in job.tasks] == ["MIG-a", "MIG-b"]
+
+
 # What they find set
 
 

@@ -56,7 +56,7 @@ class Strategy:
     ``legacy_keras``: needs Keras 2 where the stack has Keras 3 beside it. ``estimator``: needs tf.estimator.
     ``since``: the first TensorFlow that has it.
     ``equal_gpus``: all tasks that compute must have as many. ``host_gpus``: each sees all that its job has on its host,
-    and takes its own by the number it has there. ``horovod``: needs Horovod.
+    and takes its own by the number it has there; of MIG instances it sees its own alone. ``horovod``: needs Horovod.
     ``launchers``: what it becomes by the job file's `launcher:`.
     ``own_environment`` gives variables of one task. ``beneath``: the words before its command, a program that it runs
     beneath.
