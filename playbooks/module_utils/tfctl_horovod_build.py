@@ -24,6 +24,8 @@ print("made", backend.build_wheel(sys.argv[1]))
 # Between a configure step and a build step Horovod's setup.py gives no room for options. Debugging symbols would double
 # the compilers' work and the wheel; and of the targets only TensorFlow's is wanted, with the Gloo that it is linked to.
 # Under Gloo 0.28.1 keeps its list of ranks empty, so that its check for stalled ones (HOROVOD_STALL_*) never finds any.
+# Before 0.20 Gloo alone is made by it, whose way to ask a network card for its speed Linux 5.16's headers break: it has
+# another.
 CMAKE = """\
 #!/bin/sh
 if [ "$1" = --build ]; then
@@ -34,6 +36,10 @@ fi
 gloo=$1/horovod/common/gloo/gloo_controller.cc
 if [ -f "$gloo" ]; then
     sed -i 's/global_ranks_[.]reserve(size_)/global_ranks_.resize(size_)/' "$gloo"
+fi
+cards=$1/gloo/common/linux.cc
+if [ -f "$cards" ]; then
+    sed -i 's/^#if LINUX_VERSION_CODE .*/#if 0/' "$cards"
 fi
 exec {cmake} -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O2 -DNDEBUG' -DCMAKE_C_FLAGS_RELWITHDEBINFO='-O2 -DNDEBUG' "$@"
 """
@@ -71,7 +77,7 @@ class Build:
         for wheel in sent.glob("*.whl"):
             take_apart(wheel, tools)
         source = self._source(sent)
-        cmake = tools / "bin" / "tfctl-cmake"
+        cmake = tools / "bin" / "cmake"
         cmake.parent.mkdir(exist_ok=True)
         cmake.write_text(CMAKE.format(cmake=tools / "cmake/data/bin/cmake"), encoding="utf-8")
         cmake.chmod(0o755)
@@ -97,7 +103,7 @@ def surroundings(build, tools):
     """The environment of the build; nothing of the caller's is in it."""
     memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
     jobs = max(1, min(len(os.sched_getaffinity(0)), memory_mb // MB_A_COMPILER))
-    folders = [f"{build.mpi}/bin"] if build.mpi else []
+    folders = [str(tools / "bin"), *([f"{build.mpi}/bin"] if build.mpi else [])]
     python = (build.environment / "bin/python").resolve()
     return {
         "PATH": ":".join([*folders, str(build.environment / "bin"), "/usr/sbin:/usr/bin:/sbin:/bin"]),
@@ -116,7 +122,6 @@ def surroundings(build, tools):
         "MAKEFLAGS": f"-j{jobs}",
         **({"MPI_HOME": build.mpi} if build.mpi else {}),
         "CMAKE_POLICY_VERSION_MINIMUM": "3.5",
-        "HOROVOD_CMAKE": str(tools / "bin" / "tfctl-cmake"),
         "HOROVOD_WITH_TENSORFLOW": "1",
         "HOROVOD_WITHOUT_PYTORCH": "1",
         "HOROVOD_WITHOUT_MXNET": "1",

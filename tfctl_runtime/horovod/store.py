@@ -75,12 +75,12 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def sizes(hosts: List[str]) -> Dict[str, int]:
-    """The scopes of Horovod's three communicators. ``hosts``: each rank's."""
+    """The scopes of Horovod's three communicators, and what they are called before 0.20. ``hosts``: each rank's."""
     before = [hosts[:rank].count(host) for rank, host in enumerate(hosts)]
     found = {f"cross_{local}": count for local, count in Counter(before).items()}
-    found.update(("local_" + host, count) for host, count in Counter(hosts).items())
-    found["global"] = len(hosts)
-    return found
+    for number, (host, count) in enumerate(Counter(hosts).items()):
+        found.update({f"local_{host}": count, f"local_{number}": count})
+    return {**found, "global": len(hosts), "global_": len(hosts)}
 
 
 def _bound(port: int, hosts: List[str]) -> Store:

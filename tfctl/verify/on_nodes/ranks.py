@@ -44,16 +44,21 @@ def reduce(hvd, ranks, name, **more):
 
     value = [float(hvd.rank() + 1)] * (BYTES // 4)
     wanted = float(sum(ranks) + len(ranks))
-    if hasattr(hvd, "Sum"):
+    if hasattr(hvd, "add_process_set"):
         more.update(op=hvd.Sum, name=name)
+    elif hasattr(hvd, "Sum"):  # before 0.20, where a reduction got a name
+        more.update(op=hvd.Sum)
     else:  # before 0.19
         more.update(average=False)
     if tf.executing_eagerly():
         tensor = tf.constant(value)
         step = lambda: hvd.allreduce(tensor, **more)  # noqa: E731
     else:
-        summed = hvd.allreduce(tf.constant(value), **more)
+        # A variable, for what comes of constants is computed once, before the first step.
+        variable = tf.compat.v1.Variable(value)
+        summed = hvd.allreduce(variable, **more)
         session = tf.compat.v1.Session()
+        session.run(variable.initializer)
         step = lambda: session.run(summed)  # noqa: E731
     total = float(step()[-1])
     if total != wanted:

@@ -1,0 +1,76 @@
+"""Horovod beside tf1.15, tf2.0 and tf2.15 on the same two nodes, with Pythons of this machine.
+
+Where this machine keeps no wheels for them yet, the first test waits for three builds: some minutes of two cores.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from jobs import Jobs, said_by
+from labs import Lab
+from test_horovod import TWO, inventory  # noqa: F401
+from test_provision import provision
+from test_stacks import PROGRAMS, tree
+from test_verify import verify
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+PYTHONS = {"tf1.15": "3.7", "tf2.0": "3.6"}
+#: Of three ranks on two hosts; what is written is rank 0's alone.
+JOB = """
+    strategy: horovod
+    launcher: {launcher}
+    stack: {stack}
+    command: python {program} {{output}}/checkpoints
+    roles: {{worker: {{replicas: 3, hosts: 'node1:node2'}}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def stacks(cluster: Lab, inventory: Path) -> Path:  # noqa: F811
+    """The inventory by which all three are there."""
+    for stack, python in PYTHONS.items():
+        words = ("--stack", stack, "--python-tree", tree(python), *TWO)
+        cluster.tfctl("provision", inventory, *words, timeout=900)
+    return inventory
+
+
+@pytest.mark.parametrize(("stack", "version"), [("tf1.15", "0.19.5"), ("tf2.0", "0.18.2"), ("tf2.15", "0.28.1")])
+def test_three_stacks_reduce_side_by_side(cluster: Lab, stacks: Path, stack: str, version: str) -> None:
+    code, report, _ = provision(cluster, "--stack", stack, *TWO, inventory=stacks)
+    assert (code, report["changed"]) == (0, 0)
+    code, results = verify(cluster, stacks, "--stack", stack, *TWO)
+    assert code == 0, results
+    assert results["tensorflow", "node1"]["details"]["horovod"] == version
+    for proof in ("horovod-gloo", "horovod-mpi"):
+        found = results[proof, "node1 node2"]["details"]
+        assert found["ranks"] == 2
+        assert found["mb_per_s"] < 5000, "nothing went to the other host"
+
+
+@pytest.mark.parametrize("launcher", ["gloo", "mpi"])
+@pytest.mark.parametrize(
+    ("stack", "program", "tensorflow"),
+    [("tf1.15", "horovod_hooks.py", "1.15.5"), ("tf2.0", "horovod_keras.py", "2.0.0")],
+)
+def test_programs_of_their_time_run_unchanged(
+    cluster: Lab, stacks: Path, tmp_path: Path, stack: str, program: str, tensorflow: str, launcher: str
+) -> None:
+    jobs = Jobs(cluster, tmp_path, inventory=stacks)
+    file = jobs.file(f"old-{launcher}", JOB.format(stack=stack, program=program, launcher=launcher))
+    shutil.copy(PROGRAMS / program, file.parent)
+    jobs.root("node1", f"rm -rf /srv/tfctl/old-{launcher}")
+    try:
+        done = jobs("start", file, "--wait", "--timeout", "3m", timeout=200)
+        log = jobs.ok("logs", "--job", f"old-{launcher}")
+    finally:
+        jobs.clean()
+    assert done.returncode == 0, done.stderr + log[-3000:]
+    python = f"tensorflow {tensorflow} on python {PYTHONS[stack]}"
+    for rank, local in ((0, 0), (1, 0), (2, 1)):
+        said = {python, f"rank {rank} of 3, {local} on its host", "w 3.000, b 2.000"}
+        assert said <= set(said_by(log, f"worker/{rank}"))
+    assert jobs.root("node1", f"ls /srv/tfctl/old-{launcher}/checkpoints") != ""
