@@ -43,14 +43,14 @@ def run(
         raise UsageError("run is for this machine alone: say --local", f"on hosts: tfctl start {jobfile}")
     job = load.load(jobfile)
     folder = code_folder(jobfile, job.code)
-    out = (output or Path("tfctl-output", job.name)).expanduser().absolute()
+    out = (output or Path(code.LOCAL_OUTPUT, job.name)).expanduser().absolute()
     ports = user_cache_path("tfctl") / "local-ports"
     with (
         place(job, jobfile, out, os.environ, ports) as placed,
         runtime_library() as library,
     ):
         made = LocalJob(placed, folder, os.environ, library, say)
-        _make(out)
+        _make(out, output is None)
         for remark in (*placed.layout.notes, *scripts.remarks(folder, code.names(folder))):
             say(remark)
         say(f"{job.name}: {len(placed.tasks)} tasks run here; output in {out}")
@@ -59,8 +59,10 @@ def run(
     return exit_code(ended)
 
 
-def _make(folder: Path) -> None:
+def _make(folder: Path, default: bool) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if default:
+            (folder.parent / ".gitignore").write_text("*\n")  # the next start would pack it
     except OSError as error:
         raise BadFile(f"{folder}: cannot be made: {error.strerror}", "choose another with --output") from None
