@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -59,6 +60,9 @@ class Manager:
 
     def stopping(self, name: str) -> Path:
         return self.home / f"{name}.stop"
+
+    def order(self, name: str) -> Path:
+        return self.home / f"{name}.order"
 
     def group(self, name: str) -> Path:
         return self.tree / "sys/fs/cgroup/systemd/tfctl.slice" / name
@@ -210,10 +214,11 @@ def _stop_post(
 
 def _environment(manager: Manager, unit: dict[str, str]) -> dict[str, str]:
     """The environment file's, with every directory of PATH in the tree."""
-    found = {}
-    for line in manager.at(unit["EnvironmentFile"]).read_text().splitlines():
-        name, value = line.split("=", 1)
-        found[name] = "".join(shlex.split(value))
+    text = manager.at(unit["EnvironmentFile"]).read_text()
+    found = {
+        name: re.sub(r'\\([\\"`$])', r"\1", value)
+        for name, value in re.findall(r'(?ms)^(\w+)="((?:[^"\\]|\\.)*)"$', text)
+    }
     path = found.get("PATH", "/usr/bin")
     return {**found, "PATH": ":".join(f"{manager.tree}{folder}" for folder in path.split(":"))}
 
@@ -272,6 +277,21 @@ def stop(manager: Manager, units: list[str]) -> None:
             manager.stopping(unit).touch()
 
 
+def restart(manager: Manager, units: list[str]) -> int:
+    """Each has an order (Job=) until it runs anew, also while it does not run."""
+    for unit in units:
+        manager.order(unit).touch()
+    stop(manager, units)
+    while any(manager.state(unit)["ActiveState"] not in ENDED for unit in units):
+        time.sleep(0.01)
+    while (manager.home / "hold-restart").exists():
+        time.sleep(0.01)
+    status = start(manager, units)
+    for unit in units:
+        manager.order(unit).unlink(missing_ok=True)
+    return status
+
+
 def kill(manager: Manager, units: list[str], name: str) -> None:
     for unit in units:
         with contextlib.suppress(OSError):
@@ -295,7 +315,7 @@ def shown(manager: Manager, unit: str, wanted: list[str]) -> list[str]:
     everything = {
         **manager.state(unit), "Id": unit, "LoadState": "loaded" if known else "not-found", "NeedDaemonReload": "no",
         "DropInPaths": f"/{DROP_IN}" if drop_in.exists() else "",
-        "FragmentPath": place,
+        "FragmentPath": place, "Job": "7" if manager.order(unit).exists() else "",
     }  # fmt: skip
     return [f"{name}={everything[name]}" for name in wanted]
 
@@ -316,6 +336,8 @@ def main() -> int:
         print("\n\n".join("\n".join(shown(manager, unit, wanted)) for unit in units))
     elif verb == "start":
         return start(manager, units)
+    elif verb == "restart":
+        return restart(manager, units)
     elif verb == "stop" and units[0].endswith(".service"):
         stop(manager, units)
     elif verb == "kill":

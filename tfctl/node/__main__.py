@@ -74,6 +74,8 @@ def _verb(world: World, talk: Talk, request: dict[str, Any]) -> None:
         from .show import run
     elif verb == "stop":
         from .stop import run
+    elif verb == "restart":
+        from .restart import run
     elif verb == "logs":
         from .logs import run
     else:

@@ -68,6 +68,12 @@ def mark(world: World, job: str, attempt: int, role: str = "", index: int = 0) -
         world.at(names.stop_mark(job, attempt, role, index)).touch(0o644, exist_ok=False)
 
 
+def unmark(world: World, job: str, attempt: int, role: str, index: int) -> None:
+    """Take a task's stop mark away: it runs again."""
+    with contextlib.suppress(FileNotFoundError):
+        world.at(names.stop_mark(job, attempt, role, index)).unlink()
+
+
 def began(world: World, job: str, attempt: int) -> dict[str, float]:
     """When each task began, ``{"worker-0": epoch seconds}``: of several runs the first."""
     return read_json(_began(world, job, attempt)) or {}

@@ -22,7 +22,7 @@ _QUIET = ("--no-pager", "--no-ask-password")
 PROPERTIES = (
     "Id", "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "ControlGroup", "NeedDaemonReload",
     "DropInPaths", "FragmentPath", "ExecMainCode", "ExecMainStatus", "ExecMainStartTimestampMonotonic",
-    "ExecMainExitTimestampMonotonic",
+    "ExecMainExitTimestampMonotonic", "Job",
 )  # fmt: skip
 #: Units in one call: a command line ends somewhere.
 _BATCH = 500

@@ -28,7 +28,7 @@ def test_a_job_is_stopped_and_stays_told(tree: Tree) -> None:
     [shown] = tree.ask("show", job="digits", attempt=None, follow=False)["jobs"]
     assert abs(shown["stopped"] - time.time()) < 30
     assert tree.alive() == []
-    assert not [name for name in tree.files() if name.endswith((".service", ".env"))]
+    assert not [name for name in tree.files() if name.startswith(("run/systemd", "run/tfctl/env"))]
     assert len([call for call in tree.calls() if call.startswith("stop tfctl-digits-")]) == 1
     assert tree.ask("stop", **STOP) == told
     assert tree.states() == after
