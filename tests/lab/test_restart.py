@@ -11,11 +11,12 @@ STAY = """
 """
 
 
-def test_a_job_that_was_stopped_runs_again_without_its_file(jobs: Jobs) -> None:
+def test_a_job_of_which_a_task_has_failed_runs_again_without_its_file(jobs: Jobs) -> None:
     jobs.ok("start", file := jobs.file("anew", STAY))
     file.unlink()
     attempt = jobs.status("anew")["attempt"] + 1
-    jobs.ok("stop", "anew")
+    jobs.everywhere("sudo systemctl kill --signal=KILL tfctl-anew-worker-1 2>/dev/null; true")
+    assert jobs("wait", "anew").returncode == 100, "which ends the others"
     jobs.ok("restart", "anew")
     found = jobs.status("anew")
     assert (found["attempt"], found["state"]) == (attempt, "running")
@@ -35,6 +36,7 @@ def test_a_job_that_was_stopped_runs_again_without_its_file(jobs: Jobs) -> None:
     }
     jobs.ok("stop", "anew")
     jobs.untouched()
+    assert not any(jobs.everywhere("ls -d /run/tfctl/ended 2>/dev/null; true").values())
 
 
 def test_one_task_comes_back_and_nobody_takes_it_for_failed(jobs: Jobs) -> None:

@@ -41,7 +41,8 @@ def restart(
 ) -> int:
     """Stop a job and run its next attempt, as it was started; or end one task and begin it anew.
 
-    Its hosts keep what it was started with, until they are rebooted. For a changed job file or code: tfctl start.
+    Its hosts keep what it was started with, until it is stopped or they are rebooted. For a changed job file or code:
+    tfctl start.
     One task comes back in the same attempt; what that means to the others: docs/strategies.md.
     """
     from tfctl.cli.wait import detaching, seconds, until_ended

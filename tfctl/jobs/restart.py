@@ -27,6 +27,7 @@ Say = Callable[[str], None]
 
 #: Silence, not duration: a host that is still ending a task says so every wire.BEAT_S.
 _SILENCE_S = 30.0
+_FILE = "start it from its job file: tfctl start JOBFILE"
 
 
 def restart(fleet: Fleet, state: JobState, say: Say) -> int:
@@ -77,11 +78,12 @@ def restart_task(fleet: Fleet, state: JobState, task: TaskState) -> None:
     Raises NotFound where its unit is gone, or nobody is left who would work with it.
     """
     others = [other for other in state.tasks if other is not task and other.state not in ENDED]
-    if state.state in ("succeeded", "stopped") or (state.ended and not others):
+    if state.state == "stopped":
+        raise NotFound(f"{state.job} was stopped", _FILE)
+    if state.state == "succeeded" or (state.ended and not others):
         raise NotFound(
-            f"{state.job} has {state.state}, and {task} would be alone" if state.state != "stopped" else
-            f"{state.job} was stopped", f"the whole job: tfctl restart {state.job}",
-        )  # fmt: skip
+            f"{state.job} has {state.state}, and {task} would be alone", f"the whole job: tfctl restart {state.job}"
+        )
 
     def ask(connection: Connection) -> Any:
         request = wire.request("restart", job=state.job, attempt=state.attempt, tasks=[[task.role, task.index]])
@@ -112,9 +114,7 @@ def _next(state: JobState, talks: Talks) -> int:
     """The next attempt's number, when all that it takes is there. Raises NotFound, Busy."""
     gone = [_missing(state, host, hello) for host, hello in talks.hellos.items()]
     if any(gone):
-        raise NotFound(
-            "\n".join(filter(None, gone)), f"start it from its job file: tfctl start {state.job}.yaml, or what it is"
-        )
+        raise NotFound("\n".join(filter(None, gone)), _FILE)
     attempt = 1 + max(int(hello["highest"]) for hello in talks.hellos.values())
     if attempt != state.attempt + 1:
         raise Busy(f"{state.job} has been started anew meanwhile", f"tfctl status {state.job} shows it")
@@ -126,7 +126,8 @@ def _missing(state: JobState, host: str, hello: Mapping[str, Any]) -> str:
     kept = {tuple(name) for name in hello.get("again", ())}
     gone = [str(task) for task in state.tasks if task.host == host and (task.role, task.index) not in kept]
     if gone:
-        return f"{host} no longer knows what {', '.join(gone)} of {state.job} was started with, as after a reboot"
+        names = ", ".join(gone)
+        return f"{host} no longer knows what {names} of {state.job} was started with, as after a stop or a reboot"
     return "" if hello["code"] else f"{host} no longer has the code of {state.job}"
 
 

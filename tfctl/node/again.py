@@ -1,7 +1,8 @@
 """What of an attempt serves to begin the next: the texts of its units, and of its environment files with their values.
 
-The values reach no disk. When a task has ended, its texts lie in /run/tfctl/ended/JOB, for root alone, until the job's
-next start or a reboot; so what was stopped, or has failed, can be begun again by whoever may, from wherever.
+The values reach no disk. When a task of a job has been ended, its texts lie in /run/tfctl/ended/JOB, for root alone,
+until the job is stopped or started anew, or a reboot; so what has failed can be begun again by whoever may, from
+wherever.
 """
 
 from __future__ import annotations
@@ -37,8 +38,11 @@ def put_by(world: World, job: str, tasks: list[tuple[str, int]]) -> None:
 
 
 def drop(world: World, job: str) -> None:
-    """Its next attempt runs."""
-    shutil.rmtree(world.at(names.ended_dir(job)), ignore_errors=True)
+    """It was stopped, or its next attempt runs."""
+    folder = world.at(names.ended_dir(job))
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # it stays while other jobs have something there
+        folder.parent.rmdir()
 
 
 def texts(world: World, job: str, attempt: int) -> Texts:

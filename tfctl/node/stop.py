@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import book, ending, names, placed, plan, reserve, show, sockets, wire
+from . import again, book, ending, names, placed, plan, reserve, show, sockets, wire
 from .placed import Placed
 from .talk import Gone, Talk
 from .world import World, host
@@ -39,7 +39,9 @@ def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
     _mark(world, job, attempt, tasks, units, whole=wanted is None)
     left = _end(world, units, _beats(talk))
     ended = [unit for unit in units if unit.unit not in left]
-    ending.forget(world, job, [unit.task for unit in ended], keep=True)
+    ending.forget(world, job, [unit.task for unit in ended], keep=wanted is not None)
+    if wanted is None:
+        again.drop(world, job)
     sentences = [*left.values(), *_remains(world, ended)]
     talk.send("stopped", {"attempt": attempt, "tasks": [list(task) for task in tasks], "left": sentences})
 

@@ -103,20 +103,19 @@ def test_what_cannot_be_restarted_says_why(tree: Tree) -> None:
     assert "a directory that it may write to is missing" in error["message"]
 
 
-@pytest.mark.parametrize("how", ["stopped", "stopped in part", "ended"])
+@pytest.mark.parametrize("how", ["all stopped", "stopped in part", "running"])
 def test_the_next_attempt_is_told_what_the_last_one_was(tree: Tree, how: str) -> None:
     tasks = [make_task("worker", index, TOLD, env=OWN + NASTY) for index in (0, 1)]
     tree.run(make_plan(*tasks, code=CODE), CODE)
-    if how != "ended":
-        part = None if how == "stopped" else [["worker", 0]]
+    if how != "running":
+        part = [["worker", 0], ["worker", 1]][: 2 if how == "all stopped" else 1]
         tree.ask("stop", job="digits", attempt=1, tasks=part)
         assert (tree / f"{ENDED}/tfctl-digits-worker-0.env").stat().st_mode & 0o777 == 0o600
         assert (tree / ENDED).stat().st_mode & 0o777 == 0o700
     with again(tree, CODE) as talk:
         hello = talk.expect("hello")
         assert (hello["again"], hello["highest"]) == ([["worker", 0], ["worker", 1]], 1)
-        if how != "stopped":
-            tree.ask("stop", job="digits", attempt=1, tasks=None)
+        tree.ask("stop", job="digits", attempt=1, tasks=None)
         told = value(tasks=[{"role": "worker", "index": index, "host": "node1"} for index in (0, 1)])
         runs(talk, told)
     assert {one["state"] for one in tree.states().values()} == {"running"}
@@ -126,28 +125,14 @@ def test_the_next_attempt_is_told_what_the_last_one_was(tree: Tree, how: str) ->
     assert not (tree / ENDED).exists(), "what runs now has its own"
 
 
-def test_what_is_undone_can_be_tried_again(tree: Tree) -> None:
+def test_what_was_stopped_is_not_kept(tree: Tree) -> None:
     tree.run(make_plan())
-    tree.ask("stop", job="digits", attempt=1, tasks=None)
-    with again(tree) as talk:
-        talk.expect("hello")
-        talk.ask("again", "reserved", value())
-        talk.ask("go", "started")
-        assert talk.hang_up() == 1
-    assert tree.alive() == []
-    with again(tree) as talk:
-        assert talk.expect("hello")["again"] == [["worker", 0]]
-        runs(talk, value())
-
-
-def test_what_is_not_kept_is_not_offered(tree: Tree) -> None:
-    tree.run(make_plan())
-    tree.ask("stop", job="digits", attempt=1, tasks=None)
-    for path in (tree / ENDED).iterdir():
-        path.unlink()
-    with again(tree) as talk:
-        assert talk.expect("hello")["again"] == []
+    tree.ask("stop", job="digits", attempt=1, tasks=[["worker", 0]])
     with again(tree, attempt=9) as talk:
+        assert talk.expect("hello")["again"] == []
+    tree.ask("stop", job="digits", attempt=1, tasks=None)
+    assert not (tree / ENDED).parent.exists()
+    with again(tree) as talk:
         assert talk.expect("hello")["again"] == []
     with tree.start() as talk:
         assert talk.ask("again", "error", value())["exit"] == 2
@@ -155,7 +140,7 @@ def test_what_is_not_kept_is_not_offered(tree: Tree) -> None:
 
 def test_what_one_asks_of_the_next_attempt_is_checked(tree: Tree) -> None:
     tree.run(make_plan())
-    tree.ask("stop", job="digits", attempt=1, tasks=None)
+    tree.ask("stop", job="digits", attempt=1, tasks=[["worker", 0]])
     for wrong in ({**value(), "run": "../../etc"}, {**value(), "job": "other"}, value(output="/etc"), {}):
         with again(tree) as talk:
             talk.expect("hello")
@@ -170,6 +155,6 @@ def test_of_many_jobs_the_last_are_kept(tree: Tree) -> None:
     for folder in old:
         folder.mkdir(parents=True)
     tree.run(make_plan(make_task(command=STAY)))
-    tree.ask("stop", job="digits", attempt=1, tasks=None)
+    tree.ask("stop", job="digits", attempt=1, tasks=[["worker", 0]])
     assert sum(folder.exists() for folder in old) == 49
     assert (tree / ENDED).is_dir()
