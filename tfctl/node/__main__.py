@@ -76,6 +76,8 @@ def _verb(world: World, talk: Talk, request: dict[str, Any]) -> None:
         from .stop import run
     elif verb == "restart":
         from .restart import run
+    elif verb == "nodes":
+        from .nodes import run
     elif verb == "logs":
         from .logs import run
     else:
