@@ -26,6 +26,7 @@ _COLOURS = {
     "stopped": "yellow",
     "unknown": "magenta",
     "ready": "green",
+    "fit": "green",
     "unreachable": "magenta",
     "unfit": "red",
 }
