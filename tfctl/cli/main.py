@@ -15,6 +15,7 @@ import typer.main
 
 from tfctl import __version__
 from tfctl.cli import (
+    events,
     lab,
     list_jobs,
     logs,
@@ -70,6 +71,7 @@ for verb in (
     list_jobs,
     nodes,
     logs,
+    events,
     wait,
     stop,
     restart,

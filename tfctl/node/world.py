@@ -129,6 +129,11 @@ def host() -> str:
     return os.uname().nodename
 
 
+def caller() -> str:
+    """Who asks: the login behind sudo."""
+    return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
+
+
 def run(command: list[str], timeout: float, **more: Any) -> Done:
     """A program run to its end. Raises Refused when that takes too long, or cannot begin."""
     try:
