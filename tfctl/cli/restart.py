@@ -45,11 +45,11 @@ def restart(
     tfctl start.
     One task comes back in the same attempt; what that means to the others: docs/strategies.md.
     """
-    from tfctl.cli.wait import detaching, seconds, until_ended
+    from tfctl.cli.wait import detaching, limit, until_ended
     from tfctl.jobs import show
     from tfctl.remote.fleet import Fleet
 
-    limit = seconds(timeout)
+    longest = limit(timeout, wait or follow)
     argument, task = parse(words or [], job_option is not None)
     found, name = find_job(argument, job_option, inventory)
     with Fleet(found.hosts) as fleet:
@@ -62,7 +62,7 @@ def restart(
             return 0
         with detaching(state.job):
             typer.echo(state.job, err=follow)
-            return until_ended(fleet, state.job, attempt, limit, follow) if wait or follow else 0
+            return until_ended(fleet, state.job, attempt, longest, follow) if wait or follow else 0
 
 
 def parse(words: list[str], job_is_named: bool) -> tuple[str | None, tuple[str, int | None] | None]:

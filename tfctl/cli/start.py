@@ -30,14 +30,14 @@ def start(
     ] = 50,
 ) -> int:
     """Start a job: all of its tasks on all of its hosts, or nothing. Prints the job's name."""
-    from tfctl.cli.wait import detaching, seconds, until_ended
+    from tfctl.cli.wait import detaching, limit, until_ended
     from tfctl.jobs import code, last, scripts
     from tfctl.jobs.start import rehearse
     from tfctl.jobs.start import start as start_job
     from tfctl.model import plan, unit
     from tfctl.remote.fleet import Fleet
 
-    limit = seconds(timeout)
+    longest = limit(timeout, wait or follow)
     layout, folder = lay_out(jobfile, inventory)
     with Fleet(layout.hosts) as fleet:
         # While the hosts let us in, what takes its time here.
@@ -54,4 +54,4 @@ def start(
         with detaching(job.name):
             say(f"{job.name}: attempt {job.attempt}, {len(job.tasks)} tasks run on {len(layout.hosts)} hosts")
             typer.echo(job.name, err=follow)
-            return until_ended(fleet, job.name, job.attempt, limit, follow) if wait or follow else 0
+            return until_ended(fleet, job.name, job.attempt, longest, follow) if wait or follow else 0

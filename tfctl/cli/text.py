@@ -77,7 +77,7 @@ def status(found: JobState) -> str:
 
 
 def lasted(started: float | None, finished: float | None) -> str:
-    """``42 s``, ``3 min``, ``5 h``: until it finished, or until now."""
+    """``42 s``, ``3 min``, ``5 h``: until it finished, or until now; nothing where it has not begun."""
     if started is None:
         return ""
     seconds = max(0.0, (finished or time.time()) - started)
@@ -98,10 +98,10 @@ def _row(task: TaskState) -> tuple[str, ...]:
     ending = task.signal or ("" if task.exit_code is None else str(task.exit_code))
     return (
         str(task), task.host, f"{task.address}:{task.port}", task.state, ending, str(task.restarts),
-        clock(task.started), lasted(task.started, task.finished),
+        clock(task.started), "" if task.state == "lost" else lasted(task.started, task.finished),
     )  # fmt: skip
 
 
 @cache
 def _takes_colours() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

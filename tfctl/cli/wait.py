@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -107,14 +106,23 @@ def sentence(state: JobState) -> str:
     """How a job is, for people."""
     if not state.ended:
         return f"{state.job} is {state.state}" + (f": {state.reason}" if state.reason else "")
-    after = lasted(state.record["started"], state.finished or time.time())
-    return f"{state.job} {state.state} after {after}" + (f": {state.reason}" if state.reason else "")
+    after = f" after {lasted(state.record['started'], state.finished)}" if state.finished else ""
+    return f"{state.job} {state.state}{after}" + (f": {state.reason}" if state.reason else "")
+
+
+def limit(timeout: str | None, waits: bool) -> float | None:
+    """What ``--timeout`` of a verb says that need not wait. Raises UsageError (2)."""
+    if timeout is not None and not waits:
+        raise UsageError("--timeout says how long to wait, and nobody does", "say --wait or --follow too")
+    return seconds(timeout)
 
 
 def seconds(word: str | None, option: str = "--timeout") -> float | None:
-    """A duration of the command line. Raises UsageError (2)."""
+    """A duration of the command line; 0 is one. Raises UsageError (2)."""
     from tfctl.model.text import seconds as parse
 
+    if word in ("0", "0s"):
+        return 0.0
     try:
         return None if word is None else parse(int(word) if word.isdecimal() else word)
     except ValueError as error:

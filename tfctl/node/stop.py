@@ -43,7 +43,8 @@ def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
     if wanted is None:
         again.drop(world, job)
     sentences = [*left.values(), *_remains(world, ended)]
-    talk.send("stopped", {"attempt": attempt, "tasks": [list(task) for task in tasks], "left": sentences})
+    ran = [list(unit.task) for unit in units if unit.live]
+    talk.send("stopped", {"attempt": attempt, "tasks": ran, "left": sentences})
 
 
 def _mark(
