@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
+import stat
 import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
 
-from ansible.module_utils.tfctl_machine import Failed, make_parents
+from ansible.module_utils.tfctl_machine import Failed, beside
 from ansible.module_utils.tfctl_venv import alone
 
 LIMIT_S = 3600
 LAST_LINES = 8
+ERROR = re.compile(r"\b(fatal )?error:|CMake Error|No space left|: \*\*\* ", re.IGNORECASE)
 MB_A_COMPILER = 1500  # what g++ takes for a file that includes TensorFlow's headers
 BUILD = """
 import os, sys
@@ -59,13 +62,14 @@ class Build:
 
     def run(self):
         """Raises Failed, with the compiler's own words. Nothing is left but the wheel."""
-        make_parents(self.part / "any")
-        try:
-            with alone(self.part.with_name(".lock")):
+        with alone(self.part.with_name(".lock")):
+            try:
+                if not is_made(self.wheel):
+                    shutil.rmtree(self.part, ignore_errors=True)
+                    self._build()
+            finally:
                 shutil.rmtree(self.part, ignore_errors=True)
-                self._build()
-        finally:
-            shutil.rmtree(self.part, ignore_errors=True)
+                self.archive.unlink(missing_ok=True)
 
     def _build(self):
         sent, tools, out = (self.part / name for name in ("sent", "tools", "out"))
@@ -73,7 +77,6 @@ class Build:
             folder.mkdir(parents=True)
         with tarfile.open(self.archive) as tar:
             tar.extractall(sent)
-        self.archive.unlink()
         for wheel in sent.glob("*.whl"):
             take_apart(wheel, tools)
         source = self._source(sent)
@@ -85,7 +88,7 @@ class Build:
         made = list(out.glob("*.whl"))
         if len(made) != 1:
             raise Failed(f"the build of Horovod left {len(made)} wheels, not one")
-        shutil.move(made[0], self.wheel)
+        leave(made[0], self.wheel)
 
     def _source(self, sent):
         """The directory that the source unpacks to."""
@@ -152,6 +155,21 @@ def nccl(build):
     return {**values, "HOROVOD_NCCL_INCLUDE": str(home / "include"), "HOROVOD_NCCL_LIB": str(link.parent)}
 
 
+def is_made(path):
+    """Whether a build that was broken off at the control machine, which goes on here, has left what it was to make."""
+    with contextlib.suppress(FileNotFoundError):
+        info = os.lstat(path)
+        return stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()  # anybody may write beside it
+    return False
+
+
+def leave(made, path):
+    """What was made, at its place: whole, or not there."""
+    part = beside(Path(path))
+    shutil.move(made, part)
+    part.replace(path)
+
+
 def take_apart(wheel, folder):
     """Its files, with the rights that they have in it: a program stays one."""
     with zipfile.ZipFile(wheel) as file:
@@ -180,7 +198,9 @@ def run_step(words, folder, variables, failure):
 def telling(said):
     """Of what a build said: the compilers' own errors, where there are any; else its last words."""
     lines = [line.rstrip() for line in said.splitlines() if line.strip()]
-    errors = [
-        line for line in lines if re.search(r"\b(fatal )?error:|CMake Error|No space left|\*\*\*", line, re.IGNORECASE)
-    ]
+    errors = []
+    for line, after in zip(lines, [*lines[1:], ""]):
+        if ERROR.search(line):
+            # What CMake has to say is below the place where it found it.
+            errors += [line, after] if line.startswith("CMake Error at ") else [line]
     return (errors or lines)[-LAST_LINES:]

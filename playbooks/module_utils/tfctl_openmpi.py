@@ -13,7 +13,7 @@ import tarfile
 from pathlib import Path
 
 from ansible.module_utils.tfctl_fetch import digest
-from ansible.module_utils.tfctl_horovod_build import run_step
+from ansible.module_utils.tfctl_horovod_build import is_made, leave, run_step
 from ansible.module_utils.tfctl_machine import Failed, beside, make_parents, point
 from ansible.module_utils.tfctl_pythons import listed
 from ansible.module_utils.tfctl_unpacked import top, unpack
@@ -83,6 +83,8 @@ def build(source, sha256, prefix, cc, cxx, made):
     work = Path(prefix).with_name(".build")
     make_parents(work)
     with alone(work.with_name(".lock")):
+        if is_made(made):
+            return
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir(0o700)
         try:
@@ -92,9 +94,10 @@ def build(source, sha256, prefix, cc, cxx, made):
             _run(["./configure", f"--prefix={prefix}", *CONFIGURE, f"CC={cc}", f"CXX={cxx}"], tree, "configured")
             _run(["make", "-s", jobs], tree, "built")
             _run(["make", "-s", "install", f"DESTDIR={root}"], tree, "installed")
-            with tarfile.open(made, "w:gz", compresslevel=6) as tar:
+            with tarfile.open(work / "made", "w:gz", compresslevel=6) as tar:
                 for path in sorted((root / str(prefix).lstrip("/")).iterdir()):
                     tar.add(path, arcname=path.name)
+            leave(work / "made", made)
         finally:
             shutil.rmtree(work, ignore_errors=True)
 

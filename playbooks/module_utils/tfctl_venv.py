@@ -59,14 +59,14 @@ class Environment:
         if self.archive is None:
             raise Failed(f"{self.path}: there are no wheels to build it from")
         os.umask(0o022)  # the job's user reads what root builds, whatever root's own umask is
-        try:
-            with alone(self.link.with_name(f".{self.link.name}.lock")):
+        with alone(self.link.with_name(f".{self.link.name}.lock")):
+            try:
                 if self.wrong():
                     if tfctl_links.current(self.link) is not None:
                         tfctl_links.refuse_under_a_job(self.link)
                     self._build()
-        finally:
-            shutil.rmtree(self.part, ignore_errors=True)
+            finally:
+                shutil.rmtree(self.part, ignore_errors=True)
 
     def discard_archive(self):
         """It was sent for one run, whether that run needed it in the end or not."""

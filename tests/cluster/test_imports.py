@@ -22,6 +22,8 @@ def test_what_a_verb_imports(hosts: Hosts) -> None:
     for words, code in (
         (["status", "light"], 0),
         (["list"], 0),
+        (["nodes"], 0),
+        (["events", "light"], 0),
         (["logs", "worker", "0"], 0),
         (["restart", "light", "worker", "0"], 0),
         (["restart", "light"], 0),

@@ -30,6 +30,8 @@ BLANK = {
     "ControlGroup": "",
 }  # fmt: skip
 ENDED = ("inactive", "failed")
+#: sd-messages(3), SD_MESSAGE_UNIT_STARTED
+STARTED = "39f53479d3a045ac8e11786248231fbf"
 
 
 class Manager:
@@ -148,6 +150,9 @@ def _once(manager: Manager, name: str, unit: dict[str, str], ready: int) -> str:
     manager.update(name, ActiveState="active", SubState="running", Result="success", MainPID=process.pid,
                    ExecMainStartTimestampMonotonic=began, ExecMainExitTimestampMonotonic=0,
                    ControlGroup=f"/tfctl.slice/{name}")  # fmt: skip
+    started = {"_SYSTEMD_UNIT": "init.scope", "_PID": "1", "UNIT": name, "MESSAGE_ID": STARTED,
+               "INVOCATION_ID": environment["INVOCATION_ID"]}  # fmt: skip
+    manager.log(name, started, f"Started {name}.".encode())
     if unit["Type"] != "simple":
         _tell(ready, "ok")
     result = _watch(manager, name, unit, process, reader, fields)

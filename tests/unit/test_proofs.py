@@ -162,6 +162,7 @@ def test_hosts_with_other_versions_are_the_odd_ones() -> None:
     [
         ("horovod-gloo", {"horovod_has": ["mpi"]}, "b: no Horovod with Gloo there (tfctl_horovod)"),
         ("horovod-gloo", {"horovod_has": ["gloo", "mpi"]}, ""),
+        ("horovod-mpi", {"horovod_has": ["gloo"]}, "a, b: no Horovod with MPI there (tfctl_horovod, tfctl_openmpi)"),
         ("allreduce", {}, ""),
     ],
 )

@@ -14,7 +14,23 @@ import typer
 import typer.main
 
 from tfctl import __version__
-from tfctl.cli import lab, list_jobs, logs, provision, render, restart, stacks, start, status, stop, verify, wait
+from tfctl.cli import (
+    events,
+    lab,
+    list_jobs,
+    logs,
+    nodes,
+    preflight,
+    provision,
+    render,
+    restart,
+    stacks,
+    start,
+    status,
+    stop,
+    verify,
+    wait,
+)
 from tfctl.cli import run as run_verb
 from tfctl.errors import Exit, TfctlError
 
@@ -45,7 +61,22 @@ def _root(
 
 app.add_typer(lab.app)
 app.add_typer(stacks.app)
-for verb in (provision, render, start, run_verb, status, list_jobs, logs, wait, stop, restart, verify):
+for verb in (
+    provision,
+    preflight,
+    render,
+    start,
+    run_verb,
+    status,
+    list_jobs,
+    nodes,
+    logs,
+    events,
+    wait,
+    stop,
+    restart,
+    verify,
+):
     verb.add_to(app)
 
 

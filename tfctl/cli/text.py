@@ -25,6 +25,10 @@ _COLOURS = {
     "pending": "blue",
     "stopped": "yellow",
     "unknown": "magenta",
+    "ready": "green",
+    "fit": "green",
+    "unreachable": "magenta",
+    "unfit": "red",
 }
 #: C0 and C1 controls, except tab and newline: what a host says may not move the cursor or rename the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -50,14 +54,15 @@ def coloured(word: str, colour: str) -> str:
     return typer.style(word, fg=colour) if colour and _takes_colours() else word
 
 
-def table(rows: Sequence[Sequence[str]], state: int) -> str:
+def table(rows: Sequence[Sequence[str]], state: int | None = None) -> str:
     """Rows, the header first, as aligned columns; those of column ``state`` are coloured on a terminal."""
     lines = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         line[:] = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-    for line in lines[1:]:
-        line[state] = state_word(line[state])
+    if state is not None:
+        for line in lines[1:]:
+            line[state] = state_word(line[state])
     return "\n".join("  ".join(line).rstrip() for line in lines)
 
 

@@ -32,6 +32,7 @@ def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
             book.unmark(world, job, attempt, *task)
         # What a person asks for is none of the restarts that a task has by itself.
         world.manage("reset-failed", "--", *(unit.unit for unit in units))
+        book.note(world, job, attempt, "restart", tasks)
         process = world.managing("restart", "--", *(unit.unit for unit in units))
     assert process.stderr
     with process.stderr as said:

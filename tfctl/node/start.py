@@ -154,6 +154,7 @@ class Start:
         self._require(self._made and self._started, "keep")
         if self._made:
             reserve.keep(self._world, self._made[0])
+            book.note(self._world, self._job, self._made[0].attempt, "start")
             again.drop(self._world, self._job)
             os.close(self._made[1])
             self._made = None

@@ -59,6 +59,9 @@ def _mark(
             book.mark(world, job, attempt, *task)
     if whole and going:
         book.mark(world, job, attempt)
+    stopped = [task for task in tasks if task in going]
+    if stopped:
+        book.note(world, job, attempt, "stop", None if whole else stopped)
 
 
 def _end(world: World, units: list[Placed], beat: Any) -> dict[str, str]:

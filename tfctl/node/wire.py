@@ -32,6 +32,14 @@ stop    request  {"protocol": 1, "verb": "stop", "job": J, "attempt": N or null,
 restart request  {"protocol": 1, "verb": "restart", "job": J, "attempt": N, "tasks": [[ROLE, INDEX]]}
                  those alone, in place; refused with 7 where a unit is gone
         node     {"beat": {}} every 5 s, then {"restarted": {"attempt": N, "tasks": [[ROLE, INDEX]]}}
+events  request  {"protocol": 1, "verb": "events", "job": J}
+        node     {"events": {"host": ..., "jobs": as in show, "events": [EVENT] of every attempt, by time}}
+nodes   request  {"protocol": 1, "verb": "nodes"}
+        node     {"node": {"protocol": 1, "version": of the node part, "host": ..., "os": its name, "kernel": ...,
+                  "systemd": int, "cpus": int, "load": of the last minute, "memory_mib": [all, available],
+                  "stacks": {NAME: environment}, "gpus": [GPU], "gpu_trouble": ERROR or null,
+                  "ports": {"2222": who has it}, those that jobs hold,
+                  "tasks": [{"job", "role", "index", "state": starting or running}]}}        what is not known is null
 logs    request  {"protocol": 1, "verb": "logs", "job": J, "attempt": N or null, "tasks": [[ROLE, INDEX]] or null,
                   "cursor": CURSOR or null, "follow": bool, "tail": N or null, "since": epoch s or null, "until": same}
         node     {"logs": {"attempt": N, "run": RUN, "units": {UNIT: [ROLE, INDEX]}}}, then journalctl's own JSON lines
@@ -51,6 +59,8 @@ RECORD  the job as it was started, alike on all its hosts: {"job", "attempt", "r
          "env": [names of variables, no values]}
 SHOWN   {"job", "attempt", "run", "record": RECORD, "stopped": epoch s of the job's stop mark or null,
          "tasks": [STATE of each task of this host]}
+EVENT   {"time": epoch s, "attempt", "event": start, stop or restart (somebody's deed), begin or end (of a task's run),
+         "role", "index": null for the whole job, "by": who, or null, "exit_code", "signal": of an end, or null}
 STATE   {"role", "index", "state", "exit_code", "signal", "started", "finished", "restarts"}: times in epoch s, or null
 """
 

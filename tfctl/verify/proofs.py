@@ -156,8 +156,8 @@ def _collective(software: Software) -> str:
 def _horovod(part: str) -> Callable[[Software], str]:
     def obstacle(software: Software) -> str:
         without = [answer.host for answer in software if part not in answer.told.get("horovod_has", [])]
-        what = {"gloo": "Gloo", "mpi": "MPI"}[part]
-        return f"{', '.join(without)}: no Horovod with {what} there (tfctl_horovod)" if without else ""
+        what, wish = {"gloo": ("Gloo", "tfctl_horovod"), "mpi": ("MPI", "tfctl_horovod, tfctl_openmpi")}[part]
+        return f"{', '.join(without)}: no Horovod with {what} there ({wish})" if without else ""
 
     return obstacle
 

@@ -6,18 +6,21 @@ import os
 import re
 import sys
 import tarfile
+import time
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils import tfctl_horovod
+from ansible.module_utils import tfctl_horovod, tfctl_venv
 from ansible.module_utils.tfctl_horovod import Horovod
-from ansible.module_utils.tfctl_horovod_build import Build
+from ansible.module_utils.tfctl_horovod_build import Build, telling
 from ansible.module_utils.tfctl_horovod_facts import horovods, mpiruns
 from ansible.module_utils.tfctl_horovod_plan import decide
 from ansible.module_utils.tfctl_judge import judge
 from ansible.module_utils.tfctl_machine import Failed
+from ansible.module_utils.tfctl_venv import alone
 from test_judge import GOOD, PYTHON, WISHES, wanted
 from test_venv import wheel as make_wheel
 
@@ -259,6 +262,39 @@ def test_a_build_leaves_its_wheel_and_nothing_else(tmp_path: Path, monkeypatch: 
     assert [path.name for path in (tmp_path / "made").iterdir()] == [".lock"]
 
 
+def test_what_a_run_that_was_broken_off_goes_on_to_build_is_taken(tmp_path: Path) -> None:
+    made = build(tmp_path)
+    with ThreadPoolExecutor(1) as pool, alone(made.part.with_name(".lock")):
+        later = pool.submit(made.run)
+        made.part.mkdir()
+        time.sleep(0.1)
+        assert made.part.exists(), "who waits touches nothing"
+        made.wheel.write_text("made by the first")
+        made.part.rmdir()
+    later.result(10)
+    assert made.wheel.read_text() == "made by the first"
+    assert [path.name for path in (tmp_path / "made").iterdir()] == [".lock"]
+    assert not made.archive.exists()
+
+
+def test_who_waits_in_vain_leaves_the_other_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfctl_venv, "PATIENCE_S", 0)
+    made = build(tmp_path)
+    with alone(made.part.with_name(".lock")):
+        made.part.mkdir()
+        with pytest.raises(Failed, match="another provisioning is at work"):
+            made.run()
+        assert made.part.exists()
+
+
+def test_a_link_in_a_wheels_place_is_no_wheel(tmp_path: Path) -> None:
+    made = build(tmp_path)
+    (tmp_path / "foreign").write_text("anything")
+    made.wheel.symlink_to(tmp_path / "foreign")
+    made.run()
+    assert (made.wheel.is_symlink(), made.wheel.read_text()) == (False, "the source\n")
+
+
 def test_a_build_that_fails_ends_with_the_compilers_words(tmp_path: Path) -> None:
     made = build(tmp_path, cc="gcc-7")
     with pytest.raises(Failed) as caught:
@@ -267,6 +303,14 @@ def test_a_build_that_fails_ends_with_the_compilers_words(tmp_path: Path) -> Non
     assert lines == ["Horovod could not be built", "x.cc:3:1: error: no member named 'y'", "make: *** [x.o] Error 1"]
     assert "tfctl_horovod=false" in remedy_for(str(caught.value))
     assert not made.wheel.exists() and not made.part.exists()
+
+
+def test_what_cmake_has_to_say_is_told_with_its_place() -> None:
+    place = "CMake Error at Modules/FindPackageHandleStandardArgs.cmake:233 (message):"
+    missing = "  Could NOT find MPI (missing: MPI_CXX_FOUND)"
+    said = f"{'*' * 80}\nuses deprecated\n{'*' * 80}\n-- checking\n{place}\n{missing}\n\nCall Stack:\n"
+    assert telling(f"{said}make: *** [all] Error 2\nbye\n") == [place, missing, "make: *** [all] Error 2"]
+    assert telling("one\n\ntwo\n") == ["one", "two"]
 
 
 def test_nccl_is_the_environments_own_where_there_is_no_other(tmp_path: Path) -> None:

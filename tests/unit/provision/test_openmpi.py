@@ -82,6 +82,12 @@ def test_a_build_that_fails_ends_with_the_compilers_words(tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "openmpi").iterdir()] == [".lock"]
 
 
+def test_what_is_made_already_is_taken(tmp_path: Path) -> None:
+    """By a run that was broken off at the control machine, and went on."""
+    (tmp_path / "made.tar.gz").write_text("made by the first")
+    assert built(tmp_path, rule="false").read_text() == "made by the first"
+
+
 def test_another_hash_is_not_built(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="so it was not built"):
         build(str(source(tmp_path)), "0" * 64, str(tmp_path / "openmpi/4-0"), "gcc", "g++", str(tmp_path / "made"))
