@@ -45,6 +45,23 @@ def test_wrong_words_are_usage_errors(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("verb", "option", "what"),
+    [("start", "-j", "job file"), ("render", "--job", "job file"), ("run", "-j", "job file"),
+     ("provision", "-i", "inventory"), ("preflight", "-i", "inventory"), ("verify", "--inventory", "inventory")],
+)  # fmt: skip
+def test_what_a_verb_needs_is_its_word_or_its_option(
+    verb: str, option: str, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local = ("--local",) if verb == "run" else ()
+    assert main.run([verb, option, "none.yaml", *local]) == 3
+    assert "none.yaml" in capsys.readouterr().err
+    assert main.run([verb, *local]) == 2
+    assert f"no {what} is named" in capsys.readouterr().err
+    assert main.run([verb, "one", option, "two", *local]) == 2
+    assert "two are named, one and two" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("error", "code", "said"),
     [
         (Busy("job digits runs", "tfctl stop digits"), 5, "tfctl: job digits runs\n  → tfctl stop digits\n"),

@@ -37,7 +37,27 @@ JobArgument = Annotated[
     ),
 ]
 JobOption = Annotated[str | None, typer.Option("--job", "-j", show_default=False, help="The same as JOB.")]
-JobFileArgument = Annotated[Path, typer.Argument(metavar="JOBFILE", show_default=False, help="The job file (YAML).")]
+#: Of verbs that cannot do without: each word is an option too, as it is of the other verbs; see `named`.
+JobFileArgument = Annotated[
+    Path | None, typer.Argument(metavar="JOBFILE", show_default=False, help="The job file (YAML).")
+]
+JobFileOption = Annotated[Path | None, typer.Option("--job", "-j", show_default=False, help="The same as JOBFILE.")]
+InventoryArgument = Annotated[
+    Path | None, typer.Argument(metavar="INVENTORY", show_default=False, help="An Ansible inventory.")
+]
+SameInventoryOption = Annotated[
+    Path | None, typer.Option("--inventory", "-i", show_default=False, help="The same as INVENTORY.")
+]
+
+
+def named(argument: Path | None, option: Path | None, what: str) -> Path:
+    """The file that a verb cannot do without, by its word or its option. Raises UsageError."""
+    if argument and option and argument != option:
+        raise UsageError(f"two are named, {argument} and {option}", "name one")
+    found = argument or option
+    if found is None:
+        raise UsageError(f"no {what} is named", "name one")
+    return found
 
 
 def find_inventory(option: Path | None, beside: Path | None = None, named: str | None = None) -> Inventory:
