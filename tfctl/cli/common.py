@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -75,7 +76,8 @@ def find_inventory(option: Path | None, beside: Path | None = None, named: str |
             )
         return inventory.load(path)
     default, recent = inventory.default_path(), last.inventory()
-    if default is not None and (default.exists() or recent is None):
+    # What ansible.cfg names may be yet to come, as a lab's is; what somebody has set is meant.
+    if default is not None and (default.exists() or recent is None or os.environ.get("ANSIBLE_INVENTORY")):
         return inventory.load(default)
     if recent is None:
         raise UsageError("no inventory is named", "give one with -i, or as `inventory:` in the job file")
