@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +36,32 @@ def test_help_imports_nothing_slow() -> None:
 
 def test_version() -> None:
     assert tfctl("--version").stdout == f"tfctl {__version__}\n"
+
+
+@pytest.mark.parametrize("where", [">&-", "2>&- >&-"])
+def test_a_closed_stream_is_no_fault(where: str) -> None:
+    command = f"{shlex.quote(sys.executable)} -m tfctl stacks {where}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has one")
+def test_a_full_disk_is_named() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "tfctl", "stacks"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (1, "tfctl: what tfctl says cannot be written: No space left on device\n")
+
+
+def test_a_letter_that_the_locale_has_not_is_no_fault(tmp_path: Path) -> None:
+    job = "name: letters\nstrategy: custom\ncommand: [echo, größer ✓]\nroles: {worker: 1}\n"
+    (tmp_path / "job.yaml").write_text(job, "utf-8")
+    environ = {**os.environ, "PYTHONIOENCODING": "latin-1", "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tfctl", "run", "job.yaml", "--local"],
+        capture_output=True, cwd=tmp_path, env=environ, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "worker/0 ? größer ?\n".encode("latin-1"))
 
 
 @pytest.mark.parametrize("words", [["no-such-verb"], ["--no-such-option"]])
