@@ -39,7 +39,7 @@ def wait(
     from tfctl.jobs import show
     from tfctl.remote.fleet import Fleet
 
-    limit = seconds(timeout)
+    longest = limit(timeout, waits=True)
     found, name = find_job(job, job_option, inventory)
     with Fleet(found.hosts) as fleet:
         state, _ = show.one(fleet, name)
@@ -47,7 +47,7 @@ def wait(
             say(f"job: {state.job}")
         fleet.narrow(state.hosts)
         with detaching(state.job):
-            return until_ended(fleet, state.job, state.attempt, limit)
+            return until_ended(fleet, state.job, state.attempt, longest)
 
 
 def until_ended(fleet: Fleet, job: str, attempt: int, timeout: float | None, follow: bool = False) -> int:
@@ -111,18 +111,16 @@ def sentence(state: JobState) -> str:
 
 
 def limit(timeout: str | None, waits: bool) -> float | None:
-    """What ``--timeout`` of a verb says that need not wait. Raises UsageError (2)."""
+    """What ``--timeout`` says of a verb that ``waits``; 0 is to look once. Raises UsageError (2)."""
     if timeout is not None and not waits:
         raise UsageError("--timeout says how long to wait, and nobody does", "say --wait or --follow too")
-    return seconds(timeout)
+    return 0.0 if timeout in ("0", "0s") else seconds(timeout)
 
 
 def seconds(word: str | None, option: str = "--timeout") -> float | None:
-    """A duration of the command line; 0 is one. Raises UsageError (2)."""
+    """A duration of the command line. Raises UsageError (2)."""
     from tfctl.model.text import seconds as parse
 
-    if word in ("0", "0s"):
-        return 0.0
     try:
         return None if word is None else parse(int(word) if word.isdecimal() else word)
     except ValueError as error:
