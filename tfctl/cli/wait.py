@@ -32,7 +32,7 @@ def wait(
         str | None, typer.Option("--timeout", metavar="DURATION", show_default=False, help="At most so long.")
     ] = None,
 ) -> int:
-    """Wait until a job has ended, then stop what of it still runs, such as parameter servers.
+    """Wait until a job has ended, then stop what still runs of it. That is parameter servers above all.
 
     Exit code: 0 it succeeded, 100 it failed, 101 it goes on after --timeout, 103 it was stopped, 4 no host answers.
     """
