@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hosts import STAY, Hosts
 from node_tree import wait_until
 
@@ -70,6 +71,19 @@ def test_what_is_left_of_a_job_that_is_over_is_stopped_unnamed(hosts: Hosts) -> 
     assert hosts("stop").err == "job: over\nover: stopped worker/1\n"
     assert "which job? running: none" in hosts("stop").err
     assert hosts("stop", "over").err == "over: nothing of it was running\n"
+
+
+def test_an_inventory_that_is_set_and_not_there_is_no_reason_to_take_another(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts.ok("start", hosts.file("set", ONE))
+    done = hosts.with_inventory(None, "status", "set")
+    assert (done.code, done.err) == (0, f"inventory: {hosts.inventory}, that of the last start\n")
+    monkeypatch.setenv("ANSIBLE_INVENTORY", str(hosts.folder / "none.ini"))
+    done = hosts.with_inventory(None, "stop", "set")
+    assert (done.code, done.out) == (3, "")
+    assert "none.ini: no such inventory" in done.err
+    assert hosts.ok("stop", "set") == ""
 
 
 def test_no_time_at_all_asks_how_it_is_now(hosts: Hosts) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
+import io
 import os
 import signal
 import sys
@@ -83,12 +85,21 @@ for verb in (
 def main() -> NoReturn:
     """Run the verb that the command line names, and leave with its exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a verb undoes the same for both
+    _take_everything()
     code = run(sys.argv[1:])
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
     # Without the interpreter's own farewell: to take down some hundred modules takes it a tenth of a second.
     os._exit(code)
+
+
+def _take_everything() -> None:
+    """A stream that is closed (`>&-`) leads nowhere; of a letter that the locale has not, `?` is written."""
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def run(words: Sequence[str]) -> int:
@@ -127,7 +138,11 @@ def _alone(words: Sequence[str]) -> typer.Typer | None:
 
 
 def _unexpected(error: Exception) -> int:
-    """Typer's own errors (wrong words) keep their text and exit 2; anything else is a defect of tfctl."""
+    """Typer's own errors (wrong words) keep their text and exit 2, a full disk is named; anything else is a defect of
+    tfctl."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        _tell(f"{error.filename or 'what tfctl says'} cannot be written: {error.strerror}")
+        return Exit.FAILED
     if hasattr(error, "exit_code") and hasattr(error, "show"):
         error.show()
         return int(error.exit_code)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tfctl.cli import text
-from tfctl.cli.common import Output, OutputOption
+from tfctl.cli.common import InventoryArgument, Output, OutputOption, SameInventoryOption, named
 from tfctl.errors import Exit, first_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def preflight(
-    inventory: Annotated[Path, typer.Argument(help="An Ansible inventory.", show_default=False)],
+    inventory: InventoryArgument = None,
+    inventory_option: SameInventoryOption = None,
     stack: Annotated[
         str | None,
         typer.Option(help="For all hosts, in place of the inventory's tfctl_stack; none: without TensorFlow."),
@@ -39,9 +40,10 @@ def preflight(
     from tfctl.cli.progress import Progress
     from tfctl.remote import provision as use_case
 
+    source = named(inventory, inventory_option, "inventory")
     trees = tuple(tree.expanduser() for tree in python_tree or ())
     with Progress() as progress:
-        request = use_case.Request(inventory, stack, limit, python_trees=trees)
+        request = use_case.Request(source, stack, limit, python_trees=trees)
         report = use_case.preflight(request, progress.take)
     codes = [code for host in report.hosts if (code := exit_of(host))]
     code = first_of(codes) if codes else Exit.OK

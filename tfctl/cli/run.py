@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import JobFileArgument, code_folder, say
+from tfctl.cli.common import JobFileArgument, JobFileOption, code_folder, named, say
 from tfctl.errors import BadFile, UsageError
 
 
@@ -17,7 +17,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def run(
-    jobfile: JobFileArgument,
+    jobfile: JobFileArgument = None,
+    job_option: JobFileOption = None,
     local: Annotated[bool, typer.Option("--local", help="On this machine; `tfctl start` runs it on hosts.")] = False,
     output: Annotated[
         Path | None,
@@ -39,6 +40,7 @@ def run(
     from tfctl.local.run import LocalJob
     from tfctl.model import load
 
+    jobfile = named(jobfile, job_option, "job file")
     if not local:
         raise UsageError("run is for this machine alone: say --local", f"on hosts: tfctl start {jobfile}")
     job = load.load(jobfile)

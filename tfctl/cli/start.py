@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobFileArgument, lay_out, say
+from tfctl.cli.common import InventoryOption, JobFileArgument, JobFileOption, lay_out, named, say
 
 
 def add_to(app: typer.Typer) -> None:
@@ -14,7 +14,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def start(
-    jobfile: JobFileArgument,
+    jobfile: JobFileArgument = None,
+    job_option: JobFileOption = None,
     inventory: InventoryOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the hosts, show what would be started.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Until it has ended; then end what of it still runs.")] = False,
@@ -38,7 +39,7 @@ def start(
     from tfctl.remote.fleet import Fleet
 
     longest = limit(timeout, wait or follow)
-    layout, folder = lay_out(jobfile, inventory)
+    layout, folder = lay_out(named(jobfile, job_option, "job file"), inventory)
     with Fleet(layout.hosts) as fleet:
         # While the hosts let us in, what takes its time here.
         fleet.prepare()
