@@ -21,18 +21,25 @@ options:
   exact: {type: bool, required: true, description: Whether a later one of the same major version will not do.}
 """
 
-# The three say it in three ways: cudnnGetVersion() returns it, the others write it to an address.
+# The three say it in three ways: cudnnGetVersion() returns it, the others write it to an address. CUDA's runtime asks
+# the driver first, which is not in the kernel before a reboot: then its file's name says it, libcudart.so.11.8.89.
 PROBE = """
-import ctypes, sys
+import ctypes, re, sys
 library, function = ctypes.CDLL(sys.argv[1]), sys.argv[2]
 if function == "cudnnGetVersion":
     ask = library.cudnnGetVersion
     ask.restype = ctypes.c_size_t
     print(ask())
-else:
-    value = ctypes.c_int()
-    code = getattr(library, function)(ctypes.byref(value))
-    sys.exit(f"{function} returned {code}") if code else print(value.value)
+    sys.exit()
+value = ctypes.c_int()
+code = getattr(library, function)(ctypes.byref(value))
+if not code:
+    print(value.value)
+    sys.exit()
+named = re.search(r"/libcudart[.]so[.](\\d+)[.](\\d+)[.]\\d+$", open("/proc/self/maps").read(), re.M)
+if named is None:
+    sys.exit(f"{function} returned {code}")
+print(int(named[1]) * 1000 + int(named[2]) * 10)
 """
 FUNCTIONS = {"cuda": "cudaRuntimeGetVersion", "cudnn": "cudnnGetVersion", "nccl": "ncclGetVersion"}
 

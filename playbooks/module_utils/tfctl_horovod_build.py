@@ -17,6 +17,7 @@ from ansible.module_utils.tfctl_venv import alone
 
 LIMIT_S = 3600
 LAST_LINES = 8
+ERROR = re.compile(r"\b(fatal )?error:|CMake Error|No space left|: \*\*\* ", re.IGNORECASE)
 MB_A_COMPILER = 1500  # what g++ takes for a file that includes TensorFlow's headers
 BUILD = """
 import os, sys
@@ -199,7 +200,9 @@ def run_step(words, folder, variables, failure):
 def telling(said):
     """Of what a build said: the compilers' own errors, where there are any; else its last words."""
     lines = [line.rstrip() for line in said.splitlines() if line.strip()]
-    errors = [
-        line for line in lines if re.search(r"\b(fatal )?error:|CMake Error|No space left|\*\*\*", line, re.IGNORECASE)
-    ]
+    errors = []
+    for line, after in zip(lines, [*lines[1:], ""]):
+        if ERROR.search(line):
+            # What CMake has to say is below the place where it found it.
+            errors += [line, after] if line.startswith("CMake Error at ") else [line]
     return (errors or lines)[-LAST_LINES:]

@@ -39,7 +39,7 @@ class Packages:
         now = self.manager.installed({*self.before, *(name for name, _ in asked)})
         fits = all(name in now and fnmatch.fnmatchcase(now[name][0], version) for name, version in asked)
         kept = all(now.get(name) == (version, True) for name, version in self.before.items())
-        return self.component in self.notes and fits and kept
+        return self.component in self.notes and fits and kept and not self.manager.torn(now)
 
     def trial(self):
         """[[name, version]] of what would come. Raises Failed for what cannot be had, and for what is not wanted."""
@@ -62,6 +62,9 @@ class Packages:
             brought = self.trial()
             for words in filter(None, (self.first, self.asked)):
                 self.manager.install(words)
+            torn = self.manager.torn({*map(bare, self.asked), *self.before})
+            if torn:
+                self.manager.reinstall(torn)
         except Failed:
             self.manager.hold(sorted(self.manager.installed({*self.before})))
             raise
@@ -104,9 +107,19 @@ class Apt:
         return [list(each) for each in brought], re.findall(r"^Remv (\S+)", said, re.MULTILINE)
 
     def install(self, packages):
-        self.call(
-            ["-y", "--no-install-recommends", "install", *packages], f"apt could not install {' '.join(packages)}"
-        )
+        """dnf takes the version asked for where a later one is; apt wants to be told."""
+        words = ["-y", "--no-install-recommends", "--allow-downgrades", "install", *packages]
+        self.call(words, f"apt could not install {' '.join(packages)}")
+
+    def torn(self, names):
+        """Those of which a file is gone."""
+        shape = "${db:Status-Abbrev} ${Package}\n${db-fsys:Files}\n"
+        return torn_of(ask(["dpkg-query", "-W", "-f", shape, *sorted(names)])[1], "ii ", "hi ") if names else []
+
+    def reinstall(self, names):
+        """In the version that is there: apt would take the newest."""
+        same = [f"{name}={version}" for name, (version, _) in self.installed(names).items()]
+        self.call(["-y", "--reinstall", "install", *same], f"apt could not install {' '.join(names)} again")
 
     def hold(self, names):
         if names:
@@ -154,6 +167,14 @@ class Dnf:
         row = re.compile(r"^ (\S+) +(?:\w+) +(\S+) ", re.MULTILINE)
         return [list(each) for each in row.findall(head)], [name for name, _ in row.findall(removing)]
 
+    def torn(self, names):
+        """Those of which a file is gone."""
+        shape = "package %{NAME}\n[ %{FILENAMES}\n]"
+        return torn_of(ask(["rpm", "-q", "--qf", shape, *sorted(names)])[1], "package ") if names else []
+
+    def reinstall(self, names):
+        self.call(["-y", "reinstall", *names], f"dnf could not install {' '.join(names)} again")
+
     def install(self, packages):
         self.call(["-y", "install", *map(spec, packages)], f"dnf could not install {' '.join(packages)}")
 
@@ -176,6 +197,21 @@ def noted():
         return json.loads(HELD.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
+
+
+def torn_of(said, *marks):
+    """The packages, each named behind a mark and followed by its files, each behind a blank, of which a file is gone.
+
+    Documentation need not be there, and configuration is the host's own.
+    """
+    found, name = {}, ""
+    for line in said.splitlines():
+        if line.startswith(" /"):
+            if not line.startswith((" /usr/share/", " /etc/")) and not os.path.lexists(line[1:]):
+                found[name] = None
+        else:
+            name = next((line[len(mark) :].strip() for mark in marks if line.startswith(mark)), "")
+    return [name for name in found if name]
 
 
 def split(package):

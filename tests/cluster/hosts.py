@@ -168,7 +168,9 @@ class Hosts:
     def heal(self, name: str) -> None:
         """Its `sudo` runs the node part."""
         words = [sys.executable, "-S", str(HERE / "fake_node.py"), str(self.trees[name].path), ACCOUNT, "30"]
-        self.refuse(name, f'test "$*" = "-n /usr/local/sbin/tfctl-node" || exit 99\nexec {" ".join(words)}')
+        self.refuse(
+            name, f'test "$*" = "-n /usr/local/sbin/tfctl-node" || exit 99\nexec env SUDO_USER=ops {" ".join(words)}'
+        )
 
     @contextlib.contextmanager
     def held(self, name: str) -> Iterator[None]:

@@ -22,7 +22,11 @@ def test_what_a_verb_imports(hosts: Hosts) -> None:
     for words, code in (
         (["status", "light"], 0),
         (["list"], 0),
+        (["nodes"], 0),
+        (["events", "light"], 0),
         (["logs", "worker", "0"], 0),
+        (["restart", "light", "worker", "0"], 0),
+        (["restart", "light"], 0),
         (["stop", "light"], 0),
         (["wait", "light"], 103),
         (["logs", "--follow", "-o", "json"], 0),

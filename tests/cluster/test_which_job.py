@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hosts import STAY, Hosts
+from node_tree import wait_until
 
 ONE = STAY + "roles: {worker: 1}\n"
 
@@ -55,10 +57,40 @@ def test_words_that_are_no_job(hosts: Hosts) -> None:
         (["status", "Not_A_Job"], 2, "'Not_A_Job' is neither a job's name nor a job file"),
         (["stop", "./none.yaml"], 3, "none.yaml: there is no such job file"),
         (["wait", "--timeout", "soon", "x"], 2, "--timeout: 'soon' is not a duration"),
+        (["start", "./none.yaml", "--timeout", "5s"], 2, "say --wait or --follow too"),
     ):
         done = hosts(*words)
         assert (done.code, done.out) == (code, ""), words
         assert said in done.err
+
+
+def test_what_is_left_of_a_job_that_is_over_is_stopped_unnamed(hosts: Hosts) -> None:
+    text = "command: [sh, -c, 'test {index} = 0 || exec sleep 600; exit 3']\nroles: {worker: 2}\n"
+    hosts.ok("start", hosts.file("over", text))
+    wait_until(lambda: hosts.status("over")["state"] == "failed")
+    assert hosts("stop").err == "job: over\nover: stopped worker/1\n"
+    assert "which job? running: none" in hosts("stop").err
+    assert hosts("stop", "over").err == "over: nothing of it was running\n"
+
+
+def test_an_inventory_that_is_set_and_not_there_is_no_reason_to_take_another(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts.ok("start", hosts.file("set", ONE))
+    done = hosts.with_inventory(None, "status", "set")
+    assert (done.code, done.err) == (0, f"inventory: {hosts.inventory}, that of the last start\n")
+    monkeypatch.setenv("ANSIBLE_INVENTORY", str(hosts.folder / "none.ini"))
+    done = hosts.with_inventory(None, "stop", "set")
+    assert (done.code, done.out) == (3, "")
+    assert "none.ini: no such inventory" in done.err
+    assert hosts.ok("stop", "set") == ""
+
+
+def test_no_time_at_all_asks_how_it_is_now(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("asked", ONE))
+    assert hosts("wait", "--timeout", "0").code == 101
+    hosts.ok("stop", "asked")
+    assert hosts("wait", "--timeout", "0s").code == 103
 
 
 def test_all_that_status_says(hosts: Hosts) -> None:

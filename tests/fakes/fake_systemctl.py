@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -29,6 +30,8 @@ BLANK = {
     "ControlGroup": "",
 }  # fmt: skip
 ENDED = ("inactive", "failed")
+#: sd-messages(3), SD_MESSAGE_UNIT_STARTED
+STARTED = "39f53479d3a045ac8e11786248231fbf"
 
 
 class Manager:
@@ -59,6 +62,9 @@ class Manager:
 
     def stopping(self, name: str) -> Path:
         return self.home / f"{name}.stop"
+
+    def order(self, name: str) -> Path:
+        return self.home / f"{name}.order"
 
     def group(self, name: str) -> Path:
         return self.tree / "sys/fs/cgroup/systemd/tfctl.slice" / name
@@ -144,6 +150,9 @@ def _once(manager: Manager, name: str, unit: dict[str, str], ready: int) -> str:
     manager.update(name, ActiveState="active", SubState="running", Result="success", MainPID=process.pid,
                    ExecMainStartTimestampMonotonic=began, ExecMainExitTimestampMonotonic=0,
                    ControlGroup=f"/tfctl.slice/{name}")  # fmt: skip
+    started = {"_SYSTEMD_UNIT": "init.scope", "_PID": "1", "UNIT": name, "MESSAGE_ID": STARTED,
+               "INVOCATION_ID": environment["INVOCATION_ID"]}  # fmt: skip
+    manager.log(name, started, f"Started {name}.".encode())
     if unit["Type"] != "simple":
         _tell(ready, "ok")
     result = _watch(manager, name, unit, process, reader, fields)
@@ -210,10 +219,11 @@ def _stop_post(
 
 def _environment(manager: Manager, unit: dict[str, str]) -> dict[str, str]:
     """The environment file's, with every directory of PATH in the tree."""
-    found = {}
-    for line in manager.at(unit["EnvironmentFile"]).read_text().splitlines():
-        name, value = line.split("=", 1)
-        found[name] = "".join(shlex.split(value))
+    text = manager.at(unit["EnvironmentFile"]).read_text()
+    found = {
+        name: re.sub(r'\\([\\"`$])', r"\1", value)
+        for name, value in re.findall(r'(?ms)^(\w+)="((?:[^"\\]|\\.)*)"$', text)
+    }
     path = found.get("PATH", "/usr/bin")
     return {**found, "PATH": ":".join(f"{manager.tree}{folder}" for folder in path.split(":"))}
 
@@ -272,6 +282,21 @@ def stop(manager: Manager, units: list[str]) -> None:
             manager.stopping(unit).touch()
 
 
+def restart(manager: Manager, units: list[str]) -> int:
+    """Each has an order (Job=) until it runs anew, also while it does not run."""
+    for unit in units:
+        manager.order(unit).touch()
+    stop(manager, units)
+    while any(manager.state(unit)["ActiveState"] not in ENDED for unit in units):
+        time.sleep(0.01)
+    while (manager.home / "hold-restart").exists():
+        time.sleep(0.01)
+    status = start(manager, units)
+    for unit in units:
+        manager.order(unit).unlink(missing_ok=True)
+    return status
+
+
 def kill(manager: Manager, units: list[str], name: str) -> None:
     for unit in units:
         with contextlib.suppress(OSError):
@@ -295,7 +320,7 @@ def shown(manager: Manager, unit: str, wanted: list[str]) -> list[str]:
     everything = {
         **manager.state(unit), "Id": unit, "LoadState": "loaded" if known else "not-found", "NeedDaemonReload": "no",
         "DropInPaths": f"/{DROP_IN}" if drop_in.exists() else "",
-        "FragmentPath": place,
+        "FragmentPath": place, "Job": "7" if manager.order(unit).exists() else "",
     }  # fmt: skip
     return [f"{name}={everything[name]}" for name in wanted]
 
@@ -316,6 +341,8 @@ def main() -> int:
         print("\n\n".join("\n".join(shown(manager, unit, wanted)) for unit in units))
     elif verb == "start":
         return start(manager, units)
+    elif verb == "restart":
+        return restart(manager, units)
     elif verb == "stop" and units[0].endswith(".service"):
         stop(manager, units)
     elif verb == "kill":

@@ -10,10 +10,8 @@ import base64
 import hashlib
 import io
 import json
-import os
 import re
 import subprocess
-import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,8 +19,7 @@ from typing import Any
 
 import pytest
 from labs import Lab
-
-from tfctl.remote import ansible
+from plays import play
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -211,10 +208,10 @@ def test_debians_cuda_is_installed_held_and_loaded(gpus: Gpus) -> None:
         "method": "distribution", "version": "11.8.0", "exact": True, "packages": packages, "archive": None,
         "folders": [], "soname": "libcudart.so.11.0",
     }  # fmt: skip
-    assert "changed=1 " in role(gpus.lab, "cuda", cuda_plan=plan)
+    assert re.search("changed=1 .*failed=0 ", said := role(gpus.lab, "cuda", cuda_plan=plan)), said
     assert set(packages) <= set(gpus.root("node1", "apt-mark showhold").split())
     assert "libcublas.so.11" in gpus.root("node1", "ldconfig -p")
-    assert "changed=0 " in role(gpus.lab, "cuda", cuda_plan=plan)
+    assert re.search("changed=0 .*failed=0 ", said := role(gpus.lab, "cuda", cuda_plan=plan)), said
     said = role(gpus.lab, "cuda", cuda_plan={**plan, "version": "11.2.2"})
     assert "libcudart.so.11.0 says that it is version 11080; 11020 was to be installed" in said
 
@@ -250,8 +247,13 @@ def test_the_edition_for_gpus_brings_cuda_cudnn_and_nccl_as_wheels(gpus: Gpus) -
 def test_a_compiler_that_nvcc_takes(gpus: Gpus) -> None:
     host = gpus.provision("node1", tags="toolchain", tfctl_toolchain="true")
     assert host["code"] == 0, host
-    assert gpus.root("node1", "g++-12 -dumpversion; make --version | head -1").startswith("12\nGNU Make")
+    there = "g++-12 -dumpversion; make --version | head -1"
+    assert gpus.root("node1", there).startswith("12\nGNU Make")
     gpus.settled("node1", tags="toolchain", tfctl_toolchain="true")
+    gpus.root("node1", "apt-get -qy remove g++-12 make")
+    host = gpus.provision("node1", tags="toolchain", tfctl_toolchain="true")
+    assert (host["code"], host["changed"] > 0) == (0, True), host
+    assert gpus.root("node1", there).startswith("12\nGNU Make")
 
 
 def test_an_archive_is_found_by_the_loader(gpus: Gpus, tmp_path: Path) -> None:
@@ -269,25 +271,18 @@ def test_an_archive_is_found_by_the_loader(gpus: Gpus, tmp_path: Path) -> None:
         "archive": {"url": "file:///srv/cudnn.txz", "sha256": hashlib.sha256(data.getvalue()).hexdigest(),
                     "path": "/opt/tfctl/cudnn/8.9.7.29", "kind": "tar"},
     }  # fmt: skip
-    assert "changed=3 " in role(gpus.lab, "cudnn", cudnn_plan=plan)
+    assert re.search("changed=3 .*failed=0 ", said := role(gpus.lab, "cudnn", cudnn_plan=plan)), said
     assert "/opt/tfctl/cudnn/8.9.7.29/lib/libcudnn.so.8" in gpus.root("node1", "ldconfig -p")
-    assert "changed=0 " in role(gpus.lab, "cudnn", cudnn_plan=plan)
+    assert re.search("changed=0 .*failed=0 ", said := role(gpus.lab, "cudnn", cudnn_plan=plan)), said
+    for harm in ("rm /opt/tfctl/cudnn/8.9.7.29/lib/libcudnn.so.8", "rm /etc/ld.so.conf.d/tfctl-cudnn-*; ldconfig"):
+        gpus.root("node1", harm)
+        said = role(gpus.lab, "cudnn", cudnn_plan=plan)
+        assert "failed=0" in said and "changed=0 " not in said, said
+        assert re.search("changed=0 .*failed=0 ", said := role(gpus.lab, "cudnn", cudnn_plan=plan)), said
     said = role(gpus.lab, "cudnn", cudnn_plan={**plan, "version": "8.9.4.25"})
     assert "libcudnn.so.8 says that it is version 8907; 8904 was to be installed" in said
 
 
 def role(lab: Lab, name: str, **variables: object) -> str:
-    """What ansible-playbook says of one role on node1, with a plan that preflight did not make."""
-    play = {"hosts": "node1", "gather_facts": False, "become": True, "roles": [{"role": name, **variables}]}
-    (lab.folder / "role.yml").write_text(json.dumps([play]))
-    data = ansible.data_dir()
-    settings = {
-        "ANSIBLE_ROLES_PATH": str(data / "roles"), "ANSIBLE_LIBRARY": str(data / "playbooks/library"),
-        "ANSIBLE_MODULE_UTILS": str(data / "playbooks/module_utils"), "ANSIBLE_NOCOLOR": "1",
-    }  # fmt: skip
-    given = {f"{name}_packager": "apt-get", f"{name}_sources_ready": True}
-    words = [sys.executable, "-m", "ansible", "playbook", "-i", str(lab.inventory), "-e", json.dumps(given), "role.yml"]
-    done = subprocess.run(
-        words, cwd=lab.folder, env={**os.environ, **settings}, capture_output=True, text=True, timeout=120
-    )
-    return done.stdout + done.stderr
+    """What ansible-playbook says of one role on node1."""
+    return play(lab, [name], {f"{name}_packager": "apt-get", f"{name}_sources_ready": True, **variables})

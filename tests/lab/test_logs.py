@@ -59,6 +59,16 @@ def test_a_task_that_is_not_there(counted: Jobs) -> None:
     assert "worker 0 to 3" in done.stderr
 
 
+def test_a_line_arrives_as_it_was_printed(jobs: Jobs) -> None:
+    """Also one that looks as if a daemon had told journald its priority (sd-daemon(3))."""
+    printed = ["<3> of 7 tokens", "<1>", "\tindented", "größer ✓", "{'loss': 0.5}", "50%\r100%"]
+    job = jobs.file("odd", "command: python3 odd.py\nroles: {worker: 1}\n")
+    (job.parent / "odd.py").write_text(f"for line in {printed!r}: print(line)\n")
+    assert jobs("start", job, "--wait").returncode == 0
+    told = [json.loads(line)["line"] for line in jobs.ok("logs", "-j", "odd", "-o", "json").splitlines()]
+    assert told == printed
+
+
 def test_following_ends_with_the_job_and_misses_nothing(jobs: Jobs) -> None:
     jobs.ok("start", jobs.file("followed", COUNT))
     out = jobs.ok("logs", "-f", "--job", "followed")

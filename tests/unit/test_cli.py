@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import os
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +25,7 @@ def test_help_names_the_program() -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: tfctl ")
     assert done.stderr == ""
+    assert "..." not in done.stdout.partition("Commands:")[2], "a sentence is cut off"
 
 
 def test_help_imports_nothing_slow() -> None:
@@ -35,6 +39,32 @@ def test_version() -> None:
     assert tfctl("--version").stdout == f"tfctl {__version__}\n"
 
 
+@pytest.mark.parametrize("where", [">&-", "2>&- >&-"])
+def test_a_closed_stream_is_no_fault(where: str) -> None:
+    command = f"{shlex.quote(sys.executable)} -m tfctl stacks {where}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has one")
+def test_a_full_disk_is_named() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "tfctl", "stacks"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+    assert (done.returncode, done.stderr) == (1, "tfctl: what tfctl says cannot be written: No space left on device\n")
+
+
+def test_a_letter_that_the_locale_has_not_is_no_fault(tmp_path: Path) -> None:
+    job = "name: letters\nstrategy: custom\ncommand: [echo, größer ✓]\nroles: {worker: 1}\n"
+    (tmp_path / "job.yaml").write_text(job, "utf-8")
+    environ = {**os.environ, "PYTHONIOENCODING": "latin-1", "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-m", "tfctl", "run", "job.yaml", "--local"],
+        capture_output=True, cwd=tmp_path, env=environ, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "worker/0 ? größer ?\n".encode("latin-1"))
+
+
 @pytest.mark.parametrize("words", [["no-such-verb"], ["--no-such-option"]])
 def test_wrong_words_are_usage_errors(words: list[str]) -> None:
     done = tfctl(*words)
@@ -42,6 +72,23 @@ def test_wrong_words_are_usage_errors(words: list[str]) -> None:
     assert done.stdout == ""
     assert words[0] in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("verb", "option", "what"),
+    [("start", "-j", "job file"), ("render", "--job", "job file"), ("run", "-j", "job file"),
+     ("provision", "-i", "inventory"), ("preflight", "-i", "inventory"), ("verify", "--inventory", "inventory")],
+)  # fmt: skip
+def test_what_a_verb_needs_is_its_word_or_its_option(
+    verb: str, option: str, what: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local = ("--local",) if verb == "run" else ()
+    assert main.run([verb, option, "none.yaml", *local]) == 3
+    assert "none.yaml" in capsys.readouterr().err
+    assert main.run([verb, *local]) == 2
+    assert f"no {what} is named" in capsys.readouterr().err
+    assert main.run([verb, "one", option, "two", *local]) == 2
+    assert "two are named, one and two" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

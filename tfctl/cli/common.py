@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,7 +38,27 @@ JobArgument = Annotated[
     ),
 ]
 JobOption = Annotated[str | None, typer.Option("--job", "-j", show_default=False, help="The same as JOB.")]
-JobFileArgument = Annotated[Path, typer.Argument(metavar="JOBFILE", show_default=False, help="The job file (YAML).")]
+#: Of verbs that cannot do without: each word is an option too, as it is of the other verbs; see `named`.
+JobFileArgument = Annotated[
+    Path | None, typer.Argument(metavar="JOBFILE", show_default=False, help="The job file (YAML).")
+]
+JobFileOption = Annotated[Path | None, typer.Option("--job", "-j", show_default=False, help="The same as JOBFILE.")]
+InventoryArgument = Annotated[
+    Path | None, typer.Argument(metavar="INVENTORY", show_default=False, help="An Ansible inventory.")
+]
+SameInventoryOption = Annotated[
+    Path | None, typer.Option("--inventory", "-i", show_default=False, help="The same as INVENTORY.")
+]
+
+
+def named(argument: Path | None, option: Path | None, what: str) -> Path:
+    """The file that a verb cannot do without, by its word or its option. Raises UsageError, typer.BadParameter."""
+    if argument and option and argument != option:
+        raise UsageError(f"two are named, {argument} and {option}", "name one")
+    found = argument or option
+    if found is None:
+        raise typer.BadParameter(f"no {what} is named", param_hint=what.replace(" ", "").upper())
+    return found
 
 
 def find_inventory(option: Path | None, beside: Path | None = None, named: str | None = None) -> Inventory:
@@ -55,7 +76,8 @@ def find_inventory(option: Path | None, beside: Path | None = None, named: str |
             )
         return inventory.load(path)
     default, recent = inventory.default_path(), last.inventory()
-    if default is not None and (default.exists() or recent is None):
+    # What ansible.cfg names may be yet to come, as a lab's is; what somebody has set is meant.
+    if default is not None and (default.exists() or recent is None or os.environ.get("ANSIBLE_INVENTORY")):
         return inventory.load(default)
     if recent is None:
         raise UsageError("no inventory is named", "give one with -i, or as `inventory:` in the job file")

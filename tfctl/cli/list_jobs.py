@@ -13,7 +13,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def list_jobs(job: JobOption = None, inventory: InventoryOption = None, output: OutputOption = Output.text) -> None:
-    """List the jobs that the hosts know, each at its latest attempt, the latest first."""
+    """List the jobs that the hosts know. Each at its latest attempt, the latest first."""
     from tfctl.jobs import show
     from tfctl.remote.fleet import Fleet
 
@@ -28,7 +28,7 @@ def list_jobs(job: JobOption = None, inventory: InventoryOption = None, output: 
             rows.append(
                 (each.job, str(each.attempt), each.state, str(each.record["strategy"]),
                  str(len(each.tasks)), str(len(each.hosts)), text.clock(each.record["started"]),
-                 text.lasted(each.record["started"], each.finished))
+                 "" if each.ended and not each.finished else text.lasted(each.record["started"], each.finished))
             )  # fmt: skip
         typer.echo(text.table(rows, state=2))
     for error in errors:

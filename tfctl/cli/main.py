@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import errno
+import io
 import os
 import signal
 import sys
@@ -14,7 +16,23 @@ import typer
 import typer.main
 
 from tfctl import __version__
-from tfctl.cli import lab, list_jobs, logs, provision, render, stacks, start, status, stop, verify, wait
+from tfctl.cli import (
+    events,
+    lab,
+    list_jobs,
+    logs,
+    nodes,
+    preflight,
+    provision,
+    render,
+    restart,
+    stacks,
+    start,
+    status,
+    stop,
+    verify,
+    wait,
+)
 from tfctl.cli import run as run_verb
 from tfctl.errors import Exit, TfctlError
 
@@ -45,19 +63,43 @@ def _root(
 
 app.add_typer(lab.app)
 app.add_typer(stacks.app)
-for verb in (provision, render, start, run_verb, status, list_jobs, logs, wait, stop, verify):
+for verb in (
+    provision,
+    preflight,
+    render,
+    start,
+    run_verb,
+    status,
+    list_jobs,
+    nodes,
+    logs,
+    events,
+    wait,
+    stop,
+    restart,
+    verify,
+):
     verb.add_to(app)
 
 
 def main() -> NoReturn:
     """Run the verb that the command line names, and leave with its exit code."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # a verb undoes the same for both
+    _take_everything()
     code = run(sys.argv[1:])
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
     # Without the interpreter's own farewell: to take down some hundred modules takes it a tenth of a second.
     os._exit(code)
+
+
+def _take_everything() -> None:
+    """A stream that is closed (`>&-`) leads nowhere; of a letter that the locale has not, `?` is written."""
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
 
 
 def run(words: Sequence[str]) -> int:
@@ -96,7 +138,11 @@ def _alone(words: Sequence[str]) -> typer.Typer | None:
 
 
 def _unexpected(error: Exception) -> int:
-    """Typer's own errors (wrong words) keep their text and exit 2; anything else is a defect of tfctl."""
+    """Typer's own errors (wrong words) keep their text and exit 2, a full disk is named; anything else is a defect of
+    tfctl."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        _tell(f"{error.filename or 'what tfctl says'} cannot be written: {error.strerror}")
+        return Exit.FAILED
     if hasattr(error, "exit_code") and hasattr(error, "show"):
         error.show()
         return int(error.exit_code)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tfctl.cli.common import Output, OutputOption
+from tfctl.cli.common import InventoryArgument, Output, OutputOption, SameInventoryOption, named
 from tfctl.errors import Exit
 from tfctl.remote.parts import TAGS
 
@@ -22,7 +22,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def provision(
-    inventory: Annotated[Path, typer.Argument(help="An Ansible inventory.", show_default=False)],
+    inventory: InventoryArgument = None,
+    inventory_option: SameInventoryOption = None,
     stack: Annotated[
         str | None,
         typer.Option(help="For all hosts, in place of the inventory's tfctl_stack; none: without TensorFlow."),
@@ -55,9 +56,10 @@ def provision(
     from tfctl.cli.progress import Progress
     from tfctl.remote import provision as use_case
 
+    source = named(inventory, inventory_option, "inventory")
     parts = tuple(part.strip() for part in tags.split(",")) if tags else ()
     trees = tuple(tree.expanduser() for tree in python_tree or ())
-    request = use_case.Request(inventory, stack, limit, parts, check, diff, reboot, trees, rollback)
+    request = use_case.Request(source, stack, limit, parts, check, diff, reboot, trees, rollback)
     try:
         with Progress() as progress:
             report = use_case.run(request, progress.take)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobFileArgument, lay_out
+from tfctl.cli.common import InventoryOption, JobFileArgument, JobFileOption, lay_out, named
 from tfctl.errors import BadFile
 
 
@@ -16,7 +16,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def render(
-    jobfile: JobFileArgument,
+    jobfile: JobFileArgument = None,
+    job_option: JobFileOption = None,
     inventory: InventoryOption = None,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="DIR", help="Write DIR/HOST/FILE instead of printing.")
@@ -30,7 +31,7 @@ def render(
     from tfctl.model.host import Site
     from tfctl.model.job import Job
 
-    layout, _ = lay_out(jobfile, inventory)
+    layout, _ = lay_out(named(jobfile, job_option, "job file"), inventory)
     sites = {host.name: Site(host.address or host.name, {}) for host in layout.hosts}
     job = Job(layout, attempt=1, run="00000000", started=0.0, tasks=placement.assign(layout, sites), secret="0" * 32)
     files = plan.files(job)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import JobFileArgument, code_folder, say
+from tfctl.cli.common import JobFileArgument, JobFileOption, code_folder, named, say
 from tfctl.errors import BadFile, UsageError
 
 
@@ -17,14 +17,15 @@ def add_to(app: typer.Typer) -> None:
 
 
 def run(
-    jobfile: JobFileArgument,
+    jobfile: JobFileArgument = None,
+    job_option: JobFileOption = None,
     local: Annotated[bool, typer.Option("--local", help="On this machine; `tfctl start` runs it on hosts.")] = False,
     output: Annotated[
         Path | None,
         typer.Option("--output", metavar="DIR", show_default=False, help="TFCTL_OUTPUT. Default: tfctl-output/JOB."),
     ] = None,
 ) -> int:
-    """Run every task of a job on this machine, in the active Python, to write and debug the script.
+    """Run every task of a job on this machine. In the active Python, to write and debug the script.
 
     No ssh, no systemd, no root, no inventory. Prints the logs; Ctrl-C ends all tasks. Exit code: 0 it succeeded, 100
     it failed, 130 Ctrl-C.
@@ -39,18 +40,19 @@ def run(
     from tfctl.local.run import LocalJob
     from tfctl.model import load
 
+    jobfile = named(jobfile, job_option, "job file")
     if not local:
         raise UsageError("run is for this machine alone: say --local", f"on hosts: tfctl start {jobfile}")
     job = load.load(jobfile)
     folder = code_folder(jobfile, job.code)
-    out = (output or Path("tfctl-output", job.name)).expanduser().absolute()
+    out = (output or Path(code.LOCAL_OUTPUT, job.name)).expanduser().absolute()
     ports = user_cache_path("tfctl") / "local-ports"
     with (
         place(job, jobfile, out, os.environ, ports) as placed,
         runtime_library() as library,
     ):
         made = LocalJob(placed, folder, os.environ, library, say)
-        _make(out)
+        _make(out, output is None)
         for remark in (*placed.layout.notes, *scripts.remarks(folder, code.names(folder))):
             say(remark)
         say(f"{job.name}: {len(placed.tasks)} tasks run here; output in {out}")
@@ -59,8 +61,10 @@ def run(
     return exit_code(ended)
 
 
-def _make(folder: Path) -> None:
+def _make(folder: Path, default: bool) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        if default:
+            (folder.parent / ".gitignore").write_text("*\n")  # the next start would pack it
     except OSError as error:
         raise BadFile(f"{folder}: cannot be made: {error.strerror}", "choose another with --output") from None

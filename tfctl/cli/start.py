@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobFileArgument, lay_out, say
+from tfctl.cli.common import InventoryOption, JobFileArgument, JobFileOption, lay_out, named, say
 
 
 def add_to(app: typer.Typer) -> None:
@@ -14,7 +14,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def start(
-    jobfile: JobFileArgument,
+    jobfile: JobFileArgument = None,
+    job_option: JobFileOption = None,
     inventory: InventoryOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the hosts, show what would be started.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Until it has ended; then end what of it still runs.")] = False,
@@ -30,15 +31,15 @@ def start(
     ] = 50,
 ) -> int:
     """Start a job: all of its tasks on all of its hosts, or nothing. Prints the job's name."""
-    from tfctl.cli.wait import detaching, seconds, until_ended
+    from tfctl.cli.wait import detaching, limit, until_ended
     from tfctl.jobs import code, last, scripts
     from tfctl.jobs.start import rehearse
     from tfctl.jobs.start import start as start_job
     from tfctl.model import plan, unit
     from tfctl.remote.fleet import Fleet
 
-    limit = seconds(timeout)
-    layout, folder = lay_out(jobfile, inventory)
+    longest = limit(timeout, wait or follow)
+    layout, folder = lay_out(named(jobfile, job_option, "job file"), inventory)
     with Fleet(layout.hosts) as fleet:
         # While the hosts let us in, what takes its time here.
         fleet.prepare()
@@ -54,4 +55,4 @@ def start(
         with detaching(job.name):
             say(f"{job.name}: attempt {job.attempt}, {len(job.tasks)} tasks run on {len(layout.hosts)} hosts")
             typer.echo(job.name, err=follow)
-            return until_ended(fleet, job.name, job.attempt, limit, follow) if wait or follow else 0
+            return until_ended(fleet, job.name, job.attempt, longest, follow) if wait or follow else 0

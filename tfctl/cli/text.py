@@ -25,6 +25,10 @@ _COLOURS = {
     "pending": "blue",
     "stopped": "yellow",
     "unknown": "magenta",
+    "ready": "green",
+    "fit": "green",
+    "unreachable": "magenta",
+    "unfit": "red",
 }
 #: C0 and C1 controls, except tab and newline: what a host says may not move the cursor or rename the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -50,14 +54,15 @@ def coloured(word: str, colour: str) -> str:
     return typer.style(word, fg=colour) if colour and _takes_colours() else word
 
 
-def table(rows: Sequence[Sequence[str]], state: int) -> str:
+def table(rows: Sequence[Sequence[str]], state: int | None = None) -> str:
     """Rows, the header first, as aligned columns; those of column ``state`` are coloured on a terminal."""
     lines = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         line[:] = [cell.ljust(width) for cell, width in zip(line, widths, strict=True)]
-    for line in lines[1:]:
-        line[state] = state_word(line[state])
+    if state is not None:
+        for line in lines[1:]:
+            line[state] = state_word(line[state])
     return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
@@ -72,7 +77,7 @@ def status(found: JobState) -> str:
 
 
 def lasted(started: float | None, finished: float | None) -> str:
-    """``42 s``, ``3 min``, ``5 h``: until it finished, or until now."""
+    """``42 s``, ``3 min``, ``5 h``: until it finished, or until now; nothing where it has not begun."""
     if started is None:
         return ""
     seconds = max(0.0, (finished or time.time()) - started)
@@ -93,10 +98,10 @@ def _row(task: TaskState) -> tuple[str, ...]:
     ending = task.signal or ("" if task.exit_code is None else str(task.exit_code))
     return (
         str(task), task.host, f"{task.address}:{task.port}", task.state, ending, str(task.restarts),
-        clock(task.started), lasted(task.started, task.finished),
+        clock(task.started), "" if task.state == "lost" else lasted(task.started, task.finished),
     )  # fmt: skip
 
 
 @cache
 def _takes_colours() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import Output, OutputOption, say
+from tfctl.cli.common import InventoryArgument, Output, OutputOption, SameInventoryOption, named, say
 
 if TYPE_CHECKING:
     from tfctl.verify.report import Report, Result
@@ -18,7 +18,8 @@ def add_to(app: typer.Typer) -> None:
 
 
 def verify(
-    inventory: Annotated[Path, typer.Argument(help="An Ansible inventory.", show_default=False)],
+    inventory: InventoryArgument = None,
+    inventory_option: SameInventoryOption = None,
     stack: Annotated[
         str | None, typer.Option(help="In place of the inventory's tfctl_stack.", show_default=False)
     ] = None,
@@ -41,7 +42,8 @@ def verify(
     from tfctl.remote import inventory as inventories
     from tfctl.verify import run as proofs
 
-    report = proofs.run(proofs.Request(inventories.load(inventory), stack, limit, shared), say)
+    source = inventories.load(named(inventory, inventory_option, "inventory"))
+    report = proofs.run(proofs.Request(source, stack, limit, shared), say)
     if junit:
         junit.write_text(report.to_junit())
     if output is Output.json:

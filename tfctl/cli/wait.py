@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -33,14 +32,14 @@ def wait(
         str | None, typer.Option("--timeout", metavar="DURATION", show_default=False, help="At most so long.")
     ] = None,
 ) -> int:
-    """Wait until a job has ended, then stop what of it still runs, such as parameter servers.
+    """Wait until a job has ended, then stop what still runs of it. That is parameter servers above all.
 
     Exit code: 0 it succeeded, 100 it failed, 101 it goes on after --timeout, 103 it was stopped, 4 no host answers.
     """
     from tfctl.jobs import show
     from tfctl.remote.fleet import Fleet
 
-    limit = seconds(timeout)
+    longest = limit(timeout, waits=True)
     found, name = find_job(job, job_option, inventory)
     with Fleet(found.hosts) as fleet:
         state, _ = show.one(fleet, name)
@@ -48,7 +47,7 @@ def wait(
             say(f"job: {state.job}")
         fleet.narrow(state.hosts)
         with detaching(state.job):
-            return until_ended(fleet, state.job, state.attempt, limit)
+            return until_ended(fleet, state.job, state.attempt, longest)
 
 
 def until_ended(fleet: Fleet, job: str, attempt: int, timeout: float | None, follow: bool = False) -> int:
@@ -107,8 +106,15 @@ def sentence(state: JobState) -> str:
     """How a job is, for people."""
     if not state.ended:
         return f"{state.job} is {state.state}" + (f": {state.reason}" if state.reason else "")
-    after = lasted(state.record["started"], state.finished or time.time())
-    return f"{state.job} {state.state} after {after}" + (f": {state.reason}" if state.reason else "")
+    after = f" after {lasted(state.record['started'], state.finished)}" if state.finished else ""
+    return f"{state.job} {state.state}{after}" + (f": {state.reason}" if state.reason else "")
+
+
+def limit(timeout: str | None, waits: bool) -> float | None:
+    """What ``--timeout`` says of a verb that ``waits``; 0 is to look once. Raises UsageError (2)."""
+    if timeout is not None and not waits:
+        raise UsageError("--timeout says how long to wait, and nobody does", "say --wait or --follow too")
+    return 0.0 if timeout in ("0", "0s") else seconds(timeout)
 
 
 def seconds(word: str | None, option: str = "--timeout") -> float | None:

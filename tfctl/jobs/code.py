@@ -1,4 +1,7 @@
-"""The job's code as one tarball: what git would list, else all but .git; the same files give the same bytes."""
+"""The job's code as one tarball: what git would list, else all but .git; the same files give the same bytes.
+
+What jobs on this machine have put out beside it is no part of it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ from pathlib import Path
 from tfctl.errors import BadFile
 
 LIMIT_MB = 50
-_SKIPPED = (".git", "__pycache__")
+#: Where `run --local` puts what jobs put out, beside the code more often than not.
+LOCAL_OUTPUT = "tfctl-output"
+_SKIPPED = (".git", "__pycache__", LOCAL_OUTPUT)
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ def pack(folder: Path, limit_mb: int = LIMIT_MB) -> Code:
             if total > limit_mb * 2**20:
                 raise BadFile(
                     f"{folder}: its code is larger than {limit_mb} MB",
-                    "name data and checkpoints in .gitignore, or allow more with --code-limit",
+                    "name data and checkpoints in .gitignore, which git alone reads, or allow more with --code-limit",
                 )
             if info.isreg():
                 with (folder / name).open("rb") as file:

@@ -41,7 +41,8 @@ def jobs(fleet: Fleet, job: str | None = None) -> tuple[list[JobState], list[Tfc
 def one(fleet: Fleet, job: str | None, changes: bool = False) -> tuple[JobState, list[TfctlError]]:
     """The job of that name. Without a name: the only one that has not ended, else the one started last.
 
-    ``changes``: the verb changes something, and then needs a name unless exactly one runs. Raises NotFound, UsageError.
+    ``changes``: the verb changes something, and then needs a name unless exactly one runs, if only as what has been
+    left of a job that is over. Raises NotFound, UsageError.
     """
     found, errors = jobs(fleet, job)
     if job is not None:
@@ -49,6 +50,8 @@ def one(fleet: Fleet, job: str | None, changes: bool = False) -> tuple[JobState,
             raise NotFound(f"no host knows a job {job!r}", "tfctl list shows those there are")
         return found[0], errors
     going = [each for each in found if not each.ended]
+    if changes and not going:
+        going = [each for each in found if each.alive]
     if len(going) == 1:
         return going[0], errors
     if changes:

@@ -34,7 +34,7 @@ def start(fleet: Fleet, layout: Layout, code: Code, say: Say) -> Job:
     Undone when units had been started; KeyboardInterrupt likewise, up to the first `keep`."""
     patience = time.monotonic() + _PATIENCE_S
     while True:
-        with conversations(fleet, layout, code, say) as talks:
+        with conversations(fleet, layout.name, _requests(layout, code), say) as talks:
             job = _place(layout, talks)
             refusals = talks.reserve({host: plan(job, host, code.digest) for host in layout.hosts}, code)
             if not refusals:
@@ -42,7 +42,7 @@ def start(fleet: Fleet, layout: Layout, code: Code, say: Say) -> Job:
                 talks.go()
                 unsaid = talks.keep()
                 if unsaid:
-                    raise _torn(fleet, job, unsaid)
+                    raise torn(fleet, job.name, unsaid)
                 return job
         if any(not refusal.get("retry") for _, refusal in refusals) or time.monotonic() > patience:
             raise together([as_error(host, refusal) for host, refusal in refusals])
@@ -52,8 +52,29 @@ def start(fleet: Fleet, layout: Layout, code: Code, say: Say) -> Job:
 
 def rehearse(fleet: Fleet, layout: Layout, code: Code) -> Job:
     """The job as `start` would place it now. The hosts are asked; nothing is written."""
-    with conversations(fleet, layout, code) as talks:
+    with conversations(fleet, layout.name, _requests(layout, code)) as talks:
         return _place(layout, talks)
+
+
+def torn(fleet: Fleet, job: str, unsaid: Sequence[TfctlError]) -> Undone:
+    """Some hosts have not said that they keep their part: what the others keep is stopped."""
+    with suppress(TfctlError):
+        stop(fleet, job)
+    return Undone(
+        f"{together(unsaid).message}\nthe job was stopped on the other hosts; a host that was not told to keep its "
+        f"part undoes it after {wire.SILENCE_S:.0f} s of silence",
+        f"when it answers again: tfctl stop {job}, which ends what it may have kept",
+    )
+
+
+def _requests(layout: Layout, code: Code) -> dict[Host, bytes]:
+    nameless = [host.name for host in layout.hosts if host.address is None]
+
+    def request(host: Host) -> bytes:
+        ports = layout.ports or host.ports
+        return wire.request("start", job=layout.name, code=code.digest, ports=ports, resolve=nameless)
+
+    return {host: request(host) for host in layout.hosts}
 
 
 def _require_shared(layout: Layout, talks: Talks) -> None:
@@ -67,17 +88,6 @@ def _require_shared(layout: Layout, talks: Talks) -> None:
             "and several tasks of the job write there",
             "mount one directory on all hosts there, or choose an output below one",
         )
-
-
-def _torn(fleet: Fleet, job: Job, unsaid: Sequence[TfctlError]) -> Undone:
-    """Some hosts have not said that they keep their part: what the others keep is stopped."""
-    with suppress(TfctlError):
-        stop(fleet, job.name)
-    return Undone(
-        f"{together(unsaid).message}\nthe job was stopped on the other hosts; a host that was not told to keep its "
-        f"part undoes it after {wire.SILENCE_S:.0f} s of silence",
-        f"when it answers again: tfctl stop {job.name}, which ends what it may have kept",
-    )
 
 
 def _place(layout: Layout, talks: Talks) -> Job:

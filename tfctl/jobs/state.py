@@ -14,6 +14,7 @@ from tfctl.node.names import task as task_name
 
 #: A task that will not go on by itself.
 ENDED = ("succeeded", "failed", "stopped", "lost")
+_ALIVE = ("running", "starting", "pending")
 #: Failed tasks first: what needs a look stands on top.
 _ATTENTION = ("failed", "lost", "unknown", "starting", "pending", "running", "stopped", "succeeded")
 
@@ -40,6 +41,11 @@ class TaskState:
         return task_name(self.role, self.index)
 
     @property
+    def alive(self) -> bool:
+        """Whether something of it is there to be stopped."""
+        return self.state in _ALIVE
+
+    @property
     def ending(self) -> str:
         """How it ended: ``exit code 7``, ``SIGKILL``, or nothing."""
         if self.signal:
@@ -63,6 +69,11 @@ class JobState:
     @property
     def ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def alive(self) -> bool:
+        """Whether a task of it is, be the job over or not."""
+        return any(task.alive for task in self.tasks)
 
     @property
     def hosts(self) -> tuple[str, ...]:

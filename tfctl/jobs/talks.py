@@ -14,7 +14,6 @@ from typing import Any
 from tfctl.errors import TfctlError, Undone, Unreachable, together
 from tfctl.jobs.code import Code
 from tfctl.model.host import Host
-from tfctl.model.job import Layout
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.node import NodeChannel, as_error, open_node
@@ -37,15 +36,20 @@ class Talks:
         self._lost: set[str] = set()  # hosts that have failed to answer
         self._job: tuple[str, int] | None = None
 
-    def reserve(self, plans: Mapping[Host, dict[str, Any]], code: Code) -> list[tuple[str, dict[str, Any]]]:
-        """The refusals. The host that sorts first is asked alone: of two starts one wins there."""
+    def reserve(
+        self, plans: Mapping[Host, dict[str, Any]], code: Code | None = None
+    ) -> list[tuple[str, dict[str, Any]]]:
+        """The refusals. Without ``code`` each host makes its plan itself, of what it keeps (wire: again).
+
+        The host that sorts first is asked alone: of two starts one wins there.
+        """
         by_name = {host.name: plan for host, plan in plans.items()}
         first, *rest = sorted(by_name)
         self._job = by_name[first]["job"], by_name[first]["attempt"]
 
         def ask(host: str, channel: NodeChannel) -> Any:
-            channel.send("plan", by_name[host])
-            if not self.hellos[host]["code"]:
+            channel.send("plan" if code else "again", by_name[host])
+            if code and not self.hellos[host]["code"]:
                 channel.send("code", len(code.data))
                 channel.send_raw(code.data)
             return channel.receive(_RESERVE_S)
@@ -103,6 +107,7 @@ class Talks:
 
     def undo(self) -> str:
         """Every host undoes its part. A sentence about what is left."""
+        begun = self._job is not None
         if not self.over:
             self.over = True
             silent = self._sweep(self._hang_up())
@@ -111,7 +116,7 @@ class Talks:
                     f"{', '.join(silent)} could not be told to undo its part, and does so by itself after "
                     f"{wire.SILENCE_S:.0f} s of silence; every other host has"
                 )
-        return "nothing of the job runs: every host has undone its part"
+        return "nothing of the job runs: every host has undone its part" if begun else "nothing had been begun"
 
     def _require_none(self, failures: list[TfctlError]) -> None:
         if failures:
@@ -173,18 +178,19 @@ class Talks:
 
 @contextmanager
 def conversations(
-    fleet: Fleet, layout: Layout, code: Code, say: Callable[[str], None] = lambda _: None
+    fleet: Fleet, job: str, requests: Mapping[Host, bytes], say: Callable[[str], None] = lambda _: None
 ) -> Iterator[Talks]:
-    """A conversation with every host, past its hello. Leaving it before `keep` undoes all; Ctrl-C says what became."""
+    """A conversation about starting ``job`` with each host, past its hello. Leaving it before `keep` undoes all; Ctrl-C
+    says what became."""
     channels: dict[str, NodeChannel] = {}
     over = threading.Event()
     threading.Thread(target=_beat, args=(channels, over), daemon=True).start()
     try:
-        talks = Talks(fleet, channels, _hellos(fleet, layout, code, channels))
+        talks = Talks(fleet, channels, _hellos(fleet, requests, channels))
         try:
             yield talks
         except KeyboardInterrupt:
-            say(f"{layout.name} runs: tfctl stop {layout.name} ends it" if talks.over else talks.undo())
+            say(f"{job} runs: tfctl stop {job} ends it" if talks.over else talks.undo())
             raise
         finally:
             talks.undo()
@@ -194,17 +200,14 @@ def conversations(
             channel.close()
 
 
-def _hellos(fleet: Fleet, layout: Layout, code: Code, channels: dict[str, NodeChannel]) -> dict[str, Any]:
+def _hellos(fleet: Fleet, requests: Mapping[Host, bytes], channels: dict[str, NodeChannel]) -> dict[str, Any]:
     """What each host says first; ``channels`` takes the conversations as they begin."""
-    nameless = [host.name for host in layout.hosts if host.address is None]
 
     def hello(connection: Connection) -> Any:
-        ports = layout.ports or connection.host.ports
-        request = wire.request("start", job=layout.name, code=code.digest, ports=ports, resolve=nameless)
-        channel = channels[connection.host.name] = open_node(connection, request)
+        channel = channels[connection.host.name] = open_node(connection, requests[connection.host])
         return channel.receive(wire.SILENCE_S)[1]
 
-    outcomes = fleet.map(hello, layout.hosts)
+    outcomes = fleet.map(hello, requests)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     if errors:
         raise together(errors)

@@ -25,7 +25,6 @@ _RETRY_S = 2.0
 _TICK_S = 5.0
 #: For so long a task that ends by itself may do so when the deciders have succeeded.
 _LEAVE_S = 10.0
-_ALIVE = ("running", "starting", "pending")
 #: With no host answering for so long, waiting is given up.
 _ALONE_S = 30.0
 
@@ -114,7 +113,7 @@ def clean(fleet: Fleet, ended: JobState, say: Say, but: Collection[str] = ()) ->
     The names of the tasks that need no more cleaning.
     """
     policy = ended.record["policy"]["clean"]
-    alive = [task for task in ended.tasks if task.state in _ALIVE and str(task) not in but]
+    alive = [task for task in ended.tasks if task.alive and str(task) not in but]
     chosen = [task for task in ended.tasks if str(task) not in but] if policy == "all" else alive
     tasks: dict[str, list[Name]] = defaultdict(list)
     for task in chosen:

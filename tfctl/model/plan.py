@@ -24,7 +24,7 @@ def plan(job: Job, host: Host, code: str) -> dict[str, Any]:
         "job": job.name,
         "attempt": job.attempt,
         "run": job.run,
-        "record": record(job),
+        "record": record(job, code),
         "code": code,
         "output": job.layout.output,
         "stack": next(task.slot.stack for task in job.tasks if task.host == host),
@@ -32,7 +32,7 @@ def plan(job: Job, host: Host, code: str) -> dict[str, Any]:
     }
 
 
-def record(job: Job) -> dict[str, Any]:
+def record(job: Job, code: str = "") -> dict[str, Any]:
     """wire.RECORD: the job as it was started, alike on all its hosts, without the values of variables."""
     layout = job.layout
     return {
@@ -43,6 +43,7 @@ def record(job: Job) -> dict[str, Any]:
         "stack": layout.slots[0].stack,
         "inventory": layout.inventory,
         "output": layout.output,
+        "code": code,
         "started": job.started,
         "policy": {name: getattr(layout.policy, name) for name in _POLICY},
         "deciders": [list(name) for name in layout.policy.deciders],

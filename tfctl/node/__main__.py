@@ -33,8 +33,9 @@ class Terminated(BaseException):
 
 def main(world: World = World()) -> int:  # noqa: B008  a value
     """The exit status: 0, or 1 when the client was told an error or is gone."""
+    behind = {name: os.environ[name] for name in ("SUDO_USER",) if name in os.environ}
     os.environ.clear()
-    os.environ.update(_ENVIRONMENT)
+    os.environ.update({**_ENVIRONMENT, **behind})
     os.chdir("/")
     os.umask(0o022)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -74,6 +75,12 @@ def _verb(world: World, talk: Talk, request: dict[str, Any]) -> None:
         from .show import run
     elif verb == "stop":
         from .stop import run
+    elif verb == "restart":
+        from .restart import run
+    elif verb == "events":
+        from .events import run
+    elif verb == "nodes":
+        from .nodes import run
     elif verb == "logs":
         from .logs import run
     else:

@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
 from . import names, states
-from .world import World
+from .world import World, caller
 
 #: Of a task's end lines so many bytes are read: its user may write there what it likes.
 _ENDS = 1 << 18
@@ -23,7 +24,12 @@ def jobs(world: World) -> list[str]:
 
 def latest(world: World, job: str) -> int:
     """The highest attempt of the job that this host knows, or 0."""
-    return max((int(name) for name in listing(world.at(names.job_dir(job))) if name.isdigit()), default=0)
+    return max(attempts(world, job), default=0)
+
+
+def attempts(world: World, job: str) -> list[int]:
+    """Every attempt of the job that this host knows, the first first."""
+    return sorted(int(name) for name in listing(world.at(names.job_dir(job))) if name.isdigit())
 
 
 def record(world: World, job: str, attempt: int) -> dict[str, Any] | None:
@@ -68,6 +74,29 @@ def mark(world: World, job: str, attempt: int, role: str = "", index: int = 0) -
         world.at(names.stop_mark(job, attempt, role, index)).touch(0o644, exist_ok=False)
 
 
+def unmark(world: World, job: str, attempt: int, role: str, index: int) -> None:
+    """Take a task's stop mark away: it runs again."""
+    with contextlib.suppress(FileNotFoundError):
+        world.at(names.stop_mark(job, attempt, role, index)).unlink()
+
+
+def note(world: World, job: str, attempt: int, deed: str, tasks: list[tuple[str, int]] | None = None) -> None:
+    """Who did what to the job, or to some of its tasks, at this moment. Never fails: it is done."""
+    told = {"time": round(time.time(), 3), "deed": deed, "by": caller(), "tasks": tasks}
+    with contextlib.suppress(OSError), _notes(world, job, attempt).open("a") as file:
+        file.write(json.dumps(told, separators=(",", ":")) + "\n")
+
+
+def notes(world: World, job: str, attempt: int) -> list[dict[str, Any]]:
+    """What was noted, first to last: "time", "deed", "by" and "tasks" (None: the whole job)."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in _notes(world, job, attempt).read_text("utf-8", "replace").splitlines():
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(line))
+    return found
+
+
 def began(world: World, job: str, attempt: int) -> dict[str, float]:
     """When each task began, ``{"worker-0": epoch seconds}``: of several runs the first."""
     return read_json(_began(world, job, attempt)) or {}
@@ -108,6 +137,10 @@ def write(path: Path, data: bytes, mode: int = 0o644) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
+
+
+def _notes(world: World, job: str, attempt: int) -> Path:
+    return world.at(names.attempt_dir(job, attempt)) / "notes.jsonl"
 
 
 def _began(world: World, job: str, attempt: int) -> Path:

@@ -69,7 +69,7 @@ def _output(world: World, plan: Plan) -> list[str]:
 
 def _retire(world: World, job: str) -> None:
     """The units of the attempt before, which have ended, go."""
-    ending.forget(world, job, [unit.task for unit in placed.units(world, job)])
+    ending.forget(world, job, [unit.task for unit in placed.units(world, job)], keep=True)
 
 
 def _write(world: World, plan: Plan) -> None:

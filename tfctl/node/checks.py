@@ -55,8 +55,15 @@ def free(world: World, plan: Plan) -> None:
         raise Refused(5, f"job {plan.job} is being started on {host()} by somebody else", "try again", retry=True)
     if book.latest(world, plan.job) >= plan.attempt:
         raise Refused(5, f"attempt {plan.attempt} of job {plan.job} is on {host()} already", "start again", retry=False)
-    _ports_free(plan, held)
-    _gpus_free(world, plan, held)
+    _ports_free([port for task in plan.tasks for port in task.ports], held)
+    _gpus_free(world, [gpu for task in plan.tasks for gpu in task.gpus], held)
+
+
+def still_free(world: World, ended: list[placed.Placed]) -> None:
+    """That what these units have given back is theirs to take again. Under the lock of tfctl.node.reserve."""
+    held = placed.held(world)
+    _ports_free([port for unit in ended for port in unit.ports], held)
+    _gpus_free(world, [gpu for unit in ended for gpu in unit.gpus], held)
 
 
 def _names_free(world: World, plan: Plan) -> None:
@@ -125,8 +132,7 @@ def _executable(path: Path) -> bool:
         return False
 
 
-def _ports_free(plan: Plan, held: placed.Held) -> None:
-    wanted = [port for task in plan.tasks for port in task.ports]
+def _ports_free(wanted: list[int], held: placed.Held) -> None:
     for port in wanted:
         if wanted.count(port) > 1:
             raise Refused(2, f"the plan gives port {port} of {host()} twice")
@@ -136,8 +142,7 @@ def _ports_free(plan: Plan, held: placed.Held) -> None:
             raise _taken(f"port {port}", sockets.holder(port), "end it, or give other ports:", retry=False)
 
 
-def _gpus_free(world: World, plan: Plan, held: placed.Held) -> None:
-    wanted = [gpu for task in plan.tasks for gpu in task.gpus]
+def _gpus_free(world: World, wanted: list[str], held: placed.Held) -> None:
     seen = gpus.look(world) if wanted else gpus.Seen([])
     if seen.trouble:
         raise Refused(8, seen.trouble, seen.remedy)

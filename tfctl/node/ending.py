@@ -6,7 +6,7 @@ import contextlib
 import time
 from typing import Callable
 
-from . import book, names, states
+from . import again, book, names, states
 from .world import World, host
 
 #: Seconds for the kernel to end what was killed.
@@ -29,11 +29,16 @@ def end(world: World, units: list[str], grace: float, beat: Callable[[], object]
     return [f"{unit} on {host()} does not end, not even by SIGKILL" for unit in alive]
 
 
-def forget(world: World, job: str, tasks: list[tuple[str, int]]) -> None:
-    """Remove unit and environment files of tasks that have ended, and have systemd forget the units. Raises Refused."""
+def forget(world: World, job: str, tasks: list[tuple[str, int]], *, keep: bool) -> None:
+    """Remove unit and environment files of tasks that have ended, and have systemd forget the units. Raises Refused.
+
+    ``keep``: a restart of the job may want them (tfctl.node.again).
+    """
     units = [names.unit(job, *task) for task in tasks]
     if not units:
         return
+    if keep:
+        again.put_by(world, job, tasks)
     for task in tasks:
         for path in (names.unit_file(job, *task), names.env_file(job, *task)):
             with contextlib.suppress(FileNotFoundError):

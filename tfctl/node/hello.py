@@ -18,10 +18,24 @@ def hello(world: World, job: str, ports: range, resolve: list[str]) -> dict[str,
         "highest": book.latest(world, job),
         "ports": _ports(ports, held.ports),
         "names": _addresses(resolve),
+        **devices(seen, held),
+        "stacks": list(stacks(world)),
+    }
+
+
+def devices(seen: gpus.Seen, held: placed.Held) -> dict[str, Any]:
+    """``gpus`` and ``gpu_trouble`` of the answer."""
+    return {
         "gpus": [{**gpu, "holder": held.gpus.get(gpu["uuid"], gpu["holder"])} for gpu in seen.devices],
         "gpu_trouble": wire.error(8, seen.trouble, seen.remedy) if seen.trouble else None,
-        "stacks": _stacks(world),
     }
+
+
+def stacks(world: World) -> dict[str, str]:
+    """The stacks that are installed, by name, and what each one's link points to."""
+    directory = world.at(names.STACKS)
+    links = [directory / name for name in sorted(book.listing(directory))]
+    return {link.name: link.readlink().name for link in links if link.is_symlink() and link.is_dir()}
 
 
 def port_range(value: Any) -> range:
@@ -66,10 +80,3 @@ def _addresses(wanted: list[str]) -> dict[str, str | None]:
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
     return dict(found)
-
-
-def _stacks(world: World) -> list[str]:
-    directory = world.at(names.STACKS)
-    return sorted(
-        name for name in book.listing(directory) if (directory / name).is_symlink() and (directory / name).is_dir()
-    )

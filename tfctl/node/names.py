@@ -56,6 +56,11 @@ def env_file(job: str, role: str, index: int) -> str:
     return f"{RUN_DIR}/env/{stem(job, role, index)}.env"
 
 
+def ended_dir(job: str) -> str:
+    """Where the texts of units and environment files lie when their tasks have ended: in memory, for root alone."""
+    return f"{RUN_DIR}/ended/{job}"
+
+
 def job_dir(job: str) -> str:
     return f"{JOBS}/{job}"
 

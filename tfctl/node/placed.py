@@ -53,10 +53,10 @@ class Held(NamedTuple):
     starting: set[str]
 
 
-def held(world: World) -> Held:
-    """What units that have not ended hold, and starts under way. Raises Refused."""
+def held(world: World, known: list[Placed] | None = None) -> Held:
+    """What units that have not ended hold, of those ``known`` (all), and starts under way. Raises Refused."""
     found = Held({}, {}, set())
-    for unit in units(world):
+    for unit in units(world) if known is None else known:
         if unit.live:
             found.ports.update(dict.fromkeys(unit.ports, str(unit)))
             found.gpus.update(dict.fromkeys(unit.gpus, str(unit)))

@@ -78,6 +78,12 @@ def live(world: World) -> list[Reservation]:
     return [found for found, alive in _all(world) if alive]
 
 
+def require_started(world: World, job: str, attempt: int) -> None:
+    """Raises Refused while that attempt is being started."""
+    if any((one.job, one.attempt) == (job, attempt) for one in live(world)):
+        raise Refused(5, f"job {job} is being started on {host()}", "end that start first, by Ctrl-C", retry=True)
+
+
 def sweep(world: World) -> None:
     """Undo what starts have left whose process was killed. Under `lock`."""
     for found, alive in _all(world):
@@ -92,7 +98,7 @@ def undo(world: World, reservation: Reservation) -> None:
     with contextlib.suppress(Refused, OSError):
         ending.end(world, [names.unit(job, *task) for task in ours], world.grace)
     with contextlib.suppress(Refused, OSError):
-        ending.forget(world, job, ours)
+        ending.forget(world, job, ours, keep=False)
     shutil.rmtree(world.at(names.attempt_dir(job, reservation.attempt)), ignore_errors=True)
     with contextlib.suppress(OSError):  # the job's directory stays when there are other attempts
         world.at(names.job_dir(job)).rmdir()

@@ -13,9 +13,10 @@ import time
 from pathlib import Path
 from typing import Any, Callable
 
-from . import book, code, names, plan, reserve, states, wire
+from . import again, book, code, names, plan, reserve, wire
 from .asuser import as_user, os_error
 from .build import build
+from .executed import settled, why
 from .hello import hello, port_range
 from .plan import Plan
 from .reserve import Reservation
@@ -24,19 +25,10 @@ from .world import World, clock_zero, host
 from .world import run as run_to_end
 
 _NONCE = re.compile(r"[0-9A-Za-z_-]{8,64}")
-#: Seconds for one systemctl call that starts all units; for what has failed to be done with its ExecStopPost.
-_LAUNCH, _SETTLE = 90.0, 5.0
-#: Where systemctl does not wait for the execution of programs, it is waited for so many seconds.
-_EXECUTED = 0.3
+#: Seconds for one systemctl call that starts all units.
+_LAUNCH = 90.0
 #: How long the mark of another host may take to be seen through a shared file system.
 _SEEN = 2.0
-#: systemd.exec(5): why systemd itself ended what it had forked.
-_OWN_REASONS = {
-    200: "its working directory cannot be entered", 203: "its program cannot be executed",
-    214: "its scheduling policy cannot be set", 217: "its user does not exist",
-    218: "its capabilities cannot be set", 226: "a directory that it may write to is missing",
-    228: "its system call filter cannot be set",
-}  # fmt: skip
 
 
 def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
@@ -55,15 +47,21 @@ class Start:
         self._ports = port_range(request.get("ports"))
         self._resolve = plan.text_list(request.get("resolve", []), "resolve")
         self._stored = code.hold(world, self._digest) if self._digest else None
+        before = plan.attempt_wanted(request.get("again"))
+        self._texts = again.texts(world, self._job, before) if before else None
         self._plan: Plan | None = None
         self._made: tuple[Reservation, int] | None = None
         self._started = False
         self._mark: Path | None = None
 
     def converse(self) -> None:
-        self._talk.send("hello", {**hello(self._world, self._job, self._ports, self._resolve), "code": self._has_code})
+        told = {**hello(self._world, self._job, self._ports, self._resolve), "code": self._has_code}
+        if self._texts is not None:
+            told["again"] = [list(task) for task in self._texts]
+        self._talk.send("hello", told)
         steps = {
-            "plan": self._reserve, "share": self._share, "go": self._go, "keep": self._keep, "undo": self._undone,
+            "plan": self._reserve, "again": self._again, "share": self._share, "go": self._go, "keep": self._keep,
+            "undo": self._undone,
         }  # fmt: skip
         try:
             while True:
@@ -97,6 +95,11 @@ class Start:
             if incoming:
                 incoming.close()
         self._talk.send("refused" if refused else "reserved", refused.error if refused else {})
+
+    def _again(self, value: Any) -> None:
+        """The plan is made here: the values of its variables never leave this host."""
+        self._require(self._texts is not None and self._has_code, "again")
+        self._reserve(again.plan_of(self._texts or {}, self._digest, value))
 
     def _receive(self) -> code.Incoming:
         kind, size = self._talk.receive()
@@ -138,10 +141,7 @@ class Start:
             assert process.stderr
             with process.stderr as said:
                 words = self._talk.attend(process, said, _LAUNCH)
-            if not self._world.sees_execution():
-                time.sleep(_EXECUTED)
-                words = words or "not seen"
-            shown = self._settled(bool(words))
+            shown = settled(self._world, units, bool(words))
             failure = self._failure(shown)
             if failure:
                 self._undo()
@@ -154,6 +154,8 @@ class Start:
         self._require(self._made and self._started, "keep")
         if self._made:
             reserve.keep(self._world, self._made[0])
+            book.note(self._world, self._job, self._made[0].attempt, "start")
+            again.drop(self._world, self._job)
             os.close(self._made[1])
             self._made = None
         self._talk.send("kept", {})
@@ -172,26 +174,15 @@ class Start:
             os.close(descriptor)
         self._made, self._plan, self._started, self._mark = None, None, False, None
 
-    def _settled(self, failed: bool) -> dict[str, dict[str, str]]:
-        """What systemd says of the units; where a start has failed, once the end of that is done."""
-        assert self._plan
-        until = time.monotonic() + _SETTLE
-        while True:
-            shown = self._world.show(self._plan.units)
-            ending = any(one["ActiveState"] == "deactivating" or one["SubState"] == "start" for one in shown.values())
-            if not (failed and ending) or time.monotonic() > until:
-                return shown
-            time.sleep(0.05)
-
     def _failure(self, shown: dict[str, dict[str, str]]) -> str:
         """Why a task could not be started, or nothing. A program that ran is started, however soon it ended."""
         assert self._plan
         for task in self._plan.tasks:
             unit = names.unit(self._job, *task.task)
             ends = book.ends(self._world, self._job, self._plan.attempt, *task.task)
-            why = _why(shown[unit], ends)
-            if why:
-                return f"{task.name} could not be started on {host()}: {why}{self._last_lines(unit)}"
+            reason = why(shown[unit], ends)
+            if reason:
+                return f"{task.name} could not be started on {host()}: {reason}{self._last_lines(unit)}"
         return ""
 
     def _keep_began(self, shown: dict[str, dict[str, str]], before: float) -> None:
@@ -215,17 +206,6 @@ class Start:
     def _require(self, fits: object, what: str) -> None:
         if not fits:
             raise Refused(2, f"{what} is not what comes next in a start")
-
-
-def _why(shown: dict[str, str], ends: list[states.End]) -> str:
-    """Why systemd could not execute a task, or nothing. Where it cannot, ExecStopPost too may write no line."""
-    told = states.told_by_systemd(shown)
-    for end in [*ends, *([told] if told else [])]:
-        if end.refused:
-            return _OWN_REASONS.get(end.exit_code or 0, f"EXIT_STATUS {end.exit_code} of systemd.exec(5)")
-    if not ends and not told and shown.get("ActiveState") in ("failed", "inactive"):
-        return f"systemd says: {shown.get('Result')}"
-    return ""
 
 
 def _found(mark: str) -> bool:

@@ -51,7 +51,7 @@ def read_ends(text: str) -> list[End]:
 
 def is_live(unit: Mapping[str, str] | None) -> bool:
     """Whether systemd has it running, starting, ending or waiting to restart."""
-    return bool(unit) and (unit or {}).get("ActiveState") in (*_WAITS, *_RUNS)
+    return bool(unit) and ((unit or {}).get("ActiveState") in (*_WAITS, *_RUNS) or _is_to_start(unit))
 
 
 def state(
@@ -63,10 +63,10 @@ def state(
     """
     active = (unit or {}).get("ActiveState", "")
     end = ends[-1] if ends else told_by_systemd(unit)
-    if active in _WAITS:
-        return "starting", None
     if active in _RUNS:
         return "running", None
+    if active in _WAITS or _is_to_start(unit):
+        return "starting", None
     if marked:
         return "stopped", end
     if end:
@@ -110,6 +110,11 @@ def task_state(
         "finished": finished and round(finished, 3),
         "restarts": _restarts(unit, ends),
     }
+
+
+def _is_to_start(unit: Mapping[str, str] | None) -> bool:
+    """systemd has an order for a unit that has ended: between the two halves of a restart."""
+    return (unit or {}).get("ActiveState") in ("inactive", "failed") and bool(_number(unit, "Job"))
 
 
 def _restarts(unit: Mapping[str, str] | None, ends: Sequence[End]) -> int:

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from . import book, ending, names, placed, plan, reserve, show, sockets, wire
+from . import again, book, ending, names, placed, plan, reserve, show, sockets, wire
 from .placed import Placed
-from .talk import Gone, Refused, Talk
+from .talk import Gone, Talk
 from .world import World, host
 
 #: Seconds beyond the longest TimeoutStopSec= of the units, for ExecStopPost and systemd's own SIGKILL.
@@ -33,16 +33,18 @@ def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
     if record is None:
         talk.send("stopped", {"attempt": 0, "tasks": [], "left": []})
         return
-    if any((one.job, one.attempt) == (job, attempt) for one in reserve.live(world)):
-        raise Refused(5, f"job {job} is being started on {host()}", "end that start first, by Ctrl-C", retry=True)
+    reserve.require_started(world, job, attempt)
     tasks = [task for task in book.tasks(world, job, attempt) if wanted is None or task in wanted]
     units = [unit for unit in placed.units(world, job) if unit.run == record.get("run") and unit.task in tasks]
     _mark(world, job, attempt, tasks, units, whole=wanted is None)
     left = _end(world, units, _beats(talk))
     ended = [unit for unit in units if unit.unit not in left]
-    ending.forget(world, job, [unit.task for unit in ended])
+    ending.forget(world, job, [unit.task for unit in ended], keep=wanted is not None)
+    if wanted is None:
+        again.drop(world, job)
     sentences = [*left.values(), *_remains(world, ended)]
-    talk.send("stopped", {"attempt": attempt, "tasks": [list(task) for task in tasks], "left": sentences})
+    ran = [list(unit.task) for unit in units if unit.live]
+    talk.send("stopped", {"attempt": attempt, "tasks": ran, "left": sentences})
 
 
 def _mark(
@@ -57,12 +59,15 @@ def _mark(
             book.mark(world, job, attempt, *task)
     if whole and going:
         book.mark(world, job, attempt)
+    stopped = [task for task in tasks if task in going]
+    if stopped:
+        book.note(world, job, attempt, "stop", None if whole else stopped)
 
 
 def _end(world: World, units: list[Placed], beat: Any) -> dict[str, str]:
     """A sentence for each unit that lives on."""
-    grace = max((_grace(world, unit) for unit in units), default=0.0) + _MORE
-    sentences = ending.end(world, [unit.unit for unit in units], grace, beat)
+    seconds = max((grace(world, unit) for unit in units), default=0.0) + _MORE
+    sentences = ending.end(world, [unit.unit for unit in units], seconds, beat)
     return {unit.unit: text for unit in units for text in sentences if text.startswith(unit.unit + " ")}
 
 
@@ -94,7 +99,7 @@ def _processes(world: World, group: str) -> list[int]:
     return sorted(found)
 
 
-def _grace(world: World, unit: Placed) -> float:
+def grace(world: World, unit: Placed) -> float:
     """TimeoutStopSec= of the unit file."""
     with contextlib.suppress(OSError, ValueError):
         for line in world.at(names.unit_file(unit.job, *unit.task)).read_text("utf-8", "replace").split("\n"):

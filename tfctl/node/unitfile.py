@@ -6,6 +6,7 @@ Nothing is cleaned or repaired: a unit whose every line is one of these, in this
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 
 from . import names
@@ -71,26 +72,47 @@ def facts(text: str) -> dict[str, str]:
     return found
 
 
+def renewed(text: str, *, job: str, attempt: int, run: str, role: str, index: int, output: str) -> str:
+    """The unit of this task for another attempt: the lines that name one say that one."""
+    lines = {"Type": "exec", **_of_attempt(job, attempt, run, role, index, output)}
+    parts = (line.partition("=") for line in text.split("\n"))
+    return "\n".join(f"{key}={lines[key]}" if key in lines else f"{key}{sign}{value}" for key, sign, value in parts)
+
+
+def program(text: str) -> str:
+    """The first word that the unit executes, or nothing."""
+    for line in text.split("\n"):
+        if line.startswith("ExecStart="):
+            return next(iter(shlex.split(line)[1:]), "").replace("%%", "%")
+    return ""
+
+
+def _of_attempt(job: str, attempt: int, run: str, role: str, index: int, output: str) -> dict[str, str]:
+    """The lines that differ from attempt to attempt, as they stand."""
+    return {
+        "WorkingDirectory": names.code_dir(job, attempt),
+        "ExecStopPost": f"{names.END_PROGRAM} {names.task_dir(job, attempt, role, index)}",
+        "ReadWritePaths": " ".join(f'"{path}"' for path in names.writable(job, attempt, output)),
+        "LogExtraFields": f"TFCTL_RUN={run}",
+    }
+
+
 def _required(
     job: str, attempt: int, run: str, role: str, index: int, output: str, ports: Sequence[int], gpus: Sequence[str]
 ) -> dict[str, dict[str, str]]:
     """The pattern of each line that must stand."""
-    paths = " ".join(f'"{path}"' for path in names.writable(job, attempt, output))
-    stop_post = f"{names.END_PROGRAM} {names.task_dir(job, attempt, role, index)}"
+    own = _of_attempt(job, attempt, run, role, index, output)
     return {
         "Unit": {"Description": re.escape(f"tfctl {job} {names.task(role, index)}")},
         "Service": {
             "Type": "exec",
             "Slice": re.escape(names.job_slice(job)),
             "EnvironmentFile": re.escape(names.env_file(job, role, index)),
-            "WorkingDirectory": re.escape(names.code_dir(job, attempt)),
             "ExecStart": f":/usr/bin/env( {_WORD})+",
-            "ExecStopPost": re.escape(stop_post),
             "Restart": "no|on-failure",
             "TimeoutStopSec": _SPAN,
-            "ReadWritePaths": re.escape(paths),
-            "LogExtraFields": re.escape(f"TFCTL_RUN={run}"),
             "SyslogIdentifier": re.escape(names.task(role, index)),
+            **{key: re.escape(value) for key, value in own.items()},
         },
         "X-Tfctl": {"Ports": re.escape(names.port_list(ports)), "Gpus": re.escape(" ".join(gpus))},
     }

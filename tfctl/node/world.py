@@ -22,7 +22,7 @@ _QUIET = ("--no-pager", "--no-ask-password")
 PROPERTIES = (
     "Id", "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "ControlGroup", "NeedDaemonReload",
     "DropInPaths", "FragmentPath", "ExecMainCode", "ExecMainStatus", "ExecMainStartTimestampMonotonic",
-    "ExecMainExitTimestampMonotonic",
+    "ExecMainExitTimestampMonotonic", "Job",
 )  # fmt: skip
 #: Units in one call: a command line ends somewhere.
 _BATCH = 500
@@ -92,7 +92,11 @@ class World(NamedTuple):
         Before version 249 (Debian 11 has 247) PID 1 loses an event source when such a unit ends while it is being
         executed and has an ExecStopPost=: it spins, and the whole host stops answering (systemd PR #20030).
         """
-        return _version(self.systemctl) >= 249
+        return self.systemd() >= 249
+
+    def systemd(self) -> int:
+        """Its version: 252. One that does not say is taken for a new one, 999."""
+        return _version(self.systemctl)
 
     def settle(self, units: list[str], load_state: str) -> dict[str, dict[str, str]]:
         """Have systemd see the unit files that were written (``loaded``) or removed (``not-found``) just now.
@@ -111,7 +115,6 @@ class World(NamedTuple):
 
 @functools.cache
 def _version(systemctl: tuple[str, ...]) -> int:
-    """The version of systemd: 252. One that does not say is taken for a new one."""
     words = run([*systemctl, "--version"], 20.0).output.split()
     return int(words[1]) if len(words) > 1 and words[1].isdigit() else 999
 
@@ -124,6 +127,11 @@ def clock_zero() -> float:
 def host() -> str:
     """What this machine calls itself."""
     return os.uname().nodename
+
+
+def caller() -> str:
+    """Who asks: the login behind sudo."""
+    return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
 
 
 def run(command: list[str], timeout: float, **more: Any) -> Done:

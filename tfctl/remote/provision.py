@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,14 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
         playbook, request.inventory, request.limit, request.tags, request.check, request.diff, variables
     )
     return ansible.run(play, listen)
+
+
+def preflight(request: Request, listen: Callable[[Event], None]) -> Report:
+    """Read the hosts, change nothing: all that stands against what `run` would make of them is in the report.
+
+    Raises as `run` does.
+    """
+    return run(replace(request, tags=("preflight",), check=True), listen)
 
 
 def explain(inventory: Path, host: str, python_trees: tuple[Path, ...] = ()) -> Mapping[str, Any]:

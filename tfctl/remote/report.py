@@ -67,6 +67,7 @@ class HostReport:
     """One host at the end. ``ok`` and ``changed`` count tasks as Ansible's recap does: ok has the changed ones in it.
 
     ``task``, ``reason`` and ``remedy`` say why it failed or could not be reached; ``exit`` is that cause's code.
+    ``faults``: the same one by one, each {"message", "remedy", "exit"}.
     ``explained``: what playbooks/module_utils/tfctl_explain.py says of it, where that was asked.
     """
 
@@ -80,6 +81,7 @@ class HostReport:
     remedy: str = ""
     exit: Exit = Exit.OK
     explained: Mapping[str, Any] | None = None
+    faults: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,9 @@ class Collector:
         title = _titled(message)
         if state in ("failed", "unreachable"):
             reason, remedy, code = explain(result, host, state)
-            self._causes[host] = {"task": title, "reason": reason, "remedy": remedy, "exit": code, state: True}
+            told = {"task": title, "reason": reason, "remedy": remedy, "exit": code}
+            faults = faults_of(result, host) or [{"message": reason, "remedy": remedy, "exit": int(code)}]
+            self._causes[host] = {**told, "faults": tuple(faults), state: True}
         if "explained" in result:
             self._causes[host]["explained"] = result["explained"]
         warned: list[Event] = [Warned(host, _without_passwords(str(text))) for text in result.get("warnings", [])]
@@ -142,13 +146,11 @@ class Collector:
 
 def explain(result: Mapping[str, Any], host: str, state: str) -> tuple[str, str, Exit]:
     """Reason, remedy and exit code of a task that failed: our modules say them, the text tells others'."""
-    faults = result.get("faults", [])
+    faults = faults_of(result, host)
     if faults:
         reason = "\n".join(fault["message"] for fault in faults)
-        remedies = (fault["remedy"] or remedy_for(fault["message"]) for fault in faults)
-        remedy = "\n".join(dict.fromkeys(text for text in remedies if text))
-        code = first_of(Exit(fault.get("exit", Exit.FAILED)) for fault in faults)
-        return _without_passwords(reason), remedy.replace("HOST", host), code
+        remedy = "\n".join(dict.fromkeys(fault["remedy"] for fault in faults if fault["remedy"]))
+        return reason, remedy, first_of(Exit(fault["exit"]) for fault in faults)
     lines = list(dict.fromkeys(_lines(result)))
     text = "\n".join(lines)
     reason = _without_passwords("\n".join(lines[:1] + lines[1:][-_REASON_LINES:])) or "no reason given"
@@ -156,6 +158,18 @@ def explain(result: Mapping[str, Any], host: str, state: str) -> tuple[str, str,
     if state == "unreachable" and not _BECOME.search(text):
         return reason, remedy, Exit.UNREACHABLE
     return reason, remedy, Exit.PREFLIGHT if _BECOME.search(text) else Exit.FAILED
+
+
+def faults_of(result: Mapping[str, Any], host: str) -> list[dict[str, Any]]:
+    """What a module of ours names, each with its remedy and exit code."""
+    return [
+        {
+            "message": _without_passwords(fault["message"]),
+            "remedy": (fault["remedy"] or remedy_for(fault["message"])).replace("HOST", host),
+            "exit": int(fault.get("exit", Exit.FAILED)),
+        }
+        for fault in result.get("faults", [])
+    ]
 
 
 def _lines(result: Mapping[str, Any]) -> list[str]:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from tfctl.cli import text
+from tfctl.cli.wait import sentence
+from tfctl.jobs.state import JobState, TaskState
 
 
 class Terminal(io.StringIO):
@@ -62,6 +64,21 @@ def test_no_colours_without_a_terminal_or_where_nobody_wants_them(
     if variable:
         monkeypatch.setenv(variable, "1")
     assert text.coloured("failed", "red") == "failed"
+
+
+def test_a_variable_that_is_set_and_empty_wants_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """no-color.org: present, and not an empty string."""
+    monkeypatch.setattr("sys.stdout", Terminal())
+    monkeypatch.setenv("NO_COLOR", "")
+    assert text.coloured("failed", "red") != "failed"
+
+
+def test_of_what_is_lost_nobody_knows_how_long_it_lasted() -> None:
+    task = TaskState("worker", 0, "node1", "10.0.0.1", 2222, "u", "lost", started=time.time() - 42)
+    record = {"strategy": "custom", "stack": "none", "started": time.time() - 42}
+    gone = JobState("digits", 1, "failed", "worker/0 on node1 is lost", None, record, (task,))
+    assert " s" not in text.status(gone).splitlines()[-1]
+    assert sentence(gone) == "digits failed: worker/0 on node1 is lost"
 
 
 def test_json_is_one_line_for_programs_and_indented_for_readers(

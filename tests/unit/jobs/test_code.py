@@ -21,6 +21,8 @@ def test_without_git_all_files_but_bytecode(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print()")
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / "__pycache__" / "train.pyc").write_text("")
+    (tmp_path / "tfctl-output" / "digits").mkdir(parents=True)
+    (tmp_path / "tfctl-output" / "digits" / "checkpoint").write_text("")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a b\n%.txt").write_text("x")
     assert names(pack(tmp_path)) == ["sub/a b\n%.txt", "train.py"]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 from local_run import Local
+
+from tfctl.jobs.code import names
 
 CUSTOM = "strategy: custom\ncommand: python train.py\n"
 
@@ -184,6 +187,14 @@ def test_output_may_be_elsewhere(local: Local) -> None:
     done = local.run("--output", "my results")
     where = str(local.folder / "my results")
     assert done.lines["worker/0"] == [f"{where} {where}"]
+
+
+def test_git_and_so_the_next_start_see_nothing_of_the_output(local: Local) -> None:
+    subprocess.run(["git", "init", "-q", local.folder], check=True)
+    local.write("strategy: custom\ncommand: [sh, -c, 'echo 1 > $TFCTL_OUTPUT/checkpoint']\nroles: {worker: 1}\n")
+    assert local.run().code == 0
+    assert (local.folder / "tfctl-output/digits/checkpoint").exists()
+    assert not [name for name in names(local.folder) if name.startswith("tfctl-output")]
 
 
 def test_horovods_ranks_meet_anew_when_one_has_failed(local: Local) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from ansible.module_utils import tfctl_horovod, tfctl_venv
 from ansible.module_utils.tfctl_horovod import Horovod
-from ansible.module_utils.tfctl_horovod_build import Build
+from ansible.module_utils.tfctl_horovod_build import Build, telling
 from ansible.module_utils.tfctl_horovod_facts import horovods, mpiruns
 from ansible.module_utils.tfctl_horovod_plan import decide
 from ansible.module_utils.tfctl_judge import judge
@@ -303,6 +303,14 @@ def test_a_build_that_fails_ends_with_the_compilers_words(tmp_path: Path) -> Non
     assert lines == ["Horovod could not be built", "x.cc:3:1: error: no member named 'y'", "make: *** [x.o] Error 1"]
     assert "tfctl_horovod=false" in remedy_for(str(caught.value))
     assert not made.wheel.exists() and not made.part.exists()
+
+
+def test_what_cmake_has_to_say_is_told_with_its_place() -> None:
+    place = "CMake Error at Modules/FindPackageHandleStandardArgs.cmake:233 (message):"
+    missing = "  Could NOT find MPI (missing: MPI_CXX_FOUND)"
+    said = f"{'*' * 80}\nuses deprecated\n{'*' * 80}\n-- checking\n{place}\n{missing}\n\nCall Stack:\n"
+    assert telling(f"{said}make: *** [all] Error 2\nbye\n") == [place, missing, "make: *** [all] Error 2"]
+    assert telling("one\n\ntwo\n") == ["one", "two"]
 
 
 def test_nccl_is_the_environments_own_where_there_is_no_other(tmp_path: Path) -> None:

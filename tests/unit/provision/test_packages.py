@@ -10,7 +10,8 @@ import pytest
 from ansible.module_utils import tfctl_apt_sources, tfctl_packages
 from ansible.module_utils.tfctl_machine import Failed, Rights
 
-#: A database of three columns: name, version, hold or install. apt-get brings what `offers` has, and what each needs.
+#: A database of three columns: name, version, hold or install. apt-get brings what `offers` has, and what each needs;
+#: of each package a file `NAME.so`, which stands below /etc and /usr/share too in its list.
 FAKE_APT = r"""
 import os, sys
 from pathlib import Path
@@ -24,7 +25,9 @@ def save():
     (here / "there").write_text("".join(" ".join([key, *value]) + "\n" for key, value in rows.items()))
 if name == "dpkg-query":
     for key in words[3:]:
-        if key in rows:
+        if key in rows and "Files" in words[2]:
+            print("ii  " + key, " /etc/gone", " /usr/share/gone", " /usr", f" {here}/{key}.so", "", sep="\n")
+        elif key in rows:
             print(("hi " if rows[key][1] == "hold" else "ii ") + "\t" + key + "\t" + rows[key][0])
 elif name == "apt-mark":
     for key in words[1:]:
@@ -44,6 +47,9 @@ elif "install" in words:
                     print("Inst " + each + " (" + offers[each][0] + " Debian:12/stable [amd64])")
                 else:
                     rows[each] = [offers[each][0], "install"]
+                    (here / f"{each}.so").touch()
+            if "--reinstall" in words:
+                (here / f"{key}.so").touch()
     if "-s" not in words:
         save()
 """
@@ -85,7 +91,8 @@ def test_a_transaction_is_tried_made_held_and_noted(fake_apt: Path, tmp_path: Pa
     assert packages.bring() == [["nvidia-smi", "535.261.03-1"], ["libcuda1", "535.261.03-1"], ["dkms", "3.0"]]
     said = [line for line in (fake_apt / "log").read_text().splitlines() if line.startswith("apt")]
     assert [line.split("-o ")[-1] for line in said] == [
-        "update", "-s --no-install-recommends install nvidia-smi", "-y --no-install-recommends install nvidia-smi",
+        "update", "-s --no-install-recommends install nvidia-smi",
+        "-y --no-install-recommends --allow-downgrades install nvidia-smi",
         "apt-mark hold libcuda1 nvidia-smi",
     ]  # fmt: skip
     noted = {"nvidia_driver": dict.fromkeys(("libcuda1", "nvidia-smi"), "535.261.03-1")}
@@ -109,6 +116,15 @@ def test_what_was_taken_away_or_let_go_comes_back(fake_apt: Path, before: str, a
     assert not apt().done()
     apt().bring()
     assert sorted((fake_apt / "there").read_text().splitlines()) == sorted(there.splitlines())
+
+
+def test_a_package_of_which_a_file_is_gone_is_installed_again(fake_apt: Path) -> None:
+    apt("nvidia-smi").bring()
+    (fake_apt / "libcuda1.so").unlink()
+    assert not apt("nvidia-smi").done()
+    apt("nvidia-smi").bring()
+    assert (fake_apt / "log").read_text().count("--reinstall install libcuda1=535.261.03-1\n") == 1
+    assert apt("nvidia-smi").done()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,94 @@
+"""tfctl nodes: what every host is and who has what of it, whether or not it answers."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+
+from hosts import STAY, Hosts
+from node_tree import HERE
+
+from tfctl.cli.nodes import ranges
+
+SMI = HERE / "fake_nvidia_smi.py"
+
+
+def test_every_host_in_one_table(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("held", STAY + "roles: {ps: 1, worker: 3}\n"))
+    (hosts.trees["node1"] / "etc/os-release").write_text('NAME="D"\nPRETTY_NAME="Debian 12"\n')
+    for name in hosts.names:
+        hosts.forget(name)
+    done = hosts("nodes", "-o", "json")
+    assert (done.code, done.err) == (0, "")
+    first, second, _ = done.objects[0]["nodes"]
+    assert list(first) == [
+        "host", "address", "state", "error", "protocol", "version", "os", "kernel", "systemd", "cpus", "load",
+        "memory_mib", "stacks", "gpus", "gpu_trouble", "ports", "tasks",
+    ]  # fmt: skip
+    assert [first[key] for key in ("host", "address", "state", "error", "protocol", "os", "systemd", "gpus")] == [
+        "node1", "10.9.0.1", "ready", None, 1, "Debian 12", 252, [],
+    ]  # fmt: skip
+    assert first["stacks"] == {"tf2.15": "tf2.15-ab"}
+    assert first["cpus"] >= 1
+    total, available = first["memory_mib"]
+    assert 0 < available <= total
+    assert first["ports"] == {"23400": "job held, task ps/0", "23401": "job held, task worker/0"}
+    assert first["tasks"][0] == {"job": "held", "role": "ps", "index": 0, "state": "running"}
+    assert second["os"] is None
+    assert [len([call for call in tree.calls() if call[:5] == "show "]) for tree in hosts.trees.values()] == [1, 1, 1]
+    head, row, *_ = (re.split(r"\s{2,}", line) for line in hosts.ok("nodes").splitlines())
+    assert head[0] == "HOST"
+    assert row[:4] == ["node1", "ready", "Debian 12", "252"]
+    assert row[5] == "tf2.15-ab"
+    assert row[-3:] == ["none", "23400-23401", "held: ps/0 worker/0"]
+
+
+def test_who_does_not_answer_says_why(hosts: Hosts) -> None:
+    hosts.refuse("node2", "exit 127")
+    done = hosts("nodes")
+    assert done.code == 8
+    assert [line.split()[:2] for line in done.out.splitlines()[1:]] == [
+        ["node1", "ready"],
+        ["node2", "unfit"],
+        ["node3", "ready"],
+    ]
+    assert "node2: /usr/local/sbin/tfctl-node cannot be run\n  → tfctl provision" in done.err
+    inventory = hosts.told("node3", ansible_port=9)
+    done = hosts.with_inventory(inventory, "nodes", "-o", "json")
+    assert done.code == 8
+    states = [(node["state"], node["error"] and node["error"]["exit"]) for node in done.objects[0]["nodes"]]
+    assert states == [("ready", None), ("unfit", 8), ("unreachable", 4)]
+    hosts.heal("node2")
+    assert hosts.with_inventory(inventory, "nodes").code == 4
+
+
+def test_a_job_names_the_hosts_it_runs_on(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("two", STAY + "roles: {worker: 2}\n"))
+    found = hosts("nodes", "-j", "two", "-o", "json").objects[0]["nodes"]
+    assert [node["host"] for node in found] == ["node1", "node2"]
+
+
+def test_gpus_by_who_has_them(hosts: Hosts) -> None:
+    rows = [f"{card}, GPU-{card}{card}, 00000000:0{card}:00.0, 23034 MiB, [N/A], NVIDIA L4" for card in (1, 2)]
+    recording = {"gpus": "\n".join(["index, uuid, pci.bus_id, memory.total [MiB], mig.mode.current, name", *rows])}
+    (hosts.trees["node1"] / "smi.json").write_text(json.dumps(recording))
+    program = hosts.trees["node1"] / "usr/bin/nvidia-smi"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -S {SMI} {hosts.trees["node1"] / "smi.json"} "$@"\n')
+    program.chmod(0o755)
+    hosts.ok("start", hosts.file("computes", STAY + "roles: {worker: {replicas: 1, hosts: node1, gpus: 1}}\n"))
+    tables = hosts.ok("nodes").split("\n\n")
+    assert [("1 of 2 free" in line, "none" in line) for line in tables[0].splitlines()[1:3]] == [
+        (True, False),
+        (False, True),
+    ]
+    assert [re.split(r"\s{2,}", line)[-1] for line in tables[1].splitlines()] == [
+        "HELD BY",
+        "job computes, task worker/0",
+        "free",
+    ]
+
+
+def test_ports_as_ranges() -> None:
+    assert ranges([]) == ""
+    assert ranges([2230, 2223, 2222, 2224]) == "2222-2224 2230"

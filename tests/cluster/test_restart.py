@@ -1,0 +1,153 @@
+"""tfctl restart: the next attempt on all hosts or on none, of what they keep; and one task anew."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+import pytest
+from hosts import STAY, Hosts
+from node_tree import wait_until
+
+from tfctl.cli.restart import parse
+from tfctl.errors import UsageError
+
+THREE = STAY + "roles: {worker: 3}\n"
+
+
+def test_a_job_that_runs_is_begun_again_without_its_file(hosts: Hosts) -> None:
+    text = "command: [sh, -c, 'echo $SECRET in $TFCTL_ATTEMPT from $(cat words); exec sleep 600']\n"
+    file = hosts.file("anew", text + "env: {SECRET: s3cret}\nroles: {worker: 3}\n", words="the code\n")
+    hosts.ok("start", file)
+    before = hosts.status("anew")
+    file.unlink()
+    done = hosts("restart")
+    assert (done.code, done.out) == (0, "anew\n"), done.err
+    assert done.err == "job: anew\nanew: attempt 2, 3 tasks run on 3 hosts\n"
+    after = hosts.status("anew")
+    assert (after["attempt"], after["state"]) == (2, "running")
+    assert after["run"] != before["run"]
+    for old, new in zip(before["tasks"], after["tasks"], strict=True):
+        assert {**new, "started": ""} == {**old, "started": ""}
+    wait_until(lambda: hosts.ok("logs").count("s3cret in 2 from #!/bin/sh the code") == 3)
+    assert hosts("wait", "anew", "--timeout", "1").code == 101
+    records = [(tree / "var/lib/tfctl/jobs/anew/2/job.json").read_text() for tree in hosts.trees.values()]
+    assert not [record for record in records if "s3cret" in record]
+
+
+def test_a_job_that_has_failed_and_was_cleaned_is_begun_again(hosts: Hosts) -> None:
+    text = "command: [sh, -c, 'test {role}0 = ps0 && exec sleep 600; exit $((2 - TFCTL_ATTEMPT))']\n"
+    assert hosts("start", hosts.file("second", text + "roles: {ps: 1, worker: 2}\n"), "--wait").code == 100
+    assert hosts.states("second")["ps/0"] == "stopped"
+    done = hosts("restart", "second", "--wait")
+    assert (done.code, done.out) == (0, "second\n"), done.err
+    assert hosts.status("second")["attempt"] == 2
+
+
+def test_the_dry_run_changes_nothing(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("dry", THREE))
+    before, files = hosts.status("dry"), {name: tree.files() for name, tree in hosts.trees.items()}
+    lines = hosts.ok("restart", "dry", "--dry-run").splitlines()
+    assert lines[:3] == [
+        "dry: attempt 2, custom, 3 tasks on 3 hosts",
+        "node1: output /srv/tfctl/dry",
+        "  worker/0 at 10.9.0.1:23400, running now",
+    ]
+    assert hosts.ok("restart", "dry", "worker", "2", "--dry-run") == "dry: attempt 1, worker/2 on node3, running now\n"
+    assert hosts.status("dry") == before
+    assert {name: tree.files() for name, tree in hosts.trees.items()} == files
+
+
+def test_what_one_host_no_longer_knows_stops_nothing(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("rebooted", THREE))
+    (hosts.trees["node2"] / "run/tfctl/env/tfctl-rebooted-worker-1.env").unlink()
+    done = hosts("restart", "rebooted")
+    assert (done.code, done.out) == (7, "")
+    assert "node2 no longer knows what worker/1 of rebooted was started with, as after a stop or a reboot" in done.err
+    assert "→ start it from its job file" in done.err
+    assert len(hosts.alive()) == 3
+    hosts.refuse("node3", "exit 127")
+    assert hosts("restart", "rebooted").code == 8
+    assert len(hosts.alive()) == 3
+
+
+def test_what_one_host_refuses_runs_on_none(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("lacks", "command: sleep 600\nroles: {worker: 3}\n"))
+    program = hosts.trees["node3"] / "usr/bin/sleep"
+    program.rename(program.with_name("asleep"))
+    done = hosts("restart", "lacks")
+    assert (done.code, done.out) == (8, "")
+    assert "lacks was stopped, and its next attempt could not be begun" in done.err
+    assert "node3: worker/2: program sleep is not on the PATH" in done.err
+    assert hosts.alive() == []
+    assert hosts.status("lacks")["state"] == "stopped"
+    done = hosts("restart", "lacks")
+    assert (done.code, "no longer knows what worker/0 of lacks was started with" in done.err) == (7, True)
+
+
+def test_ctrl_c_while_units_start_undoes(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("broken-off", THREE))
+    with hosts.held("node3"), hosts.begin("restart", "broken-off") as client:
+        wait_until(lambda: sum(call.startswith("start ") for call in hosts.trees["node3"].calls()) == 2)
+        client.process.send_signal(signal.SIGINT)
+        done = client.done()
+    assert (done.code, done.out) == (130, "")
+    assert "nothing of the job runs" in done.err
+    wait_until(lambda: hosts.alive() == [])
+    assert hosts.status("broken-off")["attempt"] == 1
+
+
+def test_one_task_begins_anew_in_place(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("one", THREE + "policy: {max_restarts: 1}\n"))
+    before = hosts.status("one")
+    done = hosts("restart", "one", "worker", 1)
+    assert (done.code, done.out, done.err) == (0, "one\n", "one: worker/1 runs anew on node2\n")
+    after = hosts.status("one")
+    before["tasks"][1]["restarts"] = 1
+    assert after == before
+    assert hosts("restart", "worker/1", "-j", "one").code == 0
+    assert hosts("restart", "one", "worker").code == 7, "there are three"
+    done = hosts("restart", "one", "ps")
+    assert (done.code, "one has no ps\n  → name one of worker/0, worker/1, worker/2" in done.err) == (7, True)
+
+
+def test_a_task_of_a_job_that_is_over_is_not_begun_alone(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("over", THREE))
+    hosts.ok("stop", "over")
+    done = hosts("restart", "over", "worker/0")
+    assert (done.code, "over was stopped\n  → start it from its job file" in done.err) == (7, True)
+    text = "command: [sh, -c, 'exit {index}']\nroles: {worker: 2}\n"
+    assert hosts("start", hosts.file("failed", text), "--wait").code == 100
+    done = hosts("restart", "failed", "worker/1")
+    assert (done.code, "failed has failed, and worker/1 would be alone" in done.err) == (7, True)
+    assert hosts.alive() == []
+
+
+def test_which_job(hosts: Hosts) -> None:
+    done = hosts("restart")
+    assert (done.code, "which job? running: none" in done.err) == (2, True)
+    done = hosts("restart", "never")
+    assert (done.code, "no host knows a job 'never'" in done.err) == (7, True)
+    done = hosts("restart", "-h")
+    assert re.search(r"Examples: tfctl restart", done.out)
+
+
+@pytest.mark.parametrize(
+    ("words", "named", "meant"),
+    [
+        ([], False, (None, None)),
+        (["a"], False, ("a", None)),
+        (["a", "worker", "3"], False, ("a", ("worker", 3))),
+        (["a", "worker/3"], False, ("a", ("worker", 3))),
+        (["a", "chief"], False, ("a", ("chief", None))),
+        (["worker", "3"], True, (None, ("worker", 3))),
+    ],
+)
+def test_the_words(words: list[str], named: bool, meant: object) -> None:
+    assert parse(words, named) == meant
+
+
+@pytest.mark.parametrize("words", [["a", "worker", "x"], ["a", "worker", "3", "4"], ["a", "worker/3/4"]])
+def test_words_that_are_no_task(words: list[str]) -> None:
+    with pytest.raises(UsageError, match="is no task"):
+        parse(words, False)

@@ -1,0 +1,35 @@
+"""Single roles on a node, with plans that preflight did not make: for hosts that no lab has."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from labs import Lab
+
+from tfctl.remote import ansible
+
+
+def play(lab: Lab, roles: Sequence[str], given: dict[str, Any], *words: str) -> str:
+    """What ansible-playbook says of the roles on node1."""
+    found = {"hosts": "node1", "gather_facts": False, "become": True, "roles": [{"role": name} for name in roles]}
+    (lab.folder / "roles.yml").write_text(json.dumps([found]))
+    data = ansible.data_dir()
+    settings = {
+        "ANSIBLE_ROLES_PATH": str(data / "roles"), "ANSIBLE_LIBRARY": str(data / "playbooks/library"),
+        "ANSIBLE_MODULE_UTILS": str(data / "playbooks/module_utils"), "ANSIBLE_NOCOLOR": "1",
+    }  # fmt: skip
+    run = [sys.executable, "-m", "ansible", "playbook", "-i", str(lab.inventory), "-e", json.dumps(given)]
+    done = subprocess.run(
+        [*run, *words, "roles.yml"],
+        cwd=lab.folder,
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    return done.stdout + done.stderr

@@ -1,0 +1,56 @@
+"""What an operator does with a job that runs: begins it again, or one task of it, under systemd's own eyes."""
+
+from __future__ import annotations
+
+from jobs import Jobs, said_by, wait_for
+
+STAY = """
+    command: [sh, -c, "echo begun in $TFCTL_ATTEMPT with $SECRET; exec sleep 600"]
+    env: {SECRET: s3cret}
+    roles: {ps: 1, worker: 3}
+"""
+
+
+def test_a_job_of_which_a_task_has_failed_runs_again_without_its_file(jobs: Jobs) -> None:
+    jobs.ok("start", file := jobs.file("anew", STAY))
+    file.unlink()
+    attempt = jobs.status("anew")["attempt"] + 1
+    jobs.everywhere("sudo systemctl kill --signal=KILL tfctl-anew-worker-1 2>/dev/null; true")
+    assert jobs("wait", "anew").returncode == 100, "which ends the others"
+    jobs.ok("restart", "anew")
+    found = jobs.status("anew")
+    assert (found["attempt"], found["state"]) == (attempt, "running")
+    tasks = [f"{task['role']}/{task['index']}" for task in found["tasks"]]
+    wait_for(lambda: jobs.ok("logs", "--job", "anew").count(f"begun in {attempt}") == len(tasks), 20)
+    assert {tuple(said_by(jobs.ok("logs", "--job", "anew"), task)) for task in tasks} == {
+        (f"begun in {attempt} with s3cret",)
+    }
+    assert not any(
+        jobs.everywhere(
+            "grep -rl s3cret --include=*.json --include=*.service /var/lib/tfctl /run/systemd/system; true"
+        ).values()
+    )
+    assert set().union(*jobs.everywhere("stat -c %a /run/tfctl/env/tfctl-anew-* /run/tfctl/ended").values()) <= {
+        "600",
+        "700",
+    }
+    jobs.ok("stop", "anew")
+    jobs.untouched()
+    assert not any(jobs.everywhere("ls -d /run/tfctl/ended 2>/dev/null; true").values())
+
+
+def test_one_task_comes_back_and_nobody_takes_it_for_failed(jobs: Jobs) -> None:
+    """Also not who looks while systemd has ended it and not yet begun it: the first failure would end this job."""
+    jobs.ok("start", jobs.file("one", STAY + "    policy: {max_restarts: 1}\n"))
+    process = jobs.begin("wait", "one", "--timeout", "60s")
+    for number in range(1, 6):
+        jobs.ok("restart", "one", "worker", 1)
+        assert jobs.status("one")["tasks"][2]["restarts"] == number
+    found = jobs.status("one")
+    assert {task["state"] for task in found["tasks"]} == {"running"}
+    assert [task["restarts"] for task in found["tasks"]] == [0, 0, 5, 0]
+    assert process.poll() is None
+    jobs.ok("stop", "one")
+    process.communicate(timeout=30)
+    assert process.returncode == 103
+    jobs.untouched()

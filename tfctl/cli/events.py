@@ -1,0 +1,55 @@
+"""tfctl events: what happened to a job, a line each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from tfctl.cli import text
+from tfctl.cli.common import InventoryOption, JobArgument, JobOption, Output, OutputOption, find_job, say
+from tfctl.errors import Exit, first_of
+
+if TYPE_CHECKING:
+    from tfctl.jobs.events import Event
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Example: tfctl events digits-ps -o json")(events)
+
+
+def events(
+    job: JobArgument = None,
+    job_option: JobOption = None,
+    inventory: InventoryOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Tell what happened to a job, in the order of time. Starts, stops, and each run of each task, and by whom.
+
+    All its attempts that its hosts still know, each host by its own clock.
+    """
+    from tfctl.jobs import events as job_events
+    from tfctl.jobs import show
+    from tfctl.remote.fleet import Fleet
+
+    found, name = find_job(job, job_option, inventory)
+    with Fleet(found.hosts) as fleet:
+        if name is None:
+            name = show.one(fleet, None)[0].job
+            say(f"job: {name}")
+        now, told, errors = job_events.events(fleet, name)
+    if output is Output.json:
+        text.print_json({"job": name, "events": [event.json() for event in told]})
+    else:
+        rows = [("TIME", "ATTEMPT", "TASK", "HOST", "EVENT", "HOW"), *map(_row, told)]
+        typer.echo(text.table(rows, state=4))
+    for error in errors:
+        say(f"tfctl: {error.message}")
+    concerned = [error.exit for error in errors if error.message.partition(":")[0] in now.hosts]
+    return first_of(concerned) if concerned else Exit.OK
+
+
+def _row(event: Event) -> tuple[str, ...]:
+    code = "" if event.exit_code is None else f"exit code {event.exit_code}"
+    how = event.signal or code or event.reason or (f"by {event.by}" if event.by else "")
+    return (text.clock(event.time), str(event.attempt), event.task, event.host or "", event.event, how)

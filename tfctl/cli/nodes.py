@@ -1,0 +1,97 @@
+"""tfctl nodes: every host, a line each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from tfctl.cli import text
+from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, find_job, say
+from tfctl.errors import Exit, first_of
+
+if TYPE_CHECKING:
+    from tfctl.jobs.nodes import NodeState
+
+_COLUMNS = ("HOST", "STATE", "OS", "SYSTEMD", "PART", "STACKS", "CPUS", "LOAD", "MEMORY", "GPUS", "PORTS", "TASKS")
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Example: tfctl nodes -o json")(nodes)
+
+
+def nodes(job: JobOption = None, inventory: InventoryOption = None, output: OutputOption = Output.text) -> int:
+    """Show every host, and who has what of it.
+
+    Exit code: 0 all are ready, 4 one cannot be reached, 8 one answers and is not fit for jobs.
+    """
+    from tfctl.jobs.nodes import nodes as ask
+    from tfctl.remote.fleet import Fleet
+
+    found, name = find_job(None, job, inventory)
+    with Fleet(found.hosts) as fleet:
+        states = ask(fleet, name)
+    if output is Output.json:
+        text.print_json({"nodes": [state.json() for state in states]})
+    else:
+        typer.echo(table(states))
+    errors = [state.error for state in states if state.error is not None]
+    for error in errors:
+        say(f"tfctl: {error.message}" + (f"\n  → {error.remedy}" if error.remedy else ""))
+    return first_of(error.exit for error in errors) if errors else Exit.OK
+
+
+def table(states: list[NodeState]) -> str:
+    """The hosts, and below them the GPUs of all, if there are any."""
+    rows = [_COLUMNS, *(_row(state) for state in states)]
+    devices = [(state.host.name, gpu) for state in states for gpu in state.told.get("gpus", ())]
+    tables = [text.table(rows, state=1)]
+    if devices:
+        tables.append(text.table([("HOST", "GPU", "NAME", "MEMORY", "HELD BY"), *(_device(*one) for one in devices)]))
+    troubles = [(state.host.name, state.told.get("gpu_trouble")) for state in states]
+    tables += [text.plain(f"{host}: {trouble['message']}") for host, trouble in troubles if trouble]
+    return "\n\n".join(tables)
+
+
+def _row(state: NodeState) -> tuple[str, ...]:
+    told = state.told
+    if not told:
+        return (state.host.name, state.state, *[""] * (len(_COLUMNS) - 2))
+    stacks = (target[: len(name) + 9] for name, target in told["stacks"].items())
+    tasks = (f"{job}: {' '.join(names)}" for job, names in state.jobs.items())
+    return (
+        state.host.name, state.state, _shown(told["os"]), _shown(told["systemd"]), told["version"][:8],
+        " ".join(stacks), _shown(told["cpus"]), _shown(told["load"]), _memory(told["memory_mib"]), _free(told),
+        ranges([int(port) for port in told["ports"]]), "; ".join(tasks),
+    )  # fmt: skip
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _memory(sizes: list[int] | None) -> str:
+    return f"{sizes[1] / 1024:.1f} of {sizes[0] / 1024:.1f} GiB" if sizes else ""
+
+
+def _free(told: Any) -> str:
+    if told["gpu_trouble"]:
+        return "trouble"
+    free = sum(not gpu["holder"] for gpu in told["gpus"])
+    return f"{free} of {len(told['gpus'])} free" if told["gpus"] else "none"
+
+
+def _device(host: str, gpu: Any) -> tuple[str, ...]:
+    memory = f"{gpu['memory_mib'] / 1024:.0f} GiB" if gpu["memory_mib"] else ""
+    return (host, str(gpu["index"]), gpu["name"], memory, gpu["holder"] or "free")
+
+
+def ranges(numbers: list[int]) -> str:
+    """``2222-2224 2230``"""
+    found: list[list[int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][-1] + 1:
+            found[-1][1:] = [number]
+        else:
+            found.append([number])
+    return " ".join("-".join(map(str, part)) for part in found)

@@ -1,0 +1,79 @@
+"""`tfctl preflight`: what stands against a provisioning, and nothing done about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tfctl.cli import text
+from tfctl.cli.common import InventoryArgument, Output, OutputOption, SameInventoryOption, named
+from tfctl.errors import Exit, first_of
+
+if TYPE_CHECKING:
+    from tfctl.remote.report import HostReport
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Example: tfctl preflight inventory/lab.ini --stack tf2.15")(preflight)
+
+
+def preflight(
+    inventory: InventoryArgument = None,
+    inventory_option: SameInventoryOption = None,
+    stack: Annotated[
+        str | None,
+        typer.Option(help="For all hosts, in place of the inventory's tfctl_stack; none: without TensorFlow."),
+    ] = None,
+    limit: Annotated[str | None, typer.Option(help="Only hosts of this Ansible pattern.")] = None,
+    python_tree: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="DIR", show_default=False, help="A CPython of this machine, as provision takes it."),
+    ] = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Name all that stands against provisioning; change nothing. Every host is read, and all of its faults are told.
+
+    Exit code: 0 all hosts are fit, 8 one is not, 4 one cannot be reached, 3 the inventory asks for what cannot be.
+    """
+    from tfctl.cli.progress import Progress
+    from tfctl.remote import provision as use_case
+
+    source = named(inventory, inventory_option, "inventory")
+    trees = tuple(tree.expanduser() for tree in python_tree or ())
+    with Progress() as progress:
+        request = use_case.Request(source, stack, limit, python_trees=trees)
+        report = use_case.preflight(request, progress.take)
+    codes = [code for host in report.hosts if (code := exit_of(host))]
+    code = first_of(codes) if codes else Exit.OK
+    if output is Output.json:
+        text.print_json({"exit": int(code), "hosts": [as_object(host) for host in report.hosts]})
+    else:
+        typer.echo("\n".join(_lines(report.hosts)))
+    return code
+
+
+def exit_of(host: HostReport) -> Exit:
+    """A host that cannot even be looked at is not fit."""
+    return Exit.PREFLIGHT if host.exit is Exit.FAILED else host.exit
+
+
+def as_object(host: HostReport) -> dict[str, Any]:
+    """An element of what -o json prints."""
+    return {"host": host.host, "state": _state(host), "exit": int(exit_of(host)), "faults": list(host.faults)}
+
+
+def _state(host: HostReport) -> str:
+    return "unreachable" if host.unreachable else "unfit" if host.failed else "fit"
+
+
+def _lines(hosts: tuple[HostReport, ...]) -> list[str]:
+    width = max(len(host.host) for host in hosts)
+    found = []
+    for host in hosts:
+        found.append(f"{host.host:{width}}  {text.state_word(_state(host))}")
+        for fault in host.faults:
+            found += [f"{'':{width}}  {text.plain(line)}" for line in fault["message"].splitlines()]
+            found += [f"{'':{width}}  → {text.plain(line)}" for line in fault["remedy"].splitlines()]
+    return found

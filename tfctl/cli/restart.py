@@ -1,0 +1,106 @@
+"""tfctl restart: a job's next attempt, or one task anew in place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfctl.cli.common import InventoryOption, JobOption, find_job, say
+from tfctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfctl.jobs.state import JobState
+    from tfctl.remote.fleet import Fleet
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Examples: tfctl restart digits-ps --wait    tfctl restart digits-ps worker 3")(restart)
+
+
+def restart(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB] [ROLE INDEX]",
+            show_default=False,
+            help="A job's name or file. Default: the one that runs. With a task, as worker 3 or worker/3: it alone.",
+        ),
+    ] = None,
+    job_option: JobOption = None,
+    inventory: InventoryOption = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the hosts, show what would be started.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Until it has ended; then end what of it still runs.")] = False,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, at most so long."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print the logs, and the job's name on stderr.")
+    ] = False,
+) -> int:
+    """Stop a job and run its next attempt; or begin one task anew. Both as they were started.
+
+    Its hosts keep what it was started with, until it is stopped or they are rebooted. For a changed job file or code:
+    tfctl start.
+    One task comes back in the same attempt; what that means to the others: docs/strategies.md.
+    """
+    from tfctl.cli.wait import detaching, limit, until_ended
+    from tfctl.jobs import show
+    from tfctl.remote.fleet import Fleet
+
+    longest = limit(timeout, wait or follow)
+    argument, task = parse(words or [], job_option is not None)
+    found, name = find_job(argument, job_option, inventory)
+    with Fleet(found.hosts) as fleet:
+        state, _ = show.one(fleet, name, changes=True)
+        if name is None:
+            say(f"job: {state.job}")
+        fleet.narrow(state.hosts)
+        attempt = _task(fleet, state, task, dry_run) if task else _whole(fleet, state, dry_run)
+        if dry_run:
+            return 0
+        with detaching(state.job):
+            typer.echo(state.job, err=follow)
+            return until_ended(fleet, state.job, attempt, longest, follow) if wait or follow else 0
+
+
+def parse(words: list[str], job_is_named: bool) -> tuple[str | None, tuple[str, int | None] | None]:
+    """The job and the task (role, index or None) that the words mean; ``worker 3`` and ``worker/3`` are the same.
+
+    Raises UsageError.
+    """
+    job = words[0] if words and not job_is_named else None
+    rest = words[1:] if job else words
+    if len(rest) == 1 and "/" in rest[0]:
+        rest = rest[0].split("/")
+    if len(rest) > 2 or (len(rest) == 2 and not rest[1].isdecimal()):
+        raise UsageError(f"{' '.join(rest)!r} is no task", "write worker 3, or worker/3")
+    if not rest:
+        return job, None
+    return job, (rest[0], int(rest[1]) if len(rest) == 2 else None)
+
+
+def _whole(fleet: Fleet, state: JobState, dry_run: bool) -> int:
+    """The attempt that runs now."""
+    from tfctl.jobs.restart import rehearse
+    from tfctl.jobs.restart import restart as restart_job
+
+    if dry_run:
+        typer.echo(rehearse(fleet, state))
+        return state.attempt
+    attempt = restart_job(fleet, state, say)
+    say(f"{state.job}: attempt {attempt}, {len(state.tasks)} tasks run on {len(state.hosts)} hosts")
+    return attempt
+
+
+def _task(fleet: Fleet, state: JobState, wanted: tuple[str, int | None], dry_run: bool) -> int:
+    from tfctl.jobs.restart import find_task, restart_task
+
+    task = find_task(state, *wanted)
+    if dry_run:
+        typer.echo(f"{state.job}: attempt {state.attempt}, {task} on {task.host}, {task.state} now")
+        return state.attempt
+    restart_task(fleet, state, task)
+    say(f"{state.job}: {task} runs anew on {task.host}")
+    return state.attempt

@@ -1,0 +1,90 @@
+"""What happened to a job, in the order of time: one exec a host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from tfctl.errors import NotFound, TfctlError, together
+from tfctl.jobs import state
+from tfctl.jobs.state import JobState
+from tfctl.node import wire
+from tfctl.remote.fleet import Fleet
+from tfctl.remote.node import open_node
+
+if TYPE_CHECKING:
+    from tfctl.remote.ssh import Connection
+
+_ANSWER_S = 30.0
+#: At one moment: tasks begin after their job, and end before it.
+_RANK = {"start": 0, "succeeded": 2, "failed": 2}
+
+
+@dataclass(frozen=True)
+class Event:
+    """``event``: start, stop, restart (by somebody), begin, end (of a task's run), succeeded or failed (of the job).
+
+    ``time`` in epoch seconds by the clock of ``host``; ``role``, ``index`` and ``host`` are None for the whole job.
+    """
+
+    time: float
+    attempt: int
+    event: str
+    role: str | None = None
+    index: int | None = None
+    host: str | None = None
+    by: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    reason: str = ""
+
+    @property
+    def task(self) -> str:
+        return "" if self.role is None else f"{self.role}/{self.index}"
+
+    def json(self) -> dict[str, Any]:
+        """An element of `events -o json`."""
+        when = datetime.fromtimestamp(self.time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return {**vars(self), "time": when}
+
+
+def events(fleet: Fleet, job: str) -> tuple[JobState, list[Event], list[TfctlError]]:
+    """The job as it is now, what happened to it in all its attempts, and why some hosts did not answer.
+
+    Raises NotFound, and together when no host answers.
+    """
+
+    def ask(connection: Connection) -> Any:
+        with open_node(connection, wire.request("events", job=job)) as channel:
+            return channel.receive(_ANSWER_S)[1]
+
+    outcomes = fleet.map(ask)
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    if len(errors) == len(outcomes):
+        raise together(errors)
+    answers = {outcome.host.name: outcome.value if outcome.error is None else None for outcome in outcomes}
+    known = state.jobs({host: answer and answer["jobs"] for host, answer in answers.items()})
+    if not known:
+        raise NotFound(f"no host knows a job {job!r}", "tfctl list shows those there are")
+    return known[0], merged(known[0], {host: answer["events"] for host, answer in answers.items() if answer}), errors
+
+
+def merged(now: JobState, told: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Event]:
+    """``told``: host → its EVENTs (wire). What was done to the whole job is told by each host, and stands here once."""
+    found: list[Event] = []
+    whole: dict[tuple[Any, ...], Event] = {}
+    for host, events in told.items():
+        for one in events:
+            if one["role"] is not None:
+                found.append(Event(**one, host=host))
+                continue
+            event = Event(**one)
+            key = (event.attempt, event.event, event.by)
+            if key not in whole or event.time < whole[key].time:
+                whole[key] = event
+    found += whole.values()
+    if now.state in ("succeeded", "failed") and now.finished is not None:
+        found.append(Event(now.finished, now.attempt, now.state, reason=now.reason))
+    return sorted(found, key=lambda event: (round(event.time, 3), _RANK.get(event.event, 1)))

@@ -1,0 +1,155 @@
+"""One more attempt of a job as its hosts keep it, or of some of its tasks in place.
+
+No job file is read and no code is sent: every host makes its part of the plan from the units and variables of the
+attempt before (tfctl.node.again), whose values so stay where they are.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tfctl.errors import Busy, NotFound, TfctlError, together
+from tfctl.jobs.state import ENDED, JobState, TaskState
+from tfctl.jobs.stop import stop
+from tfctl.jobs.talks import Talks, conversations
+from tfctl.model.host import Host
+from tfctl.node import wire
+from tfctl.remote.fleet import Fleet
+from tfctl.remote.node import as_error, open_node
+
+if TYPE_CHECKING:
+    from tfctl.remote.ssh import Connection
+
+Say = Callable[[str], None]
+
+#: Silence, not duration: a host that is still ending a task says so every wire.BEAT_S.
+_SILENCE_S = 30.0
+_FILE = "start it from its job file: tfctl start JOBFILE"
+
+
+def restart(fleet: Fleet, state: JobState, say: Say) -> int:
+    """Stop the job and run its next attempt, on all its hosts or on none; the attempt's number.
+
+    Nothing is stopped before every host has said that it could begin it again. Raises NotFound where one cannot, what
+    a host refuses with, and Undone as `start` does; the job is stopped then.
+    """
+    with conversations(fleet, state.job, _requests(fleet, state), say) as talks:
+        attempt = _next(state, talks)
+        _stop(fleet, state, say)
+        try:
+            _begin(fleet, state, talks, attempt)
+        except TfctlError:
+            say(f"{state.job} was stopped, and its next attempt could not be begun")
+            raise
+    return attempt
+
+
+def rehearse(fleet: Fleet, state: JobState) -> str:
+    """What `restart` would do, a line a task. The hosts are asked; nothing is written. Raises as `restart` does."""
+    with conversations(fleet, state.job, _requests(fleet, state)) as talks:
+        attempt = _next(state, talks)
+    strategy, size = state.record["strategy"], f"{len(state.tasks)} tasks on {len(state.hosts)} hosts"
+    lines = [f"{state.job}: attempt {attempt}, {strategy}, {size}"]
+    for host in state.hosts:
+        lines.append(f"{host}: output {state.record['output']}")
+        for task in state.tasks:
+            if task.host == host:
+                gpus = f", GPUs {' '.join(task.gpus)}" if task.gpus else ""
+                now = "" if task.state in ENDED else f", {task.state} now"
+                lines.append(f"  {task} at {task.address}:{task.port}{gpus}{now}")
+    return "\n".join(lines)
+
+
+def find_task(state: JobState, role: str, index: int | None) -> TaskState:
+    """The task of that name; without an index the only one of its role. Raises NotFound, naming those there are."""
+    found = [task for task in state.tasks if task.role == role and index in (None, task.index)]
+    if len(found) != 1:
+        what = f"has no {role}{'' if index is None else f' {index}'}" if not found else f"has {len(found)} of {role}"
+        raise NotFound(f"{state.job} {what}", f"name one of {', '.join(map(str, state.tasks))}")
+    return found[0]
+
+
+def restart_task(fleet: Fleet, state: JobState, task: TaskState) -> None:
+    """End one task and begin it anew, in place and in the same attempt.
+
+    Raises NotFound where its unit is gone, or nobody is left who would work with it.
+    """
+    others = [other for other in state.tasks if other is not task and other.state not in ENDED]
+    if state.state == "stopped":
+        raise NotFound(f"{state.job} was stopped", _FILE)
+    if state.state == "succeeded" or (state.ended and not others):
+        raise NotFound(
+            f"{state.job} has {state.state}, and {task} would be alone", f"the whole job: tfctl restart {state.job}"
+        )
+
+    def ask(connection: Connection) -> Any:
+        request = wire.request("restart", job=state.job, attempt=state.attempt, tasks=[[task.role, task.index]])
+        with open_node(connection, request) as channel:
+            return channel.receive(_SILENCE_S)[1]
+
+    fleet.map(ask, [host for host in _hosts(fleet, state) if host.name == task.host])[0].get()
+
+
+def _requests(fleet: Fleet, state: JobState) -> dict[Host, bytes]:
+    code, before = state.record.get("code") or None, state.attempt
+
+    def request(host: Host) -> bytes:
+        return wire.request("start", job=state.job, code=code, ports=host.ports, resolve=[], again=before)
+
+    return {host: request(host) for host in _hosts(fleet, state)}
+
+
+def _hosts(fleet: Fleet, state: JobState) -> list[Host]:
+    known = {host.name: host for host in fleet.hosts}
+    missing = [name for name in state.hosts if name not in known]
+    if missing:
+        raise NotFound(f"{', '.join(missing)}, where {state.job} has tasks, is not in this inventory", "name it: -i")
+    return [known[name] for name in state.hosts]
+
+
+def _next(state: JobState, talks: Talks) -> int:
+    """The next attempt's number, when all that it takes is there. Raises NotFound, Busy."""
+    gone = [_missing(state, host, hello) for host, hello in talks.hellos.items()]
+    if any(gone):
+        raise NotFound("\n".join(filter(None, gone)), _FILE)
+    attempt = 1 + max(int(hello["highest"]) for hello in talks.hellos.values())
+    if attempt != state.attempt + 1:
+        raise Busy(f"{state.job} has been started anew meanwhile", f"tfctl status {state.job} shows it")
+    return attempt
+
+
+def _missing(state: JobState, host: str, hello: Mapping[str, Any]) -> str:
+    """What the host does not keep of its part, in a sentence, or nothing."""
+    kept = {tuple(name) for name in hello.get("again", ())}
+    gone = [str(task) for task in state.tasks if task.host == host and (task.role, task.index) not in kept]
+    if gone:
+        names = ", ".join(gone)
+        return f"{host} no longer knows what {names} of {state.job} was started with, as after a stop or a reboot"
+    return "" if hello["code"] else f"{host} no longer has the code of {state.job}"
+
+
+def _stop(fleet: Fleet, state: JobState, say: Say) -> None:
+    try:
+        stop(fleet, state.job)
+    except KeyboardInterrupt:
+        say(f"{state.job} is being stopped, and not begun again")
+        raise
+
+
+def _begin(fleet: Fleet, state: JobState, talks: Talks, attempt: int) -> None:
+    run = secrets.token_hex(4)
+    record = {**state.record, "attempt": attempt, "run": run, "started": time.time()}
+    # That the hosts share the output was seen when the job was started first; a reboot since would have been noticed.
+    value = {"job": state.job, "attempt": attempt, "run": run, "record": record}
+    refusals = talks.reserve(dict.fromkeys(_hosts(fleet, state), value))
+    if refusals:
+        raise together([as_error(host, refusal) for host, refusal in refusals])
+    talks.go()
+    unsaid = talks.keep()
+    if unsaid:
+        from tfctl.jobs.start import torn  # with all that a job file takes
+
+        raise torn(fleet, state.job, unsaid)

@@ -1,0 +1,108 @@
+"""What of an attempt serves to begin the next: the texts of its units, and of its environment files with their values.
+
+The values reach no disk. When a task of a job has been ended, its texts lie in /run/tfctl/ended/JOB, for root alone,
+until the job is stopped or started anew, or a reboot; so what has failed can be begun again by whoever may, from
+wherever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from . import book, names, plan, unitfile
+from .world import World
+
+Texts = Mapping[tuple[str, int], tuple[str, str]]
+
+#: Of so many jobs that have ended the texts are kept: the last ones.
+_JOBS = 50
+
+
+def put_by(world: World, job: str, tasks: list[tuple[str, int]]) -> None:
+    """Move the texts of tasks that have ended there."""
+    folder = world.at(names.ended_dir(job))
+    folder.parent.mkdir(0o700, parents=True, exist_ok=True)
+    folder.mkdir(0o700, exist_ok=True)
+    for task in tasks:
+        for path in _live(world, job, task):
+            with contextlib.suppress(FileNotFoundError):
+                path.replace(folder / path.name)
+    ended = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+    for old in ended[:-_JOBS]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def drop(world: World, job: str) -> None:
+    """It was stopped, or its next attempt runs."""
+    folder = world.at(names.ended_dir(job))
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # it stays while other jobs have something there
+        folder.parent.rmdir()
+
+
+def texts(world: World, job: str, attempt: int) -> Texts:
+    """Unit and environment file of each of the attempt's tasks here that has both."""
+    run = (book.record(world, job, attempt) or {}).get("run")
+    folder = world.at(names.ended_dir(job))
+    found = {}
+    for task in book.tasks(world, job, attempt):
+        unit, env = _live(world, job, task)
+        for pair in ((unit, env), (folder / unit.name, folder / env.name)):
+            with contextlib.suppress(OSError):
+                text = pair[0].read_text("utf-8")
+                if unitfile.facts(text).get("run") == run:
+                    found[task] = (text, pair[1].read_text("utf-8"))
+                    break
+    return found
+
+
+def plan_of(known: Texts, code: str, value: Any) -> dict[str, Any]:
+    """The PLAN of another attempt with these texts; ``value`` is what the client says of it. Raises Refused."""
+    fields = value if isinstance(value, dict) else {}
+    job = plan.match(names.JOB, fields.get("job"), "a job's name")
+    attempt = plan.number(fields.get("attempt"), "an attempt", 1, 10**6)
+    run, output = plan.match(names.RUN, fields.get("run"), "a run"), _output(fields)
+    tasks = []
+    for (role, index), (unit, env) in known.items():
+        facts = unitfile.facts(unit)
+        tasks.append(
+            {
+                "role": role,
+                "index": index,
+                "ports": [int(port) for port in facts.get("ports", "").split()],
+                "gpus": facts.get("gpus", "").split(),
+                "program": unitfile.program(unit),
+                "unit": unitfile.renewed(
+                    unit, job=job, attempt=attempt, run=run, role=role, index=index, output=output
+                ),
+                "env": _renewed(_renewed(env, "TFCTL_ATTEMPT", str(attempt)), "TFCTL_RUN", run),
+            }
+        )
+    stack = next((_stack(env) for _, env in known.values()), "none")
+    same = {"job": job, "attempt": attempt, "run": run, "record": fields.get("record"), "output": output}
+    return {**same, "code": code or None, "stack": stack, "tasks": tasks}
+
+
+def _output(fields: dict[str, Any]) -> str:
+    record = fields.get("record")
+    return str(record.get("output")) if isinstance(record, dict) else ""
+
+
+def _live(world: World, job: str, task: tuple[str, int]) -> tuple[Path, Path]:
+    return world.at(names.unit_file(job, *task)), world.at(names.env_file(job, *task))
+
+
+def _renewed(env: str, name: str, value: str) -> str:
+    """A line of a longer value cannot look like this: a quote within one has a backslash before it."""
+    return re.sub(rf'(?m)^{name}="[0-9a-f]+"$', f'{name}="{value}"', env)
+
+
+def _stack(env: str) -> str:
+    """The stack that stands first on its PATH."""
+    found = re.search(rf'(?m)^PATH="{names.STACKS}/([^/":]+)/bin', env)
+    return found.group(1) if found else "none"
