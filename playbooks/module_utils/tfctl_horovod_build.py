@@ -64,12 +64,13 @@ class Build:
         """Raises Failed, with the compiler's own words. Nothing is left but the wheel."""
         with alone(self.part.with_name(".lock")):
             try:
-                if not is_made(self.wheel):
+                if is_made(self.wheel):
+                    self.archive.unlink(missing_ok=True)
+                else:
                     shutil.rmtree(self.part, ignore_errors=True)
                     self._build()
             finally:
                 shutil.rmtree(self.part, ignore_errors=True)
-                self.archive.unlink(missing_ok=True)
 
     def _build(self):
         sent, tools, out = (self.part / name for name in ("sent", "tools", "out"))
@@ -77,6 +78,7 @@ class Build:
             folder.mkdir(parents=True)
         with tarfile.open(self.archive) as tar:
             tar.extractall(sent)
+        self.archive.unlink()
         for wheel in sent.glob("*.whl"):
             take_apart(wheel, tools)
         source = self._source(sent)

@@ -30,11 +30,12 @@ def short(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
 
 
 def test_a_life_with_everything_in_it(hosts: Hosts) -> None:
-    hosts.ok("start", hosts.file("lives", STAY + "roles: {worker: 2}\n"))
+    file = hosts.file("lives", STAY + "roles: {worker: 2}\n")
+    hosts.ok("start", file)
     hosts.ok("restart", "lives", "worker", 1)
     hosts.ok("stop", "lives")
     hosts.ok("stop", "lives")  # of which there is nothing to tell
-    hosts.ok("restart", "lives")
+    hosts.ok("start", file)
     found = told(hosts, "lives")
     assert [e["time"] for e in found] == sorted(e["time"] for e in found)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", e["time"]) for e in found)

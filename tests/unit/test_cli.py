@@ -25,6 +25,7 @@ def test_help_names_the_program() -> None:
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: tfctl ")
     assert done.stderr == ""
+    assert "..." not in done.stdout.partition("Commands:")[2], "a sentence is cut off"
 
 
 def test_help_imports_nothing_slow() -> None:

@@ -52,12 +52,12 @@ SameInventoryOption = Annotated[
 
 
 def named(argument: Path | None, option: Path | None, what: str) -> Path:
-    """The file that a verb cannot do without, by its word or its option. Raises UsageError."""
+    """The file that a verb cannot do without, by its word or its option. Raises UsageError, typer.BadParameter."""
     if argument and option and argument != option:
         raise UsageError(f"two are named, {argument} and {option}", "name one")
     found = argument or option
     if found is None:
-        raise UsageError(f"no {what} is named", "name one")
+        raise typer.BadParameter(f"no {what} is named", param_hint=what.replace(" ", "").upper())
     return found
 
 

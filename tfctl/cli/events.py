@@ -24,7 +24,7 @@ def events(
     inventory: InventoryOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Tell what happened to a job, in the order of time and by whom: starts, stops, and each run of each task.
+    """Tell what happened to a job, in the order of time. Starts, stops, and each run of each task, and by whom.
 
     All its attempts that its hosts still know, each host by its own clock.
     """

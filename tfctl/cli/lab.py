@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="lab",
-    help="A real cluster on this machine: nodes with systemd, sshd and journald, in systemd-nspawn.",
+    help="A real cluster on this machine. Its nodes have systemd, sshd and journald, in systemd-nspawn.",
     epilog="Example: tfctl lab up --nodes 4, then tfctl provision inventory/lab.ini",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -13,7 +13,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def list_jobs(job: JobOption = None, inventory: InventoryOption = None, output: OutputOption = Output.text) -> None:
-    """List the jobs that the hosts know, each at its latest attempt, the latest first."""
+    """List the jobs that the hosts know. Each at its latest attempt, the latest first."""
     from tfctl.jobs import show
     from tfctl.remote.fleet import Fleet
 

@@ -48,7 +48,7 @@ def logs(
     timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Begin each line with its time.")] = False,
     output: OutputOption = Output.text,
 ) -> int:
-    """Show what tasks print, merged in the order of time, during the job and after it."""
+    """Show what tasks print, merged in the order of time. During the job and after it."""
     from tfctl.jobs import logs as job_logs
     from tfctl.jobs import show
     from tfctl.remote.fleet import Fleet

@@ -21,7 +21,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def nodes(job: JobOption = None, inventory: InventoryOption = None, output: OutputOption = Output.text) -> int:
-    """Show every host of the inventory: what it is, what of it is free, and who has the rest.
+    """Show every host, and who has what of it.
 
     Exit code: 0 all are ready, 4 one cannot be reached, 8 one answers and is not fit for jobs.
     """

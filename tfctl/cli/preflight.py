@@ -33,7 +33,7 @@ def preflight(
     ] = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Read every host and name all that stands against its provisioning. Changes nothing.
+    """Name all that stands against provisioning; change nothing. Every host is read, and all of its faults are told.
 
     Exit code: 0 all hosts are fit, 8 one is not, 4 one cannot be reached, 3 the inventory asks for what cannot be.
     """

@@ -39,7 +39,7 @@ def restart(
         bool, typer.Option("--follow", "-f", help="Print the logs, and the job's name on stderr.")
     ] = False,
 ) -> int:
-    """Stop a job and run its next attempt, as it was started; or end one task and begin it anew.
+    """Stop a job and run its next attempt; or begin one task anew. Both as they were started.
 
     Its hosts keep what it was started with, until it is stopped or they are rebooted. For a changed job file or code:
     tfctl start.

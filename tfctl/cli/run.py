@@ -25,7 +25,7 @@ def run(
         typer.Option("--output", metavar="DIR", show_default=False, help="TFCTL_OUTPUT. Default: tfctl-output/JOB."),
     ] = None,
 ) -> int:
-    """Run every task of a job on this machine, in the active Python, to write and debug the script.
+    """Run every task of a job on this machine. In the active Python, to write and debug the script.
 
     No ssh, no systemd, no root, no inventory. Prints the logs; Ctrl-C ends all tasks. Exit code: 0 it succeeded, 100
     it failed, 130 Ctrl-C.

@@ -23,7 +23,7 @@ def status(
         bool, typer.Option("--watch", "-w", help="Again at every change, until the job has ended.")
     ] = False,
 ) -> None:
-    """Show a job: each task's host, state and exit code, failed ones first."""
+    """Show a job, task by task. Failed ones first: host, state, exit code."""
     from tfctl.jobs import show
     from tfctl.jobs.state import JobState
     from tfctl.remote.fleet import Fleet

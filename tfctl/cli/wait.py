@@ -32,14 +32,14 @@ def wait(
         str | None, typer.Option("--timeout", metavar="DURATION", show_default=False, help="At most so long.")
     ] = None,
 ) -> int:
-    """Wait until a job has ended, then stop what of it still runs, such as parameter servers.
+    """Wait until a job has ended, then stop what still runs of it. That is parameter servers above all.
 
     Exit code: 0 it succeeded, 100 it failed, 101 it goes on after --timeout, 103 it was stopped, 4 no host answers.
     """
     from tfctl.jobs import show
     from tfctl.remote.fleet import Fleet
 
-    longest = limit(timeout, True)
+    longest = limit(timeout, waits=True)
     found, name = find_job(job, job_option, inventory)
     with Fleet(found.hosts) as fleet:
         state, _ = show.one(fleet, name)
@@ -111,7 +111,7 @@ def sentence(state: JobState) -> str:
 
 
 def limit(timeout: str | None, waits: bool) -> float | None:
-    """What ``--timeout`` says, 0 being how it is now, of a verb that perhaps ``waits``. Raises UsageError (2)."""
+    """What ``--timeout`` says of a verb that ``waits``; 0 is to look once. Raises UsageError (2)."""
     if timeout is not None and not waits:
         raise UsageError("--timeout says how long to wait, and nobody does", "say --wait or --follow too")
     return 0.0 if timeout in ("0", "0s") else seconds(timeout)

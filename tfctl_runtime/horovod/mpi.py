@@ -7,12 +7,14 @@ its daemon in the job's own units; and what it starts as a rank asks that rank's
     … --rank                 in place of COMMAND
 """
 
+import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import List
 
 from tfctl_runtime.horovod.agent import Agent, on_sigterm, say
@@ -32,6 +34,9 @@ def main(words: List[str]) -> int:
     if words[:1] == ["--rank"]:
         told = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
         return _asked(int(os.environ["OMPI_COMM_WORLD_RANK"]), do="rank", environment=told)
+    if without_mpi():
+        say("the Horovod of this host was built without MPI (tfctl_openmpi); `launcher: gloo` needs none")
+        return 1
     rank = int(os.environ["TFCTL_INDEX"])
     agent = Agent(words, peers()[rank][1])
     on_sigterm(agent)
@@ -59,6 +64,14 @@ def _head(agent: Agent) -> int:
     except subprocess.TimeoutExpired:
         child.kill()
     return code
+
+
+def without_mpi() -> bool:
+    """Whether there is a Horovod, and its library for TensorFlow needs no MPI's: as a rank of one it would crash."""
+    spec = importlib.util.find_spec("horovod")
+    folders = spec.submodule_search_locations or [] if spec else []
+    libraries = [library for folder in folders for library in Path(folder).glob("tensorflow/mpi_lib*.so")]
+    return bool(libraries) and not any(b"libmpi" in library.read_bytes() for library in libraries)
 
 
 def words_of(mpirun: str, addresses: List[str]) -> List[str]:

@@ -119,6 +119,19 @@ def test_an_agent_runs_its_rank_once_with_what_mpirun_says(port: int, tmp_path: 
         assert answer(asked) == {"exit": 1}
 
 
+@pytest.mark.parametrize(("needs", "without"), [(b"libmpi.so.40", False), (b"libtensorflow.so", True), (None, False)])
+def test_a_horovod_without_mpi_is_no_rank_of_one(
+    needs: bytes | None, without: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if needs:
+        library = tmp_path / "horovod/tensorflow/mpi_lib.cpython-311-x86_64-linux-gnu.so"
+        library.parent.mkdir(parents=True)
+        library.write_bytes(b"\x7fELF" + needs)
+        (tmp_path / "horovod/__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert mpi.without_mpi() is without
+
+
 def test_a_rank_is_ended_with_whoever_asked_for_it(port: int, tmp_path: Path) -> None:
     script = f"import pathlib, time; pathlib.Path({str(tmp_path / 'began')!r}).touch(); time.sleep(600)"
     agent = Agent([sys.executable, "-c", script], port)
