@@ -8,6 +8,7 @@ import typer
 
 from tfctl.cli.common import InventoryOption, JobOption, find_job, say
 from tfctl.errors import UsageError
+from tfctl.wording import running
 
 if TYPE_CHECKING:
     from tfctl.jobs.state import JobState
@@ -90,7 +91,7 @@ def _whole(fleet: Fleet, state: JobState, dry_run: bool) -> int:
         typer.echo(rehearse(fleet, state))
         return state.attempt
     attempt = restart_job(fleet, state, say)
-    say(f"{state.job}: attempt {attempt}, {len(state.tasks)} tasks run on {len(state.hosts)} hosts")
+    say(f"{state.job}: attempt {attempt}, {running(len(state.tasks), len(state.hosts))}")
     return attempt
 
 

@@ -10,6 +10,7 @@ import typer
 
 from tfctl.cli.common import JobFileArgument, JobFileOption, code_folder, named, say
 from tfctl.errors import BadFile, UsageError
+from tfctl.wording import counted
 
 
 def add_to(app: typer.Typer) -> None:
@@ -55,7 +56,7 @@ def run(
         _make(out, output is None)
         for remark in (*placed.layout.notes, *scripts.remarks(folder, code.names(folder))):
             say(remark)
-        say(f"{job.name}: {len(placed.tasks)} tasks run here; output in {out}")
+        say(f"{job.name}: {counted(len(placed.tasks), 'task runs', 'tasks run')} here; output in {out}")
         ended = made.run(Printer(made.state))
     say(sentence(ended))
     return exit_code(ended)

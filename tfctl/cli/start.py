@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from tfctl.cli.common import InventoryOption, JobFileArgument, JobFileOption, lay_out, named, say
+from tfctl.wording import running
 
 
 def add_to(app: typer.Typer) -> None:
@@ -53,6 +54,6 @@ def start(
         job = start_job(fleet, layout, packed, say)
         last.remember(layout.inventory)
         with detaching(job.name):
-            say(f"{job.name}: attempt {job.attempt}, {len(job.tasks)} tasks run on {len(layout.hosts)} hosts")
+            say(f"{job.name}: attempt {job.attempt}, {running(len(job.tasks), len(layout.hosts))}")
             typer.echo(job.name, err=follow)
             return until_ended(fleet, job.name, job.attempt, longest, follow) if wait or follow else 0

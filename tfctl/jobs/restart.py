@@ -19,6 +19,7 @@ from tfctl.model.host import Host
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.node import as_error, open_node
+from tfctl.wording import counted
 
 if TYPE_CHECKING:
     from tfctl.remote.ssh import Connection
@@ -51,7 +52,8 @@ def rehearse(fleet: Fleet, state: JobState) -> str:
     """What `restart` would do, a line a task. The hosts are asked; nothing is written. Raises as `restart` does."""
     with conversations(fleet, state.job, _requests(fleet, state)) as talks:
         attempt = _next(state, talks)
-    strategy, size = state.record["strategy"], f"{len(state.tasks)} tasks on {len(state.hosts)} hosts"
+    strategy = state.record["strategy"]
+    size = f"{counted(len(state.tasks), 'task')} on {counted(len(state.hosts), 'host')}"
     lines = [f"{state.job}: attempt {attempt}, {strategy}, {size}"]
     for host in state.hosts:
         lines.append(f"{host}: output {state.record['output']}")

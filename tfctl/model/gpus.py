@@ -9,6 +9,7 @@ from tfctl.errors import BadFile, Busy, PreflightFailed, TfctlError
 from tfctl.model.host import Site
 from tfctl.model.job import Layout, Slot, Task
 from tfctl.model.strategies.base import Strategy
+from tfctl.wording import counted
 
 
 def share(layout: Layout, sites: Mapping[str, Site]) -> dict[tuple[str, int], tuple[str, ...] | None]:
@@ -73,7 +74,10 @@ def _in_equal_shares(
     computing = [slot for slot in silent if _computes(strategy, slot.role)]
     each = len(free) // len(computing) if computing else 0
     if computing and not each and (site.gpus or site.owners or site.gpu_trouble):
-        message = f"{computing[0].host.name}: {len(computing)} tasks that compute, {len(free)} GPUs free"
+        message = (
+            f"{computing[0].host.name}: {counted(len(computing), 'task that computes', 'tasks that compute')}, "
+            f"{counted(len(free), 'GPU')} free"
+        )
         raise _no_gpu(message, site)
     if any(map(is_instance, free)):
         each = min(each, 1)

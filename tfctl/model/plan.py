@@ -10,6 +10,7 @@ from tfctl.model import env, unit
 from tfctl.model.host import Host
 from tfctl.model.job import Job, Task
 from tfctl.node import names
+from tfctl.wording import counted
 
 #: What of the policy is recorded as the job file has it.
 _POLICY = ("clean", "max_restarts", "deadline", "grace", "drain")
@@ -68,7 +69,7 @@ def record(job: Job, code: str = "") -> dict[str, Any]:
 def text(job: Job) -> str:
     """What `start` would do, a line a task: the dry run."""
     layout = job.layout
-    size = f"{len(job.tasks)} tasks on {len(layout.hosts)} hosts"
+    size = f"{counted(len(job.tasks), 'task')} on {counted(len(layout.hosts), 'host')}"
     lines = [f"{job.name}: attempt {job.attempt}, {layout.strategy.name}, {size}"]
     for host in layout.hosts:
         lines.append(f"{host.name}: output {layout.output}")

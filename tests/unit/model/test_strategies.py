@@ -344,12 +344,12 @@ def test_tasks_of_one_group_must_have_as_many_gpus(make_job: MakeJob) -> None:
 def test_who_says_nothing_of_gpus_takes_none_that_another_has(make_job: MakeJob) -> None:
     layout = make_job(text("mirrored", "{worker: 1}")).layout
     with pytest.raises(
-        Busy, match=r"node1: 1 tasks that compute, 0 GPUs free; the others are held by tfctl-a-worker-0"
+        Busy, match=r"node1: 1 task that computes, 0 GPUs free; the others are held by tfctl-a-worker-0"
     ):
         placement.assign(layout, {"node1": Site("10.0.0.1", {}, (), ("tfctl-a-worker-0.service",))})
-    with pytest.raises(Busy, match="node1: 2 tasks that compute, 1 GPUs free"):
+    with pytest.raises(Busy, match="node1: 2 tasks that compute, 1 GPU free"):
         make_job(text("custom", "{worker: {per_host: 2, hosts: node1}}"), gpus=("GPU-a",))
-    with pytest.raises(Busy, match="node1: 1 tasks that compute, 0 GPUs free"):
+    with pytest.raises(Busy, match="node1: 1 task that computes, 0 GPUs free"):
         make_job(text("custom", "{big: {replicas: 1, gpus: 1}, worker: 1}"), gpus=("GPU-a",))
 
 
