@@ -37,7 +37,7 @@ def restart(fleet: Fleet, state: JobState, say: Say) -> int:
     Nothing is stopped before every host has said that it could begin it again. Raises NotFound where one cannot, what
     a host refuses with, and Undone as `start` does; the job is stopped then.
     """
-    with conversations(fleet, state.job, _requests(fleet, state), say) as talks:
+    with conversations(fleet, state.job, _requests(fleet, state), say, "no other attempt was begun") as talks:
         attempt = _next(state, talks)
         _stop(fleet, state, say)
         try:

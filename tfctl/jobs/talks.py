@@ -28,9 +28,12 @@ _UNDONE = 1
 class Talks:
     """``hellos`` by the host's name; ``over``: nothing is left to undo."""
 
-    def __init__(self, fleet: Fleet, channels: Mapping[str, NodeChannel], hellos: Mapping[str, Any]) -> None:
+    def __init__(
+        self, fleet: Fleet, channels: Mapping[str, NodeChannel], hellos: Mapping[str, Any], unbegun: str
+    ) -> None:
         self.hellos = hellos
         self.over = False
+        self._unbegun = unbegun
         self._fleet = fleet
         self._channels = channels
         self._lost: set[str] = set()  # hosts that have failed to answer
@@ -116,7 +119,7 @@ class Talks:
                     f"{', '.join(silent)} could not be told to undo its part, and does so by itself after "
                     f"{wire.SILENCE_S:.0f} s of silence; every other host has"
                 )
-        return "nothing of the job runs: every host has undone its part" if begun else "nothing had been begun"
+        return "nothing of the job runs: every host has undone its part" if begun else self._unbegun
 
     def _require_none(self, failures: list[TfctlError]) -> None:
         if failures:
@@ -178,15 +181,19 @@ class Talks:
 
 @contextmanager
 def conversations(
-    fleet: Fleet, job: str, requests: Mapping[Host, bytes], say: Callable[[str], None] = lambda _: None
+    fleet: Fleet,
+    job: str,
+    requests: Mapping[Host, bytes],
+    say: Callable[[str], None] = lambda _: None,
+    unbegun: str = "nothing of the job runs",
 ) -> Iterator[Talks]:
     """A conversation about starting ``job`` with each host, past its hello. Leaving it before `keep` undoes all; Ctrl-C
-    says what became."""
+    says what became: ``unbegun``, when no host had been given a plan."""
     channels: dict[str, NodeChannel] = {}
     over = threading.Event()
     threading.Thread(target=_beat, args=(channels, over), daemon=True).start()
     try:
-        talks = Talks(fleet, channels, _hellos(fleet, requests, channels))
+        talks = Talks(fleet, channels, _hellos(fleet, requests, channels), unbegun)
         try:
             yield talks
         except KeyboardInterrupt:
