@@ -38,16 +38,16 @@ def test_a_job_of_which_a_task_has_failed_runs_again_without_its_file(jobs: Jobs
 
 def test_one_task_comes_back_and_nobody_takes_it_for_failed(jobs: Jobs) -> None:
     """Also not who looks while systemd has ended it and not yet begun it: the first failure would end this job."""
-    jobs.ok("start", jobs.file("one", STAY + "    policy: {max_restarts: 1}\n"))
-    process = jobs.begin("wait", "one", "--timeout", "60s")
+    jobs.ok("start", jobs.file("single", STAY + "    policy: {max_restarts: 1}\n"))
+    process = jobs.begin("wait", "single", "--timeout", "60s")
     for number in range(1, 6):
-        jobs.ok("restart", "one", "worker", 1)
-        assert jobs.status("one")["tasks"][2]["restarts"] == number
-    found = jobs.status("one")
+        jobs.ok("restart", "single", "worker", 1)
+        assert jobs.status("single")["tasks"][2]["restarts"] == number
+    found = jobs.status("single")
     assert {task["state"] for task in found["tasks"]} == {"running"}
     assert [task["restarts"] for task in found["tasks"]] == [0, 0, 5, 0]
     assert process.poll() is None
-    jobs.ok("stop", "one")
+    jobs.ok("stop", "single")
     process.communicate(timeout=30)
     assert process.returncode == 103
     jobs.untouched()
