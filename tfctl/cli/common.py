@@ -50,6 +50,20 @@ SameInventoryOption = Annotated[
     Path | None, typer.Option("--inventory", "-i", show_default=False, help="The same as INVENTORY.")
 ]
 
+#: Of verbs that provision.
+StackOption = Annotated[
+    str | None,
+    typer.Option(help="For all hosts, in place of the inventory's tfctl_stack; none: without TensorFlow."),
+]
+LimitOption = Annotated[str | None, typer.Option(help="Only hosts of this Ansible pattern.")]
+#: Of verbs that begin a job.
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Ask the hosts, show what would be started.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Until it has ended; then end what of it still runs.")]
+TimeoutOption = Annotated[
+    str | None, typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, at most so long.")
+]
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Print the logs, and the job's name on stderr.")]
+
 
 def named(argument: Path | None, option: Path | None, what: str) -> Path:
     """The file that a verb cannot do without, by its word or its option. Raises UsageError, typer.BadParameter."""

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -79,6 +79,9 @@ class Printer:
     """Lines on stdout: prefixed ``worker/3 │``, or one JSON object each."""
 
     def __init__(self, state: JobState, timestamps: bool = False, as_json: bool = False) -> None:
+        from tfctl.jobs.state import rfc3339_ms
+
+        self._time = rfc3339_ms
         self._width = max(len(str(task)) for task in state.tasks)
         self._timestamps = timestamps
         self._json = as_json
@@ -93,7 +96,7 @@ class Printer:
 
     def _as_json(self, line: Line) -> str:
         value = {
-            "time": _rfc3339(line.time),
+            "time": self._time(line.time),
             "role": line.role,
             "index": line.index,
             "host": line.host,
@@ -105,7 +108,7 @@ class Printer:
     def _as_text(self, line: Line) -> str:
         name = f"{line.role}/{line.index}".ljust(self._width)
         prefix = text.coloured(f"{name} │", self._colours.get(line.role, ""))
-        when = f"{_rfc3339(line.time)} " if self._timestamps else ""
+        when = f"{self._time(line.time)} " if self._timestamps else ""
         # A progress bar overwrites itself with \r: its last state is what a reader would have seen.
         shown = text.plain(line.text.rstrip("\r").rpartition("\r")[2])
         return f"{when}{prefix} {shown}\n"
@@ -154,7 +157,3 @@ def _end_of(fleet: Fleet, state: JobState) -> threading.Event:
 
     threading.Thread(target=watch, daemon=True).start()
     return over
-
-
-def _rfc3339(when: float) -> str:
-    return datetime.fromtimestamp(when, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

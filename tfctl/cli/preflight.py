@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tfctl.cli import text
-from tfctl.cli.common import InventoryArgument, Output, OutputOption, SameInventoryOption, named
+from tfctl.cli.common import (
+    InventoryArgument,
+    LimitOption,
+    Output,
+    OutputOption,
+    SameInventoryOption,
+    StackOption,
+    named,
+)
 from tfctl.errors import Exit, first_of
 
 if TYPE_CHECKING:
@@ -22,11 +30,8 @@ def add_to(app: typer.Typer) -> None:
 def preflight(
     inventory: InventoryArgument = None,
     inventory_option: SameInventoryOption = None,
-    stack: Annotated[
-        str | None,
-        typer.Option(help="For all hosts, in place of the inventory's tfctl_stack; none: without TensorFlow."),
-    ] = None,
-    limit: Annotated[str | None, typer.Option(help="Only hosts of this Ansible pattern.")] = None,
+    stack: StackOption = None,
+    limit: LimitOption = None,
     python_tree: Annotated[
         list[Path] | None,
         typer.Option(metavar="DIR", show_default=False, help="A CPython of this machine, as provision takes it."),

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tfctl.cli.common import InventoryArgument, Output, OutputOption, SameInventoryOption, named
+from tfctl.cli.common import (
+    InventoryArgument,
+    LimitOption,
+    Output,
+    OutputOption,
+    SameInventoryOption,
+    StackOption,
+    named,
+)
 from tfctl.errors import Exit
 from tfctl.remote.parts import TAGS
 
@@ -24,11 +32,8 @@ def add_to(app: typer.Typer) -> None:
 def provision(
     inventory: InventoryArgument = None,
     inventory_option: SameInventoryOption = None,
-    stack: Annotated[
-        str | None,
-        typer.Option(help="For all hosts, in place of the inventory's tfctl_stack; none: without TensorFlow."),
-    ] = None,
-    limit: Annotated[str | None, typer.Option(help="Only hosts of this Ansible pattern.")] = None,
+    stack: StackOption = None,
+    limit: LimitOption = None,
     tags: Annotated[
         str | None,
         typer.Option(help=f"Only these parts: {', '.join(TAGS)}."),

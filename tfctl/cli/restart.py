@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobOption, find_job, say
+from tfctl.cli.common import (
+    DryRunOption,
+    FollowOption,
+    InventoryOption,
+    JobOption,
+    TimeoutOption,
+    WaitOption,
+    find_job,
+    say,
+)
 from tfctl.errors import UsageError
 from tfctl.wording import running
 
@@ -30,15 +39,10 @@ def restart(
     ] = None,
     job_option: JobOption = None,
     inventory: InventoryOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the hosts, show what would be started.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Until it has ended; then end what of it still runs.")] = False,
-    timeout: Annotated[
-        str | None,
-        typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, at most so long."),
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Print the logs, and the job's name on stderr.")
-    ] = False,
+    dry_run: DryRunOption = False,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    follow: FollowOption = False,
 ) -> int:
     """Stop a job and run its next attempt; or begin one task anew. Both as they were started.
 

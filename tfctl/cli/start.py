@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobFileArgument, JobFileOption, lay_out, named, say
+from tfctl.cli.common import (
+    DryRunOption,
+    FollowOption,
+    InventoryOption,
+    JobFileArgument,
+    JobFileOption,
+    TimeoutOption,
+    WaitOption,
+    lay_out,
+    named,
+    say,
+)
 from tfctl.wording import running
 
 
@@ -18,15 +29,10 @@ def start(
     jobfile: JobFileArgument = None,
     job_option: JobFileOption = None,
     inventory: InventoryOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the hosts, show what would be started.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Until it has ended; then end what of it still runs.")] = False,
-    timeout: Annotated[
-        str | None,
-        typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, at most so long."),
-    ] = None,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Print the logs, and the job's name on stderr.")
-    ] = False,
+    dry_run: DryRunOption = False,
+    wait: WaitOption = False,
+    timeout: TimeoutOption = None,
+    follow: FollowOption = False,
     code_limit: Annotated[
         int, typer.Option("--code-limit", metavar="MB", min=1, help="The most the code may be.")
     ] = 50,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tfctl.errors import NotFound, TfctlError, together
 from tfctl.jobs import state
 from tfctl.jobs.state import JobState
-from tfctl.node import wire
+from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.node import open_node
 
@@ -42,12 +41,11 @@ class Event:
 
     @property
     def task(self) -> str:
-        return "" if self.role is None else f"{self.role}/{self.index}"
+        return "" if self.role is None or self.index is None else names.task(self.role, self.index)
 
     def json(self) -> dict[str, Any]:
         """An element of `events -o json`."""
-        when = datetime.fromtimestamp(self.time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return {**vars(self), "time": when}
+        return {**vars(self), "time": state.rfc3339_ms(self.time)}
 
 
 def events(fleet: Fleet, job: str) -> tuple[JobState, list[Event], list[TfctlError]]:

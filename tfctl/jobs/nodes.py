@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.model.host import Host
-from tfctl.node import wire
+from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.node import open_node
 
@@ -42,7 +42,7 @@ class NodeState:
         """Job → its tasks that run here."""
         found: dict[str, list[str]] = {}
         for task in self.told.get("tasks", ()):
-            found.setdefault(task["job"], []).append(f"{task['role']}/{task['index']}")
+            found.setdefault(task["job"], []).append(names.task(task["role"], task["index"]))
         return found
 
     def json(self) -> dict[str, Any]:

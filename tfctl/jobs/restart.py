@@ -19,7 +19,7 @@ from tfctl.model.host import Host
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.node import as_error, open_node
-from tfctl.wording import counted
+from tfctl.wording import devices, outline
 
 if TYPE_CHECKING:
     from tfctl.remote.ssh import Connection
@@ -52,17 +52,16 @@ def rehearse(fleet: Fleet, state: JobState) -> str:
     """What `restart` would do, a line a task. The hosts are asked; nothing is written. Raises as `restart` does."""
     with conversations(fleet, state.job, _requests(fleet, state)) as talks:
         attempt = _next(state, talks)
-    strategy = state.record["strategy"]
-    size = f"{counted(len(state.tasks), 'task')} on {counted(len(state.hosts), 'host')}"
-    lines = [f"{state.job}: attempt {attempt}, {strategy}, {size}"]
-    for host in state.hosts:
-        lines.append(f"{host}: output {state.record['output']}")
-        for task in state.tasks:
-            if task.host == host:
-                gpus = f", GPUs {' '.join(task.gpus)}" if task.gpus else ""
-                now = "" if task.state in ENDED else f", {task.state} now"
-                lines.append(f"  {task} at {task.address}:{task.port}{gpus}{now}")
-    return "\n".join(lines)
+    tasks = [
+        (
+            task.host,
+            f"{task} at {task.address}:{task.port}{devices(task.gpus)}"
+            + ("" if task.state in ENDED else f", {task.state} now"),
+        )
+        for task in state.tasks
+    ]
+    head = f"{state.job}: attempt {attempt}, {state.record['strategy']}"
+    return outline(head, str(state.record["output"]), state.hosts, tasks)
 
 
 def find_task(state: JobState, role: str, index: int | None) -> TaskState:

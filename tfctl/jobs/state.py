@@ -113,6 +113,11 @@ def jobs(answers: Mapping[str, Sequence[Mapping[str, Any]] | None]) -> list[JobS
     return sorted(states, key=lambda state: -state.record["started"])
 
 
+def rfc3339_ms(time: float) -> str:
+    """An epoch time as RFC 3339 writes it, in UTC and milliseconds."""
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def rfc3339(time: float | None) -> str | None:
     """An epoch time as RFC 3339 writes it, in UTC and whole seconds."""
     return None if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

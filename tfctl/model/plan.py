@@ -10,7 +10,7 @@ from tfctl.model import env, unit
 from tfctl.model.host import Host
 from tfctl.model.job import Job, Task
 from tfctl.node import names
-from tfctl.wording import counted
+from tfctl.wording import devices, outline
 
 #: What of the policy is recorded as the job file has it.
 _POLICY = ("clean", "max_restarts", "deadline", "grace", "drain")
@@ -69,16 +69,16 @@ def record(job: Job, code: str = "") -> dict[str, Any]:
 def text(job: Job) -> str:
     """What `start` would do, a line a task: the dry run."""
     layout = job.layout
-    size = f"{counted(len(job.tasks), 'task')} on {counted(len(layout.hosts), 'host')}"
-    lines = [f"{job.name}: attempt {job.attempt}, {layout.strategy.name}, {size}"]
-    for host in layout.hosts:
-        lines.append(f"{host.name}: output {layout.output}")
-        for task in job.tasks:
-            if task.host == host:
-                gpus = f", GPUs {' '.join(task.gpus)}" if task.gpus else ""
-                command = shlex.join(env.words(job, task))
-                lines.append(f"  {task} at {task.dial}, stack {task.slot.stack}{gpus}: {command}")
-    return "\n".join(lines)
+    tasks = [
+        (
+            task.host.name,
+            f"{task} at {task.dial}, stack {task.slot.stack}{devices(task.gpus or ())}: "
+            f"{shlex.join(env.words(job, task))}",
+        )
+        for task in job.tasks
+    ]
+    head = f"{job.name}: attempt {job.attempt}, {layout.strategy.name}"
+    return outline(head, layout.output, [host.name for host in layout.hosts], tasks)
 
 
 def files(job: Job) -> dict[str, str]:
