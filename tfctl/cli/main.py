@@ -34,6 +34,7 @@ from tfctl.cli import (
     wait,
 )
 from tfctl.cli import run as run_verb
+from tfctl.cli.common import say
 from tfctl.errors import Exit, TfctlError
 
 app = typer.Typer(
@@ -155,4 +156,4 @@ def _unexpected(error: Exception) -> int:
 def _tell(message: str, remedy: str = "") -> None:
     first, *rest = message.splitlines() or [""]
     lines = [f"tfctl: {first}", *(f"  {line}" for line in rest), *(f"  → {line}" for line in remedy.splitlines())]
-    print("\n".join(lines), file=sys.stderr)
+    say("\n".join(lines))

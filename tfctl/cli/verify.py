@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.cli.common import InventoryArgument, Output, OutputOption, SameInventoryOption, named, say
+from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.verify.report import Report, Result
@@ -62,9 +63,9 @@ def _print(report: Report) -> None:
     typer.echo(text.table(rows, state=2))
     for result in shown:
         if result.state != "ok":
-            typer.echo(text.plain(f"\n{result.proof} ({_hosts(result)}) {result.state}: {result.message}"))
+            typer.echo(plain(f"\n{result.proof} ({_hosts(result)}) {result.state}: {result.message}"))
             if result.remedy:
-                typer.echo(text.plain(f"  → {result.remedy}"))
+                typer.echo(plain(f"  → {result.remedy}"))
 
 
 def _hosts(result: Result) -> str:
