@@ -46,9 +46,7 @@ def test_a_closed_stream_is_no_fault(where: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize(
-    ("words", "code"), [(["status", "-i", "none.ini"], 3), (["run", "job.yaml", "--local"], 100)]
-)
+@pytest.mark.parametrize(("words", "code"), [(["status", "-i", "none.ini"], 3), (["run", "job.yaml", "--local"], 100)])
 def test_talk_that_nobody_hears_stops_no_verb(words: list[str], code: int, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("name: quiet\nstrategy: custom\ncommand: 'false'\nroles: {worker: 1}\n")
     reader, writer = os.pipe()
@@ -111,6 +109,7 @@ def test_what_a_verb_needs_is_its_word_or_its_option(
         (Busy("job digits runs", "tfctl stop digits"), 5, "tfctl: job digits runs\n  → tfctl stop digits\n"),
         (Busy("node1 says \x1b[2J"), 5, "tfctl: node1 says ?[2J\n"),
         (KeyboardInterrupt(), 130, "tfctl: interrupted\n"),
+        (PermissionError(13, "Permission denied", "/no"), 1, "tfctl: /no: Permission denied\n"),
         (ZeroDivisionError("oh"), 1, "tfctl: this is a defect in tfctl: ZeroDivisionError: oh\n"),
     ],
 )

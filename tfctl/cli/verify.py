@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.cli.common import InventoryArgument, Output, OutputOption, SameInventoryOption, named, say
+from tfctl.errors import UsageError
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
@@ -44,13 +45,15 @@ def verify(
     from tfctl.verify import run as proofs
 
     source = inventories.load(named(inventory, inventory_option, "inventory"))
+    if junit and not junit.absolute().parent.is_dir():
+        raise UsageError(f"--junit {junit}: there is no such directory")
     report = proofs.run(proofs.Request(source, stack, limit, shared), say)
-    if junit:
-        junit.write_text(report.to_junit())
     if output is Output.json:
         text.print_json(report.to_json())
     else:
         _print(report)
+    if junit:
+        junit.write_text(report.to_junit(), "utf-8")
     return report.exit
 
 
