@@ -154,7 +154,8 @@ def _end_of(fleet: Fleet, state: JobState) -> threading.Event:
                     break
         except TfctlError as error:
             say(f"tfctl: {error.message}")
-        over.set()
+        finally:
+            over.set()
 
     threading.Thread(target=watch, daemon=True).start()
     return over

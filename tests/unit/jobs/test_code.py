@@ -62,6 +62,19 @@ def test_an_inner_link_is_kept(tmp_path: Path) -> None:
         assert archive.getmember("sub/link").linkname == "../sub/real"
 
 
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.parametrize("closed", ["secret", "sub"])
+def test_what_cannot_be_read_is_named(closed: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("x")
+    (tmp_path / "sub").mkdir()
+    (tmp_path / closed).chmod(0)
+    try:
+        with pytest.raises(BadFile, match=f"{closed}: cannot be read: Permission denied"):
+            pack(tmp_path)
+    finally:
+        (tmp_path / closed).chmod(0o700)
+
+
 @pytest.mark.parametrize("target", ["/etc/passwd", "../secret", "sub/../../secret"])
 def test_a_link_that_leads_out_is_refused(target: str, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(target)
