@@ -90,7 +90,7 @@ def test_a_program_with_a_slash_is_looked_up_in_the_code(tree: Tree, command: st
 
 def test_the_inventory_says_where_output_may_be(tree: Tree) -> None:
     (tree / "etc/tfctl").mkdir()
-    (tree / "etc/tfctl/node.json").write_text(json.dumps({"output_roots": ["/mnt/a", "/srv/tfctl"]}))
+    (tree / "etc/tfctl/node.json").write_text(json.dumps({"output_roots": ["/mnt/a/", "/srv/tfctl/"]}))
     (tree / "srv/tfctl/away").symlink_to("/etc")
     with tree.start() as talk:
         error = refused(talk, make_plan(make_task(output="/srv/x"), output="/srv/x"))
@@ -99,6 +99,7 @@ def test_the_inventory_says_where_output_may_be(tree: Tree) -> None:
         assert "outside of what" in error["message"]
         error = refused(talk, make_plan(make_task(output="/srv/tfctl/a/../b"), output="/srv/tfctl/a/../b"))
         assert error["exit"] == 3
+        reserve(talk, make_plan())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the jobs' user is another one only for root")
