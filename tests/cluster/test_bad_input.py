@@ -92,6 +92,7 @@ LINES = {
     "value that YAML changes": ("env: {A: no}", "env: A: False is what YAML makes of it; quote it to have the text"),
     "value too long": (f"env: {{A: {'x' * 132_000}}}", "env: A: longer than 130816 bytes; put it in a file (line 6)"),
     "code that is not there": ("code: nowhere", "bad/nowhere is not a directory"),
+    "code of a stranger": ("code: ~no-such-user/digits", "code: ~no-such-user/digits: this machine has no such user"),
 }
 
 

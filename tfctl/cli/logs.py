@@ -73,7 +73,7 @@ def logs(
         printer(job_logs.read(fleet, state, query, errors.append))
     for error in errors:
         say(f"tfctl: {error.message}")
-    return first_of(error.exit for error in errors) if errors else Exit.OK
+    return first_of(error.exit for error in errors)
 
 
 class Printer:
@@ -119,7 +119,7 @@ def moment(word: str | None, option: str) -> float | None:
     """``10m`` ago, or a time such as 2026-11-22T13:00, local unless it says otherwise. Raises UsageError."""
     if word is None:
         return None
-    if re.fullmatch(r"(\d+[dhms]?)+", word):
+    if re.fullmatch(r"\d[\ddhms]*", word):
         from tfctl.cli.wait import seconds
 
         return time.time() - (seconds(word, option) or 0.0)

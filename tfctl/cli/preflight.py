@@ -51,8 +51,7 @@ def preflight(
     with Progress() as progress:
         request = use_case.Request(source, stack, limit, python_trees=trees)
         report = use_case.preflight(request, progress.take)
-    codes = [code for host in report.hosts if (code := exit_of(host))]
-    code = first_of(codes) if codes else Exit.OK
+    code = first_of(code for host in report.hosts if (code := exit_of(host)))
     if output is Output.json:
         text.print_json({"exit": int(code), "hosts": [as_object(host) for host in report.hosts]})
     else:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tfctl.errors import NotFound
 from tfctl.node.names import task as task_name
 
 #: A task that will not go on by itself.
@@ -111,6 +112,11 @@ def jobs(answers: Mapping[str, Sequence[Mapping[str, Any]] | None]) -> list[JobS
             shown.setdefault(each["job"], {})[host] = each
     states = [_job(job, by_host, answers) for job, by_host in shown.items()]
     return sorted(states, key=lambda state: -state.record["started"])
+
+
+def unknown(job: str) -> NotFound:
+    """All hosts have answered, and none knows the job."""
+    return NotFound(f"no host knows a job {job!r}", "tfctl list shows those there are")
 
 
 def rfc3339_ms(time: float) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from tfctl.errors import BadFile, Busy
+from tfctl.errors import BadFile, Busy, TfctlError
 from tfctl.model import fit, gpus, pattern, stacks
 from tfctl.model.host import Host, Inventory, Site
 from tfctl.model.job import Layout, Slot, Task
@@ -156,7 +156,7 @@ def _free_ports(host: Host, layout: Layout, held: Collection[int]) -> list[int]:
     return [port for port in range(first, last + 1) if port not in held]
 
 
-def _no_port(slot: Slot, layout: Layout, site: Site) -> Exception:
+def _no_port(slot: Slot, layout: Layout, site: Site) -> TfctlError:
     first, last = layout.ports or slot.host.ports
     wanted = sum(other.host == slot.host for other in layout.slots)
     where = "ports" if layout.ports else "tfctl_ports"

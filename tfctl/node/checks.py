@@ -12,8 +12,6 @@ from .plan import Plan, Planned
 from .talk import Refused
 from .world import PROVISION, World, host
 
-#: What systemd gives a unit that has no PATH of its own (systemd.exec(5)).
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SETTINGS = "/etc/tfctl/node.json"
 _ROOTS = ["/srv/tfctl"]
 
@@ -110,7 +108,7 @@ def _program(world: World, plan: Plan, task: Planned) -> bool:
         return _executable(world.at(task.program))
     if "/" in task.program:
         return bool(plan.code) and _executable(world.at(names.stored_code(plan.code)) / task.program)
-    folders = _variable(task.env, "PATH") or _PATH
+    folders = _variable(task.env, "PATH") or names.PATH
     return any(_executable(world.at(f"{folder}/{task.program}")) for folder in folders.split(":") if folder[:1] == "/")
 
 
