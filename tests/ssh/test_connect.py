@@ -18,7 +18,7 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-from loopback import Impostor, Relay, Sshd, public
+from loopback import Impostor, Relay, Sshd, public, run
 from paramiko import Transport
 
 from tfctl.errors import BadFile, Exit, Unreachable
@@ -42,7 +42,7 @@ def refusal(host: Host) -> Unreachable:
 
 def works(host: Host) -> bool:
     with connect(host) as connection:
-        return connection.run(["echo", "here"], timeout=10).stdout == b"here\n"
+        return run(connection, ["echo", "here"]).stdout == b"here\n"
 
 
 LIMIT_1 = ("-o", "ConnectTimeout=1")
