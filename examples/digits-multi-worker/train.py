@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=32, help="images in one step of one replica")
     parser.add_argument("--shard", choices=["auto", "data", "off"], default="data", help="AutoShardPolicy")
-    parser.add_argument("--communication", choices=["auto", "ring", "nccl"], default="auto", help="how gradients are summed")
+    parser.add_argument("--communication", choices=["auto", "ring", "nccl"], default="auto", help="how they sum")
     parser.add_argument("--output", default=os.environ.get("TFCTL_OUTPUT", "output"), help="all hosts share it")
     args = parser.parse_args()
 
