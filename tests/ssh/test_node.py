@@ -168,6 +168,15 @@ def test_lines(sshd: Sshd) -> None:
         assert list(node.lines()) == [b"a" * 3_000_000 + b"\n", b"{}\n"]
 
 
+def test_a_line_that_was_cut_off_is_none(sshd: Sshd) -> None:
+    """journalctl writes in blocks: one that is killed ends within a line, and whoever asks again has it whole."""
+    with conversation(sshd, "read request; echo '{}'; printf '{\"__CURSOR\": \"s=1'; exit 137") as node:
+        lines = node.lines()
+        assert next(lines) == b"{}\n"
+        with pytest.raises(TfctlError, match="status 137"):
+            next(lines)
+
+
 def test_lines_of_a_journal_that_cannot_be_read(sshd: Sshd) -> None:
     script = says({"logs": {}}) + "echo '{}'; echo 'Failed to seek to cursor' >&2; exit 1"
     with conversation(sshd, script) as node:

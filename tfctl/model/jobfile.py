@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from tfctl.model.text import ENV_NAME, absolute_path, clean, known_placeholders, seconds, shown, split
-from tfctl.node.names import JOB, ROLE
+from tfctl.node.names import JOB, ROLE, STACK
 
 _OURS = ("TF_CONFIG", "TFCTL_")
 
@@ -31,6 +31,8 @@ def _words(value: Any) -> Any:
         raise ValueError("a string or a list of words is wanted")
     if not value or not value[0]:
         raise ValueError("the command is empty")
+    if "=" in str(value[0]):
+        raise ValueError(f"{shown(value[0])} looks like a variable; give those in `env`, and a program a name without =")
     return tuple(_scalar(word) for word in value)
 
 
@@ -61,9 +63,16 @@ def _port_range(value: Any) -> Any:
     return found
 
 
+def _stack(value: Any) -> Any:
+    if isinstance(value, str) and not STACK.fullmatch(value):
+        raise ValueError(f"{shown(value)} is not the name of a stack, such as tf2.15, or none")
+    return value
+
+
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 Environment = Annotated[dict[str, str], BeforeValidator(_environment)]
 Ports = Annotated[tuple[int, int], BeforeValidator(_port_range)]
+StackName = Annotated[str, BeforeValidator(_stack)]
 Seconds = Annotated[int, BeforeValidator(seconds)]
 
 
@@ -80,7 +89,7 @@ class RoleSpec(_Model):
     gpus: int | None = Field(default=None, ge=0, le=64)
     command: Words | None = None
     env: Environment = Field(default_factory=dict)
-    stack: str | None = None
+    stack: StackName | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -113,7 +122,7 @@ class JobFile(_Model):
     name: str
     inventory: str | None = None
     strategy: str
-    stack: str | None = None
+    stack: StackName | None = None
     code: str = "."
     command: Words
     output: str = ""
@@ -143,7 +152,7 @@ class JobFile(_Model):
                 )
         return value
 
-    @field_validator("inventory", "code", "stack")
+    @field_validator("inventory", "code")
     @classmethod
     def _plain(cls, value: str | None) -> str | None:
         return value if value is None else clean(value)

@@ -66,13 +66,14 @@ def load(path: Path) -> JobFile:
 
 def _compose(path: Path) -> yaml.MappingNode:
     try:
-        if path.stat().st_size > _LARGEST:
-            raise BadFile(f"{path}: larger than 1 MiB; this is no job file")
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_LARGEST + 1)
     except FileNotFoundError:
         raise BadFile(f"{path}: there is no such job file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadFile(f"{path}: cannot be read: {error}") from None
+    if len(text) > _LARGEST:
+        raise BadFile(f"{path}: larger than 1 MiB; this is no job file")
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:

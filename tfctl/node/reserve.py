@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -61,9 +62,16 @@ def take(world: World, reservation: Reservation) -> int:
     directory.mkdir(0o700, parents=True, exist_ok=True)
     temporary = directory / f".{os.getpid()}"
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.write(descriptor, json.dumps(reservation._asdict()).encode())
-    temporary.rename(directory / reservation.job)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        data = json.dumps(reservation._asdict()).encode()
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
+        temporary.rename(directory / reservation.job)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        os.close(descriptor)
+        raise
     return descriptor
 
 

@@ -47,6 +47,7 @@ def test_defaults(tmp_path: Path) -> None:
         ("command: a && b", "'&&' needs a shell"),
         ("command: ''", "the command is empty"),
         ("command: []", "the command is empty"),
+        ("command: A=1 python x", "'A=1' looks like a variable; give those in `env`"),
         ("command: 'run {what}'", "command: {what} is not a placeholder; there are {role} {index}"),
         ("env: {A: '{what}'}", "env: A: {what} is not a placeholder; there are {role} {index}"),
         ("command: [python, yes]", "True is what YAML makes of it; quote it"),
