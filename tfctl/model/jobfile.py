@@ -31,8 +31,9 @@ def _words(value: Any) -> Any:
         raise ValueError("a string or a list of words is wanted")
     if not value or not value[0]:
         raise ValueError("the command is empty")
-    if "=" in str(value[0]):
-        raise ValueError(f"{shown(value[0])} looks like a variable; give those in `env`, and a program a name without =")
+    program = str(value[0])
+    if "=" in program or program.startswith("-"):  # env(1), which finds it on the PATH, takes these for its own
+        raise ValueError(f"{shown(program)} is no program: variables go into `env`, options behind a program's name")
     return tuple(_scalar(word) for word in value)
 
 

@@ -102,11 +102,11 @@ def sweep(world: World) -> None:
 def undo(world: World, reservation: Reservation) -> None:
     """Nothing is left of this start; what cannot be removed is left, and the rest goes. Earlier attempts stay."""
     job, run = reservation.job, reservation.run
-    ours = [task for task in reservation.tasks if _run_of(world, job, task) == run]
+    ours = {names.unit(job, *task): task for task in reservation.tasks if _run_of(world, job, task) == run}
     with contextlib.suppress(Refused, OSError):
-        ending.end(world, [names.unit(job, *task) for task in ours], world.grace)
-    with contextlib.suppress(Refused, OSError):
-        ending.forget(world, job, ours, keep=False)
+        # The file of what does not end stays: by it `stop` finds the unit, and others that its ports are held.
+        alive = ending.end(world, list(ours), world.grace)
+        ending.forget(world, job, [task for unit, task in ours.items() if unit not in alive], keep=False)
     shutil.rmtree(world.at(names.attempt_dir(job, reservation.attempt)), ignore_errors=True)
     with contextlib.suppress(OSError):  # the job's directory stays when there are other attempts
         world.at(names.job_dir(job)).rmdir()

@@ -28,7 +28,7 @@ show    request  {"protocol": 1, "verb": "show", "job": J or null, "attempt": N 
 stop    request  {"protocol": 1, "verb": "stop", "job": J, "attempt": N or null, "tasks": [[ROLE, INDEX]] or null}
                  tasks null: all of the job here, and the job's own stop mark; otherwise those alone, and only theirs
         node     {"beat": {}} every 5 s, then {"stopped": {"attempt": N, "tasks": [[ROLE, INDEX]], "left": [sentence]}};
-                 tasks: those that ran until then; of a job not known here: attempt 0 and no tasks
+                 tasks: those that ran until then; of a job not known here: attempt 0
 restart request  {"protocol": 1, "verb": "restart", "job": J, "attempt": N, "tasks": [[ROLE, INDEX]]}
                  those alone, in place; refused with 7 where a unit is gone
         node     {"beat": {}} every 5 s, then {"restarted": {"attempt": N, "tasks": [[ROLE, INDEX]]}}
