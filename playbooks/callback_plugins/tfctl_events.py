@@ -8,12 +8,17 @@
 
 ``state`` is ok, changed, failed, unreachable or skipped; ``result`` holds what says why (KEPT). Read by
 tfctl/remote/report.py.
+
+The file descriptor that TFCTL_ALIVE_FD names ends when tfctl does; then the run is broken off, as by Ctrl-C.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
+import time
 
 from ansible.plugins.callback import CallbackBase
 
@@ -37,6 +42,8 @@ KEPT = (
     "censored",
     "explained",
 )
+# For so long (s) what Ctrl-C breaks off may take, as in tfctl/remote/ansible.py.
+GRACE_S = 5.0
 # What Ansible does by itself, or only here: nobody waits for it on a host.
 UNTOLD = ("meta", "validate_argument_spec", "include_tasks", "import_tasks", "include_role", "import_role", "set_fact")
 
@@ -48,10 +55,12 @@ class CallbackModule(CallbackBase):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        descriptor = int(os.environ["TFCTL_EVENTS_FD"])
+        descriptor, alive = int(os.environ["TFCTL_EVENTS_FD"]), int(os.environ["TFCTL_ALIVE_FD"])
         # No ssh that stays for later tasks may hold tfctl's pipe open.
         os.set_inheritable(descriptor, False)
+        os.set_inheritable(alive, False)
         self._file = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
+        threading.Thread(target=end_with, args=(alive,), daemon=True).start()
 
     def v2_playbook_on_play_start(self, play):
         variables = play.get_variable_manager().get_vars(play=play)
@@ -96,6 +105,14 @@ class CallbackModule(CallbackBase):
     def _tell(self, event, **more):
         self._file.write(json.dumps({"event": event, **more}, default=str) + "\n")
         self._file.flush()
+
+
+def end_with(descriptor):
+    """End this process, and its group, when nobody holds the other end any more."""
+    os.read(descriptor, 1)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(GRACE_S)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def named(task):

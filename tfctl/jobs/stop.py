@@ -42,6 +42,6 @@ def stop(
     errors += [TfctlError(f"{host}: {what}") for host, answer in answers.items() for what in answer["left"]]
     if errors:
         raise together(errors)
-    if all(answer["attempt"] == 0 for answer in answers.values()):
+    if not any(answer["attempt"] or answer["tasks"] for answer in answers.values()):
         raise NotFound(f"no host knows a job {job!r}", "tfctl list shows those there are")
     return [f"{role}/{index}" for answer in answers.values() for role, index in answer["tasks"]]

@@ -140,8 +140,8 @@ def test_ansible_that_ends_early_says_its_own_words(folder: Path) -> None:
         ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_ansible_and_all_that_it_started(folder: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_ansible_and_all_that_it_started(folder: Path, number: signal.Signals) -> None:
     nap = f"3{os.getpid()}"
     playbook(folder, {"name": "Sleep", "ansible.builtin.command": f"sleep {nap}"})
     program = (
@@ -152,17 +152,23 @@ def test_an_interrupt_ends_ansible_and_all_that_it_started(folder: Path, number:
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: sleeping(nap))
+        own = f"^{sys.executable} -m ansible playbook {folder}/"
+        assert running(own)
         child.send_signal(number)
         events, said = child.communicate(timeout=20)
     finally:
         child.kill()
     assert "TaskStarted(name='Sleep')" in events
-    assert said.strip().endswith("KeyboardInterrupt")
-    wait_for(lambda: not sleeping(nap))
+    assert number == signal.SIGKILL or said.strip().endswith("KeyboardInterrupt")
+    wait_for(lambda: not sleeping(nap) and not running(own))
 
 
 def sleeping(nap: str) -> bool:
-    return subprocess.run(["pgrep", "-f", f"^sleep {nap}$"], stdout=subprocess.DEVNULL, timeout=20).returncode == 0
+    return running(f"^sleep {nap}$")
+
+
+def running(words: str) -> bool:
+    return subprocess.run(["pgrep", "-f", words], stdout=subprocess.DEVNULL, timeout=20).returncode == 0
 
 
 def wait_for(true: Callable[[], bool], limit_s: float = 15) -> None:
