@@ -101,6 +101,20 @@ def test_what_one_host_refuses_runs_on_none(hosts: Hosts) -> None:
     assert (done.code, "no longer knows what worker/0 of lacks was started with" in done.err) == (7, True)
 
 
+def test_hosts_that_no_longer_share_the_output_run_nothing(hosts: Hosts) -> None:
+    """The hosts of this suite share nothing, so that what was seen at the start is taken from the record."""
+    hosts.ok("start", hosts.file("apart", STAY + "roles: {worker: 3}\n"))
+    for tree in hosts.trees.values():
+        record = tree / "var/lib/tfctl/jobs/apart/1/job.json"
+        record.write_text(record.read_text().replace('"shared":false', '"shared":true'))
+    done = hosts("restart", "apart")
+    assert (done.code, done.out) == (8, "")
+    said = "node2, node3: /srv/tfctl/apart is not the directory that node1 has by that name"
+    assert said in done.err and "apart was stopped, and its next attempt could not be begun" in done.err
+    hosts.untouched()
+    assert hosts.status("apart")["attempt"] == 1
+
+
 def test_ctrl_c_while_units_start_undoes(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("broken-off", THREE))
     with hosts.held("node3"), hosts.begin("restart", "broken-off") as client:

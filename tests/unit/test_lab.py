@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,6 +45,28 @@ def test_help_shows_how_it_is_used() -> None:
 def test_wrong_words_name_their_place_before_anything_else_is_looked_at(words: list[str]) -> None:
     done = tfctl("lab", *words)
     assert (done.returncode, done.stderr.startswith(f"tfctl: {words[1]}: ")) == (2, True)
+
+
+# -- one at a time
+
+
+def test_a_lock_goes_with_who_has_it_and_never_lets_two_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty take it in turn, each waiting for a file that the one before removes."""
+    monkeypatch.setattr(host, "_LOCKS", tmp_path)
+    inside: list[int] = []
+    most: list[int] = []
+
+    def take(number: int) -> None:
+        with host.locked("one", lambda _: None):
+            inside.append(number)
+            time.sleep(0.002)
+            most.append(len(inside))
+            inside.remove(number)
+
+    with ThreadPoolExecutor(20) as pool:
+        list(pool.map(take, range(200), timeout=60))
+    assert (max(most), len(most)) == (1, 200)
+    assert list(tmp_path.iterdir()) == []
 
 
 # -- names and addresses

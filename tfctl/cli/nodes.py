@@ -36,6 +36,12 @@ def nodes(job: JobOption = None, inventory: InventoryOption = None, output: Outp
         text.print_json({"nodes": [state.json() for state in states]})
     else:
         typer.echo(table(states))
+    others = [state.host.name for state in states if state.current is False]
+    if others:
+        say(
+            f"{', '.join(others)}: the node part is of another version than this tfctl\n"
+            "  → tfctl provision INVENTORY --tags job_host"
+        )
     errors = [state.error for state in states if state.error is not None]
     for error in errors:
         say(f"tfctl: {error.message}" + (f"\n  → {error.remedy}" if error.remedy else ""))

@@ -43,6 +43,6 @@ def stop(
     errors += [TfctlError(f"{host}: {what}") for host, answer in answers.items() for what in answer["left"]]
     if errors:
         raise together(errors)
-    if all(answer["attempt"] == 0 for answer in answers.values()):
+    if not any(answer["attempt"] or answer["tasks"] for answer in answers.values()):
         raise unknown(job)
     return [f"{role}/{index}" for answer in answers.values() for role, index in answer["tasks"]]

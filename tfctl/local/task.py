@@ -82,7 +82,8 @@ class LocalTask:
     def ended(self, code: int) -> None:
         """Its process has; it comes back where the policy says so."""
         self.child, self.code, self.finished = None, code, time.time()
-        again = self.late or code == _AGAIN or code not in _CLEAN
+        # One that dies of its deadline stays dead (the unit's RestartPreventExitStatus=).
+        again = (self.late and code != -signal.SIGTERM) or code == _AGAIN or code not in _CLEAN
         if again and not self.stopped and self.restarts < self.policy.max_restarts:
             self.restarts += 1
             self.due = time.monotonic() + RESTART_S

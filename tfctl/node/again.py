@@ -87,7 +87,7 @@ def plan_of(known: Texts, code: str, value: Any) -> dict[str, Any]:
                 "env": _renewed(_renewed(env, "TFCTL_ATTEMPT", str(attempt)), "TFCTL_RUN", run),
             }
         )
-    stack = next((_stack(env) for _, env in known.values()), "none")
+    stack = next((plan.stack_of(env) for _, env in known.values()), "none")
     same = {"job": job, "attempt": attempt, "run": run, "record": fields.get("record"), "output": output}
     return {**same, "code": code or None, "stack": stack, "tasks": tasks}
 
@@ -104,9 +104,3 @@ def _live(world: World, job: str, task: tuple[str, int]) -> tuple[Path, Path]:
 def _renewed(env: str, name: str, value: str) -> str:
     """A line of a longer value cannot look like this: a quote within one has a backslash before it."""
     return re.sub(rf'(?m)^{name}="[0-9a-f]+"$', f'{name}="{value}"', env)
-
-
-def _stack(env: str) -> str:
-    """The stack that stands first on its PATH."""
-    found = re.search(rf'(?m)^PATH="{names.STACKS}/([^/":]+)/bin', env)
-    return found.group(1) if found else "none"

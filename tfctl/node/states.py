@@ -88,7 +88,10 @@ def told_by_systemd(unit: Mapping[str, str] | None) -> End | None:
     status = unit.get("ExecMainStatus", "")
     if code != "exited" and status.isdigit():
         status = wire.signal_name(int(status))[3:]
-    return End(unit.get("Result", ""), code, status, unit.get("InvocationID", ""), None)
+    result = unit.get("Result", "")
+    if (result, code, status) == ("exit-code", "exited", "0"):
+        result = "success"  # the code that was none is that of ExecStopPost, which has failed to write
+    return End(result, code, status, unit.get("InvocationID", ""), None)
 
 
 def task_state(

@@ -111,9 +111,11 @@ def test_clean_none_waits_for_the_rest(local: Local) -> None:
 
 
 def test_a_deadline_ends_a_task(local: Local) -> None:
-    local.write("strategy: custom\ncommand: sleep 600\nroles: {worker: 1}\npolicy: {deadline: 1s}\n")
+    command = "command: [sh, -c, 'echo begun; exec sleep 600']\n"
+    local.write(f"strategy: custom\n{command}roles: {{worker: 1}}\npolicy: {{deadline: 1s, max_restarts: 2}}\n")
     done = local.run()
     assert done.code == 100
+    assert done.lines["worker/0"] == ["begun"]
     assert "worker/0 on localhost failed with SIGTERM" in done.err
 
 

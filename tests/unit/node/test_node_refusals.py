@@ -69,6 +69,15 @@ def test_a_host_without_a_user_for_jobs(tree: Tree, account: str, message: str) 
         assert error["remedy"] == "run: tfctl provision --tags job_host"
 
 
+def test_each_tasks_own_stack_must_be_there(tree: Tree) -> None:
+    """Two tasks of one host may have two; without its own a task would find another Python on the same PATH."""
+    second = make_task("ps")
+    second["env"] = second["env"].replace("tf2.15", "tf9")
+    with tree.start() as talk:
+        error = refused(talk, make_plan(make_task(), second, stack="tf2.15"))
+        assert (error["exit"], error["stack"]) == (8, "tf9")
+
+
 def test_a_host_without_room(tree: Tree) -> None:
     code.require_space(World(str(tree.path)))
     with pytest.raises(Refused, match="MB free; 1000000000200 MB are needed") as caught:

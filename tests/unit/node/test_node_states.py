@@ -73,6 +73,16 @@ def test_a_real_time_signal_has_no_name() -> None:
     assert states.task_state(shown, [])["signal"] == "SIG35"
 
 
+def test_a_good_end_that_could_not_be_written_is_good() -> None:
+    """On a full disk ExecStopPost fails, and systemd takes the whole unit for failed."""
+    shown = unit(
+        "failed", Result="exit-code", ExecMainCode="1", ExecMainStatus="0", ExecMainExitTimestampMonotonic="5000000",
+    )  # fmt: skip
+    assert states.task_state(shown, [])["state"] == "succeeded"
+    assert states.task_state({**shown, "ExecMainStatus": "3"}, [])["state"] == "failed"
+    assert states.task_state({**shown, "Result": "timeout"}, [])["state"] == "failed"
+
+
 @pytest.mark.parametrize(
     ("end", "exit_code", "signal"),
     [(BAD, 3, None), (KILLED, None, "SIGKILL"), (GOOD, 0, None), (ASKED, None, "SIGTERM")],
