@@ -430,6 +430,14 @@ def test_proxy_command(sshd: Sshd) -> None:
     assert works(sshd.host("node1", "-o", f"ProxyCommand={PIPE}"))
 
 
+def test_proxy_command_that_this_machine_cannot_run(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    assert "No space left on device" in refusal(sshd.host("node1", "-o", "ProxyCommand=cat")).message
+
+
 def test_proxy_command_that_fails(sshd: Sshd) -> None:
     error = refusal(sshd.host("node1", "-o", "ProxyCommand=echo no way there >&2; exit 1"))
     assert "the way there broke off: no way there" in error.message

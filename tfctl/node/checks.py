@@ -73,12 +73,6 @@ def _names_free(world: World, plan: Plan) -> None:
             raise Refused(5, f"{host()} has a unit {unit} that is not tfctl's: {place or 'no file'}", do, retry=False)
 
 
-def output_roots(world: World) -> list[str]:
-    """The directories that output may lie in, as the inventory has them."""
-    settings = book.read_json(world.at(_SETTINGS)) or {}
-    return [posixpath.normpath(str(root)) for root in settings.get("output_roots") or _ROOTS]
-
-
 def _drop_in(world: World) -> None:
     shipped = Path(__file__).with_name("10-tfctl.conf").read_bytes()
     try:
@@ -90,7 +84,9 @@ def _drop_in(world: World) -> None:
 
 
 def _output_allowed(world: World, output: str) -> None:
-    roots = output_roots(world)
+    """In one of the directories that the inventory allows, also when links are followed."""
+    settings = book.read_json(world.at(_SETTINGS)) or {}
+    roots = [posixpath.normpath(str(root)) for root in settings.get("output_roots") or _ROOTS]
     real = os.path.realpath(world.at(output))
     for root in roots:
         inside = posixpath.commonpath([root, output]) == root
