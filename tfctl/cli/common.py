@@ -57,6 +57,15 @@ StackOption = Annotated[
     str | None,
     typer.Option(help="For all hosts, in place of the inventory's tfctl_stack; none: without TensorFlow."),
 ]
+PythonTreeOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="DIR",
+        show_default=False,
+        help="A CPython of this machine for hosts that have none their stack takes, such as "
+        "~/.pyenv/versions/3.7.16; may be repeated.",
+    ),
+]
 LimitOption = Annotated[str | None, typer.Option(help="Only hosts of this Ansible pattern.")]
 #: Of verbs that begin a job.
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Ask the hosts, show what would be started.")]
