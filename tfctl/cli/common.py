@@ -69,7 +69,7 @@ PythonTreeOption = Annotated[
 LimitOption = Annotated[str | None, typer.Option(help="Only hosts of this Ansible pattern.")]
 #: Of verbs that begin a job.
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Ask the hosts, show what would be started.")]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Until it has ended; then end what of it still runs.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it has ended; then stop what of it still runs.")]
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, at most so long.")
 ]

@@ -44,7 +44,7 @@ def logs(
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", show_default=False, help="Up to then.")] = None,
     grep: Annotated[
-        str | None, typer.Option(metavar="REGEX", show_default=False, help="Lines in which this is found.")
+        str | None, typer.Option(metavar="REGEX", show_default=False, help="Only lines in which this is found.")
     ] = None,
     timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Begin each line with its time.")] = False,
     output: OutputOption = Output.text,
@@ -127,7 +127,7 @@ def moment(word: str | None, option: str) -> float | None:
         return datetime.fromisoformat(word).timestamp()
     except ValueError:
         raise UsageError(
-            f"{option}: {word!r} is neither a duration such as 10m nor a time as 2026-11-22T13:00"
+            f"{option}: {word!r} is neither a duration such as 10m nor a time such as 2026-11-22T13:00"
         ) from None
 
 

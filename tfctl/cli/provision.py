@@ -46,7 +46,7 @@ def provision(
     ] = False,
     python_tree: PythonTreeOption = None,
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Nothing else: each host's stack becomes again what it was before.")
+        bool, typer.Option("--rollback", help="Only this: set each host's stack back to what it was before.")
     ] = False,
     output: OutputOption = Output.text,
 ) -> int:
@@ -62,7 +62,7 @@ def provision(
         with Progress() as progress:
             report = use_case.run(request, progress.take)
     except KeyboardInterrupt:
-        say("interrupted: no host is left half done in what jobs use; run it again to go on")
+        say("interrupted: nothing that jobs use is left half done; run it again to go on")
         return Exit.INTERRUPTED
     if output is Output.json:
         text.print_json(as_object(report, check))

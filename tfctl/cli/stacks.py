@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="stacks",
-    help="The stacks: which exact versions go together. Of each, what a host would get.",
+    help="The stacks: which exact versions go together. For each, what a host would get.",
     invoke_without_command=True,
     rich_markup_mode=None,
 )

@@ -12,6 +12,7 @@ from typing import Any
 
 from tfctl.errors import NotFound
 from tfctl.node.names import task as task_name
+from tfctl.wording import counted
 
 #: A task that will not go on by itself.
 ENDED = ("succeeded", "failed", "stopped", "lost")
@@ -184,7 +185,7 @@ def _fallen(record: Mapping[str, Any], tasks: Sequence[TaskState]) -> list[TaskS
 def _why(task: TaskState) -> str:
     if task.state == "lost":
         return f"{task} on {task.host} is lost: its unit is gone and left no word, as after a reboot"
-    again = f" after {task.restarts} restarts" if task.restarts else ""
+    again = f" after {counted(task.restarts, 'restart')}" if task.restarts else ""
     return f"{task} on {task.host} failed with {task.ending}{again}" if task.ending else f"{task} on {task.host} failed"
 
 

@@ -16,6 +16,7 @@ from tfctl.model.policy import policy
 from tfctl.model.stacks import Stack
 from tfctl.model.strategies import STRATEGIES
 from tfctl.model.strategies.base import Strategy
+from tfctl.wording import counted
 
 
 def lay_out(job: JobFile, inventory: Inventory, place: str, known: Mapping[str, Stack] | None = None) -> Layout:
@@ -160,7 +161,7 @@ def _no_port(slot: Slot, layout: Layout, site: Site) -> TfctlError:
     first, last = layout.ports or slot.host.ports
     wanted = sum(other.host == slot.host for other in layout.slots)
     where = "ports" if layout.ports else "tfctl_ports"
-    message = f"{slot.host.name}: {wanted} tasks, and not as many free ports in {first}-{last} ({where})"
+    message = f"{slot.host.name}: {counted(wanted, 'task')}, but fewer free ports in {first}-{last} ({where})"
     if wanted > last - first + 1:
         return BadFile(message, "widen the range, or spread the tasks over more hosts")
     holders = ", ".join(f"{port} {who}" for port, who in list(site.held.items())[:3])
