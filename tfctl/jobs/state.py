@@ -157,7 +157,8 @@ def _judge(
     """The job's state, why, and when it ended."""
     if stopped:
         return "stopped", "", min(stopped)
-    deciders = [task for task in tasks if [task.role, task.index] in record["deciders"]]
+    deciding = set(map(tuple, record["deciders"]))
+    deciders = [task for task in tasks if (task.role, task.index) in deciding]
     if all(task.state == "succeeded" for task in deciders):
         return "succeeded", "", _latest(deciders)
     fallen = _fallen(record, tasks)
