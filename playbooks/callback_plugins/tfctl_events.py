@@ -3,16 +3,22 @@
     {"event": "play", "hosts": [NAME]}                        in inventory order
     {"event": "task", "role": ROLE or "", "task": NAME}
     {"event": "host", "host", "role", "task", "state", "result"}
+    {"event": "waits", "host", "text", "at_most_s"}           for another run, which the text names
     {"event": "stats", "hosts": {NAME: {"ok", "changed", "failures", "unreachable", ...}}}
 
 ``state`` is ok, changed, failed, unreachable or skipped; ``result`` holds what says why (KEPT). Read by
 tfctl/remote/report.py.
+
+The file descriptor that TFCTL_ALIVE_FD names ends when tfctl does; then the run is broken off, as by Ctrl-C.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import threading
+import time
 
 from ansible.plugins.callback import CallbackBase
 
@@ -36,6 +42,8 @@ KEPT = (
     "censored",
     "explained",
 )
+# For so long (s) what Ctrl-C breaks off may take, as in tfctl/remote/ansible.py.
+GRACE_S = 5.0
 # What Ansible does by itself, or only here: nobody waits for it on a host.
 UNTOLD = ("meta", "validate_argument_spec", "include_tasks", "import_tasks", "include_role", "import_role", "set_fact")
 
@@ -47,10 +55,12 @@ class CallbackModule(CallbackBase):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        descriptor = int(os.environ["TFCTL_EVENTS_FD"])
+        descriptor, alive = int(os.environ["TFCTL_EVENTS_FD"]), int(os.environ["TFCTL_ALIVE_FD"])
         # No ssh that stays for later tasks may hold tfctl's pipe open.
         os.set_inheritable(descriptor, False)
+        os.set_inheritable(alive, False)
         self._file = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
+        threading.Thread(target=end_with, args=(alive,), daemon=True).start()
 
     def v2_playbook_on_play_start(self, play):
         variables = play.get_variable_manager().get_vars(play=play)
@@ -72,6 +82,12 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_skipped(self, result):
         self._host(result, "skipped")
 
+    def v2_runner_retry(self, result):
+        """A module of ours waits for another run. It asks again every 3 s; that is told at once and each minute."""
+        if result.result["attempts"] % 20 == 1:
+            for fault in result.result.get("faults", []):
+                self._tell("waits", host=result.host.get_name(), text=fault["message"], at_most_s=fault["patience_s"])
+
     def v2_playbook_on_stats(self, stats):
         self._tell("stats", hosts={host: stats.summarize(host) for host in stats.processed})
 
@@ -89,6 +105,14 @@ class CallbackModule(CallbackBase):
     def _tell(self, event, **more):
         self._file.write(json.dumps({"event": event, **more}, default=str) + "\n")
         self._file.flush()
+
+
+def end_with(descriptor):
+    """End this process, and its group, when nobody holds the other end any more."""
+    os.read(descriptor, 1)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(GRACE_S)
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def named(task):

@@ -91,6 +91,11 @@ LINES = {
     ),
     "value that YAML changes": ("env: {A: no}", "env: A: False is what YAML makes of it; quote it to have the text"),
     "value too long": (f"env: {{A: {'x' * 132_000}}}", "env: A: longer than 130816 bytes; put it in a file (line 6)"),
+    "no name of a stack": ("stack: tf2/15", "stack: 'tf2/15' is not the name of a stack, such as tf2.15, or none"),
+    "no name of a role's stack": (
+        "roles: {worker: {stack: 'a b'}}",
+        "roles/worker/stack: 'a b' is not the name of a stack",
+    ),
     "code that is not there": ("code: nowhere", "bad/nowhere is not a directory"),
 }
 
@@ -242,6 +247,21 @@ def test_a_program_that_a_host_lacks(hosts: Hosts) -> None:
     refused(
         hosts("start", file), 8, "node1: worker/0: program no-such-program is not on the PATH", "→ correct the command"
     )
+
+
+@pytest.mark.parametrize("lines", ["stack: tf2.51\n", "roles: {ps: 1, worker: {replicas: 3, stack: tf2.51}}\n"])
+def test_a_stack_that_neither_a_host_nor_tfctl_has(lines: str, hosts: Hosts) -> None:
+    """A site may have stacks of its own, so hosts are asked; what they lack, tfctl does not bring."""
+    key = lines.partition(":")[0]
+    kept = [line for line in GOOD.splitlines() if not line.startswith(key)]
+    done = hosts("start", write(hosts, "\n".join([*kept, lines])))
+    refused(done, 8, "node1: stack tf2.51 is not installed on ", "→ tfctl ships no stack tf2.51: do you mean tf2.")
+    assert "none" in done.err.splitlines()[-1]
+
+
+def test_a_stack_that_tfctl_has_and_a_host_lacks(hosts: Hosts) -> None:
+    file = write(hosts, GOOD.replace("none", "tf2.18"))
+    refused(hosts("start", file), 8, "stack tf2.18 is not installed on", "→ run: tfctl provision --stack tf2.18")
 
 
 # -- words

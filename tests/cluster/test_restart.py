@@ -11,6 +11,10 @@ from node_tree import wait_until
 
 from tfctl.cli.restart import parse
 from tfctl.errors import UsageError
+from tfctl.jobs import show
+from tfctl.jobs.wait import clean
+from tfctl.remote import inventory
+from tfctl.remote.fleet import Fleet
 
 THREE = STAY + "roles: {worker: 3}\n"
 
@@ -42,6 +46,18 @@ def test_a_job_that_has_failed_and_was_cleaned_is_begun_again(hosts: Hosts) -> N
     done = hosts("restart", "second", "--wait")
     assert (done.code, done.out) == (0, "second\n"), done.err
     assert hosts.status("second")["attempt"] == 2
+
+
+def test_who_cleans_up_late_leaves_the_next_attempt_alone(hosts: Hosts) -> None:
+    """As a laptop does that slept since the job's end."""
+    text = "command: [sh, -c, 'test $TFCTL_ATTEMPT = 1 || exec sleep 600']\npolicy: {clean: all}\nroles: {worker: 3}\n"
+    hosts.ok("start", hosts.file("late", text))
+    wait_until(lambda: hosts.status("late")["state"] == "succeeded")
+    with Fleet(inventory.load(hosts.inventory).hosts) as fleet:
+        ended = show.one(fleet, "late")[0]
+        hosts.ok("restart", "late")
+        assert clean(fleet, ended, lambda _: None) == ["worker/0", "worker/1", "worker/2"]
+    assert set(hosts.states("late").values()) == {"running"}
 
 
 def test_the_dry_run_changes_nothing(hosts: Hosts) -> None:
@@ -83,6 +99,20 @@ def test_what_one_host_refuses_runs_on_none(hosts: Hosts) -> None:
     assert hosts.status("lacks")["state"] == "stopped"
     done = hosts("restart", "lacks")
     assert (done.code, "no longer knows what worker/0 of lacks was started with" in done.err) == (7, True)
+
+
+def test_hosts_that_no_longer_share_the_output_run_nothing(hosts: Hosts) -> None:
+    """The hosts of this suite share nothing, so that what was seen at the start is taken from the record."""
+    hosts.ok("start", hosts.file("apart", STAY + "roles: {worker: 3}\n"))
+    for tree in hosts.trees.values():
+        record = tree / "var/lib/tfctl/jobs/apart/1/job.json"
+        record.write_text(record.read_text().replace('"shared":false', '"shared":true'))
+    done = hosts("restart", "apart")
+    assert (done.code, done.out) == (8, "")
+    said = "node2, node3: /srv/tfctl/apart is not the directory that node1 has by that name"
+    assert said in done.err and "apart was stopped, and its next attempt could not be begun" in done.err
+    hosts.untouched()
+    assert hosts.status("apart")["attempt"] == 1
 
 
 def test_ctrl_c_while_units_start_undoes(hosts: Hosts) -> None:

@@ -168,6 +168,15 @@ def test_lines(sshd: Sshd) -> None:
         assert list(node.lines()) == [b"a" * 3_000_000 + b"\n", b"{}\n"]
 
 
+def test_a_line_without_its_end_is_none(sshd: Sshd) -> None:
+    with conversation(sshd, says({"logs": {}}) + "echo '{}'; printf '{\"__CURSOR\":\"s='") as node:
+        node.receive(WAIT)
+        lines = node.lines()
+        assert next(lines) == b"{}\n"
+        with pytest.raises(TfctlError, match=r'node2: .*status 0: {"__CURSOR":"s='):
+            next(lines)
+
+
 def test_lines_of_a_journal_that_cannot_be_read(sshd: Sshd) -> None:
     script = says({"logs": {}}) + "echo '{}'; echo 'Failed to seek to cursor' >&2; exit 1"
     with conversation(sshd, script) as node:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,6 +47,28 @@ def test_wrong_words_name_their_place_before_anything_else_is_looked_at(words: l
     assert (done.returncode, done.stderr.startswith(f"tfctl: {words[1]}: ")) == (2, True)
 
 
+# -- one at a time
+
+
+def test_a_lock_goes_with_who_has_it_and_never_lets_two_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty take it in turn, each waiting for a file that the one before removes."""
+    monkeypatch.setattr(host, "_LOCKS", tmp_path)
+    inside: list[int] = []
+    most: list[int] = []
+
+    def take(number: int) -> None:
+        with host.locked("one", lambda _: None):
+            inside.append(number)
+            time.sleep(0.002)
+            most.append(len(inside))
+            inside.remove(number)
+
+    with ThreadPoolExecutor(20) as pool:
+        list(pool.map(take, range(200), timeout=60))
+    assert (max(most), len(most)) == (1, 200)
+    assert list(tmp_path.iterdir()) == []
+
+
 # -- names and addresses
 
 
@@ -59,6 +84,15 @@ def test_suites_are_given_in_turn() -> None:
     asked = LabSpec(nodes=5, suites=parse_suites("bookworm, trixie"))
     assert asked.new_suites() == ("bookworm", "trixie", "bookworm", "trixie", "bookworm")
     assert LabSpec().new_suites() == ("bookworm",) * 4
+
+
+def test_what_is_given_to_the_caller_is_never_what_a_link_leads_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", str(os.getuid()))
+    monkeypatch.setenv("SUDO_GID", str(os.getgid()))
+    (tmp_path / "lab.ini").symlink_to(tmp_path / "elsewhere")
+    host.give_to_caller(tmp_path / "lab.ini")
 
 
 def test_the_longest_names_fit_an_interface_name() -> None:

@@ -11,6 +11,7 @@ from tfctl.model.host import Host
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.node import open_node
+from tfctl.remote.node_part import version
 
 if TYPE_CHECKING:
     from tfctl.remote.ssh import Connection
@@ -45,12 +46,18 @@ class NodeState:
             found.setdefault(task["job"], []).append(names.task(task["role"], task["index"]))
         return found
 
+    @property
+    def current(self) -> bool | None:
+        """Whether its node part is the one that this tfctl would bring; None where it is not told."""
+        return self.told["version"] == version() if "version" in self.told else None
+
     def json(self) -> dict[str, Any]:
         """An element of `nodes -o json`; of a host that does not answer all but the first four is null."""
         told = self.error
         error = None if told is None else {"exit": int(told.exit), "message": told.message, "remedy": told.remedy}
         known = {key: self.told.get(key) for key in _KEYS}
-        return {"host": self.host.name, "address": self.host.address, "state": self.state, "error": error, **known}
+        head = {"host": self.host.name, "address": self.host.address, "state": self.state, "error": error}
+        return {**head, **known, "current": self.current}
 
 
 def nodes(fleet: Fleet, job: str | None = None) -> list[NodeState]:

@@ -143,11 +143,12 @@ def _stop(fleet: Fleet, state: JobState, say: Say) -> None:
 def _begin(fleet: Fleet, state: JobState, talks: Talks, attempt: int) -> None:
     run = secrets.token_hex(4)
     record = {**state.record, "attempt": attempt, "run": run, "started": time.time()}
-    # That the hosts share the output was seen when the job was started first; a reboot since would have been noticed.
     value = {"job": state.job, "attempt": attempt, "run": run, "record": record}
     refusals = talks.reserve(dict.fromkeys(_hosts(fleet, state), value))
     if refusals:
         raise together([as_error(host, refusal) for host, refusal in refusals])
+    if state.record.get("shared"):
+        talks.require_shared(str(state.record["output"]))
     talks.go()
     unsaid = talks.keep()
     if unsaid:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from tfctl.errors import BadFile, PreflightFailed, TfctlError, Undone, together
+from tfctl.errors import BadFile, TfctlError, Undone, together
 from tfctl.jobs.code import Code
 from tfctl.jobs.stop import stop
 from tfctl.jobs.talks import Talks, conversations
@@ -78,16 +78,8 @@ def _requests(layout: Layout, code: Code) -> dict[Host, bytes]:
 
 
 def _require_shared(layout: Layout, talks: Talks) -> None:
-    """Where several tasks write, all hosts must see one output directory. Raises PreflightFailed."""
-    if len(layout.hosts) == 1 or not layout.shares_output:
-        return
-    writer, blind = talks.share(secrets.token_hex(8))
-    if blind:
-        raise PreflightFailed(
-            f"{', '.join(blind)}: {layout.output} is not the directory that {writer} has by that name, "
-            "and several tasks of the job write there",
-            "mount one directory on all hosts there, or choose an output below one",
-        )
+    if layout.shares_output:
+        talks.require_shared(layout.output)
 
 
 def _place(layout: Layout, talks: Talks) -> Job:

@@ -5,13 +5,14 @@ Whatever ends this process before `keep`, each host undoes its part by itself; w
 
 from __future__ import annotations
 
+import secrets
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from tfctl.errors import TfctlError, Undone, Unreachable, together
+from tfctl.errors import PreflightFailed, TfctlError, Undone, Unreachable, together
 from tfctl.jobs.code import Code
 from tfctl.model.host import Host
 from tfctl.node import wire
@@ -66,25 +67,21 @@ class Talks:
                 return refusals
         return []
 
-    def share(self, nonce: str) -> tuple[str, list[str]]:
-        """The host that wrote the nonce into the output directory, and those that do not find it there."""
-        writer = min(self._channels)
-
-        def tell(what: str) -> Callable[[str, NodeChannel], bool]:
-            def ask(_: str, channel: NodeChannel) -> bool:
-                channel.send("share", {what: nonce})
-                return bool(channel.receive(wire.SILENCE_S)[1]["ok"])
-
-            return ask
-
-        wrote, errors = self._each([writer], tell("write"))
-        try:
-            found, more = self._each(sorted(self._channels), tell("find")) if wrote else ({}, {})
-            if errors or more:
-                raise together([*errors.values(), *more.values()])
-            return writer, [host for host, seen in found.items() if not seen]
-        finally:
-            self._each([writer], tell("remove"))
+    def require_shared(self, output: str) -> None:
+        """That all hosts see one output directory, by a mark that one writes there. Raises PreflightFailed."""
+        if len(self._channels) == 1:
+            return
+        writer, blind = self._share(secrets.token_hex(8))
+        if writer in blind:
+            raise PreflightFailed(
+                f"{writer}: no file can be made in {output}", "see there whether it is full, or mounted read-only"
+            )
+        if blind:
+            raise PreflightFailed(
+                f"{', '.join(blind)}: {output} is not the directory that {writer} has by that name, "
+                "and several tasks of the job write there",
+                "mount one directory on all hosts there, or choose an output below one",
+            )
 
     def go(self) -> None:
         """Start every unit. Raises Undone, when every host has undone its part."""
@@ -120,6 +117,26 @@ class Talks:
                     f"{wire.SILENCE_S:.0f} s of silence; every other host has"
                 )
         return "nothing of the job runs: every host has undone its part" if begun else self._unbegun
+
+    def _share(self, nonce: str) -> tuple[str, list[str]]:
+        """The host that wrote the nonce into the output directory, and those that do not find it there."""
+        writer = min(self._channels)
+
+        def tell(what: str) -> Callable[[str, NodeChannel], bool]:
+            def ask(_: str, channel: NodeChannel) -> bool:
+                channel.send("share", {what: nonce})
+                return bool(channel.receive(wire.SILENCE_S)[1]["ok"])
+
+            return ask
+
+        wrote, errors = self._each([writer], tell("write"))
+        try:
+            found, more = self._each(sorted(self._channels), tell("find")) if wrote else ({}, {})
+            if errors or more:
+                raise together([*errors.values(), *more.values()])
+            return writer, [host for host, seen in found.items() if not seen]
+        finally:
+            self._each([writer], tell("remove"))
 
     def _require_none(self, failures: list[TfctlError]) -> None:
         if failures:

@@ -73,15 +73,24 @@ def run(command: Sequence[str], *, timeout: float = 60.0, check: bool = True) ->
 
 @contextmanager
 def locked(what: str, progress: Progress) -> Iterator[None]:
-    """One at a time on this machine; waits, and says so. A process that dies lets go of it."""
+    """One at a time on this machine; waits, and says so. A process that dies lets go of it; the lock's file goes with
+    who has it."""
     _LOCKS.mkdir(parents=True, exist_ok=True)
-    with (_LOCKS / f"{what}.lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            progress(f"waiting for another tfctl that holds {what}")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    path = _LOCKS / f"{what}.lock"
+    while True:
+        with path.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                progress(f"waiting for another tfctl that holds {what}")
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file.fileno()).st_nlink == 0:
+                continue  # who had it has removed the file: by now another may be there, and locked by somebody else
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
 
 
 def mounts_under(folder: Path, table: Path = Path("/proc/self/mountinfo")) -> list[Path]:
@@ -116,7 +125,7 @@ def wait_for(condition: Callable[[], bool], limit: float, pause: float = 0.02) -
 def give_to_caller(path: Path) -> None:
     """Under sudo, what the caller must read (key, inventory) belongs to him."""
     if "SUDO_UID" in os.environ:
-        os.chown(path, int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", "-1")))
+        os.chown(path, int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", "-1")), follow_symlinks=False)
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tfctl.local.child import Child
 from tfctl.model.job import Policy, Task
+from tfctl.node import wire
 
 #: Between a failure and the restart, as in the units.
 RESTART_S = 2.0
@@ -81,7 +82,8 @@ class LocalTask:
     def ended(self, code: int) -> None:
         """Its process has; it comes back where the policy says so."""
         self.child, self.code, self.finished = None, code, time.time()
-        again = self.late or code == _AGAIN or code not in _CLEAN
+        # One that dies of its deadline stays dead (the unit's RestartPreventExitStatus=).
+        again = (self.late and code != -signal.SIGTERM) or code == _AGAIN or code not in _CLEAN
         if again and not self.stopped and self.restarts < self.policy.max_restarts:
             self.restarts += 1
             self.due = time.monotonic() + RESTART_S
@@ -94,7 +96,7 @@ class LocalTask:
             "index": self.task.index,
             "state": self.state,
             "exit_code": code if code is not None and code >= 0 else None,
-            "signal": signal.Signals(-code).name if code is not None and code < 0 else None,
+            "signal": wire.signal_name(-code) if code is not None and code < 0 else None,
             "started": self.started,
             "finished": self.finished if self.over else None,
             "restarts": self.restarts,

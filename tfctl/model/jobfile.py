@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from tfctl.model.text import ENV_NAME, absolute_path, clean, known_placeholders, seconds, shown, split
-from tfctl.node.names import JOB, ROLE
+from tfctl.node.names import JOB, ROLE, STACK
 
 _OURS = ("TF_CONFIG", "TFCTL_")
 
@@ -31,6 +31,9 @@ def _words(value: Any) -> Any:
         raise ValueError("a string or a list of words is wanted")
     if not value or not value[0]:
         raise ValueError("the command is empty")
+    program = str(value[0])
+    if "=" in program or program.startswith("-"):  # env(1), which finds it on the PATH, takes these for its own
+        raise ValueError(f"{shown(program)} is no program: variables go into `env`, options behind a program's name")
     return tuple(_scalar(word) for word in value)
 
 
@@ -61,9 +64,16 @@ def _port_range(value: Any) -> Any:
     return found
 
 
+def _stack(value: Any) -> Any:
+    if isinstance(value, str) and not STACK.fullmatch(value):
+        raise ValueError(f"{shown(value)} is not the name of a stack, such as tf2.15, or none")
+    return value
+
+
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 Environment = Annotated[dict[str, str], BeforeValidator(_environment)]
 Ports = Annotated[tuple[int, int], BeforeValidator(_port_range)]
+StackName = Annotated[str, BeforeValidator(_stack)]
 Seconds = Annotated[int, BeforeValidator(seconds)]
 
 
@@ -80,7 +90,7 @@ class RoleSpec(_Model):
     gpus: int | None = Field(default=None, ge=0, le=64)
     command: Words | None = None
     env: Environment = Field(default_factory=dict)
-    stack: str | None = None
+    stack: StackName | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -113,7 +123,7 @@ class JobFile(_Model):
     name: str
     inventory: str | None = None
     strategy: str
-    stack: str | None = None
+    stack: StackName | None = None
     code: str = "."
     command: Words
     output: str = ""
@@ -143,7 +153,7 @@ class JobFile(_Model):
                 )
         return value
 
-    @field_validator("inventory", "code", "stack")
+    @field_validator("inventory", "code")
     @classmethod
     def _plain(cls, value: str | None) -> str | None:
         return value if value is None else clean(value)

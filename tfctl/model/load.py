@@ -27,7 +27,7 @@ class _Loader(yaml.SafeLoader):
 
     def one_way_int(self, node: yaml.ScalarNode) -> int | float:
         text = str(node.value)
-        return int(text) if re.fullmatch(r"-?(0|[1-9][0-9]{0,30})", text) else _Ambiguous(text)
+        return int(text) if re.fullmatch(r"0|-?[1-9][0-9]{0,30}", text) else _Ambiguous(text)
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.one_way_int)
@@ -57,7 +57,7 @@ def load(path: Path) -> JobFile:
     try:
         data = _Loader("").construct_document(root)
     except (yaml.YAMLError, ValueError, TypeError, ArithmeticError) as error:
-        raise BadFile(f"{path}: not plain YAML: {str(error).splitlines()[0]}") from None
+        raise BadFile(f"{path}: not plain YAML: {_problem(error)}") from None
     try:
         return JobFile.model_validate(data)
     except ValidationError as error:
@@ -66,24 +66,30 @@ def load(path: Path) -> JobFile:
 
 def _compose(path: Path) -> yaml.MappingNode:
     try:
-        if path.stat().st_size > _LARGEST:
-            raise BadFile(f"{path}: larger than 1 MiB; this is no job file")
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_LARGEST + 1)
     except FileNotFoundError:
         raise BadFile(f"{path}: there is no such job file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadFile(f"{path}: cannot be read: {error}") from None
+    if len(text) > _LARGEST:
+        raise BadFile(f"{path}: larger than 1 MiB; this is no job file")
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
-        raise BadFile(f"{path}: not valid YAML: {getattr(error, 'problem', None) or error}{where}") from None
+        raise BadFile(f"{path}: not valid YAML: {_problem(error)}") from None
     except RecursionError:
         raise BadFile(f"{path}: its lists and mappings lie too deep in each other") from None
     if not isinstance(root, yaml.MappingNode):
         raise BadFile(f"{path}: a job file is a mapping of keys to values, beginning with `name:`")
     return root
+
+
+def _problem(error: Exception) -> str:
+    """What YAML minds, and where."""
+    mark = getattr(error, "problem_mark", None)
+    where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
+    return f"{getattr(error, 'problem', None) or str(error).splitlines()[0]}{where}"
 
 
 def _places(root: yaml.Node, path: Path) -> Iterator[tuple[Place, int]]:

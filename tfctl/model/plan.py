@@ -44,6 +44,7 @@ def record(job: Job, code: str = "") -> dict[str, Any]:
         "stack": layout.slots[0].stack,
         "inventory": layout.inventory,
         "output": layout.output,
+        "shared": layout.shares_output,
         "code": code,
         "started": job.started,
         "policy": {name: getattr(layout.policy, name) for name in _POLICY},

@@ -19,7 +19,8 @@ PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 _PATH = re.compile(r"/[A-Za-z0-9._/@+=:,-]*")
 _DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,7})h)?(?:(\d{1,8})m)?(?:(\d{1,9})s)?", re.ASCII)
-_SHELL = re.compile(r"&&|\|\|?|;|>>?|<|&|`|\$(?=[A-Za-z_{(?*@#0-9])")
+_QUOTED = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
+_SHELL = re.compile(r"\n|&&|\|\|?|;|>>?|<|&|`|\$(?=[A-Za-z_{(?*@#0-9])")
 
 
 def clean(value: str) -> str:
@@ -44,9 +45,11 @@ def known_placeholders(value: str) -> str:
 
 def split(command: str) -> tuple[str, ...]:
     """A command line as its words, split as a shell would. ValueError for what only a shell could do."""
+    command = _joined(command).strip()
     found = _SHELL.search(_unquoted(command))
     if found:
-        raise ValueError(f"{found[0]!r} needs a shell and there is none: quote it, or use [sh, -c, …]")
+        what = "a new line" if found[0] == "\n" else repr(found[0])
+        raise ValueError(f"{what} needs a shell and there is none: quote it, or use [sh, -c, …]")
     try:
         return tuple(shlex.split(command))
     except ValueError as error:
@@ -94,4 +97,18 @@ def env_line(name: str, value: str) -> str:
 
 def _unquoted(command: str) -> str:
     """The command with what stands in quotes or behind a backslash blanked out."""
-    return re.sub(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", lambda match: " " * len(match[0]), command, flags=re.DOTALL)
+    return _QUOTED.sub(lambda match: " " * len(match[0]), command)
+
+
+def _joined(command: str) -> str:
+    """The command without the ends of lines that stand behind a backslash: a shell takes the two for nothing."""
+
+    def one(match: re.Match[str]) -> str:
+        text = match[0]
+        return text if text.startswith("'") else re.sub(r"\\(.)", _pair, text, flags=re.DOTALL)
+
+    return _QUOTED.sub(one, command)
+
+
+def _pair(match: re.Match[str]) -> str:
+    return "" if match[1] == "\n" else match[0]

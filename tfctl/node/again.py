@@ -24,7 +24,7 @@ _JOBS = 50
 
 
 def put_by(world: World, job: str, tasks: list[tuple[str, int]]) -> None:
-    """Move the texts of tasks that have ended there."""
+    """Move the texts of tasks that have ended there. Under the lock of tfctl.node.reserve."""
     folder = world.at(names.ended_dir(job))
     folder.parent.mkdir(0o700, parents=True, exist_ok=True)
     folder.mkdir(0o700, exist_ok=True)
@@ -32,17 +32,21 @@ def put_by(world: World, job: str, tasks: list[tuple[str, int]]) -> None:
         for path in _live(world, job, task):
             with contextlib.suppress(FileNotFoundError):
                 path.replace(folder / path.name)
-    ended = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
-    for old in ended[:-_JOBS]:
-        shutil.rmtree(old, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):  # a start has just dropped one
+        ended = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+        for old in ended[:-_JOBS]:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def drop(world: World, job: str) -> None:
     """It was stopped, or its next attempt runs."""
-    folder = world.at(names.ended_dir(job))
-    shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):  # it stays while other jobs have something there
-        folder.parent.rmdir()
+    shutil.rmtree(world.at(names.ended_dir(job)), ignore_errors=True)
+
+
+def tidy(world: World) -> None:
+    """The directory goes when no job has anything there. Under the lock of tfctl.node.reserve."""
+    with contextlib.suppress(OSError):
+        world.at(names.ended_dir("")).rmdir()
 
 
 def texts(world: World, job: str, attempt: int) -> Texts:
@@ -83,7 +87,7 @@ def plan_of(known: Texts, code: str, value: Any) -> dict[str, Any]:
                 "env": _renewed(_renewed(env, "TFCTL_ATTEMPT", str(attempt)), "TFCTL_RUN", run),
             }
         )
-    stack = next((_stack(env) for _, env in known.values()), "none")
+    stack = next((plan.stack_of(env) for _, env in known.values()), "none")
     same = {"job": job, "attempt": attempt, "run": run, "record": fields.get("record"), "output": output}
     return {**same, "code": code or None, "stack": stack, "tasks": tasks}
 
@@ -100,9 +104,3 @@ def _live(world: World, job: str, task: tuple[str, int]) -> tuple[Path, Path]:
 def _renewed(env: str, name: str, value: str) -> str:
     """A line of a longer value cannot look like this: a quote within one has a backslash before it."""
     return re.sub(rf'(?m)^{name}="[0-9a-f]+"$', f'{name}="{value}"', env)
-
-
-def _stack(env: str) -> str:
-    """The stack that stands first on its PATH."""
-    found = re.search(rf'(?m)^PATH="{names.STACKS}/([^/":]+)/bin', env)
-    return found.group(1) if found else "none"

@@ -133,9 +133,11 @@ def write(path: Path, data: bytes, mode: int = 0o644) -> None:
             os.fchmod(descriptor, mode)
             file.write(data)
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full file system says so when it is written to, without a name
         raise
 
 

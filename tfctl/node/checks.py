@@ -24,10 +24,10 @@ def fit(world: World, plan: Plan) -> None:
     if not world.at(names.HOME).is_dir():
         raise Refused(8, f"{names.HOME} is missing on {host()}", PROVISION)
     _drop_in(world)
-    if plan.stack != "none" and not world.at(names.stack_dir(plan.stack)).is_dir():
-        raise Refused(
-            8, f"stack {plan.stack} is not installed on {host()}", f"run: tfctl provision --stack {plan.stack}"
-        )
+    for stack in dict.fromkeys([plan.stack, *(task.stack for task in plan.tasks)]):
+        if stack != "none" and not world.at(names.stack_dir(stack)).is_dir():
+            remedy = f"run: tfctl provision --stack {stack}"
+            raise Refused(8, f"stack {stack} is not installed on {host()}", remedy, stack=stack)
     code.require_space(world)
     _output_allowed(world, plan.output)
 
@@ -36,7 +36,7 @@ def programs(world: World, plan: Plan) -> None:
     """That each task's program is there. The code must be stored by now."""
     for task in plan.tasks:
         if not _program(world, plan, task):
-            where = "in the code" if "/" in task.program else f"on the PATH of stack {plan.stack}"
+            where = "in the code" if "/" in task.program else f"on the PATH of stack {task.stack}"
             raise Refused(
                 8,
                 f"{task.name}: program {task.program} is not {where} on {host()}, or is not executable",
@@ -78,7 +78,7 @@ def _names_free(world: World, plan: Plan) -> None:
 def output_roots(world: World) -> list[str]:
     """The directories that output may lie in, as the inventory has them."""
     settings = book.read_json(world.at(_SETTINGS)) or {}
-    return [str(root) for root in settings.get("output_roots") or _ROOTS]
+    return [posixpath.normpath(str(root)) for root in settings.get("output_roots") or _ROOTS]
 
 
 def _drop_in(world: World) -> None:

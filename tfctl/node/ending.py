@@ -13,20 +13,20 @@ from .world import World, host
 _KILLED = 5.0
 
 
-def end(world: World, units: list[str], grace: float, beat: Callable[[], object] = lambda: None) -> list[str]:
-    """Stop the units in one call; what lives after ``grace`` seconds is killed. Gives sentences about what lives on.
+def end(world: World, units: list[str], grace: float, beat: Callable[[], object] = lambda: None) -> dict[str, str]:
+    """Stop the units in one call; what lives after ``grace`` seconds is killed. What lives on, each with a sentence.
 
     ``beat`` is called again and again meanwhile. Raises Refused.
     """
     if not units:
-        return []
+        return {}
     # All of them, for one may be about to start. What is asked of systemd is done even when this process ends here.
     world.manage("stop", "--no-block", "--", *units)
     alive = _wait(world, units, grace, beat)
     if alive:
         world.manage("kill", "--signal=SIGKILL", "--", *alive)
         alive = _wait(world, alive, _KILLED, beat)
-    return [f"{unit} on {host()} does not end, not even by SIGKILL" for unit in alive]
+    return {unit: f"{unit} on {host()} does not end, not even by SIGKILL" for unit in alive}
 
 
 def forget(world: World, job: str, tasks: list[tuple[str, int]], *, keep: bool) -> None:

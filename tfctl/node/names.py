@@ -9,6 +9,7 @@ JOB = re.compile(r"[a-z][a-z0-9-]{0,39}")
 # No dash in a role: else job `a`, role `b-c` would have the units of job `a-b`, role `c`.
 ROLE = re.compile(r"[a-z][a-z0-9_]{0,19}")
 RUN = re.compile(r"[0-9a-f]{8}")
+STACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 USER = "tfctl"

@@ -45,6 +45,13 @@ def units(world: World, job: str | None = None) -> list[Placed]:
     return [_placed(unit, shown[unit], parts, facts) for unit, (parts, facts) in found.items()]
 
 
+def without_file(world: World, job: str, tasks: list[tuple[str, int]]) -> list[Placed]:
+    """What systemd says of the units of these tasks, whose files are not there. Raises Refused."""
+    wanted = {names.unit(job, *task): task for task in tasks}
+    shown = world.show(list(wanted)) if wanted else {}
+    return [Placed(unit, job, task, "", (), (), shown[unit]) for unit, task in wanted.items()]
+
+
 class Held(NamedTuple):
     """Who has what: a port or a GPU's UUID, and in words who. ``starting``: the jobs of starts not yet done."""
 

@@ -11,7 +11,7 @@ from .talk import Refused
 from .world import PROVISION
 
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
-_STACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+_ON_PATH = re.compile(rf'^PATH="{names.STACKS}/({names.STACK.pattern})/bin', re.MULTILINE)
 #: Quoted in a unit without escapes.
 _PATH = re.compile(r"/[A-Za-z0-9._/@:,+~ -]{1,200}")
 
@@ -29,6 +29,11 @@ class Planned(NamedTuple):
     @property
     def name(self) -> str:
         return names.task(*self.task)
+
+    @property
+    def stack(self) -> str:
+        """The one that stands first on its PATH, or ``none``."""
+        return stack_of(self.env)
 
 
 class Plan(NamedTuple):
@@ -58,7 +63,7 @@ def read(value: Any, job: str, code: str) -> Plan:
         record=_object(fields.get("record"), "record"),
         code=match(names.DIGEST, fields.get("code"), "a digest") if fields.get("code") is not None else "",
         output=match(_PATH, fields.get("output"), "an output directory tfctl can use"),
-        stack=match(_STACK, fields.get("stack"), "a stack's name"),
+        stack=match(names.STACK, fields.get("stack"), "a stack's name"),
         tasks=[_planned(one) for one in _list(fields.get("tasks"), "tasks")],
     )
     if (plan.job, plan.code) != (job, code):
@@ -71,6 +76,12 @@ def read(value: Any, job: str, code: str) -> Plan:
     for one in plan.tasks:
         _check_unit(plan, one)
     return plan
+
+
+def stack_of(env: str) -> str:
+    """The stack that stands first on the PATH of an environment file, or ``none``."""
+    found = _ON_PATH.search(env)
+    return found.group(1) if found else "none"
 
 
 def tasks_wanted(value: Any) -> list[tuple[str, int]] | None:

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -61,9 +62,16 @@ def take(world: World, reservation: Reservation) -> int:
     directory.mkdir(0o700, parents=True, exist_ok=True)
     temporary = directory / f".{os.getpid()}"
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    os.write(descriptor, json.dumps(reservation._asdict()).encode())
-    temporary.rename(directory / reservation.job)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        data = json.dumps(reservation._asdict()).encode()
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
+        temporary.rename(directory / reservation.job)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        os.close(descriptor)
+        raise
     return descriptor
 
 
@@ -94,16 +102,24 @@ def sweep(world: World) -> None:
 def undo(world: World, reservation: Reservation) -> None:
     """Nothing is left of this start; what cannot be removed is left, and the rest goes. Earlier attempts stay."""
     job, run = reservation.job, reservation.run
-    ours = [task for task in reservation.tasks if _run_of(world, job, task) == run]
+    ours = {names.unit(job, *task): task for task in reservation.tasks if run_of(world, job, task) == run}
     with contextlib.suppress(Refused, OSError):
-        ending.end(world, [names.unit(job, *task) for task in ours], world.grace)
-    with contextlib.suppress(Refused, OSError):
-        ending.forget(world, job, ours, keep=False)
+        # The file of what does not end stays: by it `stop` finds the unit, and others that its ports are held.
+        alive = ending.end(world, list(ours), world.grace)
+        ending.forget(world, job, [task for unit, task in ours.items() if unit not in alive], keep=False)
     shutil.rmtree(world.at(names.attempt_dir(job, reservation.attempt)), ignore_errors=True)
     with contextlib.suppress(OSError):  # the job's directory stays when there are other attempts
         world.at(names.job_dir(job)).rmdir()
     forgo(world, reservation)
     keep(world, reservation)
+
+
+def run_of(world: World, job: str, task: tuple[str, int]) -> str:
+    """Whose the task's unit is by now: a run, or nothing."""
+    try:
+        return unitfile.facts(world.at(names.unit_file(job, *task)).read_text("utf-8", "replace")).get("run", "")
+    except OSError:
+        return ""
 
 
 def forgo(world: World, reservation: Reservation) -> None:
@@ -144,13 +160,6 @@ def _read(path: Path) -> Reservation | None:
         fields["job"], fields["attempt"], fields["run"], tuple((role, index) for role, index in fields["tasks"]),
         tuple(fields["ports"]), tuple(fields["gpus"]), fields["stored"], tuple(fields["made"]),
     )  # fmt: skip
-
-
-def _run_of(world: World, job: str, task: tuple[str, int]) -> str:
-    try:
-        return unitfile.facts(world.at(names.unit_file(job, *task)).read_text("utf-8", "replace")).get("run", "")
-    except OSError:
-        return ""
 
 
 def _flock(descriptor: int, how: int) -> bool:

@@ -28,47 +28,60 @@ def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
     wanted = plan.tasks_wanted(request.get("tasks"))
     with reserve.lock(world):
         reserve.sweep(world)
-    attempt = plan.attempt_wanted(request.get("attempt")) or book.latest(world, job)
+    only = plan.attempt_wanted(request.get("attempt"))
+    attempt = only or book.latest(world, job)
     record = book.record(world, job, attempt) if attempt else None
-    if record is None:
-        talk.send("stopped", {"attempt": 0, "tasks": [], "left": []})
-        return
-    reserve.require_started(world, job, attempt)
+    if record is not None:
+        reserve.require_started(world, job, attempt)
     tasks = [task for task in book.tasks(world, job, attempt) if wanted is None or task in wanted]
-    units = [unit for unit in placed.units(world, job) if unit.run == record.get("run") and unit.task in tasks]
-    _mark(world, job, attempt, tasks, units, whole=wanted is None)
+    run = (record or {}).get("run", "")
+    units = _units(world, job, run, tasks, whole=wanted is None and only is None)
+    unmarked = _mark(world, job, attempt, tasks, units, whole=wanted is None) if record is not None else []
     left = _end(world, units, _beats(talk))
-    ended = [unit for unit in units if unit.unit not in left]
-    ending.forget(world, job, [unit.task for unit in ended], keep=wanted is not None)
-    if wanted is None:
-        again.drop(world, job)
-    sentences = [*left.values(), *_remains(world, ended)]
+    with reserve.lock(world):  # of what has ended, the next start may have put its own in the place
+        ended = [unit for unit in units if unit.unit not in left and reserve.run_of(world, job, unit.task) == unit.run]
+        ending.forget(world, job, [unit.task for unit in ended], keep=wanted is not None)
+        if wanted is None:
+            again.drop(world, job)
+            again.tidy(world)
+    sentences = [*left.values(), *_remains(world, ended), *unmarked]
     ran = [list(unit.task) for unit in units if unit.live]
-    talk.send("stopped", {"attempt": attempt, "tasks": ran, "left": sentences})
+    talk.send("stopped", {"attempt": attempt if record is not None else 0, "tasks": ran, "left": sentences})
+
+
+def _units(world: World, job: str, run: str, tasks: list[tuple[str, int]], *, whole: bool) -> list[Placed]:
+    """The tasks' units; of a whole job all that live, also where a file was removed by hand or there is no record."""
+    there = placed.units(world, job)
+    found = [unit for unit in there if (unit.run == run and unit.task in tasks) or (whole and unit.live)]
+    without = placed.without_file(world, job, [task for task in tasks if task not in {unit.task for unit in there}])
+    return [*found, *(unit for unit in without if unit.live)]
 
 
 def _mark(
     world: World, job: str, attempt: int, tasks: list[tuple[str, int]], units: list[Placed], *, whole: bool
-) -> None:
-    """Write the stop marks of what has not ended by itself: how that ended stays true."""
+) -> list[str]:
+    """Write the stop marks of what has not ended by itself: how that ended stays true. Why they cannot be written: a
+    full disk keeps nothing from its end."""
     shown = {unit.task: unit.shown for unit in units}
     found = show.attempt_states(world, job, attempt, shown, 0.0, reserved=False)
     going = [(one["role"], one["index"]) for one in found if one["state"] not in ("succeeded", "failed", "stopped")]
-    for task in tasks:
-        if task in going:
-            book.mark(world, job, attempt, *task)
-    if whole and going:
-        book.mark(world, job, attempt)
     stopped = [task for task in tasks if task in going]
+    try:
+        for task in stopped:
+            book.mark(world, job, attempt, *task)
+        if whole and going:
+            book.mark(world, job, attempt)
+    except OSError as error:
+        return [f"that {job} was stopped cannot be noted on {host()}: {error.strerror}"]
     if stopped:
         book.note(world, job, attempt, "stop", None if whole else stopped)
+    return []
 
 
 def _end(world: World, units: list[Placed], beat: Any) -> dict[str, str]:
     """A sentence for each unit that lives on."""
     seconds = max((grace(world, unit) for unit in units), default=0.0) + _MORE
-    sentences = ending.end(world, [unit.unit for unit in units], seconds, beat)
-    return {unit.unit: text for unit in units for text in sentences if text.startswith(unit.unit + " ")}
+    return ending.end(world, [unit.unit for unit in units], seconds, beat)
 
 
 def _remains(world: World, ended: list[Placed]) -> list[str]:

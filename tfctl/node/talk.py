@@ -19,9 +19,11 @@ _CHUNK = 1 << 18
 class Refused(Exception):
     """What is asked for cannot be done. ``error`` is an ERROR of tfctl.node.wire."""
 
-    def __init__(self, exit_code: int, message: str, remedy: str = "", retry: bool | None = None) -> None:
+    def __init__(
+        self, exit_code: int, message: str, remedy: str = "", retry: bool | None = None, stack: str | None = None
+    ) -> None:
         super().__init__(message)
-        self.error = wire.error(exit_code, message, remedy, retry)
+        self.error = wire.error(exit_code, message, remedy, retry, stack)
 
 
 class Gone(Exception):

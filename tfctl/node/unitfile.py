@@ -21,6 +21,7 @@ _OPTIONAL = {
         "UnsetEnvironment": rf"{_NAME}( {_NAME})*",
         "RestartSec": _SPAN,
         "RestartForceExitStatus": r"[0-9]{1,3}( [0-9]{1,3})*",
+        "RestartPreventExitStatus": "SIGTERM",
         "RuntimeMaxSec": rf"infinity|{_SPAN}",
     },
     "X-Tfctl": {},

@@ -28,7 +28,7 @@ show    request  {"protocol": 1, "verb": "show", "job": J or null, "attempt": N 
 stop    request  {"protocol": 1, "verb": "stop", "job": J, "attempt": N or null, "tasks": [[ROLE, INDEX]] or null}
                  tasks null: all of the job here, and the job's own stop mark; otherwise those alone, and only theirs
         node     {"beat": {}} every 5 s, then {"stopped": {"attempt": N, "tasks": [[ROLE, INDEX]], "left": [sentence]}};
-                 tasks: those that ran until then; of a job not known here: attempt 0 and no tasks
+                 tasks: those that ran until then; of a job not known here: attempt 0
 restart request  {"protocol": 1, "verb": "restart", "job": J, "attempt": N, "tasks": [[ROLE, INDEX]]}
                  those alone, in place; refused with 7 where a unit is gone
         node     {"beat": {}} every 5 s, then {"restarted": {"attempt": N, "tasks": [[ROLE, INDEX]]}}
@@ -44,15 +44,18 @@ logs    request  {"protocol": 1, "verb": "logs", "job": J, "attempt": N or null,
                   "cursor": CURSOR or null, "follow": bool, "tail": N or null, "since": epoch s or null, "until": same}
         node     {"logs": {"attempt": N, "run": RUN, "units": {UNIT: [ROLE, INDEX]}}}, then journalctl's own JSON lines
 
-ERROR   {"exit": code of tfctl.errors.Exit, "message": sentence, "remedy": sentence or ""}; {"error": ERROR} answers any
-        request that cannot be served.
+ERROR   {"exit": code of tfctl.errors.Exit, "message": sentence, "remedy": sentence or "",
+         "stack": NAME, where that stack is what the host lacks: the client knows which there are};
+        {"error": ERROR} answers any request that cannot be served.
 GPU     {"uuid": ..., "index": int, "name": ..., "memory_mib": int, "holder": text or ""}; a MIG instance is one,
         its UUID begins with MIG-; index counts them by PCI address, from 0; memory_mib 0: not told
-PLAN    {"job", "attempt", "run", "record": RECORD, "code": SHA256, "output": directory, "stack": name or "none",
+PLAN    {"job", "attempt", "run", "record": RECORD, "code": SHA256, "output": directory,
+         "stack": name or "none", that of the first task; what others have stands in their env,
          "tasks": [{"role", "index", "ports": [int], "gpus": [uuid], "program": first word of the command,
                     "unit": text of the unit file, "env": text of the environment file}]}
 RECORD  the job as it was started, alike on all its hosts: {"job", "attempt", "run", "strategy", "stack", "inventory",
-         "output", "code": SHA256, "started": epoch s, "policy": {...}, "deciders": [[ROLE, INDEX]],
+         "output", "shared": true when several tasks write there, "code": SHA256, "started": epoch s, "policy": {...},
+         "deciders": [[ROLE, INDEX]],
          "vital": [[[ROLE, INDEX]]], groups of tasks: one that is gone for good, all of it, takes the job with it,
          "leaves": [ROLE], whose tasks end by themselves soon after the deciders,
          "tasks": [{"role", "index", "host", "address", "port", "unit", "gpus"}],
@@ -67,6 +70,7 @@ STATE   {"role", "index", "state", "exit_code", "signal", "started", "finished",
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 PROTOCOL = 1
@@ -94,7 +98,18 @@ def parse(text: bytes) -> tuple[str, Any]:
     return next(iter(message.items()))
 
 
-def error(exit_code: int, message: str, remedy: str = "", retry: bool | None = None) -> dict[str, Any]:
+def signal_name(number: int) -> str:
+    """``SIGKILL``; ``SIG35`` for one of the real-time signals, which have no names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
+
+
+def error(
+    exit_code: int, message: str, remedy: str = "", retry: bool | None = None, stack: str | None = None
+) -> dict[str, Any]:
     """An ERROR."""
     found = {"exit": exit_code, "message": message, "remedy": remedy}
-    return found if retry is None else {**found, "retry": retry}
+    more = {"retry": retry, "stack": stack}
+    return {**found, **{key: value for key, value in more.items() if value is not None}}

@@ -1,7 +1,7 @@
 """Runs a playbook of tfctl's own in a child process: events while it runs, a report at its end.
 
 ansible-core is run, never imported. Its events come from the plugin playbooks/callback_plugins/tfctl_events.py, over a
-pipe that the child inherits.
+pipe that the child inherits; by the end of another one the plugin learns that this process was killed.
 """
 
 from __future__ import annotations
@@ -95,12 +95,13 @@ def _tell(collector: Collector, message: Mapping[str, Any], listen: Callable[[Ev
 
 def _run(play: Play, folder: Path, said: int, take: Callable[[Mapping[str, Any]], None]) -> int:
     reader, writer = os.pipe()
-    with os.fdopen(reader, encoding="utf-8") as events:
+    alive, ours = os.pipe()
+    with os.fdopen(reader, encoding="utf-8") as events, os.fdopen(ours, "wb"):
         try:
             child = subprocess.Popen(
                 _words(play, folder),
-                env=_environment(folder, writer),
-                pass_fds=(writer,),
+                env=_environment(folder, writer, alive),
+                pass_fds=(writer, alive),
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
@@ -108,6 +109,7 @@ def _run(play: Play, folder: Path, said: int, take: Callable[[Mapping[str, Any]]
             )
         finally:
             os.close(writer)
+            os.close(alive)
         with _ending(child):
             for line in events:
                 take(json.loads(line))
@@ -126,12 +128,13 @@ def _words(play: Play, folder: Path) -> list[str]:
     return words + (["--diff"] if play.diff else [])
 
 
-def _environment(folder: Path, events: int) -> dict[str, str]:
+def _environment(folder: Path, events: int, alive: int) -> dict[str, str]:
     """Our settings, above those of the ansible.cfg that Ansible finds; what they leave open is the user's."""
     playbooks = data_dir() / "playbooks"
     return {
         **os.environ,
         "TFCTL_EVENTS_FD": str(events),
+        "TFCTL_ALIVE_FD": str(alive),
         "ANSIBLE_STDOUT_CALLBACK": "tfctl_events",
         "ANSIBLE_CALLBACK_PLUGINS": str(playbooks / "callback_plugins"),
         "ANSIBLE_ROLES_PATH": str(data_dir() / "roles"),

@@ -10,6 +10,7 @@ from typing import Any
 
 from tfctl.errors import BadFile
 from tfctl.model.host import DEFAULT_OUTPUT_ROOTS, DEFAULT_PORTS, Host, Ssh
+from tfctl.node.names import STACK
 from tfctl.remote.ansible_cfg import Setting, Settings
 
 # Neither a name nor an address may be taken for an option of ssh, or end a list or a line somewhere.
@@ -39,7 +40,7 @@ def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: Set
         name=name,
         ssh=ssh,
         address=known.address("tfctl_address") or address,
-        stack=known.text("tfctl_stack"),
+        stack=known.stack("tfctl_stack"),
         ports=known.port_range("tfctl_ports"),
         output_roots=known.paths("tfctl_output_roots"),
     )
@@ -74,6 +75,13 @@ class _Variables:
         text = self.text(*names)
         if text is not None and not _ADDRESS.fullmatch(text):
             raise self._bad(names[0], f"{text!r} is not the address of a host")
+        return text
+
+    def stack(self, name: str) -> str | None:
+        """The name of a stack, whether or not tfctl ships it."""
+        text = self.text(name)
+        if text is not None and not STACK.fullmatch(text):
+            raise self._bad(name, f"{text!r} is not the name of a stack, such as tf2.15, or none")
         return text
 
     def address_of(self, name: str) -> str:

@@ -29,8 +29,19 @@ def open_node(connection: Connection, request: bytes) -> NodeChannel:
 def as_error(host: str, error: dict[str, Any]) -> TfctlError:
     """The TfctlError that a wire.ERROR of ``host`` means."""
     code = error.get("exit", Exit.FAILED)
-    remedy = error.get("remedy", "") or (_REMEDY if code == Exit.PREFLIGHT else "")
+    remedy = _of_a_stack(error.get("stack")) or error.get("remedy", "") or (_REMEDY if code == Exit.PREFLIGHT else "")
     return of_exit(code, f"{host}: {error.get('message', 'no reason given')}", remedy)
+
+
+def _of_a_stack(name: str | None) -> str:
+    """What helps where a stack is missing that tfctl does not ship; a site may have its own."""
+    if name is None:
+        return ""
+    from tfctl.model import stacks  # which takes pydantic
+
+    if name in stacks.load():
+        return ""
+    return f"tfctl ships no stack {name}: {stacks.others(name)}"
 
 
 class NodeChannel:
@@ -88,14 +99,14 @@ class NodeChannel:
                 return kind, value
 
     def lines(self) -> Iterator[bytes]:
-        """What follows, line by line with its newline, as it comes, until the node ends.
+        """What follows, line by line with its newline, as it comes, until the node ends; whole lines alone.
 
-        Raises TimeoutError never, and TfctlError where it ends with another exit status than 0.
+        Raises TfctlError where it ends in mid-line, or with another exit status than 0.
         """
-        while line := self._channel.readline(None):
+        while (line := self._channel.readline(None)).endswith(b"\n"):
             yield line
-        if self._channel.wait(_END_S) != 0:
-            raise self._ended(b"")
+        if line or self.wait() != 0:
+            raise self._ended(line)
 
     def close_stdin(self) -> None:
         """Nothing more will be sent."""

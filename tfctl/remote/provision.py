@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,10 +10,10 @@ from typing import Any
 
 import platformdirs
 
-import tfctl
 from tfctl.errors import TfctlError, Unreachable, UsageError
 from tfctl.model import stacks
 from tfctl.remote import ansible, python_tree
+from tfctl.remote.node_part import node_part
 from tfctl.remote.parts import TAGS
 from tfctl.remote.report import Event, Report
 
@@ -105,29 +104,6 @@ def given(request: Request) -> dict[str, Any]:
     return {**variables, "tfctl_reboot": True} if request.reboot else variables
 
 
-def node_part() -> dict[str, Any]:
-    """tfctl/node and tfctl_runtime as the role job_host takes them, contents in base64.
-
-    {"digest": 16 hex of all that is in the tree, "files": [{"name": path below the tree, "mode", "base64"}],
-    "program": what sudo runs, "drop_in": what every unit of a job has}
-    """
-    folder = Path(tfctl.__file__).resolve().parent / "node"
-    runtime = folder.parent.with_name("tfctl_runtime")
-    files = {f"tfctl_node/{name}": (content, "0644") for name, content in _files(folder).items()}
-    # In a directory of its own: it stands on the sys.path of training scripts.
-    files |= {f"runtime/tfctl_runtime/{name}": (content, "0644") for name, content in _files(runtime).items()}
-    files["end"] = ((folder / "bin" / "end").read_bytes(), "0755")
-    digest = hashlib.sha256()
-    for name, (content, mode) in sorted(files.items()):
-        digest.update(f"{name}\0{mode}\0{len(content)}\0".encode() + content)
-    return {
-        "digest": digest.hexdigest()[:16],
-        "files": [{"name": name, "mode": mode, "base64": _text(content)} for name, (content, mode) in files.items()],
-        "program": _text((folder / "bin" / "tfctl-node").read_bytes()),
-        "drop_in": _text((folder / "10-tfctl.conf").read_bytes()),
-    }
-
-
 def catalogue() -> dict[str, Any]:
     """The stacks as the role preflight takes them, each environment with its name and its lock on this machine."""
     return {
@@ -168,14 +144,3 @@ def horovod(stack: stacks.Stack) -> dict[str, Any] | None:
 
 def systems() -> dict[str, Any]:
     return {name: system.model_dump() for name, system in stacks.systems().items()}
-
-
-def _files(folder: Path) -> dict[str, bytes]:
-    """By name below the folder; without bin/, which goes elsewhere, and what Python compiled beside it."""
-    names = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
-    return {str(name): (folder / name).read_bytes() for name in names if not {"bin", "__pycache__"} & {*name.parts}}
-
-
-def _text(content: bytes) -> str:
-    # Not as it is: Ansible would take {{ in a program for a template of its own.
-    return base64.b64encode(content).decode()

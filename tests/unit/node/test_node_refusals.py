@@ -6,12 +6,13 @@ import json
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from node_tree import Tree, free_port, make_plan, make_task, refused, reserve, sh, tarball
 
-from tfctl.node import code, names
+from tfctl.node import code, names, sockets
 from tfctl.node.talk import Refused
 from tfctl.node.world import World
 
@@ -68,6 +69,15 @@ def test_a_host_without_a_user_for_jobs(tree: Tree, account: str, message: str) 
         assert error["remedy"] == "run: tfctl provision --tags job_host"
 
 
+def test_each_tasks_own_stack_must_be_there(tree: Tree) -> None:
+    """Two tasks of one host may have two; without its own a task would find another Python on the same PATH."""
+    second = make_task("ps")
+    second["env"] = second["env"].replace("tf2.15", "tf9")
+    with tree.start() as talk:
+        error = refused(talk, make_plan(make_task(), second, stack="tf2.15"))
+        assert (error["exit"], error["stack"]) == (8, "tf9")
+
+
 def test_a_host_without_room(tree: Tree) -> None:
     code.require_space(World(str(tree.path)))
     with pytest.raises(Refused, match="MB free; 1000000000200 MB are needed") as caught:
@@ -89,7 +99,7 @@ def test_a_program_with_a_slash_is_looked_up_in_the_code(tree: Tree, command: st
 
 def test_the_inventory_says_where_output_may_be(tree: Tree) -> None:
     (tree / "etc/tfctl").mkdir()
-    (tree / "etc/tfctl/node.json").write_text(json.dumps({"output_roots": ["/mnt/a", "/srv/tfctl"]}))
+    (tree / "etc/tfctl/node.json").write_text(json.dumps({"output_roots": ["/mnt/a/", "/srv/tfctl/"]}))
     (tree / "srv/tfctl/away").symlink_to("/etc")
     with tree.start() as talk:
         error = refused(talk, make_plan(make_task(output="/srv/x"), output="/srv/x"))
@@ -98,6 +108,7 @@ def test_the_inventory_says_where_output_may_be(tree: Tree) -> None:
         assert "outside of what" in error["message"]
         error = refused(talk, make_plan(make_task(output="/srv/tfctl/a/../b"), output="/srv/tfctl/a/../b"))
         assert error["exit"] == 3
+        reserve(talk, make_plan())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the jobs' user is another one only for root")
@@ -158,6 +169,17 @@ def test_a_port_that_a_stranger_has(tree: Tree, address: str) -> None:
             error = refused(talk, make_plan(make_task(ports=[port])))
             assert (error["exit"], error["retry"]) == (5, False)
             assert f"is held by pid {os.getpid()} (" in error["message"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/comm").exists(), reason="Linux has one")
+def test_a_stranger_may_have_a_name_in_no_encoding() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, Path("/proc/self/comm").open("r+b", buffering=0) as name:
+        before = name.read()
+        name.write(b"na\xefve")
+        try:
+            assert sockets.holder(taken.getsockname()[1]) == f"pid {os.getpid()} (na\ufffdve)"
+        finally:
+            name.write(before.strip())
 
 
 def test_a_port_of_a_job_that_has_ended_is_free(tree: Tree) -> None:

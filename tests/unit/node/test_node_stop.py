@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import time
 
+import pytest
 from node_tree import STAY, Tree, free_port, make_plan, make_task, reserve, sh, wait_until
 
 DEAF = sh("trap '' TERM; echo deaf; while :; do sleep 0.1; done")
@@ -32,6 +34,22 @@ def test_a_job_is_stopped_and_stays_told(tree: Tree) -> None:
     assert len([call for call in tree.calls() if call.startswith("stop tfctl-digits-")]) == 1
     assert tree.ask("stop", **STOP) == {"attempt": 1, "tasks": [], "left": []}
     assert tree.states() == after
+
+
+def test_a_start_that_comes_in_between_keeps_what_is_its(tree: Tree) -> None:
+    """From the end of a task until its unit is forgotten its name is free, and another start may take it."""
+    tree.run(make_plan(make_task(command=DEAF)))
+    with tree.talk("stop", **STOP) as talk:
+        wait_until(lambda: any(call.startswith("stop ") for call in tree.calls()))
+        talk.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: tree.alive() == [])
+        with tree.start() as other:
+            reserve(other, make_plan(make_task(attempt=2, run="89abcdef"), attempt=2, run="89abcdef"))
+            talk.process.send_signal(signal.SIGCONT)
+            talk.expect("stopped")
+            other.ask("go", "started")
+            other.ask("keep", "kept")
+    assert tree.states()["worker/0"]["state"] == "running"
 
 
 def test_a_part_is_stopped_without_stopping_the_job(tree: Tree) -> None:
@@ -80,6 +98,33 @@ def test_a_restart_that_waits_is_stopped_too(tree: Tree) -> None:
     tree.ask("stop", **STOP)
     assert tree.states()["worker/0"]["state"] == "stopped"
     assert tree.states()["worker/0"]["exit_code"] == 1
+
+
+@pytest.mark.parametrize("gone", ["run/systemd/system/tfctl-digits-worker-0.service", "var/lib/tfctl/jobs/digits"])
+def test_what_lives_is_stopped_whatever_was_removed_of_it(tree: Tree, gone: str) -> None:
+    tree.run(make_plan(make_task()))
+    shutil.rmtree(tree / gone) if (tree / gone).is_dir() else (tree / gone).unlink()
+    assert tree.ask("stop", **STOP)["tasks"] == [["worker", 0]]
+    assert tree.alive() == []
+    assert not [name for name in tree.files() if name.startswith(("run/systemd", "run/tfctl/env"))]
+
+
+def test_one_attempt_alone_is_stopped_where_that_is_asked(tree: Tree) -> None:
+    """As a start asks for its own, of which a host has said nothing: another's may run by now."""
+    tree.run(make_plan(make_task()))
+    assert tree.ask("stop", job="digits", attempt=2, tasks=None)["tasks"] == []
+    assert tree.alive() == ["tfctl-digits-worker-0.service"]
+
+
+def test_a_disk_on_which_nothing_can_be_noted_keeps_no_task_from_its_end(tree: Tree) -> None:
+    tree.run(make_plan(make_task()))
+    marks = tree / "var/lib/tfctl/jobs/digits/1/stopped"
+    marks.rmdir()
+    marks.symlink_to("/dev/full")
+    told = tree.ask("stop", **STOP)
+    assert told["tasks"] == [["worker", 0]]
+    assert told["left"][0].startswith("that digits was stopped cannot be noted on ")
+    assert tree.alive() == []
 
 
 def test_a_job_that_is_not_known(tree: Tree) -> None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
+from ansible.module_utils.tfctl_fetch import digest
+from ansible.module_utils.tfctl_venv import alone
 
 from tfctl.errors import BadFile, Exit, TfctlError
 from tfctl.remote import ansible
-from tfctl.remote.report import Event, HostDone, TaskStarted
+from tfctl.remote.report import Event, HostDone, TaskStarted, Warned
 
+ROLES = ansible.data_dir() / "roles"
 LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
 
 
@@ -36,6 +43,10 @@ def inventory(folder: Path, *hosts: str) -> Path:
     path = folder / "hosts.ini"
     path.write_text("".join(f"{host} {LOCAL}\n" for host in hosts))
     return path
+
+
+def read_tasks(name: str) -> list[dict[str, object]]:
+    return list(yaml.safe_load((ROLES / name).read_text()))
 
 
 def playbook(folder: Path, *tasks: dict[str, object]) -> None:
@@ -59,6 +70,37 @@ def test_one_host_fails_and_the_others_go_on(folder: Path) -> None:
     assert (folder / "a").read_text() == "x" and not (folder / "b").exists()
     again = ansible.run(play, events.append)
     assert again.changed == 0
+
+
+def test_who_waits_for_another_run_says_so_and_then_goes_on(folder: Path) -> None:
+    """By a task as the roles have it. What was sent for it is there until it has had its turn."""
+    tree = folder / "openmpi-4"
+    tree.mkdir()
+    (tree / "configure").write_text("#!/bin/sh\necho nobody configures this\nexit 1\n")
+    (tree / "configure").chmod(0o755)
+    with tarfile.open(folder / "source", "w") as tar:
+        tar.add(tree, arcname=tree.name)
+    (task,) = (each for each in read_tasks("openmpi/tasks/build.yml") if "tfctl_openmpi_build" in each)
+    given = {"source": f"{folder}/source", "sha256": digest(folder / "source"), "prefix": f"{folder}/mpi/4", "cc": "cc"}
+    playbook(folder, {**task, "tfctl_openmpi_build": {**given, "cxx": "c++", "made": f"{folder}/made"}})
+    events: list[Event] = []
+    with contextlib.ExitStack() as other:
+        other.enter_context(alone(folder / "mpi/.lock", "builds all day"))
+
+        def listen(event: Event) -> None:
+            events.append(event)
+            if isinstance(event, Warned):
+                assert (folder / "source").exists()
+                other.close()
+
+        report = ansible.run(ansible.Play("test", inventory(folder, "a")), listen)
+    (waits,) = (event.text for event in events if isinstance(event, Warned))
+    assert re.fullmatch(
+        rf"waits, 15 min at most: another run builds all day on this host, for \d s now \(process {os.getpid()}\)",
+        waits,
+    )
+    assert report.hosts[0].reason == "Open MPI could not be configured\nnobody configures this"
+    assert not (folder / "source").exists()
 
 
 def test_check_with_diff_shows_and_changes_nothing(folder: Path) -> None:
@@ -98,8 +140,8 @@ def test_ansible_that_ends_early_says_its_own_words(folder: Path) -> None:
         ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_ansible_and_all_that_it_started(folder: Path, number: signal.Signals) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_ansible_and_all_that_it_started(folder: Path, number: signal.Signals) -> None:
     nap = f"3{os.getpid()}"
     playbook(folder, {"name": "Sleep", "ansible.builtin.command": f"sleep {nap}"})
     program = (
@@ -110,17 +152,23 @@ def test_an_interrupt_ends_ansible_and_all_that_it_started(folder: Path, number:
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: sleeping(nap))
+        own = f"^{sys.executable} -m ansible playbook {folder}/"
+        assert running(own)
         child.send_signal(number)
         events, said = child.communicate(timeout=20)
     finally:
         child.kill()
     assert "TaskStarted(name='Sleep')" in events
-    assert said.strip().endswith("KeyboardInterrupt")
-    wait_for(lambda: not sleeping(nap))
+    assert number == signal.SIGKILL or said.strip().endswith("KeyboardInterrupt")
+    wait_for(lambda: not sleeping(nap) and not running(own))
 
 
 def sleeping(nap: str) -> bool:
-    return subprocess.run(["pgrep", "-f", f"^sleep {nap}$"], stdout=subprocess.DEVNULL, timeout=20).returncode == 0
+    return running(f"^sleep {nap}$")
+
+
+def running(words: str) -> bool:
+    return subprocess.run(["pgrep", "-f", words], stdout=subprocess.DEVNULL, timeout=20).returncode == 0
 
 
 def wait_for(true: Callable[[], bool], limit_s: float = 15) -> None:

@@ -135,10 +135,15 @@ def get(name: str) -> Stack:
     """Raises BadFile, naming the nearest stack, for a name that none has."""
     stacks = load()
     if name not in stacks:
-        near = difflib.get_close_matches(name, [*stacks, NONE], 1)
-        meant = f"do you mean {near[0]}? " if near else ""
-        raise BadFile(f"--stack {name}: there is no such stack", f"{meant}There are: {', '.join([*stacks, NONE])}")
+        raise BadFile(f"--stack {name}: there is no such stack", others(name))
     return stacks[name]
+
+
+def others(name: str) -> str:
+    """What may have been meant by a name that no stack has."""
+    known = [*load(), NONE]
+    near = difflib.get_close_matches(name, known, 1)
+    return (f"do you mean {near[0]}? " if near else "") + f"There are: {', '.join(known)}"
 
 
 @cache
