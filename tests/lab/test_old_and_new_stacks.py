@@ -40,19 +40,20 @@ def trained(jobs: Jobs, file: Path) -> str:
     return done.stderr + log
 
 
-def test_a_program_of_tensorflow_1_itself_runs_unchanged(jobs: Jobs) -> None:
-    """tf.contrib, tf.app.flags, tf.layers; variables dealt to two ps tasks by their size."""
+@pytest.mark.parametrize("program", ["contrib_cluster", "replica"])
+def test_programs_of_tensorflow_1_itself_run_unchanged(program: str, jobs: Jobs) -> None:
+    """tf.contrib, tf.app.flags, tf.layers, variables dealt to two ps tasks by their size; and under a Supervisor."""
     trees = sorted(TREES.glob("3.7.*"))
     if not trees:
         pytest.skip(f"no CPython 3.7 in {TREES} (TFCTL_TEST_PYTHONS)")
     bring(jobs.lab, "tf1.15", "--python-tree", trees[0])
     words = "--job_name={role} --task_index={index} --ps_hosts={ps_hosts} --worker_hosts={worker_hosts}"
     file = jobs.file(
-        "contrib",
-        f"strategy: tf1_ps\nstack: tf1.15\ncommand: python contrib_cluster.py {words} --train_dir={{output}}\n"
+        program.replace("_", "-"),
+        f"strategy: tf1_ps\nstack: tf1.15\ncommand: python {program}.py {words} --train_dir={{output}}\n"
         "roles: {ps: {replicas: 2, hosts: 'node1:node2'}, worker: {replicas: 2, hosts: 'node1:node2'}}\n",
     )
-    shutil.copy(HERE / "programs/contrib_cluster.py", file.parent)
+    shutil.copy(HERE / f"programs/{program}.py", file.parent)
     log = trained(jobs, file)
     said = "\n".join(said_by(log, "worker/0"))
     assert "TensorFlow 1.15.5" in said

@@ -34,7 +34,8 @@ AT_ONCE = 3
 _starting = threading.Lock()
 _FLAGS = "--job_name={role} --task_index={index} --ps_hosts={ps_hosts} --worker_hosts={worker_hosts}"
 _SERVED = "{replicas: 2, command: python -m tfctl_runtime}"
-#: Of tests/lab/programs: strategy, words of the command, roles and what else its job file says.
+#: Of tests/lab/programs: strategy, words of the command, roles and what else its job file says. A name behind a colon
+#: tells two jobs of one program apart.
 PROGRAMS = {
     "localhost_cluster": (
         "tf1_ps", "--job_name={role} --task_index={index}",
@@ -59,7 +60,8 @@ PROGRAMS = {
     "multi_worker_loop": ("multi_worker_mirrored", "", "{worker: 2}", ""),
     "shares": ("multi_worker_mirrored", "nccl", "{worker: 2}", ""),
     "train_and_save": ("multi_worker_mirrored", "", "{worker: 2}", ""),
-    "estimator_in_step": ("multi_worker_mirrored", "", "{chief: 1, worker: 1, evaluator: 1}", ""),
+    "estimator_shares": ("multi_worker_mirrored", "", "{chief: 1, worker: 1, evaluator: 1}", ""),
+    "estimator_shares:ps": ("estimator", "", "{chief: 1, ps: 1, worker: 1, evaluator: 1}", ""),
     "canned_estimator": ("estimator", "--model_dir={output}", "{chief: 1, ps: 1, worker: 1, evaluator: 1}", ""),
 }  # fmt: skip
 
@@ -83,6 +85,14 @@ class Trained:
         assert "events.out.tfevents" in self.files
         assert ".index" in self.files
 
+    def one_wrote(self, checkpoint: str) -> None:
+        """Of ten epochs the output has a checkpoint each, and summaries, by one task alone."""
+        names = [Path(file).name for file in self.files.splitlines()]
+        wanted = sorted(checkpoint.format(epoch) for epoch in range(1, 11))
+        assert sorted(name for name in names if ".index" in name) == wanted
+        assert len([name for name in names if "tfevents" in name]) == 1
+        assert "workertemp" not in self.files
+
 
 def train(jobs: Jobs, name: str) -> Trained:
     """An example's job file, or a program with one that was written for it: from an empty output to the end."""
@@ -94,15 +104,17 @@ def train(jobs: Jobs, name: str) -> Trained:
     log = jobs("logs", "--job", job).stdout
     assert done.returncode == 0, done.stderr + log[-3000:]
     # The output is seen by a node that has the least to do with it.
-    files = jobs.lab.said("node4", f"sudo find /srv/tfctl/{job} -type f")
+    *_, last = jobs.lab.hosts()
+    files = jobs.lab.said(last, f"sudo find /srv/tfctl/{job} -type f")
     return Trained(job, log, jobs.states(job), files)
 
 
 def job_file(jobs: Jobs, program: str) -> Path:
     strategy, words, roles, more = PROGRAMS[program]
-    text = f"strategy: {strategy}\nstack: tf2.15\ncommand: python {program}.py {words}\nroles: {roles}\n{more}\n"
-    file = jobs.file(program.replace("_", "-"), text)
-    (file.parent / f"{program}.py").write_text(source(jobs, program))
+    script = program.partition(":")[0]
+    text = f"strategy: {strategy}\nstack: tf2.15\ncommand: python {script}.py {words}\nroles: {roles}\n{more}\n"
+    file = jobs.file(re.sub("[_:]", "-", program), text)
+    (file.parent / f"{script}.py").write_text(source(jobs, script))
     return file
 
 
@@ -176,6 +188,7 @@ def test_an_estimator_with_a_ps_and_a_worker_on_every_host_the_first_being_maste
 @of("digits-multi-worker/job.yaml")
 def test_workers_in_step(trained: Trained) -> None:
     trained.learned("worker/0")
+    trained.one_wrote("ckpt-{}.index")
     assert set(trained.states.values()) == {"succeeded"}
     assert said_by(trained.log, "worker/2").count("worker 2: 3 replicas, batches of 96") == 1
 
@@ -183,6 +196,7 @@ def test_workers_in_step(trained: Trained) -> None:
 @of("digits-multi-worker/job-chief.yaml")
 def test_workers_in_step_with_a_chief_and_an_evaluator(trained: Trained) -> None:
     trained.learned("chief/0")
+    trained.one_wrote("ckpt-{}.index")
     assert set(trained.states.values()) == {"succeeded"}
     assert re.search(r"loss.*accuracy", "\n".join(said_by(trained.log, "evaluator/0")))
 
@@ -206,11 +220,7 @@ def test_one_script_for_every_strategy(trained: Trained) -> None:
     served = "ps/0" in trained.states
     trained.learned("chief/0" if served else "worker/0")
     assert set(trained.states.values()) == ({"succeeded", "stopped"} if served else {"succeeded"})
-    # One task alone writes.
-    kept = [Path(file).name for file in trained.files.splitlines()]
-    assert sorted(name for name in kept if ".index" in name) == [f"ckpt-{epoch:04}.index" for epoch in range(1, 11)]
-    assert len([name for name in kept if "tfevents" in name]) == 1
-    assert "workertemp" not in trained.files
+    trained.one_wrote("ckpt-{:04}.index")
 
 
 # Programs written for no launcher
@@ -289,9 +299,11 @@ def test_a_group_of_which_each_saves_and_one_is_kept(trained: Trained) -> None:
     assert trained.accuracy("worker/0") > 0.85
 
 
-@of("estimator_in_step")
-def test_an_estimators_workers_in_step_are_told_their_share_by_context(trained: Trained) -> None:
-    assert set(trained.states.values()) == {"succeeded"}
+@of("estimator_shares", "estimator_shares:ps")
+def test_an_estimators_workers_are_told_their_share_by_context(trained: Trained) -> None:
+    """In step, and on a parameter server."""
+    ends = {task: "stopped" if task == "ps/0" else "succeeded" for task in trained.states}
+    assert trained.states == ends
     assert trained.accuracy("evaluator/0") > 0.85
     assert "share 0 of 2" in said_by(trained.log, "chief/0")
     assert "share 1 of 2" in said_by(trained.log, "worker/0")

@@ -30,6 +30,7 @@ def main(_):
         per_process_gpu_memory_fraction=float(os.environ.get("GPU_FRACTION", 0)),
         allow_growth=os.environ.get("TF_FORCE_GPU_ALLOW_GROWTH") == "true",
     )
+    print("TensorFlow", tf.VERSION)
     print(f"GPU memory: {gpu_options.per_process_gpu_memory_fraction:.1f}, growing {gpu_options.allow_growth}")
     server_config = tf.ConfigProto(gpu_options=gpu_options)
     server = tf.train.Server(cluster, job_name=FLAGS.job_name, task_index=FLAGS.task_index, config=server_config)

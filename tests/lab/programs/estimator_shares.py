@@ -1,4 +1,4 @@
-"""train_and_evaluate without parameter servers, by RunConfig's train_distribute; a context tells each its share."""
+"""train_and_evaluate by RunConfig's train_distribute, in step or on a ps; a context tells each worker its share."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from sklearn.utils import shuffle
 
 tf.compat.v1.disable_eager_execution()  # else Estimator cannot copy the strategy
-task = json.loads(os.environ["TF_CONFIG"])["task"]
+told = json.loads(os.environ["TF_CONFIG"])
 images, labels = shuffle(*load_digits(return_X_y=True), random_state=0)
 images = (images / 16).astype("float32")
 
@@ -34,11 +34,14 @@ def model_fn(features, labels, mode):
     return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, eval_metric_ops={"accuracy": accuracy})
 
 
+distribute = tf.distribute.MultiWorkerMirroredStrategy
+if "ps" in told["cluster"]:
+    distribute = tf.compat.v1.distribute.experimental.ParameterServerStrategy
 config = tf.estimator.RunConfig(
     model_dir=os.environ["TFCTL_OUTPUT"],
     save_checkpoints_steps=200,
     experimental_max_worker_delay_secs=1,
-    train_distribute=tf.distribute.MultiWorkerMirroredStrategy(),
+    train_distribute=distribute(),
 )
 estimator = tf.estimator.Estimator(model_fn, config=config)
 tf.estimator.train_and_evaluate(
@@ -46,6 +49,6 @@ tf.estimator.train_and_evaluate(
     tf.estimator.TrainSpec(train_input, max_steps=200),
     tf.estimator.EvalSpec(test_input, steps=None, start_delay_secs=1, throttle_secs=1),
 )
-if task["type"] == "evaluator":
+if told["task"]["type"] == "evaluator":
     metrics = estimator.evaluate(test_input)
     print(f"test accuracy {metrics['accuracy']:.4f} at step {metrics['global_step']}", flush=True)
