@@ -147,12 +147,16 @@ def _task(
 def _judge(
     record: Mapping[str, Any], tasks: Sequence[TaskState], stopped: Sequence[float]
 ) -> tuple[str, str, float | None]:
-    """The job's state, why, and when it ended."""
-    if stopped:
-        return "stopped", "", min(stopped)
+    """The job's state, why, and when it ended.
+
+    A stop after the deciders' success ends what had no more to do. After a failure it is a stop: what dies of the
+    others' end, on a host that is told later, would else pass for the cause.
+    """
     deciders = [task for task in tasks if [task.role, task.index] in record["deciders"]]
     if all(task.state == "succeeded" for task in deciders):
         return "succeeded", "", _latest(deciders)
+    if stopped:
+        return "stopped", "", min(stopped)
     fallen = _fallen(record, tasks)
     if fallen:
         return "failed", _why(fallen[0]), fallen[0].finished

@@ -82,6 +82,10 @@ def test_a_stop_mark_goes_before_everything() -> None:
     assert (found.state, found.finished, found.ended) == ("stopped", 120.0, True)
 
 
+def test_a_stop_of_what_was_left_does_not_undo_a_success() -> None:
+    assert told(stopped=120.0, worker0="succeeded", worker1="succeeded", ps0="stopped").state == "succeeded"
+
+
 def test_the_reason_names_task_host_and_ending() -> None:
     assert (
         told(worker0="succeeded", worker1="failed", ps0="running").reason == "worker/1 on node2 failed with exit code 7"
