@@ -276,6 +276,14 @@ def test_an_output_that_not_all_hosts_share(jobs: Jobs) -> None:
     assert jobs.root("node2", "ls -A /srv/tfctl/apart") == ""
 
 
+def test_an_output_without_room_for_the_mark(jobs: Jobs) -> None:
+    """Its directory is there, and no file can be made in it: that is not the same as two directories."""
+    small = "mount -t tmpfs -o nr_inodes=2,mode=1777 tmpfs /srv/tfctl; install -d -o tfctl /srv/tfctl/tight"
+    file = jobs.file("tight", "command: sleep 600\nroles: {ps: 2, worker: 4}\n")
+    with changed(jobs, "node1", small, "umount /srv/tfctl"):
+        refused(jobs, file, 8, "node1: no file can be made in /srv/tfctl/tight", "whether it is full")
+
+
 def test_an_output_that_is_no_longer_shared_when_the_job_begins_again(jobs: Jobs) -> None:
     """As after a file system was unmounted: what was seen at the start is seen again."""
     jobs.ok("start", jobs.file("later", "command: sleep 600\nroles: {ps: 2, worker: 4}\n"))
