@@ -1,8 +1,17 @@
-"""Numbers in sentences, and what verbs that begin a job say in the same words."""
+"""Sentences: numbers in them, what verbs that begin a job say in the same words, and how text of a host is shown."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+
+#: C0 and C1 controls, except tab and newline: what a host says may not move the cursor or rename the terminal.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def plain(text: str) -> str:
+    """Text of a host, without what a terminal would obey."""
+    return _CONTROL.sub("?", text)
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

@@ -20,6 +20,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=32, help="images in one step of one replica")
     parser.add_argument("--shard", choices=["auto", "data", "off"], default="data", help="AutoShardPolicy")
+    parser.add_argument("--communication", choices=["auto", "ring", "nccl"], default="auto", help="how they sum")
     parser.add_argument("--output", default=os.environ.get("TFCTL_OUTPUT", "output"), help="all hosts share it")
     args = parser.parse_args()
 
@@ -31,7 +32,9 @@ def main() -> None:
 
 
 def train(cluster: tf.distribute.cluster_resolver.ClusterResolver, args: argparse.Namespace) -> None:
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster)  # before any operation
+    how = tf.distribute.experimental.CommunicationImplementation[args.communication.upper()]
+    options = tf.distribute.experimental.CommunicationOptions(implementation=how)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster, options)  # before any operation
     name = f"{cluster.task_type or 'worker'} {cluster.task_id or 0}"
     is_chief = name == ("chief 0" if "chief" in cluster.cluster_spec().jobs else "worker 0")
     train_x, test_x, train_y, test_y = load_digits()

@@ -3,6 +3,7 @@
     {"event": "play", "hosts": [NAME]}                        in inventory order
     {"event": "task", "role": ROLE or "", "task": NAME}
     {"event": "host", "host", "role", "task", "state", "result"}
+    {"event": "waits", "host", "text", "at_most_s"}           for another run, which the text names
     {"event": "stats", "hosts": {NAME: {"ok", "changed", "failures", "unreachable", ...}}}
 
 ``state`` is ok, changed, failed, unreachable or skipped; ``result`` holds what says why (KEPT). Read by
@@ -80,6 +81,12 @@ class CallbackModule(CallbackBase):
 
     def v2_runner_on_skipped(self, result):
         self._host(result, "skipped")
+
+    def v2_runner_retry(self, result):
+        """A module of ours waits for another run. It asks again every 3 s; that is told at once and each minute."""
+        if result.result["attempts"] % 20 == 1:
+            for fault in result.result.get("faults", []):
+                self._tell("waits", host=result.host.get_name(), text=fault["message"], at_most_s=fault["patience_s"])
 
     def v2_playbook_on_stats(self, stats):
         self._tell("stats", hosts={host: stats.summarize(host) for host in stats.processed})

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_machine import Failed
-from ansible.module_utils.tfctl_venv import Environment
+from ansible.module_utils.tfctl_venv import Environment, spent
 
 DOCUMENTATION = """
 module: tfctl_environment
@@ -42,20 +42,18 @@ def main():
     )
     environment = Environment(**module.params)
     try:
-        wrong = environment.wrong()
-        linked = environment.linked()
-        changed = bool(wrong) or not linked
-        if changed and not module.check_mode:
-            if wrong:
-                environment.build()
-            environment.switch()
+        with spent(None if module.check_mode else environment.archive):
+            wrong = environment.wrong()
+            linked = environment.linked()
+            changed = bool(wrong) or not linked
+            if changed and not module.check_mode:
+                if wrong:
+                    environment.build()
+                environment.switch()
     except Failed as failed:
         module.fail_json(msg=str(failed), faults=[failed.fault], invocation={})
     except OSError as error:
         module.fail_json(msg=f"{error.filename or module.params['path']}: {error.strerror}", invocation={})
-    finally:
-        if not module.check_mode:
-            environment.discard_archive()
     shown = "".join(f"{line}\n" for line in wrong) or (
         "" if linked else f"{module.params['link']} leads elsewhere, or scripts do not find tfctl_runtime\n"
     )

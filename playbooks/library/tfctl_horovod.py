@@ -6,6 +6,7 @@ from __future__ import annotations
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_horovod import Horovod
 from ansible.module_utils.tfctl_machine import Failed
+from ansible.module_utils.tfctl_venv import spent
 
 DOCUMENTATION = """
 module: tfctl_horovod
@@ -38,19 +39,17 @@ def main():
     )
     horovod = Horovod(**module.params)
     try:
-        wrong, linked = horovod.wrong(), horovod.linked()
-        if not module.check_mode:
-            if wrong:
-                horovod.unpack()
-            if wrong or not linked:
-                horovod.link()
+        with spent(None if module.check_mode else horovod.wheel):
+            wrong, linked = horovod.wrong(), horovod.linked()
+            if not module.check_mode:
+                if wrong:
+                    horovod.unpack()
+                if wrong or not linked:
+                    horovod.link()
     except Failed as failed:
         module.fail_json(msg=str(failed), faults=[failed.fault], invocation={})
     except OSError as error:
         module.fail_json(msg=f"{error.filename or module.params['home']}: {error.strerror}", invocation={})
-    finally:
-        if not module.check_mode:
-            horovod.discard_wheel()
     changed = bool(wrong) or not linked
     shown = "".join(f"{line}\n" for line in wrong) or f"{horovod.pth} is not as it should be\n"
     diff = {"before_header": "wrong", "after_header": "right", "before": shown, "after": ""}

@@ -6,6 +6,7 @@ from __future__ import annotations
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_machine import Failed
 from ansible.module_utils.tfctl_openmpi import OpenMpi
+from ansible.module_utils.tfctl_venv import spent
 
 DOCUMENTATION = """
 module: tfctl_openmpi
@@ -31,18 +32,16 @@ def main():
     )
     openmpi = OpenMpi(**module.params)
     try:
-        whole, linked = openmpi.whole(), openmpi.linked()
-        if not module.check_mode:
-            if not whole:
-                openmpi.unpack()
-            openmpi.link()
+        with spent(None if module.check_mode else openmpi.archive):
+            whole, linked = openmpi.whole(), openmpi.linked()
+            if not module.check_mode:
+                if not whole:
+                    openmpi.unpack()
+                openmpi.link()
     except Failed as failed:
         module.fail_json(msg=str(failed), faults=[failed.fault], invocation={})
     except OSError as error:
         module.fail_json(msg=f"{error.filename or module.params['prefix']}: {error.strerror}", invocation={})
-    finally:
-        if openmpi.archive and not module.check_mode:
-            openmpi.archive.unlink(missing_ok=True)
     changed = not (whole and linked)
     before = f"{openmpi.prefix} is not whole\n" if not whole else f"{openmpi.bin} does not lead to it\n"
     diff = {"before_header": "wrong", "after_header": "right", "before": before, "after": ""}

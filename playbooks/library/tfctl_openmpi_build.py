@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_machine import Failed
 from ansible.module_utils.tfctl_openmpi import build
+from ansible.module_utils.tfctl_venv import spent
 
 DOCUMENTATION = """
 module: tfctl_openmpi_build
@@ -33,13 +32,12 @@ def main():
         }
     )
     try:
-        build(**module.params)
+        with spent(module.params["source"]):
+            build(**module.params)
     except Failed as failed:
         module.fail_json(msg=str(failed), faults=[failed.fault], invocation={})
     except OSError as error:
         module.fail_json(msg=f"{error.filename or module.params['made']}: {error.strerror}", invocation={})
-    finally:
-        Path(module.params["source"]).unlink(missing_ok=True)
     module.exit_json(changed=True, invocation={})
 
 

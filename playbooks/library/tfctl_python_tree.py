@@ -50,7 +50,7 @@ def main():
 
 def unpack(path, archive, wanted):
     part = path.with_name(f".{path.name}.part")
-    with alone(path.with_name(".lock")):
+    with alone(path.with_name(".lock"), f"unpacks {path.name}"):
         try:
             prove(part, archive, wanted)
             shutil.rmtree(path, ignore_errors=True)

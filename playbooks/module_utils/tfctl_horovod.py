@@ -75,7 +75,7 @@ class Horovod:
         """Raises Failed. Until all is there and proven, nothing is at ``home``."""
         os.umask(0o022)  # the job's user reads what root installs, whatever root's own umask is
         part = beside(self.home)
-        with alone(self.home.with_name(".lock")):
+        with alone(self.home.with_name(".lock"), "installs Horovod"):
             shutil.rmtree(part, ignore_errors=True)
             make_parents(part / "new")
             try:
@@ -99,10 +99,6 @@ class Horovod:
         for old in stacks.with_name("horovod").glob("[!.]*"):
             if str(old) not in used:
                 shutil.rmtree(old)
-
-    def discard_wheel(self):
-        if self.wheel:
-            self.wheel.unlink(missing_ok=True)
 
     def _fill(self, new):
         if self.wheel is None:

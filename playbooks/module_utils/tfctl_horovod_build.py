@@ -17,6 +17,7 @@ from ansible.module_utils.tfctl_venv import alone
 
 LIMIT_S = 3600
 LAST_LINES = 8
+NICENESS = 10
 ERROR = re.compile(r"\b(fatal )?error:|CMake Error|No space left|: \*\*\* ", re.IGNORECASE)
 MB_A_COMPILER = 1500  # what g++ takes for a file that includes TensorFlow's headers
 BUILD = """
@@ -62,7 +63,7 @@ class Build:
 
     def run(self):
         """Raises Failed, with the compiler's own words. Nothing is left but the wheel."""
-        with alone(self.part.with_name(".lock")):
+        with alone(self.part.with_name(".lock"), "builds Horovod"):
             try:
                 if is_made(self.wheel):
                     self.archive.unlink(missing_ok=True)
@@ -187,7 +188,7 @@ def run_step(words, folder, variables, failure):
     try:
         done = subprocess.run(
             words, cwd=folder, env=variables, stdin=nothing, text=True, errors="replace", timeout=LIMIT_S, check=False,
-            **merged,
+            preexec_fn=give_way, **merged,
         )  # fmt: skip
     except OSError as fault:
         raise Failed(f"{failure}: {words[0]}: {fault.strerror}") from None
@@ -195,6 +196,14 @@ def run_step(words, folder, variables, failure):
         raise Failed(f"{failure}: no end within {LIMIT_S} s") from None
     if done.returncode:
         raise Failed("\n".join([failure, *telling(done.stdout)]))
+
+
+def give_way():
+    """A job of this host goes first. Where sessions are scheduled as groups (sched(7)), nice(2) counts within one."""
+    os.setsid()
+    os.nice(NICENESS)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(NICENESS), encoding="utf-8")
 
 
 def telling(said):

@@ -47,7 +47,7 @@ class OpenMpi:
         os.umask(0o022)
         part = beside(self.prefix)
         make_parents(part)
-        with alone(self.prefix.with_name(".lock")):
+        with alone(self.prefix.with_name(".lock"), "installs Open MPI"):
             shutil.rmtree(part, ignore_errors=True)
             try:
                 unpack(self.archive, part)
@@ -82,7 +82,7 @@ def build(source, sha256, prefix, cc, cxx, made):
         raise Failed(f"{source} has sha256 {found}; {sha256} was asked for, so it was not built", "see who changed it")
     work = Path(prefix).with_name(".build")
     make_parents(work)
-    with alone(work.with_name(".lock")):
+    with alone(work.with_name(".lock"), "builds Open MPI"):
         if is_made(made):
             return
         shutil.rmtree(work, ignore_errors=True)

@@ -28,8 +28,10 @@ from ansible.module_utils.tfctl_links import MARKER, site_of
 from ansible.module_utils.tfctl_machine import Failed, make_parents
 
 BYTECODE = "bytecode.zip"
-#: How long an earlier run, whose client has gone, may take to end.
+#: How long an earlier run, whose client has gone, may take to end; and how long a module waits before it says so. The
+#: task then calls it again.
 PATIENCE_S = 900
+TURN_S = 3
 LIMIT_S = 900
 NOBODY = 65534
 TOLD = 10
@@ -59,7 +61,7 @@ class Environment:
         if self.archive is None:
             raise Failed(f"{self.path}: there are no wheels to build it from")
         os.umask(0o022)  # the job's user reads what root builds, whatever root's own umask is
-        with alone(self.link.with_name(f".{self.link.name}.lock")):
+        with alone(self.link.with_name(f".{self.link.name}.lock"), f"installs {self.link.name}"):
             try:
                 if self.wrong():
                     if tfctl_links.current(self.link) is not None:
@@ -67,11 +69,6 @@ class Environment:
                     self._build()
             finally:
                 shutil.rmtree(self.part, ignore_errors=True)
-
-    def discard_archive(self):
-        """It was sent for one run, whether that run needed it in the end or not."""
-        if self.archive:
-            self.archive.unlink(missing_ok=True)
 
     def switch(self):
         """The link leads to it. Raises Failed; see tfctl_links."""
@@ -190,21 +187,54 @@ class Environment:
         (new / MARKER).write_text(text + "\n", encoding="utf-8")
 
 
+class Busy(Failed):
+    """Another run is at work. A task that has ``until: … patience_s is not defined`` asks again."""
+
+    def __init__(self, message):
+        super().__init__(message, "wait for its end")
+        self.fault["patience_s"] = PATIENCE_S
+
+
 @contextlib.contextmanager
-def alone(path):
-    """Holds the lock. Raises Failed when another run has held it for too long."""
+def alone(path, work):
+    """Holds the lock, in which ``work`` tells others what is done meanwhile. Raises Busy after TURN_S."""
     make_parents(path)
-    ends = time.monotonic() + PATIENCE_S
-    with path.open("w") as file:
+    ends = time.monotonic() + TURN_S
+    with path.open("a+") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() > ends:
-                    raise Failed("another provisioning is at work on this host", "wait for its end") from None
+                    raise Busy(told_of(file)) from None
                 time.sleep(0.5)
+        file.truncate(0)
+        file.write(f"{os.getpid()} {work}")
+        file.flush()
         yield
+
+
+def told_of(file):
+    """Whose lock it is: what is done, since when, and by which process."""
+    file.seek(0)
+    process, _, work = file.read().partition(" ")
+    seconds = int(time.time() - os.fstat(file.fileno()).st_mtime)
+    return f"another run {work or 'is at work'} on this host, for {seconds} s now (process {process or 'unknown'})"
+
+
+@contextlib.contextmanager
+def spent(path):
+    """What was sent for one run goes at its end, needed or not; but not before it has had its turn."""
+    waits = False
+    try:
+        yield
+    except Busy:
+        waits = True
+        raise
+    finally:
+        if path and not waits:
+            Path(path).unlink(missing_ok=True)
 
 
 def pinned(lock):

@@ -11,6 +11,10 @@ from node_tree import wait_until
 
 from tfctl.cli.restart import parse
 from tfctl.errors import UsageError
+from tfctl.jobs import show
+from tfctl.jobs.wait import clean
+from tfctl.remote import inventory
+from tfctl.remote.fleet import Fleet
 
 THREE = STAY + "roles: {worker: 3}\n"
 
@@ -42,6 +46,18 @@ def test_a_job_that_has_failed_and_was_cleaned_is_begun_again(hosts: Hosts) -> N
     done = hosts("restart", "second", "--wait")
     assert (done.code, done.out) == (0, "second\n"), done.err
     assert hosts.status("second")["attempt"] == 2
+
+
+def test_who_cleans_up_late_leaves_the_next_attempt_alone(hosts: Hosts) -> None:
+    """As a laptop does that slept since the job's end."""
+    text = "command: [sh, -c, 'test $TFCTL_ATTEMPT = 1 || exec sleep 600']\npolicy: {clean: all}\nroles: {worker: 3}\n"
+    hosts.ok("start", hosts.file("late", text))
+    wait_until(lambda: hosts.status("late")["state"] == "succeeded")
+    with Fleet(inventory.load(hosts.inventory).hosts) as fleet:
+        ended = show.one(fleet, "late")[0]
+        hosts.ok("restart", "late")
+        assert clean(fleet, ended, lambda _: None) == ["worker/0", "worker/1", "worker/2"]
+    assert set(hosts.states("late").values()) == {"running"}
 
 
 def test_the_dry_run_changes_nothing(hosts: Hosts) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hosts import Hosts
 
 
@@ -22,3 +23,13 @@ def test_a_host_that_cannot_be_reached_is_named_and_so_is_what_the_others_lack(h
 def test_without_a_stack_there_is_nothing_to_verify(hosts: Hosts) -> None:
     done = hosts.with_inventory(None, "verify", hosts.inventory)
     assert (done.code, "names no stack to verify" in done.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [("--shared", "data", "'data' is not a plain absolute path"), ("--junit", "no/v.xml", "no such directory")],
+)
+def test_what_cannot_be_is_said_before_anything_runs(hosts: Hosts, option: str, value: str, said: str) -> None:
+    done = hosts.with_inventory(None, "verify", hosts.inventory, "--stack", "tf2.15", option, value)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"tfctl: {option}") and said in done.err

@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import testinfra
+from testinfra.host import Host
+
 from tfctl.lab import spec
 
 TFCTL = Path(sys.executable).with_name("tfctl")
@@ -60,6 +63,20 @@ class Lab:
         done = subprocess.run(self.ssh(node, command), capture_output=True, text=True, timeout=timeout)
         assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
+
+    def testinfra(self, node: str) -> Host:
+        """The node as root sees it. All looks share one connection, which closes some seconds after the last."""
+        told = self.hosts()[node]
+        options = ["BatchMode=yes", "ServerAliveInterval=5", f"ControlPath={self.folder}/%h"]
+        extra = shlex.join(word for option in options for word in ("-o", option))
+        return testinfra.get_host(
+            f"ssh://{told['ansible_user']}@{told['ansible_host']}",
+            sudo=True,
+            ssh_config="none",
+            ssh_identity_file=told["ansible_ssh_private_key_file"],
+            ssh_extra_args=f"{extra} {told['ansible_ssh_common_args']}",
+            controlpersist=10,
+        )
 
     def inside(self, node: str, command: str) -> str:
         """What a shell line prints there, as root, without any network."""

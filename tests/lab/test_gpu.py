@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import made
 import pytest
 from labs import Lab
 from plays import play
@@ -128,14 +129,8 @@ def test_debians_driver_is_installed_held_and_brought_back(gpus: Gpus) -> None:
     assert host["code"] == 0, host
     listed = gpus.root("node1", "cat /etc/apt/sources.list.d/tfctl-non-free.list")
     assert re.search(r"^deb (\[signed-by=/\S+\] )?\S+ bookworm contrib non-free non-free-firmware$", listed, re.M)
-    look = "dpkg-query -W -f '${Package} ${Version}\\n' libcuda1 nvidia-smi nvidia-kernel-dkms nvidia-persistenced"
-    versions = dict(line.split() for line in gpus.root("node1", look).splitlines())
-    assert {version.split(".")[0] for version in versions.values()} == {"535"}
-    assert versions["libcuda1"] == versions["nvidia-kernel-dkms"], "a module of another version than its library"
-    assert set(versions) <= set(gpus.root("node1", "apt-mark showhold").split())
-    assert "libcuda.so.1" in gpus.root("node1", "ldconfig -p")
-    assert "blacklist nouveau" in gpus.root("node1", "cat /etc/modprobe.d/tfctl-nouveau.conf")
-    assert gpus.root("node1", "ls -d /usr/src/nvidia-current-*; systemctl is-active nvidia-persistenced")
+    made.nvidia_driver(gpus.lab.testinfra("node1"), "535")
+    assert gpus.root("node1", "ls -d /usr/src/nvidia-current-*")
     gpus.settled("node1", tags="nvidia_driver")
 
 
@@ -146,13 +141,16 @@ def test_debians_driver_is_installed_held_and_brought_back(gpus: Gpus) -> None:
         "apt-get -qy --allow-change-held-packages remove nvidia-smi",
         "rm /etc/modprobe.d/tfctl-nouveau.conf",
         "systemctl stop nvidia-persistenced; rm /run/nvidia-persistenced/socket",
+        "systemctl disable nvidia-persistenced",
     ],
 )
 def test_what_was_broken_is_mended(gpus: Gpus, harm: str) -> None:
+    node1 = gpus.lab.testinfra("node1")
     gpus.root("node1", harm)
+    made.seen(made.nvidia_driver, node1, "535")
     host = gpus.provision("node1", tags="nvidia_driver")
     assert (host["code"], host["changed"] > 0) == (0, True), host
-    assert {"libcuda1", "nvidia-smi"} <= set(gpus.root("node1", "apt-mark showhold").split())
+    made.nvidia_driver(node1, "535")
     gpus.settled("node1", tags="nvidia_driver")
 
 
@@ -189,29 +187,31 @@ def test_debians_nccl_is_installed_held_and_loaded(gpus: Gpus) -> None:
     wishes = {"tags": "nccl", "tfctl_driver": "none", "tfctl_nccl_method": "distribution"}
     host = gpus.provision("node2", **wishes)
     assert host["code"] == 0, host
-    look = "apt-mark showhold; dpkg-query -W -f '${Package} ${Version}\\n' libnccl2 libnccl-dev"
-    there = sorted(gpus.root("node2", look).splitlines())
-    assert [line.split()[0] for line in there] == ["libnccl-dev", "libnccl-dev", "libnccl2", "libnccl2"]
-    assert "libnccl2 2.22.3" in " ".join(there)
+    nccl = (gpus.lab.testinfra("node2"), {"libnccl2": "2.22.3", "libnccl-dev": "2.22.3"}, "libnccl.so.2")
+    made.nccl(*nccl)
     gpus.settled("node2", **wishes)
     gpus.root("node2", "apt-get -qy --allow-change-held-packages remove libnccl-dev")
+    made.seen(made.nccl, *nccl)
     host = gpus.provision("node2", **wishes)
     assert (host["code"], host["changed"]) == (0, 1), host
-    assert sorted(gpus.root("node2", look).splitlines()) == there
+    made.nccl(*nccl)
     gpus.settled("node2", **wishes)
 
 
 def test_debians_cuda_is_installed_held_and_loaded(gpus: Gpus) -> None:
     """11.8, which no stack takes: by a plan that preflight did not make. These two are a sixth of the toolkit."""
-    packages = ["libcudart11.0", "libcublas11"]
+    node1, packages = gpus.lab.testinfra("node1"), ["libcudart11.0", "libcublas11"]
+    cuda = (node1, dict.fromkeys(packages, "11."), "libcudart.so.11.0", "libcublas.so.11")
     plan = {
         "method": "distribution", "version": "11.8.0", "exact": True, "packages": packages, "archive": None,
         "folders": [], "soname": "libcudart.so.11.0",
     }  # fmt: skip
-    assert re.search("changed=1 .*failed=0 ", said := role(gpus.lab, "cuda", cuda_plan=plan)), said
-    assert set(packages) <= set(gpus.root("node1", "apt-mark showhold").split())
-    assert "libcublas.so.11" in gpus.root("node1", "ldconfig -p")
-    assert re.search("changed=0 .*failed=0 ", said := role(gpus.lab, "cuda", cuda_plan=plan)), said
+    for harm in ("true", "apt-mark unhold libcublas11", "apt-get -qy --allow-change-held-packages remove libcublas11"):
+        gpus.root("node1", harm)
+        made.seen(made.cuda, *cuda)
+        assert re.search("changed=1 .*failed=0 ", said := role(gpus.lab, "cuda", cuda_plan=plan)), said
+        role_settled(gpus.lab, "cuda", cuda_plan=plan)
+        made.cuda(*cuda)
     said = role(gpus.lab, "cuda", cuda_plan={**plan, "version": "11.2.2"})
     assert "libcudart.so.11.0 says that it is version 11080; 11020 was to be installed" in said
 
@@ -247,13 +247,15 @@ def test_the_edition_for_gpus_brings_cuda_cudnn_and_nccl_as_wheels(gpus: Gpus) -
 def test_a_compiler_that_nvcc_takes(gpus: Gpus) -> None:
     host = gpus.provision("node1", tags="toolchain", tfctl_toolchain="true")
     assert host["code"] == 0, host
-    there = "g++-12 -dumpversion; make --version | head -1"
-    assert gpus.root("node1", there).startswith("12\nGNU Make")
+    node1 = gpus.lab.testinfra("node1")
+    made.toolchain(node1, 12)
     gpus.settled("node1", tags="toolchain", tfctl_toolchain="true")
     gpus.root("node1", "apt-get -qy remove g++-12 make")
+    made.seen(made.toolchain, node1, 12)
     host = gpus.provision("node1", tags="toolchain", tfctl_toolchain="true")
     assert (host["code"], host["changed"] > 0) == (0, True), host
-    assert gpus.root("node1", there).startswith("12\nGNU Make")
+    made.toolchain(node1, 12)
+    gpus.settled("node1", tags="toolchain", tfctl_toolchain="true")
 
 
 def test_an_archive_is_found_by_the_loader(gpus: Gpus, tmp_path: Path) -> None:
@@ -271,18 +273,27 @@ def test_an_archive_is_found_by_the_loader(gpus: Gpus, tmp_path: Path) -> None:
         "archive": {"url": "file:///srv/cudnn.txz", "sha256": hashlib.sha256(data.getvalue()).hexdigest(),
                     "path": "/opt/tfctl/cudnn/8.9.7.29", "kind": "tar"},
     }  # fmt: skip
+    cudnn: tuple[Any, ...] = (gpus.lab.testinfra("node1"), {}, "libcudnn.so.8")
     assert re.search("changed=3 .*failed=0 ", said := role(gpus.lab, "cudnn", cudnn_plan=plan)), said
+    made.cudnn(*cudnn)
     assert "/opt/tfctl/cudnn/8.9.7.29/lib/libcudnn.so.8" in gpus.root("node1", "ldconfig -p")
-    assert re.search("changed=0 .*failed=0 ", said := role(gpus.lab, "cudnn", cudnn_plan=plan)), said
+    role_settled(gpus.lab, "cudnn", cudnn_plan=plan)
     for harm in ("rm /opt/tfctl/cudnn/8.9.7.29/lib/libcudnn.so.8", "rm /etc/ld.so.conf.d/tfctl-cudnn-*; ldconfig"):
         gpus.root("node1", harm)
+        made.seen(made.cudnn, *cudnn)
         said = role(gpus.lab, "cudnn", cudnn_plan=plan)
         assert "failed=0" in said and "changed=0 " not in said, said
-        assert re.search("changed=0 .*failed=0 ", said := role(gpus.lab, "cudnn", cudnn_plan=plan)), said
+        role_settled(gpus.lab, "cudnn", cudnn_plan=plan)
+        made.cudnn(*cudnn)
     said = role(gpus.lab, "cudnn", cudnn_plan={**plan, "version": "8.9.4.25"})
     assert "libcudnn.so.8 says that it is version 8907; 8904 was to be installed" in said
 
 
-def role(lab: Lab, name: str, **variables: object) -> str:
+def role(lab: Lab, name: str, *words: str, **variables: object) -> str:
     """What ansible-playbook says of one role on node1."""
-    return play(lab, [name], {f"{name}_packager": "apt-get", f"{name}_sources_ready": True, **variables})
+    return play(lab, [name], {f"{name}_packager": "apt-get", f"{name}_sources_ready": True, **variables}, *words)
+
+
+def role_settled(lab: Lab, name: str, **variables: object) -> None:
+    for words in ((), ("--check",)):
+        assert re.search("changed=0 .*failed=0 ", said := role(lab, name, *words, **variables)), said

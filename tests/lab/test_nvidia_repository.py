@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import made
 import pytest
 from labs import Lab
 from plays import play
@@ -88,14 +89,15 @@ class Node:
         """A second run and a check find nothing to do, and what is asked for is there."""
         for words in ((), ("--check",)):
             assert re.search("changed=0 .*failed=0 ", said := self.provision(*words)), said
-        look = "dpkg-query -W -f '${Status} ${Package} ${Version}\\n' cuda-toolkit-12-2 'libcudnn8*' 'libnccl*'"
-        assert self.root(look).splitlines() == [
-            "hold ok installed cuda-toolkit-12-2 12.2.2-1",
-            "hold ok installed libcudnn8 8.9.4.25-1+cuda12.2",
-            "hold ok installed libcudnn8-dev 8.9.4.25-1+cuda12.2",
-            "hold ok installed libnccl-dev 2.16.5-1+cuda12.0",
-            "hold ok installed libnccl2 2.16.5-1+cuda12.0",
-        ]
+        self.as_made()
+
+    def as_made(self) -> None:
+        """What the four roles make of it."""
+        host, cudnn, nccl = self.lab.testinfra("node1"), "8.9.4.25-1+cuda12.2", "2.16.5-1+cuda12.0"
+        made.nvidia_repo(host, "http://127.0.0.1:8791/", host.file("/srv/nvidia/key.asc").content)
+        made.cuda(host, {"cuda-toolkit-12-2": "12.2.2-1"}, "libcudart.so.12")
+        made.cudnn(host, {"libcudnn8": cudnn, "libcudnn8-dev": cudnn}, "libcudnn.so.8")
+        made.nccl(host, {"libnccl2": nccl, "libnccl-dev": nccl}, "libnccl.so.2")
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +183,7 @@ def test_the_libraries_come_in_the_versions_asked_for_and_nothing_else_does(prov
 )
 def test_what_was_broken_is_mended(provided: Node, harm: str) -> None:
     provided.root(harm)
+    made.seen(provided.as_made)
     said = provided.provision()
     assert "failed=0" in said and "changed=0 " not in said, said
     provided.settled()

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import made
 import pytest
 from labs import Lab
+from plays import play
 
 SHOW = json.dumps({"protocol": 1, "verb": "show", "job": None, "attempt": None})
 REMOTE_TASKS = ("preflight: Look", "job_host: Prepare", "tensorflow: Look")
@@ -59,9 +62,9 @@ def test_bare_nodes_are_prepared_and_one_that_is_not_fit_is_named(pair: Lab) -> 
     assert "tfctl_uid" in hosts["node2"]["remedy"]
     assert "node2  FAILED" in told and "node1  changed" in told
     assert pair.said("node1", f"echo '{SHOW}' | sudo -n /usr/local/sbin/tfctl-node").startswith('{"show":')
-    assert pair.said("node1", "id -u tfctl; id -g tfctl; stat -c '%a %U %G' /srv/tfctl").split("\n") == [
-        "880", "880", "2770 tfctl tfctl",
-    ]  # fmt: skip
+    made.job_host(pair.testinfra("node1"))
+    refused = pair.testinfra("node2")
+    assert not refused.user("tfctl").exists and not refused.file("/usr/local/sbin/tfctl-node").exists
     assert '(root) NOPASSWD: /usr/local/sbin/tfctl-node ""' in pair.said("node1", "sudo -l")
     assert "tfctl.conf" in pair.said("node1", "systemd-analyze cat-config systemd/journald.conf")
     for words in ((), ("--check",)):
@@ -73,6 +76,20 @@ def test_the_journal_is_kept_and_what_runs_knows_its_limit(pair: Lab) -> None:
     assert pair.said("node1", "ls /var/log/journal/*/system.journal")
     said = pair.said("node1", "sudo journalctl -u systemd-journald -n 3 --no-pager")
     assert "max 4.0G" in said
+
+
+@pytest.mark.slow
+def test_a_python_of_the_distribution(pair: Lab) -> None:
+    """A second one, which no stack takes, in place of those that Debian 12 has not got; by the role alone."""
+    given = {"python_env_packages": ["python3.11-nopie"], "python_env_packager": "apt-get", "python_env_tree": None}
+    node1 = pair.testinfra("node1")
+    for harm in ("true", "apt-get -qq -y remove python3.11-nopie"):
+        node1.check_output(harm)
+        made.seen(made.python_env_packages, node1, "python3.11-nopie")
+        assert re.search("changed=1 .*failed=0 ", said := play(pair, ["python_env"], given)), said
+        for words in ((), ("--check",)):
+            assert re.search("changed=0 .*failed=0 ", said := play(pair, ["python_env"], given, *words)), said
+        made.python_env_packages(node1, "python3.11-nopie")
 
 
 def test_an_operator_is_not_root_and_may_run_one_program(pair: Lab) -> None:
@@ -125,8 +142,11 @@ HARMS = {
 
 
 def test_what_was_broken_is_mended(cluster: Lab) -> None:
+    node2 = cluster.testinfra("node2")
+    made.job_host(node2)
     for harm in HARMS:
         cluster.said("node2", f'sudo sh -c "{harm}"')
+    made.seen(made.job_host, node2)
     code, report, told = provision(cluster, "--limit", "node2", "--check", "--diff")
     assert (code, report["changed"]) == (0, 1)
     assert [named for named in HARMS.values() if named not in told] == []
@@ -134,12 +154,16 @@ def test_what_was_broken_is_mended(cluster: Lab) -> None:
     assert (code, report["changed"]) == (0, 1)
     code, report, _ = provision(cluster, "--limit", "node2")
     assert (code, report["changed"]) == (0, 0)
+    made.job_host(node2)
     assert cluster.said("node2", f"echo '{SHOW}' | sudo -n /usr/local/sbin/tfctl-node").startswith('{"show":')
 
 
 def test_an_environment_that_was_broken_is_built_anew_and_survives_a_kill(cluster: Lab) -> None:
     keras = "/opt/tfctl/stacks/tf2.15/lib/python3.11/site-packages/keras/src/callbacks.py"
+    node3 = cluster.testinfra("node3")
+    made.tensorflow(node3, "tf2.15", "3.11")
     cluster.said("node3", f"sudo rm {keras}")
+    made.seen(made.tensorflow, node3, "tf2.15", "3.11")
     code, report, told = provision(cluster, "--limit", "node3", "--check", "--diff")
     assert (code, report["changed"]) == (0, 1)
     assert "keras/src/callbacks.py is missing" in told
@@ -153,10 +177,11 @@ def test_an_environment_that_was_broken_is_built_anew_and_survives_a_kill(cluste
                 break
         assert "interrupted" in told_live.read()
     assert child.wait(20) == 130
-    assert cluster.said("node3", f"test -e {keras} && echo there || echo gone") == "gone"
+    assert not node3.file(keras).exists
     code, report, _ = provision(cluster, "--limit", "node3")
     assert code == 0
     assert provision(cluster, "--limit", "node3", "--check")[1]["changed"] == 0
+    made.tensorflow(node3, "tf2.15", "3.11")
     cluster.said("node3", "sudo -u tfctl /opt/tfctl/stacks/tf2.15/bin/python -c 'import tensorflow' 2>&1", timeout=60)
     left = cluster.said("node3", "sudo ls -A /opt/tfctl/stacks /var/tmp | grep -E 'part|old|tar$' || true")
     assert left == ""

@@ -9,6 +9,7 @@ import hmac
 import logging
 import os
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -132,6 +133,16 @@ def test_name_that_is_not_found(sshd: Sshd, name: str) -> None:
     error = refusal(sshd.host(host=name))
     assert f"the name '{name}' is not found" in error.message
     assert "ansible_host=" in error.remedy
+
+
+def test_a_network_that_this_machine_has_not(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a name with an IPv6 address, where the kernel was started without IPv6."""
+    first = [(socket.AF_APPLETALK, socket.SOCK_STREAM, 0, "", ("::1", sshd.port, 0, 0))]
+    known = socket.getaddrinfo("127.0.0.1", sshd.port, type=socket.SOCK_STREAM)
+    monkeypatch.setattr("tfctl.remote.dial.socket.getaddrinfo", lambda *_, **__: first + known)
+    assert works(sshd.host())
+    monkeypatch.setattr("tfctl.remote.dial.socket.getaddrinfo", lambda *_, **__: first)
+    assert "not supported" in refusal(sshd.host()).message
 
 
 def test_slow_network(sshd: Sshd, relay: Relay) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tfctl.errors import BadFile
+from tfctl.errors import BadFile, TfctlError
 from tfctl.model.host import Host, Ssh
 from tfctl.remote.target import Target, resolve
 
@@ -34,6 +34,15 @@ def test_by_default(home: Path) -> None:
     assert found.known_hosts[0] == f"{home}/.ssh/known_hosts"
     assert found.known_hosts[-1] == "/etc/ssh/ssh_known_hosts2"
     assert found.limit == 10
+
+
+def test_a_user_whom_this_machine_does_not_know(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(number: int) -> None:
+        raise KeyError(f"getpwuid(): uid not found: {number}")
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    with pytest.raises(TfctlError, match="no user with the number"):
+        target(user="me")
 
 
 @pytest.mark.usefixtures("silent")

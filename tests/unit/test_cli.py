@@ -46,6 +46,18 @@ def test_a_closed_stream_is_no_fault(where: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.parametrize(("words", "code"), [(["status", "-i", "none.ini"], 3), (["run", "job.yaml", "--local"], 100)])
+def test_talk_that_nobody_hears_stops_no_verb(words: list[str], code: int, tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: quiet\nstrategy: custom\ncommand: 'false'\nroles: {worker: 1}\n")
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as nobody:
+        environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+        command = [sys.executable, "-m", "tfctl", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=environ, stderr=nobody, timeout=60)
+    assert done.returncode == code
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has one")
 def test_a_full_disk_is_named() -> None:
     with Path("/dev/full").open("w") as full:
@@ -95,7 +107,9 @@ def test_what_a_verb_needs_is_its_word_or_its_option(
     ("error", "code", "said"),
     [
         (Busy("job digits runs", "tfctl stop digits"), 5, "tfctl: job digits runs\n  → tfctl stop digits\n"),
+        (Busy("node1 says \x1b[2J"), 5, "tfctl: node1 says ?[2J\n"),
         (KeyboardInterrupt(), 130, "tfctl: interrupted\n"),
+        (PermissionError(13, "Permission denied", "/no"), 1, "tfctl: /no: Permission denied\n"),
         (ZeroDivisionError("oh"), 1, "tfctl: this is a defect in tfctl: ZeroDivisionError: oh\n"),
     ],
 )

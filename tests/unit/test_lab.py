@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -83,6 +84,15 @@ def test_suites_are_given_in_turn() -> None:
     asked = LabSpec(nodes=5, suites=parse_suites("bookworm, trixie"))
     assert asked.new_suites() == ("bookworm", "trixie", "bookworm", "trixie", "bookworm")
     assert LabSpec().new_suites() == ("bookworm",) * 4
+
+
+def test_what_is_given_to_the_caller_is_never_what_a_link_leads_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_UID", str(os.getuid()))
+    monkeypatch.setenv("SUDO_GID", str(os.getgid()))
+    (tmp_path / "lab.ini").symlink_to(tmp_path / "elsewhere")
+    host.give_to_caller(tmp_path / "lab.ini")
 
 
 def test_the_longest_names_fit_an_interface_name() -> None:

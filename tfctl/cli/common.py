@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.errors import BadFile, UsageError
+from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.model.host import Inventory
@@ -137,5 +139,6 @@ def find_job(argument: str | None, option: str | None, inventory: Path | None) -
 
 
 def say(text: str) -> None:
-    """Talk: to stderr, at once."""
-    typer.echo(text, err=True)
+    """Talk: to stderr, at once. Where nobody hears it any more, the verb goes on."""
+    with suppress(OSError):
+        typer.echo(plain(text), err=True)

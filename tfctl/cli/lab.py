@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from tfctl.lab import LabStatus
+from tfctl.cli.common import Output, OutputOption, say
 
 app = typer.Typer(
     name="lab",
@@ -21,11 +18,6 @@ app = typer.Typer(
 )
 
 NameOption = Annotated[str, typer.Option("--name", help="Which lab; labs of different names live side by side.")]
-
-
-class Output(StrEnum):
-    text = "text"
-    json = "json"
 
 
 @app.command(epilog="Example: tfctl lab up --nodes 4")
@@ -49,8 +41,8 @@ def up(
     from tfctl import lab
 
     asked = lab.LabSpec(name, nodes, lab.parse_suites(suite) if suite is not None else None, snapshot)
-    lab.up(asked, _say)
-    _say(f"next: tfctl provision {_shown(asked.inventory_path)}")
+    lab.up(asked, say)
+    say(f"next: tfctl provision {_shown(asked.inventory_path)}")
     typer.echo(_shown(asked.inventory_path))
 
 
@@ -59,22 +51,26 @@ def down(name: NameOption = "lab") -> None:
     """End a lab and leave nothing of it behind: no process, mount, link or rule, no disk, no inventory."""
     from tfctl import lab
 
-    lab.down(name, _say)
+    lab.down(name, say)
 
 
 @app.command(epilog="Example: tfctl lab status -o json")
-def status(
-    name: NameOption = "lab",
-    output: Annotated[Output, typer.Option("--output", "-o", help="How to print it.")] = Output.text,
-) -> None:
+def status(name: NameOption = "lab", output: OutputOption = Output.text) -> None:
     """Show a lab's nodes."""
+    from dataclasses import asdict
+
     from tfctl import lab
+    from tfctl.cli import text
 
     found = lab.status(name)
     if output is Output.json:
-        _print_json(found)
-    else:
-        _print_table(found)
+        text.print_json(asdict(found))
+        return
+    rows = [("NODE", "ADDRESS", "SUITE", "STATE")]
+    rows += [(node.name, node.address, node.suite, node.state) for node in found.nodes]
+    typer.echo(text.table(rows, state=3))
+    for inventory in found.inventories:
+        say(f"inventory: {_shown(Path(inventory))}")
 
 
 @app.command(epilog="Example: tfctl lab snapshot provisioned, later: tfctl lab up --name other --from provisioned")
@@ -87,30 +83,9 @@ def snapshot(
     from tfctl import lab
 
     if delete:
-        lab.forget(snapshot, _say)
+        lab.forget(snapshot, say)
     else:
-        lab.take(name, snapshot, _say)
-
-
-def _print_json(found: LabStatus) -> None:
-    import json
-    from dataclasses import asdict
-
-    typer.echo(json.dumps(asdict(found), indent=2, default=str))
-
-
-def _print_table(found: LabStatus) -> None:
-    rows = [("NODE", "ADDRESS", "SUITE", "STATE")]
-    rows += [(node.name, node.address, node.suite, node.state) for node in found.nodes]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    for inventory in found.inventories:
-        _say(f"inventory: {_shown(inventory)}")
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+        lab.take(name, snapshot, say)
 
 
 def _shown(path: Path) -> Path:

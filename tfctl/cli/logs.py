@@ -16,6 +16,7 @@ import typer
 from tfctl.cli import text
 from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, find_job, say
 from tfctl.errors import Exit, TfctlError, UsageError, first_of
+from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.jobs.logs import Line
@@ -110,7 +111,7 @@ class Printer:
         prefix = text.coloured(f"{name} │", self._colours.get(line.role, ""))
         when = f"{self._time(line.time)} " if self._timestamps else ""
         # A progress bar overwrites itself with \r: its last state is what a reader would have seen.
-        shown = text.plain(line.text.rstrip("\r").rpartition("\r")[2])
+        shown = plain(line.text.rstrip("\r").rpartition("\r")[2])
         return f"{when}{prefix} {shown}\n"
 
 
@@ -153,7 +154,8 @@ def _end_of(fleet: Fleet, state: JobState) -> threading.Event:
                     break
         except TfctlError as error:
             say(f"tfctl: {error.message}")
-        over.set()
+        finally:
+            over.set()
 
     threading.Thread(target=watch, daemon=True).start()
     return over

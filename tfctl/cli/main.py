@@ -34,6 +34,7 @@ from tfctl.cli import (
     wait,
 )
 from tfctl.cli import run as run_verb
+from tfctl.cli.common import say
 from tfctl.errors import Exit, TfctlError
 
 app = typer.Typer(
@@ -138,16 +139,16 @@ def _alone(words: Sequence[str]) -> typer.Typer | None:
 
 
 def _unexpected(error: Exception) -> int:
-    """Typer's own errors (wrong words) keep their text and exit 2, a full disk is named; anything else is a defect of
-    tfctl."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        _tell(f"{error.filename or 'what tfctl says'} cannot be written: {error.strerror}")
-        return Exit.FAILED
+    """Typer's own errors (wrong words) keep their text and exit 2; a file that this machine does not let us have, and a
+    full disk, are named; anything else is a defect of tfctl."""
     if hasattr(error, "exit_code") and hasattr(error, "show"):
         error.show()
         return int(error.exit_code)
     if os.environ.get("TFCTL_TRACEBACK"):
         raise error
+    if isinstance(error, OSError) and (error.filename or error.errno in (errno.ENOSPC, errno.EDQUOT)):
+        _tell(f"{error.filename or 'what tfctl says cannot be written'}: {error.strerror}")
+        return Exit.FAILED
     _tell(f"this is a defect in tfctl: {type(error).__name__}: {error}", "TFCTL_TRACEBACK=1 shows where it happened")
     return Exit.FAILED
 
@@ -155,4 +156,4 @@ def _unexpected(error: Exception) -> int:
 def _tell(message: str, remedy: str = "") -> None:
     first, *rest = message.splitlines() or [""]
     lines = [f"tfctl: {first}", *(f"  {line}" for line in rest), *(f"  → {line}" for line in remedy.splitlines())]
-    print("\n".join(lines), file=sys.stderr)
+    say("\n".join(lines))

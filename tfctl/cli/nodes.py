@@ -9,6 +9,7 @@ import typer
 from tfctl.cli import text
 from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, find_job, say
 from tfctl.errors import Exit, first_of
+from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.jobs.nodes import NodeState
@@ -55,7 +56,7 @@ def table(states: list[NodeState]) -> str:
     if devices:
         tables.append(text.table([("HOST", "GPU", "NAME", "MEMORY", "HELD BY"), *(_device(*one) for one in devices)]))
     troubles = [(state.host.name, state.told.get("gpu_trouble")) for state in states]
-    tables += [text.plain(f"{host}: {trouble['message']}") for host, trouble in troubles if trouble]
+    tables += [plain(f"{host}: {trouble['message']}") for host, trouble in troubles if trouble]
     return "\n\n".join(tables)
 
 

@@ -18,6 +18,7 @@ from tfctl.cli.common import (
     named,
 )
 from tfctl.errors import Exit, first_of
+from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.remote.report import HostReport
@@ -79,6 +80,6 @@ def _lines(hosts: tuple[HostReport, ...]) -> list[str]:
     for host in hosts:
         found.append(f"{host.host:{width}}  {text.state_word(_state(host))}")
         for fault in host.faults:
-            found += [f"{'':{width}}  {text.plain(line)}" for line in fault["message"].splitlines()]
-            found += [f"{'':{width}}  → {text.plain(line)}" for line in fault["remedy"].splitlines()]
+            found += [f"{'':{width}}  {plain(line)}" for line in fault["message"].splitlines()]
+            found += [f"{'':{width}}  → {plain(line)}" for line in fault["remedy"].splitlines()]
     return found

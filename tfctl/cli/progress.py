@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from tfctl.remote.report import Began, HostDone, TaskStarted, Warned
+from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.remote.report import Event
@@ -48,7 +49,7 @@ class Progress:
         elif isinstance(event, TaskStarted):
             self._shown.task(event.name, self._hosts)
         elif isinstance(event, Warned):
-            self._shown.line(f"{event.host}: {event.text}", "yellow", True)
+            self._shown.line(f"{event.host}: {plain(event.text)}", "yellow", True)
         else:
             self._host_done(event)
 
@@ -59,7 +60,7 @@ class Progress:
         if event.state in _SIGNS:
             self._shown.line(f"  {event.host}  {_SIGNS[event.state]}  {event.task}", _COLOURS[event.state], True)
         for line in event.diff.splitlines():
-            self._shown.line(line, "", False)
+            self._shown.line(plain(line), "", False)
 
 
 class _Pipe:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tfctl.cli import text
 from tfctl.cli.common import (
     InventoryArgument,
     LimitOption,
@@ -17,9 +16,11 @@ from tfctl.cli.common import (
     SameInventoryOption,
     StackOption,
     named,
+    say,
 )
 from tfctl.errors import Exit
 from tfctl.remote.parts import TAGS
+from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.remote.report import HostReport, Report
@@ -69,10 +70,10 @@ def provision(
         with Progress() as progress:
             report = use_case.run(request, progress.take)
     except KeyboardInterrupt:
-        print("interrupted: no host is left half done in what jobs use; run it again to go on", file=sys.stderr)
+        say("interrupted: no host is left half done in what jobs use; run it again to go on")
         return Exit.INTERRUPTED
     if output is Output.json:
-        print(json.dumps(as_object(report, check)))
+        text.print_json(as_object(report, check))
     else:
         _print(report, check)
     return report.exit
@@ -92,9 +93,9 @@ def _print(report: Report, check: bool) -> None:
         if host.task:
             print(f"{'':{width}}  in {host.task}")
             for line in host.reason.splitlines():
-                print(f"{'':{width}}  {line}")
+                print(f"{'':{width}}  {plain(line)}")
             for line in host.remedy.splitlines():
-                print(f"{'':{width}}  → {line}")
+                print(f"{'':{width}}  → {plain(line)}")
 
 
 def _told(host: HostReport, check: bool) -> str:

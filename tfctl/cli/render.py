@@ -42,6 +42,6 @@ def render(
     try:
         for path, text in files.items():
             (to / path).parent.mkdir(parents=True, exist_ok=True)
-            (to / path).write_text(text)
+            (to / path).write_text(text, "utf-8")
     except OSError as error:
         raise BadFile(f"{to}: cannot be written: {error.strerror}") from None

@@ -10,6 +10,7 @@ import typer
 
 from tfctl.cli.common import InventoryOption, Output, OutputOption
 from tfctl.errors import Exit
+from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.model.stacks import Stack
@@ -70,7 +71,7 @@ def explain(
     if output is Output.json:
         text.print_json(found)
     else:
-        print("\n".join(text.plain(line) for line in lines))
+        print("\n".join(plain(line) for line in lines))
     return Exit.PREFLIGHT if host and found["stacks"][stack]["faults"] else Exit.OK
 
 

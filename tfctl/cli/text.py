@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -12,6 +11,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.jobs.state import JobState, TaskState
@@ -30,13 +31,6 @@ _COLOURS = {
     "unreachable": "magenta",
     "unfit": "red",
 }
-#: C0 and C1 controls, except tab and newline: what a host says may not move the cursor or rename the terminal.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-
-
-def plain(text: str) -> str:
-    """Text of a host, without what a terminal would obey."""
-    return _CONTROL.sub("?", text)
 
 
 def print_json(value: Any) -> None:

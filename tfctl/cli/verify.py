@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.cli.common import InventoryArgument, Output, OutputOption, SameInventoryOption, named, say
+from tfctl.errors import UsageError
+from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.verify.report import Report, Result
@@ -43,13 +45,15 @@ def verify(
     from tfctl.verify import run as proofs
 
     source = inventories.load(named(inventory, inventory_option, "inventory"))
+    if junit and not junit.absolute().parent.is_dir():
+        raise UsageError(f"--junit {junit}: there is no such directory")
     report = proofs.run(proofs.Request(source, stack, limit, shared), say)
-    if junit:
-        junit.write_text(report.to_junit())
     if output is Output.json:
         text.print_json(report.to_json())
     else:
         _print(report)
+    if junit:
+        junit.write_text(report.to_junit(), "utf-8")
     return report.exit
 
 
@@ -62,9 +66,9 @@ def _print(report: Report) -> None:
     typer.echo(text.table(rows, state=2))
     for result in shown:
         if result.state != "ok":
-            typer.echo(text.plain(f"\n{result.proof} ({_hosts(result)}) {result.state}: {result.message}"))
+            typer.echo(plain(f"\n{result.proof} ({_hosts(result)}) {result.state}: {result.message}"))
             if result.remedy:
-                typer.echo(text.plain(f"  → {result.remedy}"))
+                typer.echo(plain(f"  → {result.remedy}"))
 
 
 def _hosts(result: Result) -> str:

@@ -61,10 +61,10 @@ def until_ended(fleet: Fleet, job: str, attempt: int, timeout: float | None, fol
 
 @contextmanager
 def detaching(job: str) -> Iterator[None]:
-    """Who leaves off waiting, by Ctrl-C or because no host answers, is told what stays."""
+    """Who leaves off waiting, by Ctrl-C, with the reader of the logs or because no host answers, is told what stays."""
     try:
         yield
-    except (KeyboardInterrupt, Unreachable):
+    except (KeyboardInterrupt, BrokenPipeError, Unreachable):
         say(f"{job} goes on, and nobody cleans up behind it: `tfctl wait {job}` does, `tfctl stop {job}` ends it")
         raise
 

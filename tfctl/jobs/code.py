@@ -12,7 +12,7 @@ import os
 import stat
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,15 +35,37 @@ class Code:
 
 def pack(folder: Path, limit_mb: int = LIMIT_MB) -> Code:
     """The folder's files, modes and links. Raises BadFile for more than ``limit_mb`` (unpacked), a link that leads out
-    of the folder, and what is neither file, directory nor link."""
+    of the folder, what is neither file, directory nor link, and what cannot be read."""
+    try:
+        listed = tuple(sorted(names(folder, _refuse)))
+        data = _tarball(folder, listed, limit_mb)
+    except OSError as error:
+        raise BadFile(f"{error.filename or folder}: cannot be read: {error.strerror or error}") from None
+    return Code(hashlib.sha256(data).hexdigest(), data, listed)
+
+
+def names(folder: Path, unread: Callable[[OSError], object] | None = None) -> Iterator[str]:
+    """What is packed of the folder, relative to it; ``unread`` is told of a directory that cannot be read."""
+    listed = _git_names(folder)
+    if listed is not None:
+        # Listed and deleted meanwhile is no file; a submodule is a directory, and stays empty as in a fresh clone.
+        yield from (name for name in listed if os.path.lexists(folder / name))
+        return
+    for parent, folders, files in os.walk(folder, onerror=unread):
+        folders[:] = [name for name in folders if name not in _SKIPPED]
+        links = [name for name in folders if Path(parent, name).is_symlink()]
+        yield from (str(Path(parent, name).relative_to(folder)) for name in (*files, *links))
+
+
+def _tarball(folder: Path, names: Iterable[str], limit_mb: int) -> bytes:
     tar = io.BytesIO()
     # No time of packing in it: equal files are packed once.
     with (
         gzip.GzipFile(fileobj=tar, mode="wb", mtime=0, compresslevel=6) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
     ):
-        total, listed = 0, tuple(sorted(names(folder)))
-        for name in listed:
+        total = 0
+        for name in names:
             info = _entry(folder, name)
             total += info.size
             if total > limit_mb * 2**20:
@@ -56,21 +78,11 @@ def pack(folder: Path, limit_mb: int = LIMIT_MB) -> Code:
                     archive.addfile(info, file)
             else:
                 archive.addfile(info)
-    data = tar.getvalue()
-    return Code(hashlib.sha256(data).hexdigest(), data, listed)
+    return tar.getvalue()
 
 
-def names(folder: Path) -> Iterator[str]:
-    """What is packed of the folder, relative to it."""
-    listed = _git_names(folder)
-    if listed is not None:
-        # Listed and deleted meanwhile is no file; a submodule is a directory, and stays empty as in a fresh clone.
-        yield from (name for name in listed if os.path.lexists(folder / name))
-        return
-    for parent, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in _SKIPPED]
-        links = [name for name in folders if Path(parent, name).is_symlink()]
-        yield from (str(Path(parent, name).relative_to(folder)) for name in (*files, *links))
+def _refuse(error: OSError) -> None:
+    raise error
 
 
 def _git_names(folder: Path) -> list[str] | None:
@@ -88,10 +100,7 @@ def _git_names(folder: Path) -> list[str] | None:
 
 def _entry(folder: Path, name: str) -> tarfile.TarInfo:
     path = folder / name
-    try:
-        found = path.lstat()
-    except OSError as error:
-        raise BadFile(f"{path}: cannot be read: {error.strerror}") from None
+    found = path.lstat()
     info = tarfile.TarInfo(name)
     info.mode = 0o755 if found.st_mode & 0o100 else 0o644
     if stat.S_ISLNK(found.st_mode):

@@ -181,7 +181,13 @@ class _Follower:
         self._away = 0.0
 
     def run(self) -> None:
-        """Put every line into the news, and None at the end."""
+        """Put every line into the news, and None at the end, whatever that is: it is waited for."""
+        try:
+            self._follow()
+        finally:
+            self._put(None)
+
+    def _follow(self) -> None:
         pause = _RETRY_S
         while not self._gone.is_set():
             last = self._over.is_set()
@@ -203,7 +209,6 @@ class _Follower:
                 break
             self._over.wait(pause)
             pause = min(_RETRY_MOST_S, pause * 2)
-        self._put(None)
 
     def hang_up(self) -> None:
         """No more is to come; what there is is read to its end."""

@@ -19,8 +19,11 @@ Name = tuple[str, int]
 _SILENCE_S = 30.0
 
 
-def stop(fleet: Fleet, job: str, tasks: Mapping[str, Iterable[Name]] | None = None) -> list[str]:
-    """The names of the tasks that were stopped (``worker/3``), of the whole job or of ``tasks`` (by host).
+def stop(
+    fleet: Fleet, job: str, tasks: Mapping[str, Iterable[Name]] | None = None, attempt: int | None = None
+) -> list[str]:
+    """The names of the tasks that were stopped (``worker/3``), of the whole job or of ``tasks`` (by host), in that
+    attempt or the latest.
 
     Asked of every host, or of those of ``tasks``. Raises NotFound for a job that no host knows, what a host raises
     when the others have been asked, and TfctlError for what is left.
@@ -28,7 +31,7 @@ def stop(fleet: Fleet, job: str, tasks: Mapping[str, Iterable[Name]] | None = No
 
     def ask(connection: Connection) -> Any:
         chosen = None if tasks is None else [list(name) for name in tasks[connection.host.name]]
-        request = wire.request("stop", job=job, attempt=None, tasks=chosen)
+        request = wire.request("stop", job=job, attempt=attempt, tasks=chosen)
         with open_node(connection, request) as channel:
             return channel.receive(_SILENCE_S)[1]
 

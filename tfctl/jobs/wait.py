@@ -121,7 +121,7 @@ def clean(fleet: Fleet, ended: JobState, say: Say, but: Collection[str] = ()) ->
     if policy == "none" or not tasks:
         return []
     try:
-        stop(fleet, ended.job, tasks)
+        stop(fleet, ended.job, tasks, ended.attempt)
     except TfctlError as error:
         say(f"not everything was stopped: {error.message}\n`tfctl stop {ended.job}` does it")
         return []

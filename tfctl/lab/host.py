@@ -125,7 +125,7 @@ def wait_for(condition: Callable[[], bool], limit: float, pause: float = 0.02) -
 def give_to_caller(path: Path) -> None:
     """Under sudo, what the caller must read (key, inventory) belongs to him."""
     if "SUDO_UID" in os.environ:
-        os.chown(path, int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", "-1")))
+        os.chown(path, int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", "-1")), follow_symlinks=False)
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:

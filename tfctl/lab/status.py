@@ -22,7 +22,7 @@ class NodeStatus:
     suite: str
     state: str
     pid: int | None
-    console: Path
+    console: str
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class LabStatus:
 
     name: str
     network: str
-    inventories: tuple[Path, ...]
-    shared: Path
+    inventories: tuple[str, ...]
+    shared: str
     snapshot: str | None
     nodes: tuple[NodeStatus, ...]
     snapshots: tuple[str, ...]
@@ -44,12 +44,12 @@ def status(name: str) -> LabStatus:
     found = record.get(name)
     with ThreadPoolExecutor(len(found.nodes)) as pool:
         nodes = tuple(pool.map(_node, found.nodes))
-    inventories = tuple(path for path in map(Path, found.inventories) if path.is_file())
-    lab = found.lab
-    return LabStatus(name, lab.network, inventories, lab.shared, found.snapshot, nodes, tuple(record.snapshots()))
+    inventories = tuple(path for path in found.inventories if Path(path).is_file())
+    lab, kept = found.lab, tuple(record.snapshots())
+    return LabStatus(name, lab.network, inventories, str(lab.shared), found.snapshot, nodes, kept)
 
 
 def _node(node: Node) -> NodeStatus:
     pid = next((found.pid for found in process.of_node(node) if found.nspawn), None)
     state = "off" if pid is None else "running" if ready.banner(node, _BANNER_LIMIT_S) else "silent"
-    return NodeStatus(node.name, node.address, node.disk.suite, state, pid, node.console)
+    return NodeStatus(node.name, node.address, node.disk.suite, state, pid, str(node.console))

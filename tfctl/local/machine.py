@@ -18,7 +18,8 @@ _ASK_S = 20
 #: Name → version of every package that a Python has, in JSON.
 _PACKAGES = """
 import importlib.metadata as m, json
-print(json.dumps({d.metadata["Name"].lower().replace("-", "_"): d.version for d in m.distributions()}))
+found = (d for d in m.distributions() if {"Name", "Version"} <= {*(d.metadata or ())})  # pip leaves broken ones
+print(json.dumps({d.metadata["Name"].lower().replace("-", "_"): d.version for d in found}))
 """
 _TENSORFLOWS = ("tensorflow", "tensorflow_cpu", "tensorflow_macos", "tf_nightly")
 

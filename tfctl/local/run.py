@@ -20,6 +20,7 @@ from tfctl.local.place import HERE
 from tfctl.local.task import RESTART_S, LocalTask
 from tfctl.model import plan
 from tfctl.model.job import Job, Task
+from tfctl.node import wire
 
 _TICK_S = 0.2
 
@@ -134,7 +135,7 @@ class LocalJob:
         task.ended(code)
         found = self.state
         if code and not task.stopped and not found.ended:
-            how = f"exit code {code}" if code > 0 else signal.Signals(-code).name
+            how = f"exit code {code}" if code > 0 else wire.signal_name(-code)
             again = f"; again in {RESTART_S:.0f} s ({task.restarts} of {task.policy.max_restarts})"
             self._say(f"{task.task} failed with {how}{again if task.due else ''}")
         return lines

@@ -11,6 +11,7 @@ from typing import Any
 
 from tfctl.local.child import Child
 from tfctl.model.job import Policy, Task
+from tfctl.node import wire
 
 #: Between a failure and the restart, as in the units.
 RESTART_S = 2.0
@@ -95,7 +96,7 @@ class LocalTask:
             "index": self.task.index,
             "state": self.state,
             "exit_code": code if code is not None and code >= 0 else None,
-            "signal": signal.Signals(-code).name if code is not None and code < 0 else None,
+            "signal": wire.signal_name(-code) if code is not None and code < 0 else None,
             "started": self.started,
             "finished": self.finished if self.over else None,
             "restarts": self.restarts,

@@ -24,7 +24,7 @@ _JOBS = 50
 
 
 def put_by(world: World, job: str, tasks: list[tuple[str, int]]) -> None:
-    """Move the texts of tasks that have ended there."""
+    """Move the texts of tasks that have ended there. Under the lock of tfctl.node.reserve."""
     folder = world.at(names.ended_dir(job))
     folder.parent.mkdir(0o700, parents=True, exist_ok=True)
     folder.mkdir(0o700, exist_ok=True)
@@ -32,17 +32,21 @@ def put_by(world: World, job: str, tasks: list[tuple[str, int]]) -> None:
         for path in _live(world, job, task):
             with contextlib.suppress(FileNotFoundError):
                 path.replace(folder / path.name)
-    ended = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
-    for old in ended[:-_JOBS]:
-        shutil.rmtree(old, ignore_errors=True)
+    with contextlib.suppress(FileNotFoundError):  # a start has just dropped one
+        ended = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
+        for old in ended[:-_JOBS]:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def drop(world: World, job: str) -> None:
     """It was stopped, or its next attempt runs."""
-    folder = world.at(names.ended_dir(job))
-    shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):  # it stays while other jobs have something there
-        folder.parent.rmdir()
+    shutil.rmtree(world.at(names.ended_dir(job)), ignore_errors=True)
+
+
+def tidy(world: World) -> None:
+    """The directory goes when no job has anything there. Under the lock of tfctl.node.reserve."""
+    with contextlib.suppress(OSError):
+        world.at(names.ended_dir("")).rmdir()
 
 
 def texts(world: World, job: str, attempt: int) -> Texts:

@@ -78,7 +78,7 @@ def _names_free(world: World, plan: Plan) -> None:
 def output_roots(world: World) -> list[str]:
     """The directories that output may lie in, as the inventory has them."""
     settings = book.read_json(world.at(_SETTINGS)) or {}
-    return [str(root) for root in settings.get("output_roots") or _ROOTS]
+    return [posixpath.normpath(str(root)) for root in settings.get("output_roots") or _ROOTS]
 
 
 def _drop_in(world: World) -> None:

@@ -102,7 +102,7 @@ def sweep(world: World) -> None:
 def undo(world: World, reservation: Reservation) -> None:
     """Nothing is left of this start; what cannot be removed is left, and the rest goes. Earlier attempts stay."""
     job, run = reservation.job, reservation.run
-    ours = {names.unit(job, *task): task for task in reservation.tasks if _run_of(world, job, task) == run}
+    ours = {names.unit(job, *task): task for task in reservation.tasks if run_of(world, job, task) == run}
     with contextlib.suppress(Refused, OSError):
         # The file of what does not end stays: by it `stop` finds the unit, and others that its ports are held.
         alive = ending.end(world, list(ours), world.grace)
@@ -112,6 +112,14 @@ def undo(world: World, reservation: Reservation) -> None:
         world.at(names.job_dir(job)).rmdir()
     forgo(world, reservation)
     keep(world, reservation)
+
+
+def run_of(world: World, job: str, task: tuple[str, int]) -> str:
+    """Whose the task's unit is by now: a run, or nothing."""
+    try:
+        return unitfile.facts(world.at(names.unit_file(job, *task)).read_text("utf-8", "replace")).get("run", "")
+    except OSError:
+        return ""
 
 
 def forgo(world: World, reservation: Reservation) -> None:
@@ -152,13 +160,6 @@ def _read(path: Path) -> Reservation | None:
         fields["job"], fields["attempt"], fields["run"], tuple((role, index) for role, index in fields["tasks"]),
         tuple(fields["ports"]), tuple(fields["gpus"]), fields["stored"], tuple(fields["made"]),
     )  # fmt: skip
-
-
-def _run_of(world: World, job: str, task: tuple[str, int]) -> str:
-    try:
-        return unitfile.facts(world.at(names.unit_file(job, *task)).read_text("utf-8", "replace")).get("run", "")
-    except OSError:
-        return ""
 
 
 def _flock(descriptor: int, how: int) -> bool:

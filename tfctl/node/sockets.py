@@ -60,6 +60,6 @@ def _inodes_of(pid: str) -> set[int]:
 
 def _command(pid: str) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
         return "gone"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-import signal
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
+
+from . import wire
 
 #: systemd.exec(5), "Process Exit Codes": given by systemd itself when it could not execute the program.
 OWN_STATUS = range(200, 244)
 _WAITS = ("activating",)
 _RUNS = ("active", "deactivating", "reloading", "refreshing", "maintenance")
+_WORD = re.compile(r"[A-Za-z0-9+-]{0,32}")
 
 
 class End(NamedTuple):
@@ -24,7 +27,7 @@ class End(NamedTuple):
 
     @property
     def exit_code(self) -> int | None:
-        return int(self.status) if self.code == "exited" and self.status.isdigit() else None
+        return int(self.status) if self.code == "exited" and re.fullmatch(r"[0-9]{1,3}", self.status) else None
 
     @property
     def signal(self) -> str | None:
@@ -43,9 +46,11 @@ def read_ends(text: str) -> list[End]:
         try:
             value = json.loads(line)
             fields = [str(value[name]) for name in ("result", "code", "status", "invocation")]
-            found.append(End(fields[0], fields[1], fields[2], fields[3], float(value["time"])))
-        except (ValueError, TypeError, KeyError, RecursionError):
+            time = float(value["time"])
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             continue
+        if all(map(_WORD.fullmatch, fields)) and 0 < time < 1e11:
+            found.append(End(fields[0], fields[1], fields[2], fields[3], time))
     return found
 
 
@@ -82,7 +87,7 @@ def told_by_systemd(unit: Mapping[str, str] | None) -> End | None:
     code = {"1": "exited", "2": "killed", "3": "dumped"}.get(unit.get("ExecMainCode", ""), "")
     status = unit.get("ExecMainStatus", "")
     if code != "exited" and status.isdigit():
-        status = signal.Signals(int(status)).name[3:]
+        status = wire.signal_name(int(status))[3:]
     result = unit.get("Result", "")
     if (result, code, status) == ("exit-code", "exited", "0"):
         result = "success"  # the code that was none is that of ExecStopPost, which has failed to write

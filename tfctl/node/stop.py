@@ -38,10 +38,12 @@ def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
     units = _units(world, job, run, tasks, whole=wanted is None and only is None)
     unmarked = _mark(world, job, attempt, tasks, units, whole=wanted is None) if record is not None else []
     left = _end(world, units, _beats(talk))
-    ended = [unit for unit in units if unit.unit not in left]
-    ending.forget(world, job, [unit.task for unit in ended], keep=wanted is not None)
-    if wanted is None:
-        again.drop(world, job)
+    with reserve.lock(world):  # of what has ended, the next start may have put its own in the place
+        ended = [unit for unit in units if unit.unit not in left and reserve.run_of(world, job, unit.task) == unit.run]
+        ending.forget(world, job, [unit.task for unit in ended], keep=wanted is not None)
+        if wanted is None:
+            again.drop(world, job)
+            again.tidy(world)
     sentences = [*left.values(), *_remains(world, ended), *unmarked]
     ran = [list(unit.task) for unit in units if unit.live]
     talk.send("stopped", {"attempt": attempt if record is not None else 0, "tasks": ran, "left": sentences})

@@ -70,6 +70,7 @@ STATE   {"role", "index", "state", "exit_code", "signal", "started", "finished",
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 PROTOCOL = 1
@@ -95,6 +96,14 @@ def parse(text: bytes) -> tuple[str, Any]:
     if not isinstance(message, dict) or len(message) != 1:
         raise ValueError(f"not a message: {text[:200]!r}")
     return next(iter(message.items()))
+
+
+def signal_name(number: int) -> str:
+    """``SIGKILL``; ``SIG35`` for one of the real-time signals, which have no names."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
 
 
 def error(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from typing import Any
 
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.node.wire import LINE_LIMIT
+from tfctl.wording import plain
 
 #: Bytes of stderr that are kept: the last ones.
 STDERR_KEPT = 64 * 1024
@@ -120,7 +120,7 @@ class Channel:
         """The end of what it has written to stderr so far, without control characters."""
         with self._lock:
             self._drain()
-            return printable(self._err.decode(errors="replace"))
+            return plain(self._err.decode(errors="replace"))
 
     def close(self) -> None:
         """Let go of the process: it reads end of file, and SIGPIPE ends it if it writes on."""
@@ -218,11 +218,6 @@ class Channel:
         self._closed_by_host = transport.is_active()
         if not self._closed_by_host:
             raise Unreachable(f"{self.host}: the connection broke while `{self.command}` ran", _BROKE)
-
-
-def printable(text: str) -> str:
-    """Remote text without control characters, which a terminal would obey."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "?", text)
 
 
 class _Bell(threading.Event):

@@ -46,7 +46,11 @@ def _tcp(target: Target, end: float) -> socket.socket:
     addresses = _addresses(target)
     error: OSError = TimeoutError()
     for number, (family, kind, protocol, _, address) in enumerate(addresses):
-        stream = socket.socket(family, kind, protocol)
+        try:
+            stream = socket.socket(family, kind, protocol)
+        except OSError as failure:  # no such network here, or too many files
+            error = failure
+            continue
         try:
             # An address that swallows everything must leave time for the next.
             stream.settimeout(max(0.001, (end - time.monotonic()) / (len(addresses) - number)))

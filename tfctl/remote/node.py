@@ -101,12 +101,12 @@ class NodeChannel:
     def lines(self) -> Iterator[bytes]:
         """What follows, line by line with its newline, as it comes, until the node ends; whole lines alone.
 
-        Raises TimeoutError never, and TfctlError where it ends with another exit status than 0.
+        Raises TfctlError where it ends in mid-line, or with another exit status than 0.
         """
         while (line := self._channel.readline(None)).endswith(b"\n"):
             yield line
-        if self._channel.wait(_END_S) != 0:
-            raise self._ended(b"")
+        if line or self.wait() != 0:
+            raise self._ended(line)
 
     def close_stdin(self) -> None:
         """Nothing more will be sent."""

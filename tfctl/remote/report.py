@@ -119,6 +119,8 @@ class Collector:
             return [TaskStarted(_titled(message))]
         if message["event"] == "host":
             return self._host(message)
+        if message["event"] == "waits":
+            return [Warned(message["host"], f"waits, {message['at_most_s'] // 60} min at most: {message['text']}")]
         if message["event"] == "stats":
             self._stats, self.finished = message["hosts"], True
         return []

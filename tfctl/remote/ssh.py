@@ -22,9 +22,10 @@ from types import SimpleNamespace
 from tfctl.errors import Unreachable
 from tfctl.model.host import Host
 from tfctl.remote import known_hosts
-from tfctl.remote.channel import GONE, Channel, Completed, printable
+from tfctl.remote.channel import GONE, Channel, Completed
 from tfctl.remote.dial import Way, dial
 from tfctl.remote.target import Target, resolve
+from tfctl.wording import plain
 
 if "paramiko" not in sys.modules:
     # It imports invoke for ssh_config's "Match exec" alone, importlib.metadata to tell its version: together half of
@@ -109,7 +110,7 @@ class Connection:
             raw.exec_command(text)
         except paramiko.ChannelException as error:
             raise Unreachable(
-                f"{name}: sshd opens no session: {printable(error.text)}", "too many at once (MaxSessions)? try again"
+                f"{name}: sshd opens no session: {plain(error.text)}", "too many at once (MaxSessions)? try again"
             ) from None
         except (*GONE, paramiko.SSHException) as error:
             if not self.alive:
@@ -216,14 +217,14 @@ def _agree_on_keys(transport: paramiko.Transport, target: Target, way: Way, end:
 
 def _broken_off(transport: paramiko.Transport, target: Target, way: Way) -> Unreachable:
     error = transport.get_exception()
-    what = printable(str(error or "")).strip()
+    what = plain(str(error or "")).strip()
     place = f"{target.name}: {target.place}"
     if isinstance(error, IncompatiblePeer):
         return Unreachable(f"{place}: no algorithm in common: {what}", "its sshd is too old, or too strict")
     if "Indecipherable protocol version" in what:
         said = what.partition('version "')[2].rstrip('"')[:80]
         return Unreachable(f"{place} is not sshd; it says: {said}", "correct ansible_host or ansible_port")
-    if target.proxy is not None and (said := printable(way.said())):
+    if target.proxy is not None and (said := plain(way.said())):
         return Unreachable(f"{place}: the way there broke off: {said}", f"it is: {target.proxy}")
     if not transport.remote_version:
         return Unreachable(f"{place} closes the connection before it says anything", _TOO_MANY)
@@ -371,7 +372,7 @@ class _Agent(AgentSSH):
         if self._path is not None:
             self._dial(self._path)
             self._path = None
-        wanted = public.read_text().split()[1:2] if public is not None and public.is_file() else []
+        wanted = public.read_text(errors="replace").split()[1:2] if public is not None and public.is_file() else []
         return [key for key in self.get_keys() if not wanted or key.get_base64() == wanted[0]]
 
     def close(self) -> None:

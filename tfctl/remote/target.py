@@ -221,7 +221,11 @@ def _home() -> Path:
     """As OpenSSH takes it: not $HOME."""
     import pwd
 
-    return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        what = f"this machine has no user with the number {os.getuid()}, and ssh wants one"
+        raise TfctlError(what, "add it to /etc/passwd, or run tfctl as another") from None
 
 
 class _Tokens:

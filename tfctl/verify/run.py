@@ -24,9 +24,11 @@ from tfctl.model.job import Layout
 from tfctl.model.jobfile import JobFile
 from tfctl.model.pattern import select
 from tfctl.model.placement import lay_out
+from tfctl.model.text import absolute_path
 from tfctl.remote.fleet import Fleet
 from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, Answer, Proof, same_software
 from tfctl.verify.report import Report, Result
+from tfctl.wording import counted
 
 NAME = "verify"
 _MARK = "tfctl-verify "
@@ -49,8 +51,13 @@ def run(request: Request, say: Callable[[str], None]) -> Report:
     """Prove every stack on its hosts. ``say`` is told of each proof as it begins.
 
     Raises Busy (5) while another verification runs, BadFile (3) for a limit without hosts or a directory that jobs may
-    not write to.
+    not write to, UsageError (2) where no stack is named or the directory is no absolute path.
     """
+    if request.shared:
+        try:
+            absolute_path(request.shared)
+        except ValueError as error:
+            raise UsageError(f"--shared: {error}") from None
     by_stack: dict[str, list[Host]] = {}
     for host in select(request.inventory, request.limit):
         by_stack.setdefault(request.stack or host.stack or stacks.NONE, []).append(host)
@@ -92,7 +99,7 @@ class _Session:
         return results
 
     def _tell(self, proof: Proof, hosts: int) -> None:
-        self._say(f"{self._stack}: {proof.title}, {hosts} host{'s' if hosts > 1 else ''}")
+        self._say(f"{self._stack}: {proof.title}, {counted(hosts, 'host')}")
 
     def _ask(self, proof: Proof, hosts: Sequence[Host]) -> list[Answer]:
         """An answer for each host, in their order.

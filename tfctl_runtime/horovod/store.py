@@ -9,8 +9,8 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from socketserver import ThreadingMixIn
+from http.server import BaseHTTPRequestHandler
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Dict, List
 
 from tfctl_runtime.horovod import peers
@@ -19,9 +19,10 @@ from tfctl_runtime.horovod import peers
 _REQUEST_S, _AFTER_S = 10, 5
 
 
-class Store(ThreadingMixIn, HTTPServer):
-    """``sizes``: how many ranks each scope has, by its name."""
+class Store(ThreadingMixIn, TCPServer):
+    """``sizes``: how many ranks each scope has, by its name. No HTTPServer, which asks a name server who it is."""
 
+    allow_reuse_address = True
     daemon_threads = True
     request_queue_size = 1024
 

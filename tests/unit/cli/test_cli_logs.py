@@ -8,7 +8,8 @@ import time
 import pytest
 
 from tfctl.cli.logs import Printer, moment
-from tfctl.errors import UsageError
+from tfctl.cli.wait import detaching
+from tfctl.errors import Unreachable, UsageError
 from tfctl.jobs.logs import Line
 from tfctl.jobs.state import JobState, TaskState
 
@@ -81,3 +82,10 @@ def test_a_time_is_local_unless_it_says_otherwise() -> None:
 def test_what_is_neither(word: str) -> None:
     with pytest.raises(UsageError, match="--until"):
         moment(word, "--until")
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), BrokenPipeError(), Unreachable("no host answers")])
+def test_who_leaves_a_job_alone_is_told_what_stays(end: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(type(end)), detaching("digits"):
+        raise end
+    assert "digits goes on" in capsys.readouterr().err

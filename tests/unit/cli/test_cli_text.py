@@ -8,9 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from tfctl.cli import text
+from tfctl.cli import common, provision, text
+from tfctl.cli.progress import Progress
 from tfctl.cli.wait import sentence
 from tfctl.jobs.state import JobState, TaskState
+from tfctl.remote.report import HostDone, HostReport, Report, Warned
+from tfctl.wording import plain
 
 
 class Terminal(io.StringIO):
@@ -38,9 +41,20 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
 
 def test_what_a_terminal_would_obey_is_replaced() -> None:
     evil = "a\x1b[2Jb\x9b1mc\rd\x07e\x7f"
-    assert text.plain(evil) == "a?[2Jb?1mc?d?e?"
-    assert text.plain("tab\tand größer ✓") == "tab\tand größer ✓"
+    assert plain(evil) == "a?[2Jb?1mc?d?e?"
+    assert plain("tab\tand größer ✓") == "tab\tand größer ✓"
     assert "\x1b" not in text.table([("HOST", "STATE"), (evil, "failed")], state=1)
+
+
+def test_nothing_that_is_told_is_obeyed_by_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "apt says \x1b]0;mine\x07"
+    with Progress() as progress:
+        progress.take(Warned("node1", evil))
+        progress.take(HostDone("node1", "a task", "changed", diff=evil))
+    provision._print(Report((HostReport("node1", failed=True, task="a task", reason=evil, remedy=evil),)), check=False)
+    common.say(evil)
+    out, err = capsys.readouterr()
+    assert (out.count("apt says ?]0;mine?"), err.count("apt says ?]0;mine?")) == (2, 3)
 
 
 def test_a_state_has_its_colour_on_a_terminal_and_the_columns_stay(monkeypatch: pytest.MonkeyPatch) -> None:

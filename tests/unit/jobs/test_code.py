@@ -4,6 +4,8 @@ import io
 import os
 import subprocess
 import tarfile
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,31 @@ def test_an_inner_link_is_kept(tmp_path: Path) -> None:
     (tmp_path / "sub" / "link").symlink_to("../sub/real")
     with tarfile.open(fileobj=io.BytesIO(pack(tmp_path).data)) as archive:
         assert archive.getmember("sub/link").linkname == "../sub/real"
+
+
+@pytest.fixture
+def mine() -> Iterator[Path]:
+    """A directory of somebody whom permissions hold: root, who may read everything, is nobody meanwhile."""
+    root = os.geteuid() == 0
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        if root:
+            os.chown(folder, 65534, -1)
+            os.seteuid(65534)
+        try:
+            yield Path(folder)
+        finally:
+            if root:
+                os.seteuid(0)
+
+
+@pytest.mark.parametrize("closed", ["secret", "sub"])
+def test_what_cannot_be_read_is_named(closed: str, mine: Path) -> None:
+    (mine / "secret").write_text("x")
+    (mine / "sub").mkdir()
+    (mine / closed).chmod(0)
+    with pytest.raises(BadFile, match=f"{closed}: cannot be read: Permission denied"):
+        pack(mine)
+    (mine / closed).chmod(0o700)
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../secret", "sub/../../secret"])

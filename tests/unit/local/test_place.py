@@ -124,6 +124,15 @@ def test_the_active_python_is_the_stack(
     assert [said in note for note in job.layout.notes] == ([True] if said else [])
 
 
+def test_a_broken_package_hides_no_other(tmp_path: Path) -> None:
+    for name, text in (("tensorflow-2.15.1", "Name: tensorflow\nVersion: 2.15.1\n"), ("~ip-24.0", "")):
+        (tmp_path / f"{name}.dist-info").mkdir()
+        (tmp_path / f"{name}.dist-info" / "METADATA").write_text(text)
+    environ = program(tmp_path, "python", f'PYTHONPATH={tmp_path} exec {sys.executable} -S "$@"')
+    found = machine.python_stack(environ)
+    assert found and found.tensorflow == "2.15.1"
+
+
 def test_an_estimator_without_one_is_refused(tmp_path: Path) -> None:
     file = job_file(tmp_path, "strategy: estimator\ncommand: run\nroles: {chief: 1}\n")
     environ = program(tmp_path, "python", 'echo \'{"tensorflow": "2.21.0"}\'')

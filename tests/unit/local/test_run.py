@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 
 import pytest
 from local_run import Local
@@ -55,11 +56,15 @@ def test_a_failure_ends_the_rest_and_says_which_and_how(local: Local) -> None:
     assert done.lines["worker/1"] == ["before", "no newline at the end"]
 
 
-def test_a_signal_is_named(local: Local) -> None:
-    local.write("strategy: custom\ncommand: [sh, -c, 'kill -9 $$']\nroles: {worker: 1}\n")
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(9, "SIGKILL"), pytest.param(35, "SIG35", marks=pytest.mark.skipif(sys.platform != "linux", reason="real-time"))],
+)
+def test_a_signal_is_named(local: Local, number: int, name: str) -> None:
+    local.write(f"strategy: custom\ncommand: [sh, -c, 'kill -{number} $$']\nroles: {{worker: 1}}\n")
     done = local.run()
     assert done.code == 100
-    assert "worker/0 on localhost failed with SIGKILL" in done.err
+    assert f"worker/0 on localhost failed with {name}" in done.err
 
 
 def test_a_failed_task_comes_back_alone_and_a_limit_ends_that(local: Local) -> None:

@@ -5,8 +5,10 @@ tfctl render tests/golden/CASE/job.yaml --to DIR, then compare DIR with tests/go
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,14 @@ def test_what_is_written_is_what_was_read_and_agreed_on(case: str, tmp_path: Pat
     assert files(out) - drop_ins == files(expected)
     for path in sorted(files(expected)):
         assert (out / path).read_text() == (expected / path).read_text(), path
+
+
+def test_files_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    case, ascii_locale = GOLDEN / "custom-nasty-values", {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "tfctl", "render", str(case / "job.yaml"), "--to", str(tmp_path / "out")]
+    subprocess.run(command, env={**os.environ, **ascii_locale}, check=True, capture_output=True, timeout=60)
+    for path in files(case / "expected"):
+        assert (tmp_path / "out" / path).read_bytes() == (case / "expected" / path).read_bytes()
 
 
 @pytest.mark.parametrize("case", CASES)

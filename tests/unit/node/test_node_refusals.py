@@ -6,12 +6,13 @@ import json
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from node_tree import Tree, free_port, make_plan, make_task, refused, reserve, sh, tarball
 
-from tfctl.node import code, names
+from tfctl.node import code, names, sockets
 from tfctl.node.talk import Refused
 from tfctl.node.world import World
 
@@ -98,7 +99,7 @@ def test_a_program_with_a_slash_is_looked_up_in_the_code(tree: Tree, command: st
 
 def test_the_inventory_says_where_output_may_be(tree: Tree) -> None:
     (tree / "etc/tfctl").mkdir()
-    (tree / "etc/tfctl/node.json").write_text(json.dumps({"output_roots": ["/mnt/a", "/srv/tfctl"]}))
+    (tree / "etc/tfctl/node.json").write_text(json.dumps({"output_roots": ["/mnt/a/", "/srv/tfctl/"]}))
     (tree / "srv/tfctl/away").symlink_to("/etc")
     with tree.start() as talk:
         error = refused(talk, make_plan(make_task(output="/srv/x"), output="/srv/x"))
@@ -107,6 +108,7 @@ def test_the_inventory_says_where_output_may_be(tree: Tree) -> None:
         assert "outside of what" in error["message"]
         error = refused(talk, make_plan(make_task(output="/srv/tfctl/a/../b"), output="/srv/tfctl/a/../b"))
         assert error["exit"] == 3
+        reserve(talk, make_plan())
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the jobs' user is another one only for root")
@@ -167,6 +169,17 @@ def test_a_port_that_a_stranger_has(tree: Tree, address: str) -> None:
             error = refused(talk, make_plan(make_task(ports=[port])))
             assert (error["exit"], error["retry"]) == (5, False)
             assert f"is held by pid {os.getpid()} (" in error["message"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/comm").exists(), reason="Linux has one")
+def test_a_stranger_may_have_a_name_in_no_encoding() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, Path("/proc/self/comm").open("r+b", buffering=0) as name:
+        before = name.read()
+        name.write(b"na\xefve")
+        try:
+            assert sockets.holder(taken.getsockname()[1]) == f"pid {os.getpid()} (na\ufffdve)"
+        finally:
+            name.write(before.strip())
 
 
 def test_a_port_of_a_job_that_has_ended_is_free(tree: Tree) -> None:

@@ -68,6 +68,11 @@ def test_an_end_that_could_not_be_written_is_told_by_systemd() -> None:
     }  # fmt: skip
 
 
+def test_a_real_time_signal_has_no_name() -> None:
+    shown = unit("failed", ExecMainCode="2", ExecMainStatus="35", ExecMainExitTimestampMonotonic="5000000")
+    assert states.task_state(shown, [])["signal"] == "SIG35"
+
+
 def test_a_good_end_that_could_not_be_written_is_good() -> None:
     """On a full disk ExecStopPost fails, and systemd takes the whole unit for failed."""
     shown = unit(
@@ -135,6 +140,15 @@ def test_what_is_no_end_line_is_left_out(noise: str, value: object) -> None:
     odd = json.dumps({"result": value, "code": "exited", "status": "0", "invocation": value, "time": None})
     found = states.read_ends(f"{json.dumps(noise)}\n{odd}\n{line}\n{line[:40]}")
     assert found == [GOOD]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    ['"time":1e400', '"time":NaN', '"time":-1', f'"time":1{400 * "0"}', '"time":1,"status":"²"',
+     '"time":1,"status":"\\u001b[2J"', f'"time":1,"status":"{5000 * "9"}"'],
+)  # fmt: skip
+def test_what_a_job_writes_in_place_of_an_end_breaks_nothing(odd: str) -> None:
+    assert states.read_ends(f'{{"result":"exit-code","code":"exited","status":"0","invocation":"a",{odd}}}') == []
 
 
 @given(

@@ -36,6 +36,22 @@ def test_a_job_is_stopped_and_stays_told(tree: Tree) -> None:
     assert tree.states() == after
 
 
+def test_a_start_that_comes_in_between_keeps_what_is_its(tree: Tree) -> None:
+    """From the end of a task until its unit is forgotten its name is free, and another start may take it."""
+    tree.run(make_plan(make_task(command=DEAF)))
+    with tree.talk("stop", **STOP) as talk:
+        wait_until(lambda: any(call.startswith("stop ") for call in tree.calls()))
+        talk.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: tree.alive() == [])
+        with tree.start() as other:
+            reserve(other, make_plan(make_task(attempt=2, run="89abcdef"), attempt=2, run="89abcdef"))
+            talk.process.send_signal(signal.SIGCONT)
+            talk.expect("stopped")
+            other.ask("go", "started")
+            other.ask("keep", "kept")
+    assert tree.states()["worker/0"]["state"] == "running"
+
+
 def test_a_part_is_stopped_without_stopping_the_job(tree: Tree) -> None:
     tree.run(make_plan(make_task("ps", 0), make_task("worker", 0)))
     told = tree.ask("stop", job="digits", attempt=1, tasks=[["ps", 0], ["ps", 7]])

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
+from ansible.module_utils.tfctl_fetch import digest
+from ansible.module_utils.tfctl_venv import alone
 
 from tfctl.errors import BadFile, Exit, TfctlError
 from tfctl.remote import ansible
-from tfctl.remote.report import Event, HostDone, TaskStarted
+from tfctl.remote.report import Event, HostDone, TaskStarted, Warned
 
+ROLES = ansible.data_dir() / "roles"
 LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
 
 
@@ -36,6 +43,10 @@ def inventory(folder: Path, *hosts: str) -> Path:
     path = folder / "hosts.ini"
     path.write_text("".join(f"{host} {LOCAL}\n" for host in hosts))
     return path
+
+
+def read_tasks(name: str) -> list[dict[str, object]]:
+    return list(yaml.safe_load((ROLES / name).read_text()))
 
 
 def playbook(folder: Path, *tasks: dict[str, object]) -> None:
@@ -59,6 +70,37 @@ def test_one_host_fails_and_the_others_go_on(folder: Path) -> None:
     assert (folder / "a").read_text() == "x" and not (folder / "b").exists()
     again = ansible.run(play, events.append)
     assert again.changed == 0
+
+
+def test_who_waits_for_another_run_says_so_and_then_goes_on(folder: Path) -> None:
+    """By a task as the roles have it. What was sent for it is there until it has had its turn."""
+    tree = folder / "openmpi-4"
+    tree.mkdir()
+    (tree / "configure").write_text("#!/bin/sh\necho nobody configures this\nexit 1\n")
+    (tree / "configure").chmod(0o755)
+    with tarfile.open(folder / "source", "w") as tar:
+        tar.add(tree, arcname=tree.name)
+    (task,) = (each for each in read_tasks("openmpi/tasks/build.yml") if "tfctl_openmpi_build" in each)
+    given = {"source": f"{folder}/source", "sha256": digest(folder / "source"), "prefix": f"{folder}/mpi/4", "cc": "cc"}
+    playbook(folder, {**task, "tfctl_openmpi_build": {**given, "cxx": "c++", "made": f"{folder}/made"}})
+    events: list[Event] = []
+    with contextlib.ExitStack() as other:
+        other.enter_context(alone(folder / "mpi/.lock", "builds all day"))
+
+        def listen(event: Event) -> None:
+            events.append(event)
+            if isinstance(event, Warned):
+                assert (folder / "source").exists()
+                other.close()
+
+        report = ansible.run(ansible.Play("test", inventory(folder, "a")), listen)
+    (waits,) = (event.text for event in events if isinstance(event, Warned))
+    assert re.fullmatch(
+        rf"waits, 15 min at most: another run builds all day on this host, for \d s now \(process {os.getpid()}\)",
+        waits,
+    )
+    assert report.hosts[0].reason == "Open MPI could not be configured\nnobody configures this"
+    assert not (folder / "source").exists()
 
 
 def test_check_with_diff_shows_and_changes_nothing(folder: Path) -> None:

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from ansible.module_utils import tfctl_horovod, tfctl_venv
 from ansible.module_utils.tfctl_horovod import Horovod
-from ansible.module_utils.tfctl_horovod_build import Build, telling
+from ansible.module_utils.tfctl_horovod_build import NICENESS, Build, run_step, telling
 from ansible.module_utils.tfctl_horovod_facts import horovods, mpiruns
 from ansible.module_utils.tfctl_horovod_plan import decide
 from ansible.module_utils.tfctl_judge import judge
 from ansible.module_utils.tfctl_machine import Failed
-from ansible.module_utils.tfctl_venv import alone
+from ansible.module_utils.tfctl_venv import Busy, alone
 from test_judge import GOOD, PYTHON, WISHES, wanted
 from test_venv import wheel as make_wheel
 
@@ -264,7 +264,7 @@ def test_a_build_leaves_its_wheel_and_nothing_else(tmp_path: Path, monkeypatch: 
 
 def test_what_a_run_that_was_broken_off_goes_on_to_build_is_taken(tmp_path: Path) -> None:
     made = build(tmp_path)
-    with ThreadPoolExecutor(1) as pool, alone(made.part.with_name(".lock")):
+    with ThreadPoolExecutor(1) as pool, alone(made.part.with_name(".lock"), "builds"):
         later = pool.submit(made.run)
         made.part.mkdir()
         time.sleep(0.1)
@@ -278,13 +278,20 @@ def test_what_a_run_that_was_broken_off_goes_on_to_build_is_taken(tmp_path: Path
 
 
 def test_who_waits_in_vain_leaves_the_other_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tfctl_venv, "PATIENCE_S", 0)
+    monkeypatch.setattr(tfctl_venv, "TURN_S", 0)
     made = build(tmp_path)
-    with alone(made.part.with_name(".lock")):
+    told = rf"another run builds all day on this host, for \d+ s now \(process {os.getpid()}\)"
+    with alone(made.part.with_name(".lock"), "builds all day"):
         made.part.mkdir()
-        with pytest.raises(Failed, match="another provisioning is at work"):
+        with pytest.raises(Busy, match=told):
             made.run()
-        assert made.part.exists()
+        assert made.part.exists() and made.archive.exists()
+
+
+def test_a_build_gives_way_to_the_hosts_jobs(tmp_path: Path) -> None:
+    run_step(["sh", "-c", "nice > nice; cp /proc/self/autogroup . || echo nice 10 > autogroup"], tmp_path, {}, "no")
+    assert (tmp_path / "nice").read_text() == f"{os.nice(0) + NICENESS}\n"
+    assert (tmp_path / "autogroup").read_text().endswith("nice 10\n")
 
 
 def test_a_link_in_a_wheels_place_is_no_wheel(tmp_path: Path) -> None:

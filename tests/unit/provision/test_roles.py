@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.module_utils import tfctl_venv
 
 from tfctl.remote import ansible, provision
 
@@ -45,10 +46,34 @@ def test_every_default_stands_below_a_comment(role: Path) -> None:
             assert lines[number - 1].startswith("#"), line
 
 
+#: Modules that wait for another run on the host; they say so after tfctl_venv.TURN_S, and are to be called again.
+WAITING = {
+    "tfctl_environment", "tfctl_horovod", "tfctl_horovod_build", "tfctl_openmpi", "tfctl_openmpi_build",
+    "tfctl_python_tree",
+}  # fmt: skip
+
+
+def test_who_waits_for_another_run_does_so_in_turns() -> None:
+    tasks = [task for role in ROLES for path in (role / "tasks").glob("*.yml") for task in read(path)]
+    waiting = [task for task in tasks if WAITING & {*task} and not task.get("check_mode")]
+    assert len(waiting) == len(WAITING)
+    for task in waiting:
+        assert task["until"] == f"{task['register']}.faults[0].patience_s is not defined"
+        assert task["retries"] * tfctl_venv.TURN_S == tfctl_venv.PATIENCE_S
+
+
 def test_the_pages_of_the_roles_say_what_the_roles_say() -> None:
     words = [sys.executable, "scripts/role-pages", "--check"]
     done = subprocess.run(words, cwd=ansible.data_dir(), capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, ""), "run scripts/role-pages"
+
+
+def test_what_each_role_makes_is_looked_at_on_a_lab() -> None:
+    """By a function of its name; preflight makes nothing."""
+    text = (ansible.data_dir() / "tests/lab/made.py").read_text()
+    named = re.findall(r"^def (\w+)\(|^((?:\w+ = )+)library$", text, re.MULTILINE)
+    words = {word for found in named for part in found for word in part.split(" = ") if word}
+    assert {role.name for role in ROLES} - words == {"preflight"}
 
 
 def test_the_parts_are_the_roles_and_the_tags() -> None:

@@ -47,6 +47,14 @@ def client() -> Iterator[Client]:
         thread.join(10)
 
 
+def test_no_name_server_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: object) -> str:
+        raise AssertionError("a name server was asked")
+
+    monkeypatch.setattr("socket.getfqdn", asked)
+    store.Store(0, {}).server_close()
+
+
 def test_a_value_is_there_when_it_was_put(client: Client) -> None:
     assert client("GET", "/global/0") == (404, b"")
     assert client("PUT", "/global/0", b"\0 address of a rank") == (200, b"")

@@ -10,8 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-MARK = "tfctl-verify "
-SO_FAR = "tfctl-so-far "
+from telling import MARK, SO_FAR
+
 LAST_LINES = 12
 
 

@@ -1,0 +1,159 @@
+"""What is built on a host, for real: Open MPI from its own tarball, and a build whose provisioning dies meanwhile.
+
+Some ten minutes of two cores: Open MPI's build takes most of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import made
+import pytest
+from jobs import wait_for
+from labs import Lab
+from test_provision_faults import below
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
+
+#: Debian's upstream tarball is Open MPI's own; that of 4.1.8, which the stack names, is not to be had everywhere.
+VERSION = "4.1.4"
+FETCH = """
+mkdir -p /srv/source/lists/partial; cd /srv/source
+for each in /etc/apt/sources.list /etc/apt/sources.list.d/*; do
+    [ ! -e "$each" ] || sed 's/^Types:.*/Types: deb-src/; s/^deb /deb-src /' "$each" > "$(basename "$each")"
+done
+options="-o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts=/srv/source -o Dir::State::Lists=/srv/source/lists"
+apt-get -qq $options update; apt-get -qq $options source --download-only openmpi >&2
+ls /srv/source/openmpi_*.orig.tar.?z*
+"""
+#: `tfctl` with another Open MPI in the stack.
+OTHER = """
+import json, sys
+from tfctl.remote import provision
+catalogue, other = provision.catalogue, json.loads(sys.argv.pop(1))
+provision.catalogue = lambda: {**catalogue(), "tf2.15": {**catalogue()["tf2.15"], "openmpi": other}}
+from tfctl.cli.main import main
+main()
+"""
+WISHES = {"tfctl_horovod": "true", "tfctl_openmpi": "source"}
+
+
+@dataclass(frozen=True)
+class Builders:
+    """Two nodes with tf2.15, whose stack names this Open MPI. ``cache``: nothing that was built before is in it."""
+
+    lab: Lab
+    openmpi: Mapping[str, Any]
+    cache: Path
+
+    @property
+    def prefix(self) -> str:
+        return f"/opt/tfctl/openmpi/{VERSION}-{self.openmpi['sha256'][:12]}"
+
+    def begin(self, *words: str) -> subprocess.Popen[str]:
+        more = "".join(f"{name}={value}\n" for name, value in WISHES.items())
+        inventory = self.lab.folder / "builders.ini"
+        inventory.write_text(f"{self.lab.inventory.read_text()}\n[all:vars]\n{more}")
+        return subprocess.Popen(
+            [sys.executable, "-c", OTHER, json.dumps(self.openmpi), "provision", str(inventory), "-o", "json", *words],
+            cwd=self.lab.folder, env={**os.environ, "XDG_CACHE_HOME": str(self.cache)}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+
+    def provision(self, *words: str) -> tuple[int, str]:
+        """How many changes, and what was told meanwhile."""
+        done, told = (child := self.begin(*words)).communicate(timeout=2000)
+        assert child.returncode == 0, done + told
+        return int(json.loads(done)["changed"]), told
+
+    def settled(self, *words: str) -> None:
+        assert [self.provision(*words)[0], self.provision(*words, "--check")[0]] == [0, 0]
+
+    def left(self, node: str) -> str:
+        """What a build may have left there."""
+        look = "ls -A /opt/tfctl/* /var/tmp | grep -E 'build|part|^(openmpi|horovod)-'"
+        return self.lab.testinfra(node).run(look).stdout
+
+
+@pytest.fixture(scope="module")
+def builders(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builders]:
+    lab = Lab(f"{run_name}-builds", tmp_path_factory.mktemp("builds"))
+    lab.up("--nodes", 2)
+    try:
+        lab.tfctl("provision", lab.inventory, timeout=600)
+        source = lab.folder / "openmpi.tar"
+        path = lab.testinfra("node1").check_output("sh -ec %s", FETCH)
+        with source.open("wb") as file:
+            subprocess.run(lab.ssh("node1", f"cat {shlex.quote(path)}"), stdout=file, check=True, timeout=120)
+        digest = hashlib.sha256(source.read_bytes()).hexdigest()
+        openmpi = {"version": VERSION, "url": f"file://{source}", "sha256": digest, "verified": True}
+        yield Builders(lab, openmpi, tmp_path_factory.mktemp("cache"))
+    finally:
+        lab.down()
+
+
+def test_open_mpi_is_built_on_one_host_and_given_to_the_other(builders: Builders) -> None:
+    began = time.monotonic()
+    _, told = builders.provision("--tags", "openmpi")
+    print(f"Open MPI {VERSION}, built and handed on: {time.monotonic() - began:.0f} s")
+    assert re.findall(r"(\w+)  changed  openmpi: Build Open MPI", told) == ["node1"]
+    hosts = [builders.lab.testinfra(node) for node in ("node1", "node2")]
+    for node, host in zip(("node1", "node2"), hosts, strict=True):
+        made.openmpi_source(host, VERSION, builders.prefix, "tf2.15")
+        assert builders.left(node) == ""
+    assert len({host.file(f"{builders.prefix}/lib/libmpi.so.40").sha256sum for host in hosts}) == 1
+    assert not hosts[1].package("gcc").is_installed, "who is given it needs no compiler"
+    builders.settled("--tags", "openmpi")
+
+
+@pytest.mark.parametrize("harm", ["rm {prefix}/bin/mpirun", "rm {prefix}/lib/libmpi.so*", "rm {link}/bin/orted"])
+def test_what_was_broken_is_mended_without_a_build(builders: Builders, harm: str) -> None:
+    spec = (builders.lab.testinfra("node2"), VERSION, builders.prefix, "tf2.15")
+    spec[0].check_output(harm.format(prefix=builders.prefix, link="/opt/tfctl/stacks/tf2.15"))
+    made.seen(made.openmpi_source, *spec)
+    changed, told = builders.provision("--tags", "openmpi")
+    assert (changed, "Build Open MPI" in told) == (1, False)
+    builders.settled("--tags", "openmpi")
+    made.openmpi_source(*spec)
+
+
+def test_a_build_goes_on_when_its_provisioning_dies_and_the_next_run_waits_for_it(builders: Builders) -> None:
+    """SIGKILL to tfctl and all below it while compilers run. Who comes then says for whom it waits, and builds no
+    other. Jobs of the host go first meanwhile."""
+    node1 = builders.lab.testinfra("node1")
+    child = builders.begin("--tags", "openmpi,horovod")
+    wait_for(lambda: bool(compilers(builders)), 300)
+    for process in below(child.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    child.communicate(timeout=20)
+    assert child.returncode == -signal.SIGKILL
+    began = time.monotonic()
+    wait_for(lambda: compilers(builders) == {"10"}, 30, lambda: "the build goes on, and is nice")
+    _, told = builders.provision("--tags", "openmpi,horovod")
+    print(f"Horovod, the end of a build that was broken off: {time.monotonic() - began:.0f} s")
+    waits = r"node1: waits, 15 min at most: another run builds Horovod on this host, for \d+ s now \(process (\d+)\)"
+    assert len(set(re.findall(waits, told))) == 1, told
+    for node in ("node1", "node2"):
+        made.horovod(builders.lab.testinfra(node), "tf2.15", "3.11")
+        assert builders.left(node) == ""
+    assert not node1.file("/opt/tfctl/horovod/.build").exists
+    builders.settled("--tags", "openmpi,horovod")
+
+
+def compilers(builders: Builders) -> set[str]:
+    """The niceness of each that runs on node1; none before there is one."""
+    return {*builders.lab.testinfra("node1").run("ps -C cc1plus -o ni=").stdout.split()}
