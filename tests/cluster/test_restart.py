@@ -134,14 +134,14 @@ from tfctl.jobs import restart
 real = restart._next
 def wait(*words):
     found = real(*words)
-    open("asked", "w").close()
+    open("proxy-asked", "w").close()
     while not os.path.exists("go-on"):
         time.sleep(0.05)
     return found
 restart._next = wait
 """
     with hosts.begin("restart", "half", patch=patch) as client:
-        wait_until((hosts.folder / "asked").exists)
+        wait_until((hosts.folder / "proxy-asked").exists)
         hosts.refuse("node3", "exit 127")
         (hosts.folder / "go-on").touch()
         done = client.done()
