@@ -46,7 +46,8 @@ def main():
         },
         supports_check_mode=True,
     )
-    wanted = module.params
+    # An ini inventory gives one text; commas may have spaces behind them.
+    wanted = {**module.params, "shared": [path.strip() for path in module.params["shared"]]}
     needs = sorted({library for tree in wanted["trees"] for library in tree["needs"]})
     seen = gather(wanted["uid"], wanted["shared"], wanted["pythons"], needs)
     if wanted["explain"]:

@@ -20,15 +20,16 @@ BAD_FILE, PREFLIGHT = 3, 8
 def judge(seen, wanted):
     """(plan, faults). ``seen`` is tfctl_facts.gather, ``wanted`` the module's own parameters.
 
-    plan: {"operators", "notices", "stack": None or {"name", "edition", "python": what tfctl_pythons.choose says,
-    "path", "link", "lock", "disk_mb", "imports", "there"}, "gpu": None or what tfctl_gpu.decide says, "toolchain":
-    None or what tfctl_toolchain says, "openmpi", "horovod": what tfctl_horovod_plan says}; with faults it has gaps.
+    plan: {"operators", "output_roots", "notices", "stack": None or {"name", "edition", "python": what
+    tfctl_pythons.choose says, "path", "link", "lock", "disk_mb", "imports", "there"}, "gpu": None or what
+    tfctl_gpu.decide says, "toolchain": None or what tfctl_toolchain says, "openmpi", "horovod": what
+    tfctl_horovod_plan says}; with faults it has gaps.
     faults: [{"message", "remedy", "exit"}], all there are.
     """
     faults = [*of_system(seen, wanted), *of_accounts(seen, wanted)]
     operators = [name for name in wanted["operators"] or [seen["login"]] if name != "root"]
-    plan = {"operators": sorted(set(operators)), "notices": [], "stack": None, "gpu": None, "toolchain": None}
-    plan.update(openmpi=None, horovod=None)
+    plan = {"operators": sorted(set(operators)), "output_roots": wanted["shared"], "notices": []}
+    plan.update(stack=None, gpu=None, toolchain=None, openmpi=None, horovod=None)
     for name in operators:
         if not USER_NAME.fullmatch(name):
             faults.append(fault(f"tfctl_operators: {name!r} is no user's name", "give plain user names", BAD_FILE))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tfctl.errors import TfctlError
@@ -62,9 +62,9 @@ def merged(now: JobState, told: Mapping[str, Sequence[Mapping[str, Any]]]) -> li
     for host, events in told.items():
         for one in events:
             if one["role"] is not None:
-                found.append(Event(**one, host=host))
+                found.append(_event(one, host))
                 continue
-            event = Event(**one)
+            event = _event(one)
             key = (event.attempt, event.event, event.by)
             if key not in whole or event.time < whole[key].time:
                 whole[key] = event
@@ -72,3 +72,8 @@ def merged(now: JobState, told: Mapping[str, Sequence[Mapping[str, Any]]]) -> li
     if now.state in ("succeeded", "failed") and now.finished is not None:
         found.append(Event(now.finished, now.attempt, now.state, reason=now.reason))
     return sorted(found, key=lambda event: (round(event.time, 3), _RANK.get(event.event, 1)))
+
+
+def _event(told: Mapping[str, Any], host: str | None = None) -> Event:
+    """Of an EVENT (wire) the fields that this version knows."""
+    return Event(**{**{field.name: told[field.name] for field in fields(Event) if field.name in told}, "host": host})

@@ -147,8 +147,9 @@ def _task(
     found = told.get((wanted["role"], wanted["index"]))
     # A host that answers and knows nothing of its task has lost it; one that is not asked may have it still.
     state = found["state"] if found else "lost" if answers.get(wanted["host"]) is not None else "unknown"
+    known = {key: wanted[key] for key in ("role", "index", "host", "address", "port", "unit")}
     more = {key: found[key] for key in ("exit_code", "signal", "started", "finished", "restarts")} if found else {}
-    return TaskState(**{**wanted, "gpus": tuple(wanted["gpus"])}, state=state, **more)
+    return TaskState(**known, gpus=tuple(wanted["gpus"]), state=state, **more)
 
 
 def _judge(

@@ -59,7 +59,8 @@ def gpus_in(text: str) -> tuple[str, ...]:
 
 def python_stack(environ: Mapping[str, str]) -> Stack | None:
     """The `python` on PATH as a stack of that name, with its TensorFlow and Keras; None without a TensorFlow."""
-    packages = json.loads(_said(["python", "-c", _PACKAGES], environ) or "{}")
+    lines = _said(["python", "-c", _PACKAGES], environ).splitlines()
+    packages = json.loads(next((line for line in lines if line.startswith("{")), "{}"))  # a site's hooks may print too
     versions = {name: match[0] for name, text in packages.items() if (match := re.match(r"\d+(\.\d+)+", text))}
     tensorflow = next((versions[name] for name in _TENSORFLOWS if name in versions), None)
     if tensorflow is None:

@@ -52,8 +52,14 @@ def forget(world: World, job: str, tasks: list[tuple[str, int]], *, keep: bool) 
 def _wait(world: World, units: list[str], limit: float, beat: Callable[[], object]) -> list[str]:
     """Those that still live after so many seconds."""
     until, pause = time.monotonic() + limit, 0.02
+    runs: dict[str, str | None] = {}
     while True:
-        units = [unit for unit, shown in world.show(units).items() if states.is_live(shown)]
+        # Once one has ended the next start may take its name: by the invocation it is another.
+        units = [
+            unit
+            for unit, shown in world.show(units).items()
+            if states.is_live(shown) and runs.setdefault(unit, shown.get("InvocationID")) == shown.get("InvocationID")
+        ]
         if not units or time.monotonic() > until:
             return units
         beat()

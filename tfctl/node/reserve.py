@@ -15,7 +15,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 from . import book, ending, names, unitfile
 from .asuser import as_user
@@ -41,15 +41,19 @@ class Reservation(NamedTuple):
 
 
 @contextlib.contextmanager
-def lock(world: World) -> Iterator[None]:
-    """The one lock of this host's starts. Raises Refused when another keeps it."""
+def lock(world: World, patience: float = _PATIENCE, beat: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """The one lock of this host's starts. Raises Refused when another keeps it for ``patience`` seconds.
+
+    ``beat`` is called again and again meanwhile.
+    """
     world.at(names.RUN_DIR).mkdir(0o755, parents=True, exist_ok=True)
     descriptor = os.open(world.at(f"{names.RUN_DIR}/lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    until = time.monotonic() + _PATIENCE
+    until = time.monotonic() + patience
     try:
         while not _flock(descriptor, fcntl.LOCK_EX):
             if time.monotonic() > until:
                 raise Refused(5, f"another start on {host()} is not done with its files", retry=True)
+            beat()
             time.sleep(0.01)
         yield
     finally:

@@ -15,6 +15,8 @@ from .world import World, host
 
 #: Seconds beyond the longest TimeoutStopSec= of the units, for ExecStopPost and systemd's own SIGKILL.
 _MORE = 15.0
+#: Seconds for which a start may copy its code, under the lock: what has ended is not left for that.
+_LOCK = 330.0
 #: How long a port may take to be free once its process has ended.
 _PORT = 2.0
 #: Where the hierarchy that systemd keeps processes in is mounted: version 1, hybrid, version 2 alone.
@@ -37,8 +39,9 @@ def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
     run = (record or {}).get("run", "")
     units = _units(world, job, run, tasks, whole=wanted is None and only is None)
     unmarked = _mark(world, job, attempt, tasks, units, whole=wanted is None) if record is not None else []
-    left = _end(world, units, _beats(talk))
-    with reserve.lock(world):  # of what has ended, the next start may have put its own in the place
+    beat = _beats(talk)
+    left = _end(world, units, beat)
+    with reserve.lock(world, _LOCK, beat):  # the next start may have put its own in the place of what has ended
         ended = [unit for unit in units if unit.unit not in left and reserve.run_of(world, job, unit.task) == unit.run]
         ending.forget(world, job, [unit.task for unit in ended], keep=wanted is not None)
         if wanted is None:

@@ -74,7 +74,7 @@ def run(play: Play, listen: Callable[[Event], None]) -> Report:
     with tempfile.TemporaryDirectory(prefix="tfctl-", ignore_cleanup_errors=True) as name, _terminated_as_interrupted():
         folder = Path(name)
         collector = Collector()
-        with _connections(folder / "ssh"), (folder / "said").open("w+") as said:
+        with _connections(folder / "ssh"), (folder / "said").open("w+", encoding="utf-8", errors="replace") as said:
             status = _run(play, folder, said.fileno(), lambda message: _tell(collector, message, listen))
             said.seek(0)
             last_words = _last_words(said.read(), status)

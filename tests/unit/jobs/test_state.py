@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tfctl.jobs.events import merged
 from tfctl.jobs.state import JobState, jobs
 
 #: wire.RECORD of two workers that decide and one ps.
@@ -93,6 +94,13 @@ def test_the_reason_names_task_host_and_ending() -> None:
 def test_a_host_that_answers_and_knows_nothing_has_lost_its_task() -> None:
     states = {str(task): task.state for task in told(worker0="running").tasks}
     assert states == {"worker/0": "running", "worker/1": "lost", "ps/0": "lost"}
+
+
+def test_what_a_newer_version_adds_is_left_out() -> None:
+    newer = {**RECORD, "rack": 7, "tasks": [{**task, "rack": 7} for task in RECORD["tasks"]]}
+    assert told(record=newer, worker0="running", worker1="running", ps0="running").state == "running"
+    event = {"time": 1.0, "attempt": 1, "event": "begin", "role": "ps", "index": 0, "by": None, "rack": 7}
+    assert [str(one.task) for one in merged(told(worker0="running"), {"node1": [event]})] == ["ps/0"]
 
 
 def test_the_highest_attempt_counts() -> None:

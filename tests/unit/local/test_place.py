@@ -117,7 +117,7 @@ def test_the_active_python_is_the_stack(
 ) -> None:
     """Keras 2 is switched on where the strategy needs it and it is there."""
     file = job_file(tmp_path, f"strategy: {strategy}\nstack: tf2.15\ncommand: run\nroles: {{worker: 1}}\n")
-    environ = program(tmp_path, "python", f"echo '{json.dumps(packages)}'")
+    environ = program(tmp_path, "python", f"echo of sitecustomize; echo '{json.dumps(packages)}'")
     with place(load.load(file), file, tmp_path, environ, tmp_path / "ports") as job:
         told = environment(job, job.tasks[0], environ, Path("/library"))
     assert told.get("TF_USE_LEGACY_KERAS") == switch

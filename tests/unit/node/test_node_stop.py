@@ -36,19 +36,30 @@ def test_a_job_is_stopped_and_stays_told(tree: Tree) -> None:
     assert tree.states() == after
 
 
-def test_a_start_that_comes_in_between_keeps_what_is_its(tree: Tree) -> None:
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_start_that_comes_in_between_keeps_what_is_its(begun: bool, tree: Tree) -> None:
     """From the end of a task until its unit is forgotten its name is free, and another start may take it."""
     tree.run(make_plan(make_task(command=DEAF)))
+    before = len(tree.calls())
+
+    def looks() -> bool:
+        calls = [call.split()[0] for call in tree.calls()[before:]]
+        return "stop" in calls and "show" in calls[calls.index("stop") :]
+
     with tree.talk("stop", **STOP) as talk:
-        wait_until(lambda: any(call.startswith("stop ") for call in tree.calls()))
+        wait_until(looks)
         talk.process.send_signal(signal.SIGSTOP)
         wait_until(lambda: tree.alive() == [])
         with tree.start() as other:
             reserve(other, make_plan(make_task(attempt=2, run="89abcdef"), attempt=2, run="89abcdef"))
-            talk.process.send_signal(signal.SIGCONT)
-            talk.expect("stopped")
+            if not begun:
+                talk.process.send_signal(signal.SIGCONT)
+                assert talk.expect("stopped")["left"] == []
             other.ask("go", "started")
             other.ask("keep", "kept")
+            if begun:
+                talk.process.send_signal(signal.SIGCONT)
+                assert talk.expect("stopped")["left"] == []
     assert tree.states()["worker/0"]["state"] == "running"
 
 

@@ -71,7 +71,7 @@ def faults(seen: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
 def test_a_fit_host_has_a_plan() -> None:
     plan, found = judge(GOOD, wanted())
     assert found == []
-    assert plan["operators"] == ["ops"]
+    assert (plan["operators"], plan["output_roots"]) == (["ops"], ["/srv/tfctl"])
     stack = plan["stack"]
     here = {"version": "3.11", "path": "/usr/bin/python3.11", "packages": [], "from": "this host", "tree": None}
     assert stack["python"] == here
