@@ -86,9 +86,9 @@ class PreflightFailed(TfctlError):
 
 
 def first_of(codes: Iterable[Exit]) -> Exit:
-    """The exit code of several causes: the first of PRECEDENCE among them, else the first given, else FAILED."""
+    """The exit code of several causes: the first of PRECEDENCE among them, else the first given; OK of none."""
     given = list(codes)
-    return next((code for code in PRECEDENCE if code in given), given[0] if given else Exit.FAILED)
+    return next((code for code in PRECEDENCE if code in given), given[0] if given else Exit.OK)
 
 
 def of_exit(code: int, message: str, remedy: str = "") -> TfctlError:

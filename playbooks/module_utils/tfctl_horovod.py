@@ -18,14 +18,13 @@ from pathlib import Path
 from ansible.module_utils.tfctl_horovod_facts import PTH
 from ansible.module_utils.tfctl_machine import Failed, beside, make_parents, read
 from ansible.module_utils.tfctl_venv import (
-    NOBODY,
     alone,
     compiled_modules,
     differing,
-    last_lines,
     record_of,
     run,
     sizes_and_times,
+    told_to_nobody,
 )
 
 MARKER = "tfctl-horovod.json"
@@ -111,13 +110,7 @@ class Horovod:
         (new / MARKER).write_text(text + "\n", encoding="utf-8")
 
     def _probe(self, python, new):
-        """As an ordinary user: what root alone can read, no job could."""
-        variables = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        who = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
-        done = run([python, "-I", "-c", PROBE, str(new)], env=variables, cwd="/", **who)
-        if done.returncode:
-            raise Failed(f"Horovod cannot be imported: {last_lines(done.stderr)}")
-        found = json.loads(done.stdout.splitlines()[-1])
+        found = told_to_nobody([python, "-I", "-c", PROBE, str(new)], "Horovod cannot be imported")
         for name, value in self.built_with.items():
             if found[name] != value:
                 raise Failed(f"Horovod has {name} {found[name]}, {value} is wanted")

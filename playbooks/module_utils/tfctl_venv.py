@@ -168,14 +168,8 @@ class Environment:
         run([str(new / "bin/python"), "-I", "-m", "compileall", "-q", "-q", "-j", "0", str(modules)])
 
     def _probe(self, new):
-        """Import as an ordinary user: what root alone can read, no job could."""
         words = [str(new / "bin/python"), "-I", "-c", PROBE, *self.imports]
-        variables = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TF_CPP_MIN_LOG_LEVEL": "3"}
-        who = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
-        done = run(words, env=variables, cwd="/", **who)
-        if done.returncode:
-            raise Failed(f"the new environment does not import {', '.join(self.imports)}: {last_lines(done.stderr)}")
-        found = json.loads(done.stdout.splitlines()[-1])
+        found = told_to_nobody(words, f"the new environment does not import {', '.join(self.imports)}")
         for name, version in self.imports.items():
             if found[name] != version:
                 raise Failed(f"{name} is {found[name]} in the new environment, {version} is wanted")
@@ -334,6 +328,16 @@ def run(words, **more):
         )
     except subprocess.TimeoutExpired:
         raise Failed(f"{' '.join(words[:3])}: no end within {LIMIT_S} s") from None
+
+
+def told_to_nobody(words, otherwise):
+    """The JSON that a program prints last, run as an ordinary user: what root alone can read, no job could."""
+    variables = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    who = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    done = run(words, env=variables, cwd="/", **who)
+    if done.returncode:
+        raise Failed(f"{otherwise}: {last_lines(done.stderr)}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def last_lines(text):

@@ -97,6 +97,7 @@ LINES = {
         "roles/worker/stack: 'a b' is not the name of a stack",
     ),
     "code that is not there": ("code: nowhere", "bad/nowhere is not a directory"),
+    "code of a stranger": ("code: ~no-such-user/digits", "code: ~no-such-user/digits: this machine has no such user"),
 }
 
 
@@ -120,7 +121,7 @@ FILES = {
         + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
         "its aliases stand for more than 20000 values",
     ),
-    "a deep one": ("a: " + "[" * 5000, "its lists and mappings lie too deep in each other"),
+    "a deep one": ("a: " + "[" * 5000, "its lists and mappings are nested too deeply"),
     "a program for YAML to run": ("!!python/object/apply:os.system ['touch /tmp/ran']", "a job file is a mapping"),
 }
 
@@ -135,7 +136,7 @@ def test_a_file_that_is_no_job_file(row: str, hosts: Hosts) -> None:
 
 def test_more_tasks_than_ports(hosts: Hosts) -> None:
     file = write(hosts, GOOD.replace("3}", "{replicas: 3, hosts: node1}}") + "ports: 3000-3001\n")
-    said = "node1: 3 tasks, and not as many free ports in 3000-3001 (ports)\n  → widen the range, or spread the tasks"
+    said = "node1: 3 tasks, but fewer free ports in 3000-3001 (ports)\n  → widen the range, or spread the tasks"
     for verb in ("render", "start"):
         refused(hosts(verb, file), 3, said)
 

@@ -69,7 +69,7 @@ def test_restarts_by_itself_and_how_the_job_ended(hosts: Hosts) -> None:
     failed = lines.index((1, "failed", "", None))
     assert lines[failed - 1] == second[-1]
     assert (1, "stop", "worker/0", None) in lines[failed:], "who waited has cleaned up"
-    assert "worker/1 on node2 failed with exit code 7 after 1 restarts" in hosts.ok("events", "falls")
+    assert "worker/1 on node2 failed with exit code 7 after 1 restart" in hosts.ok("events", "falls")
 
 
 def test_where_a_host_does_not_answer_or_no_job_is_known(hosts: Hosts) -> None:

@@ -122,9 +122,33 @@ def test_ctrl_c_while_units_start_undoes(hosts: Hosts) -> None:
         client.process.send_signal(signal.SIGINT)
         done = client.done()
     assert (done.code, done.out) == (130, "")
-    assert "nothing of the job runs" in done.err
+    assert "broken-off was stopped, and is not begun again\nnothing of the job runs" in done.err
     wait_until(lambda: hosts.alive() == [])
     assert hosts.status("broken-off")["attempt"] == 1
+
+
+def test_a_host_that_goes_before_it_is_told_to_stop(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("half", THREE))
+    patch = """
+from tfctl.jobs import restart
+real = restart._next
+def wait(*words):
+    found = real(*words)
+    open("proxy-asked", "w").close()
+    while not os.path.exists("go-on"):
+        time.sleep(0.05)
+    return found
+restart._next = wait
+"""
+    with hosts.begin("restart", "half", patch=patch) as client:
+        wait_until((hosts.folder / "proxy-asked").exists)
+        hosts.refuse("node3", "exit 127")
+        (hosts.folder / "go-on").touch()
+        done = client.done()
+    assert (done.code, done.out) == (8, "")
+    assert "half was stopped on the hosts that answer, and is not begun again" in done.err
+    hosts.heal("node3")
+    assert hosts.states("half") == {"worker/0": "stopped", "worker/1": "stopped", "worker/2": "running"}
 
 
 def test_one_task_begins_anew_in_place(hosts: Hosts) -> None:

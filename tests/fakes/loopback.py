@@ -10,13 +10,15 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import asyncssh
 
 from tfctl.model.host import Host, Ssh
+from tfctl.remote.channel import Channel
+from tfctl.remote.ssh import Connection
 
 T = TypeVar("T")
 
@@ -269,6 +271,28 @@ class Impostor(_Listener):
         taken.sendall(self._greeting)
         if self._hang_up:
             taken.close()
+
+
+class Done(NamedTuple):
+    """What a process left: its exit status (-1: killed), all of its stdout, the end of its stderr."""
+
+    status: int
+    stdout: bytes
+    stderr: str
+
+
+def run(connection: Connection, words: Sequence[str], stdin: bytes = b"") -> Done:
+    """A process on a connection, to its end."""
+    with connection.exec(words) as channel:
+        channel.send(stdin)
+        return finish(channel)
+
+
+def finish(channel: Channel, limit: float = 20.0) -> Done:
+    """Close its stdin, and take all that it writes."""
+    channel.close_stdin()
+    status = channel.wait(limit)
+    return Done(status, b"".join(iter(lambda: channel.readline(limit), b"")), channel.stderr())
 
 
 def public(key: asyncssh.SSHKey) -> str:

@@ -11,6 +11,7 @@ import shlex
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,32 @@ def test_a_killed_control_machine_goes_on_from_where_it_was(pair: Lab, task: str
     pair.said("node2", "sudo -u tfctl /opt/tfctl/stacks/tf2.15/bin/python -c 'import tensorflow' 2>&1", timeout=60)
     left = "sudo ls -A /opt/tfctl/stacks /var/tmp /usr/local/lib/tfctl | grep -E 'part|old|tar$' || true"
     assert pair.said("node2", left) == ""
+
+
+def test_a_killed_tfctl_takes_its_ansible_with_it(pair: Lab) -> None:
+    """SIGKILL to tfctl alone: who runs it again does not meet the first run at work on the hosts."""
+    pair.said("node2", "sudo rm -rf /usr/local/lib/tfctl /etc/sudoers.d/tfctl")
+    inventory = told(pair, "none")
+    child = subprocess.Popen([TFCTL, "provision", inventory], cwd=pair.folder, stderr=subprocess.PIPE, text=True)
+    assert child.stderr is not None
+    with child.stderr as said:
+        assert any("Prepare the host" in line for line in said)
+        processes = below(child.pid)[1:]
+        child.kill()
+    assert child.wait(20) == -signal.SIGKILL
+    until = time.monotonic() + 20
+    while any(command_of(process) for process in processes):
+        assert time.monotonic() < until, [command_of(process) for process in processes]
+        time.sleep(0.1)
+    assert provision(pair, inventory)["exit"] == 0
+    assert provision(pair, inventory)["changed"] == 0
+
+
+def command_of(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text()
+    except OSError:
+        return ""
 
 
 def below(process: int) -> list[int]:

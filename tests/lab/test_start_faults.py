@@ -136,7 +136,7 @@ def test_a_stack_that_is_missing(hosts: str, said: str, jobs: Jobs, four: Path) 
             there.enter_context(
                 changed(jobs, host, f"install -d {stack}-a/bin; ln -s tf0.0-a {stack}", f"rm -r {stack}*")
             )
-        err = refused(jobs, four, 8, said, "tfctl provision --stack tf0.0")
+        err = refused(jobs, four, 8, said, "tfctl ships no stack tf0.0: do you mean tf2.0?")
     assert all(f"{host}: stack" not in err for host in hosts.split())
 
 
@@ -276,6 +276,25 @@ def test_an_output_that_not_all_hosts_share(jobs: Jobs) -> None:
     assert jobs.root("node2", "ls -A /srv/tfctl/apart") == ""
 
 
+def test_an_output_without_room_for_the_mark(jobs: Jobs) -> None:
+    """Its directory is there, and no file can be made in it: that is not the same as two directories."""
+    small = "mount -t tmpfs -o nr_inodes=2,mode=1777 tmpfs /srv/tfctl; install -d -o tfctl /srv/tfctl/tight"
+    file = jobs.file("tight", "command: sleep 600\nroles: {ps: 2, worker: 4}\n")
+    with changed(jobs, "node1", small, "umount /srv/tfctl"):
+        refused(jobs, file, 8, "node1: no file can be made in /srv/tfctl/tight", "whether it is full")
+
+
+def test_an_output_that_is_no_longer_shared_when_the_job_begins_again(jobs: Jobs) -> None:
+    """As after a file system was unmounted: what was seen at the start is seen again."""
+    jobs.ok("start", jobs.file("later", "command: sleep 600\nroles: {ps: 2, worker: 4}\n"))
+    with changed(jobs, "node3", "mount -t tmpfs -o mode=1777 tmpfs /srv/tfctl", "umount /srv/tfctl"):
+        done = jobs("restart", "later")
+    assert (done.returncode, done.stdout) == (8, "")
+    assert "node3: /srv/tfctl/later is not the directory that node1 has by that name" in done.stderr
+    assert "later was stopped, and its next attempt could not be begun" in done.stderr
+    jobs.untouched()
+
+
 @pytest.mark.parametrize("word", ["write", "find"])
 def test_a_client_that_goes_while_hosts_look_for_its_mark(word: str, jobs: Jobs) -> None:
     file = jobs.file("marked", "command: sleep 600\nroles: {ps: 2, worker: 4}\n")
@@ -306,6 +325,26 @@ def test_a_stop_that_is_interrupted_is_brought_to_its_end(how: signal.Signals, j
     jobs.ok("stop", "slow")
     jobs.ok("stop", "slow")
     assert set(jobs.states("slow").values()) == {"stopped"}
+
+
+def test_a_stop_finds_a_task_whose_unit_file_was_removed(jobs: Jobs) -> None:
+    """systemd then knows a unit that runs, and has no file."""
+    jobs.ok("start", jobs.file("fileless", FOUR))
+    jobs.root("node2", "rm /run/systemd/system/tfctl-fileless-worker-1.service; systemctl daemon-reload")
+    assert "worker/1" in jobs("stop", "fileless").stderr
+    assert not any(jobs.traces().values())
+
+
+def test_a_stop_on_a_host_without_room_for_its_mark(jobs: Jobs) -> None:
+    """The task ends there all the same, and what is not noted is said."""
+    small = "mount -t tmpfs -o size=200m,nr_inodes=60,mode=755 tmpfs /var/lib/tfctl/jobs"
+    with changed(jobs, "node2", small, "umount /var/lib/tfctl/jobs"):
+        jobs.ok("start", jobs.file("full", FOUR))
+        jobs.root("node2", "cd /var/lib/tfctl/jobs; n=0; while touch fill$n 2>/dev/null; do n=$((n + 1)); done")
+        done = jobs("stop", "full")
+        assert done.returncode == 1, done.stderr
+        assert "node2: that full was stopped cannot be noted on node2: No space left on device" in done.stderr
+        jobs.untouched()
 
 
 @pytest.mark.parametrize("end", ["stop", "exit"])

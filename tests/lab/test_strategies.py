@@ -14,7 +14,7 @@ def test_a_ps_that_is_gone_for_good_takes_the_job_with_it(jobs: Jobs) -> None:
     """
     done = jobs("start", jobs.file("ps-gone", text), "--wait")
     assert done.returncode == 100
-    assert "ps/0 on node1 failed with exit code 7 after 1 restarts" in done.stderr
+    assert "ps/0 on node1 failed with exit code 7 after 1 restart" in done.stderr
     assert jobs.states("ps-gone") == {"ps/0": "failed", "worker/0": "stopped", "worker/1": "stopped"}
 
 

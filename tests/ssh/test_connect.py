@@ -18,7 +18,7 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-from loopback import Impostor, Relay, Sshd, public
+from loopback import Impostor, Relay, Sshd, public, run
 from paramiko import Transport
 
 from tfctl.errors import BadFile, Exit, Unreachable
@@ -42,7 +42,7 @@ def refusal(host: Host) -> Unreachable:
 
 def works(host: Host) -> bool:
     with connect(host) as connection:
-        return connection.run(["echo", "here"], timeout=10).stdout == b"here\n"
+        return run(connection, ["echo", "here"]).stdout == b"here\n"
 
 
 LIMIT_1 = ("-o", "ConnectTimeout=1")
@@ -428,6 +428,14 @@ PIPE = "bash -c 'exec 3<>/dev/tcp/%h/%p; cat <&3 & exec cat >&3'"
 
 def test_proxy_command(sshd: Sshd) -> None:
     assert works(sshd.host("node1", "-o", f"ProxyCommand={PIPE}"))
+
+
+def test_proxy_command_that_this_machine_cannot_run(sshd: Sshd, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("tempfile.TemporaryFile", full)
+    assert "No space left on device" in refusal(sshd.host("node1", "-o", "ProxyCommand=cat")).message
 
 
 def test_proxy_command_that_fails(sshd: Sshd) -> None:

@@ -12,7 +12,7 @@ import threading
 import time
 
 import pytest
-from loopback import Impostor, Relay, Sshd
+from loopback import Impostor, Relay, Sshd, run
 
 from tfctl.errors import NotFound, TfctlError, Unreachable
 from tfctl.model.host import Host, Ssh
@@ -23,14 +23,14 @@ WAIT = 20.0
 
 
 def name_of(connection: Connection) -> str:
-    return connection.run(["printf", connection.host.name], timeout=WAIT).stdout.decode()
+    return run(connection, ["printf", connection.host.name]).stdout.decode()
 
 
 def test_order_is_kept(sshd: Sshd) -> None:
     hosts = [sshd.host(f"node{number}") for number in range(6)]
 
     def slow_first(connection: Connection) -> str:
-        connection.run(["sleep", "0.3" if connection.host.name == "node0" else "0"], timeout=WAIT)
+        run(connection, ["sleep", "0.3" if connection.host.name == "node0" else "0"])
         return name_of(connection)
 
     with Fleet(hosts) as fleet:

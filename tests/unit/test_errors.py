@@ -16,4 +16,4 @@ def test_of_several_causes_the_gravest_is_the_exit_code() -> None:
     assert first_of([Exit.FAILED, Exit.BUSY, Exit.UNREACHABLE]) == 4
     assert first_of([Exit.UNREACHABLE, Exit.PREFLIGHT]) == 8
     assert first_of([Exit.NOT_FOUND]) == 7
-    assert first_of([]) == 1
+    assert first_of([]) == 0

@@ -197,6 +197,8 @@ def test_inventory_that_is_not_there(work: Path) -> None:
         ("tfctl_output_roots={{ r }}", "tfctl_output_roots: "),
         ("ansible_host=a b", "ansible_host: 'a b' is not the address"),
         ("ansible_host=-oProxyCommand=x", "is not the address of a host"),
+        ("ansible_host=10.0.0.1:22", "ansible_host: '10.0.0.1:22' holds a port"),
+        ("tfctl_stack=tf2/15", "tfctl_stack: 'tf2/15' is not the name of a stack"),
         ("tfctl_address=a\\tb", "tfctl_address: "),
         ("ansible_connection=local", "ansible_connection: 'local' is not ssh"),
         ("ansible_port=0", "ansible_port: '0' is not a port"),

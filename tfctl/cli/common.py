@@ -57,10 +57,19 @@ StackOption = Annotated[
     str | None,
     typer.Option(help="For all hosts, in place of the inventory's tfctl_stack; none: without TensorFlow."),
 ]
+PythonTreeOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="DIR",
+        show_default=False,
+        help="A CPython of this machine for hosts that have none their stack takes, such as "
+        "~/.pyenv/versions/3.7.16; may be repeated.",
+    ),
+]
 LimitOption = Annotated[str | None, typer.Option(help="Only hosts of this Ansible pattern.")]
 #: Of verbs that begin a job.
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Ask the hosts, show what would be started.")]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Until it has ended; then end what of it still runs.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it has ended; then stop what of it still runs.")]
 TimeoutOption = Annotated[
     str | None, typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, at most so long.")
 ]
@@ -85,7 +94,7 @@ def find_inventory(option: Path | None, beside: Path | None = None, named: str |
     if option is not None:
         return inventory.load(option)
     if named is not None and beside is not None:
-        path = beside.parent / Path(named).expanduser()
+        path = _beside(beside, "inventory", named)
         if not path.exists():
             raise BadFile(
                 f"{beside}: inventory: {path} is not there", "name one with -i, or make the lab's: tfctl lab up"
@@ -112,10 +121,18 @@ def lay_out(file: Path, option: Path | None) -> tuple[Layout, Path]:
 
 def code_folder(file: Path, code: str) -> Path:
     """What ``code`` of a job file means. Raises BadFile (3)."""
-    found = (file.parent / Path(code).expanduser()).resolve()
+    found = _beside(file, "code", code).resolve()
     if not found.is_dir():
         raise BadFile(f"{file}: code: {found} is not a directory")
     return found
+
+
+def _beside(file: Path, key: str, path: str) -> Path:
+    """What a path in a job file means. Raises BadFile (3)."""
+    try:
+        return file.parent / Path(path).expanduser()
+    except RuntimeError:
+        raise BadFile(f"{file}: {key}: {path}: this machine has no such user", "write the whole path") from None
 
 
 def find_job(argument: str | None, option: str | None, inventory: Path | None) -> tuple[Inventory, str | None]:

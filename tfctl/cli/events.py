@@ -8,7 +8,7 @@ import typer
 
 from tfctl.cli import text
 from tfctl.cli.common import InventoryOption, JobArgument, JobOption, Output, OutputOption, find_job, say
-from tfctl.errors import Exit, first_of
+from tfctl.errors import first_of
 
 if TYPE_CHECKING:
     from tfctl.jobs.events import Event
@@ -45,8 +45,7 @@ def events(
         typer.echo(text.table(rows, state=4))
     for error in errors:
         say(f"tfctl: {error.message}")
-    concerned = [error.exit for error in errors if error.message.partition(":")[0] in now.hosts]
-    return first_of(concerned) if concerned else Exit.OK
+    return first_of(error.exit for error in errors if error.message.partition(":")[0] in now.hosts)
 
 
 def _row(event: Event) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def logs(
     ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", show_default=False, help="Up to then.")] = None,
     grep: Annotated[
-        str | None, typer.Option(metavar="REGEX", show_default=False, help="Lines in which this is found.")
+        str | None, typer.Option(metavar="REGEX", show_default=False, help="Only lines in which this is found.")
     ] = None,
     timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Begin each line with its time.")] = False,
     output: OutputOption = Output.text,
@@ -73,7 +73,7 @@ def logs(
         printer(job_logs.read(fleet, state, query, errors.append))
     for error in errors:
         say(f"tfctl: {error.message}")
-    return first_of(error.exit for error in errors) if errors else Exit.OK
+    return first_of(error.exit for error in errors)
 
 
 class Printer:
@@ -119,7 +119,7 @@ def moment(word: str | None, option: str) -> float | None:
     """``10m`` ago, or a time such as 2026-11-22T13:00, local unless it says otherwise. Raises UsageError."""
     if word is None:
         return None
-    if re.fullmatch(r"(\d+[dhms]?)+", word):
+    if re.fullmatch(r"\d[\ddhms]*", word):
         from tfctl.cli.wait import seconds
 
         return time.time() - (seconds(word, option) or 0.0)
@@ -127,7 +127,7 @@ def moment(word: str | None, option: str) -> float | None:
         return datetime.fromisoformat(word).timestamp()
     except ValueError:
         raise UsageError(
-            f"{option}: {word!r} is neither a duration such as 10m nor a time as 2026-11-22T13:00"
+            f"{option}: {word!r} is neither a duration such as 10m nor a time such as 2026-11-22T13:00"
         ) from None
 
 

@@ -8,7 +8,7 @@ import typer
 
 from tfctl.cli import text
 from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, find_job, say
-from tfctl.errors import Exit, first_of
+from tfctl.errors import first_of
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def nodes(job: JobOption = None, inventory: InventoryOption = None, output: Outp
     errors = [state.error for state in states if state.error is not None]
     for error in errors:
         say(f"tfctl: {error.message}" + (f"\n  → {error.remedy}" if error.remedy else ""))
-    return first_of(error.exit for error in errors) if errors else Exit.OK
+    return first_of(error.exit for error in errors)
 
 
 def table(states: list[NodeState]) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -13,6 +12,7 @@ from tfctl.cli.common import (
     LimitOption,
     Output,
     OutputOption,
+    PythonTreeOption,
     SameInventoryOption,
     StackOption,
     named,
@@ -33,10 +33,7 @@ def preflight(
     inventory_option: SameInventoryOption = None,
     stack: StackOption = None,
     limit: LimitOption = None,
-    python_tree: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="DIR", show_default=False, help="A CPython of this machine, as provision takes it."),
-    ] = None,
+    python_tree: PythonTreeOption = None,
     output: OutputOption = Output.text,
 ) -> int:
     """Name all that stands against provisioning; change nothing. Every host is read, and all of its faults are told.
@@ -47,12 +44,10 @@ def preflight(
     from tfctl.remote import provision as use_case
 
     source = named(inventory, inventory_option, "inventory")
-    trees = tuple(tree.expanduser() for tree in python_tree or ())
     with Progress() as progress:
-        request = use_case.Request(source, stack, limit, python_trees=trees)
+        request = use_case.Request(source, stack, limit, python_trees=tuple(python_tree or ()))
         report = use_case.preflight(request, progress.take)
-    codes = [code for host in report.hosts if (code := exit_of(host))]
-    code = first_of(codes) if codes else Exit.OK
+    code = first_of(code for host in report.hosts if (code := exit_of(host)))
     if output is Output.json:
         text.print_json({"exit": int(code), "hosts": [as_object(host) for host in report.hosts]})
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +12,7 @@ from tfctl.cli.common import (
     LimitOption,
     Output,
     OutputOption,
+    PythonTreeOption,
     SameInventoryOption,
     StackOption,
     named,
@@ -44,17 +44,9 @@ def provision(
     reboot: Annotated[
         bool, typer.Option("--reboot", help="Reboot hosts whose new driver asks for it, never one with a job on it.")
     ] = False,
-    python_tree: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="DIR",
-            show_default=False,
-            help="A CPython of this machine for hosts that have none their stack takes, such as "
-            "~/.pyenv/versions/3.7.16; may be repeated.",
-        ),
-    ] = None,
+    python_tree: PythonTreeOption = None,
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Nothing else: each host's stack becomes again what it was before.")
+        bool, typer.Option("--rollback", help="Only this: set each host's stack back to what it was before.")
     ] = False,
     output: OutputOption = Output.text,
 ) -> int:
@@ -64,13 +56,13 @@ def provision(
 
     source = named(inventory, inventory_option, "inventory")
     parts = tuple(part.strip() for part in tags.split(",")) if tags else ()
-    trees = tuple(tree.expanduser() for tree in python_tree or ())
+    trees = tuple(python_tree or ())
     request = use_case.Request(source, stack, limit, parts, check, diff, reboot, trees, rollback)
     try:
         with Progress() as progress:
             report = use_case.run(request, progress.take)
     except KeyboardInterrupt:
-        say("interrupted: no host is left half done in what jobs use; run it again to go on")
+        say("interrupted: nothing that jobs use is left half done; run it again to go on")
         return Exit.INTERRUPTED
     if output is Output.json:
         text.print_json(as_object(report, check))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tfctl.cli.common import InventoryOption, Output, OutputOption
+from tfctl.cli.common import InventoryOption, Output, OutputOption, PythonTreeOption
 from tfctl.errors import Exit
 from tfctl.wording import plain
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="stacks",
-    help="The stacks: which exact versions go together. Of each, what a host would get.",
+    help="The stacks: which exact versions go together. For each, what a host would get.",
     invoke_without_command=True,
     rich_markup_mode=None,
 )
@@ -47,9 +47,7 @@ def explain(
         str | None, typer.Option(metavar="NODE", show_default=False, help="What this host would get; it is looked at.")
     ] = None,
     inventory: InventoryOption = None,
-    python_tree: Annotated[
-        list[Path] | None, typer.Option(metavar="DIR", show_default=False, help="As for tfctl provision.")
-    ] = None,
+    python_tree: PythonTreeOption = None,
     output: OutputOption = Output.text,
 ) -> int:
     """What a stack consists of; with --host, what would be chosen there, and why not otherwise."""
@@ -65,7 +63,7 @@ def explain(
         from tfctl.remote import provision
 
         source = Path(find_inventory(inventory).source)
-        seen = provision.explain(source, host, tuple(tree.expanduser() for tree in python_tree or ()))
+        seen = provision.explain(source, host, tuple(python_tree or ()))
         lines = _on_host(known, host, seen)
         found = {"stack": stack, "host": host, **seen}
     if output is Output.json:

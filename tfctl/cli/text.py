@@ -63,11 +63,11 @@ def table(rows: Sequence[Sequence[str]], state: int | None = None) -> str:
 def status(found: JobState) -> str:
     """A job's table, failed tasks first, and above it what it is and why."""
     record = found.record
-    head = f"{found.job}  attempt {found.attempt}  {record['strategy']}  {record['stack']}  {state_word(found.state)}"
+    head = plain(f"{found.job}  attempt {found.attempt}  {record['strategy']}  {record['stack']}  ")
     rows: list[tuple[str, ...]] = [("TASK", "HOST", "ADDRESS", "STATE", "EXIT", "RESTARTS", "STARTED", "LASTED")]
     rows += [_row(task) for task in found.by_attention()]
     reason = [f"  {plain(found.reason)}"] if found.reason else []
-    return "\n".join([head, *reason, table(rows, state=3)])
+    return "\n".join([head + state_word(found.state), *reason, table(rows, state=3)])
 
 
 def lasted(started: float | None, finished: float | None) -> str:

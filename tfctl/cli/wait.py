@@ -65,7 +65,7 @@ def detaching(job: str) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError, Unreachable):
-        say(f"{job} goes on, and nobody cleans up behind it: `tfctl wait {job}` does, `tfctl stop {job}` ends it")
+        say(f"{job} goes on, and nobody cleans up after it: `tfctl wait {job}` does, `tfctl stop {job}` ends it")
         raise
 
 
@@ -113,7 +113,7 @@ def sentence(state: JobState) -> str:
 def limit(timeout: str | None, waits: bool) -> float | None:
     """What ``--timeout`` says of a verb that ``waits``; 0 is to look once. Raises UsageError (2)."""
     if timeout is not None and not waits:
-        raise UsageError("--timeout says how long to wait, and nobody does", "say --wait or --follow too")
+        raise UsageError("--timeout says how long to wait, but nothing waits", "say --wait or --follow too")
     return 0.0 if timeout in ("0", "0s") else seconds(timeout)
 
 

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tfctl.errors import NotFound, TfctlError, together
-from tfctl.jobs import state
+from tfctl.errors import TfctlError
+from tfctl.jobs import show, state
 from tfctl.jobs.state import JobState
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet
-from tfctl.remote.node import open_node
 
-if TYPE_CHECKING:
-    from tfctl.remote.ssh import Connection
-
-_ANSWER_S = 30.0
 #: At one moment: tasks begin after their job, and end before it.
 _RANK = {"start": 0, "succeeded": 2, "failed": 2}
 
@@ -51,21 +46,12 @@ class Event:
 def events(fleet: Fleet, job: str) -> tuple[JobState, list[Event], list[TfctlError]]:
     """The job as it is now, what happened to it in all its attempts, and why some hosts did not answer.
 
-    Raises NotFound, and together when no host answers.
+    Raises NotFound, and as show.ask does.
     """
-
-    def ask(connection: Connection) -> Any:
-        with open_node(connection, wire.request("events", job=job)) as channel:
-            return channel.receive(_ANSWER_S)[1]
-
-    outcomes = fleet.map(ask)
-    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-    if len(errors) == len(outcomes):
-        raise together(errors)
-    answers = {outcome.host.name: outcome.value if outcome.error is None else None for outcome in outcomes}
+    answers, errors = show.ask(fleet, wire.request("events", job=job))
     known = state.jobs({host: answer and answer["jobs"] for host, answer in answers.items()})
     if not known:
-        raise NotFound(f"no host knows a job {job!r}", "tfctl list shows those there are")
+        raise state.unknown(job)
     return known[0], merged(known[0], {host: answer["events"] for host, answer in answers.items() if answer}), errors
 
 

@@ -196,7 +196,7 @@ class _Follower:
                 pause = _RETRY_S
             except TfctlError as error:
                 if last:
-                    self._say(f"tfctl: {error.message}: what it printed last is not here")
+                    self._say(f"tfctl: {error.message}: its last lines are missing here")
                 elif self._over.is_set():
                     pass  # hung up by ourselves: the rest is read now
                 elif error.exit not in _PASSING:

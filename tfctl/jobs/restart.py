@@ -45,6 +45,10 @@ def restart(fleet: Fleet, state: JobState, say: Say) -> int:
         except TfctlError:
             say(f"{state.job} was stopped, and its next attempt could not be begun")
             raise
+        except KeyboardInterrupt:
+            if not talks.over:
+                say(f"{state.job} was stopped, and is not begun again")
+            raise
     return attempt
 
 
@@ -137,6 +141,9 @@ def _stop(fleet: Fleet, state: JobState, say: Say) -> None:
         stop(fleet, state.job)
     except KeyboardInterrupt:
         say(f"{state.job} is being stopped, and not begun again")
+        raise
+    except TfctlError:
+        say(f"{state.job} was stopped on the hosts that answer, and is not begun again")
         raise
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfctl.errors import NotFound, TfctlError, UsageError, together
@@ -15,27 +14,30 @@ from tfctl.remote.node import open_node
 if TYPE_CHECKING:
     from tfctl.remote.ssh import Connection
 
-_ANSWER_S = 20.0
+_ANSWER_S = 30.0
 
 
-def jobs(fleet: Fleet, job: str | None = None) -> tuple[list[JobState], list[TfctlError]]:
-    """Every job, or that one, the latest started first; and why some hosts did not answer.
+def ask(fleet: Fleet, request: bytes) -> tuple[dict[str, Any], list[TfctlError]]:
+    """Each host's one answer to ``request`` (of wire.request), or None; and why some did not answer.
 
     Raises when no host answers.
     """
 
-    def ask(connection: Connection) -> Any:
-        with open_node(connection, wire.request("show", job=job, attempt=None, follow=False)) as channel:
-            return channel.receive(_ANSWER_S)[1]["jobs"]
+    def ask_one(connection: Connection) -> Any:
+        with open_node(connection, request) as channel:
+            return channel.receive(_ANSWER_S)[1]
 
-    outcomes = fleet.map(ask)
+    outcomes = fleet.map(ask_one)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     if len(errors) == len(outcomes):
         raise together(errors)
-    answers: Mapping[str, Sequence[Mapping[str, Any]] | None] = {
-        outcome.host.name: outcome.value if outcome.error is None else None for outcome in outcomes
-    }
-    return state.jobs(answers), errors
+    return {outcome.host.name: outcome.value for outcome in outcomes}, errors
+
+
+def jobs(fleet: Fleet, job: str | None = None) -> tuple[list[JobState], list[TfctlError]]:
+    """Every job, or that one, the latest started first; and why some hosts did not answer. Raises as `ask` does."""
+    answers, errors = ask(fleet, wire.request("show", job=job, attempt=None, follow=False))
+    return state.jobs({host: answer and answer["jobs"] for host, answer in answers.items()}), errors
 
 
 def one(fleet: Fleet, job: str | None, changes: bool = False) -> tuple[JobState, list[TfctlError]]:
@@ -47,7 +49,7 @@ def one(fleet: Fleet, job: str | None, changes: bool = False) -> tuple[JobState,
     found, errors = jobs(fleet, job)
     if job is not None:
         if not found:
-            raise NotFound(f"no host knows a job {job!r}", "tfctl list shows those there are")
+            raise state.unknown(job)
         return found[0], errors
     going = [each for each in found if not each.ended]
     if changes and not going:

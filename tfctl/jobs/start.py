@@ -18,7 +18,7 @@ from tfctl.jobs.talks import Talks, conversations
 from tfctl.model.host import Host, Site
 from tfctl.model.job import Job, Layout
 from tfctl.model.placement import assign
-from tfctl.model.plan import plan
+from tfctl.model.plan import plans
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.node import as_error
@@ -36,7 +36,7 @@ def start(fleet: Fleet, layout: Layout, code: Code, say: Say) -> Job:
     while True:
         with conversations(fleet, layout.name, _requests(layout, code), say) as talks:
             job = _place(layout, talks)
-            refusals = talks.reserve({host: plan(job, host, code.digest) for host in layout.hosts}, code)
+            refusals = talks.reserve(plans(job, code.digest), code)
             if not refusals:
                 _require_shared(layout, talks)
                 talks.go()

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from tfctl.errors import NotFound
 from tfctl.node.names import task as task_name
+from tfctl.wording import counted
 
 #: A task that will not go on by itself.
 ENDED = ("succeeded", "failed", "stopped", "lost")
@@ -113,6 +115,11 @@ def jobs(answers: Mapping[str, Sequence[Mapping[str, Any]] | None]) -> list[JobS
     return sorted(states, key=lambda state: -state.record["started"])
 
 
+def unknown(job: str) -> NotFound:
+    """All hosts have answered, and none knows the job."""
+    return NotFound(f"no host knows a job {job!r}", "tfctl list shows those there are")
+
+
 def rfc3339_ms(time: float) -> str:
     """An epoch time as RFC 3339 writes it, in UTC and milliseconds."""
     return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -150,7 +157,8 @@ def _judge(
     """The job's state, why, and when it ended."""
     if stopped:
         return "stopped", "", min(stopped)
-    deciders = [task for task in tasks if [task.role, task.index] in record["deciders"]]
+    deciding = set(map(tuple, record["deciders"]))
+    deciders = [task for task in tasks if (task.role, task.index) in deciding]
     if all(task.state == "succeeded" for task in deciders):
         return "succeeded", "", _latest(deciders)
     fallen = _fallen(record, tasks)
@@ -178,7 +186,7 @@ def _fallen(record: Mapping[str, Any], tasks: Sequence[TaskState]) -> list[TaskS
 def _why(task: TaskState) -> str:
     if task.state == "lost":
         return f"{task} on {task.host} is lost: its unit is gone and left no word, as after a reboot"
-    again = f" after {task.restarts} restarts" if task.restarts else ""
+    again = f" after {counted(task.restarts, 'restart')}" if task.restarts else ""
     return f"{task} on {task.host} failed with {task.ending}{again}" if task.ending else f"{task} on {task.host} failed"
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tfctl.errors import NotFound, TfctlError, together
+from tfctl.errors import TfctlError, together
+from tfctl.jobs.state import unknown
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.node import open_node
@@ -43,5 +44,5 @@ def stop(
     if errors:
         raise together(errors)
     if not any(answer["attempt"] or answer["tasks"] for answer in answers.values()):
-        raise NotFound(f"no host knows a job {job!r}", "tfctl list shows those there are")
+        raise unknown(job)
     return [f"{role}/{index}" for answer in answers.values() for role, index in answer["tasks"]]

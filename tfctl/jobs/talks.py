@@ -184,8 +184,9 @@ class Talks:
         def once(host: str) -> None:
             try:
                 answers[host] = work(host, self._channels[host])
-            except TfctlError as error:
-                errors[host] = error
+            except Exception as error:  # one that is nobody's answer must not pass for success
+                what = f"{host}: this is a defect in tfctl: {type(error).__name__}: {error}"
+                errors[host] = error if isinstance(error, TfctlError) else TfctlError(what)
                 self._lost.add(host)
 
         threads = [threading.Thread(target=once, args=(host,), daemon=True) for host in hosts]

@@ -134,11 +134,6 @@ class Node:
         return f"{machine_prefix(self.lab.name)}{self.index}"
 
     @property
-    def cable(self) -> str:
-        """The machine's end of it; systemd-nspawn names it so."""
-        return cable(self.machine)
-
-    @property
     def folder(self) -> Path:
         return self.lab.folder / "nodes" / self.name
 
@@ -197,6 +192,7 @@ def is_machine(lab: str, name: str) -> bool:
 
 
 def cable(machine: str) -> str:
+    """The end of it on this machine; systemd-nspawn names it so."""
     return f"vb-{machine}"
 
 

@@ -84,7 +84,8 @@ class LocalJob:
             self._kill()
         if interrupts and self._stopped is None:
             self._stopped = time.time()
-            self._say(f"interrupted: who has not ended in {self._job.layout.policy.grace} s, or at Ctrl-C, is killed")
+            grace = self._job.layout.policy.grace
+            self._say(f"interrupted: what has not ended in {grace} s, or by the next Ctrl-C, is killed")
         found = self.state
         if found.ended and (interrupts or self._job.layout.policy.clean != "none"):
             self._end(going(found))

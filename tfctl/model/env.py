@@ -17,8 +17,6 @@ PROXY_VARIABLES = (
     "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY", "GRPC_PROXY",
 )  # fmt: skip
 
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
 
 def tf_config(job: Job, task: Task) -> str | None:
     """The JSON of TF_CONFIG, or None where the strategy has none."""
@@ -40,7 +38,7 @@ def environment(job: Job, task: Task) -> dict[str, str]:
     config = tf_config(job, task)
     stack = f"{names.stack_dir(task.slot.stack)}/bin:" if task.slot.stack != "none" else ""
     return {
-        "PATH": stack + _SYSTEM_PATH,
+        "PATH": stack + names.PATH,
         "PYTHONUNBUFFERED": "1",
         **_defaults(job),
         **_devices(job, task),

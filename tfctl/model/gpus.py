@@ -59,7 +59,7 @@ def _as_said(slots: Iterable[Slot], free: list[str]) -> dict[tuple[str, int], tu
             raise Busy(
                 f"{slot.host.name}: {slot.role}/{slot.index} wants {count} GPUs, and {len(fitting)} whole ones are "
                 "free; a process can compute on one MIG instance, and no more",
-                f"say `gpus: 1` for {slot.role}, with as many more tasks",
+                f"say `gpus: 1` for {slot.role}, and give it that many more tasks",
             )
         given[slot.role, slot.index] = tuple(fitting)
         free[:] = [gpu for gpu in free if gpu not in fitting]

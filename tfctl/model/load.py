@@ -79,7 +79,7 @@ def _compose(path: Path) -> yaml.MappingNode:
     except yaml.YAMLError as error:
         raise BadFile(f"{path}: not valid YAML: {_problem(error)}") from None
     except RecursionError:
-        raise BadFile(f"{path}: its lists and mappings lie too deep in each other") from None
+        raise BadFile(f"{path}: its lists and mappings are nested too deeply") from None
     if not isinstance(root, yaml.MappingNode):
         raise BadFile(f"{path}: a job file is a mapping of keys to values, beginning with `name:`")
     return root

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 from tfctl.errors import BadFile
@@ -50,8 +51,7 @@ def _part(inventory: Inventory, text: str, pattern: str) -> list[str]:
     return names
 
 
-def _named(inventory: Inventory, fits: object) -> list[str]:
-    assert callable(fits)
+def _named(inventory: Inventory, fits: Callable[[str], bool]) -> list[str]:
     hosts = [host.name for host in inventory.hosts]
     if fits("all"):
         return hosts

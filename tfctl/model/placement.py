@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from tfctl.errors import BadFile, Busy
+from tfctl.errors import BadFile, Busy, TfctlError
 from tfctl.model import fit, gpus, pattern, stacks
 from tfctl.model.host import Host, Inventory, Site
 from tfctl.model.job import Layout, Slot, Task
@@ -16,6 +16,7 @@ from tfctl.model.policy import policy
 from tfctl.model.stacks import Stack
 from tfctl.model.strategies import STRATEGIES
 from tfctl.model.strategies.base import Strategy
+from tfctl.wording import counted
 
 
 def lay_out(job: JobFile, inventory: Inventory, place: str, known: Mapping[str, Stack] | None = None) -> Layout:
@@ -156,11 +157,11 @@ def _free_ports(host: Host, layout: Layout, held: Collection[int]) -> list[int]:
     return [port for port in range(first, last + 1) if port not in held]
 
 
-def _no_port(slot: Slot, layout: Layout, site: Site) -> Exception:
+def _no_port(slot: Slot, layout: Layout, site: Site) -> TfctlError:
     first, last = layout.ports or slot.host.ports
     wanted = sum(other.host == slot.host for other in layout.slots)
     where = "ports" if layout.ports else "tfctl_ports"
-    message = f"{slot.host.name}: {wanted} tasks, and not as many free ports in {first}-{last} ({where})"
+    message = f"{slot.host.name}: {counted(wanted, 'task')}, but fewer free ports in {first}-{last} ({where})"
     if wanted > last - first + 1:
         return BadFile(message, "widen the range, or spread the tasks over more hosts")
     holders = ", ".join(f"{port} {who}" for port, who in list(site.held.items())[:3])

@@ -18,19 +18,14 @@ _POLICY = ("clean", "max_restarts", "deadline", "grace", "drain")
 DROP_IN = Path(names.__file__).parent / "10-tfctl.conf"
 
 
-def plan(job: Job, host: Host, code: str) -> dict[str, Any]:
-    """wire.PLAN for one host. ``code`` is the digest of the job's tarball."""
-    tasks = [_task(job, task) for task in job.tasks if task.host == host]
-    return {
-        "job": job.name,
-        "attempt": job.attempt,
-        "run": job.run,
-        "record": record(job, code),
-        "code": code,
-        "output": job.layout.output,
-        "stack": next(task.slot.stack for task in job.tasks if task.host == host),
-        "tasks": tasks,
-    }
+def plans(job: Job, code: str) -> dict[Host, dict[str, Any]]:
+    """wire.PLAN for each host. ``code`` is the digest of the job's tarball."""
+    found: dict[Host, dict[str, Any]] = {}
+    same = {"job": job.name, "attempt": job.attempt, "run": job.run, "record": record(job, code), "code": code}
+    for task in job.tasks:
+        plan = {**same, "output": job.layout.output, "stack": task.slot.stack, "tasks": []}
+        found.setdefault(task.host, plan)["tasks"].append(_task(job, task))
+    return found
 
 
 def record(job: Job, code: str = "") -> dict[str, Any]:

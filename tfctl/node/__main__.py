@@ -16,12 +16,12 @@ import signal
 import sys
 from typing import Any
 
-from . import wire
+from . import names, wire
 from .talk import Gone, Refused, Talk
 from .world import PROVISION, World, host
 
 _ENVIRONMENT = {
-    "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "PATH": names.PATH,
     "LANG": "C.UTF-8",
     "SYSTEMD_COLORS": "0",
 }

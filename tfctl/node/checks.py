@@ -12,8 +12,6 @@ from .plan import Plan, Planned
 from .talk import Refused
 from .world import PROVISION, World, host
 
-#: What systemd gives a unit that has no PATH of its own (systemd.exec(5)).
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SETTINGS = "/etc/tfctl/node.json"
 _ROOTS = ["/srv/tfctl"]
 
@@ -75,12 +73,6 @@ def _names_free(world: World, plan: Plan) -> None:
             raise Refused(5, f"{host()} has a unit {unit} that is not tfctl's: {place or 'no file'}", do, retry=False)
 
 
-def output_roots(world: World) -> list[str]:
-    """The directories that output may lie in, as the inventory has them."""
-    settings = book.read_json(world.at(_SETTINGS)) or {}
-    return [posixpath.normpath(str(root)) for root in settings.get("output_roots") or _ROOTS]
-
-
 def _drop_in(world: World) -> None:
     shipped = Path(__file__).with_name("10-tfctl.conf").read_bytes()
     try:
@@ -92,7 +84,9 @@ def _drop_in(world: World) -> None:
 
 
 def _output_allowed(world: World, output: str) -> None:
-    roots = output_roots(world)
+    """In one of the directories that the inventory allows, also when links are followed."""
+    settings = book.read_json(world.at(_SETTINGS)) or {}
+    roots = [posixpath.normpath(str(root)) for root in settings.get("output_roots") or _ROOTS]
     real = os.path.realpath(world.at(output))
     for root in roots:
         inside = posixpath.commonpath([root, output]) == root
@@ -110,7 +104,7 @@ def _program(world: World, plan: Plan, task: Planned) -> bool:
         return _executable(world.at(task.program))
     if "/" in task.program:
         return bool(plan.code) and _executable(world.at(names.stored_code(plan.code)) / task.program)
-    folders = _variable(task.env, "PATH") or _PATH
+    folders = _variable(task.env, "PATH") or names.PATH
     return any(_executable(world.at(f"{folder}/{task.program}")) for folder in folders.split(":") if folder[:1] == "/")
 
 

@@ -76,7 +76,7 @@ def _event(
 
 
 def _starts(world: World, job: str) -> dict[str, float]:
-    """Invocation → when it began, as far back as the journal goes. None where it cannot be read."""
+    """Invocation → when it began, as far back as the journal goes; nothing where it cannot be read."""
     tasks = {task for attempt in book.attempts(world, job) for task in book.tasks(world, job, attempt)}
     units = (f"UNIT={names.unit(job, *task)}" for task in sorted(tasks))
     words = ["-q", "--no-pager", "-o", "json", f"--output-fields={_FIELDS}", "_PID=1", f"MESSAGE_ID={_STARTED}", *units]

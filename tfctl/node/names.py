@@ -26,6 +26,8 @@ LIB = "/usr/local/lib/tfctl"
 PROGRAM = "/usr/local/sbin/tfctl-node"
 #: What ExecStopPost runs as the job's user, with the task's directory as its one argument.
 END_PROGRAM = f"{LIB}/current/end"
+#: What systemd gives a unit that has no PATH of its own (systemd.exec(5)).
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: Where tfctl_runtime is; every stack's Python looks there.
 RUNTIME = f"{LIB}/current/runtime"
 

@@ -30,7 +30,7 @@ _PROVISION = "install or mend the driver: tfctl provision INVENTORY"
 _LOST = "restart the host, and leave it out until it is well"
 #: What nvidia-smi complains of, and what mends it.
 _COMPLAINTS = (
-    (r"Driver/library version mismatch", "restart the host: the driver was changed under the kernel that runs"),
+    (r"Driver/library version mismatch", "restart the host: the driver was replaced under the running kernel"),
     (r"couldn't communicate with the NVIDIA driver", _PROVISION),
     (r"couldn't find libnvidia-ml", _PROVISION),
     (r"Unable to determine the device handle", _LOST),

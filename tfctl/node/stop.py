@@ -53,6 +53,8 @@ def _units(world: World, job: str, run: str, tasks: list[tuple[str, int]], *, wh
     """The tasks' units; of a whole job all that live, also where a file was removed by hand or there is no record."""
     there = placed.units(world, job)
     found = [unit for unit in there if (unit.run == run and unit.task in tasks) or (whole and unit.live)]
+    if not whole:
+        return found
     without = placed.without_file(world, job, [task for task in tasks if task not in {unit.task for unit in there}])
     return [*found, *(unit for unit in without if unit.live)]
 

@@ -11,7 +11,7 @@ import pwd
 import subprocess
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from . import names, wire
 from .talk import Refused
@@ -134,10 +134,10 @@ def caller() -> str:
     return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
 
 
-def run(command: list[str], timeout: float, **more: Any) -> Done:
+def run(command: list[str], timeout: float) -> Done:
     """A program run to its end. Raises Refused when that takes too long, or cannot begin."""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, **more)
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout)
     except subprocess.TimeoutExpired:
         raise Refused(1, f"{command[0]} on {host()} took longer than {timeout:.0f} s") from None
     except OSError as error:

@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tfctl.errors import TfctlError, Unreachable
@@ -20,15 +19,6 @@ SEND_S = 60.0
 #: What a channel that has ended raises.
 GONE = (OSError, EOFError)
 _CHUNK = 1 << 20
-
-
-@dataclass(frozen=True)
-class Completed:
-    """What a remote command left: its status (-1: killed), all of its stdout, the last 64 KiB of its stderr."""
-
-    status: int
-    stdout: bytes
-    stderr: str
 
 
 class Channel:
@@ -99,17 +89,6 @@ class Channel:
         if self._raw.exit_status < 0:
             self._raise_if_lost()
         return int(self._raw.exit_status)
-
-    def finish(self, timeout: float) -> Completed:
-        """Close its stdin and take all it writes until it ends. Raises TimeoutError."""
-        end = _end(timeout)
-        self.close_stdin()
-        self._until_ended(end)
-        if not self._raw.eof_received:
-            self._raise_if_lost()
-        with self._lock:
-            stdout = self._cut(len(self._out))
-        return Completed(self.wait(_left(end)), stdout, self.stderr())
 
     @property
     def ended(self) -> bool:

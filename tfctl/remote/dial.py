@@ -39,7 +39,12 @@ class Way:
 
 def dial(target: Target, end: float) -> Way:
     """A way to ``target``, made before ``end`` (of time.monotonic). Raises Unreachable."""
-    return Way(_tcp(target, end)) if target.proxy is None else _Piped(target.proxy)
+    if target.proxy is None:
+        return Way(_tcp(target, end))
+    try:
+        return _Piped(target.proxy)
+    except OSError as error:
+        raise not_connected(target, error) from None
 
 
 def _tcp(target: Target, end: float) -> socket.socket:

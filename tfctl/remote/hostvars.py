@@ -75,6 +75,8 @@ class _Variables:
         text = self.text(*names)
         if text is not None and not _ADDRESS.fullmatch(text):
             raise self._bad(names[0], f"{text!r} is not the address of a host")
+        if text is not None and re.fullmatch(r"[^:]+:[0-9]+", text):
+            raise self._bad(names[0], f"{text!r} holds a port", "write it as ansible_port")
         return text
 
     def stack(self, name: str) -> str | None:

@@ -117,7 +117,7 @@ class NodeChannel:
         try:
             return self._channel.wait(_END_S)
         except TimeoutError:
-            raise Unreachable(f"{self.host}: tfctl-node does not end", "try again") from None
+            raise Unreachable(f"{self.host}: tfctl-node does not exit", "try again") from None
 
     def close(self) -> None:
         """Hang up: the node reads end of file."""
@@ -128,7 +128,7 @@ class NodeChannel:
             kind, value = wire.parse(line)
         except ValueError:
             said = line[:200].decode(errors="replace").strip()
-            raise PreflightFailed(f"{self.host}: tfctl-node says what is no message: {said!r}", _REMEDY) from None
+            raise PreflightFailed(f"{self.host}: this is no message of tfctl-node: {said!r}", _REMEDY) from None
         self._heard = True
         return kind, value
 

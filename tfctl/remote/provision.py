@@ -13,6 +13,7 @@ import platformdirs
 from tfctl.errors import TfctlError, Unreachable, UsageError
 from tfctl.model import stacks
 from tfctl.remote import ansible, python_tree
+from tfctl.remote.ansible_cfg import expanded
 from tfctl.remote.node_part import node_part
 from tfctl.remote.parts import TAGS
 from tfctl.remote.report import Event, Report
@@ -88,8 +89,9 @@ def explain(inventory: Path, host: str, python_trees: tuple[Path, ...] = ()) -> 
 
 def given(request: Request) -> dict[str, Any]:
     """What the playbook provision.yml takes from tfctl alone."""
-    for tree in request.python_trees:
-        python_tree.pack(tree.absolute(), platformdirs.user_cache_path("tfctl") / "pythons")
+    trees = [expanded(tree).absolute() for tree in request.python_trees]
+    for tree in trees:
+        python_tree.pack(tree, platformdirs.user_cache_path("tfctl") / "pythons")
     variables: dict[str, Any] = {
         "tfctl_node": node_part(),
         "tfctl_stacks": catalogue(),
@@ -98,7 +100,7 @@ def given(request: Request) -> dict[str, Any]:
         "tfctl_dial": _DIAL,
         "tfctl_tools": str(stacks.TOOLS),
         "tfctl_cache": str(platformdirs.user_cache_path("tfctl") / "wheels"),
-        "tfctl_more_trees": [str(tree.absolute()) for tree in request.python_trees],
+        "tfctl_more_trees": list(map(str, trees)),
         "tfctl_built": str(platformdirs.user_cache_path("tfctl") / "built"),
     }
     return {**variables, "tfctl_reboot": True} if request.reboot else variables

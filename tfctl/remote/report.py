@@ -97,8 +97,7 @@ class Report:
     @property
     def exit(self) -> Exit:
         """0, or of what went wrong on several hosts the first of tfctl.errors.PRECEDENCE."""
-        wrong = [host.exit for host in self.hosts if host.exit is not Exit.OK]
-        return first_of(wrong) if wrong else Exit.OK
+        return first_of(host.exit for host in self.hosts if host.exit is not Exit.OK)
 
 
 @dataclass

@@ -22,7 +22,7 @@ from types import SimpleNamespace
 from tfctl.errors import Unreachable
 from tfctl.model.host import Host
 from tfctl.remote import known_hosts
-from tfctl.remote.channel import GONE, Channel, Completed
+from tfctl.remote.channel import GONE, Channel
 from tfctl.remote.dial import Way, dial
 from tfctl.remote.target import Target, resolve
 from tfctl.wording import plain
@@ -121,17 +121,6 @@ class Connection:
                 ) from None
             raise Unreachable(f"{name}: sshd refuses to run `{text}`", "allow it there (ForceCommand, sshrc)") from None
         return Channel(name, text, raw)
-
-    def run(self, words: Sequence[str], *, stdin: bytes = b"", timeout: float) -> Completed:
-        """Run ``words`` to their end. Raises Unreachable, also when that takes longer than ``timeout`` seconds."""
-        try:
-            with self.exec(words) as channel:
-                channel.send(stdin)
-                return channel.finish(timeout)
-        except TimeoutError:
-            raise Unreachable(
-                f"{self.host.name}: `{shlex.join(words)}` has not ended within {timeout:g} s", _OVERLOADED
-            ) from None
 
     def close(self) -> None:
         """Close it and everything that runs on it."""

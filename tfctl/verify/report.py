@@ -48,8 +48,7 @@ class Report:
     @property
     def exit(self) -> Exit:
         """That of the gravest failure. What was not tried is none: the stack has no such thing, or hosts are few."""
-        failures = [result.exit for result in self.results if result.state == "failed"]
-        return first_of(failures) if failures else Exit.OK
+        return first_of(result.exit for result in self.results if result.state == "failed")
 
     def to_json(self) -> dict[str, Any]:
         return {"exit": int(self.exit), "results": [result.to_json() for result in self.results]}

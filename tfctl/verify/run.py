@@ -87,7 +87,7 @@ class _Session:
         for proof in proofs:
             names = tuple(host.name for host in fit)
             obstacle = (
-                f"{len(names)} hosts are fit for it, {proof.least_hosts} are needed"
+                f"{counted(len(names), 'host is', 'hosts are')} fit for it, {proof.least_hosts} are needed"
                 if len(names) < proof.least_hosts
                 else proof.obstacle(known)
             )

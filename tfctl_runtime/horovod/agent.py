@@ -68,7 +68,7 @@ class Agent:
                 elif asked["do"] == "daemon":
                     self._run_daemon(connection, asked["line"])
             except AuthenticationError:
-                say("refused who has not the secret of this start")
+                say("refused a caller without the secret of this start")
             except FAULTS:
                 return  # whoever asked has gone, and with it the question
 

@@ -84,7 +84,7 @@ def test_a_failed_task_comes_back_alone_and_a_limit_ends_that(local: Local) -> N
     done = local.run()
     assert done.code == 100
     assert "worker/0 failed with exit code 3; again in 2 s (1 of 1)" in done.err
-    assert "worker/1 on localhost failed with exit code 3 after 1 restarts" in done.err
+    assert "worker/1 on localhost failed with exit code 3 after 1 restart" in done.err
     assert [(local.folder / f"times{index}").read_text() for index in "01"] == ["xx", "xx"]
 
 

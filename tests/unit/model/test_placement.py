@@ -67,7 +67,7 @@ def test_a_range_that_is_held_is_busy_and_one_that_is_small_is_wrong(make_job: M
     text = HEAD + "ports: 3000-3001\nroles: {worker: {replicas: 2, hosts: node1}}\n"
     with pytest.raises(Busy, match=r"node1: 2 tasks.* 3000-3001 \(ports\); held are 3000 job a"):
         make_job(text, held={3000: "job a"})
-    with pytest.raises(BadFile, match="not as many free ports"):
+    with pytest.raises(BadFile, match="fewer free ports"):
         make_job(text.replace("3000-3001", "3000-3000"))
 
 

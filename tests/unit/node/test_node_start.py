@@ -9,7 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from node_tree import Tree, free_port, make_plan, make_task, refused, reserve, sh, tarball, wait_until
+from node_tree import RUN, Tree, free_port, make_plan, make_task, refused, reserve, sh, tarball, wait_until
+
+from tfctl.node.reserve import Reservation, take
+from tfctl.node.world import World
 
 CODE = tarball({"train.py": "print('hi')\n", "bin/run.sh": "#!/bin/sh\necho ran\n"})
 
@@ -184,6 +187,30 @@ def test_what_a_killed_start_leaves_is_undone_by_the_next(tree: Tree, phase: str
         reserve(talk, make_plan(make_task(job="new", ports=[port]), job="new"))
     assert tree.alive() == []
     assert not [name for name in tree.files() if "old" in name]
+
+
+def test_what_does_not_even_die_when_a_start_is_undone_can_be_found(tree: Tree) -> None:
+    """It has its ports still, and `stop` ends it when the file system that it hangs in is back."""
+    port = free_port()
+    with tree.start() as talk:
+        reserve(talk, make_plan(make_task(ports=[port])))
+        talk.ask("go", "started")
+        (tree / "manager/undying").touch()
+        talk.hang_up()
+    (tree / "manager/undying").unlink()
+    with tree.talk("start", job="other", code=None, ports=[port, port], resolve=[]) as talk:
+        assert talk.expect("hello")["ports"] == {str(port): "job digits, task worker/0"}
+    assert tree.ask("stop", job="digits", attempt=None, tasks=None)["tasks"] == [["worker", 0]]
+    assert tree.alive() == []
+
+
+def test_a_reservation_that_cannot_be_written_leaves_nothing(tree: Tree) -> None:
+    place = tree / "run/tfctl/reserved"
+    (place / "digits/in the way").mkdir(parents=True)
+    made = Reservation("digits", 1, RUN, (), (), ())
+    with pytest.raises(OSError, match="directory"):
+        take(World(str(tree.path)), made)
+    assert [path.name for path in place.iterdir()] == ["digits"]
 
 
 def test_code_that_two_starts_share_stays_when_one_is_undone(tree: Tree) -> None:

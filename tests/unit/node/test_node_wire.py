@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -95,12 +94,13 @@ def test_it_runs_as_it_is_installed(tmp_path: Path) -> None:
     program.write_text(text.replace("#!/usr/bin/python3", f"#!{sys.executable}"))
     program.chmod(0o755)
     for _ in range(2):  # the second time with bytecode
-        begun = time.monotonic()
+        before = os.times()
         done = subprocess.run([program], input=wire.request("none"), capture_output=True, timeout=20)
-        took = time.monotonic() - begun
+        after = os.times()
     assert wire.parse(done.stdout)[1]["exit"] == 8
     assert done.stderr == b""
-    assert took < 0.5  # 0.03 s where nothing else runs
+    took = after.children_user + after.children_system - before.children_user - before.children_system
+    assert took < 0.2  # 0.03 s, whatever else runs
 
 
 def test_python_3_9_can_read_it() -> None:

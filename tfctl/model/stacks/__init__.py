@@ -143,7 +143,7 @@ def others(name: str) -> str:
     """What may have been meant by a name that no stack has."""
     known = [*load(), NONE]
     near = difflib.get_close_matches(name, known, 1)
-    return (f"do you mean {near[0]}? " if near else "") + f"There are: {', '.join(known)}"
+    return (f"do you mean {near[0]}? " if near else "") + f"there are: {', '.join(known)}"
 
 
 @cache
