@@ -134,16 +134,16 @@ from tfctl.jobs import restart
 real = restart._next
 def wait(*words):
     found = real(*words)
-    open("proxy-asked", "w").close()
-    while not os.path.exists("go-on"):
+    open("half.asked", "w").close()
+    while not os.path.exists("half.go-on"):
         time.sleep(0.05)
     return found
 restart._next = wait
 """
     with hosts.begin("restart", "half", patch=patch) as client:
-        wait_until((hosts.folder / "proxy-asked").exists)
+        wait_until((hosts.folder / "half.asked").exists)
         hosts.refuse("node3", "exit 127")
-        (hosts.folder / "go-on").touch()
+        (hosts.folder / "half.go-on").touch()
         done = client.done()
     assert (done.code, done.out) == (8, "")
     assert "half was stopped on the hosts that answer, and is not begun again" in done.err

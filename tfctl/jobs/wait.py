@@ -39,8 +39,10 @@ def wait(fleet: Fleet, job: str, attempt: int, say: Say, timeout: float | None =
     end = None if timeout is None else time.monotonic() + timeout
     found: JobState | None = None
     cleaned: Collection[str] = ()
+    alive: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
     for found in changes(fleet, job, attempt, end):
-        last = going(found)
+        alive = alive if found.ended else time.monotonic()
+        last = going(found, None if alive is None else time.monotonic() - alive)
         if found.ended and not last:
             break
         if last and not cleaned:
@@ -95,12 +97,15 @@ def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> I
         over.set()
 
 
-def going(ended: JobState) -> dict[TaskState, float]:
+def going(ended: JobState, since: float | None = None) -> dict[TaskState, float]:
     """Of a job that has succeeded, the tasks that may still go on, and for how long (s): an evaluator has the last
-    checkpoint to look at, and a worker its last words to say."""
+    checkpoint to look at, and a worker its last words to say.
+
+    ``since``: how long ago (s) it ended; None: nobody has seen it, and the hosts' clocks are believed.
+    """
     if ended.state != "succeeded" or ended.finished is None:
         return {}
-    since = time.time() - ended.finished
+    since = time.time() - ended.finished if since is None else since
     limits = {"evaluator": ended.record["policy"]["drain"], **dict.fromkeys(ended.record.get("leaves", ()), _LEAVE_S)}
     running = [task for task in ended.tasks if task.state in ("running", "starting")]
     return {task: limits[task.role] - since for task in running if limits.get(task.role, 0) > since}

@@ -30,6 +30,12 @@ def test_an_evaluator_until_it_is_drained_and_a_worker_for_a_moment(ago: float, 
     assert all(0 < left <= 1800 - ago for task, left in found.items() if task.role == "evaluator")
 
 
+def test_who_saw_the_end_does_not_ask_the_hosts_clocks() -> None:
+    found = ended(7200, worker="running", evaluator="running")
+    assert going(found) == {}
+    assert {task.role: left for task, left in going(found, 4.0).items()} == {"worker": 6.0, "evaluator": 1796.0}
+
+
 def test_nobody_when_they_have_ended_or_the_job_failed() -> None:
     assert not going(ended(1, chief="succeeded", worker="succeeded", evaluator="failed", ps="running"))
     assert not going(ended(1, "failed", chief="failed", worker="running", evaluator="running"))
