@@ -135,7 +135,8 @@ def test_a_build_goes_on_when_its_provisioning_dies_and_the_next_run_waits_for_i
     other. Jobs of the host go first meanwhile."""
     node1 = builders.lab.testinfra("node1")
     child = builders.begin("--tags", "openmpi,horovod")
-    wait_for(lambda: bool(compilers(builders)), 300)
+    wait_for(lambda: bool(compilers(builders)) or child.poll() is not None, 300)
+    assert child.poll() is None, child.communicate()
     for process in below(child.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
