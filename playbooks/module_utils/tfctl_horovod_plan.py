@@ -8,6 +8,7 @@ import json
 from ansible.module_utils.tfctl_toolchain import toolchain
 
 FORMAT = 1  # of how Horovod is built: another one makes every build anew
+OPENMPI_FORMAT = 2  # of how Open MPI is
 HOME = "/opt/tfctl/horovod"
 OPENMPI = "/opt/tfctl/openmpi"
 METHODS = ("auto", "distribution", "source", "none")
@@ -85,7 +86,7 @@ def from_source(seen, wanted, stack, compiler):
             fault(message, "compare it, then set tfctl_allow_unverified: true; or tfctl_openmpi: distribution")
         ]
     prefix = f"{OPENMPI}/{offered['version']}-{offered['sha256'][:12]}"
-    made_of = [FORMAT, seen["system"], seen["machine"], compiler["gcc"], prefix]
+    made_of = [OPENMPI_FORMAT, seen["system"], seen["machine"], compiler["gcc"], prefix]
     plan = {"method": "source", "version": offered["version"], "prefix": prefix, "environment": stack["path"]}
     plan.update(source={"url": wishes["openmpi_url"] or offered["url"], "sha256": offered["sha256"]}, compiler=compiler)
     plan["key"] = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]

@@ -21,8 +21,12 @@ from ansible.module_utils.tfctl_venv import alone
 
 MARKER = "tfctl-openmpi.json"
 COMMANDS = ("mpirun", "mpiexec", "orted", "prted", "ompi_info", "mpicc", "mpicxx")
-# No Fortran, which TensorFlow has no use for; nobody tells a rank's loader where Open MPI is.
-CONFIGURE = ("--disable-mpi-fortran", "--enable-mpirun-prefix-by-default", "--disable-dependency-tracking")
+# No Fortran, which TensorFlow has no use for; nobody tells a rank's loader where Open MPI is. Its core uses what came
+# with it: a host that is given the build may lack what the builder happens to have.
+CONFIGURE = (
+    "--disable-mpi-fortran", "--enable-mpirun-prefix-by-default", "--disable-dependency-tracking",
+    "--with-libevent=internal", "--with-hwloc=internal", "--with-pmix=internal",
+)  # fmt: skip
 
 
 class OpenMpi:
