@@ -45,7 +45,7 @@ def _units(world: World, job: str, attempt: int, tasks: list[tuple[str, int]]) -
     """The tasks' units, all of this attempt. Raises Refused."""
     record = book.record(world, job, attempt) or {}
     there = {unit.task: unit for unit in placed.units(world, job) if unit.run == record.get("run")}
-    whole = f"tfctl restart {job} begins its next attempt"
+    whole = f"tfctl restart {job} begins its next attempt; after a stop or a reboot, tfctl start JOBFILE does"
     for task in tasks:
         if task not in there:
             raise Refused(7, f"{names.task(*task)} of {job} has no unit on {host()} any more", whole)

@@ -96,7 +96,9 @@ def test_what_cannot_be_restarted_says_why(tree: Tree) -> None:
     assert one(tree, "worker", 7)["exit"] == 7
     tree.ask("stop", job="digits", attempt=1, tasks=[["ps", 0]])
     error = one(tree, "ps", 0)
-    assert (error["exit"], error["remedy"]) == (7, "tfctl restart digits begins its next attempt")
+    assert (error["exit"], error["remedy"]) == (
+        7, "tfctl restart digits begins its next attempt; after a stop or a reboot, tfctl start JOBFILE does",
+    )  # fmt: skip
     (tree / "var/lib/tfctl/home").rmdir()
     error = one(tree, "worker", 0)
     assert "worker/0 could not be started" in error["message"]
