@@ -19,7 +19,7 @@ def test_where_there_is_no_job(hosts: Hosts) -> None:
     for words in (["status", "never"], ["wait", "never"], ["stop", "never"]):
         done = hosts(*words)
         assert (done.code, done.out) == (7, ""), words
-        assert "no host knows a job 'never'\n  → tfctl list shows those there are" in done.err
+        assert "no host knows a job 'never'\n  → tfctl list shows the jobs that exist" in done.err
     done = hosts("stop")
     assert done.code == 2
     assert "which job? running: none" in done.err
@@ -55,7 +55,7 @@ def test_words_that_are_no_job(hosts: Hosts) -> None:
     for words, code, said in (
         (["status", "one", "-j", "two"], 2, "two jobs are named, one and two"),
         (["status", "Not_A_Job"], 2, "'Not_A_Job' is neither a job's name nor a job file"),
-        (["stop", "./none.yaml"], 3, "none.yaml: there is no such job file"),
+        (["stop", "./none.yaml"], 3, "none.yaml: no such job file"),
         (["wait", "--timeout", "soon", "x"], 2, "--timeout: 'soon' is not a duration"),
         (["start", "./none.yaml", "--timeout", "5s"], 2, "say --wait or --follow too"),
     ):
