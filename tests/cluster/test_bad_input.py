@@ -167,7 +167,9 @@ def test_an_inventory(row: str, hosts: Hosts) -> None:
 def test_an_inventory_that_a_job_file_names(hosts: Hosts) -> None:
     file = write(hosts, GOOD + "inventory: none.ini\n")
     for verb in ("render", "start"):
-        refused(hosts.with_inventory(None, verb, file), 3, f"tfctl: {file}: inventory: ", "none.ini is not there\n  → ")
+        refused(
+            hosts.with_inventory(None, verb, file), 3, f"tfctl: {file}: inventory: ", "none.ini does not exist\n  → "
+        )
 
 
 # -- a host
@@ -286,7 +288,7 @@ def test_a_stack_that_tfctl_has_and_a_host_lacks(hosts: Hosts) -> None:
         ("wait never-was --timeout soon", 2, "--timeout: 'soon' is not a duration such as 90s"),
         ("logs --since yesterday", 2, "--since: 'yesterday' is neither a duration such as 10m nor a time"),
         ("logs --grep (", 2, "--grep: '(' is not a regular expression"),
-        ("logs worker/x", 2, "'worker/x' is no task\n  → write worker 3"),
+        ("logs worker/x", 2, "'worker/x' is not a task\n  → write worker 3"),
     ],
 )
 def test_words_that_mean_nothing(words: str, code: int, said: str, hosts: Hosts) -> None:

@@ -155,7 +155,7 @@ def test_one_task_begins_anew_in_place(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("one", THREE + "policy: {max_restarts: 1}\n"))
     before = hosts.status("one")
     done = hosts("restart", "one", "worker", 1)
-    assert (done.code, done.out, done.err) == (0, "one\n", "one: worker/1 runs anew on node2\n")
+    assert (done.code, done.out, done.err) == (0, "one\n", "one: worker/1 runs again on node2\n")
     after = hosts.status("one")
     before["tasks"][1]["restarts"] = 1
     assert after == before
@@ -203,5 +203,5 @@ def test_the_words(words: list[str], named: bool, meant: object) -> None:
 
 @pytest.mark.parametrize("words", [["a", "worker", "x"], ["a", "worker", "3", "4"], ["a", "worker/3/4"]])
 def test_words_that_are_no_task(words: list[str]) -> None:
-    with pytest.raises(UsageError, match="is no task"):
+    with pytest.raises(UsageError, match="is not a task"):
         parse(words, False)

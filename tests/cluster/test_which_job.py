@@ -70,7 +70,7 @@ def test_what_is_left_of_a_job_that_is_over_is_stopped_unnamed(hosts: Hosts) -> 
     wait_until(lambda: hosts.status("over")["state"] == "failed")
     assert hosts("stop").err == "job: over\nover: stopped worker/1\n"
     assert "which job? running: none" in hosts("stop").err
-    assert hosts("stop", "over").err == "over: nothing of it was running\n"
+    assert hosts("stop", "over").err == "over: nothing was running\n"
 
 
 def test_an_inventory_that_is_set_and_not_there_is_no_reason_to_take_another(
@@ -78,7 +78,7 @@ def test_an_inventory_that_is_set_and_not_there_is_no_reason_to_take_another(
 ) -> None:
     hosts.ok("start", hosts.file("set", ONE))
     done = hosts.with_inventory(None, "status", "set")
-    assert (done.code, done.err) == (0, f"inventory: {hosts.inventory}, that of the last start\n")
+    assert (done.code, done.err) == (0, f"inventory: {hosts.inventory}, from the last start\n")
     monkeypatch.setenv("ANSIBLE_INVENTORY", str(hosts.folder / "none.ini"))
     done = hosts.with_inventory(None, "stop", "set")
     assert (done.code, done.out) == (3, "")
