@@ -40,7 +40,7 @@ def logs(
     job: JobOption = None,
     inventory: InventoryOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines too, until the job ends.")] = False,
-    tail: Annotated[int | None, typer.Option("--tail", "-n", metavar="N", min=0, help="The last N lines.")] = None,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", metavar="N", min=0, help="Only the last N lines.")] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", show_default=False, help="Lines since 10m (ago) or 2026-11-22T13:00.")
     ] = None,

@@ -23,7 +23,9 @@ def run(
     local: Annotated[bool, typer.Option("--local", help="Run on this machine; for hosts: `tfctl start`.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="DIR", show_default=False, help="TFCTL_OUTPUT. Default: tfctl-output/JOB."),
+        typer.Option(
+            "--output", metavar="DIR", show_default=False, help="Output directory. Default: tfctl-output/JOB."
+        ),
     ] = None,
 ) -> int:
     """Run every task of a job on this machine. Uses the active Python, to write and debug the script.

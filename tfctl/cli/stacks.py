@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="stacks",
-    help="Show the stacks: which exact versions go together, and what a host would get.",
+    help="Show the stacks: which exact versions go together. For each, show what a host would get.",
     invoke_without_command=True,
     rich_markup_mode=None,
 )

@@ -29,7 +29,7 @@ def wait(
     job_option: JobOption = None,
     inventory: InventoryOption = None,
     timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="DURATION", show_default=False, help="The longest to wait.")
+        str | None, typer.Option("--timeout", metavar="DURATION", show_default=False, help="Wait at most this long.")
     ] = None,
 ) -> int:
     """Wait until a job has ended, then stop what still runs. That is mostly parameter servers.

@@ -37,7 +37,7 @@ def restart(fleet: Fleet, state: JobState, say: Say) -> int:
     Nothing is stopped until every host has confirmed that it can run the job again; otherwise raise NotFound. If a
     host then refuses, raise its error; raise Undone as `start` does. In both cases the job stays stopped.
     """
-    with conversations(fleet, state.job, _requests(fleet, state), say, "no other attempt was begun") as talks:
+    with conversations(fleet, state.job, _requests(fleet, state), say, "no other attempt was started") as talks:
         attempt = _next(state, talks)
         _stop(fleet, state, say)
         try:

@@ -26,7 +26,7 @@ def stop(
     """Stop the whole job, or ``tasks`` (by host), in ``attempt`` or the latest; return the names (``worker/3``).
 
     Asks every host, or only those in ``tasks``. Raise NotFound if no host knows the job. Raise the hosts' errors once
-    all have been asked, and TfctlError for anything left running.
+    all have been asked, and TfctlError for anything that is left.
     """
 
     def ask(connection: Connection) -> Any:

@@ -1,8 +1,8 @@
 """Run one task and leave nothing of it behind. A separate program: `python -I -S keeper.py GRACE WORD...`
 
-Its stdin is a socket to tfctl. On `t`, on SIGTERM, or when the socket closes because tfctl died, it ends the task like
-systemd's KillMode=mixed: SIGTERM to the main process, then SIGKILL to everything once that has ended or GRACE seconds
-have passed. On `k` it sends SIGKILL at once. Finally it writes the task's exit code, or minus the signal number.
+Its stdin is a socket to tfctl. On `t`, on SIGTERM, or when the socket closes (tfctl may have died), it ends the task
+like systemd's KillMode=mixed: SIGTERM to the main process, then SIGKILL to everything once that has ended or GRACE
+seconds have passed. On `k` it sends SIGKILL at once. Finally it writes the exit code, or minus the signal number.
 
 On Linux, all processes the task leaves become children of this one (PR_SET_CHILD_SUBREAPER), however often it forked.
 Elsewhere they are found by process group and by their environment variables, as shown by `ps`.
@@ -83,7 +83,7 @@ def _ended(pid: int) -> int | None:
 
 
 def _kill_the_rest(pid: int) -> None:
-    """Send SIGKILL to what the task left, until nothing remains. Children of killed processes show up in later rounds."""
+    """Send SIGKILL to what the task left until nothing remains. A killed process's children show up in later rounds."""
     end = time.monotonic() + _LAST_S
     with suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, for a group of zombies
         os.killpg(pid, signal.SIGKILL)
