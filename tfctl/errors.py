@@ -1,15 +1,15 @@
-"""What can go wrong, and the exit code that says so.
+"""Errors and their exit codes.
 
     TfctlError                 1  failed on some host
-    ├── UsageError             2  wrong words on the command line
-    ├── BadFile                3  job file or inventory that cannot be used
-    ├── Unreachable            4  a host that does not answer, or may not be trusted
+    ├── UsageError             2  invalid command line
+    ├── BadFile                3  job file or inventory cannot be used
+    ├── Unreachable            4  a host does not answer or cannot be trusted
     ├── Busy                   5  job exists, port or GPU taken
     ├── Undone                 6  units had been started and were undone
     ├── NotFound               7  no such job, task or lab
-    └── PreflightFailed        8  a host is not fit, or its tfctl part speaks another protocol
+    └── PreflightFailed        8  a host is not fit, or its node part speaks another protocol
 
-The numbers are a contract: scripts test them.
+The codes are a public contract: scripts test them.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-# Of several causes on several hosts, the first of these is the exit code.
+# When hosts fail for different reasons, the first of these is the exit code.
 PRECEDENCE = (Exit.BAD_FILE, Exit.PREFLIGHT, Exit.UNREACHABLE, Exit.BUSY, Exit.FAILED)
 
 
 class TfctlError(Exception):
-    """A failure that is told to the user in a sentence, never as a traceback.
+    """A failure reported to the user as a sentence, never as a traceback.
 
     ``message`` names the place and the cause; ``remedy`` says what to do or type, and may be empty.
     """
@@ -86,19 +86,19 @@ class PreflightFailed(TfctlError):
 
 
 def first_of(codes: Iterable[Exit]) -> Exit:
-    """The exit code of several causes: the first of PRECEDENCE among them, else the first given; OK of none."""
+    """Return the exit code for several causes: the first by PRECEDENCE, else the first given; OK if there are none."""
     given = list(codes)
     return next((code for code in PRECEDENCE if code in given), given[0] if given else Exit.OK)
 
 
 def of_exit(code: int, message: str, remedy: str = "") -> TfctlError:
-    """The error that has this exit code: how a node's refusal becomes the client's."""
+    """Return an error of the class with this exit code. Turns a node's refusal into the client's error."""
     kinds = {kind.exit: kind for kind in (UsageError, BadFile, Unreachable, Busy, Undone, NotFound, PreflightFailed)}
     return kinds.get(Exit(code) if code in set(Exit) else Exit.FAILED, TfctlError)(message, remedy)
 
 
 def together(errors: Sequence[TfctlError]) -> TfctlError:
-    """Several hosts' errors as one, a line each with its remedy, and the exit code of the gravest."""
+    """Combine several hosts' errors into one: a line each, with its remedy, and the exit code by PRECEDENCE."""
     if len(errors) == 1:
         return errors[0]
     lines = [f"{error.message} ({error.remedy})" if error.remedy else error.message for error in errors]

@@ -1,31 +1,31 @@
-"""Sentences: numbers in them, what verbs that begin a job say in the same words, and how text of a host is shown."""
+"""Wording shared by several commands: counts, dry runs, and the safe display of text from hosts."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 
-#: C0 and C1 controls, except tab and newline: what a host says may not move the cursor or rename the terminal.
+#: C0 and C1 controls, except tab and newline: text from a host must not move the cursor or retitle the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def plain(text: str) -> str:
-    """Text of a host, without what a terminal would obey."""
+    """Return text from a host with terminal control characters replaced by `?`."""
     return _CONTROL.sub("?", text)
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """``1 host``, ``3 hosts``; ``1 task runs``, ``3 tasks run``."""
+    """Return a count with its noun: ``1 host``, ``3 hosts``; ``1 task runs``, ``3 tasks run``."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def running(tasks: int, hosts: int) -> str:
-    """``6 tasks run on 3 hosts``"""
+    """Return, for example, ``6 tasks run on 3 hosts``."""
     return f"{counted(tasks, 'task runs', 'tasks run')} on {counted(hosts, 'host')}"
 
 
 def outline(head: str, output: str, hosts: Iterable[str], tasks: Sequence[tuple[str, str]]) -> str:
-    """A dry run: ``head`` and the numbers, then each host with its tasks; ``tasks`` are (host, line)."""
+    """Return a dry run's text: ``head`` with counts, then each host with its tasks. ``tasks`` holds (host, line)."""
     names = list(hosts)
     lines = [f"{head}, {counted(len(tasks), 'task')} on {counted(len(names), 'host')}"]
     for name in names:
@@ -34,5 +34,5 @@ def outline(head: str, output: str, hosts: Iterable[str], tasks: Sequence[tuple[
 
 
 def devices(gpus: Sequence[str]) -> str:
-    """``, GPUs GPU-1 GPU-2``, or nothing."""
+    """Return ``, GPUs GPU-1 GPU-2``, or an empty string."""
     return f", GPUs {' '.join(gpus)}" if gpus else ""

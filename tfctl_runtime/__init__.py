@@ -1,4 +1,4 @@
-"""What a training script may import, so that the same script runs on one machine and on many.
+"""Helpers for training scripts, so that the same script runs on one machine and on many.
 
     import tfctl_runtime as runtime
 
@@ -7,11 +7,11 @@
         model = ...
     model.fit(runtime.shard(dataset), callbacks=runtime.callbacks())
 
-It reads what tfctl has put into the task's environment: TFCTL_STRATEGY, TF_CONFIG, TFCTL_OUTPUT. Without these it is an
-ordinary local run. It needs the standard library alone (Python 3.6 and newer) until a function asks for TensorFlow, and
-makes no operation of TensorFlow before there is a strategy.
+It reads the task's environment as set by tfctl: TFCTL_STRATEGY, TF_CONFIG, TFCTL_OUTPUT. Without these variables, the
+script runs as an ordinary local program. The package needs only the standard library (Python 3.6 or newer) until a
+function needs TensorFlow, and creates no TensorFlow operation before there is a strategy.
 
-Every function raises ValueError, in one sentence, when the environment contradicts itself.
+Every function raises ValueError with a one-sentence message if the environment contradicts itself.
 """
 
 from tfctl_runtime._callbacks import callbacks

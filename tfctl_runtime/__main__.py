@@ -1,5 +1,4 @@
-"""`python -m tfctl_runtime`: the command of the tasks that compute or keep variables for others, where a script is
-written for the chief alone."""
+"""`python -m tfctl_runtime`: the command for ps and worker tasks when the script is written only for the chief."""
 
 import sys
 
@@ -11,4 +10,4 @@ try:
     task = _task.read()
 except ValueError as error:
     sys.exit(str(error))
-sys.exit(f"python -m tfctl_runtime: {task} of {task.strategy} does not serve others: give it a program of its own")
+sys.exit(f"python -m tfctl_runtime: {task} of {task.strategy} does not serve others: give it its own program")

@@ -10,39 +10,39 @@ from tfctl_runtime import _task
 
 
 def callbacks(output: Optional[str] = None, backup_steps: Optional[int] = None) -> List[Any]:
-    """Callbacks for ``fit``, so that an interrupted one goes on where it was, and one task alone writes.
+    """Return callbacks for ``fit`` that let it resume after an interruption and let only one task write.
 
-    Below ``output``, a directory that all hosts share (default: TFCTL_OUTPUT, else ``./output``):
+    They write below ``output``, a directory that all hosts share (default: TFCTL_OUTPUT, else ``./output``):
 
-    * ``backup/``, BackupAndRestore: the state after each epoch, or after every ``backup_steps`` steps (Keras from 2.11
-      on; parameter_server has its epochs alone), read when fit begins, gone when it ends well.
+    * ``backup/``, BackupAndRestore: the state after each epoch, or after every ``backup_steps`` steps (Keras 2.11 or
+      newer; with parameter_server only after epochs). Read when fit begins, removed when it succeeds.
     * ``checkpoints/ckpt-0001`` and so on, ModelCheckpoint: the weights after each epoch.
-    * ``logs/``, TensorBoard, where that package is there.
+    * ``logs/``, TensorBoard, if that package is installed.
 
-    The chief writes. The other workers must take part in saving, since reading a variable may take all of them: theirs
-    goes to scratch_dir(). They are of the Keras that the script uses: tf_keras where it is imported, else tf.keras.
+    Only the chief's files count. The other workers must take part in saving, because reading a variable may involve
+    all of them; their files go to scratch_dir(). Uses the script's Keras: tf_keras if imported, else tf.keras.
     """
     where = os.fspath(output or os.environ.get("TFCTL_OUTPUT") or "output")
     keras = _keras()
     chief = _task.is_chief()
-    weights = "ckpt-{epoch:04d}" if chief else "ckpt"  # over the same file: nobody needs these
+    weights = "ckpt-{epoch:04d}" if chief else "ckpt"  # non-chiefs overwrite one file, which nobody needs
     if _major(keras) >= 3:
         weights += ".weights.h5"
     own = where if chief else _task.scratch_dir()
     found = [
-        # Keras 2 has its workers agree on who writes.
+        # In Keras 2, the workers agree on which of them writes.
         keras.callbacks.BackupAndRestore(where + "/backup", **_how_often(backup_steps)),
         keras.callbacks.ModelCheckpoint(f"{own}/checkpoints/{weights}", save_weights_only=True),
     ]
     if chief and find_spec("tensorboard") is None:
-        warnings.warn("callbacks(): no summaries, since the package tensorboard is not installed", stacklevel=2)
+        warnings.warn("callbacks(): no summaries, because the package tensorboard is not installed", stacklevel=2)
     elif chief:
         found.append(keras.callbacks.TensorBoard(where + "/logs"))
     return found
 
 
 def _how_often(steps: Optional[int]) -> Dict[str, int]:
-    """Under parameter_server Keras knows of no step, and asked for them would save nothing at all."""
+    """Ignore steps under parameter_server: Keras does not see them there, and would save nothing at all."""
     return {} if steps is None or _task.read().strategy == "parameter_server" else {"save_freq": steps}
 
 
@@ -55,5 +55,5 @@ def _keras() -> Any:
 
 
 def _major(keras: Any) -> int:
-    """The tf.keras of TensorFlow up to 2.15 does not tell its version."""
+    """Return Keras's major version. The tf.keras of TensorFlow up to 2.15 has no version, and is Keras 2."""
     return int(getattr(keras, "__version__", "2").split(".")[0])

@@ -1,22 +1,22 @@
-"""A dataset, shared out among the workers."""
+"""Share a dataset among the workers."""
 
 import warnings
 from typing import Any, Iterator, Optional
 
 from tfctl_runtime import _task
 
-#: By their names in tf.data.experimental.AutoShardPolicy.
+#: The names in tf.data.experimental.AutoShardPolicy.
 POLICIES = ("auto", "file", "data", "off")
 
 
 def shard(dataset: Any, policy: str = "auto") -> Any:
-    """The tf.data.Dataset of which each worker of multi_worker_mirrored takes its share; elsewhere it is unchanged.
+    """Return the tf.data.Dataset, set up so that each worker of multi_worker_mirrored takes its share of it.
 
-    ``policy`` is TensorFlow's AutoShardPolicy. ``file``: each worker reads files of its own; ``data``: each reads all
-    of it and keeps every n-th element; ``off``: each has all of it; ``auto``: ``file`` where files are read, else
-    ``data``. Batches are of the global size, which TensorFlow divides by the workers.
+    Under other strategies it is returned unchanged. ``policy`` is TensorFlow's AutoShardPolicy. ``file``: each worker
+    reads its own files; ``data``: each reads everything and keeps every n-th element; ``off``: each keeps everything;
+    ``auto``: ``file`` if it reads files, else ``data``. Batches have the global size; TensorFlow divides it.
 
-    Warns where there are fewer files than workers. Raises ValueError for a ``policy`` that does not exist.
+    Warn if there are fewer files than workers. Raise ValueError for an unknown ``policy``.
     """
     if policy not in POLICIES:
         raise ValueError("shard(): policy is one of {}, not {!r}".format(", ".join(POLICIES), policy))
@@ -26,11 +26,11 @@ def shard(dataset: Any, policy: str = "auto") -> Any:
     import tensorflow as tf
 
     files = _files(dataset) if policy in ("auto", "file") else None
-    # TensorFlow then fails on some workers and gives the others nothing. Told once in a job.
+    # TensorFlow would fail on some workers and give others no data. Warn once per job.
     if task.chief and files is not None and files < task.workers:
         warnings.warn(
-            f"shard(): {files} files for {task.workers} workers, and each must have one of its own: write the data in "
-            'more files, or shard(dataset, policy="data")',
+            f"shard(): {files} files for {task.workers} workers, but each needs its own: write the data in more files, "
+            'or use shard(dataset, policy="data")',
             stacklevel=2,
         )
     options = tf.data.Options()
@@ -39,19 +39,19 @@ def shard(dataset: Any, policy: str = "auto") -> Any:
 
 
 def _files(dataset: Any) -> Optional[int]:
-    """The fewest files that a source of the dataset reads; None when it reads none, or that cannot be seen."""
+    """Return the fewest files that any source of the dataset reads; None if it reads none or this is unknown."""
     try:
         counts = [int(source.cardinality()) for source in _sources(dataset) if _is_text(source.element_spec)]
-    except AttributeError:  # these are TensorFlow's own names, as of 2.4 to 2.21
+    except AttributeError:  # these are private names of TensorFlow 2.4 to 2.21
         return None
-    # Endless and unknown are below zero.
+    # Infinite and unknown cardinalities are negative.
     return min((count for count in counts if count >= 0), default=None)
 
 
 def _sources(dataset: Any) -> Iterator[Any]:
-    """Where it begins. Scalar strings there are names of files, to TensorFlow too."""
+    """Yield the dataset's sources. TensorFlow, too, takes scalar strings there for file names."""
     inputs = dataset._inputs()
-    if not inputs and hasattr(dataset, "_filenames"):  # TextLineDataset keeps its names to itself
+    if not inputs and hasattr(dataset, "_filenames"):  # TextLineDataset does not list its file names as inputs
         inputs = [dataset._filenames]
     if not inputs:
         yield dataset

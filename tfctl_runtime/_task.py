@@ -1,4 +1,4 @@
-"""Which task this process is, by its environment."""
+"""Determine which task this process is, from its environment."""
 
 import atexit
 import json
@@ -7,21 +7,21 @@ import shutil
 import tempfile
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-#: The strategies of a job file whose tasks find each other by TF_CONFIG.
+#: The job file's strategies whose tasks find each other through TF_CONFIG.
 CLUSTERED = ("tf1_ps", "estimator", "parameter_server", "multi_worker_mirrored", "custom")
-#: Tasks without a program of their own: they compute, or keep variables, for others.
+#: Tasks that only serve others: they compute or hold variables for them.
 _SERVING = {"parameter_server": ("ps", "worker"), "tf1_ps": ("ps",), "estimator": ("ps",)}
 _EXAMPLE = '{"cluster": {"worker": ["10.0.0.5:2222"]}, "task": {"type": "worker", "index": 0}}'
 
-#: The process that has made it (a fork makes one of its own), and its path.
+#: The process that created the directory (a fork creates its own), and its path.
 _scratch = (0, "")
 
 
 class Task:
     """One process of a job, or of an ordinary local run.
 
-    ``strategy`` is a word of the job file; ``local`` where there is no job; never ``custom``, which goes by the shape
-    of its cluster and is ``unknown`` where that says nothing. ``cluster``: role -> addresses (``host:port``).
+    ``strategy`` is the job file's, or ``local`` without a job. It is never ``custom``: that is replaced by what the
+    shape of the cluster implies, or ``unknown``. ``cluster`` maps roles to addresses (``host:port``).
     """
 
     def __init__(self, strategy: str, role: str, index: int, cluster: Mapping[str, List[str]]) -> None:
@@ -32,7 +32,7 @@ class Task:
 
     @property
     def chief(self) -> bool:
-        """Whether it writes: the chief, or the master, where there is one, else worker 0. ValueError without any."""
+        """Whether it writes: the chief or master if there is one, else worker 0. Raise ValueError if there is none."""
         if self.role in ("chief", "master", "evaluator"):
             return self.role != "evaluator"
         if self.cluster and not {"chief", "master", "worker"} & set(self.cluster):
@@ -46,7 +46,7 @@ class Task:
 
     @property
     def serves(self) -> bool:
-        """Whether it has no program of its own."""
+        """Whether it only serves others."""
         return self.role in _SERVING.get(self.strategy, ())
 
     def __str__(self) -> str:
@@ -54,16 +54,18 @@ class Task:
 
 
 def is_chief() -> bool:
-    """Whether this task writes checkpoints, summaries and the model.
+    """Return whether this task writes checkpoints, summaries and the model.
 
-    The chief, or the master, where the job has one, else worker 0; always in a local run; never an evaluator.
+    That is the chief or master if the job has one, else worker 0. Always true in a local run, never in an evaluator.
     """
     return read().chief
 
 
 def scratch_dir() -> str:
-    """A directory of this process alone, the same at every call, removed when it ends: for what must be written by all
-    and is wanted of the chief alone."""
+    """Return a temporary directory of this process, the same one every time, removed when the process ends.
+
+    Use it for files that every task must write but only the chief's are wanted.
+    """
     global _scratch
     if _scratch[0] != os.getpid():
         _scratch = (os.getpid(), tempfile.mkdtemp(prefix="tfctl-"))
@@ -72,19 +74,19 @@ def scratch_dir() -> str:
 
 
 def read(environ: Optional[Mapping[str, str]] = None) -> Task:
-    """This process's task. Raises ValueError with one sentence that names the variable."""
+    """Return this process's task. Raise ValueError with a sentence that names the faulty variable."""
     env = os.environ if environ is None else environ
     named = env.get("TFCTL_STRATEGY", "")
-    if named and named not in CLUSTERED:  # mirrored, and whatever has no TF_CONFIG: one that was inherited is no word
+    if named and named not in CLUSTERED:  # mirrored and others without a TF_CONFIG: ignore an inherited one
         return Task(named, env.get("TFCTL_ROLE", "worker"), int(env.get("TFCTL_INDEX", "0")), {})
     cluster, role, index = _config(env.get("TF_CONFIG", ""))
     if named and not cluster:
-        raise ValueError(f"TF_CONFIG is gone, though TFCTL_STRATEGY is {named}: leave it as tfctl has set it")
+        raise ValueError(f"TF_CONFIG is missing, though TFCTL_STRATEGY is {named}: leave it as tfctl set it")
     return Task(_by_shape(cluster) if named in ("", "custom") else named, role, index, cluster)
 
 
 def _config(text: str) -> Tuple[Dict[str, List[str]], str, int]:
-    """Cluster, role and index; no cluster where TF_CONFIG has none, which TensorFlow too takes for a local run."""
+    """Return cluster, role and index. Without a cluster in TF_CONFIG it is a local run, as in TensorFlow."""
     try:
         config = json.loads(text or "{}")
         cluster = {str(role): _addresses(found) for role, found in (config.get("cluster") or {}).items()}
@@ -92,7 +94,7 @@ def _config(text: str) -> Tuple[Dict[str, List[str]], str, int]:
             return {}, "worker", 0
         role, index = str(config["task"]["type"]), int(config["task"]["index"])
     except (ValueError, TypeError, AttributeError, KeyError):
-        raise ValueError(f"TF_CONFIG: {text[:200]!r} cannot be read; it is to be like {_EXAMPLE}") from None
+        raise ValueError(f"TF_CONFIG: {text[:200]!r} cannot be read; it should look like {_EXAMPLE}") from None
     if role != "evaluator" and not 0 <= index < len(cluster.get(role, ())):  # an evaluator need not be in the cluster
         raise ValueError(f"TF_CONFIG: the task {role}/{index} is not in its cluster")
     return cluster, role, index

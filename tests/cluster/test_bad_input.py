@@ -50,9 +50,9 @@ LINES = {
     "unknown key": ("commnd: x", "commnd: unknown key; did you mean `command`? (line 6)"),
     "unknown key of a role": ("roles: {worker: {hots: all}}", "roles/worker/hots: unknown key; did you mean `hosts`?"),
     "unknown key of the policy": ("policy: {gracee: 3s}", "policy/gracee: unknown key; did you mean `grace`? (line 6)"),
-    "wrong type": ("roles: {worker: two}", "roles/worker: a mapping of keys to values is wanted, not 'two' (line 5)"),
+    "wrong type": ("roles: {worker: two}", "roles/worker: should be a mapping of keys to values, not 'two' (line 5)"),
     "wrong type of the name": ("name: 7", "name: should be a valid string, not 7 (line 5)"),
-    "wrong type of the command": ("command: {a: b}", "command: a string or a list of words is wanted (line 5)"),
+    "wrong type of the command": ("command: {a: b}", "command: should be a string or a list of words (line 5)"),
     "two chiefs": (
         f"{PS}\nroles: {{chief: 2, ps: 1, worker: 1}}",
         "roles/chief: parameter_server has at most 1, not 2",
@@ -69,27 +69,27 @@ LINES = {
         "roles: {worker: {replicas: 1, per_host: 1}}",
         "two ways to say how many; give one (line 5)",
     ),
-    "name with a slash": ("name: a/b", "name: 'a/b' is not a job name: a small letter, then small letters"),
-    "name with a quote": ('name: "a\'b"', 'name: "a\'b" is not a job name: a small letter, then'),
-    "name with a newline": ('name: "a\\nb"', "name: 'a\\nb' is not a job name: a small letter, then"),
-    "name with a percent sign": ("name: a%b", "name: 'a%b' is not a job name: a small letter, then"),
-    "name of 300 characters": (f"name: {'a' * 300}", "aaaa ... is not a job name: a small letter, then"),
+    "name with a slash": ("name: a/b", "name: 'a/b' is not a job name: lowercase letters, digits and dashes"),
+    "name with a quote": ('name: "a\'b"', 'name: "a\'b" is not a job name: lowercase letters'),
+    "name with a newline": ('name: "a\\nb"', "name: 'a\\nb' is not a job name: lowercase letters"),
+    "name with a percent sign": ("name: a%b", "name: 'a%b' is not a job name: lowercase letters"),
+    "name of 300 characters": (f"name: {'a' * 300}", "aaaa ... is not a job name: lowercase letters"),
     "a shell's word": (
         "command: a && b",
         "command: '&&' needs a shell and there is none: quote it, or use [sh, -c, …]",
     ),
     "unknown word in a command": (
         "command: a {rank}",
-        "command: {rank} is not a placeholder; there are {role} {index}",
+        "command: {rank} is not a placeholder; known are {role} {index}",
     ),
-    "unknown word in a value": ("env: {A: '{rank}'}", "env: A: {rank} is not a placeholder; there are {role} {index}"),
+    "unknown word in a value": ("env: {A: '{rank}'}", "env: A: {rank} is not a placeholder; known are {role} {index}"),
     "value with NUL": ('env: {A: "a\\0b"}', "env: A: control character '\\x00' at position 1; take it out (line 6)"),
     "value with a bell": ('env: {A: "\\a"}', "env: A: control character '\\x07' at position 0; take it out (line 6)"),
     "value with half a letter": (
         'env: {A: "\\ud800"}',
         "env: A: control character '\\ud800' at position 0; take it out",
     ),
-    "value that YAML changes": ("env: {A: no}", "env: A: False is what YAML makes of it; quote it to have the text"),
+    "value that YAML changes": ("env: {A: no}", "env: A: YAML reads this as False; quote it to keep the text"),
     "value too long": (f"env: {{A: {'x' * 132_000}}}", "env: A: longer than 130816 bytes; put it in a file (line 6)"),
     "no name of a stack": ("stack: tf2/15", "stack: 'tf2/15' is not the name of a stack, such as tf2.15, or none"),
     "no name of a role's stack": (
@@ -167,7 +167,9 @@ def test_an_inventory(row: str, hosts: Hosts) -> None:
 def test_an_inventory_that_a_job_file_names(hosts: Hosts) -> None:
     file = write(hosts, GOOD + "inventory: none.ini\n")
     for verb in ("render", "start"):
-        refused(hosts.with_inventory(None, verb, file), 3, f"tfctl: {file}: inventory: ", "none.ini is not there\n  → ")
+        refused(
+            hosts.with_inventory(None, verb, file), 3, f"tfctl: {file}: inventory: ", "none.ini does not exist\n  → "
+        )
 
 
 # -- a host
@@ -256,7 +258,7 @@ def test_a_stack_that_neither_a_host_nor_tfctl_has(lines: str, hosts: Hosts) -> 
     key = lines.partition(":")[0]
     kept = [line for line in GOOD.splitlines() if not line.startswith(key)]
     done = hosts("start", write(hosts, "\n".join([*kept, lines])))
-    refused(done, 8, "node1: stack tf2.51 is not installed on ", "→ tfctl ships no stack tf2.51: do you mean tf2.")
+    refused(done, 8, "node1: stack tf2.51 is not installed on ", "→ tfctl ships no stack tf2.51: did you mean tf2.")
     assert "none" in done.err.splitlines()[-1]
 
 
@@ -280,13 +282,13 @@ def test_a_stack_that_tfctl_has_and_a_host_lacks(hosts: Hosts) -> None:
         ("status Never_Was", 2, "'Never_Was' is neither a job's name nor a job file"),
         ("status a;b", 2, "'a;b' is neither a job's name nor a job file"),
         ("status one --job two", 2, "two jobs are named, one and two\n  → name one"),
-        ("status none.yaml", 3, "none.yaml: there is no such job file"),
-        ("start none.yaml", 3, "none.yaml: there is no such job file"),
+        ("status none.yaml", 3, "none.yaml: no such job file"),
+        ("start none.yaml", 3, "none.yaml: no such job file"),
         ("start .", 3, "cannot be read"),
         ("wait never-was --timeout soon", 2, "--timeout: 'soon' is not a duration such as 90s"),
         ("logs --since yesterday", 2, "--since: 'yesterday' is neither a duration such as 10m nor a time"),
         ("logs --grep (", 2, "--grep: '(' is not a regular expression"),
-        ("logs worker/x", 2, "'worker/x' is no task\n  → write worker 3"),
+        ("logs worker/x", 2, "'worker/x' is not a task\n  → write worker 3"),
     ],
 )
 def test_words_that_mean_nothing(words: str, code: int, said: str, hosts: Hosts) -> None:

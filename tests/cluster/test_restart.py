@@ -93,7 +93,7 @@ def test_what_one_host_refuses_runs_on_none(hosts: Hosts) -> None:
     program.rename(program.with_name("asleep"))
     done = hosts("restart", "lacks")
     assert (done.code, done.out) == (8, "")
-    assert "lacks was stopped, and its next attempt could not be begun" in done.err
+    assert "lacks was stopped, and its next attempt could not be started" in done.err
     assert "node3: worker/2: program sleep is not on the PATH" in done.err
     assert hosts.alive() == []
     assert hosts.status("lacks")["state"] == "stopped"
@@ -109,8 +109,8 @@ def test_hosts_that_no_longer_share_the_output_run_nothing(hosts: Hosts) -> None
         record.write_text(record.read_text().replace('"shared":false', '"shared":true'))
     done = hosts("restart", "apart")
     assert (done.code, done.out) == (8, "")
-    said = "node2, node3: /srv/tfctl/apart is not the directory that node1 has by that name"
-    assert said in done.err and "apart was stopped, and its next attempt could not be begun" in done.err
+    said = "node2, node3: /srv/tfctl/apart is not the same directory as on node1"
+    assert said in done.err and "apart was stopped, and its next attempt could not be started" in done.err
     hosts.untouched()
     assert hosts.status("apart")["attempt"] == 1
 
@@ -122,7 +122,7 @@ def test_ctrl_c_while_units_start_undoes(hosts: Hosts) -> None:
         client.process.send_signal(signal.SIGINT)
         done = client.done()
     assert (done.code, done.out) == (130, "")
-    assert "broken-off was stopped, and is not begun again\nnothing of the job runs" in done.err
+    assert "broken-off was stopped and not started again\nnothing of the job runs" in done.err
     wait_until(lambda: hosts.alive() == [])
     assert hosts.status("broken-off")["attempt"] == 1
 
@@ -146,7 +146,7 @@ restart._next = wait
         (hosts.folder / "half.go-on").touch()
         done = client.done()
     assert (done.code, done.out) == (8, "")
-    assert "half was stopped on the hosts that answer, and is not begun again" in done.err
+    assert "half was stopped on the hosts that answer, and not started again" in done.err
     hosts.heal("node3")
     assert hosts.states("half") == {"worker/0": "stopped", "worker/1": "stopped", "worker/2": "running"}
 
@@ -155,7 +155,7 @@ def test_one_task_begins_anew_in_place(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("one", THREE + "policy: {max_restarts: 1}\n"))
     before = hosts.status("one")
     done = hosts("restart", "one", "worker", 1)
-    assert (done.code, done.out, done.err) == (0, "one\n", "one: worker/1 runs anew on node2\n")
+    assert (done.code, done.out, done.err) == (0, "one\n", "one: worker/1 runs again on node2\n")
     after = hosts.status("one")
     before["tasks"][1]["restarts"] = 1
     assert after == before
@@ -203,5 +203,5 @@ def test_the_words(words: list[str], named: bool, meant: object) -> None:
 
 @pytest.mark.parametrize("words", [["a", "worker", "x"], ["a", "worker", "3", "4"], ["a", "worker/3/4"]])
 def test_words_that_are_no_task(words: list[str]) -> None:
-    with pytest.raises(UsageError, match="is no task"):
+    with pytest.raises(UsageError, match="is not a task"):
         parse(words, False)

@@ -16,7 +16,7 @@ def test_a_job_that_succeeds(hosts: Hosts) -> None:
     done = hosts("start", hosts.file("good", text.replace("ps: 1", "ps: {replicas: 1, command: sleep 600}")), "--wait")
     assert (done.code, done.out) == (0, "good\n"), done.err
     assert "good: attempt 1, 4 tasks run on 3 hosts" in done.err
-    assert "stopped ps/0, which had no more to do" in done.err
+    assert "stopped ps/0, which had nothing left to do" in done.err
     assert "good succeeded after" in done.err
     workers = dict.fromkeys(["worker/0", "worker/1", "worker/2"], "succeeded")
     assert hosts.states("good") == {"ps/0": "stopped", **workers}
@@ -168,7 +168,7 @@ others = {}
 def test_an_output_that_hosts_do_not_share_is_refused_where_several_tasks_write(hosts: Hosts) -> None:
     done = hosts("start", hosts.file("apart", STAY + "roles: {ps: 2, worker: 2}\n"))
     assert (done.code, done.out) == (8, "")
-    assert "is not the directory that node1 has by that name" in done.err
+    assert "is not the same directory as on node1" in done.err
     assert "mount one directory on all hosts there" in done.err
     hosts.untouched()
 

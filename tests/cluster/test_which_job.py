@@ -19,7 +19,7 @@ def test_where_there_is_no_job(hosts: Hosts) -> None:
     for words in (["status", "never"], ["wait", "never"], ["stop", "never"]):
         done = hosts(*words)
         assert (done.code, done.out) == (7, ""), words
-        assert "no host knows a job 'never'\n  → tfctl list shows those there are" in done.err
+        assert "no host knows a job 'never'\n  → tfctl list shows the jobs that exist" in done.err
     done = hosts("stop")
     assert done.code == 2
     assert "which job? running: none" in done.err
@@ -55,7 +55,7 @@ def test_words_that_are_no_job(hosts: Hosts) -> None:
     for words, code, said in (
         (["status", "one", "-j", "two"], 2, "two jobs are named, one and two"),
         (["status", "Not_A_Job"], 2, "'Not_A_Job' is neither a job's name nor a job file"),
-        (["stop", "./none.yaml"], 3, "none.yaml: there is no such job file"),
+        (["stop", "./none.yaml"], 3, "none.yaml: no such job file"),
         (["wait", "--timeout", "soon", "x"], 2, "--timeout: 'soon' is not a duration"),
         (["start", "./none.yaml", "--timeout", "5s"], 2, "say --wait or --follow too"),
     ):
@@ -70,7 +70,7 @@ def test_what_is_left_of_a_job_that_is_over_is_stopped_unnamed(hosts: Hosts) -> 
     wait_until(lambda: hosts.status("over")["state"] == "failed")
     assert hosts("stop").err == "job: over\nover: stopped worker/1\n"
     assert "which job? running: none" in hosts("stop").err
-    assert hosts("stop", "over").err == "over: nothing of it was running\n"
+    assert hosts("stop", "over").err == "over: nothing was running\n"
 
 
 def test_an_inventory_that_is_set_and_not_there_is_no_reason_to_take_another(
@@ -78,7 +78,7 @@ def test_an_inventory_that_is_set_and_not_there_is_no_reason_to_take_another(
 ) -> None:
     hosts.ok("start", hosts.file("set", ONE))
     done = hosts.with_inventory(None, "status", "set")
-    assert (done.code, done.err) == (0, f"inventory: {hosts.inventory}, that of the last start\n")
+    assert (done.code, done.err) == (0, f"inventory: {hosts.inventory}, from the last start\n")
     monkeypatch.setenv("ANSIBLE_INVENTORY", str(hosts.folder / "none.ini"))
     done = hosts.with_inventory(None, "stop", "set")
     assert (done.code, done.out) == (3, "")

@@ -136,7 +136,7 @@ def test_a_stack_that_is_missing(hosts: str, said: str, jobs: Jobs, four: Path) 
             there.enter_context(
                 changed(jobs, host, f"install -d {stack}-a/bin; ln -s tf0.0-a {stack}", f"rm -r {stack}*")
             )
-        err = refused(jobs, four, 8, said, "tfctl ships no stack tf0.0: do you mean tf2.0?")
+        err = refused(jobs, four, 8, said, "tfctl ships no stack tf0.0: did you mean tf2.0?")
     assert all(f"{host}: stack" not in err for host in hosts.split())
 
 
@@ -268,7 +268,7 @@ def test_an_output_that_not_all_hosts_share(jobs: Jobs) -> None:
     """No word about a job in which one task writes; where several do, the host that is apart is named."""
     file = jobs.file("apart", "command: sleep 600\nroles: {ps: 2, worker: 4}\n")
     with changed(jobs, "node3", "mount -t tmpfs -o mode=1777 tmpfs /srv/tfctl", "umount /srv/tfctl"):
-        refused(jobs, file, 8, "node3: /srv/tfctl/apart is not the directory that node1 has by that name", "mount one")
+        refused(jobs, file, 8, "node3: /srv/tfctl/apart is not the same directory as on node1", "mount one")
         jobs.ok("start", jobs.file("alone", "command: sleep 600\nroles: {ps: 1, worker: 4}\n"))
         jobs.ok("stop", "alone")
         jobs.root("node3", "rmdir /srv/tfctl/alone")
@@ -290,8 +290,8 @@ def test_an_output_that_is_no_longer_shared_when_the_job_begins_again(jobs: Jobs
     with changed(jobs, "node3", "mount -t tmpfs -o mode=1777 tmpfs /srv/tfctl", "umount /srv/tfctl"):
         done = jobs("restart", "later")
     assert (done.returncode, done.stdout) == (8, "")
-    assert "node3: /srv/tfctl/later is not the directory that node1 has by that name" in done.stderr
-    assert "later was stopped, and its next attempt could not be begun" in done.stderr
+    assert "node3: /srv/tfctl/later is not the same directory as on node1" in done.stderr
+    assert "later was stopped, and its next attempt could not be started" in done.stderr
     jobs.untouched()
 
 

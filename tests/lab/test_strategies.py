@@ -64,7 +64,7 @@ def test_an_evaluator_drains_alone_and_no_longer_than_it_may(jobs: Jobs) -> None
     done = jobs("start", jobs.file("drains", text), "--wait")
     assert done.returncode == 0, done.stderr
     assert "evaluator/0 has up to 1" in done.stderr
-    assert "stopped ps/0, which had no more to do" in done.stderr
+    assert "stopped ps/0, which had nothing left to do" in done.stderr
     assert jobs.states("drains") == {"chief/0": "succeeded", "ps/0": "stopped", "evaluator/0": "succeeded"}
     tasks = {task["role"]: task for task in jobs.status("drains")["tasks"]}
     assert tasks["ps"]["finished"] < tasks["evaluator"]["finished"]

@@ -63,7 +63,7 @@ def test_a_full_disk_is_named() -> None:
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "tfctl", "stacks"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
-    assert (done.returncode, done.stderr) == (1, "tfctl: what tfctl says cannot be written: No space left on device\n")
+    assert (done.returncode, done.stderr) == (1, "tfctl: cannot write the output: No space left on device\n")
 
 
 def test_a_letter_that_the_locale_has_not_is_no_fault(tmp_path: Path) -> None:

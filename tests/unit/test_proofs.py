@@ -113,7 +113,7 @@ def test_of_pairs_that_broke_off_the_one_that_both_blame_is_bad() -> None:
         answer("a", False, message="with b", broken={"partner": 1, "message": "Deadline Exceeded"}, lost=[]),
         answer("b", False, message="with a", broken={"partner": 0, "message": "Unavailable"}, lost=[]),
         answer("c", False, message="with a", broken={"partner": 0, "message": "Unavailable"}, lost=[]),
-        answer("d", False, message="it told nothing"),
+        answer("d", False, message="it reported nothing"),
     ]
     assert bad_pairs(answers) == {("a", "b"): "a: Deadline Exceeded"}
 
@@ -216,7 +216,7 @@ def end_main(process: subprocess.Popen[str], exits: int) -> dict[str, Any]:
     [
         ("import os, signal; print('last words', flush=True); os.kill(os.getpid(), signal.SIGILL)", "lacks an instruc"),
         ("import time; time.sleep(60)", "no end after 1 s"),
-        ("raise SystemExit('no licence')", "ended with exit code 1 and told nothing\nno licence"),
+        ("raise SystemExit('no licence')", "ended with exit code 1 and reported nothing\nno licence"),
         ("from telling import tell\ntell(lambda: 1 / 0)", "ZeroDivisionError: division by zero"),
         ("from telling import Failed, tell\ndef f(): raise Failed('x is y')\ntell(f)", "x is y"),
     ],

@@ -1,1 +1,1 @@
-"""The command line: one file per verb. The only place that meets typer and rich."""
+"""The command line: one file per command. Only this package uses typer and rich."""

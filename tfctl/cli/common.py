@@ -1,4 +1,4 @@
-"""What several verbs share: their options, and which inventory they mean."""
+"""Options that several commands share, and how they find the inventory and the job."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ InventoryOption = Annotated[
         "--inventory",
         "-i",
         show_default=False,
-        help="Ansible inventory. Default: the job file's, ANSIBLE_INVENTORY, ansible.cfg, that of the last start.",
+        help="Ansible inventory. Default: the job file's, ANSIBLE_INVENTORY, ansible.cfg, the last start's.",
     ),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text, or json: one object.")]
 JobArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="JOB", show_default=False, help="A job's name or file. Default: the one that runs, or ran last."
+        metavar="JOB", show_default=False, help="A job's name or file. Default: the running job, or the last one."
     ),
 ]
 JobOption = Annotated[str | None, typer.Option("--job", "-j", show_default=False, help="The same as JOB.")]
-#: Of verbs that cannot do without: each word is an option too, as it is of the other verbs; see `named`.
+#: For commands that require a file. Each argument is also an option, as in the other commands; see `named`.
 JobFileArgument = Annotated[
     Path | None, typer.Argument(metavar="JOBFILE", show_default=False, help="The job file (YAML).")
 ]
@@ -52,32 +52,33 @@ SameInventoryOption = Annotated[
     Path | None, typer.Option("--inventory", "-i", show_default=False, help="The same as INVENTORY.")
 ]
 
-#: Of verbs that provision.
+#: For commands that provision.
 StackOption = Annotated[
     str | None,
-    typer.Option(help="For all hosts, in place of the inventory's tfctl_stack; none: without TensorFlow."),
+    typer.Option(help="The stack for all hosts, overriding the inventory's tfctl_stack; none: no TensorFlow."),
 ]
 PythonTreeOption = Annotated[
     list[Path] | None,
     typer.Option(
         metavar="DIR",
         show_default=False,
-        help="A CPython of this machine for hosts that have none their stack takes, such as "
+        help="A CPython on this machine for hosts without one that fits their stack, such as "
         "~/.pyenv/versions/3.7.16; may be repeated.",
     ),
 ]
-LimitOption = Annotated[str | None, typer.Option(help="Only hosts of this Ansible pattern.")]
-#: Of verbs that begin a job.
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Ask the hosts, show what would be started.")]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it has ended; then stop what of it still runs.")]
+LimitOption = Annotated[str | None, typer.Option(help="Only hosts that match this Ansible pattern.")]
+#: For commands that start a job.
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Ask the hosts and show what would be started.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the job has ended, then stop what still runs.")]
 TimeoutOption = Annotated[
-    str | None, typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, at most so long.")
+    str | None,
+    typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, wait at most this long."),
 ]
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Print the logs, and the job's name on stderr.")]
 
 
 def named(argument: Path | None, option: Path | None, what: str) -> Path:
-    """The file that a verb cannot do without, by its word or its option. Raises UsageError, typer.BadParameter."""
+    """Return the required file, given as argument or option. Raise UsageError for two, typer.BadParameter for none."""
     if argument and option and argument != option:
         raise UsageError(f"two are named, {argument} and {option}", "name one")
     found = argument or option
@@ -87,7 +88,10 @@ def named(argument: Path | None, option: Path | None, what: str) -> Path:
 
 
 def find_inventory(option: Path | None, beside: Path | None = None, named: str | None = None) -> Inventory:
-    """The inventory a verb means; ``named`` is what the job file ``beside`` it says. Raises BadFile, UsageError."""
+    """Load the inventory: ``option``, else the one ``named`` in the job file ``beside``, else a default.
+
+    Raise BadFile if it cannot be used, UsageError if there is none.
+    """
     from tfctl.jobs import last
     from tfctl.remote import inventory
 
@@ -97,21 +101,21 @@ def find_inventory(option: Path | None, beside: Path | None = None, named: str |
         path = _beside(beside, "inventory", named)
         if not path.exists():
             raise BadFile(
-                f"{beside}: inventory: {path} is not there", "name one with -i, or make the lab's: tfctl lab up"
+                f"{beside}: inventory: {path} does not exist", "name one with -i, or create a lab's: tfctl lab up"
             )
         return inventory.load(path)
     default, recent = inventory.default_path(), last.inventory()
-    # What ansible.cfg names may be yet to come, as a lab's is; what somebody has set is meant.
+    # The one in ansible.cfg may not exist yet, like a lab's; one set in the environment is always meant.
     if default is not None and (default.exists() or recent is None or os.environ.get("ANSIBLE_INVENTORY")):
         return inventory.load(default)
     if recent is None:
         raise UsageError("no inventory is named", "give one with -i, or as `inventory:` in the job file")
-    say(f"inventory: {recent}, that of the last start")
+    say(f"inventory: {recent}, from the last start")
     return inventory.load(recent)
 
 
 def lay_out(file: Path, option: Path | None) -> tuple[Layout, Path]:
-    """A job file placed on its inventory, and its code directory. Raises BadFile (3)."""
+    """Return a job file's layout on its inventory, and its code directory. Raise BadFile (3)."""
     from tfctl.model import load, placement
 
     job = load.load(file)
@@ -120,7 +124,7 @@ def lay_out(file: Path, option: Path | None) -> tuple[Layout, Path]:
 
 
 def code_folder(file: Path, code: str) -> Path:
-    """What ``code`` of a job file means. Raises BadFile (3)."""
+    """Return the directory that ``code`` in a job file names. Raise BadFile (3)."""
     found = _beside(file, "code", code).resolve()
     if not found.is_dir():
         raise BadFile(f"{file}: code: {found} is not a directory")
@@ -128,17 +132,17 @@ def code_folder(file: Path, code: str) -> Path:
 
 
 def _beside(file: Path, key: str, path: str) -> Path:
-    """What a path in a job file means. Raises BadFile (3)."""
+    """Resolve a path in a job file, relative to that file. Raise BadFile (3)."""
     try:
         return file.parent / Path(path).expanduser()
     except RuntimeError:
-        raise BadFile(f"{file}: {key}: {path}: this machine has no such user", "write the whole path") from None
+        raise BadFile(f"{file}: {key}: {path}: this machine has no such user", "write the full path") from None
 
 
 def find_job(argument: str | None, option: str | None, inventory: Path | None) -> tuple[Inventory, str | None]:
-    """The inventory and the job's name that the words mean; a word with `/` or `.yaml` is a job file.
+    """Return the inventory and the job's name, or None if no job is named. A word with `/` or `.yaml` is a job file.
 
-    None: no job is named. Raises UsageError (2), BadFile (3).
+    Raise UsageError (2), BadFile (3).
     """
     from tfctl.node.names import JOB
 
@@ -156,6 +160,6 @@ def find_job(argument: str | None, option: str | None, inventory: Path | None) -
 
 
 def say(text: str) -> None:
-    """Talk: to stderr, at once. Where nobody hears it any more, the verb goes on."""
+    """Write a message to stderr at once. If stderr is closed, carry on."""
     with suppress(OSError):
         typer.echo(plain(text), err=True)

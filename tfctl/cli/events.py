@@ -1,4 +1,4 @@
-"""tfctl events: what happened to a job, a line each."""
+"""tfctl events: show what happened to a job, one line per event."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def events(
     inventory: InventoryOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Tell what happened to a job, in the order of time. Starts, stops, and each run of each task, and by whom.
+    """Show what happened to a job, in order of time. That is starts, stops and restarts, and every run of every task.
 
-    All its attempts that its hosts still know, each host by its own clock.
+    Covers all attempts that the hosts still know. Times are by each host's own clock.
     """
     from tfctl.jobs import events as job_events
     from tfctl.jobs import show

@@ -17,27 +17,27 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-NameOption = Annotated[str, typer.Option("--name", help="Which lab; labs of different names live side by side.")]
+NameOption = Annotated[str, typer.Option("--name", help="The lab's name; several labs can run side by side.")]
 
 
 @app.command(epilog="Example: tfctl lab up --nodes 4")
 def up(
     nodes: Annotated[
-        int | None, typer.Option("--nodes", "-n", show_default="4, or as many as the snapshot has", help="How many.")
+        int | None, typer.Option("--nodes", "-n", show_default="4, or the snapshot's", help="The number of nodes.")
     ] = None,
     name: NameOption = "lab",
     snapshot: Annotated[
-        str | None, typer.Option("--from", metavar="SNAPSHOT", help="Boot them as a lab was left by lab snapshot.")
+        str | None, typer.Option("--from", metavar="SNAPSHOT", help="Boot from a snapshot taken by lab snapshot.")
     ] = None,
     suite: Annotated[
         str | None,
         typer.Option(
             show_default="bookworm",
-            help="Debian release: bullseye, bookworm or trixie; several by commas, given to the nodes in turn.",
+            help="Debian release: bullseye, bookworm or trixie. A comma-separated list is dealt to the nodes in turn.",
         ),
     ] = None,
 ) -> None:
-    """Boot a lab and write inventory/NAME.ini. A lab that is up is left as it is."""
+    """Boot a lab and write inventory/NAME.ini. A running lab is left as it is."""
     from tfctl import lab
 
     asked = lab.LabSpec(name, nodes, lab.parse_suites(suite) if suite is not None else None, snapshot)
@@ -48,7 +48,7 @@ def up(
 
 @app.command(epilog="Example: tfctl lab down --name lab")
 def down(name: NameOption = "lab") -> None:
-    """End a lab and leave nothing of it behind: no process, mount, link or rule, no disk, no inventory."""
+    """Shut down a lab and remove everything: processes, mounts, links, firewall rules, disks and inventory."""
     from tfctl import lab
 
     lab.down(name, say)
@@ -75,11 +75,13 @@ def status(name: NameOption = "lab", output: OutputOption = Output.text) -> None
 
 @app.command(epilog="Example: tfctl lab snapshot provisioned, later: tfctl lab up --name other --from provisioned")
 def snapshot(
-    snapshot: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Its name; one of that name is replaced.")],
+    snapshot: Annotated[
+        str, typer.Argument(metavar="SNAPSHOT", help="The snapshot's name; an existing one is replaced.")
+    ],
     name: NameOption = "lab",
     delete: Annotated[bool, typer.Option("--delete", help="Delete the snapshot instead.")] = False,
 ) -> None:
-    """Keep a lab as it is, for lab up --from. Its nodes are halted for that, and booted again."""
+    """Save a lab's state for lab up --from. Its nodes are halted meanwhile, then booted again."""
     from tfctl import lab
 
     if delete:
@@ -89,5 +91,5 @@ def snapshot(
 
 
 def _shown(path: Path) -> Path:
-    """As one would type it here."""
+    """Return the path relative to the current directory, if it lies below."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -1,4 +1,4 @@
-"""tfctl list: every job that the hosts know, a line each."""
+"""tfctl list: show every job that the hosts know, one line each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def list_jobs(job: JobOption = None, inventory: InventoryOption = None, output: OutputOption = Output.text) -> None:
-    """List the jobs that the hosts know. Each at its latest attempt, the latest first."""
+    """List the jobs that the hosts know. Shows each job's latest attempt, the most recent job first."""
     from tfctl.jobs import show
     from tfctl.remote.fleet import Fleet
 

@@ -1,4 +1,4 @@
-"""tfctl logs: what the tasks print, from the hosts they run on."""
+"""tfctl logs: show what tasks print, read from their hosts."""
 
 from __future__ import annotations
 
@@ -32,24 +32,28 @@ def add_to(app: typer.Typer) -> None:
 
 def logs(
     role: Annotated[
-        str | None, typer.Argument(metavar="[ROLE", show_default=False, help="A role, or one task as worker/3.")
+        str | None, typer.Argument(metavar="[ROLE", show_default=False, help="A role, or one task, such as worker/3.")
     ] = None,
-    index: Annotated[int | None, typer.Argument(metavar="[INDEX]]", show_default=False, help="One task of it.")] = None,
+    index: Annotated[
+        int | None, typer.Argument(metavar="[INDEX]]", show_default=False, help="One of its tasks.")
+    ] = None,
     job: JobOption = None,
     inventory: InventoryOption = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until the job ends.")] = False,
-    tail: Annotated[int | None, typer.Option("--tail", "-n", metavar="N", min=0, help="The last N lines.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines too, until the job ends.")] = False,
+    tail: Annotated[int | None, typer.Option("--tail", "-n", metavar="N", min=0, help="Only the last N lines.")] = None,
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", show_default=False, help="From 10m ago on, or from 2026-11-22T13:00.")
+        str | None, typer.Option(metavar="TIME", show_default=False, help="Lines since 10m (ago) or 2026-11-22T13:00.")
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", show_default=False, help="Up to then.")] = None,
+    until: Annotated[
+        str | None, typer.Option(metavar="TIME", show_default=False, help="Lines up to this time.")
+    ] = None,
     grep: Annotated[
-        str | None, typer.Option(metavar="REGEX", show_default=False, help="Only lines in which this is found.")
+        str | None, typer.Option(metavar="REGEX", show_default=False, help="Only lines that match.")
     ] = None,
     timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Begin each line with its time.")] = False,
     output: OutputOption = Output.text,
 ) -> int:
-    """Show what tasks print, merged in the order of time. During the job and after it."""
+    """Show what tasks print, merged in order of time. Works during the job and after it."""
     from tfctl.jobs import logs as job_logs
     from tfctl.jobs import show
     from tfctl.remote.fleet import Fleet
@@ -77,7 +81,7 @@ def logs(
 
 
 class Printer:
-    """Lines on stdout: prefixed ``worker/3 │``, or one JSON object each."""
+    """Prints lines on stdout, prefixed ``worker/3 │`` or as one JSON object each."""
 
     def __init__(self, state: JobState, timestamps: bool = False, as_json: bool = False) -> None:
         from tfctl.jobs.state import rfc3339_ms
@@ -110,13 +114,13 @@ class Printer:
         name = f"{line.role}/{line.index}".ljust(self._width)
         prefix = text.coloured(f"{name} │", self._colours.get(line.role, ""))
         when = f"{self._time(line.time)} " if self._timestamps else ""
-        # A progress bar overwrites itself with \r: its last state is what a reader would have seen.
+        # A progress bar overwrites itself with \r; show its last state.
         shown = plain(line.text.rstrip("\r").rpartition("\r")[2])
         return f"{when}{prefix} {shown}\n"
 
 
 def moment(word: str | None, option: str) -> float | None:
-    """``10m`` ago, or a time such as 2026-11-22T13:00, local unless it says otherwise. Raises UsageError."""
+    """Parse ``10m`` (ago), or a time such as 2026-11-22T13:00, local unless it has an offset. Raise UsageError."""
     if word is None:
         return None
     if re.fullmatch(r"\d[\ddhms]*", word):
@@ -132,17 +136,17 @@ def moment(word: str | None, option: str) -> float | None:
 
 
 def _task(role: str | None, index: int | None) -> tuple[str | None, int | None]:
-    """``worker 3`` and ``worker/3`` are the same."""
+    """Treat ``worker/3`` like ``worker 3``."""
     if role is None or "/" not in role:
         return role, index
     name, _, number = role.partition("/")
     if not number.isdecimal() or index is not None:
-        raise UsageError(f"{role!r} is no task", "write worker 3, or worker/3")
+        raise UsageError(f"{role!r} is not a task", "write worker 3, or worker/3")
     return name, int(number)
 
 
 def _end_of(fleet: Fleet, state: JobState) -> threading.Event:
-    """Set when the job has ended."""
+    """Return an event that is set once the job has ended, or cannot be watched any more."""
     from tfctl.jobs.wait import changes
 
     over = threading.Event()

@@ -1,4 +1,4 @@
-"""The `tfctl` command: its verbs, and the one place where an error becomes an exit code."""
+"""The `tfctl` command: its subcommands, and the one place where errors become exit codes."""
 
 from __future__ import annotations
 
@@ -84,19 +84,19 @@ for verb in (
 
 
 def main() -> NoReturn:
-    """Run the verb that the command line names, and leave with its exit code."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a verb undoes the same for both
+    """Run the command line and exit with its exit code."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # treat SIGTERM like Ctrl-C
     _take_everything()
     code = run(sys.argv[1:])
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
-    # Without the interpreter's own farewell: to take down some hundred modules takes it a tenth of a second.
+    # Skip the interpreter's own shutdown: tearing down some hundred modules takes a tenth of a second.
     os._exit(code)
 
 
 def _take_everything() -> None:
-    """A stream that is closed (`>&-`) leads nowhere; of a letter that the locale has not, `?` is written."""
+    """Discard what is written to a closed stream (`>&-`), and write `?` for characters the locale cannot encode."""
     sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -104,9 +104,9 @@ def _take_everything() -> None:
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a verb. Every way out is a code of tfctl.errors.Exit and at most a sentence on stderr."""
+    """Run a command and return an exit code of tfctl.errors.Exit. Errors become a sentence on stderr."""
     try:
-        # Not the command's own main(): it makes exit codes of its own of an interrupt and of a closed pipe.
+        # Not the command's own main(), which picks its own exit codes for interrupts and closed pipes.
         command = typer.main.get_command(_alone(words) or app)
         with command.make_context("tfctl", list(words)) as context:
             code = command.invoke(context)
@@ -121,7 +121,7 @@ def run(words: Sequence[str]) -> int:
         _tell("interrupted")
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        # The reader of the pipe has gone (`tfctl logs | head`): nothing is left to say, nor anyone to say it to.
+        # The reader of the pipe is gone (`tfctl logs | head`), so discard the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except Exception as error:
@@ -129,7 +129,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _alone(words: Sequence[str]) -> typer.Typer | None:
-    """An app of nothing but the verb that is named, if one is: each of the others costs half a millisecond."""
+    """Return an app with only the named command, if there is one: each other command costs half a millisecond."""
     names = {info.name or getattr(info.callback, "__name__", ""): info for info in app.registered_commands}
     if not words or words[0] not in names:
         return None
@@ -139,15 +139,18 @@ def _alone(words: Sequence[str]) -> typer.Typer | None:
 
 
 def _unexpected(error: Exception) -> int:
-    """Typer's own errors (wrong words) keep their text and exit 2; a file that this machine does not let us have, and a
-    full disk, are named; anything else is a defect of tfctl."""
+    """Report an exception that is not a TfctlError, and return the exit code.
+
+    Typer's usage errors keep their text and exit code 2. File errors and full disks are named. Anything else is a
+    defect in tfctl.
+    """
     if hasattr(error, "exit_code") and hasattr(error, "show"):
         error.show()
         return int(error.exit_code)
     if os.environ.get("TFCTL_TRACEBACK"):
         raise error
     if isinstance(error, OSError) and (error.filename or error.errno in (errno.ENOSPC, errno.EDQUOT)):
-        _tell(f"{error.filename or 'what tfctl says cannot be written'}: {error.strerror}")
+        _tell(f"{error.filename or 'cannot write the output'}: {error.strerror}")
         return Exit.FAILED
     _tell(f"this is a defect in tfctl: {type(error).__name__}: {error}", "TFCTL_TRACEBACK=1 shows where it happened")
     return Exit.FAILED

@@ -1,4 +1,4 @@
-"""tfctl nodes: every host, a line each."""
+"""tfctl nodes: show every host, one line each."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def add_to(app: typer.Typer) -> None:
 
 
 def nodes(job: JobOption = None, inventory: InventoryOption = None, output: OutputOption = Output.text) -> int:
-    """Show every host, and who has what of it.
+    """Show every host and what uses it.
 
-    Exit code: 0 all are ready, 4 one cannot be reached, 8 one answers and is not fit for jobs.
+    Exit code: 0 all are ready, 4 one cannot be reached, 8 one answers but is not fit for jobs.
     """
     from tfctl.jobs.nodes import nodes as ask
     from tfctl.remote.fleet import Fleet
@@ -39,7 +39,7 @@ def nodes(job: JobOption = None, inventory: InventoryOption = None, output: Outp
     others = [state.host.name for state in states if state.current is False]
     if others:
         say(
-            f"{', '.join(others)}: the node part is of another version than this tfctl\n"
+            f"{', '.join(others)}: the node part's version differs from this tfctl's\n"
             "  → tfctl provision INVENTORY --tags job_host"
         )
     errors = [state.error for state in states if state.error is not None]
@@ -49,7 +49,7 @@ def nodes(job: JobOption = None, inventory: InventoryOption = None, output: Outp
 
 
 def table(states: list[NodeState]) -> str:
-    """The hosts, and below them the GPUs of all, if there are any."""
+    """Return a table of the hosts and, if there are any, one of their GPUs."""
     rows = [_COLUMNS, *(_row(state) for state in states)]
     devices = [(state.host.name, gpu) for state in states for gpu in state.told.get("gpus", ())]
     tables = [text.table(rows, state=1)]
@@ -94,7 +94,7 @@ def _device(host: str, gpu: Any) -> tuple[str, ...]:
 
 
 def ranges(numbers: list[int]) -> str:
-    """``2222-2224 2230``"""
+    """Return sorted numbers as ranges: ``2222-2224 2230``."""
     found: list[list[int]] = []
     for number in sorted(numbers):
         if found and number == found[-1][-1] + 1:

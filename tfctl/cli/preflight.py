@@ -1,4 +1,4 @@
-"""`tfctl preflight`: what stands against a provisioning, and nothing done about it."""
+"""`tfctl preflight`: report what would prevent provisioning, without changing anything."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def preflight(
     python_tree: PythonTreeOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Name all that stands against provisioning; change nothing. Every host is read, and all of its faults are told.
+    """Report what would prevent provisioning; change nothing. Examines every host and lists all its faults.
 
-    Exit code: 0 all hosts are fit, 8 one is not, 4 one cannot be reached, 3 the inventory asks for what cannot be.
+    Exit code: 0 all hosts are fit, 8 one is not, 4 one cannot be reached, 3 the inventory asks for the impossible.
     """
     from tfctl.cli.progress import Progress
     from tfctl.remote import provision as use_case
@@ -56,12 +56,12 @@ def preflight(
 
 
 def exit_of(host: HostReport) -> Exit:
-    """A host that cannot even be looked at is not fit."""
+    """Return a host's exit code. A host that cannot be examined counts as unfit."""
     return Exit.PREFLIGHT if host.exit is Exit.FAILED else host.exit
 
 
 def as_object(host: HostReport) -> dict[str, Any]:
-    """An element of what -o json prints."""
+    """Return an element of what -o json prints."""
     return {"host": host.host, "state": _state(host), "exit": int(exit_of(host)), "faults": list(host.faults)}
 
 

@@ -1,4 +1,4 @@
-"""What a run of a playbook shows while it runs, on stderr: a line that moves on a terminal, plain lines in a pipe."""
+"""Show a playbook's progress on stderr: a live line on a terminal, plain lines in a pipe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Shown(Protocol):
 
 
 class Progress:
-    """Takes the events of a run. Each change and failure of a host is a line that stays."""
+    """Shows the events of a run. Each change or failure on a host stays as a line."""
 
     def __init__(self) -> None:
         self._shown: _Shown = _Terminal() if sys.stderr.isatty() else _Pipe()
@@ -64,7 +64,7 @@ class Progress:
 
 
 class _Pipe:
-    """Every line with the seconds since the beginning."""
+    """Prints every line with the seconds since the beginning."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -87,7 +87,7 @@ class _Pipe:
 
 
 class _Terminal:
-    """At the bottom the task that runs, how many hosts have ended it, and the time since the beginning."""
+    """Shows at the bottom the running task, how many hosts have finished it, and the elapsed time."""
 
     def __init__(self) -> None:
         from rich.console import Console

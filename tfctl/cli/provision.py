@@ -1,4 +1,4 @@
-"""`tfctl provision`: every node made to match its stack."""
+"""`tfctl provision`: make every host match its stack."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def provision(
         str | None,
         typer.Option(help=f"Only these parts: {', '.join(TAGS)}."),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; say what would change.")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Show what changes in files.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; report what would change.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Show the changes in files.")] = False,
     reboot: Annotated[
-        bool, typer.Option("--reboot", help="Reboot hosts whose new driver asks for it, never one with a job on it.")
+        bool, typer.Option("--reboot", help="Reboot hosts whose new driver needs it, but never one that runs a job.")
     ] = False,
     python_tree: PythonTreeOption = None,
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Only this: set each host's stack back to what it was before.")
+        bool, typer.Option("--rollback", help="Only set each host's stack back to the previous one.")
     ] = False,
     output: OutputOption = Output.text,
 ) -> int:
@@ -62,7 +62,7 @@ def provision(
         with Progress() as progress:
             report = use_case.run(request, progress.take)
     except KeyboardInterrupt:
-        say("interrupted: nothing that jobs use is left half done; run it again to go on")
+        say("interrupted: nothing that jobs use is left half done; run it again to continue")
         return Exit.INTERRUPTED
     if output is Output.json:
         text.print_json(as_object(report, check))
@@ -72,7 +72,7 @@ def provision(
 
 
 def as_object(report: Report, check: bool) -> dict[str, Any]:
-    """What -o json prints."""
+    """Return the object that -o json prints."""
     keys = ("host", "ok", "changed", "failed", "unreachable", "task", "reason", "remedy")
     hosts = [{key: getattr(host, key) for key in keys} for host in report.hosts]
     return {"check": check, "changed": report.changed, "exit": int(report.exit), "hosts": hosts}

@@ -1,4 +1,4 @@
-"""tfctl render: every file that start would install; nothing is sent."""
+"""tfctl render: show every file that start would install, without sending anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tfctl restart: a job's next attempt, or one task anew in place."""
+"""tfctl restart: run a job's next attempt, or restart one task in place."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def restart(
         typer.Argument(
             metavar="[JOB] [ROLE INDEX]",
             show_default=False,
-            help="A job's name or file. Default: the one that runs. With a task, as worker 3 or worker/3: it alone.",
+            help="A job's name or file (default: the running job), then a task to restart alone: worker 3, worker/3.",
         ),
     ] = None,
     job_option: JobOption = None,
@@ -44,11 +44,11 @@ def restart(
     timeout: TimeoutOption = None,
     follow: FollowOption = False,
 ) -> int:
-    """Stop a job and run its next attempt; or begin one task anew. Both as they were started.
+    """Stop a job and run its next attempt, or restart one task. Both run as they were first started.
 
-    Its hosts keep what it was started with, until it is stopped or they are rebooted. For a changed job file or code:
-    tfctl start.
-    One task comes back in the same attempt; what that means to the others: docs/strategies.md.
+    The hosts keep what a job was started with until it is stopped or they reboot. To run a changed job file or code,
+    use tfctl start.
+    A single task restarts in the same attempt; docs/strategies.md says how that affects the others.
     """
     from tfctl.cli.wait import detaching, limit, until_ended
     from tfctl.jobs import show
@@ -71,23 +71,23 @@ def restart(
 
 
 def parse(words: list[str], job_is_named: bool) -> tuple[str | None, tuple[str, int | None] | None]:
-    """The job and the task (role, index or None) that the words mean; ``worker 3`` and ``worker/3`` are the same.
+    """Return the job and the task (role, index or None) that the words name. ``worker 3`` equals ``worker/3``.
 
-    Raises UsageError.
+    Raise UsageError for anything else.
     """
     job = words[0] if words and not job_is_named else None
     rest = words[1:] if job else words
     if len(rest) == 1 and "/" in rest[0]:
         rest = rest[0].split("/")
     if len(rest) > 2 or (len(rest) == 2 and not rest[1].isdecimal()):
-        raise UsageError(f"{' '.join(rest)!r} is no task", "write worker 3, or worker/3")
+        raise UsageError(f"{' '.join(rest)!r} is not a task", "write worker 3, or worker/3")
     if not rest:
         return job, None
     return job, (rest[0], int(rest[1]) if len(rest) == 2 else None)
 
 
 def _whole(fleet: Fleet, state: JobState, dry_run: bool) -> int:
-    """The attempt that runs now."""
+    """Restart the whole job, or only show what would happen. Return the number of the attempt that runs now."""
     from tfctl.jobs.restart import rehearse
     from tfctl.jobs.restart import restart as restart_job
 
@@ -107,5 +107,5 @@ def _task(fleet: Fleet, state: JobState, wanted: tuple[str, int | None], dry_run
         typer.echo(f"{state.job}: attempt {state.attempt}, {task} on {task.host}, {task.state} now")
         return state.attempt
     restart_task(fleet, state, task)
-    say(f"{state.job}: {task} runs anew on {task.host}")
+    say(f"{state.job}: {task} runs again on {task.host}")
     return state.attempt

@@ -1,4 +1,4 @@
-"""tfctl run --local: a job's tasks as processes of this machine."""
+"""tfctl run --local: run a job's tasks as processes on this machine."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ def add_to(app: typer.Typer) -> None:
 def run(
     jobfile: JobFileArgument = None,
     job_option: JobFileOption = None,
-    local: Annotated[bool, typer.Option("--local", help="On this machine; `tfctl start` runs it on hosts.")] = False,
+    local: Annotated[bool, typer.Option("--local", help="Run on this machine; for hosts: `tfctl start`.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("--output", metavar="DIR", show_default=False, help="TFCTL_OUTPUT. Default: tfctl-output/JOB."),
+        typer.Option(
+            "--output", metavar="DIR", show_default=False, help="Output directory. Default: tfctl-output/JOB."
+        ),
     ] = None,
 ) -> int:
-    """Run every task of a job on this machine. In the active Python, to write and debug the script.
+    """Run every task of a job on this machine. Uses the active Python, to write and debug the script.
 
-    No ssh, no systemd, no root, no inventory. Prints the logs; Ctrl-C ends all tasks. Exit code: 0 it succeeded, 100
-    it failed, 130 Ctrl-C.
+    Needs no ssh, systemd, root or inventory. Prints the logs; Ctrl-C ends all tasks. Exit code: 0 the job succeeded,
+    100 it failed, 130 Ctrl-C.
     """
     from platformdirs import user_cache_path
 
@@ -43,7 +45,7 @@ def run(
 
     jobfile = named(jobfile, job_option, "job file")
     if not local:
-        raise UsageError("run is for this machine alone: say --local", f"on hosts: tfctl start {jobfile}")
+        raise UsageError("run works only on this machine: add --local", f"on hosts: tfctl start {jobfile}")
     job = load.load(jobfile)
     folder = code_folder(jobfile, job.code)
     out = (output or Path(code.LOCAL_OUTPUT, job.name)).expanduser().absolute()
@@ -66,6 +68,6 @@ def _make(folder: Path, default: bool) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if default:
-            (folder.parent / ".gitignore").write_text("*\n")  # the next start would pack it
+            (folder.parent / ".gitignore").write_text("*\n")  # else the next start would pack the output
     except OSError as error:
-        raise BadFile(f"{folder}: cannot be made: {error.strerror}", "choose another with --output") from None
+        raise BadFile(f"{folder}: cannot be created: {error.strerror}", "choose another with --output") from None

@@ -1,4 +1,4 @@
-"""`tfctl stacks`: which exact versions go together, and what a host would get of them."""
+"""`tfctl stacks`: show which exact versions go together, and what a host would get."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="stacks",
-    help="The stacks: which exact versions go together. For each, what a host would get.",
+    help="Show the stacks: which exact versions go together. For each, show what a host would get.",
     invoke_without_command=True,
     rich_markup_mode=None,
 )
@@ -26,7 +26,7 @@ _TITLES = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL"}
 
 @app.callback()
 def table(context: typer.Context, output: OutputOption = Output.text) -> None:
-    """The stacks: which exact versions go together, and what a host would get."""
+    """Show the stacks: which exact versions go together, and what a host would get."""
     if context.invoked_subcommand:
         return
     from tfctl.cli import text
@@ -44,13 +44,14 @@ def table(context: typer.Context, output: OutputOption = Output.text) -> None:
 def explain(
     stack: Annotated[str, typer.Argument(metavar="STACK", show_default=False, help="Such as tf2.15.")],
     host: Annotated[
-        str | None, typer.Option(metavar="NODE", show_default=False, help="What this host would get; it is looked at.")
+        str | None,
+        typer.Option(metavar="NODE", show_default=False, help="Examine this host and show what it would get."),
     ] = None,
     inventory: InventoryOption = None,
     python_tree: PythonTreeOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """What a stack consists of; with --host, what would be chosen there, and why not otherwise."""
+    """Show what a stack contains or, with --host, what would be chosen there and why."""
     from tfctl.cli import text
     from tfctl.model import stacks
 
@@ -116,7 +117,7 @@ def _on_host(stack: Stack, host: str, seen: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _chosen(stack: Stack, own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What would be there, and beside it why it is not something else."""
+    """Yield what would be installed, and why not the alternatives."""
     python = own["python"]
     if python:
         packages = f", with {' '.join(python['packages'])}" if python["packages"] else ""
@@ -143,7 +144,7 @@ def _chosen(stack: Stack, own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _fit(other: Mapping[str, Any], own: Mapping[str, Any]) -> str:
-    """One line: what stands against it alone, else that it would do."""
+    """Return one line: the faults that only this stack has, else that it would fit."""
     messages = [fault["message"] for fault in other["faults"]]
     known = [fault["message"] for fault in own["faults"]]
     if messages:

@@ -1,4 +1,4 @@
-"""tfctl start: a job on all its hosts, or on none."""
+"""tfctl start: start a job on all its hosts, or on none."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def start(
     timeout: TimeoutOption = None,
     follow: FollowOption = False,
     code_limit: Annotated[
-        int, typer.Option("--code-limit", metavar="MB", min=1, help="The most the code may be.")
+        int, typer.Option("--code-limit", metavar="MB", min=1, help="The largest size of the code.")
     ] = 50,
 ) -> int:
-    """Start a job: all of its tasks on all of its hosts, or nothing. Prints the job's name."""
+    """Start a job: all its tasks on all its hosts, or nothing. Prints the job's name."""
     from tfctl.cli.wait import detaching, limit, until_ended
     from tfctl.jobs import code, last, scripts
     from tfctl.jobs.start import rehearse
@@ -48,7 +48,7 @@ def start(
     longest = limit(timeout, wait or follow)
     layout, folder = lay_out(named(jobfile, job_option, "job file"), inventory)
     with Fleet(layout.hosts) as fleet:
-        # While the hosts let us in, what takes its time here.
+        # Do the slow local work while the connections open.
         fleet.prepare()
         packed = code.pack(folder, code_limit)
         unit.template()

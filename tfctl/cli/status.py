@@ -1,4 +1,4 @@
-"""tfctl status: one job, task by task."""
+"""tfctl status: show one job, task by task."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def status(
     inventory: InventoryOption = None,
     output: OutputOption = Output.text,
     watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Again at every change, until the job has ended.")
+        bool, typer.Option("--watch", "-w", help="Show it again at every change, until the job has ended.")
     ] = False,
 ) -> None:
-    """Show a job, task by task. Failed ones first: host, state, exit code."""
+    """Show a job's tasks with host, state and exit code. Failed tasks come first."""
     from tfctl.jobs import show
     from tfctl.jobs.state import JobState
     from tfctl.remote.fleet import Fleet

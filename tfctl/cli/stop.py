@@ -1,4 +1,4 @@
-"""tfctl stop: SIGTERM, the grace, SIGKILL; and proof that nothing is left."""
+"""tfctl stop: SIGTERM, grace period, SIGKILL, and a check that nothing is left."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def stop(job: JobArgument = None, job_option: JobOption = None, inventory: InventoryOption = None) -> None:
-    """Stop a job on all hosts. Safe to repeat, and to interrupt."""
+    """Stop a job on all hosts. Safe to repeat and to interrupt."""
     from tfctl.jobs import show
     from tfctl.jobs.stop import stop as stop_job
     from tfctl.remote.fleet import Fleet
@@ -23,4 +23,4 @@ def stop(job: JobArgument = None, job_option: JobOption = None, inventory: Inven
             name = show.one(fleet, None, changes=True)[0].job
             say(f"job: {name}")
         stopped = stop_job(fleet, name)
-    say(f"{name}: stopped {', '.join(stopped)}" if stopped else f"{name}: nothing of it was running")
+    say(f"{name}: stopped {', '.join(stopped)}" if stopped else f"{name}: nothing was running")

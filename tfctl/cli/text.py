@@ -1,4 +1,4 @@
-"""How values look: tables, times, colours on a terminal alone. Data goes to stdout, talk to stderr."""
+"""How values are shown: tables, times, and colours on terminals only. Data goes to stdout, messages to stderr."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ _COLOURS = {
 
 
 def print_json(value: Any) -> None:
-    """One object, indented for a reader."""
+    """Print one JSON object, indented on a terminal."""
     print(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
 
 
 def state_word(state: str) -> str:
-    """A state in its colour."""
+    """Return a state in its colour."""
     return coloured(state, _COLOURS.get(state.strip(), ""))
 
 
 def coloured(word: str, colour: str) -> str:
-    """A word in a colour, on a terminal that takes it (no-color.org)."""
+    """Return a word in a colour if the terminal allows it (no-color.org)."""
     return typer.style(word, fg=colour) if colour and _takes_colours() else word
 
 
 def table(rows: Sequence[Sequence[str]], state: int | None = None) -> str:
-    """Rows, the header first, as aligned columns; those of column ``state`` are coloured on a terminal."""
+    """Align rows, the header first, in columns. The column numbered ``state`` is coloured on a terminal."""
     lines = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
@@ -61,7 +61,7 @@ def table(rows: Sequence[Sequence[str]], state: int | None = None) -> str:
 
 
 def status(found: JobState) -> str:
-    """A job's table, failed tasks first, and above it what it is and why."""
+    """Return a job's state and its reason, above a table of its tasks, failed ones first."""
     record = found.record
     head = plain(f"{found.job}  attempt {found.attempt}  {record['strategy']}  {record['stack']}  ")
     rows: list[tuple[str, ...]] = [("TASK", "HOST", "ADDRESS", "STATE", "EXIT", "RESTARTS", "STARTED", "LASTED")]
@@ -71,7 +71,7 @@ def status(found: JobState) -> str:
 
 
 def lasted(started: float | None, finished: float | None) -> str:
-    """``42 s``, ``3 min``, ``5 h``: until it finished, or until now; nothing where it has not begun."""
+    """Return a duration such as ``42 s``, ``3 min`` or ``5 h``, up to the end or now; empty if not started."""
     if started is None:
         return ""
     seconds = max(0.0, (finished or time.time()) - started)
@@ -81,7 +81,7 @@ def lasted(started: float | None, finished: float | None) -> str:
 
 
 def clock(moment: float | None) -> str:
-    """The local time of day, and the date of another day."""
+    """Return the local time of day, with the date if it is not today."""
     if moment is None:
         return ""
     then, now = time.localtime(moment), time.localtime()

@@ -1,4 +1,4 @@
-"""tfctl verify: proof that what is installed works."""
+"""tfctl verify: prove that what is installed works."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def verify(
     inventory: InventoryArgument = None,
     inventory_option: SameInventoryOption = None,
     stack: Annotated[
-        str | None, typer.Option(help="In place of the inventory's tfctl_stack.", show_default=False)
+        str | None, typer.Option(help="The stack to use, overriding the inventory's tfctl_stack.", show_default=False)
     ] = None,
-    limit: Annotated[str, typer.Option(help="Only hosts of this Ansible pattern.")] = "all",
+    limit: Annotated[str, typer.Option(help="Only hosts that match this Ansible pattern.")] = "all",
     shared: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Prove that all hosts share this directory too.", show_default=False),
+        typer.Option(metavar="DIR", help="Also prove that all hosts share this directory.", show_default=False),
     ] = None,
     junit: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the results there too, as CI reads them.")
+        Path | None, typer.Option(metavar="FILE", help="Also write the results as JUnit XML, for CI.")
     ] = None,
     output: OutputOption = Output.text,
 ) -> int:
     """Prove that what is installed works, by short jobs on the hosts.
 
-    TensorFlow imports and sees its devices on each; all-reduce over all hosts and over every pair, by TensorFlow and,
-    where it is, by Horovod. Exit code 0 only if all of it held.
+    TensorFlow imports and sees its devices on each host. All-reduce works over all hosts and every pair, in TensorFlow
+    and, if installed, in Horovod. Exit code 0 only if everything passed.
     """
     from tfctl.cli import text
     from tfctl.remote import inventory as inventories
@@ -46,7 +46,7 @@ def verify(
 
     source = inventories.load(named(inventory, inventory_option, "inventory"))
     if junit and not junit.absolute().parent.is_dir():
-        raise UsageError(f"--junit {junit}: there is no such directory")
+        raise UsageError(f"--junit {junit}: no such directory")
     report = proofs.run(proofs.Request(source, stack, limit, shared), say)
     if output is Output.json:
         text.print_json(report.to_json())
@@ -81,7 +81,7 @@ def _took(result: Result) -> str:
 
 
 def _found(result: Result, report: Report) -> str:
-    """The details, and of a proof with pairs how many held and which was the slowest."""
+    """Return a proof's details and, if it tests pairs, how many passed and which was the slowest."""
     facts = [f"{name} {_shown(value)}" for name, value in result.details.items() if value not in (None, "", [], {})]
     pairs = [r for r in report.results if r.proof == f"{result.proof}-pair"]
     good = [r for r in pairs if r.state == "ok" and set(r.hosts) <= set(result.hosts)]

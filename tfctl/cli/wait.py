@@ -1,4 +1,4 @@
-"""tfctl wait: until a job has ended; then what of it still runs is ended too."""
+"""tfctl wait: wait until a job has ended, then stop what still runs."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def wait(
     job_option: JobOption = None,
     inventory: InventoryOption = None,
     timeout: Annotated[
-        str | None, typer.Option("--timeout", metavar="DURATION", show_default=False, help="At most so long.")
+        str | None, typer.Option("--timeout", metavar="DURATION", show_default=False, help="Wait at most this long.")
     ] = None,
 ) -> int:
-    """Wait until a job has ended, then stop what still runs of it. That is parameter servers above all.
+    """Wait until a job has ended, then stop what still runs. That is mostly parameter servers.
 
-    Exit code: 0 it succeeded, 100 it failed, 101 it goes on after --timeout, 103 it was stopped, 4 no host answers.
+    Exit code: 0 it succeeded, 100 it failed, 101 it still runs after --timeout, 103 it was stopped, 4 no host answers.
     """
     from tfctl.jobs import show
     from tfctl.remote.fleet import Fleet
@@ -51,7 +51,7 @@ def wait(
 
 
 def until_ended(fleet: Fleet, job: str, attempt: int, timeout: float | None, follow: bool = False) -> int:
-    """Wait, with the logs where asked for; say how it ended, and give the exit code."""
+    """Wait, printing logs if ``follow``; report how the job ended and return the exit code."""
     from tfctl.jobs.wait import wait
 
     ended = _followed(fleet, job, attempt, timeout) if follow else wait(fleet, job, attempt, say, timeout)
@@ -61,21 +61,21 @@ def until_ended(fleet: Fleet, job: str, attempt: int, timeout: float | None, fol
 
 @contextmanager
 def detaching(job: str) -> Iterator[None]:
-    """Who leaves off waiting, by Ctrl-C, with the reader of the logs or because no host answers, is told what stays."""
+    """Tell the user that the job goes on if waiting breaks off: by Ctrl-C, a closed pipe or unreachable hosts."""
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError, Unreachable):
-        say(f"{job} goes on, and nobody cleans up after it: `tfctl wait {job}` does, `tfctl stop {job}` ends it")
+        say(f"{job} goes on, but nobody cleans up after it: `tfctl wait {job}` does, `tfctl stop {job}` ends it")
         raise
 
 
 def exit_code(state: JobState) -> Exit:
-    """What a verb that waits for a job ends with."""
+    """Return the exit code of a command that waits for a job."""
     return _CODES.get(state.state, Exit.NOT_ENDED)
 
 
 def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> JobState:
-    """The logs on stdout, and beside them the wait, whose end is theirs."""
+    """Print the logs on stdout while waiting in a thread. Return when the wait ends."""
     from tfctl.cli.logs import Printer
     from tfctl.jobs import show
     from tfctl.jobs.logs import Query, follow
@@ -103,7 +103,7 @@ def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> Jo
 
 
 def sentence(state: JobState) -> str:
-    """How a job is, for people."""
+    """Return a job's state as a sentence."""
     if not state.ended:
         return f"{state.job} is {state.state}" + (f": {state.reason}" if state.reason else "")
     after = f" after {lasted(state.record['started'], state.finished)}" if state.finished else ""
@@ -111,14 +111,14 @@ def sentence(state: JobState) -> str:
 
 
 def limit(timeout: str | None, waits: bool) -> float | None:
-    """What ``--timeout`` says of a verb that ``waits``; 0 is to look once. Raises UsageError (2)."""
+    """Return ``--timeout`` in seconds; 0 looks once. Raise UsageError (2), also if the command never waits."""
     if timeout is not None and not waits:
-        raise UsageError("--timeout says how long to wait, but nothing waits", "say --wait or --follow too")
+        raise UsageError("--timeout limits waiting, but nothing waits", "add --wait or --follow")
     return 0.0 if timeout in ("0", "0s") else seconds(timeout)
 
 
 def seconds(word: str | None, option: str = "--timeout") -> float | None:
-    """A duration of the command line. Raises UsageError (2)."""
+    """Parse a duration from the command line. Raise UsageError (2)."""
     from tfctl.model.text import seconds as parse
 
     try:

@@ -1,1 +1,1 @@
-"""The use cases: what the verbs of a job do."""
+"""The use cases behind the job commands."""

@@ -1,6 +1,7 @@
-"""The job's code as one tarball: what git would list, else all but .git; the same files give the same bytes.
+"""Pack the job's code as one tarball. The same files always give the same bytes.
 
-What jobs on this machine have put out beside it is no part of it.
+In a git work tree it holds tracked files and untracked ones that git does not ignore; elsewhere, everything but .git,
+__pycache__ and the output of local runs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from tfctl.errors import BadFile
 
 LIMIT_MB = 50
-#: Where `run --local` puts what jobs put out, beside the code more often than not.
+#: Where `run --local` puts a job's output, usually beside the code.
 LOCAL_OUTPUT = "tfctl-output"
 _SKIPPED = (".git", "__pycache__", LOCAL_OUTPUT)
 
@@ -34,8 +35,11 @@ class Code:
 
 
 def pack(folder: Path, limit_mb: int = LIMIT_MB) -> Code:
-    """The folder's files, modes and links. Raises BadFile for more than ``limit_mb`` (unpacked), a link that leads out
-    of the folder, what is neither file, directory nor link, and what cannot be read."""
+    """Pack the folder's files, modes and links.
+
+    Raise BadFile for more than ``limit_mb`` (unpacked), a link that leads out of the folder, anything that is not a
+    file, directory or link, and anything that cannot be read.
+    """
     try:
         listed = tuple(sorted(names(folder, _refuse)))
         data = _tarball(folder, listed, limit_mb)
@@ -45,10 +49,10 @@ def pack(folder: Path, limit_mb: int = LIMIT_MB) -> Code:
 
 
 def names(folder: Path, unread: Callable[[OSError], object] | None = None) -> Iterator[str]:
-    """What is packed of the folder, relative to it; ``unread`` is told of a directory that cannot be read."""
+    """Yield the paths to pack, relative to the folder. ``unread`` is called for a directory that cannot be read."""
     listed = _git_names(folder)
     if listed is not None:
-        # Listed and deleted meanwhile is no file; a submodule is a directory, and stays empty as in a fresh clone.
+        # Skip files deleted from the work tree. A submodule is a directory, and stays empty as in a fresh clone.
         yield from (name for name in listed if os.path.lexists(folder / name))
         return
     for parent, folders, files in os.walk(folder, onerror=unread):
@@ -59,7 +63,7 @@ def names(folder: Path, unread: Callable[[OSError], object] | None = None) -> It
 
 def _tarball(folder: Path, names: Iterable[str], limit_mb: int) -> bytes:
     tar = io.BytesIO()
-    # No time of packing in it: equal files are packed once.
+    # No timestamps, so that equal files give equal bytes.
     with (
         gzip.GzipFile(fileobj=tar, mode="wb", mtime=0, compresslevel=6) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
@@ -71,7 +75,7 @@ def _tarball(folder: Path, names: Iterable[str], limit_mb: int) -> bytes:
             if total > limit_mb * 2**20:
                 raise BadFile(
                     f"{folder}: its code is larger than {limit_mb} MB",
-                    "name data and checkpoints in .gitignore, which git alone reads, or allow more with --code-limit",
+                    "list data and checkpoints in .gitignore (in a git work tree), or raise --code-limit",
                 )
             if info.isreg():
                 with (folder / name).open("rb") as file:
@@ -86,7 +90,7 @@ def _refuse(error: OSError) -> None:
 
 
 def _git_names(folder: Path) -> list[str] | None:
-    """None where there is no git, or the folder is in no work tree of it."""
+    """Return the names that git lists; None if git is missing or the folder is not in a work tree."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), "ls-files", "-coz", "--exclude-standard"], capture_output=True, timeout=60

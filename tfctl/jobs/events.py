@@ -1,4 +1,4 @@
-"""What happened to a job, in the order of time: one exec a host."""
+"""What happened to a job, in order of time. One exec per host."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tfctl.jobs.state import JobState
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet
 
-#: At one moment: tasks begin after their job, and end before it.
+#: Order of events with equal times: tasks begin after their job starts and end before it ends.
 _RANK = {"start": 0, "succeeded": 2, "failed": 2}
 
 
 @dataclass(frozen=True)
 class Event:
-    """``event``: start, stop, restart (by somebody), begin, end (of a task's run), succeeded or failed (of the job).
+    """One event: start, stop or restart (by a user), begin or end (of a task's run), succeeded or failed (of the job).
 
-    ``time`` in epoch seconds by the clock of ``host``; ``role``, ``index`` and ``host`` are None for the whole job.
+    ``time`` is in epoch seconds by ``host``'s clock. ``role``, ``index`` and ``host`` are None for the whole job.
     """
 
     time: float
@@ -39,14 +39,14 @@ class Event:
         return "" if self.role is None or self.index is None else names.task(self.role, self.index)
 
     def json(self) -> dict[str, Any]:
-        """An element of `events -o json`."""
+        """Return an element of `events -o json`."""
         return {**vars(self), "time": state.rfc3339_ms(self.time)}
 
 
 def events(fleet: Fleet, job: str) -> tuple[JobState, list[Event], list[TfctlError]]:
-    """The job as it is now, what happened to it in all its attempts, and why some hosts did not answer.
+    """Return the job's current state, the events of all its attempts, and the errors of hosts that did not answer.
 
-    Raises NotFound, and as show.ask does.
+    Raise NotFound if no host knows the job; otherwise raises as show.ask.
     """
     answers, errors = show.ask(fleet, wire.request("events", job=job))
     known = state.jobs({host: answer and answer["jobs"] for host, answer in answers.items()})
@@ -56,7 +56,7 @@ def events(fleet: Fleet, job: str) -> tuple[JobState, list[Event], list[TfctlErr
 
 
 def merged(now: JobState, told: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Event]:
-    """``told``: host → its EVENTs (wire). What was done to the whole job is told by each host, and stands here once."""
+    """Merge ``told``, host → its EVENTs (wire). Every host reports events of the whole job; keep the earliest."""
     found: list[Event] = []
     whole: dict[tuple[Any, ...], Event] = {}
     for host, events in told.items():

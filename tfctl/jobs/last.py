@@ -1,4 +1,4 @@
-"""What was started last from here, for verbs that name nothing. A convenience: the truth is on the hosts."""
+"""Remember the last start from this machine, as a default for later commands. The hosts hold the real state."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def inventory() -> Path | None:
-    """The inventory of the last start, if it is still there."""
+    """Return the inventory of the last start; None if it no longer exists."""
     with suppress(OSError, ValueError, KeyError, TypeError):
         path = Path(json.loads(_file().read_text())["inventory"])
         return path if path.exists() else None
@@ -16,7 +16,7 @@ def inventory() -> Path | None:
 
 
 def remember(inventory: str) -> None:
-    """A start was made with this inventory."""
+    """Record the inventory of a start."""
     with suppress(OSError):
         _file().parent.mkdir(parents=True, exist_ok=True)
         _file().write_text(json.dumps({"inventory": inventory}) + "\n")

@@ -1,7 +1,7 @@
-"""What the tasks print, out of their hosts' journals, in the order of time; and as it comes, over broken connections.
+"""Read what tasks print from their hosts' journals, in order of time, or follow it across broken connections.
 
-The journal is the store and a cursor of it the place: whoever goes on behind the last cursor has lost and repeated
-nothing. journald does not tell a task's stderr from its stdout; both are `stdout` here.
+Reading resumes after the last journal cursor seen, so that no line is lost or repeated. journald does not distinguish
+a task's stderr from its stdout; both are `stdout` here.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ Name = tuple[str, int]
 Say = Callable[[str], None]
 Fail = Callable[[TfctlError], object]
 
-#: Seconds a followed line waits for older ones of other hosts.
+#: How long (s) a followed line waits for older lines from other hosts.
 WINDOW_S = 0.3
 _HEADER_S = 30.0
 _RETRY_S, _RETRY_MOST_S = 0.5, 5.0
-#: What a host may be over after a while.
+#: Failures that may pass, so the host is asked again.
 _PASSING = (Exit.UNREACHABLE, Exit.FAILED)
-#: Lines taken from the hosts ahead of the reader; the rest waits in their journals.
+#: Lines read ahead from the hosts; the rest waits in their journals.
 _AHEAD = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """``time`` in epoch seconds, by the clock of ``host``."""
+    """One printed line. ``time`` is in epoch seconds, by ``host``'s clock."""
 
     time: float
     role: str
@@ -54,7 +54,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Query:
-    """Which lines: of ``tasks`` (None: all), between two times (epoch s), the last ``tail`` of all of them together."""
+    """Which lines to read: of ``tasks`` (None: all), between two times (epoch s), the last ``tail`` over all hosts."""
 
     tasks: tuple[Name, ...] | None = None
     since: float | None = None
@@ -64,7 +64,7 @@ class Query:
 
 
 def tasks_of(state: JobState, role: str | None, index: int | None) -> tuple[Name, ...] | None:
-    """The tasks that the words mean; None for all. Raises NotFound, naming those that there are."""
+    """Return the tasks that ``role`` and ``index`` select; None for all. Raise NotFound, listing the tasks."""
     if role is None:
         return None
     found = tuple((t.role, t.index) for t in state.tasks if t.role == role and index in (None, t.index))
@@ -78,7 +78,7 @@ def tasks_of(state: JobState, role: str | None, index: int | None) -> tuple[Name
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """A regular expression for Query.grep. Raises UsageError."""
+    """Compile a regular expression for Query.grep. Raise UsageError if it is invalid."""
     try:
         return re.compile(text)
     except re.error as error:
@@ -86,18 +86,18 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def read(fleet: Fleet, state: JobState, query: Query, fail: Fail) -> Iterator[Line]:
-    """The lines there are now. ``fail`` is told of a host that fails; the others' lines come all the same."""
+    """Yield the lines printed so far. ``fail`` is called for a host that fails; the others' lines still come."""
     return _merged(fleet, [_Source(host, state, query) for host in _hosts(fleet, state, query)], query.tail, fail)
 
 
 def follow(fleet: Fleet, state: JobState, query: Query, over: threading.Event, say: Say) -> Iterator[list[Line]]:
-    """The lines there are, then each as it comes, some at a time, until ``over`` is set and all that was printed by
-    then is here. Exact order within a host; across hosts within WINDOW_S."""
+    """Yield the lines so far, then new ones as they come, in batches, until ``over`` is set and all lines printed by
+    then have been read. Order is exact within a host, and across hosts within WINDOW_S."""
     news: queue.Queue[Line | None] = queue.Queue(maxsize=_AHEAD)
     gone = threading.Event()
     sources = [_Source(host, state, query) for host in _hosts(fleet, state, query)]
     if query.tail is not None:
-        # Which are the last of all hosts together is known when all have been read.
+        # The last lines over all hosts are known only when every host has been read.
         yield list(_merged(fleet, sources, query.tail, lambda _: None))
     followers = [_Follower(source, fleet, news, over, gone, say) for source in sources]
     for follower in followers:
@@ -111,19 +111,19 @@ def follow(fleet: Fleet, state: JobState, query: Query, over: threading.Event, s
 
 
 class _Source:
-    """The wanted tasks of one host, and how far they are read."""
+    """The wanted tasks of one host, and how far they have been read."""
 
     def __init__(self, host: Host, state: JobState, query: Query) -> None:
         self.host = host
         self._state = state
         self._query = query
-        # What is searched for cannot be counted there; and of none at all there would be no cursor.
+        # With grep, the host cannot count matching lines; with a tail of 0, it would return no cursor.
         self._tail = None if query.tail is None or query.grep else max(1, query.tail)
         self._cursor: str | None = None
         self._units: dict[str, Any] = {}
 
     def open(self, connection: Any, follow: bool) -> NodeChannel:
-        """A channel on which the lines behind the last one read come (wire: logs)."""
+        """Open a channel that delivers the lines after the last one read (wire: logs)."""
         query, first = self._query, self._cursor is None
         request = wire.request(
             "logs",
@@ -141,7 +141,7 @@ class _Source:
         return channel
 
     def lines(self, channel: NodeChannel) -> Iterator[Line]:
-        """What comes on a channel of `open`, to its end."""
+        """Yield the lines of a channel from `open`, to its end."""
         with channel:
             for raw in channel.lines():
                 line = self._take(raw)
@@ -150,7 +150,7 @@ class _Source:
         self._tail = None
 
     def _take(self, raw: bytes) -> Line | None:
-        """A line of journalctl's JSON; None for one that is not wanted, or that was the last read before."""
+        """Parse a line of journalctl's JSON. Return None if it is not wanted, or repeats the last line read."""
         entry = json.loads(raw)
         cursor, task = entry["__CURSOR"], self._units.get(entry.get("_SYSTEMD_UNIT"))
         again, self._cursor = cursor == self._cursor, cursor
@@ -164,7 +164,7 @@ class _Source:
 
 
 class _Follower:
-    """One host, followed in a thread of its own, whatever becomes of the connection."""
+    """Follows one host in its own thread, reconnecting when the connection breaks."""
 
     def __init__(
         self,
@@ -181,7 +181,7 @@ class _Follower:
         self._away = 0.0
 
     def run(self) -> None:
-        """Put every line into the news, and None at the end, whatever that is: it is waited for."""
+        """Queue every line, and finally None, even after an error: the reader waits for it."""
         try:
             self._follow()
         finally:
@@ -196,9 +196,9 @@ class _Follower:
                 pause = _RETRY_S
             except TfctlError as error:
                 if last:
-                    self._say(f"tfctl: {error.message}: its last lines are missing here")
+                    self._say(f"tfctl: {error.message}; its last lines are missing")
                 elif self._over.is_set():
-                    pass  # hung up by ourselves: the rest is read now
+                    pass  # we hung up ourselves; the next round reads the rest
                 elif error.exit not in _PASSING:
                     self._say(f"tfctl: {error.message}")
                     break
@@ -211,7 +211,7 @@ class _Follower:
             pause = min(_RETRY_MOST_S, pause * 2)
 
     def hang_up(self) -> None:
-        """No more is to come; what there is is read to its end."""
+        """Stop following. Lines already printed are still read."""
         if self._channel is not None:
             self._channel.close()
 
@@ -220,7 +220,7 @@ class _Follower:
         if self._away:
             self._say(f"~~ {self._source.host.name} is back after {time.monotonic() - self._away:.0f} s")
             self._away = 0.0
-        # Whoever sets `over` hangs up the channels that he sees; this one may be younger.
+        # Setting `over` hangs up only the channels open at that moment; this one may be newer.
         if follow and self._over.is_set():
             self._channel.close()
             return
@@ -229,7 +229,7 @@ class _Follower:
                 return
 
     def _put(self, line: Line | None) -> bool:
-        """False: nobody reads any more."""
+        """Queue a line. Return False if the reader is gone."""
         while not self._gone.is_set():
             with suppress(queue.Full):
                 self._news.put(line, timeout=0.5)
@@ -275,7 +275,7 @@ def _to_end(source: _Source, channel: NodeChannel, fail: Fail) -> Iterator[Line]
 
 
 def _in_order(news: queue.Queue[Line | None], hosts: int) -> Iterator[list[Line]]:
-    """Lines by time, those of one host as they came, each within WINDOW_S of its coming; until every host has ended."""
+    """Yield lines ordered by time (one host's as they came), each within WINDOW_S, until every host has ended."""
     waiting: dict[str, list[Line]] = {}
     since = 0.0
     while hosts:
@@ -292,7 +292,7 @@ def _in_order(news: queue.Queue[Line | None], hosts: int) -> Iterator[list[Line]
 
 
 def _message(value: Any) -> str:
-    """journalctl's JSON has bytes that are no UTF-8 as a list of numbers (systemd.io, JOURNAL_EXPORT_FORMATS)."""
+    """Decode a MESSAGE. journalctl's JSON gives non-UTF-8 bytes as a list (systemd.io, JOURNAL_EXPORT_FORMATS)."""
     if isinstance(value, list):
         return (
             bytes(value).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""What every host of the inventory is, and who has what of it: one exec a host. A host that fails is a result."""
+"""What every host of the inventory has, and which jobs use it. One exec per host; a host's failure is a result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KEYS = (
 
 @dataclass(frozen=True)
 class NodeState:
-    """``told``: what the node part says (wire: nodes); empty where ``error`` says why it does not."""
+    """One host. ``told`` is the node part's answer (wire: nodes), or empty if ``error`` says why there is none."""
 
     host: Host
     told: Mapping[str, Any]
@@ -33,14 +33,14 @@ class NodeState:
 
     @property
     def state(self) -> str:
-        """``ready``, ``unreachable``, or ``unfit``: it answers, and cannot run jobs."""
+        """``ready``, ``unreachable``, or ``unfit``: the host answers but cannot run jobs."""
         if self.error is not None:
             return "unreachable" if isinstance(self.error, Unreachable) else "unfit"
         return "ready"
 
     @property
     def jobs(self) -> dict[str, list[str]]:
-        """Job → its tasks that run here."""
+        """The tasks that run here, by job."""
         found: dict[str, list[str]] = {}
         for task in self.told.get("tasks", ()):
             found.setdefault(task["job"], []).append(names.task(task["role"], task["index"]))
@@ -48,11 +48,11 @@ class NodeState:
 
     @property
     def current(self) -> bool | None:
-        """Whether its node part is the one that this tfctl would bring; None where it is not told."""
+        """Whether the host's node part is the one this tfctl would install; None if unknown."""
         return self.told["version"] == version() if "version" in self.told else None
 
     def json(self) -> dict[str, Any]:
-        """An element of `nodes -o json`; of a host that does not answer all but the first four is null."""
+        """Return an element of `nodes -o json`. If the host does not answer, all but the first four keys are null."""
         told = self.error
         error = None if told is None else {"exit": int(told.exit), "message": told.message, "remedy": told.remedy}
         known = {key: self.told.get(key) for key in _KEYS}
@@ -61,8 +61,7 @@ class NodeState:
 
 
 def nodes(fleet: Fleet, job: str | None = None) -> list[NodeState]:
-    """Every host, in the order of the inventory; with ``job`` those on which tasks of it run, and those that do not
-    answer."""
+    """Return every host, in inventory order. With ``job``, only hosts that run its tasks or do not answer."""
 
     def ask(connection: Connection) -> Any:
         with open_node(connection, wire.request("nodes")) as channel:

@@ -1,7 +1,7 @@
-"""One more attempt of a job as its hosts keep it, or of some of its tasks in place.
+"""Restart a job as a new attempt, or one of its tasks in place, from what its hosts have kept.
 
-No job file is read and no code is sent: every host makes its part of the plan from the units and variables of the
-attempt before (tfctl.node.again), whose values so stay where they are.
+No job file is read and no code is sent. Each host rebuilds its part of the plan from the previous attempt's units and
+variables (tfctl.node.again), so the variables' values never leave the host.
 """
 
 from __future__ import annotations
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 
-#: Silence, not duration: a host that is still ending a task says so every wire.BEAT_S.
+#: Limits silence, not duration: a host that is still ending a task says so every wire.BEAT_S.
 _SILENCE_S = 30.0
 _FILE = "start it from its job file: tfctl start JOBFILE"
 
 
 def restart(fleet: Fleet, state: JobState, say: Say) -> int:
-    """Stop the job and run its next attempt, on all its hosts or on none; the attempt's number.
+    """Stop the job, run its next attempt on all its hosts or on none, and return the attempt's number.
 
-    Nothing is stopped before every host has said that it could begin it again. Raises NotFound where one cannot, what
-    a host refuses with, and Undone as `start` does; the job is stopped then.
+    Nothing is stopped until every host has confirmed that it can run the job again; otherwise raise NotFound. If a
+    host then refuses, raise its error; raise Undone as `start` does. In both cases the job stays stopped.
     """
-    with conversations(fleet, state.job, _requests(fleet, state), say, "no other attempt was begun") as talks:
+    with conversations(fleet, state.job, _requests(fleet, state), say, "no other attempt was started") as talks:
         attempt = _next(state, talks)
         _stop(fleet, state, say)
         try:
             _begin(fleet, state, talks, attempt)
         except TfctlError:
-            say(f"{state.job} was stopped, and its next attempt could not be begun")
+            say(f"{state.job} was stopped, but its next attempt could not be started")
             raise
         except KeyboardInterrupt:
             if not talks.over:
-                say(f"{state.job} was stopped, and is not begun again")
+                say(f"{state.job} was stopped and not started again")
             raise
     return attempt
 
 
 def rehearse(fleet: Fleet, state: JobState) -> str:
-    """What `restart` would do, a line a task. The hosts are asked; nothing is written. Raises as `restart` does."""
+    """Return what `restart` would do, one line per task. Queries the hosts; writes nothing. Raises as `restart`."""
     with conversations(fleet, state.job, _requests(fleet, state)) as talks:
         attempt = _next(state, talks)
     tasks = [
@@ -69,7 +69,7 @@ def rehearse(fleet: Fleet, state: JobState) -> str:
 
 
 def find_task(state: JobState, role: str, index: int | None) -> TaskState:
-    """The task of that name; without an index the only one of its role. Raises NotFound, naming those there are."""
+    """Return the named task; without an index, the only one of its role. Raise NotFound, listing the tasks."""
     found = [task for task in state.tasks if task.role == role and index in (None, task.index)]
     if len(found) != 1:
         what = f"has no {role}{'' if index is None else f' {index}'}" if not found else f"has {len(found)} of {role}"
@@ -78,9 +78,9 @@ def find_task(state: JobState, role: str, index: int | None) -> TaskState:
 
 
 def restart_task(fleet: Fleet, state: JobState, task: TaskState) -> None:
-    """End one task and begin it anew, in place and in the same attempt.
+    """Stop one task and start it again, in place and in the same attempt.
 
-    Raises NotFound where its unit is gone, or nobody is left who would work with it.
+    Raise NotFound if its unit is gone, or if no other task is left to work with it.
     """
     others = [other for other in state.tasks if other is not task and other.state not in ENDED]
     if state.state == "stopped":
@@ -116,18 +116,18 @@ def _hosts(fleet: Fleet, state: JobState) -> list[Host]:
 
 
 def _next(state: JobState, talks: Talks) -> int:
-    """The next attempt's number, when all that it takes is there. Raises NotFound, Busy."""
+    """Return the next attempt's number. Raise NotFound if a host lacks what it needs, Busy if another start won."""
     gone = [_missing(state, host, hello) for host, hello in talks.hellos.items()]
     if any(gone):
         raise NotFound("\n".join(filter(None, gone)), _FILE)
     attempt = 1 + max(int(hello["highest"]) for hello in talks.hellos.values())
     if attempt != state.attempt + 1:
-        raise Busy(f"{state.job} has been started anew meanwhile", f"tfctl status {state.job} shows it")
+        raise Busy(f"{state.job} has been started again meanwhile", f"tfctl status {state.job} shows it")
     return attempt
 
 
 def _missing(state: JobState, host: str, hello: Mapping[str, Any]) -> str:
-    """What the host does not keep of its part, in a sentence, or nothing."""
+    """Return a sentence about what the host no longer has of its part; empty if it has everything."""
     kept = {tuple(name) for name in hello.get("again", ())}
     gone = [str(task) for task in state.tasks if task.host == host and (task.role, task.index) not in kept]
     if gone:
@@ -140,10 +140,10 @@ def _stop(fleet: Fleet, state: JobState, say: Say) -> None:
     try:
         stop(fleet, state.job)
     except KeyboardInterrupt:
-        say(f"{state.job} is being stopped, and not begun again")
+        say(f"{state.job} is being stopped and will not be started again")
         raise
     except TfctlError:
-        say(f"{state.job} was stopped on the hosts that answer, and is not begun again")
+        say(f"{state.job} was stopped on the hosts that answer, and not started again")
         raise
 
 
@@ -159,6 +159,6 @@ def _begin(fleet: Fleet, state: JobState, talks: Talks, attempt: int) -> None:
     talks.go()
     unsaid = talks.keep()
     if unsaid:
-        from tfctl.jobs.start import torn  # with all that a job file takes
+        from tfctl.jobs.start import torn  # heavy: imports everything a job file needs
 
         raise torn(fleet, state.job, unsaid)

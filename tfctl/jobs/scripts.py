@@ -1,4 +1,4 @@
-"""What a job's own Python does to TF_CONFIG, read before it runs."""
+"""Find lines in a job's own Python code that change TF_CONFIG, before it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CALLED = re.compile(r"(\w+\.)?(environ\.(pop|update)|putenv|unsetenv)\([^()]*\b
 
 
 def remarks(folder: Path, names: Iterable[str]) -> list[str]:
-    """A sentence for each line of these files that writes TF_CONFIG or takes it away: tfctl's is lost there."""
+    """Return a sentence for each line of these files that sets or removes TF_CONFIG, losing tfctl's value."""
     return [
         f"{name}, line {line} changes TF_CONFIG, which tfctl sets for each task: take it out"
         for name in names
@@ -28,7 +28,7 @@ def _lines(path: Path) -> list[int]:
         if b"TF_CONFIG" not in text:
             return []
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of its syntax the script will hear when it runs
+            warnings.simplefilter("ignore")  # syntax warnings appear when the script runs
             tree = ast.parse(text)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return []

@@ -1,4 +1,4 @@
-"""What the hosts say of their jobs now: one exec a host."""
+"""Ask the hosts about their jobs. One exec per host."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _ANSWER_S = 30.0
 
 
 def ask(fleet: Fleet, request: bytes) -> tuple[dict[str, Any], list[TfctlError]]:
-    """Each host's one answer to ``request`` (of wire.request), or None; and why some did not answer.
+    """Return each host's answer to ``request`` (from wire.request), or None, and the errors of those without one.
 
-    Raises when no host answers.
+    Raise those errors as one if no host answers.
     """
 
     def ask_one(connection: Connection) -> Any:
@@ -35,16 +35,16 @@ def ask(fleet: Fleet, request: bytes) -> tuple[dict[str, Any], list[TfctlError]]
 
 
 def jobs(fleet: Fleet, job: str | None = None) -> tuple[list[JobState], list[TfctlError]]:
-    """Every job, or that one, the latest started first; and why some hosts did not answer. Raises as `ask` does."""
+    """Return every job, or that one, the last started first, and the errors of silent hosts. Raises as `ask`."""
     answers, errors = ask(fleet, wire.request("show", job=job, attempt=None, follow=False))
     return state.jobs({host: answer and answer["jobs"] for host, answer in answers.items()}), errors
 
 
 def one(fleet: Fleet, job: str | None, changes: bool = False) -> tuple[JobState, list[TfctlError]]:
-    """The job of that name. Without a name: the only one that has not ended, else the one started last.
+    """Return the named job. Without a name, return the only one that has not ended, else the one started last.
 
-    ``changes``: the verb changes something, and then needs a name unless exactly one runs, if only as what has been
-    left of a job that is over. Raises NotFound, UsageError.
+    With ``changes``, the command alters the job, so the name may be omitted only if exactly one job runs or, if none
+    runs, exactly one ended job still has live tasks. Raise NotFound, or UsageError if a name is needed.
     """
     found, errors = jobs(fleet, job)
     if job is not None:

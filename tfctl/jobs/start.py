@@ -1,6 +1,7 @@
-"""Start a job on all its hosts or on none: one connection and one exec a host, and its stdin the dead-man's switch.
+"""Start a job on all its hosts or on none.
 
-hello → plan → reserved → go → started → keep, each step on all hosts before the next on any.
+Each host gets one connection and one exec, whose stdin is the dead-man's switch. The protocol is
+hello → plan → reserved → go → started → keep; every host finishes a step before any host begins the next.
 """
 
 from __future__ import annotations
@@ -25,13 +26,16 @@ from tfctl.remote.node import as_error
 
 Say = Callable[[str], None]
 
-#: For so long (s) a start begins anew that another one, at the same time, was before.
+#: How long (s) to keep retrying after losing a race against another start.
 _PATIENCE_S = 10.0
 
 
 def start(fleet: Fleet, layout: Layout, code: Code, say: Say) -> Job:
-    """Run the job on the fleet's hosts. Raises the error of every host that refuses, after all have undone their part;
-    Undone when units had been started; KeyboardInterrupt likewise, up to the first `keep`."""
+    """Start the job on the fleet's hosts and return it.
+
+    If any host refuses, raise the errors of all that refused, after every host has undone its part; raise Undone if
+    units had already been started. A KeyboardInterrupt before the first `keep` also undoes everything.
+    """
     patience = time.monotonic() + _PATIENCE_S
     while True:
         with conversations(fleet, layout.name, _requests(layout, code), say) as talks:
@@ -51,19 +55,19 @@ def start(fleet: Fleet, layout: Layout, code: Code, say: Say) -> Job:
 
 
 def rehearse(fleet: Fleet, layout: Layout, code: Code) -> Job:
-    """The job as `start` would place it now. The hosts are asked; nothing is written."""
+    """Return the job as `start` would place it now. Queries the hosts; writes nothing."""
     with conversations(fleet, layout.name, _requests(layout, code)) as talks:
         return _place(layout, talks)
 
 
 def torn(fleet: Fleet, job: str, unsaid: Sequence[TfctlError]) -> Undone:
-    """Some hosts have not said that they keep their part: what the others keep is stopped."""
+    """Stop the job because some hosts did not confirm `keep`, and return the error to raise."""
     with suppress(TfctlError):
         stop(fleet, job)
     return Undone(
         f"{together(unsaid).message}\nthe job was stopped on the other hosts; a host that was not told to keep its "
         f"part undoes it after {wire.SILENCE_S:.0f} s of silence",
-        f"when it answers again: tfctl stop {job}, which ends what it may have kept",
+        f"when it answers again, run `tfctl stop {job}` to end anything it kept",
     )
 
 

@@ -1,6 +1,6 @@
-"""What a job's hosts say of it, put together: each task's state, and the job's (DESIGN: the contract).
+"""Combine what a job's hosts report into the state of each task and of the job.
 
-Pure: from the answers of `show` to one value that tables, JSON and the waiting verbs are made of.
+Pure functions: they turn the answers to `show` into the value behind tables, JSON and the waiting commands.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from tfctl.errors import NotFound
 from tfctl.node.names import task as task_name
 from tfctl.wording import counted
 
-#: A task that will not go on by itself.
+#: States that a task does not leave by itself.
 ENDED = ("succeeded", "failed", "stopped", "lost")
 _ALIVE = ("running", "starting", "pending")
-#: Failed tasks first: what needs a look stands on top.
+#: Display order: tasks that need attention come first.
 _ATTENTION = ("failed", "lost", "unknown", "starting", "pending", "running", "stopped", "succeeded")
 
 
 @dataclass(frozen=True)
 class TaskState:
-    """One task. Times in epoch seconds; ``signal`` by name; ``host`` by its name in the inventory."""
+    """One task. Times are in epoch seconds; ``signal`` is a name; ``host`` is the inventory's name."""
 
     role: str
     index: int
@@ -44,12 +44,12 @@ class TaskState:
 
     @property
     def alive(self) -> bool:
-        """Whether something of it is there to be stopped."""
+        """Whether there is something to stop."""
         return self.state in _ALIVE
 
     @property
     def ending(self) -> str:
-        """How it ended: ``exit code 7``, ``SIGKILL``, or nothing."""
+        """How it ended: ``exit code 7``, ``SIGKILL``, or an empty string."""
         if self.signal:
             return self.signal
         return "" if self.exit_code is None else f"exit code {self.exit_code}"
@@ -57,8 +57,8 @@ class TaskState:
 
 @dataclass(frozen=True)
 class JobState:
-    """``state``: succeeded, failed, stopped, unknown, starting or running; ``reason`` says why in a sentence, or is
-    empty. ``record`` is wire.RECORD."""
+    """One job. ``state`` is succeeded, failed, stopped, unknown, starting or running; ``reason`` explains it in a
+    sentence, or is empty. ``record`` is wire.RECORD."""
 
     job: str
     attempt: int
@@ -74,20 +74,20 @@ class JobState:
 
     @property
     def alive(self) -> bool:
-        """Whether a task of it is, be the job over or not."""
+        """Whether any task is alive, even if the job has ended."""
         return any(task.alive for task in self.tasks)
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names of its hosts, in the order of their first task."""
+        """The names of the job's hosts, in the order of their first task."""
         return tuple(dict.fromkeys(task.host for task in self.tasks))
 
     def by_attention(self) -> list[TaskState]:
-        """Tasks as the table shows them, failed ones first."""
+        """Return the tasks in the order of the table, failed ones first."""
         return sorted(self.tasks, key=lambda task: _ATTENTION.index(task.state))
 
     def json(self) -> dict[str, Any]:
-        """`status -o json`."""
+        """Return the object that `status -o json` prints."""
         return {
             "job": self.job,
             "attempt": self.attempt,
@@ -103,9 +103,9 @@ class JobState:
 
 
 def jobs(answers: Mapping[str, Sequence[Mapping[str, Any]] | None]) -> list[JobState]:
-    """Every job, at its highest attempt, the latest started first.
+    """Return every job at its highest attempt, the most recently started first.
 
-    ``answers``: host → its SHOWN jobs (wire), or None for a host that does not answer.
+    ``answers`` maps each host to its SHOWN jobs (wire), or to None if it does not answer.
     """
     shown: dict[str, dict[str, Mapping[str, Any]]] = {}
     for host, found in answers.items():
@@ -116,17 +116,17 @@ def jobs(answers: Mapping[str, Sequence[Mapping[str, Any]] | None]) -> list[JobS
 
 
 def unknown(job: str) -> NotFound:
-    """All hosts have answered, and none knows the job."""
-    return NotFound(f"no host knows a job {job!r}", "tfctl list shows those there are")
+    """Return the error for a job that no host knows, when all have answered."""
+    return NotFound(f"no host knows a job {job!r}", "tfctl list shows the jobs that exist")
 
 
 def rfc3339_ms(time: float) -> str:
-    """An epoch time as RFC 3339 writes it, in UTC and milliseconds."""
+    """Format an epoch time as RFC 3339, in UTC, to the millisecond."""
     return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def rfc3339(time: float | None) -> str | None:
-    """An epoch time as RFC 3339 writes it, in UTC and whole seconds."""
+    """Format an epoch time as RFC 3339, in UTC, in whole seconds."""
     return None if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -145,7 +145,7 @@ def _task(
     wanted: Mapping[str, Any], told: Mapping[tuple[str, int], Mapping[str, Any]], answers: Mapping[str, object]
 ) -> TaskState:
     found = told.get((wanted["role"], wanted["index"]))
-    # A host that answers and knows nothing of its task has lost it; one that is not asked may have it still.
+    # A host that answers but does not know its task has lost it; a silent host may still have it.
     state = found["state"] if found else "lost" if answers.get(wanted["host"]) is not None else "unknown"
     known = {key: wanted[key] for key in ("role", "index", "host", "address", "port", "unit")}
     more = {key: found[key] for key in ("exit_code", "signal", "started", "finished", "restarts")} if found else {}
@@ -155,7 +155,7 @@ def _task(
 def _judge(
     record: Mapping[str, Any], tasks: Sequence[TaskState], stopped: Sequence[float]
 ) -> tuple[str, str, float | None]:
-    """The job's state, why, and when it ended."""
+    """Return the job's state, the reason, and the time it ended."""
     if stopped:
         return "stopped", "", min(stopped)
     deciding = set(map(tuple, record["deciders"]))
@@ -176,7 +176,7 @@ def _judge(
 
 
 def _fallen(record: Mapping[str, Any], tasks: Sequence[TaskState]) -> list[TaskState]:
-    """The tasks by whose failure the job has failed, the first to end first."""
+    """Return the tasks whose failure made the job fail, in the order they ended."""
     gone = {(task.role, task.index): task for task in tasks if task.state in ("failed", "lost")}
     groups = [[name] for name in record["deciders"]] + record.get("vital", [])
     whole = [group for group in groups if all(tuple(name) in gone for name in group)]
@@ -186,7 +186,7 @@ def _fallen(record: Mapping[str, Any], tasks: Sequence[TaskState]) -> list[TaskS
 
 def _why(task: TaskState) -> str:
     if task.state == "lost":
-        return f"{task} on {task.host} is lost: its unit is gone and left no word, as after a reboot"
+        return f"{task} on {task.host} is lost: its unit is gone without a result, as after a reboot"
     again = f" after {counted(task.restarts, 'restart')}" if task.restarts else ""
     return f"{task} on {task.host} failed with {task.ending}{again}" if task.ending else f"{task} on {task.host} failed"
 

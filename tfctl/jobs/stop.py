@@ -1,4 +1,4 @@
-"""Stop a job, or some of its tasks: SIGTERM, the grace, SIGKILL, and proof that nothing is left."""
+"""Stop a job or some of its tasks: SIGTERM, grace period, SIGKILL, and a check that nothing is left."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ if TYPE_CHECKING:
 
 Name = tuple[str, int]
 
-#: Silence, not duration: a host that is still stopping says so every wire.BEAT_S.
+#: Limits silence, not duration: a host that is still stopping says so every wire.BEAT_S.
 _SILENCE_S = 30.0
 
 
 def stop(
     fleet: Fleet, job: str, tasks: Mapping[str, Iterable[Name]] | None = None, attempt: int | None = None
 ) -> list[str]:
-    """The names of the tasks that were stopped (``worker/3``), of the whole job or of ``tasks`` (by host), in that
-    attempt or the latest.
+    """Stop the whole job, or ``tasks`` (by host), in ``attempt`` or the latest; return the names (``worker/3``).
 
-    Asked of every host, or of those of ``tasks``. Raises NotFound for a job that no host knows, what a host raises
-    when the others have been asked, and TfctlError for what is left.
+    Asks every host, or only those in ``tasks``. Raise NotFound if no host knows the job. Raise the hosts' errors once
+    all have been asked, and TfctlError for anything that is left.
     """
 
     def ask(connection: Connection) -> Any:

@@ -1,6 +1,7 @@
-"""The conversations of a start, one with each host: every step on all of them before the next on any (tfctl.node.wire).
+"""The client's side of a start: one conversation per host, advanced in lockstep (protocol: tfctl.node.wire).
 
-Whatever ends this process before `keep`, each host undoes its part by itself; what is done here makes it sooner.
+If this process ends before `keep`, for any reason, each host undoes its part by itself. Undoing it from here is only
+faster.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from tfctl.remote.fleet import Fleet
 from tfctl.remote.node import NodeChannel, as_error, open_node
 from tfctl.remote.ssh import Connection
 
-#: Seconds of silence: while a plan is taken, checked and unpacked; until a host says that it keeps its part.
+#: Longest silence (s) while a host checks and unpacks a plan, and until it confirms `keep`.
 _RESERVE_S, _KEEP_S = 600.0, 15.0
-#: With this a node program ends whose client is gone, when it has undone its part.
+#: Exit status of a node program that lost its client and has undone its part.
 _UNDONE = 1
 
 
 class Talks:
-    """``hellos`` by the host's name; ``over``: nothing is left to undo."""
+    """The open conversations. ``hellos`` maps host name to hello; ``over`` means nothing is left to undo."""
 
     def __init__(
         self, fleet: Fleet, channels: Mapping[str, NodeChannel], hellos: Mapping[str, Any], unbegun: str
@@ -43,9 +44,10 @@ class Talks:
     def reserve(
         self, plans: Mapping[Host, dict[str, Any]], code: Code | None = None
     ) -> list[tuple[str, dict[str, Any]]]:
-        """The refusals. Without ``code`` each host makes its plan itself, of what it keeps (wire: again).
+        """Ask every host to reserve its plan, and return the refusals as (host, value).
 
-        The host that sorts first is asked alone: of two starts one wins there.
+        Without ``code``, each host rebuilds its plan from what it has kept (wire: again). The host that sorts first is
+        asked alone, so that exactly one of two concurrent starts wins there.
         """
         by_name = {host.name: plan for host, plan in plans.items()}
         first, *rest = sorted(by_name)
@@ -68,23 +70,23 @@ class Talks:
         return []
 
     def require_shared(self, output: str) -> None:
-        """That all hosts see one output directory, by a mark that one writes there. Raises PreflightFailed."""
+        """Raise PreflightFailed unless all hosts see the same output directory. One host writes a mark to test it."""
         if len(self._channels) == 1:
             return
         writer, blind = self._share(secrets.token_hex(8))
         if writer in blind:
             raise PreflightFailed(
-                f"{writer}: no file can be made in {output}", "see there whether it is full, or mounted read-only"
+                f"{writer}: no file can be made in {output}", "check whether it is full or mounted read-only"
             )
         if blind:
             raise PreflightFailed(
-                f"{', '.join(blind)}: {output} is not the directory that {writer} has by that name, "
+                f"{', '.join(blind)}: {output} is not the same directory as on {writer}, "
                 "and several tasks of the job write there",
-                "mount one directory on all hosts there, or choose an output below one",
+                "mount one shared directory there on all hosts, or choose an output below one",
             )
 
     def go(self) -> None:
-        """Start every unit. Raises Undone, when every host has undone its part."""
+        """Start every unit. On failure, make every host undo its part and raise Undone."""
         for channel in self._channels.values():
             with suppress(TfctlError):
                 channel.send("go", {})
@@ -93,8 +95,11 @@ class Talks:
         self._require_none([*failures, *errors.values()])
 
     def keep(self) -> list[TfctlError]:
-        """From here on the job runs by itself. Why some hosts may not have heard it. Raises Undone, as go does, where
-        a host is gone before any was told."""
+        """Tell every host to keep its part: from here on the job runs by itself.
+
+        Return the errors of hosts that may not have heard it. Raise Undone, as `go` does, if a host is already gone
+        before any has been told.
+        """
         gone = [host for host, channel in self._channels.items() if channel.ended]
         self._require_none(list(self._each(gone, lambda _, channel: channel.receive(_KEEP_S))[1].values()))
         with _undivided():
@@ -106,20 +111,20 @@ class Talks:
         return list(errors.values())
 
     def undo(self) -> str:
-        """Every host undoes its part. A sentence about what is left."""
+        """Make every host undo its part. Return a sentence about what is left."""
         begun = self._job is not None
         if not self.over:
             self.over = True
             silent = self._sweep(self._hang_up())
             if silent:
                 return (
-                    f"{', '.join(silent)} could not be told to undo its part, and does so by itself after "
-                    f"{wire.SILENCE_S:.0f} s of silence; every other host has"
+                    f"{', '.join(silent)} could not be told to undo its part, and will do so by itself after "
+                    f"{wire.SILENCE_S:.0f} s of silence; every other host has undone its part"
                 )
         return "nothing of the job runs: every host has undone its part" if begun else self._unbegun
 
     def _share(self, nonce: str) -> tuple[str, list[str]]:
-        """The host that wrote the nonce into the output directory, and those that do not find it there."""
+        """Return the host that wrote the nonce to the output directory, and the hosts that cannot see it there."""
         writer = min(self._channels)
 
         def tell(what: str) -> Callable[[str, NodeChannel], bool]:
@@ -144,7 +149,7 @@ class Talks:
             raise Undone(f"{cause.message}\n{self.undo()}", cause.remedy)
 
     def _hang_up(self) -> list[str]:
-        """The end of its input is what a host notices whatever it is at. Those that have not undone their part."""
+        """Close every host's stdin, which it notices at any step. Return the hosts that have not undone their part."""
         for channel in self._channels.values():
             channel.close_stdin()
 
@@ -162,7 +167,7 @@ class Talks:
         return sorted({*errors, *self._lost})
 
     def _sweep(self, hosts: Sequence[str]) -> list[str]:
-        """What a node program leaves that was killed, the next one there undoes. Those that cannot be asked."""
+        """Undo, with a new node program, what a killed one left behind. Return the hosts that cannot be asked."""
         if not hosts or self._job is None:
             return []
         job, attempt = self._job
@@ -177,14 +182,14 @@ class Talks:
     def _each(
         self, hosts: Iterable[str], work: Callable[[str, NodeChannel], Any]
     ) -> tuple[dict[str, Any], dict[str, TfctlError]]:
-        """What ``work`` gives for each host, at once on all, and the errors of the others; both by name."""
+        """Run ``work`` for all hosts at once. Return results and errors, each by host name."""
         answers: dict[str, Any] = {}
         errors: dict[str, TfctlError] = {}
 
         def once(host: str) -> None:
             try:
                 answers[host] = work(host, self._channels[host])
-            except Exception as error:  # one that is nobody's answer must not pass for success
+            except Exception as error:  # an unexpected error must not pass for success
                 what = f"{host}: this is a defect in tfctl: {type(error).__name__}: {error}"
                 errors[host] = error if isinstance(error, TfctlError) else TfctlError(what)
                 self._lost.add(host)
@@ -205,8 +210,11 @@ def conversations(
     say: Callable[[str], None] = lambda _: None,
     unbegun: str = "nothing of the job runs",
 ) -> Iterator[Talks]:
-    """A conversation about starting ``job`` with each host, past its hello. Leaving it before `keep` undoes all; Ctrl-C
-    says what became: ``unbegun``, when no host had been given a plan."""
+    """Open a conversation about starting ``job`` with each host, and yield once all have sent their hello.
+
+    Leaving the context before `keep` undoes everything. On Ctrl-C, ``say`` is told the outcome: ``unbegun`` if no host
+    had been sent a plan.
+    """
     channels: dict[str, NodeChannel] = {}
     over = threading.Event()
     threading.Thread(target=_beat, args=(channels, over), daemon=True).start()
@@ -226,7 +234,7 @@ def conversations(
 
 
 def _hellos(fleet: Fleet, requests: Mapping[Host, bytes], channels: dict[str, NodeChannel]) -> dict[str, Any]:
-    """What each host says first; ``channels`` takes the conversations as they begin."""
+    """Return each host's hello. Adds each conversation to ``channels`` as it begins."""
 
     def hello(connection: Connection) -> Any:
         channel = channels[connection.host.name] = open_node(connection, requests[connection.host])
@@ -248,9 +256,9 @@ def _beat(channels: Mapping[str, NodeChannel], over: threading.Event) -> None:
 
 @contextmanager
 def _undivided() -> Iterator[None]:
-    """Ctrl-C within comes at its end: between two hosts it would make half a job."""
+    """Delay Ctrl-C to the end of the block: between two hosts it would leave half a job."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # it comes to the main thread alone
+        yield  # only the main thread receives signals
         return
     came: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

@@ -1,4 +1,4 @@
-"""Follow a job's state until it has ended, and then end what of it still runs (`policy: clean`)."""
+"""Follow a job's state until it has ended, then stop what is still running (`policy: clean`)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,16 @@ Say = Callable[[str], None]
 _SILENCE_S = 20.0
 _RETRY_S = 2.0
 _TICK_S = 5.0
-#: For so long a task that ends by itself may do so when the deciders have succeeded.
+#: How long a task that ends by itself may take to do so once the deciders have succeeded.
 _LEAVE_S = 10.0
-#: With no host answering for so long, waiting is given up.
+#: Give up waiting when no host has answered for this long.
 _ALONE_S = 30.0
 
 
 def wait(fleet: Fleet, job: str, attempt: int, say: Say, timeout: float | None = None) -> JobState:
-    """The job's state when it has ended and what its policy cleans is cleaned; or when ``timeout`` (s) is over.
+    """Return the job's state once it has ended and been cleaned up as its policy says, or after ``timeout`` (s).
 
-    The fleet's hosts are those of the job.
-
-    Raises Unreachable when no host has answered for 30 s.
+    The fleet must hold exactly the job's hosts. Raise Unreachable if no host has answered for 30 s.
     """
     end = None if timeout is None else time.monotonic() + timeout
     found: JobState | None = None
@@ -51,17 +49,17 @@ def wait(fleet: Fleet, job: str, attempt: int, say: Say, timeout: float | None =
                     say(f"{task} has up to {left:.0f} s for the last checkpoint")
             cleaned = clean(fleet, found, say, {str(task) for task in last})
     if found is None:
-        raise Unreachable(f"job {job}: no host has said how it is")
+        raise Unreachable(f"job {job}: no host has reported its state")
     if found.ended:
         clean(fleet, found, say, cleaned)
     return found
 
 
 def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> Iterator[JobState]:
-    """The job's state now, at every change and every 5 s, until ``end`` (time.monotonic) or the caller has enough.
+    """Yield the job's state now, at every change and every 5 s, until ``end`` (time.monotonic) or the caller stops.
 
-    A host that falls silent is asked again; its tasks are unknown meanwhile. Raises Unreachable when all have been
-    silent for 30 s, and NotFound when all answer and none knows the job.
+    A host that falls silent is asked again; until it answers, its tasks are unknown. Raise Unreachable if all have
+    been silent for 30 s, NotFound if all answer and none knows the job.
     """
     said: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
     over = threading.Event()
@@ -71,7 +69,7 @@ def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> I
     errors: dict[str, TfctlError] = {}
     heard = time.monotonic()
     before, told = None, 0.0
-    # How it is now can be said however soon the end is.
+    # However soon the end is, allow time for one first answer.
     limit = None if end is None else max(end, heard + _ALONE_S)
     try:
         while limit is None or time.monotonic() < limit:
@@ -98,10 +96,10 @@ def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> I
 
 
 def going(ended: JobState, since: float | None = None) -> dict[TaskState, float]:
-    """Of a job that has succeeded, the tasks that may still go on, and for how long (s): an evaluator has the last
-    checkpoint to look at, and a worker its last words to say.
+    """Return the tasks of a succeeded job that may keep running, and for how long (s).
 
-    ``since``: how long ago (s) it ended; None: nobody has seen it, and the hosts' clocks are believed.
+    An evaluator may still evaluate the last checkpoint; a worker may still shut down. ``since`` is how long ago (s) the
+    job ended; if None, the end was not observed and the hosts' clocks decide.
     """
     if ended.state != "succeeded" or ended.finished is None:
         return {}
@@ -112,10 +110,10 @@ def going(ended: JobState, since: float | None = None) -> dict[TaskState, float]
 
 
 def clean(fleet: Fleet, ended: JobState, say: Say, but: Collection[str] = ()) -> list[str]:
-    """Stop what still runs of a job that has ended (policy/clean: running), and forget the units of what has ended by
-    itself too (all); a host that does not answer is named. ``but`` names tasks that are left alone.
+    """Clean up a job that has ended, and return the names of the tasks that need no more cleaning.
 
-    The names of the tasks that need no more cleaning.
+    With `policy/clean: running`, stop the tasks that still run; with `all`, also remove the units of tasks that have
+    ended by themselves. Failures are reported through ``say``. ``but`` names tasks to leave alone.
     """
     policy = ended.record["policy"]["clean"]
     alive = [task for task in ended.tasks if task.alive and str(task) not in but]
@@ -128,17 +126,17 @@ def clean(fleet: Fleet, ended: JobState, say: Say, but: Collection[str] = ()) ->
     try:
         stop(fleet, ended.job, tasks, ended.attempt)
     except TfctlError as error:
-        say(f"not everything was stopped: {error.message}\n`tfctl stop {ended.job}` does it")
+        say(f"not everything was stopped: {error.message}\n`tfctl stop {ended.job}` stops the rest")
         return []
     if alive:
-        say(f"stopped {', '.join(map(str, alive))}, which had no more to do")
+        say(f"stopped {', '.join(map(str, alive))}, which had nothing left to do")
     return [str(task) for task in chosen]
 
 
 def _listen(
     fleet: Fleet, host: Any, job: str, attempt: int, put: Callable[[tuple[str, Any]], None], over: threading.Event
 ) -> None:
-    """What one host shows, again and again, also when its connection broke; an error is put as such."""
+    """Follow one host's answers to `show`, reconnecting as needed. Errors are passed to ``put`` too."""
     request = wire.request("show", job=job, attempt=attempt, follow=True)
     while not over.is_set():
         try:
@@ -151,5 +149,5 @@ def _listen(
 
 
 def _hopeless(errors: Mapping[str, TfctlError], fleet: Fleet) -> bool:
-    """Every host answers with what asking again does not mend."""
+    """Return whether every host has failed in a way that retrying cannot fix."""
     return len(errors) == len(fleet.hosts) and not any(isinstance(error, Unreachable) for error in errors.values())

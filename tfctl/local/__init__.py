@@ -1,4 +1,4 @@
-"""A job on this machine alone, every task a child process: for writing and debugging the script.
+"""Run a job on this machine alone, every task as a child process, to write and debug the script.
 
 Nothing here needs ssh, systemd, root or Linux.
 """

@@ -1,4 +1,4 @@
-"""A task's process, through its keeper: what it prints, line by line, and how it ends."""
+"""A task's process, run by its keeper: what it prints, line by line, and how it ends."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 
 from tfctl.local import keeper
 
-#: Bytes after which a line is cut, as journald does it (journald.conf(5), LineMax=).
+#: Longest line in bytes; longer ones are split, as by journald (journald.conf(5), LineMax=).
 LONGEST = 48 * 1024
 _CHUNK = 64 * 1024
-#: Read at most of a task that has ended: more than a pipe holds, and an end where something writes on.
+#: Most chunks to read after a task has ended: more than a pipe holds, yet finite if something still writes.
 _LAST = 16
 
 
 class Child:
-    """One run of a task. ``grace``: seconds between SIGTERM and SIGKILL. When this process dies, so does the task."""
+    """One run of a task. ``grace`` is the time (s) between SIGTERM and SIGKILL. The task dies with this process."""
 
     def __init__(self, words: Sequence[str], env: Mapping[str, str], folder: Path, grace: float) -> None:
         self._control, its = socket.socketpair()
@@ -32,7 +32,7 @@ class Child:
                 stdin=its.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a Ctrl-C of the terminal is ours alone
+                start_new_session=True,  # only this process receives the terminal's Ctrl-C
             )
         assert self._keeper.stdout is not None
         self.out = self._keeper.stdout.fileno()
@@ -41,7 +41,7 @@ class Child:
         os.set_blocking(self.out, False)
 
     def lines(self) -> list[str]:
-        """What it has printed since the last call; not waited for. Raises EOFError when nothing more can come."""
+        """Return the lines printed since the last call, without waiting. Raise EOFError at the end of the output."""
         try:
             data = os.read(self.out, _CHUNK)
         except BlockingIOError:
@@ -55,12 +55,12 @@ class Child:
         ]
 
     def end(self, at_once: bool = False) -> None:
-        """Tell it to end: SIGTERM, after the grace SIGKILL."""
+        """Tell the task to end: SIGTERM, then SIGKILL after ``grace``; with ``at_once``, SIGKILL."""
         with suppress(OSError):
             self._control.send(b"k" if at_once else b"t")
 
     def bury(self) -> tuple[int, list[str]]:
-        """Its exit code, or minus its signal's number, and its last lines. For one whose ``control`` is readable."""
+        """Return the exit code (or minus the signal number) and the last lines. Call once ``control`` is readable."""
         said = self._control.recv(64)
         lines: list[str] = []
         with suppress(EOFError):
@@ -69,11 +69,11 @@ class Child:
         if self._rest:
             lines.append(self._rest.decode(errors="replace"))
         self.close()
-        # Nothing said: the keeper itself was killed.
+        # An empty message means that the keeper itself was killed.
         return int(said) if said else self._keeper.returncode, lines
 
     def close(self) -> None:
-        """Wait until nothing of it is left; a task that still runs is told to end."""
+        """Tell a task that still runs to end, and wait until nothing of it is left."""
         self._control.close()
         self._keeper.wait()
         if self._keeper.stdout is not None:

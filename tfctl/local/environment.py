@@ -1,4 +1,4 @@
-"""What a task finds in its environment here, and the words that start it."""
+"""The environment and the command line of a local task."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _RUNTIME = Path(tfctl.__file__).parents[1] / "tfctl_runtime"
 
 @contextmanager
 def runtime_library() -> Iterator[Path]:
-    """A directory for PYTHONPATH in which there is tfctl_runtime alone: the script's Python need not have it, and
-    finds nothing else of the Python that runs tfctl."""
+    """Yield a directory for PYTHONPATH that holds only tfctl_runtime: the script's Python need not have it installed,
+    and sees nothing else of tfctl's own Python."""
     with tempfile.TemporaryDirectory(prefix="tfctl-run-") as folder:
         Path(folder, _RUNTIME.name).symlink_to(_RUNTIME)
         yield Path(folder)
 
 
 def environment(job: Job, task: Task, environ: Mapping[str, str], library: Path) -> dict[str, str]:
-    """The user's own environment, and in it what a node would set (env.environment), with these differences:
+    """Return the user's environment plus what a node would set (env.environment).
 
-    PATH is the user's, so that the active Python runs; ``library`` goes first on PYTHONPATH. As on a node, proxies and
-    what an outer job was told are taken out.
+    PATH stays the user's unless the job sets it, so that the active Python runs. ``library`` goes first on PYTHONPATH.
+    As on a node, proxy variables are removed, and so are those of an outer job.
     """
     told = env.environment(job, task)
     if "PATH" not in task.slot.env:
         del told["PATH"]
-    if any(name.isdigit() for name in task.gpus or ()):  # the user's own numbers, in the user's own order
+    if any(name.isdigit() for name in task.gpus or ()):  # the user's GPU numbers follow the user's order
         del told["CUDA_DEVICE_ORDER"]
     kept = {
         name: value
@@ -47,7 +47,7 @@ def environment(job: Job, task: Task, environ: Mapping[str, str], library: Path)
 
 
 def words(job: Job, task: Task, environ: Mapping[str, str], code: Path) -> tuple[str, ...]:
-    """The task's command. Raises PreflightFailed for a program that is not there."""
+    """Return the task's full command line. Raise PreflightFailed if its program does not exist."""
     found = env.words(job, task)
     program = found[0]
     if "/" in program and not (code / program).is_file():

@@ -1,11 +1,11 @@
-"""Runs one task, and leaves nothing of it behind. A program of its own: `python -I -S keeper.py GRACE WORD...`
+"""Run one task and leave nothing of it behind. A separate program: `python -I -S keeper.py GRACE WORD...`
 
-Its stdin is a socket to tfctl. `t` from there, or SIGTERM: end the task, as systemd's KillMode=mixed does: SIGTERM to
-its process, SIGKILL to all of it when that has ended or GRACE seconds are over. `k`: SIGKILL at once. The socket's end
-(tfctl itself was killed) is as `t`. At last the task's exit code goes there, or minus the number of its signal.
+Its stdin is a socket to tfctl. On `t`, on SIGTERM, or when the socket closes (tfctl may have died), it ends the task
+like systemd's KillMode=mixed: SIGTERM to the main process, then SIGKILL to everything once that has ended or GRACE
+seconds have passed. On `k` it sends SIGKILL at once. Finally it writes the exit code, or minus the signal number.
 
-On Linux whatever the task leaves becomes a child of this process (PR_SET_CHILD_SUBREAPER), however often it forked.
-Elsewhere it is found by its process group and by the variables of its environment, as `ps` shows them.
+On Linux, all processes the task leaves become children of this one (PR_SET_CHILD_SUBREAPER), however often it forked.
+Elsewhere they are found by process group and by their environment variables, as shown by `ps`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from contextlib import suppress
 from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-#: These are set to be ignored by Python, and a task wants them as they were.
+#: Python ignores these signals; reset them to their defaults for the task.
 _DEFAULTS = (signal.SIGPIPE, signal.SIGXFSZ)
-#: What SIGKILL does not end in so long hangs in the kernel.
+#: A process that survives SIGKILL for this long hangs in the kernel.
 _LAST_S = 10.0
 
 
 def main(grace: float, words: list[str]) -> None:
-    """Run the words to their end."""
+    """Run the command to its end."""
     _adopt_orphans()
     bell = _bell()
     try:
@@ -71,7 +71,7 @@ def _watch(pid: int, bell: int, grace: float) -> int:
 
 
 def _ended(pid: int) -> int | None:
-    """The task's exit code, once it has one; orphans that have ended are buried."""
+    """Return the task's exit code, or None while it runs. Reaps orphans that have ended."""
     with suppress(ChildProcessError):
         while True:
             found, status = os.waitpid(-1, os.WNOHANG)
@@ -83,7 +83,7 @@ def _ended(pid: int) -> int | None:
 
 
 def _kill_the_rest(pid: int) -> None:
-    """SIGKILL to what the task has left, until there is none: what a killed one leaves comes up at the next look."""
+    """Send SIGKILL to what the task left until nothing remains. A killed process's children show up in later rounds."""
     end = time.monotonic() + _LAST_S
     with suppress(ProcessLookupError, PermissionError):  # PermissionError: macOS, for a group of zombies
         os.killpg(pid, signal.SIGKILL)
@@ -97,7 +97,7 @@ def _kill_the_rest(pid: int) -> None:
 
 
 def _children() -> Iterator[int]:
-    """This process's own, by /proc (proc_pid_stat(5))."""
+    """Yield this process's children, from /proc (proc_pid_stat(5))."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             if int(stat.read_text(errors="replace").rpartition(")")[2].split()[1]) == os.getpid():
@@ -105,7 +105,7 @@ def _children() -> Iterator[int]:
 
 
 def marked() -> Iterator[int]:
-    """The processes whose environment says that they are of this task."""
+    """Yield the processes whose environment shows that they belong to this task."""
     marks = [f"{name}={os.environ.get(name)}" for name in ("TFCTL_RUN", "TFCTL_ROLE", "TFCTL_INDEX")]
     ask = ["ps", "-A", "-E", "-ww", "-o", "pid=", "-o", "command="]
     shown = subprocess.run(ask, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, errors="replace")
@@ -123,7 +123,7 @@ def _adopt_orphans() -> None:
 
 
 def _bell() -> int:
-    """A descriptor on which SIGCHLD and SIGTERM are read, a byte each."""
+    """Return a file descriptor from which SIGCHLD and SIGTERM are read, one byte each."""
     ours, its = os.pipe()
     os.set_blocking(its, False)
     for number in (signal.SIGCHLD, signal.SIGTERM):

@@ -1,4 +1,4 @@
-"""What this machine has for a job: ports that nobody has, GPUs, and the active Python."""
+"""What this machine offers a job: free ports, GPUs and the active Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 from tfctl.model.stacks import Stack
 
 _ASK_S = 20
-#: Name → version of every package that a Python has, in JSON.
+#: Prints the name → version of every package that a Python has, as JSON.
 _PACKAGES = """
 import importlib.metadata as m, json
 found = (d for d in m.distributions() if {"Name", "Version"} <= {*(d.metadata or ())})  # pip leaves broken ones
@@ -26,9 +26,11 @@ _TENSORFLOWS = ("tensorflow", "tensorflow_cpu", "tensorflow_macos", "tf_nightly"
 
 @contextmanager
 def free_ports(count: int, within: tuple[int, int], locks: Path) -> Iterator[tuple[int, ...]]:
-    """The lowest ``count`` free ports, or fewer. Other local runs of this user step over them until the end: between
-    the choice of a port and its first use lie the seconds in which TensorFlow is imported. Each is a locked byte of
-    the file ``locks``, at the port's own number."""
+    """Yield the lowest ``count`` free ports, or fewer, and reserve them against this user's other local runs.
+
+    A reservation bridges the seconds that TensorFlow takes to import, between choosing a port and using it. It is a
+    lock on the byte of the file ``locks`` whose offset is the port number.
+    """
     locks.parent.mkdir(parents=True, exist_ok=True)
     found: list[int] = []
     with locks.open("w") as file:
@@ -41,8 +43,8 @@ def free_ports(count: int, within: tuple[int, int], locks: Path) -> Iterator[tup
 
 
 def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Each GPU, or MIG instance, by UUID; or the user's own CUDA_VISIBLE_DEVICES, up to its first wrong entry as CUDA
-    reads it."""
+    """Return the UUIDs of the GPUs or MIG instances; or the user's own CUDA_VISIBLE_DEVICES, up to its first invalid
+    entry, as CUDA reads it."""
     own = environ.get("CUDA_VISIBLE_DEVICES")
     if own is None:
         return gpus_in(_said(["nvidia-smi", "-L"], environ))
@@ -51,14 +53,14 @@ def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def gpus_in(text: str) -> tuple[str, ...]:
-    """The UUIDs in what `nvidia-smi -L` prints; a GPU that is divided is stood for by its MIG instances."""
+    """Return the UUIDs in the output of `nvidia-smi -L`, with a divided GPU's MIG instances in its place."""
     found = re.findall(r"\(UUID: ((GPU|MIG)-[^)\s]+)\)", text)
     divided = {at for at, (_, kind) in enumerate(found[1:]) if kind == "MIG" and found[at][1] == "GPU"}
     return tuple(uuid for at, (uuid, _) in enumerate(found) if at not in divided)
 
 
 def python_stack(environ: Mapping[str, str]) -> Stack | None:
-    """The `python` on PATH as a stack of that name, with its TensorFlow and Keras; None without a TensorFlow."""
+    """Return the `python` on PATH as a stack named "python", with its package versions; None without TensorFlow."""
     lines = _said(["python", "-c", _PACKAGES], environ).splitlines()
     packages = json.loads(next((line for line in lines if line.startswith("{")), "{}"))  # a site's hooks may print too
     versions = {name: match[0] for name, text in packages.items() if (match := re.match(r"\d+(\.\d+)+", text))}
@@ -72,7 +74,7 @@ def python_stack(environ: Mapping[str, str]) -> Stack | None:
 
 
 def _said(words: list[str], environ: Mapping[str, str]) -> str:
-    """What a program prints; nothing where it is not there, or fails."""
+    """Return a program's output; empty if it is missing or fails."""
     try:
         done = subprocess.run(words, env=dict(environ), capture_output=True, text=True, timeout=_ASK_S)
     except (OSError, subprocess.SubprocessError):
@@ -89,7 +91,7 @@ def _lock(file: int, port: int) -> bool:
 
 
 def _is_free(port: int) -> bool:
-    """No process has it on loopback or elsewhere: TensorFlow's server listens on every IPv4 address."""
+    """Return whether no process uses the port on any address: TensorFlow's server listens on every IPv4 address."""
     for address in ("127.0.0.1", "0.0.0.0"):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

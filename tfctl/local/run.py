@@ -1,4 +1,4 @@
-"""A job's tasks as children of this process, judged, restarted and ended as they would be on hosts."""
+"""Run a job's tasks as child processes, judged, restarted and ended as they would be on hosts."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _TICK_S = 0.2
 
 
 class LocalJob:
-    """A job placed here, to be run once in the directory ``code``. Raises PreflightFailed for a missing program.
+    """A job placed on this machine, to be run once in the directory ``code``. ``say`` is called with messages.
 
-    ``library`` goes first on the tasks' PYTHONPATH; ``say`` is told what happens.
+    ``library`` goes first on the tasks' PYTHONPATH. Creating it raises PreflightFailed if a program is missing.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class LocalJob:
 
     @property
     def state(self) -> JobState:
-        """How it is, by the rules for jobs on hosts."""
+        """The job's state, by the rules for jobs on hosts."""
         shown: dict[str, Any] = {
             "job": self._job.name,
             "attempt": self._job.attempt,
@@ -55,10 +55,10 @@ class LocalJob:
         return state.jobs({HERE.name: [shown]})[0]
 
     def run(self, hear: Callable[[Iterable[Line]], None]) -> JobState:
-        """Start every task, and return when the job has ended and nothing of it is left: what has no more to do is
-        ended, but with `clean: none` waited for.
+        """Start every task, and return when the job has ended and nothing of it is left.
 
-        Ctrl-C and SIGTERM end all; the second one at once. Raises KeyboardInterrupt then, when nothing is left.
+        Tasks with nothing left to do are ended; with `clean: none` they are waited for. Ctrl-C or SIGTERM ends all
+        tasks, and a second one kills them; KeyboardInterrupt is raised once nothing is left.
         """
         with _Interrupts() as interrupts:
             try:
@@ -79,20 +79,20 @@ class LocalJob:
         return LocalTask(task, words(self._job, task, env, self._code), env, self._job.layout.policy, due=0.0)
 
     def _goes_on(self, interrupts: int) -> bool:
-        """Whether anything of it is left. What has no more to do is told to end."""
+        """Return whether any task is left, after telling tasks with nothing left to do to end."""
         if interrupts > 1:
             self._kill()
         if interrupts and self._stopped is None:
             self._stopped = time.time()
             grace = self._job.layout.policy.grace
-            self._say(f"interrupted: what has not ended in {grace} s, or by the next Ctrl-C, is killed")
+            self._say(f"interrupted: tasks that have not ended after {grace} s, or at the next Ctrl-C, are killed")
         found = self.state
         if found.ended and (interrupts or self._job.layout.policy.clean != "none"):
             self._end(going(found))
         return not all(task.over for task in self._tasks)
 
     def _end(self, last: Mapping[TaskState, float]) -> None:
-        """End all but these, which have so long (s) yet."""
+        """End all tasks but those in ``last``, which maps them to the time (s) they have left."""
         for task, left in last.items():
             if task.role == "evaluator" and str(task) not in self._told:
                 self._say(f"{task} has up to {left:.0f} s for the last checkpoint")
@@ -105,7 +105,7 @@ class LocalJob:
             each.end()
 
     def _turn(self, hear: Callable[[Iterable[Line]], None]) -> None:
-        """What is due now, and then what happens within a tick."""
+        """Start what is due, then handle what happens within one tick."""
         for task in self._tasks:
             if task.due is not None and time.monotonic() >= task.due:
                 self._start(task)
@@ -127,7 +127,7 @@ class LocalJob:
             self._selector.register(fd, selectors.EVENT_READ, task)
 
     def _bury(self, task: LocalTask) -> list[str]:
-        """Its last lines."""
+        """Record how a task's process ended, and return its last lines."""
         assert task.child is not None
         for fd in (task.child.out, task.child.control):
             with suppress(KeyError):
@@ -148,7 +148,7 @@ class LocalJob:
 
 
 class _Interrupts:
-    """Counts Ctrl-C and SIGTERM instead of breaking off; the third one interrupts whatever is being done."""
+    """Counts Ctrl-C and SIGTERM instead of raising; only the third one raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.count = 0

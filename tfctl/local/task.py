@@ -1,4 +1,4 @@
-"""One task of a local run: its process, and what is known of it in the words of the wire."""
+"""One task of a local run: its process, and its state in the wire's terms."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from tfctl.local.child import Child
 from tfctl.model.job import Policy, Task
 from tfctl.node import wire
 
-#: Between a failure and the restart, as in the units.
+#: Time (s) between a failure and the restart, as in the units.
 RESTART_S = 2.0
-#: Asks for a restart (the unit's RestartForceExitStatus=).
+#: Exit code that asks for a restart (the unit's RestartForceExitStatus=).
 _AGAIN = 42
-#: After these Restart=on-failure makes none (systemd.service(5)).
+#: Results after which Restart=on-failure does not restart (systemd.service(5)).
 _CLEAN = (0, -signal.SIGHUP, -signal.SIGINT, -signal.SIGTERM, -signal.SIGPIPE)
 
 
 @dataclass
 class LocalTask:
-    """``due``: when it is started again (monotonic); ``late``: it ran past its deadline; ``stopped``: it was told to
-    end; ``code``: that of its last run, minus the signal's number where one ended it."""
+    """``due``: when it is to start next (time.monotonic); ``late``: it ran past its deadline; ``stopped``: it was told
+    to end; ``code``: the exit code of its last run, or minus the signal number."""
 
     task: Task
     words: tuple[str, ...]
@@ -50,7 +50,7 @@ class LocalTask:
 
     @property
     def state(self) -> str:
-        """As a node would say it (DESIGN: the contract)."""
+        """The task's state, as a node would report it."""
         if self.child is not None:
             return "running"
         if self.due is not None:
@@ -60,36 +60,36 @@ class LocalTask:
         return "succeeded" if self.code == 0 and not self.late else "failed"
 
     def start(self, folder: Path) -> Child:
-        """Its process, begun in the directory ``folder``."""
+        """Start and return its process, in the directory ``folder``."""
         self.child = Child(self.words, self.env, folder, self.policy.grace)
         self.due, self.code, self.late, self.began = None, None, False, time.monotonic()
         self.started = self.started or time.time()
         return self.child
 
     def end(self) -> None:
-        """It is to end, and not to come back."""
+        """Tell it to end and not to restart."""
         self.stopped, self.due = True, None
         if self.child is not None:
             self.child.end()
 
     def keep_deadline(self) -> None:
-        """End it where it has run longer than it may."""
+        """End it if it has run past its deadline."""
         deadline = self.policy.deadline
         if self.child and deadline and not self.late and time.monotonic() - self.began > deadline:
             self.late = True
             self.child.end()
 
     def ended(self, code: int) -> None:
-        """Its process has; it comes back where the policy says so."""
+        """Record that its process has ended, and schedule a restart if the policy says so."""
         self.child, self.code, self.finished = None, code, time.time()
-        # One that dies of its deadline stays dead (the unit's RestartPreventExitStatus=).
+        # A task that SIGTERM ends at its deadline is not restarted (the unit's RestartPreventExitStatus=).
         again = (self.late and code != -signal.SIGTERM) or code == _AGAIN or code not in _CLEAN
         if again and not self.stopped and self.restarts < self.policy.max_restarts:
             self.restarts += 1
             self.due = time.monotonic() + RESTART_S
 
     def told(self) -> dict[str, Any]:
-        """wire.STATE."""
+        """Return wire.STATE."""
         code = self.code if self.over else None
         return {
             "role": self.task.role,

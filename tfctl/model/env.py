@@ -1,4 +1,4 @@
-"""What a task is told: TF_CONFIG, its environment, and the words of its command."""
+"""Build what a task is given: TF_CONFIG, its environment and the words of its command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfctl.model.strategies.base import PS_ENVIRONMENT
 from tfctl.model.text import PLACEHOLDER, PLACEHOLDERS, env_line
 from tfctl.node import names
 
-#: Taken out of what systemd hands down, unless the job's env names them: gRPC obeys them and hangs without a word.
+#: Removed from systemd's environment unless the job sets them: gRPC would obey them and hang silently.
 PROXY_VARIABLES = (
     "http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy", "grpc_proxy",
     "HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY", "GRPC_PROXY",
@@ -19,7 +19,7 @@ PROXY_VARIABLES = (
 
 
 def tf_config(job: Job, task: Task) -> str | None:
-    """The JSON of TF_CONFIG, or None where the strategy has none."""
+    """Return TF_CONFIG as JSON, or None if the strategy has none."""
     cluster = job.layout.strategy.cluster_of(job.cluster, task.role)
     if cluster is None:
         return None
@@ -33,7 +33,7 @@ def tf_config(job: Job, task: Task) -> str | None:
 
 
 def environment(job: Job, task: Task) -> dict[str, str]:
-    """All variables of the task. The job file's own go before tfctl's defaults, and never before TF_CONFIG."""
+    """Return all variables of the task. The job file overrides tfctl's defaults, but never TFCTL_* or TF_CONFIG."""
     known = placeholders(job, task)
     config = tf_config(job, task)
     stack = f"{names.stack_dir(task.slot.stack)}/bin:" if task.slot.stack != "none" else ""
@@ -57,36 +57,36 @@ def environment(job: Job, task: Task) -> dict[str, str]:
 
 
 def environment_file(job: Job, task: Task) -> str:
-    """The text of the task's EnvironmentFile."""
+    """Return the text of the task's EnvironmentFile."""
     return "".join(env_line(name, value) for name, value in environment(job, task).items())
 
 
 def unset(job: Job, task: Task) -> tuple[str, ...]:
-    """The variables that must not come down from systemd's own environment."""
+    """Return the variables that the task must not inherit from systemd's own environment."""
     own = environment(job, task)
     return tuple(name for name in (*PROXY_VARIABLES, "TF_CONFIG") if name not in own)
 
 
 def words(job: Job, task: Task) -> tuple[str, ...]:
-    """The task's command with its placeholders filled in."""
+    """Return the task's command with its placeholders filled in."""
     known = placeholders(job, task)
     return tuple(fill(word, known) for word in task.slot.command)
 
 
 def unit_words(job: Job, task: Task) -> tuple[str, ...]:
-    """All that its unit executes: the command, beneath what its strategy runs it."""
+    """Return the unit's full command line: the strategy's wrapper, if any, then the task's command."""
     return (*job.layout.strategy.beneath, *words(job, task))
 
 
 def placeholders(job: Job, task: Task) -> dict[str, str]:
-    """What each of PLACEHOLDERS stands for; lists of hosts are ``address:port`` joined by commas."""
+    """Return the value of each of PLACEHOLDERS. Host lists are ``address:port``, joined by commas."""
     own = {"role": task.role, "index": str(task.index), "output": job.layout.output}
     hosts = [name for name in PLACEHOLDERS if name.endswith("_hosts")]
     return own | {name: ",".join(job.cluster.get(name.removesuffix("_hosts"), ())) for name in hosts}
 
 
 def fill(text: str, known: Mapping[str, str]) -> str:
-    """Put the values in. That each placeholder is known was seen when the job file was read."""
+    """Fill in the placeholders. Reading the job file has already checked that each one is known."""
     return PLACEHOLDER.sub(lambda match: known[match[1]], text)
 
 
@@ -95,13 +95,13 @@ def _defaults(job: Job) -> dict[str, str]:
 
 
 def _beside(job: Job, name: str, value: str) -> str:
-    """The job's value; of gRPC's options those of tfctl stay before it, and of two that are alike the last counts."""
+    """Return the job's value. gRPC options are appended to tfctl's: of a repeated option, the last one counts."""
     own = _defaults(job).get(name) if name == "TF_GRPC_DEFAULT_OPTIONS" else None
     return f"{own},{value}" if own else value
 
 
 def _runtime(job: Job, task: Task) -> dict[str, str]:
-    """Where a Python that is no stack's finds tfctl_runtime, for what the command runs beneath."""
+    """Return the PYTHONPATH on which the strategy's wrapper finds tfctl_runtime in a Python that no stack installed."""
     if not job.layout.strategy.beneath or task.slot.stack != "none":
         return {}
     own = task.slot.env.get("PYTHONPATH")
@@ -117,6 +117,6 @@ def _devices(job: Job, task: Task) -> dict[str, str]:
     if job.layout.strategy.host_gpus:
         group = [other for other in job.tasks if (other.role, other.host) == (task.role, task.host)]
         all_of_them = [gpu for other in group for gpu in other.gpus or ()]
-        if not any(map(is_instance, all_of_them)):  # CUDA would take the first instance for every rank
+        if not any(map(is_instance, all_of_them)):  # CUDA would give every rank the first instance
             seen = all_of_them
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(seen)}

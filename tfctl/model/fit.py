@@ -1,4 +1,4 @@
-"""Whether a strategy and a stack go together. A stack that tfctl does not know is the hosts' own affair."""
+"""Check whether a strategy and a stack go together. A stack that tfctl does not know is not checked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LEGACY = {"TF_USE_LEGACY_KERAS": "1"}
 
 
 def check(strategy: Strategy, stack: str, known: Mapping[str, Stack]) -> None:
-    """Raises BadFile where the stack lacks what the strategy needs."""
+    """Raise BadFile if the stack lacks what the strategy needs."""
     found = known.get(stack)
     if found and strategy.horovod and not _has_horovod(found):
         fitting = [name for name, other in known.items() if _has_horovod(other)]
@@ -25,33 +25,34 @@ def check(strategy: Strategy, stack: str, known: Mapping[str, Stack]) -> None:
         came = ".".join(map(str, strategy.since))
         raise BadFile(
             f"stack {stack} has TensorFlow {found.tensorflow}, and the strategy came with {came}",
-            f"take one of {', '.join(fitting)}, or tf1_ps for a program of TensorFlow 1",
+            f"take one of {', '.join(fitting)}, or tf1_ps for a TensorFlow 1 program",
         )
     if found and strategy.estimator and not _has_estimator(found):
         fitting = [name for name, other in known.items() if _has_estimator(other)]
         raise BadFile(
-            f"stack {stack} has TensorFlow {found.tensorflow}, and tf.estimator went with 2.16",
+            f"stack {stack} has TensorFlow {found.tensorflow}, but tf.estimator was removed in 2.16",
             f"take one of {', '.join(fitting)}",
         )
 
 
 def switches(strategy: Strategy, stack: str, known: Mapping[str, Stack]) -> dict[str, str]:
-    """The variables that let the strategy run on the stack.
+    """Return the variables that let the strategy run on the stack.
 
-    Keras 3 fails in a `fit` of several workers. Without tf_keras, as on TensorFlow 2.15, the switch breaks tf.keras.
+    Keras 3 fails in a `fit` with several workers, so the stack's Keras 2 is used instead. Where tf_keras is missing,
+    as on TensorFlow 2.15, the switch would break tf.keras.
     """
     found = known.get(stack)
     return _LEGACY if found and strategy.legacy_keras and _has_both_keras(found) else {}
 
 
 def doubt(strategy: Strategy, stack: str, known: Mapping[str, Stack]) -> str:
-    """A sentence where Keras 3 stands alone and its `fit` would fail; a loop of the script's own would not."""
+    """Return a warning if the stack has only Keras 3, whose `fit` would fail; a custom training loop would not."""
     found = known.get(stack)
     if not found or not strategy.legacy_keras or not _has_keras_3(found) or _has_both_keras(found):
         return ""
     return (
-        f"`fit` under {strategy.name} needs Keras 2, and stack {stack} has Keras 3 alone: install tf-keras there, or "
-        "train by a loop of your own"
+        f"`fit` under {strategy.name} needs Keras 2, but stack {stack} has only Keras 3: install tf-keras there, or "
+        "use a custom training loop"
     )
 
 

@@ -1,4 +1,4 @@
-"""Who computes on which GPUs of its host."""
+"""Share each host's GPUs among its tasks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tfctl.wording import counted
 
 
 def share(layout: Layout, sites: Mapping[str, Site]) -> dict[tuple[str, int], tuple[str, ...] | None]:
-    """Disjoint: first to those who say how many, then the rest in equal shares to those who compute and do not say.
+    """Give each task its own GPUs: first those that ask for a number, then equal shares to other computing tasks.
 
-    A process can compute on one MIG instance and no more: who wants several has whole GPUs, and where instances are
-    left, who does not say has one device. Raises Busy, PreflightFailed.
+    A process can compute on only one MIG instance. So a task that asks for several devices gets whole GPUs, and while
+    instances are left, a task that asks for no number gets one device. Raise Busy or PreflightFailed.
     """
     given: dict[tuple[str, int], tuple[str, ...] | None] = {}
     by_host: dict[str, list[Slot]] = defaultdict(list)
@@ -34,7 +34,7 @@ def share(layout: Layout, sites: Mapping[str, Site]) -> dict[tuple[str, int], tu
 
 
 def check_equal(layout: Layout, tasks: Iterable[Task]) -> None:
-    """Raises BadFile where tasks that compute have GPUs in different numbers, and the strategy cannot have that."""
+    """Raise BadFile if the strategy needs the same number of GPUs in all computing tasks, and they differ."""
     if not layout.strategy.equal_gpus:
         return
     having = {len(task.gpus or ()): task for task in tasks if _computes(layout.strategy, task.role)}
@@ -42,16 +42,16 @@ def check_equal(layout: Layout, tasks: Iterable[Task]) -> None:
         (most, one), (least, other) = max(having.items()), min(having.items())
         raise BadFile(
             f"{one} on {one.host.name} has {most} GPUs and {other} on {other.host.name} {least}; "
-            f"{layout.strategy.name} needs as many in each",
-            "say `gpus:` for these roles",
+            f"{layout.strategy.name} needs the same number in each",
+            "set `gpus:` for these roles",
         )
 
 
 def _as_said(slots: Iterable[Slot], free: list[str]) -> dict[tuple[str, int], tuple[str, ...]]:
-    """What those have who say how many; it is taken from ``free``."""
+    """Return the GPUs of tasks that ask for a number, taking them from ``free``."""
     given = {}
     said = [(slot, slot.gpus) for slot in slots if slot.gpus is not None]
-    if any(map(is_instance, free)):  # who wants one leaves the whole GPUs to those who want several
+    if any(map(is_instance, free)):  # serve tasks that want several whole GPUs first
         said.sort(key=lambda each: each[1] < 2)
     for slot, count in said:
         fitting = [gpu for gpu in free if count < 2 or not is_instance(gpu)][:count]
@@ -59,7 +59,7 @@ def _as_said(slots: Iterable[Slot], free: list[str]) -> dict[tuple[str, int], tu
             raise Busy(
                 f"{slot.host.name}: {slot.role}/{slot.index} wants {count} GPUs, and {len(fitting)} whole ones are "
                 "free; a process can compute on one MIG instance, and no more",
-                f"say `gpus: 1` for {slot.role}, and give it that many more tasks",
+                f"set `gpus: 1` for {slot.role}, and give it that many more tasks",
             )
         given[slot.role, slot.index] = tuple(fitting)
         free[:] = [gpu for gpu in free if gpu not in fitting]
@@ -69,7 +69,7 @@ def _as_said(slots: Iterable[Slot], free: list[str]) -> dict[tuple[str, int], tu
 def _in_equal_shares(
     strategy: Strategy, slots: Iterable[Slot], free: list[str], site: Site
 ) -> dict[tuple[str, int], tuple[str, ...] | None]:
-    """What the others have, out of ``free``; None where the host has no GPU."""
+    """Return the GPUs of the other tasks, out of ``free``; None for computing tasks on a host without GPUs."""
     silent = [slot for slot in slots if slot.gpus is None]
     computing = [slot for slot in silent if _computes(strategy, slot.role)]
     each = len(free) // len(computing) if computing else 0
@@ -88,15 +88,15 @@ def _in_equal_shares(
 
 
 def is_instance(gpu: str) -> bool:
-    """Whether it is a part of a card (MIG)."""
+    """Return whether this is a part of a card (a MIG instance)."""
     return gpu.startswith("MIG-")
 
 
 def _no_gpu(message: str, site: Site) -> TfctlError:
     if site.gpu_trouble:
-        return PreflightFailed(site.gpu_trouble.message, f"{site.gpu_trouble.remedy}; `gpus: 0` computes without")
+        return PreflightFailed(site.gpu_trouble.message, f"{site.gpu_trouble.remedy}; `gpus: 0` computes without GPUs")
     holders = f"; the others are held by {', '.join(dict.fromkeys(site.owners))}" if site.owners else ""
-    return Busy(message + holders, "say `gpus:` for each role (0: none), spread the tasks, or wait for those that run")
+    return Busy(message + holders, "set `gpus:` for each role (0: none), spread the tasks, or wait for other jobs")
 
 
 def _computes(strategy: Strategy, role: str) -> bool:

@@ -1,4 +1,4 @@
-"""What tfctl knows of machines: a host of the inventory, the inventory; and of a host that was asked, its site."""
+"""What tfctl knows about machines: hosts, the inventory, and the site that a host reports when asked."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ DEFAULT_OUTPUT_ROOTS = ("/srv/tfctl",)
 
 @dataclass(frozen=True)
 class Ssh:
-    """How a host is reached; what is None, ssh's own configuration decides.
+    """How to reach a host. Where a field is None, ssh's own configuration decides.
 
-    ``args`` are the words of ansible_ssh_common_args and ansible_ssh_extra_args. ``key`` is an absolute path.
+    ``args`` holds the words of ansible_ssh_common_args and ansible_ssh_extra_args. ``key`` is an absolute path.
     """
 
     host: str
@@ -29,8 +29,8 @@ class Ssh:
 class Host:
     """One machine, under its name in the inventory.
 
-    ``address`` is what other hosts reach it by (`tfctl_address`, else `ansible_host`), or None: then its name, as the
-    hosts themselves resolve it. ``stack`` is `tfctl_stack`, or None.
+    ``address`` is where other hosts reach it (`tfctl_address`, else `ansible_host`). If None, the hosts resolve its
+    name themselves. ``stack`` is `tfctl_stack`, or None.
     """
 
     name: str
@@ -43,8 +43,8 @@ class Host:
 
 @dataclass(frozen=True)
 class Inventory:
-    """``source`` is the inventory's absolute path. Hosts and the members of groups stand in inventory order; a group's
-    members include those of its child groups."""
+    """``source`` is the inventory's absolute path. Hosts and group members are in inventory order; a group's members
+    include those of its child groups."""
 
     source: str
     hosts: tuple[Host, ...]
@@ -53,11 +53,11 @@ class Inventory:
 
 @dataclass(frozen=True)
 class Site:
-    """What a host said of itself: ``address`` is what its peers reach it by; ``held``: port → who has it.
+    """What a host reported. ``address`` is where its peers reach it; ``held`` maps ports in use to their holders.
 
-    ``gpus`` are the UUIDs of those that nobody has; None: not asked, and names are made up (`gpu-0`).
-    ``owners`` are who has the others. ``gpu_trouble``: there are GPUs, and this is why they cannot be told.
-    ``alone``: every task is on this host, so that a loopback address does.
+    ``gpus`` holds the UUIDs of free GPUs; None if the host was not asked, and names are made up (`gpu-0`).
+    ``owners`` holds whoever uses the other GPUs. ``gpu_trouble`` says why GPUs that exist cannot be listed.
+    ``alone`` means that every task is on this host, so a loopback address is fine.
     """
 
     address: str

@@ -1,4 +1,4 @@
-"""A job whose questions are answered: the frozen values that units, environment files and plans are made of."""
+"""A fully resolved job: the frozen values from which units, environment files and plans are made."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tfctl.node import names
 
 @dataclass(frozen=True)
 class Policy:
-    """When the job is done and what then happens; durations in seconds.
+    """When the job is done and what happens then. Durations are in seconds.
 
-    ``vital``: groups of tasks; one that is gone for good, all of it, takes the job with it. ``leaves``: roles whose
-    tasks end by themselves soon after the deciders.
+    ``vital`` holds groups of tasks; the job fails when every task of one group has failed for good. ``leaves`` names
+    the roles whose tasks end by themselves soon after the deciders.
     """
 
     deciders: tuple[Name, ...]
@@ -31,7 +31,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class Slot:
-    """A task that has its host, and no port or GPU yet. ``gpus`` None: an equal share of what the host has."""
+    """A task with a host, but no port or GPUs yet. ``gpus`` None means an equal share of the host's GPUs."""
 
     role: str
     index: int
@@ -44,7 +44,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class Task:
-    """One process of the job. ``gpus`` are UUIDs; None where there are none to choose from."""
+    """One process of the job. ``gpus`` holds UUIDs; None if the host has no GPUs."""
 
     slot: Slot
     address: str
@@ -65,7 +65,7 @@ class Task:
 
     @property
     def dial(self) -> str:
-        """``address:port``, by which the other tasks reach it."""
+        """``address:port``, where the other tasks reach this one."""
         return f"{self.address}:{self.port}"
 
     def __str__(self) -> str:
@@ -74,10 +74,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Layout:
-    """What follows from job file and inventory alone, before any host was asked.
-
-    ``notes`` are sentences for the user.
-    """
+    """What follows from job file and inventory alone, before any host is asked. ``notes`` are for the user."""
 
     name: str
     strategy: Strategy
@@ -91,7 +88,7 @@ class Layout:
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """The hosts that have tasks, in the order of their first one."""
+        """The hosts that have tasks, in the order of their first task."""
         return tuple(dict.fromkeys(slot.host for slot in self.slots))
 
     @property
@@ -102,9 +99,9 @@ class Layout:
 
 @dataclass(frozen=True)
 class Job:
-    """One attempt: what runs, as what, where, on which ports and GPUs. ``started`` in epoch seconds.
+    """One attempt of a job: its tasks with their hosts, ports and GPUs. ``started`` is in epoch seconds.
 
-    ``secret``: what its tasks know each other by, where the strategy has use for it.
+    ``secret`` lets tasks authenticate each other, if the strategy uses it.
     """
 
     layout: Layout

@@ -1,4 +1,4 @@
-"""The job file as models. What is not known is refused; docs/job-file.md is tested against these fields."""
+"""The job file's models. Unknown keys are rejected; docs/job-file.md is tested against these fields."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ class _Model(BaseModel):
 
 
 def _scalar(value: Any) -> str:
-    """A word or an environment value: text, or an integer. What YAML makes of `yes`, `1e3` or a date is refused."""
+    """Check a command word or environment value: text or an integer. Reject YAML's reading of `yes`, `1e3` or dates."""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"{shown(value)} is what YAML makes of it; quote it to have the text itself")
+        raise ValueError(f"YAML reads this as {shown(value)}; quote it to keep the text as written")
     return known_placeholders(clean(str(value)))
 
 
 def _words(value: Any) -> Any:
-    """A command as words; a string is split as a shell would split it."""
+    """Return a command as words, splitting a string as a shell would."""
     if isinstance(value, str):
         value = list(split(clean(value)))
     if not isinstance(value, list):
-        raise ValueError("a string or a list of words is wanted")
+        raise ValueError("should be a string or a list of words")
     if not value or not value[0]:
         raise ValueError("the command is empty")
     program = str(value[0])
-    if "=" in program or program.startswith("-"):  # env(1), which finds it on the PATH, takes these for its own
-        raise ValueError(f"{shown(program)} is no program: variables go into `env`, options behind a program's name")
+    if "=" in program or program.startswith("-"):  # env(1), which looks it up on PATH, would read these as its own
+        raise ValueError(f"{shown(program)} is not a program: put variables in `env`, and options after the program")
     return tuple(_scalar(word) for word in value)
 
 
 def _environment(value: Any) -> Any:
     if not isinstance(value, dict):
-        raise ValueError("a mapping of names to values is wanted")
+        raise ValueError("should be a mapping of names to values")
     found = {}
     for name, text in value.items():
         if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
-            raise ValueError(f"{shown(name)} is not a name: letters, digits and _, not starting with a digit")
+            raise ValueError(f"{shown(name)} is not a variable name: letters, digits and _, not starting with a digit")
         if name.startswith(_OURS):
-            raise ValueError(f"{name} is written by tfctl itself; take it out")
+            raise ValueError(f"{name} is set by tfctl itself; remove it")
         try:
             found[name] = _scalar(text)
         except ValueError as error:
@@ -54,13 +54,13 @@ def _environment(value: Any) -> Any:
 
 
 def _port_range(value: Any) -> Any:
-    """``2222-2299`` as its first and last port, both included."""
+    """Parse ``2222-2299`` into its first and last port, both inclusive."""
     first, dash, last = str(value).partition("-")
     if not (dash and first.isdecimal() and last.isdecimal() and len(str(value)) <= 11):
         raise ValueError(f"{shown(value)} is not a range such as 2222-2299")
     found = (int(first), int(last))
     if not 1024 <= found[0] <= found[1] <= 65535:
-        raise ValueError(f"{value}: ports go up from 1024 to 65535 at most")
+        raise ValueError(f"{value}: the range must ascend and lie within 1024-65535")
     return found
 
 
@@ -78,10 +78,10 @@ Seconds = Annotated[int, BeforeValidator(seconds)]
 
 
 class RoleSpec(_Model):
-    """How many tasks of a role and where: ``replicas`` dealt round over the hosts, or ``per_host`` on each of them.
+    """How many tasks a role has and where: ``replicas``, dealt round-robin over the hosts, or ``per_host`` on each.
 
-    A bare number is ``replicas``. ``hosts`` is an Ansible pattern. What stands here of ``command env stack gpus`` goes
-    before the job's own; ``gpus`` is the number for each task.
+    A bare number means ``replicas``. ``hosts`` is an Ansible pattern. ``command``, ``env`` and ``stack`` override the
+    job's own. ``gpus`` is the number per task.
     """
 
     replicas: int | None = Field(default=None, ge=1, le=10_000)
@@ -105,7 +105,7 @@ class RoleSpec(_Model):
 
 
 class Policy(_Model):
-    """When the job is done, what is then done with the rest, and what when a task fails. Durations in seconds."""
+    """When the job is done, how the rest is then cleaned up, and what a failed task causes. Durations in seconds."""
 
     success: Literal["auto", "chief", "worker0", "all_workers"] = "auto"
     clean: Literal["running", "all", "none"] = "running"
@@ -118,7 +118,7 @@ class Policy(_Model):
 
 
 class JobFile(_Model):
-    """One job file."""
+    """A job file."""
 
     name: str
     inventory: str | None = None
@@ -139,7 +139,7 @@ class JobFile(_Model):
     def _job_name(cls, value: str) -> str:
         if not JOB.fullmatch(value):
             raise ValueError(
-                f"{shown(value)} is not a job name: a small letter, then small letters, digits and dashes, 40 at most"
+                f"{shown(value)} is not a job name: lowercase letters, digits and dashes, a letter first, 40 at most"
             )
         return value
 
@@ -149,7 +149,7 @@ class JobFile(_Model):
         for name in value if isinstance(value, dict) else ():
             if not isinstance(name, str) or not ROLE.fullmatch(name):
                 raise ValueError(
-                    f"{shown(name)} is not a role: a small letter, then small letters, digits and _, 20 at most"
+                    f"{shown(name)} is not a role: lowercase letters, digits and _, a letter first, 20 at most"
                 )
         return value
 

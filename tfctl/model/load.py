@@ -1,4 +1,4 @@
-"""job.yaml → JobFile, or one error that names every wrong place with its line."""
+"""Load job.yaml as a JobFile, or raise one error that lists every fault with its line."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tfctl.model.text import shown
 
 Place = tuple[str | int, ...]
 
-#: Far more than a job has; an alias that stands for a mapping of aliases reaches it at once.
+#: Far more than a job needs; stops files whose nested aliases expand without bound.
 _MOST_PLACES = 20_000
 _LARGEST = 2**20
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as PyYAML reads it, with YAML 1.2's floats too (`1e3`), and integers in one way of writing them only."""
+    """PyYAML's safe loader, plus YAML 1.2 floats (`1e3`), and with integers in plain decimal only."""
 
     def one_way_int(self, node: yaml.ScalarNode) -> int | float:
         text = str(node.value)
@@ -37,7 +37,10 @@ _Loader.add_implicit_resolver(
 
 
 class _Ambiguous(float):
-    """0755, 1_000, 1:30: two readers read two numbers. No key takes a float, and the error shows what was written."""
+    """A number such as 0755, 1_000 or 1:30, which YAML versions read differently.
+
+    No key takes a float, so it is rejected, and the error shows it as written.
+    """
 
     text: str
 
@@ -51,7 +54,7 @@ class _Ambiguous(float):
 
 
 def load(path: Path) -> JobFile:
-    """Read and check a job file. Raises BadFile naming file, place and line of every fault."""
+    """Read and check a job file. Raise BadFile with the file, place and line of every fault."""
     root = _compose(path)
     lines = dict(_places(root, path))
     try:
@@ -69,11 +72,11 @@ def _compose(path: Path) -> yaml.MappingNode:
         with path.open(encoding="utf-8") as file:
             text = file.read(_LARGEST + 1)
     except FileNotFoundError:
-        raise BadFile(f"{path}: there is no such job file") from None
+        raise BadFile(f"{path}: no such job file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadFile(f"{path}: cannot be read: {error}") from None
     if len(text) > _LARGEST:
-        raise BadFile(f"{path}: larger than 1 MiB; this is no job file")
+        raise BadFile(f"{path}: larger than 1 MiB; this is not a job file")
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.YAMLError as error:
@@ -86,14 +89,14 @@ def _compose(path: Path) -> yaml.MappingNode:
 
 
 def _problem(error: Exception) -> str:
-    """What YAML minds, and where."""
+    """Return YAML's complaint and its position."""
     mark = getattr(error, "problem_mark", None)
     where = f" (line {mark.line + 1}, column {mark.column + 1})" if mark else ""
     return f"{getattr(error, 'problem', None) or str(error).splitlines()[0]}{where}"
 
 
 def _places(root: yaml.Node, path: Path) -> Iterator[tuple[Place, int]]:
-    """Every place with its line. Refuses a key given twice (YAML would silently keep the last) and files that grow."""
+    """Yield every place with its line. Raise BadFile for duplicate keys (YAML keeps the last) and exploding aliases."""
     waiting: list[tuple[Place, yaml.Node]] = [((), root)]
     for count, (place, node) in enumerate(_taken(waiting)):
         if count > _MOST_PLACES:
@@ -131,7 +134,7 @@ def _sentence(fault: Any, place: Place) -> str:
     if kind == "missing":
         return "is missing"
     if kind == "model_type":
-        return f"a mapping of keys to values is wanted, not {shown(given)}"
+        return f"should be a mapping of keys to values, not {shown(given)}"
     if kind == "value_error":
         return str(fault["ctx"]["error"])
     message = str(fault["msg"]).replace("Input should be", "should be")
@@ -139,13 +142,13 @@ def _sentence(fault: Any, place: Place) -> str:
 
 
 def near(name: str, known: list[str]) -> str:
-    """What may have been meant by an unknown name."""
+    """Suggest a known name for an unknown one."""
     found = difflib.get_close_matches(name, known, n=1)
     return f"did you mean `{found[0]}`?" if found else f"known are {', '.join(known)}"
 
 
 def _keys(place: Place) -> list[str]:
-    """The keys a mapping at this place may have."""
+    """Return the keys that a mapping at this place may have."""
     model: type[BaseModel] = JobFile
     for part in place:
         field = model.model_fields.get(str(part))

@@ -13,11 +13,14 @@ _PART = re.compile(r"(?P<name>[^\[\]]+)(?:\[(?P<first>-?\d+)?(?P<range>[:-])?(?P
 
 
 def select(inventory: Inventory, pattern: str) -> tuple[Host, ...]:
-    """The hosts of ``all``, a group, a host, ``web*``, ``~regex``, ``gpu[0]``, ``gpu[1:]``, and of parts joined by
-    ``:`` or ``,``, with ``&`` (both) and ``!`` (without), in inventory order. Raises BadFile where there are none."""
+    """Return the matching hosts in inventory order. Raise BadFile if there are none.
+
+    A part is ``all``, a group, a host, ``web*``, ``~regex``, ``gpu[0]`` or ``gpu[1:]``. Parts are joined by ``:`` or
+    ``,``, and may begin with ``&`` (intersection) or ``!`` (exclusion).
+    """
     wanted: set[str] = set()
     parts = [part.strip() for part in re.split(r",|:(?![^\[]*\])", pattern) if part.strip()]
-    # As Ansible does it: first what is added, then what must also be, then what must not.
+    # Ansible's order: first additions, then intersections, then exclusions.
     for part in sorted(parts, key=lambda part: "&!".find(part[0]) + 1):
         names = set(_part(inventory, part.lstrip("&!"), pattern))
         if part.startswith("&"):
@@ -27,7 +30,7 @@ def select(inventory: Inventory, pattern: str) -> tuple[Host, ...]:
         else:
             wanted |= names
     if parts and all(part[0] in "&!" for part in parts):
-        raise BadFile(f"{pattern!r} only takes hosts away", "begin with what it takes them from: all:" + pattern)
+        raise BadFile(f"{pattern!r} only takes hosts away", "begin with a set to take them from: all:" + pattern)
     found = tuple(host for host in inventory.hosts if host.name in wanted)
     if not found:
         groups = ", ".join(inventory.groups) or "none"
@@ -60,7 +63,7 @@ def _named(inventory: Inventory, fits: Callable[[str], bool]) -> list[str]:
 
 
 def _cut(names: list[str], match: re.Match[str]) -> list[str]:
-    """``[i]``, or ``[a:b]`` with both ends included, as Ansible counts."""
+    """Apply ``[i]``, or ``[a:b]`` with both ends inclusive, as Ansible counts."""
     first, last = (int(match[end]) if match[end] else None for end in ("first", "last"))
     if not match["range"]:
         return names[first : first + 1 or None] if first is not None else []

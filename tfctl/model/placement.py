@@ -1,4 +1,4 @@
-"""Who runs where: first hosts, from job file and inventory alone; then ports and GPUs, from what the hosts say."""
+"""Place tasks: first on hosts, from job file and inventory alone, then on ports and GPUs, from the hosts' answers."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from tfctl.wording import counted
 
 
 def lay_out(job: JobFile, inventory: Inventory, place: str, known: Mapping[str, Stack] | None = None) -> Layout:
-    """Check roles against the strategy and give every task a host: roles in file order, replicas round over the
-    pattern's hosts, every role beginning at the first. ``place`` names the job file in errors. Raises BadFile.
+    """Check the roles against the strategy and give every task a host.
 
-    ``known``: the stacks whose contents tfctl knows; by default those it ships.
+    Roles are placed in file order. Each role deals its replicas round-robin over its pattern's hosts, from the first.
+    ``place`` names the job file in errors. ``known`` holds the stacks whose contents tfctl knows, by default those it
+    ships. Raise BadFile.
     """
     strategy = _strategy(job, place)
     known = stacks.load() if known is None else known
@@ -48,8 +49,11 @@ def lay_out(job: JobFile, inventory: Inventory, place: str, known: Mapping[str, 
 
 
 def assign(layout: Layout, sites: Mapping[str, Site]) -> tuple[Task, ...]:
-    """Ports and GPUs, by what each host (by name) said. Raises Busy when they do not suffice, BadFile for addresses
-    that peers cannot reach."""
+    """Give every task a port and GPUs, from ``sites`` (by host name).
+
+    Raise Busy or PreflightFailed if there are too few, and BadFile for a port range that is too small, GPU numbers
+    that the strategy does not allow, or an address that peers cannot reach.
+    """
     ports = {host.name: _free_ports(host, layout, sites[host.name].held) for host in layout.hosts}
     given = gpus.share(layout, sites)
     tasks = []
@@ -71,16 +75,16 @@ def _strategy(job: JobFile, place: str) -> Strategy:
         if found.rule(role) is None:
             raise _no_such_role(role, found, place)
     if job.environment and found.cluster_of({}, "") is None:
-        raise BadFile(f"{place}: environment: tasks of {found.name} have no TF_CONFIG", "take `environment:` out")
+        raise BadFile(f"{place}: environment: tasks of {found.name} have no TF_CONFIG", "remove `environment:`")
     if job.launcher and job.launcher not in found.launchers:
-        raise BadFile(f"{place}: launcher: {found.name} has none to choose", "take `launcher:` out")
+        raise BadFile(f"{place}: launcher: {found.name} has no launchers to choose from", "remove `launcher:`")
     return found.launchers[job.launcher] if job.launcher else found
 
 
 def _no_such_role(role: str, strategy: Strategy, place: str) -> BadFile:
     message = f"{place}: roles/{role}: {strategy.name} has no such role"
     if role == "master" and "chief" in strategy.roles:
-        return BadFile(f"{message}: TensorFlow knows a master in tf.estimator alone", "write `chief` for `master`")
+        return BadFile(f"{message}: only tf.estimator has a master", "write `chief` instead of `master`")
     return BadFile(f"{message}; {near(role, list(strategy.roles))}")
 
 
@@ -121,7 +125,7 @@ def _check_counts(strategy: Strategy, counts: Mapping[str, int], place: str) -> 
 
 
 def _on_stacks(strategy: Strategy, slots: list[Slot], place: str, known: Mapping[str, Stack]) -> list[Slot]:
-    """The slots with the variables that their stack asks for, the job's own before them."""
+    """Return the slots with the variables that their stack needs; the job's own take precedence."""
     try:
         for stack in dict.fromkeys(slot.stack for slot in slots):
             fit.check(strategy, stack, known)
@@ -131,7 +135,7 @@ def _on_stacks(strategy: Strategy, slots: list[Slot], place: str, known: Mapping
 
 
 def _notes(strategy: Strategy, slots: list[Slot], known: Mapping[str, Stack]) -> tuple[str, ...]:
-    """The variables that were set for a stack's sake, and what it lacks."""
+    """Return sentences about the variables set for a stack, and about what a stack lacks."""
     set_by_us = {
         f"{name}={value}": slot.stack
         for slot in slots

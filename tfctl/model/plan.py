@@ -1,4 +1,4 @@
-"""Per host, what is written, checked and started (wire.PLAN). As files it is what `render` writes."""
+"""Build each host's plan: what to write, check and start there (wire.PLAN). `render` writes it as files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tfctl.model.job import Job, Task
 from tfctl.node import names
 from tfctl.wording import devices, outline
 
-#: What of the policy is recorded as the job file has it.
+#: Policy keys that are recorded under their own names.
 _POLICY = ("clean", "max_restarts", "deadline", "grace", "drain")
 
 DROP_IN = Path(names.__file__).parent / "10-tfctl.conf"
 
 
 def plans(job: Job, code: str) -> dict[Host, dict[str, Any]]:
-    """wire.PLAN for each host. ``code`` is the digest of the job's tarball."""
+    """Return wire.PLAN for each host. ``code`` is the digest of the job's tarball."""
     found: dict[Host, dict[str, Any]] = {}
     same = {"job": job.name, "attempt": job.attempt, "run": job.run, "record": record(job, code), "code": code}
     for task in job.tasks:
@@ -29,7 +29,7 @@ def plans(job: Job, code: str) -> dict[Host, dict[str, Any]]:
 
 
 def record(job: Job, code: str = "") -> dict[str, Any]:
-    """wire.RECORD: the job as it was started, alike on all its hosts, without the values of variables."""
+    """Return wire.RECORD: the job as started, the same on all its hosts, without the variables' values."""
     layout = job.layout
     return {
         "job": job.name,
@@ -63,7 +63,7 @@ def record(job: Job, code: str = "") -> dict[str, Any]:
 
 
 def text(job: Job) -> str:
-    """What `start` would do, a line a task: the dry run."""
+    """Return the dry run: what `start` would do, one line per task."""
     layout = job.layout
     tasks = [
         (
@@ -78,7 +78,7 @@ def text(job: Job) -> str:
 
 
 def files(job: Job) -> dict[str, str]:
-    """Path below the render directory → text: each host's units and environment files, and its drop-in."""
+    """Map paths below the render directory to text: each host's units, environment files and drop-in."""
     found = {}
     for task in job.tasks:
         stem = names.stem(job.name, task.role, task.index)

@@ -1,4 +1,4 @@
-"""When a job is done and what then happens: what the job file says, else the strategy."""
+"""Resolve when a job is done and what happens then, from the job file, else from the strategy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfctl.model.strategies.base import Counts, Name, Strategy
 
 
 def policy(job: JobFile, strategy: Strategy, counts: Counts, place: str) -> Policy:
-    """The job file's policy, its gaps filled by the strategy. ``place`` names the file in errors. Raises BadFile."""
+    """Fill the gaps of the job file's policy from the strategy. ``place`` names the file in errors. Raise BadFile."""
     asked = job.policy
     restarts = strategy.restarts if asked.max_restarts is None else asked.max_restarts
     if asked.on_failure == "fail":
@@ -46,7 +46,7 @@ def _deciders(success: str, strategy: Strategy, counts: Counts, place: str) -> t
     if endless:
         raise BadFile(
             f"{place}: policy/success: {success}, but a {endless[0]} of {strategy.name} runs until it is stopped",
-            "take `success:` out",
+            "remove `success:`",
         )
     return found
 

@@ -1,6 +1,6 @@
 """Rules for the strings a job file may hold, and their quoting in systemd's two file formats.
 
-What cannot be passed on byte for byte is refused here, never escaped away there.
+A string that cannot be passed on byte for byte is rejected here, never altered later.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import shlex
 import unicodedata
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: Linux' MAX_ARG_STRLEN is 128 KiB, for a word and for NAME=VALUE alike (linux/binfmts.h).
+#: Linux's MAX_ARG_STRLEN is 128 KiB, for a word and for NAME=VALUE alike (linux/binfmts.h).
 LONGEST = 128 * 1024 - 256
 
-#: What words of commands and values of variables may hold in braces; braces around anything but small letters are text.
+#: Placeholders for commands and variables. Braces around anything but a lowercase name are plain text.
 PLACEHOLDERS = ("role", "index", "ps_hosts", "worker_hosts", "chief_hosts", "output")
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
@@ -24,8 +24,8 @@ _SHELL = re.compile(r"\n|&&|\|\|?|;|>>?|<|&|`|\$(?=[A-Za-z_{(?*@#0-9])")
 
 
 def clean(value: str) -> str:
-    """The value itself. ValueError when it cannot reach a process as it is: control characters but tab and newline,
-    lone surrogates, or more bytes than Linux takes."""
+    """Return the value. Raise ValueError if it cannot reach a process unchanged: for control characters except tab and
+    newline, lone surrogates, or more bytes than Linux takes."""
     for position, char in enumerate(value):
         if char not in "\t\n" and unicodedata.category(char) in ("Cc", "Cs"):
             raise ValueError(f"control character {char!a} at position {position}; take it out")
@@ -35,16 +35,16 @@ def clean(value: str) -> str:
 
 
 def known_placeholders(value: str) -> str:
-    """The value itself. ValueError where it holds a placeholder that there is not."""
+    """Return the value. Raise ValueError if it holds an unknown placeholder."""
     for name in PLACEHOLDER.findall(value):
         if name not in PLACEHOLDERS:
             there = " ".join(f"{{{known}}}" for known in PLACEHOLDERS)
-            raise ValueError(f"{{{name}}} is not a placeholder; there are {there}")
+            raise ValueError(f"{{{name}}} is not a placeholder; known are {there}")
     return value
 
 
 def split(command: str) -> tuple[str, ...]:
-    """A command line as its words, split as a shell would. ValueError for what only a shell could do."""
+    """Split a command line into words as a shell would. Raise ValueError for anything that needs a shell."""
     command = _joined(command).strip()
     found = _SHELL.search(_unquoted(command))
     if found:
@@ -57,14 +57,14 @@ def split(command: str) -> tuple[str, ...]:
 
 
 def absolute_path(value: str) -> str:
-    """A plain absolute path without trailing or doubled slashes. ValueError otherwise."""
+    """Return a plain absolute path without trailing or doubled slashes. Raise ValueError for any other."""
     if not _PATH.fullmatch(value) or ".." in value.split("/"):
         raise ValueError(f"{shown(value)} is not a plain absolute path (letters, digits and ._/@+=:,- without '..')")
     return "/" + "/".join(part for part in value.split("/") if part not in ("", "."))
 
 
 def seconds(value: object) -> int:
-    """``90``, ``"90s"``, ``"30m"``, ``"1h30m"``, ``"2d"`` in seconds. ValueError otherwise, and for nothing."""
+    """Return ``90``, ``"90s"``, ``"30m"``, ``"1h30m"`` or ``"2d"`` as seconds. Raise ValueError otherwise or for 0."""
     total = 0
     if isinstance(value, int) and not isinstance(value, bool):
         total = value
@@ -76,13 +76,13 @@ def seconds(value: object) -> int:
 
 
 def shown(value: object) -> str:
-    """The value as an error quotes it."""
+    """Return the value as errors quote it."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:76]} ..."
 
 
 def unit_word(word: str) -> str:
-    """One word of ``ExecStart=:`` (systemd.service(5), COMMAND LINES): with the colon ``$`` is itself, ``%`` is
+    """Quote one word of ``ExecStart=:`` (systemd.service(5), COMMAND LINES): the colon makes ``$`` literal, ``%`` is
     doubled, and double quotes take C escapes."""
     for char, escaped in (("\\", r"\\"), ('"', r"\""), ("\n", r"\n"), ("\t", r"\t"), ("%", "%%")):
         word = word.replace(char, escaped)
@@ -90,18 +90,18 @@ def unit_word(word: str) -> str:
 
 
 def env_line(name: str, value: str) -> str:
-    r"""One line of an EnvironmentFile= (systemd.exec(5)): in double quotes only ``\ " ` $`` are special."""
+    r"""Return one line of an EnvironmentFile= (systemd.exec(5)): in double quotes only ``\ " ` $`` are special."""
     escaped = re.sub(r'([\\"`$])', r"\\\1", value)
     return f'{name}="{escaped}"\n'
 
 
 def _unquoted(command: str) -> str:
-    """The command with what stands in quotes or behind a backslash blanked out."""
+    """Return the command with quoted and backslash-escaped text blanked out."""
     return _QUOTED.sub(lambda match: " " * len(match[0]), command)
 
 
 def _joined(command: str) -> str:
-    """The command without the ends of lines that stand behind a backslash: a shell takes the two for nothing."""
+    """Return the command without backslash-newline pairs, which a shell drops."""
 
     def one(match: re.Match[str]) -> str:
         text = match[0]

@@ -1,4 +1,4 @@
-"""The text of a task's unit. What every unit has, whatever the job says, is the node's drop-in (10-tfctl.conf)."""
+"""Render a task's unit. Settings that every unit shares are in the node's drop-in (10-tfctl.conf)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def text(job: Job, task: Task) -> str:
-    """The unit file (systemd.service(5)) of one task."""
+    """Return the unit file (systemd.service(5)) of one task."""
     policy = job.layout.policy
     return template().render(
         job=job,
@@ -37,7 +37,7 @@ def text(job: Job, task: Task) -> str:
 
 @cache
 def template() -> Template:
-    """Read once: jinja2 is long in coming, so who has time calls this beforehand."""
+    """Return the unit's template, read once. Importing jinja2 is slow, so callers may warm this up while they wait."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     # No autoescape: the text is a unit file, not HTML; text.unit_word quotes.

@@ -1,1 +1,1 @@
-"""`tfctl verify`: prove that what is installed works, by jobs that run on the hosts as every job does."""
+"""`tfctl verify`: prove that what is installed works, by running ordinary jobs on the hosts."""

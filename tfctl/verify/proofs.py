@@ -1,4 +1,4 @@
-"""The proofs: what each runs on the hosts, for how long, and how its answers are read. Pure."""
+"""The proofs: what each runs on the hosts, for how long, and how its answers are judged. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfctl.verify.report import Result
 
 @dataclass(frozen=True)
 class Answer:
-    """What one host told. ``seconds`` since the proof was asked for. ``exit``: of one that did not hold, its code."""
+    """One host's answer. ``seconds`` counts from the request for the proof. ``exit`` is the exit code of a failure."""
 
     host: str
     ok: bool
@@ -25,15 +25,15 @@ class Answer:
         return str(self.told.get("message", ""))
 
 
-#: What is known before a proof: the software of each host that is still fit.
+#: The software of each host that is still fit, as known before a proof.
 Software = Sequence[Answer]
 
 
 @dataclass(frozen=True)
 class Proof:
-    """``program`` is a file of on_nodes/, ``seconds`` its limit. ``obstacle`` says why it cannot be tried, or is "".
+    """One proof. ``program`` is a file in on_nodes/, ``seconds`` its time limit.
 
-    ``together``: with the first host where it does not hold it has failed.
+    ``obstacle`` returns why it cannot be tried, or "". ``together`` means that it fails as soon as one host fails.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Proof:
 
 
 def each(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Result]]:
-    """A result for each host."""
+    """Return a judge that gives one result per host."""
 
     def judge(answers: Sequence[Answer]) -> list[Result]:
         return [
@@ -63,7 +63,7 @@ def each(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Result]]:
 
 
 def together(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Result]]:
-    """One result for all hosts, that names those which objected."""
+    """Return a judge that gives one result for all hosts, naming those that failed."""
 
     def judge(answers: Sequence[Answer]) -> list[Result]:
         hosts = tuple(answer.host for answer in answers)
@@ -81,7 +81,7 @@ def together(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Resul
 
 
 def with_pairs(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Result]]:
-    """One result for all hosts, and one for each pair; of a pair that both have told of, the slower figure."""
+    """Return a judge that gives one result for all hosts and one per pair, with the slower of the two measurements."""
     everybody = together(proof, remedy)
 
     def judge(answers: Sequence[Answer]) -> list[Result]:
@@ -107,7 +107,7 @@ def with_pairs(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Res
 
 
 def same_software(answers: Sequence[Answer]) -> list[Result]:
-    """Versions that differ between hosts of one stack: no wire format of TensorFlow or Horovod promises to mix."""
+    """Return failures for hosts whose versions differ: TensorFlow and Horovod promise no compatibility between them."""
     good, results = [answer for answer in answers if answer.ok], []
     for name in ("tensorflow", "horovod"):
         told = {answer.host: answer.told[name] for answer in good if name in answer.told}
@@ -121,10 +121,10 @@ def same_software(answers: Sequence[Answer]) -> list[Result]:
 
 
 def _bad_pairs(answers: Sequence[Answer]) -> dict[tuple[str, ...], str]:
-    """Pair → what the first host that tells of it says.
+    """Return the failed pairs, each with the message of the first host that reports it.
 
-    A pair has failed when both broke off with each other (one alone may have met a host that was through already), or
-    when nothing passed between them over plain TCP.
+    A pair has failed if both hosts broke off with each other (one host alone may have met a partner that had already
+    finished), or if no plain TCP passed between them.
     """
     found: dict[tuple[str, ...], str] = {}
     broken: dict[tuple[str, ...], list[str]] = {}

@@ -1,4 +1,4 @@
-"""What was proved: results, and their JSON and JUnit forms."""
+"""The results of a verification, and their JSON and JUnit forms."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tfctl.errors import Exit, first_of
 
 @dataclass(frozen=True)
 class Result:
-    """One proof on some hosts. ``seconds``: what it took; ``details``: what was found or measured.
+    """One proof on some hosts. ``seconds`` is its duration; ``details`` is what was found or measured.
 
-    ``state``: ok, failed, or not-tried, where the stack has no such thing or hosts are too few (``message`` says it).
-    ``exit``: of a failure, its code.
+    ``state`` is ok, failed, or not-tried if the stack lacks the feature or there are too few hosts (see ``message``).
+    ``exit`` is the exit code of a failure.
     """
 
     proof: str
@@ -47,14 +47,14 @@ class Report:
 
     @property
     def exit(self) -> Exit:
-        """That of the gravest failure. What was not tried is none: the stack has no such thing, or hosts are few."""
+        """The exit code of the gravest failure. A proof that was not tried is not a failure."""
         return first_of(result.exit for result in self.results if result.state == "failed")
 
     def to_json(self) -> dict[str, Any]:
         return {"exit": int(self.exit), "results": [result.to_json() for result in self.results]}
 
     def to_junit(self) -> str:
-        """A test suite in the XML that CI systems read; a proof is a class, its hosts the name of a case."""
+        """Return the results as JUnit XML, which CI systems read. A proof is a class; its hosts name the test case."""
         count = {state: sum(result.state == state for result in self.results) for state in ("failed", "not-tried")}
         suite = ElementTree.Element(
             "testsuite",
@@ -75,5 +75,5 @@ class Report:
 
 
 def _xml(text: str) -> str:
-    """Without what XML 1.0 has no way to write (its production Char), such as the colours of a program's last words."""
+    """Remove characters that XML 1.0 cannot represent (its production Char), such as a program's colour codes."""
     return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text)

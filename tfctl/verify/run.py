@@ -1,4 +1,4 @@
-"""One proof after another, each a job of one task on every host; what fails there is left out of the next."""
+"""Run the proofs one after another, each as a job with one task per host. Hosts without working software drop out."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from tfctl.wording import counted
 NAME = "verify"
 _MARK = "tfctl-verify "
 _CODE = Path(__file__).resolve().parent / "on_nodes"
-#: Seconds beyond a proof's own limit, for the start of units and the end of the log.
+#: Time (s) beyond a proof's own limit, to start units and finish the log.
 _MARGIN_S = 60.0
 
 
 @dataclass(frozen=True)
 class Request:
-    """``stack`` None: each host's own, as the inventory has it. ``shared``: a directory that all hosts are to share."""
+    """``stack`` None means each host's own, from the inventory. ``shared`` is a directory all hosts should share."""
 
     inventory: Inventory
     stack: str | None = None
@@ -48,10 +48,10 @@ class Request:
 
 
 def run(request: Request, say: Callable[[str], None]) -> Report:
-    """Prove every stack on its hosts. ``say`` is told of each proof as it begins.
+    """Prove every stack on its hosts. ``say`` is called as each proof begins.
 
-    Raises Busy (5) while another verification runs, BadFile (3) for a limit without hosts or a directory that jobs may
-    not write to, UsageError (2) where no stack is named or the directory is no absolute path.
+    Raise Busy (5) while another verification runs, BadFile (3) if no host matches the limit or jobs may not write to
+    the directory, UsageError (2) if no stack is named or the directory is not an absolute path.
     """
     if request.shared:
         try:
@@ -64,7 +64,7 @@ def run(request: Request, say: Callable[[str], None]) -> Report:
     without = by_stack.pop(stacks.NONE, [])
     if without and not by_stack:
         names = ", ".join(host.name for host in without)
-        raise UsageError(f"{names}: the inventory names no stack to verify", "tfctl_stack there, or --stack")
+        raise UsageError(f"{names}: the inventory names no stack to verify", "set tfctl_stack there, or use --stack")
     results = [Result("tensorflow", (host.name,), "not-tried", "it has no stack") for host in without]
     for name, hosts in by_stack.items():
         results += _Session(request, stacks.get(name).name, say).prove(hosts)
@@ -102,10 +102,10 @@ class _Session:
         self._say(f"{self._stack}: {proof.title}, {counted(hosts, 'host')}")
 
     def _ask(self, proof: Proof, hosts: Sequence[Host]) -> list[Answer]:
-        """An answer for each host, in their order.
+        """Return an answer for each host, in order.
 
-        A job starts on all of its hosts or on none. Where it does not, those who can prove it alone are asked in
-        halves, until it is known which of them it is.
+        A job starts on all its hosts or on none. If it does not start, and hosts can run the proof alone, split them
+        in halves until the faulty ones are found.
         """
         asked = time.time()
         try:
@@ -129,7 +129,7 @@ class _Session:
             finally:
                 with suppress(TfctlError):
                     stop(fleet, NAME)
-        silent = {"message": "it told nothing: see its log: tfctl logs --job verify"}
+        silent = {"message": "it reported nothing: see its log: tfctl logs --job verify"}
         return [
             told.get(number, Answer(host.name, False, silent, time.time() - asked)) for number, host in enumerate(hosts)
         ]

@@ -1,1 +1,1 @@
-"""What Horovod's ranks run beneath: where they meet, and by which interface. Standard library alone; any Horovod."""
+"""Launchers for Horovod's ranks: where they meet, and over which interface. Standard library only; any Horovod."""

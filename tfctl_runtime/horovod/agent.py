@@ -1,5 +1,7 @@
-"""Stands for a rank until mpirun asks for it, and runs it once, in the rank's own unit: its log, limits and end are
-those of `worker N`, whoever launched it. The first agent of a host runs Open MPI's daemon there too.
+"""Stand in for a rank until mpirun asks for it, then run it once.
+
+The rank runs in its own unit, so its log, limits and end are those of `worker N`, whoever launched it. The first agent
+of a host also runs Open MPI's daemon there.
 """
 
 import contextlib
@@ -15,12 +17,12 @@ from typing import Any, Dict, List, Optional
 
 from tfctl_runtime.horovod.peers import FAULTS, admit, secret, tell
 
-#: Seconds between SIGTERM and SIGKILL of a rank; for Open MPI's daemon to end when its rank has.
+#: Time (s) between a rank's SIGTERM and SIGKILL; time (s) for Open MPI's daemon to end after its rank.
 _GRACE_S, _DAEMON_S = 10.0, 60.0
 
 
 class Agent:
-    """``words``: the command that is the rank. It answers on ``port`` from now on."""
+    """``words`` is the rank's command. The agent answers on ``port`` as soon as it is created."""
 
     def __init__(self, words: List[str], port: int) -> None:
         self._words, self._secret = words, secret()
@@ -32,19 +34,19 @@ class Agent:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def result(self) -> int:
-        """The rank's exit code, when it and what it needed has ended; 128 + n for signal n."""
+        """Wait until the rank and its daemons have ended. Return its exit code, or 128 + n for signal n."""
         code = self._over.get()
         for daemon in self._daemons:
             _await(daemon, _DAEMON_S)
         return code
 
     def give_up(self, code: int) -> None:
-        """Nobody will ask for the rank any more."""
+        """End with ``code`` if the rank has not been asked for, because nobody will ask any more."""
         if self._rank is None:
             self._over.put(code)
 
     def end(self) -> None:
-        """End what runs, the rank first."""
+        """End all running children, the rank first."""
         running = [child for child in (self._rank, *self._daemons) if child]
         for child in running:
             child.terminate()
@@ -70,7 +72,7 @@ class Agent:
             except AuthenticationError:
                 say("refused a caller without the secret of this start")
             except FAULTS:
-                return  # whoever asked has gone, and with it the question
+                return  # the caller is gone, so nobody waits for an answer
 
     def _run_rank(self, connection: Connection, environment: Dict[str, str]) -> None:
         with self._lock:
@@ -93,13 +95,13 @@ class Agent:
 
 
 def say(text: str) -> None:
-    """A line of this program's own in the task's log."""
+    """Write one of this program's own lines to the task's log."""
     sys.stderr.write(f"tfctl: {text}\n")
     sys.stderr.flush()
 
 
 def _attend(child: "subprocess.Popen[bytes]", connection: Connection) -> int:
-    """Wait for the child, ending it when the asker goes first; tell the asker its exit code, and return it."""
+    """Wait for the child and send the caller its exit code; end the child if the caller goes first. Return the code."""
     threading.Thread(target=_end_with, args=(child, connection), daemon=True).start()
     code = child.wait()
     code = code if code >= 0 else 128 - code
@@ -110,8 +112,8 @@ def _attend(child: "subprocess.Popen[bytes]", connection: Connection) -> int:
 
 def _end_with(child: "subprocess.Popen[bytes]", connection: Connection) -> None:
     try:
-        connection.recv_bytes()  # nothing more is said: this waits for the end
-    except (*FAULTS, TypeError):  # TypeError: closed here meanwhile
+        connection.recv_bytes()  # the caller sends nothing more, so this waits for it to hang up
+    except (*FAULTS, TypeError):  # TypeError: closed on our side meanwhile
         if child.poll() is None:
             child.terminate()
             _await(child, _GRACE_S)
@@ -125,7 +127,7 @@ def _await(child: "subprocess.Popen[bytes]", seconds: float) -> None:
 
 
 def on_sigterm(agent: Agent, *more: Any) -> None:
-    """At SIGTERM end what the agent and ``more`` (processes) run, then this process."""
+    """On SIGTERM, end the agent's children, the processes in ``more`` and then this process."""
 
     def stop(*_: object) -> None:
         for child in more:

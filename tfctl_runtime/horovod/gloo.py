@@ -1,8 +1,7 @@
-"""Becomes a rank over Gloo: python3 -m tfctl_runtime.horovod.gloo COMMAND...
+"""Run a command as a Horovod rank over Gloo: python3 -m tfctl_runtime.horovod.gloo COMMAND...
 
-Rank 0 has the store in which all of them meet beside it, as a child that ends soon after it. A rank enters its name
-there once in a start: one that was started again waits until rank 0 was too, for what an earlier group left is of no
-use.
+Rank 0 runs the store in which all ranks meet, as a child that ends soon after it. A rank registers there once per
+start. A restarted rank waits until rank 0 has restarted too, because an earlier group's entries are useless.
 """
 
 import http.client
@@ -17,8 +16,10 @@ from tfctl_runtime.horovod.route import elsewhere, interface
 
 
 def main(words: List[str]) -> None:
-    """Does not return: COMMAND takes this process over, so that its end is the task's. Exits with 1 where the ranks do
-    not meet, 127 where there is no such command."""
+    """Replace this process with the command, so that its end is the task's. Does not return.
+
+    Exit with 1 if the ranks do not meet, with 127 if the command does not exist.
+    """
     rank, known = int(os.environ["HOROVOD_RANK"]), hosts()
     host, port = os.environ["HOROVOD_GLOO_RENDEZVOUS_ADDR"], int(os.environ["HOROVOD_GLOO_RENDEZVOUS_PORT"])
     if rank == 0:
@@ -34,7 +35,7 @@ def main(words: List[str]) -> None:
 
 
 def _store_beside(port: int) -> None:
-    """The store reads from a pipe whose other end stays open in the rank: it learns how ever that ends."""
+    """Start the store. It reads from a pipe that stays open in the rank, so it notices the rank's end in any case."""
     ours, theirs = os.pipe()
     words = [sys.executable, "-m", "tfctl_runtime.horovod.store", str(port)]
     subprocess.Popen(words, stdin=ours, start_new_session=True)
@@ -43,22 +44,22 @@ def _store_beside(port: int) -> None:
 
 
 def _enter(rank: int, host: str, port: int, seconds: float) -> None:
-    """Leave this rank's name in the store, unless it is there already."""
+    """Register this rank in the store. Retry while the store is unreachable or an earlier group's entry is there."""
     deadline, path, why = time.monotonic() + seconds, f"/tfctl/{rank}", ""
     while time.monotonic() < deadline:
         try:
             if _ask(host, port, "GET", path) == 404:
                 _ask(host, port, "PUT", path)
                 return
-            why = "rank 0 is still of the group before"
+            why = "rank 0 still belongs to the previous group"
         except (OSError, http.client.HTTPException) as fault:
             why = str(fault)
         time.sleep(0.2)
-    _leave(f"rank {rank} met nobody at {host}:{port} in {seconds:.0f} s ({why}): see worker/0", 1)
+    _leave(f"rank {rank} could not join at {host}:{port} within {seconds:.0f} s ({why}): see worker/0", 1)
 
 
 def _ask(host: str, port: int, method: str, path: str) -> int:
-    connection = http.client.HTTPConnection(host, port, timeout=10)  # obeys no proxy
+    connection = http.client.HTTPConnection(host, port, timeout=10)  # ignores proxies
     try:
         connection.request(method, path, body=b"1" if method == "PUT" else None)
         return connection.getresponse().status

@@ -1,10 +1,10 @@
-"""Becomes a rank under Open MPI: python3 -m tfctl_runtime.horovod.mpi COMMAND...
+"""Run a command as a Horovod rank under Open MPI: python3 -m tfctl_runtime.horovod.mpi COMMAND...
 
-Rank 0 runs mpirun beside itself. mpirun reaches the other hosts not by ssh but by the agents of their ranks, which run
-its daemon in the job's own units; and what it starts as a rank asks that rank's agent to be it.
+Rank 0 runs mpirun beside itself. mpirun reaches other hosts not over ssh but through their ranks' agents, which run
+its daemon inside the job's own units. The process that mpirun starts as a rank only asks that rank's agent to run it.
 
-    … --rsh HOST LINE...     in place of ssh (plm_rsh_agent)
-    … --rank                 in place of COMMAND
+    … --rsh HOST LINE...     called instead of ssh (plm_rsh_agent)
+    … --rank                 called instead of COMMAND
 """
 
 import importlib.util
@@ -21,21 +21,21 @@ from tfctl_runtime.horovod.agent import Agent, on_sigterm, say
 from tfctl_runtime.horovod.peers import FAULTS, answer, ask, await_free, hosts, peers
 from tfctl_runtime.horovod.route import network
 
-#: What mpirun tells a rank by.
+#: Prefixes of the variables that mpirun sets for a rank.
 _PREFIXES = ("OMPI_", "PMIX_", "ORTE_", "OPAL_")
-#: Seconds that mpirun may take to end when the rank beside it has.
+#: How long (s) mpirun may take to end after the rank beside it.
 _AFTER_S = 60.0
 
 
 def main(words: List[str]) -> int:
-    """The exit code of the rank, or of what stands for it."""
+    """Run one of the three forms above. Return the exit code of the rank or daemon."""
     if words[:1] == ["--rsh"]:
         return _asked(hosts().index(words[1]), do="daemon", line=" ".join(words[2:]))
     if words[:1] == ["--rank"]:
         told = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
         return _asked(int(os.environ["OMPI_COMM_WORLD_RANK"]), do="rank", environment=told)
     if without_mpi():
-        say("the Horovod of this host was built without MPI (tfctl_openmpi); `launcher: gloo` needs none")
+        say("this host's Horovod was built without MPI (tfctl_openmpi); `launcher: gloo` does not need it")
         return 1
     rank = int(os.environ["TFCTL_INDEX"])
     agent = Agent(words, peers()[rank][1])
@@ -46,7 +46,7 @@ def main(words: List[str]) -> int:
 
 
 def _head(agent: Agent) -> int:
-    """Rank 0: mpirun beside the agent."""
+    """Run mpirun beside rank 0's agent, and return the rank's exit code."""
     missing = await_free(float(os.environ["TFCTL_MEET_S"]))
     if missing:
         say("no answer from {}".format(", ".join(f"worker/{rank}" for rank in missing)))
@@ -67,7 +67,7 @@ def _head(agent: Agent) -> int:
 
 
 def without_mpi() -> bool:
-    """Whether there is a Horovod, and its library for TensorFlow needs no MPI's: as a rank of one it would crash."""
+    """Return whether Horovod is installed but built without MPI: under mpirun it would crash."""
     spec = importlib.util.find_spec("horovod")
     folders = spec.submodule_search_locations or [] if spec else []
     libraries = [library for folder in folders for library in Path(folder).glob("tensorflow/mpi_lib*.so")]
@@ -75,10 +75,10 @@ def without_mpi() -> bool:
 
 
 def words_of(mpirun: str, addresses: List[str]) -> List[str]:
-    """mpirun's words for ranks at these addresses. An absolute path makes it take the same prefix on other hosts."""
+    """Return mpirun's command line for ranks at these addresses. An absolute ``mpirun`` sets the remote prefix too."""
     slots = Counter(addresses)
     program = [sys.executable, "-m", __spec__.name]
-    # Rank N must be where worker N is: tasks are dealt round the hosts, or so many to each.
+    # Rank N must run where worker N is: tasks are dealt round-robin over the hosts, or a fixed number to each.
     dealt = addresses[: len(slots)] == list(slots)
     flags = [
         "--host", ",".join(f"{address}:{count}" for address, count in slots.items()),
@@ -99,7 +99,7 @@ def words_of(mpirun: str, addresses: List[str]) -> List[str]:
 
 
 def _asked(rank: int, **message: object) -> int:
-    """What the rank's agent says of the end of what is asked of it."""
+    """Ask a rank's agent to run something, and return the exit code it reports."""
     try:
         with ask(peers()[rank], **message) as connection:
             return int(answer(connection)["exit"])

@@ -1,6 +1,6 @@
-"""The ranks of this job, and how one asks another: a message of JSON each way, on the port of the rank that is asked.
+"""The ranks of this job, and how one asks another: a JSON message each way, on the port of the rank that is asked.
 
-Whoever asks proves that it has the secret of this start, and is shown the same (multiprocessing's HMAC handshake).
+Both sides prove that they know the secret of this start (multiprocessing's HMAC handshake).
 """
 
 import json
@@ -11,28 +11,28 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
 from typing import Any, Dict, List, Tuple
 
-#: What a conversation with a peer that goes, or is none, ends with.
+#: Exceptions of a conversation whose peer goes away or is not a rank of this job.
 FAULTS = (OSError, EOFError, AuthenticationError)
-#: Bytes of the longest message: an environment, a command line.
+#: Longest message in bytes: an environment or a command line.
 _LONGEST = 1 << 20
-#: Seconds of silence after which the kernel asks for the other end, between two such questions, and how many may go
-#: unanswered: a host without power ends a conversation after three minutes.
+#: Silence (s) before the first keep-alive probe, time (s) between probes, and probes allowed to fail: a host that loses
+#: power ends a conversation after three minutes.
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 8))
 
 
 def peers() -> List[Tuple[str, int]]:
-    """(address, port) of every rank, by its number."""
+    """Return the (address, port) of every rank, by rank."""
     found = (text.rpartition(":") for text in json.loads(os.environ["TFCTL_RANKS"]))
     return [(address, int(port)) for address, _, port in found]
 
 
 def hosts() -> List[str]:
-    """The address of every rank's host, by its number."""
+    """Return the address of every rank's host, by rank."""
     return [address for address, _ in peers()]
 
 
 def ask(peer: Tuple[str, int], **message: Any) -> Connection:
-    """Send a message; `answer` gives what comes back. Raises one of FAULTS."""
+    """Send a message and return the connection; `answer` reads the reply. Raise one of FAULTS."""
     connection = Client(peer, "AF_INET", authkey=secret())
     _keep_alive(connection)
     tell(connection, **message)
@@ -40,7 +40,7 @@ def ask(peer: Tuple[str, int], **message: Any) -> Connection:
 
 
 def admit(connection: Connection, key: bytes) -> Dict[str, Any]:
-    """What is asked on a connection that came in. Raises one of FAULTS where the asker has not the secret."""
+    """Return the message on an incoming connection. Raise one of FAULTS if the caller does not know the secret."""
     deliver_challenge(connection, key)
     answer_challenge(connection, key)
     _keep_alive(connection)
@@ -56,7 +56,7 @@ def answer(connection: Connection) -> Dict[str, Any]:
 
 
 def await_free(seconds: float) -> List[int]:
-    """The ranks that have not answered within so long that they are there and have nothing to do yet."""
+    """Wait up to ``seconds`` for all ranks to be up and idle. Return the ranks that are not."""
     known, missing = peers(), list(range(len(peers())))
     deadline = time.monotonic() + seconds
     while missing and time.monotonic() < deadline:

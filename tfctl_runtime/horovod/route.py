@@ -1,4 +1,4 @@
-"""Which interface leads to the other ranks: found by route, since its name differs from host to host."""
+"""Find the interface that leads to the other ranks. It is found by route, because its name varies between hosts."""
 
 import fcntl
 import ipaddress
@@ -10,17 +10,17 @@ _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8915, 0x891B  # linux/sockios.h
 
 
 def elsewhere(hosts: List[str], own: str) -> str:
-    """The address of a rank's host that is not ``own``; where there is none, this one."""
+    """Return the first host address that is not ``own``, else ``own``."""
     return next((host for host in hosts if host != own), own)
 
 
 def interface(address: str) -> str:
-    """The name of the interface by which packets to ``address`` leave. Raises LookupError where none has theirs."""
+    """Return the name of the interface for packets to ``address``. Raise LookupError if no interface matches."""
     return _leading(address)[0]
 
 
 def network(address: str) -> str:
-    """That interface's network, such as 10.0.0.0/24. Raises LookupError."""
+    """Return that interface's network, such as 10.0.0.0/24. Raise LookupError if no interface matches."""
     name, own = _leading(address)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         mask = _asked(probe, _SIOCGIFNETMASK, name)
@@ -28,7 +28,7 @@ def network(address: str) -> str:
 
 
 def _leading(address: str) -> Tuple[str, str]:
-    """Interface and own address."""
+    """Return the interface for packets to ``address``, and this host's address on it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))  # nothing is sent
         own = probe.getsockname()[0]
@@ -39,7 +39,7 @@ def _leading(address: str) -> Tuple[str, str]:
 
 
 def _asked(sock: socket.socket, what: int, name: str) -> str:
-    """The interface's IPv4 address or mask, or nothing."""
+    """Return the interface's IPv4 address or netmask, or an empty string."""
     try:
         answer = fcntl.ioctl(sock.fileno(), what, struct.pack("256s", name.encode()[:15]))
     except OSError:

@@ -1,8 +1,8 @@
-"""The store of keys and values over HTTP in which Gloo's ranks find each other: python3 -m … PORT
+"""The HTTP key-value store in which Gloo's ranks find each other: python3 -m … PORT
 
-As horovod.runner.http.http_server of Horovod 0.18 to 0.28 answers: GET /SCOPE/KEY gives the value or 404, PUT keeps it,
-DELETE /SCOPE/RANK says that a rank has left the scope, which is emptied when all have. Ends 5 s after its stdin does:
-what the other ranks say at their end is answered until then.
+It answers like horovod.runner.http.http_server of Horovod 0.18 to 0.28. GET /SCOPE/KEY returns the value or 404, PUT
+stores it, and DELETE /SCOPE/RANK says that a rank has left the scope, which is emptied when all have left. The store
+ends 5 s after its stdin closes, so that it can still answer the other ranks' last requests.
 """
 
 import sys
@@ -15,12 +15,12 @@ from typing import Dict, List
 
 from tfctl_runtime.horovod import peers
 
-#: Seconds for a request to come whole, and for what is said after rank 0 has ended.
+#: Time (s) for a request to arrive completely, and for requests after rank 0 has ended.
 _REQUEST_S, _AFTER_S = 10, 5
 
 
 class Store(ThreadingMixIn, TCPServer):
-    """``sizes``: how many ranks each scope has, by its name. No HTTPServer, which asks a name server who it is."""
+    """``sizes`` maps scopes to their number of ranks. Not an HTTPServer, which would look up its own name in DNS."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -63,7 +63,7 @@ class Handler(BaseHTTPRequestHandler):
         self._answer(200)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: a request is no news to whoever reads the rank's log."""
+        """Log nothing: requests would only clutter the rank's log."""
 
     def _place(self) -> List[str]:
         return [*self.path.split("/", 2)[1:], "", ""][:2]
@@ -76,7 +76,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def sizes(hosts: List[str]) -> Dict[str, int]:
-    """The scopes of Horovod's three communicators, and what they are called before 0.20. ``hosts``: each rank's."""
+    """Return the scopes of Horovod's three communicators, including their names before 0.20. ``hosts`` is by rank."""
     before = [hosts[:rank].count(host) for rank, host in enumerate(hosts)]
     found = {f"cross_{local}": count for local, count in Counter(before).items()}
     for number, (host, count) in enumerate(Counter(hosts).items()):
@@ -85,7 +85,7 @@ def sizes(hosts: List[str]) -> Dict[str, int]:
 
 
 def _bound(port: int, hosts: List[str]) -> Store:
-    """The store; that of an earlier start may still be at its end."""
+    """Return the store, retrying while one from an earlier start still holds the port."""
     deadline = time.monotonic() + 4 * _AFTER_S
     while True:
         try:

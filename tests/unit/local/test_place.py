@@ -106,7 +106,7 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-d37e37ac)
     ("packages", "strategy", "switch", "said"),
     [
         ({"tensorflow": "2.21.0", "keras": "3.15.1", "tf_keras": "2.21.0"}, "multi_worker_mirrored", "1", "is set"),
-        ({"tensorflow": "2.21.0", "keras": "3.15.1"}, "multi_worker_mirrored", None, "has Keras 3 alone"),
+        ({"tensorflow": "2.21.0", "keras": "3.15.1"}, "multi_worker_mirrored", None, "has only Keras 3"),
         ({"tensorflow_cpu": "2.15.1", "keras": "2.15.0"}, "multi_worker_mirrored", None, ""),
         ({"tensorflow": "2.21.0rc1", "keras": "3.15.1", "tf_keras": "2.21.0"}, "mirrored", None, ""),
         ({}, "multi_worker_mirrored", None, ""),

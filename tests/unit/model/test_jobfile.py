@@ -35,7 +35,7 @@ def test_defaults(tmp_path: Path) -> None:
         ("policy: {max_restart: 1}", "policy/max_restart: unknown key; did you mean `max_restarts`?"),
         ("roles: {worker: {replica: 1}}", "roles/worker/replica: unknown key; did you mean `replicas`?"),
         ("roles: {worker: 0}", "roles/worker/replicas: should be greater than or equal to 1, not 0"),
-        ("roles: {worker: two}", "roles/worker: a mapping of keys to values is wanted, not 'two'"),
+        ("roles: {worker: two}", "roles/worker: should be a mapping of keys to values, not 'two'"),
         ("roles: {worker: {replicas: 1, per_host: 1}}", "replicas and per_host are two ways"),
         ("roles: {wor-ker: 1}", "'wor-ker' is not a role"),
         ("roles: {}", "roles: Dictionary should have at least 1 item"),
@@ -47,34 +47,34 @@ def test_defaults(tmp_path: Path) -> None:
         ("command: a && b", "'&&' needs a shell"),
         ("command: ''", "the command is empty"),
         ("command: []", "the command is empty"),
-        ("command: A=1 python x", "'A=1' is no program: variables go into `env`"),
-        ("command: -x", "'-x' is no program"),
+        ("command: A=1 python x", "'A=1' is not a program: put variables in `env`"),
+        ("command: -x", "'-x' is not a program"),
         ("command: |\n  python a.py\n  python b.py", "a new line needs a shell and there is none"),
         (
             "env: {<<: 3}",
             "not plain YAML: expected a mapping or list of mappings for merging, but found scalar (line 5",
         ),
         ("? [a]\n: b", "not plain YAML: found unhashable key (line 5, column 3)"),
-        ("command: 'run {what}'", "command: {what} is not a placeholder; there are {role} {index}"),
-        ("env: {A: '{what}'}", "env: A: {what} is not a placeholder; there are {role} {index}"),
-        ("command: [python, yes]", "True is what YAML makes of it; quote it"),
+        ("command: 'run {what}'", "command: {what} is not a placeholder; known are {role} {index}"),
+        ("env: {A: '{what}'}", "env: A: {what} is not a placeholder; known are {role} {index}"),
+        ("command: [python, yes]", "YAML reads this as True; quote it"),
         ("command: 'a \"b'", "no closing quotation"),
-        ("env: {X: yes}", "env: X: True is what YAML makes of it; quote it"),
-        ("env: {X: 1e3}", "X: 1000.0 is what YAML makes of it; quote it"),
+        ("env: {X: yes}", "env: X: YAML reads this as True; quote it"),
+        ("env: {X: 1e3}", "X: YAML reads this as 1000.0; quote it"),
         ("env: {X: 2026-11-22}", "quote it"),
-        ("env: {X: 0755}", "X: 0755 is what YAML makes of it; quote it"),
+        ("env: {X: 0755}", "X: YAML reads this as 0755; quote it"),
         ('env: {X: "a\\0b"}', "control character '\\x00' at position 1"),
-        ("env: {TF_CONFIG: x}", "TF_CONFIG is written by tfctl itself"),
-        ("env: {TFCTL_X: x}", "TFCTL_X is written by tfctl itself"),
-        ("env: {a-b: x}", "'a-b' is not a name"),
+        ("env: {TF_CONFIG: x}", "TF_CONFIG is set by tfctl itself"),
+        ("env: {TFCTL_X: x}", "TFCTL_X is set by tfctl itself"),
+        ("env: {a-b: x}", "'a-b' is not a variable name"),
         ("output: relative", "'relative' is not a plain absolute path"),
-        ("ports: 2299-2222", "2299-2222: ports go up"),
-        ("ports: 80-90", "80-90: ports go up from 1024"),
+        ("ports: 2299-2222", "2299-2222: the range must ascend"),
+        ("ports: 80-90", "80-90: the range must ascend and lie within 1024-65535"),
         ("ports: many", "'many' is not a range"),
         ("policy: {deadline: soon}", "policy/deadline: 'soon' is not a duration"),
         ("policy: {grace: 0}", "policy/grace: 0 is not a duration"),
         ("policy: {success: some}", "policy/success: should be 'auto', 'chief', 'worker0' or 'all_workers'"),
-        ("policy: [1]", "policy: a mapping of keys to values is wanted"),
+        ("policy: [1]", "policy: should be a mapping of keys to values"),
         ("environment: sky", "environment: should be 'cloud'"),
     ],
 )
@@ -119,7 +119,7 @@ def test_an_alias_of_one_value_is_fine(tmp_path: Path) -> None:
 
 
 def test_no_file_and_a_directory(tmp_path: Path) -> None:
-    with pytest.raises(BadFile, match="there is no such job file"):
+    with pytest.raises(BadFile, match="no such job file"):
         load(tmp_path / "none.yaml")
     with pytest.raises(BadFile, match="cannot be read"):
         load(tmp_path)

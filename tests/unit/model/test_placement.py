@@ -132,7 +132,7 @@ def test_gpus_that_cannot_be_told_are_no_reason_to_compute_without(roles: str, m
     sites = {"node1": Site("10.0.0.1", {}, (), (), trouble)}
     with pytest.raises(PreflightFailed, match="Driver/library version mismatch") as caught:
         assign(make_job(f"{HEAD}roles: {roles}\n", gpus=("GPU-a",)).layout, sites)
-    assert caught.value.remedy == "restart the host; `gpus: 0` computes without"
+    assert caught.value.remedy == "restart the host; `gpus: 0` computes without GPUs"
     assert assign(make_job(HEAD + "roles: {worker: {replicas: 1, gpus: 0}}\n").layout, sites)
 
 

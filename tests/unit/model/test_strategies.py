@@ -295,19 +295,19 @@ def test_whose_output_every_host_must_share(strategy: str, roles: str, shared: b
 @pytest.mark.parametrize(
     ("strategy", "roles", "more", "sentence"),
     [
-        ("tf1_ps", "{ps: 1, worker: 1, master: 1}", "", "no such role: TensorFlow knows a master in tf.estimator"),
+        ("tf1_ps", "{ps: 1, worker: 1, master: 1}", "", "no such role: only tf.estimator has a master"),
         ("tf1_ps", "{worker: 2}", "", "tf1_ps needs a ps: it holds the variables"),
         ("tf1_ps", "{ps: 1}", "", "tf1_ps needs a worker: it computes"),
         ("tf1_ps", "{ps: 1, worker: 1, chief: 2}", "", "roles/chief: tf1_ps has at most 1, not 2"),
         ("tf1_ps", "{ps: 1, worker: 1, evaluator: 1}", "", "roles/evaluator: tf1_ps has no such role"),
         ("tf1_ps", "{ps: 1, worker: 1}", "policy: {success: chief}", "success: chief, but the job has no such task"),
         ("estimator", "{ps: 1, worker: 1}", "", "estimator needs a chief (or a master): it initialises and saves"),
-        ("estimator", "{chief: 1, master: 1}", "", "chief and master are two names of one task"),
+        ("estimator", "{chief: 1, master: 1}", "", "chief and master are two names for the same task"),
         ("estimator", "{master: 2}", "", "roles/master: estimator has at most 1, not 2"),
         ("estimator", "{master: 1, evaluator: 1}", "", "a master evaluates by itself"),
-        ("estimator", "{chief: 1, worker: 1}", "", "without a ps each worker has variables of its own"),
+        ("estimator", "{chief: 1, worker: 1}", "", "without a ps each worker has its own variables"),
         ("estimator", "{chief: 1, evaluator: 2}", "", "roles/evaluator: estimator has at most 1, not 2"),
-        ("parameter_server", "{master: 1, ps: 1, worker: 1}", "", "no such role: TensorFlow knows a master"),
+        ("parameter_server", "{master: 1, ps: 1, worker: 1}", "", "no such role: only tf.estimator has a master"),
         ("parameter_server", "{chief: 1, worker: 1}", "", "parameter_server needs a ps"),
         ("parameter_server", "{chief: 1, ps: 1}", "", "parameter_server needs a worker"),
         ("parameter_server", "{chief: 1, ps: 1, worker: 1}", "policy: {success: all_workers}",
@@ -320,7 +320,7 @@ def test_whose_output_every_host_must_share(strategy: str, roles: str, shared: b
         ("mirrored", "{worker: 0}", "", "roles/worker/replicas: "),
         ("horovod", "{chief: 1, worker: 2}", "", "roles/chief: horovod has no such role"),
         ("horovod", "{worker: 1}", "launcher: slurm", "launcher: should be 'gloo' or 'mpi', not 'slurm'"),
-        ("mirrored", "{worker: 1}", "launcher: mpi", "launcher: mirrored has none to choose"),
+        ("mirrored", "{worker: 1}", "launcher: mpi", "launcher: mirrored has no launchers to choose from"),
         ("horovod", "{worker: 1}", "environment: cloud", "environment: tasks of horovod have no TF_CONFIG"),
     ],
 )  # fmt: skip
@@ -372,7 +372,7 @@ def test_tf_estimator_is_gone_from_newer_stacks(tmp_path: Path) -> None:
     known = (stacks.get("tf2.15"), new_stack(tf_keras=True))
     with pytest.raises(BadFile) as caught:
         lay_out(tmp_path, "estimator", "stack: new", *known)
-    assert "stack new has TensorFlow 2.21.0, and tf.estimator went with 2.16" in caught.value.message
+    assert "stack new has TensorFlow 2.21.0, but tf.estimator was removed in 2.16" in caught.value.message
     assert caught.value.remedy == "take one of tf2.15"
     assert lay_out(tmp_path, "estimator", "stack: tf2.15", *known)
     assert lay_out(tmp_path, "estimator", "stack: our-own", *known), "the hosts may have it"
@@ -382,7 +382,7 @@ def test_tf_estimator_is_gone_from_newer_stacks(tmp_path: Path) -> None:
 def test_parameter_servers_of_tensorflow_2_want_one_that_has_them(stack: str, make_job: MakeJob) -> None:
     with pytest.raises(BadFile, match=r"has TensorFlow \S+, and the strategy came with 2.4") as caught:
         make_job(text("parameter_server", ROLES["parameter_server"], f"stack: {stack}"))
-    assert caught.value.remedy == "take one of tf2.15, tf2.18, tf2.21, or tf1_ps for a program of TensorFlow 1"
+    assert caught.value.remedy == "take one of tf2.15, tf2.18, tf2.21, or tf1_ps for a TensorFlow 1 program"
     assert make_job(text("tf1_ps", ROLES["tf1_ps"], f"stack: {stack}"))
 
 
@@ -418,7 +418,7 @@ def test_keras_2_is_switched_on_where_it_is_there_beside_keras_3_and_needed(
     elif strategy == "parameter_server":
         assert len(layout.notes) == 1
         assert layout.notes[0].startswith(
-            f"`fit` under {strategy} needs Keras 2, and stack new has Keras 3 alone: install"
+            f"`fit` under {strategy} needs Keras 2, but stack new has only Keras 3: install"
         )
     else:
         assert layout.notes == ()

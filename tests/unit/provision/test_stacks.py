@@ -80,7 +80,7 @@ def test_no_lock_lies_about_that_no_stack_has() -> None:
 def test_an_unknown_stack_names_the_nearest() -> None:
     with pytest.raises(BadFile, match=r"--stack tf2\.51: there is no such stack") as raised:
         stacks.get("tf2.51")
-    assert raised.value.remedy.startswith("do you mean tf2.")
+    assert raised.value.remedy.startswith("did you mean tf2.")
 
 
 def test_a_key_that_the_schema_does_not_know_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -56,7 +56,7 @@ def test_fewer_files_than_workers_are_told_once(monkeypatch: pytest.MonkeyPatch,
     job(monkeypatch, "multi_worker_mirrored", tf_config("chief", 0, chief=1, worker=2))
     for policy in ("file", "auto"):
         [said] = said_by_shard(tf.data.Dataset(tf.data.Dataset(two), three), policy)
-        assert said.startswith("shard(): 2 files for 3 workers, and each must have one of its own")
+        assert said.startswith("shard(): 2 files for 3 workers, but each needs its own")
         assert 'shard(dataset, policy="data")' in said
         assert said_by_shard(lines, policy)
         for enough in (three, memory, tf.text(-1), tf.data.Dataset(memory, three), renamed):

@@ -81,8 +81,8 @@ def test_variables_are_split_by_the_script_s_partitioner(monkeypatch: pytest.Mon
     ("strategy", "config", "said"),
     [
         ("parameter_server", tf_config("worker", 1, **PS), "worker/1 serves the chief; call serve_forever_if_needed"),
-        ("tf1_ps", tf_config("worker", 0, ps=1, worker=1), "tf1_ps is a way of its own"),
-        ("horovod", "", "horovod is a way of its own"),
+        ("tf1_ps", tf_config("worker", 0, ps=1, worker=1), "tf1_ps has no tf.distribute.Strategy"),
+        ("horovod", "", "horovod has no tf.distribute.Strategy"),
     ],
 )
 @pytest.mark.usefixtures("tf")
@@ -148,7 +148,7 @@ def test_whoever_does_not_serve_others_has_a_program_of_its_own() -> None:
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (1, "")
     assert err == (
-        "python -m tfctl_runtime: chief/0 of parameter_server does not serve others: give it a program of its own\n"
+        "python -m tfctl_runtime: chief/0 of parameter_server does not serve others: give it its own program\n"
     )
 
 

@@ -97,8 +97,8 @@ def test_without_tf_config_the_first_worker_of_a_job_writes(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("strategy", "config", "said"),
     [
-        ("multi_worker_mirrored", "", "TF_CONFIG is gone, though TFCTL_STRATEGY is multi_worker_mirrored"),
-        ("", "{'cluster'", "TF_CONFIG: .* cannot be read; it is to be like"),
+        ("multi_worker_mirrored", "", "TF_CONFIG is missing, though TFCTL_STRATEGY is multi_worker_mirrored"),
+        ("", "{'cluster'", "TF_CONFIG: .* cannot be read; it should look like"),
         ("", '{"cluster": {"worker": ["a:1"]}}', "TF_CONFIG: .* cannot be read"),
         ("", '{"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}', "TF_CONFIG: .* cannot be read"),
         ("", '["worker"]', "TF_CONFIG: .* cannot be read"),

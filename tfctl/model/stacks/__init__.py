@@ -1,4 +1,4 @@
-"""Which exact versions make a stack, and where it fits: one YAML file for each, with its locks, checked by a schema."""
+"""The stacks: exact versions, and the hosts they fit. Each has a YAML file, checked by a schema, and its locks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tfctl.model.stacks.strict import Https, Known, Sha256, Strict, Version
 
 HERE = Path(__file__).resolve().parent
 LOCKS = HERE / "locks"
-#: The lock of what installs the others.
+#: The lock of the installer itself.
 TOOLS = LOCKS / "uv.txt"
-#: The stack that is none: a host's own programs.
+#: No stack: the host's own programs.
 NONE = "none"
 
 Python = Annotated[str, Field(pattern=r"^3\.\d+$")]
@@ -30,10 +30,10 @@ _Model = TypeVar("_Model", bound=Strict)
 
 
 class Edition(Strict):
-    """A stack as it is for one kind of host. ``disk_mb`` is what installing it takes at its highest.
+    """A stack's variant for one kind of host. ``disk_mb`` is the peak disk space that installing it takes.
 
-    ``without``: packages that others ask for, and that must not be there. ``substitutes``: by its key in the stack,
-    what does for something here that the stack names otherwise.
+    ``without``: packages that must not be installed, although others depend on them. ``substitutes``: what replaces a
+    component of the stack here, by its key in the stack.
     """
 
     machines: list[str]
@@ -44,7 +44,7 @@ class Edition(Strict):
 
 
 class Tested(Strict):
-    """What was really tried, and where."""
+    """What was actually tested, and where."""
 
     system: str
     python: Python
@@ -53,14 +53,14 @@ class Tested(Strict):
 
 
 class Gcc(Strict):
-    """``min``: for the headers of TensorFlow, and Horovod's own check; ``max``: the last that its CUDA's nvcc takes."""
+    """``min``: required by TensorFlow's headers and Horovod's own check; ``max``: the last that CUDA's nvcc accepts."""
 
     min: int
     max: int
 
 
 class Openmpi(Known):
-    """The tarball that it is built from, where the distribution's own will not do."""
+    """The source tarball, for hosts whose distribution's own Open MPI will not do."""
 
     version: Version
     url: Https
@@ -68,9 +68,9 @@ class Openmpi(Known):
 
 
 class Horovod(Known):
-    """Its source in the package index, which has no wheels of it. ``build``: what builds it, beside a compiler.
+    """Horovod's source in the package index, which has no wheels. ``build``: what builds it, besides a compiler.
 
-    What it imports stands in the stack's own requirements, so that its wheel is all that comes on top.
+    The packages it imports are in the stack's own requirements, so that only its wheel is added.
     """
 
     version: Version
@@ -82,8 +82,8 @@ class Horovod(Known):
 class Stack(Strict):
     """``pythons`` in order of preference. ``imports``: modules that must import, with the versions they must have.
 
-    ``horovod`` None: no release builds for it. ``sources``: of its requirements those that have no wheel; a lock
-    names them in a first line `--no-binary=NAME,NAME`, and of each its source's hash.
+    ``horovod`` is None if no release builds for the stack. ``sources`` are the requirements without a wheel; a lock
+    lists them in its first line, `--no-binary=NAME,NAME`, and has the hash of each one's source.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9.]{0,19}$")]
@@ -102,21 +102,21 @@ class Stack(Strict):
     tested: list[Tested]
 
     def lock(self, edition: str, python: str) -> Path:
-        """Every wheel of the environment, with its hashes: pip's requirements format, for this Python alone."""
+        """Return the path of the lock: every wheel and its hashes, in pip's requirements format, for this Python."""
         return LOCKS / f"{self.name}-{edition}-{python}.txt"
 
     def build_lock(self, python: str) -> Path:
-        """What builds Horovod, as ``lock`` has it."""
+        """Return the path of the lock of Horovod's build requirements, in the same format as ``lock``."""
         return LOCKS / f"{self.name}-build-{python}.txt"
 
     def environment(self, edition: str, python: str) -> str:
-        """Its name on a host: another lock is another environment, beside the one that is in use."""
+        """Return the environment's name on a host. A changed lock gives a new name, beside the one in use."""
         asked = f"{edition}\0{python}\0".encode() + self.lock(edition, python).read_bytes()
         return f"{self.name}-{hashlib.sha256(asked).hexdigest()[:12]}"
 
 
 class System(Strict):
-    """``pythons``: each version that its packages bring, with their names. ``gcc``: major numbers, its own first."""
+    """``pythons``: package names by the Python version they provide. ``gcc``: major versions, the default one first."""
 
     title: str
     pythons: dict[Python, list[str]]
@@ -126,13 +126,13 @@ class System(Strict):
 
 @cache
 def load() -> dict[str, Stack]:
-    """All stacks by name, the files sorted. Raises BadFile for one that the schema refuses: a defect of tfctl."""
+    """Return all stacks by name, in file order. Raise BadFile for one that the schema rejects: a defect in tfctl."""
     found = (_checked(Stack, yaml.safe_load(path.read_text()), path) for path in sorted(HERE.glob("tf*.yaml")))
     return {stack.name: stack for stack in found}
 
 
 def get(name: str) -> Stack:
-    """Raises BadFile, naming the nearest stack, for a name that none has."""
+    """Return the named stack. Raise BadFile, suggesting the nearest name, if there is none."""
     stacks = load()
     if name not in stacks:
         raise BadFile(f"--stack {name}: there is no such stack", others(name))
@@ -140,22 +140,22 @@ def get(name: str) -> Stack:
 
 
 def others(name: str) -> str:
-    """What may have been meant by a name that no stack has."""
+    """Suggest stacks for an unknown name."""
     known = [*load(), NONE]
     near = difflib.get_close_matches(name, known, 1)
-    return (f"do you mean {near[0]}? " if near else "") + f"there are: {', '.join(known)}"
+    return (f"did you mean {near[0]}? " if near else "") + f"known are {', '.join(known)}"
 
 
 @cache
 def systems() -> dict[str, System]:
-    """The supported operating systems, by the name that tfctl_facts gives them."""
+    """Return the supported operating systems, by their names in tfctl_facts."""
     path = HERE / "systems.yaml"
     return {name: _checked(System, data, path) for name, data in yaml.safe_load(path.read_text()).items()}
 
 
 @cache
 def nvidia() -> Nvidia:
-    """Where NVIDIA's software comes from."""
+    """Return the sources of NVIDIA's software."""
     path = HERE / "nvidia.yaml"
     return _checked(Nvidia, yaml.safe_load(path.read_text()), path)
 

@@ -1,4 +1,4 @@
-"""The schema of nvidia.yaml: NVIDIA's repositories, what distributions have of its software, and its archives."""
+"""The schema of nvidia.yaml: NVIDIA's repositories, distributions' packages of its software, and its archives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfctl.model.stacks.strict import Https, Known, Sha256, Strict, Version
 
 
 class Range(Strict):
-    """From ``min`` to ``max``, both included."""
+    """From ``min`` to ``max``, both inclusive."""
 
     min: Version
     max: Version
@@ -21,7 +21,7 @@ class Key(Known):
 
 
 class Archive(Known):
-    """``kind``: a tarball, or NVIDIA's own installer."""
+    """A tarball, or NVIDIA's own installer (`runfile`)."""
 
     kind: Literal["tar", "runfile"]
     url: Https
@@ -29,7 +29,7 @@ class Archive(Known):
 
 
 class Repository(Strict):
-    """``path`` is below the mirror; ``cuda``: the toolkits in it."""
+    """``path`` is relative to the mirror. ``cuda`` is the range of toolkits in it."""
 
     path: str
     key: str
@@ -37,7 +37,7 @@ class Repository(Strict):
 
 
 class Branches(Strict):
-    """A distribution's drivers. ``open``: whether it has open kernel modules; ``packages``: what is beside a module."""
+    """A distribution's drivers. ``open``: whether it has open kernel modules; ``packages``: needed beside a module."""
 
     branches: list[int]
     open: bool
@@ -50,7 +50,7 @@ class Packaged(Strict):
 
 
 class Distribution(Strict):
-    """``components``: of its archive, that hold all this."""
+    """A distribution's packages of NVIDIA's software. ``components`` are the archive components that hold them."""
 
     components: list[str]
     driver: Branches | None = None
@@ -68,14 +68,14 @@ class Nvidia(Strict):
 
 
 class Driver(Strict):
-    """``min``: what the stack's CUDA asks for (NVIDIA's table of minor-version compatibility)."""
+    """``min``: what the stack's CUDA requires (NVIDIA's table of minor-version compatibility)."""
 
     min: Version
     max_branch: int
 
 
 class Gpu(Strict):
-    """A stack on GPUs. ``wheels``: whether its gpu edition brings CUDA, cuDNN and NCCL itself."""
+    """What a stack needs on GPUs. ``wheels``: whether its gpu edition includes CUDA, cuDNN and NCCL."""
 
     cuda: Version
     cudnn: Version

@@ -1,4 +1,4 @@
-"""What the schemas of this folder are made from."""
+"""Base types for the schemas in this folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Strict(BaseModel):
 
 
 class Known(Strict):
-    """``verified``: whether somebody compared it with its publisher's own. ``source``: where it was read."""
+    """A value with its origin. ``verified``: checked against the publisher's own; ``source``: where it was read."""
 
     verified: bool
     source: str

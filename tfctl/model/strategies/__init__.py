@@ -1,4 +1,4 @@
-"""The ways of distributing TensorFlow, one file each. A new one is a new file and a line here."""
+"""The ways of distributing TensorFlow, one file each. To add one, add a file and a line here."""
 
 from __future__ import annotations
 

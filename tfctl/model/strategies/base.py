@@ -1,4 +1,4 @@
-"""What a strategy is: its roles, its TF_CONFIG, who decides success, and who comes back by itself."""
+"""What defines a strategy: its roles, its TF_CONFIG, which tasks decide success, and how often tasks restart."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ Name = tuple[str, int]
 
 @dataclass(frozen=True)
 class RoleRule:
-    """How many tasks a role may have, and what they are; ``why`` says what one is needed for.
+    """How many tasks a role may have, and how they behave. ``why`` says what the role is needed for.
 
     ``gpu``: it computes on GPUs. ``serves``: it runs until it is stopped. ``leaves``: it ends by itself soon after the
-    deciders. ``vital``: with the first of its tasks that is gone for good, or the last, the job has failed: the others
-    would wait for it for ever.
+    deciders. ``vital``: the job fails when the first, or the last, of its tasks has failed for good, because the other
+    tasks would wait for it forever.
     """
 
     least: int = 0
@@ -36,7 +36,7 @@ class RoleRule:
 
 
 class Refusal(NamedTuple):
-    """Why roles do not go together, and what to write instead."""
+    """Why the roles do not go together, and what to write instead."""
 
     message: str
     remedy: str
@@ -46,20 +46,20 @@ class Refusal(NamedTuple):
 class Strategy:
     """One way of distributing TensorFlow.
 
-    ``other`` is the rule of roles that ``roles`` does not name; None: there are none.
-    ``cluster_of`` gives the cluster that a task of a role is told of; None: no TF_CONFIG at all.
-    ``deciders`` names the tasks whose success is the job's, where the job file says `success: auto`.
-    ``refuse`` says what is wrong with the roles beyond their numbers.
-    ``restarts`` is how often a failed task comes back, where the job file does not say.
-    ``grace``: seconds between SIGTERM and SIGKILL, where the job file does not say.
-    ``shared_output``: several tasks write there, whatever their number.
-    ``legacy_keras``: needs Keras 2 where the stack has Keras 3 beside it. ``estimator``: needs tf.estimator.
-    ``since``: the first TensorFlow that has it.
-    ``equal_gpus``: all tasks that compute must have as many. ``host_gpus``: each sees all that its job has on its host,
-    and takes its own by the number it has there; of MIG instances it sees its own alone. ``horovod``: needs Horovod.
-    ``launchers``: what it becomes by the job file's `launcher:`.
-    ``own_environment`` gives variables of one task. ``beneath``: the words before its command, a program that it runs
-    beneath.
+    ``other``: the rule for roles not named in ``roles``; None if there may be no others.
+    ``cluster_of``: returns the cluster that a role's tasks see in TF_CONFIG; None for no TF_CONFIG at all.
+    ``deciders``: returns the tasks whose success is the job's, with `success: auto` in the job file.
+    ``refuse``: returns what is wrong with the roles beyond their counts.
+    ``restarts``: how often a failed task is restarted, unless the job file says.
+    ``grace``: seconds between SIGTERM and SIGKILL, unless the job file says.
+    ``shared_output``: tasks write to a shared output directory, whatever their number.
+    ``legacy_keras``: needs Keras 2 if the stack also has Keras 3. ``estimator``: needs tf.estimator.
+    ``since``: the first TensorFlow version that has it.
+    ``equal_gpus``: all computing tasks need the same number of GPUs. ``host_gpus``: each task sees all GPUs that its
+    role has on its host and picks by local rank; of MIG instances it sees only its own. ``horovod``: needs Horovod.
+    ``launchers``: the variants that the job file's `launcher:` selects.
+    ``own_environment``: returns extra variables for one task. ``beneath``: the words of a wrapper program that runs
+    the task's command.
     """
 
     name: str
@@ -83,28 +83,28 @@ class Strategy:
     launchers: Mapping[str, Strategy] = field(default_factory=dict)
 
     def rule(self, role: str) -> RoleRule | None:
-        """The role's rule; None where the strategy has no such role."""
+        """Return the role's rule; None if the strategy has no such role."""
         return self.roles.get(role, self.other)
 
 
 def whole(cluster: Cluster, role: str) -> Cluster:  # noqa: ARG001
-    """Every role, for every task."""
+    """Return every role, for every task."""
     return cluster
 
 
 def evaluator_apart(cluster: Cluster, role: str) -> Cluster:
-    """Who trains dials every task it is told of, so an evaluator stands alone (tensorflow#46169)."""
+    """Separate the evaluator: training tasks dial every task in their cluster (tensorflow#46169)."""
     if role == "evaluator":
         return {"evaluator": cluster["evaluator"]}
     return without_evaluator(cluster, role)
 
 
 def without_evaluator(cluster: Cluster, role: str) -> Cluster:  # noqa: ARG001
-    """Those who train, for every task."""
+    """Return every role but the evaluator, for every task."""
     return {name: addresses for name, addresses in cluster.items() if name != "evaluator"}
 
 
-#: Without it a peer that is frozen or cut off is waited for without end.
+#: Without it, tasks wait forever for a peer that is frozen or cut off.
 KEEPALIVE = {"TF_GRPC_DEFAULT_OPTIONS": "grpc.keepalive_time_ms=30000,grpc.keepalive_timeout_ms=20000"}
-#: For every job with parameter servers. use_caller: TensorFlow's parameter server guide asks for it.
+#: For every job with parameter servers. TensorFlow's parameter server guide asks for use_caller.
 PS_ENVIRONMENT = {"GRPC_FAIL_FAST": "use_caller", **KEEPALIVE}

@@ -1,4 +1,4 @@
-"""Any command in any roles, with one dense TF_CONFIG: every role, for every task."""
+"""Any command in any roles. Every task's TF_CONFIG holds the whole cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SERVING = ("ps", "evaluator")
 
 
 def deciders(counts: Counts) -> tuple[Name, ...]:
-    """Chief or master where there is one, else every task but ps and evaluator (or those, where there is no other)."""
+    """Return the chief or master if there is one, else every task but ps and evaluator, else every task."""
     for role in ("chief", "master"):
         if role in counts:
             return tuple((role, index) for index in range(counts[role]))
@@ -18,7 +18,7 @@ def deciders(counts: Counts) -> tuple[Name, ...]:
 
 STRATEGY = Strategy(
     name="custom",
-    # The first failure stops the rest: what the roles are to each other is not known.
+    # The first failure fails the job: how the roles depend on each other is unknown.
     roles={"ps": RoleRule(vital="first"), "evaluator": RoleRule(vital="first")},
     other=RoleRule(gpu=True, vital="first"),
     deciders=deciders,

@@ -1,4 +1,4 @@
-"""tf.estimator.train_and_evaluate (TensorFlow up to 2.15): a chief or master, workers, ps, an evaluator beside them."""
+"""tf.estimator.train_and_evaluate (TensorFlow up to 2.15): a chief or master, workers, ps and a separate evaluator."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ def deciders(counts: Counts) -> tuple[Name, ...]:
 
 
 def refuse(counts: Counts) -> Refusal | None:
-    """What RunConfig raises, and workers without a ps, which it lets wait for two hours (estimator's run_config.py)."""
+    """Refuse what RunConfig rejects, and workers without a ps, which would wait 2 h (estimator's run_config.py)."""
     chief, master = counts.get("chief", 0), counts.get("master", 0)
     if chief and master:
-        return Refusal("chief and master are two names of one task", "keep one of them")
+        return Refusal("chief and master are two names for the same task", "keep one of them")
     if not chief and not master:
         return Refusal("estimator needs a chief (or a master): it initialises and saves", "add `chief: 1`")
     if master and counts.get("evaluator"):
         return Refusal(
             "a master evaluates by itself, and tf.estimator refuses an evaluator beside it",
-            "take the evaluator out, or write `chief` for `master`",
+            "remove the evaluator, or write `chief` instead of `master`",
         )
     if counts.get("worker") and not counts.get("ps"):
         return Refusal(
-            "without a ps each worker has variables of its own, and waits for the chief to initialise them",
-            "add `ps: 1`, or take the workers out; where RunConfig has a train_distribute, use "
+            "without a ps each worker has its own variables, and waits for the chief to initialise them",
+            "add `ps: 1`, or remove the workers; if RunConfig has a train_distribute, use "
             "`strategy: multi_worker_mirrored`",
         )
     return None
@@ -40,10 +40,10 @@ STRATEGY = Strategy(
         "evaluator": RoleRule(0, 1),
     },
     deciders=deciders,
-    # RunConfig wants a chief in the evaluator's cluster too, and the evaluator in none.
+    # RunConfig requires a chief in the evaluator's cluster too, and the evaluator in no cluster.
     cluster_of=without_evaluator,
     refuse=refuse,
     grace=180,  # as tf1_ps
-    shared_output=True,  # every task reads and writes in model_dir
+    shared_output=True,  # every task reads and writes model_dir
     estimator=True,
 )

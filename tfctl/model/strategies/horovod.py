@@ -1,4 +1,4 @@
-"""Horovod: ranks that average their gradients. They find no TF_CONFIG: Keras would make a cluster of its own."""
+"""Horovod: ranks that average their gradients. They get no TF_CONFIG, from which Keras would form its own cluster."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tfctl.model.strategies.base import Counts, Name, RoleRule, Strategy
 if TYPE_CHECKING:
     from tfctl.model.job import Job, Task
 
-#: Seconds: for the ranks to meet, and for each thing that Gloo then does. Horovod's own 30 are too few for many nodes.
+#: Timeout (s) for the ranks to meet and for each Gloo operation. Horovod's default of 30 is too short for many nodes.
 _MEET_S = 300
-#: Seconds that one rank may wait for the others at one tensor: without it ranks that took different numbers of steps
-#: wait for ever.
+#: How long (s) a rank may wait for the others at one tensor. Without a limit, ranks that took different numbers of
+#: steps wait forever.
 _STALL_S = 600
 
 
 def deciders(counts: Counts) -> tuple[Name, ...]:
-    """All ranks."""
+    """Return all ranks."""
     return tuple(("worker", index) for index in range(counts.get("worker", 0)))
 
 
 def gloo(job: Job, task: Task) -> Mapping[str, str]:
-    """What horovodrun sets for a rank (0.28, runner/gloo_run.py), but for the interface, which each host finds."""
+    """Return what horovodrun sets for a rank (0.28, runner/gloo_run.py), except the interface: each host finds it."""
     ranks = _ranks(job)
     here = [rank.index for rank in ranks if rank.host.name == task.host.name]
     local = here.index(task.index)
@@ -50,14 +50,14 @@ def gloo(job: Job, task: Task) -> Mapping[str, str]:
 
 
 def mpi(job: Job, task: Task) -> Mapping[str, str]:  # noqa: ARG001
-    """What mpirun does not tell a rank."""
+    """Return the variables that mpirun does not set for a rank."""
     return {
         **_of_all(job),
         "TFCTL_SECRET": job.secret,
         "TFCTL_MEET_S": str(_MEET_S),
         "HOROVOD_CONTROLLER": "mpi",
         "HOROVOD_CPU_OPERATIONS": "mpi",
-        "PMIX_MCA_gds": "hash",  # its other stores are files below /tmp, which units do not share
+        "PMIX_MCA_gds": "hash",  # its other stores use files in /tmp, which units do not share
     }
 
 
@@ -72,8 +72,8 @@ def _ranks(job: Job) -> list[Task]:
     return [task for task in job.tasks if task.role == "worker"]
 
 
-# When one dies the others fail within two seconds. Each unit comes back as it fell, which counts for each, and they
-# meet anew; what the script does not restore begins again.
+# When one rank dies, the others fail within two seconds. Each unit restarts by itself, which counts as a restart for
+# each, and the ranks meet again. Anything the script does not restore starts over.
 _GLOO = Strategy(
     name="horovod",
     roles={"worker": RoleRule(1, None, "they are the ranks", gpu=True)},

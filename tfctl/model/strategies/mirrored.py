@@ -1,4 +1,4 @@
-"""tf.distribute.MirroredStrategy: one process, all the GPUs of one host; a TF_CONFIG would make it wait for others."""
+"""tf.distribute.MirroredStrategy: one process on all GPUs of one host. A TF_CONFIG would make it wait for peers."""
 
 from __future__ import annotations
 

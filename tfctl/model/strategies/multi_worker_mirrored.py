@@ -6,12 +6,12 @@ from tfctl.model.strategies.base import KEEPALIVE, Counts, Name, RoleRule, Strat
 
 
 def deciders(counts: Counts) -> tuple[Name, ...]:
-    """All who train, by exit code alone: the text of a good end may speak of a heartbeat timeout."""
+    """Return all training tasks. Judge them by exit code alone: even a good run may log a heartbeat timeout."""
     return tuple((role, index) for role in ("chief", "worker") for index in range(counts.get(role, 0)))
 
 
-# When one dies all fail within 20 s. Each unit comes back as it fell, which counts for each, and the group forms anew
-# (measured on TensorFlow 2.15 and 2.21); only a backup of the script's own lets it go on from where it was.
+# When one task dies, all fail within 20 s. Each unit restarts by itself, which counts as a restart for each, and the
+# group forms again (measured on TensorFlow 2.15 and 2.21). The script resumes only from a backup of its own.
 STRATEGY = Strategy(
     name="multi_worker_mirrored",
     roles={
@@ -22,7 +22,7 @@ STRATEGY = Strategy(
     deciders=deciders,
     cluster_of=evaluator_apart,
     environment=KEEPALIVE,
-    shared_output=True,  # all save: the chief what is kept, the others beside it; all restore what the chief saved
+    shared_output=True,  # all save, but only the chief's files are kept; all restore what the chief saved
     legacy_keras=True,
     equal_gpus=True,  # a collective's group counts each worker's devices (tensorflow#33979)
 )

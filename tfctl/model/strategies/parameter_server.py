@@ -8,14 +8,14 @@ STRATEGY = Strategy(
     name="parameter_server",
     roles={
         "chief": RoleRule(1, 1, "it runs the training loop"),
-        # The chief goes on without one that is gone, and waits for ever when none is left.
+        # The chief carries on without a lost worker, but waits forever when none is left.
         "worker": RoleRule(1, None, "it computes", gpu=True, serves=True, vital="last"),
         "ps": RoleRule(1, None, "it holds the variables", serves=True, vital="first"),
         "evaluator": RoleRule(0, 1),
     },
     deciders=lambda counts: (("chief", 0),),  # noqa: ARG005
     cluster_of=evaluator_apart,
-    shared_output=True,  # chief and ps each write their part of a checkpoint
+    shared_output=True,  # the chief and each ps write their parts of a checkpoint
     legacy_keras=True,
     since=(2, 4),
     equal_gpus=True,  # "Mismatched number of GPUs per worker" (parameter_server_strategy_v2.py)

@@ -1,4 +1,4 @@
-"""TF1 clusters: tf.train.Server, replica_device_setter, MonitoredTrainingSession; told by TF_CONFIG or by flags."""
+"""TF1 clusters (tf.train.Server, replica_device_setter, MonitoredTrainingSession), set up by TF_CONFIG or by flags."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tfctl.model.strategies.base import Counts, Name, RoleRule, Strategy, whole
 
 
 def deciders(counts: Counts) -> tuple[Name, ...]:
-    """The chief where there is one; else worker 0, who is MonitoredTrainingSession's chief by custom."""
+    """Return the chief if there is one, else worker 0, which is MonitoredTrainingSession's chief by convention."""
     return (("chief", 0),) if counts.get("chief") else (("worker", 0),)
 
 
@@ -15,7 +15,7 @@ STRATEGY = Strategy(
     roles={
         "chief": RoleRule(0, 1, gpu=True),
         "worker": RoleRule(1, None, "it computes", gpu=True, leaves=True),
-        # A session waits for a ps that is gone as long as it takes.
+        # A session waits indefinitely for a lost ps.
         "ps": RoleRule(1, None, "it holds the variables", serves=True, vital="first"),
     },
     deciders=deciders,

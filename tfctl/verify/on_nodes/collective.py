@@ -1,7 +1,7 @@
-"""All hosts: TensorFlow's own all-reduce, over all of them and over every pair. The sum and the speed are told.
+"""Test TensorFlow's all-reduce over all hosts and over every pair. Reports the sum and the speed.
 
-A ring that breaks or hangs names nobody, and TensorFlow's collectives end with the first error, for good. So every pair
-meets over plain TCP before, which is told at once.
+A broken or hung ring does not say which host is at fault, and TensorFlow's collectives stay dead after the first error.
+So every pair first exchanges bytes over plain TCP, and the result is reported at once.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from rounds import BYTES, rounds, timed
 from telling import Failed, addresses, index, names, note, tell
 
 PAIR_SECONDS = 30.0
-GROUP = 1000  # group keys below are the strategy's own
+GROUP = 1000  # the strategy uses the group keys below this
 
 
 def prove():
@@ -44,7 +44,7 @@ def prove():
 
 
 def over_all(tf, strategy):
-    """Every replica gives 1 and its bytes; the sum is the number of replicas."""
+    """Sum a tensor of ones from every replica: the result is the number of replicas."""
     values, count = tf.ones([BYTES // 4]), strategy.num_replicas_in_sync
 
     @tf.function
@@ -79,8 +79,8 @@ def over_pair(tf, own, pair, key):
 
 
 def part(tf, strategy):
-    """Nobody leaves before all are done: whoever has its sum may be gone while its partner still receives."""
-    with contextlib.suppress(tf.errors.OpError):  # of this very step somebody else has left
+    """Wait until all hosts are done: one that has its sum must not leave while its partner still receives."""
+    with contextlib.suppress(tf.errors.OpError):  # another host left during this very step
         over_all(tf, strategy)
 
 

@@ -1,6 +1,7 @@
-"""Run one proof in a child and tell how it ended, in one line that `tfctl verify` reads from the log.
+"""Run one proof in a child and report its outcome in one line, which `tfctl verify` reads from the log.
 
-A proof may end in ways that only a parent can tell of: an illegal instruction, a hang. Standard library and Python 3.6.
+A proof may end in ways that only a parent can report: an illegal instruction, a hang. Needs only the standard library
+and Python 3.6.
 """
 
 import json
@@ -16,8 +17,11 @@ LAST_LINES = 12
 
 
 def main():
-    """`main.py PROOF SECONDS [together]`: the line says how it ended. ``together``: exit with 1 where it did not hold,
-    so that the others, who might wait for this host for long, are stopped; who is stopped tells what it knows."""
+    """Run `main.py PROOF SECONDS [together]` and print the outcome.
+
+    With ``together``, a failed proof exits with 1, so that the other hosts are stopped instead of waiting for this
+    one. A host that is stopped reports what it knows so far.
+    """
     proof, seconds = sys.argv[1], float(sys.argv[2])
     signal.signal(signal.SIGTERM, stop)
     result = run(proof, seconds)
@@ -58,10 +62,10 @@ def run(proof, seconds):
         name = signal.Signals(-child.returncode).name
         why = {
             "SIGILL": "this processor lacks an instruction that TensorFlow was built with (AVX)",
-            "SIGKILL": "killed: most likely memory ran out (dmesg says)",
+            "SIGKILL": "killed: memory probably ran out (see dmesg)",
         }.get(name, "it crashed")
         return failed(f"died of {name}: {why}", output)
-    return failed(f"ended with exit code {child.returncode} and told nothing", output)
+    return failed(f"ended with exit code {child.returncode} and reported nothing", output)
 
 
 def failed(message, output):

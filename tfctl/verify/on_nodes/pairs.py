@@ -1,4 +1,4 @@
-"""Every pair of hosts exchanges bytes over plain TCP, on the ports of the proof: a ring that hangs names no pair."""
+"""Exchange bytes over plain TCP between every pair of hosts, on the proof's ports: a hung ring names no pair."""
 
 import errno
 import queue
@@ -6,16 +6,16 @@ import socket
 import threading
 import time
 
-SIZE = 1 << 20  # each way: more than any buffer on the way keeps
+SIZE = 1 << 20  # each way: more than any buffer on the path holds
 PATIENCE_S = 30.0  # units start within some seconds of each other
 AT_ONCE = 32
 STEP_S = 5.0
 
 
 def lost(index, addresses, nonce, patience=PATIENCE_S):
-    """[{"partner", "message"}]: the hosts with which nothing could be exchanged in time. Of a pair the first dials.
+    """Return [{"partner", "message"}] for the hosts with which nothing could be exchanged in time.
 
-    The port is free again when this returns.
+    The lower index of each pair dials. The port is free again on return.
     """
     ends, over = time.monotonic() + patience, threading.Event()
     met, reasons, todo = queue.Queue(), {}, queue.Queue()
@@ -34,12 +34,12 @@ def lost(index, addresses, nonce, patience=PATIENCE_S):
             except queue.Empty:
                 break
         over.set()
-        server.join()  # whoever waits for a connection keeps the port
+        server.join()  # a pending accept would keep the port in use
     return [{"partner": partner, "message": reasons.get(partner, why)} for partner, why in sorted(missing.items())]
 
 
 def dial_each(todo, index, addresses, nonce, met, reasons, over):
-    """One attempt after another; whom it could not reach comes last again, since it may not have begun yet."""
+    """Dial one partner after another. One that cannot be reached goes to the end: it may not have started yet."""
     while not over.is_set():
         try:
             partner = todo.get(timeout=0.2)
@@ -68,7 +68,7 @@ def serve(listener, nonce, met, over):
 
 
 def answer(connection, nonce, met):
-    """Take a partner's bytes and give as many; it has met us when it says so. A stranger is left."""
+    """Receive a partner's bytes and send as many back; it confirms that they arrived. Hang up on strangers."""
     with connection:
         connection.settimeout(STEP_S)
         try:
@@ -82,13 +82,13 @@ def answer(connection, nonce, met):
             connection.sendall(b"." * SIZE)
             receive(connection, 1)
             met.put(int(partner))
-            connection.recv(1)  # the end: who closes first keeps the port busy for a minute
+            connection.recv(1)  # let the partner close first: the side that does keeps its port busy for a minute
         except OSError:
             return
 
 
 def receive(connection, count):
-    """So many bytes, of which the last few are returned. Raises OSError when they do not come."""
+    """Receive ``count`` bytes and return the last chunk. Raise OSError if they do not arrive."""
     data = b""
     while count:
         data = connection.recv(min(count, 65536))
@@ -99,13 +99,13 @@ def receive(connection, count):
 
 
 def place_of(address):
-    """(host, port) of host:port, where an IPv6 address has brackets."""
+    """Split host:port into (host, port). An IPv6 address has brackets."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
 
 def listen(port):
-    """On every address, IPv6 too where there is any."""
+    """Listen on every address, including IPv6 if available."""
     for family, every in ((socket.AF_INET6, "::"), (socket.AF_INET, "")):
         try:
             made = socket.socket(family, socket.SOCK_STREAM)

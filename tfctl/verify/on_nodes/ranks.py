@@ -1,11 +1,11 @@
-"""A rank of Horovod on each host: all-reduce over all of them, and over every pair. The sum and the speed are told."""
+"""Test Horovod's all-reduce, with a rank per host, over all hosts and every pair. Reports the sum and the speed."""
 
 import os
 
 from rounds import BYTES, rounds, timed
 from telling import Failed, names, tell
 
-MOST_HOSTS = 24  # of which every pair is tried: each is a group of Horovod's own, made by all ranks together
+MOST_HOSTS = 24  # test pairs up to this many hosts: each pair is a process set that all ranks create together
 
 
 def prove():
@@ -14,19 +14,19 @@ def prove():
     hvd.init()
     size, own = hvd.size(), hvd.rank()
     if size != len(names()):
-        raise Failed(f"Horovod counts {size} ranks, and there are {len(names())}")
+        raise Failed(f"Horovod counts {size} ranks, but there are {len(names())}")
     told = {"all": dict(reduce(hvd, range(size), "all"), ranks=size), "pairs": []}
     if hasattr(hvd, "add_process_set") and 2 < size <= MOST_HOSTS:
         told["pairs"] = [pair for pair in over_pairs(hvd, own, size) if pair]
     elif size == 2:
         told["pairs"] = [dict(told["all"], partner=1 - own)]
-    reduce(hvd, range(size), "end")  # the first to leave takes all others with it
+    reduce(hvd, range(size), "end")  # the first rank to leave would take down the others
     hvd.shutdown()
     return told
 
 
 def over_pairs(hvd, own, size):
-    """Round by round, so that the pairs of one round are at work together. All ranks make each of their groups."""
+    """Test pairs round by round, those of a round in parallel. All ranks create every pair's process set."""
     partners = [list(rounds(size, rank)) for rank in range(size)]
     for number in range(len(partners[0])):
         pairs = sorted({tuple(sorted((rank, partners[rank][number]))) for rank in range(size)
@@ -39,14 +39,14 @@ def over_pairs(hvd, own, size):
 
 
 def reduce(hvd, ranks, name, **more):
-    """Each gives its rank and one; the last number of many tells whether all of them came."""
+    """Sum rank + 1 over all ranks, and check the tensor's last element, which shows that all of it arrived."""
     import tensorflow as tf
 
     value = [float(hvd.rank() + 1)] * (BYTES // 4)
     wanted = float(sum(ranks) + len(ranks))
     if hasattr(hvd, "add_process_set"):
         more.update(op=hvd.Sum, name=name)
-    elif hasattr(hvd, "Sum"):  # before 0.20, where a reduction got a name
+    elif hasattr(hvd, "Sum"):  # before 0.20, which named reductions
         more.update(op=hvd.Sum)
     else:  # before 0.19
         more.update(average=False)
@@ -54,7 +54,7 @@ def reduce(hvd, ranks, name, **more):
         tensor = tf.constant(value)
         step = lambda: hvd.allreduce(tensor, **more)  # noqa: E731
     else:
-        # A variable, for what comes of constants is computed once, before the first step.
+        # A variable, because results of constants are computed only once, before the first step.
         variable = tf.compat.v1.Variable(value)
         summed = hvd.allreduce(variable, **more)
         session = tf.compat.v1.Session()

@@ -1,4 +1,4 @@
-"""Who meets whom, and how fast an all-reduce was."""
+"""Pair up hosts in rounds, and measure the speed of an all-reduce."""
 
 import time
 
@@ -6,9 +6,9 @@ BYTES = 4 << 20  # per host and all-reduce: a small model's gradients
 
 
 def rounds(count, index):
-    """The partner of ``index`` in each round of a tournament in which everybody meets everybody once; None: rests.
+    """Yield the partner of ``index`` in each round of a round-robin tournament, or None for a round without one.
 
-    The circle method: one place stands still, the others move on by one.
+    Uses the circle method: one place stays fixed, and the others rotate by one.
     """
     places = count + count % 2
     for number in range(places - 1):
@@ -18,7 +18,7 @@ def rounds(count, index):
 
 
 def timed(step, times=3):
-    """Bytes that each host sends and receives in a second: algorithm bandwidth, as nccl-tests has it."""
+    """Return the seconds per step and the MB/s: nccl-tests' algorithm bandwidth, i.e. one host's bytes per time."""
     began = time.perf_counter()
     for _ in range(times):
         step()

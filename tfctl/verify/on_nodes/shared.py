@@ -1,4 +1,4 @@
-"""All hosts: each writes a word of its own into the shared directory and reads those of all others."""
+"""Test a shared directory: each host writes its own word there and reads those of all others."""
 
 import os
 import time
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from telling import Failed, index, names, tell
 
-PATIENCE_S = 20  # attribute caches of network file systems: NFS looks again after at most 60 s, most often after 3
+PATIENCE_S = 20  # for attribute caches: NFS looks again after at most 60 s, usually after 3
 
 
 def prove():

@@ -1,4 +1,4 @@
-"""This host alone: TensorFlow imports, computes, sees every GPU of the driver; a library it misses is named."""
+"""Test one host: TensorFlow imports, computes and sees every GPU of the driver. Names the libraries it lacks."""
 
 import ctypes
 import importlib.util
@@ -11,7 +11,7 @@ import sys
 
 from telling import Failed, tell
 
-#: Soname → where its version stands in tf.sysconfig.get_build_info(); None: the number is fixed.
+#: Soname → the key of its version in tf.sysconfig.get_build_info(), or its version by CUDA's major version.
 LIBRARIES = {
     "libcudart.so": "cuda",
     "libcublas.so": "cuda",
@@ -34,7 +34,7 @@ def prove():
     driver, gpus = driver_gpus(), [name for name in found["devices"] if name.startswith("GPU")]
     if len(gpus) < len(driver):
         missing = missing_libraries(tf)
-        why = "it cannot load " + ", ".join(missing) if missing else "every library it needs loads: see its log"
+        why = "it cannot load " + ", ".join(missing) if missing else "all libraries it needs load: see its log"
         raise Failed(f"the driver shows {len(driver)} GPUs, TensorFlow sees {len(gpus)}; {why}", **found)
     if not computes(tf):
         raise Failed("2 x 2 matrices are multiplied wrongly", **found)
@@ -42,7 +42,7 @@ def prove():
 
 
 def horovod(found):
-    """Of the stack's Horovod its version and what it was built with; {} without one."""
+    """Return the version of the stack's Horovod and what it was built with; {} without Horovod."""
     if importlib.util.find_spec("horovod") is None:
         return {}
     try:
@@ -51,7 +51,7 @@ def horovod(found):
     except Exception as fault:
         raise Failed(f"Horovod cannot be loaded: {fault}", **found) from None
     gloo = hasattr(hvd, "gloo_built") and hvd.gloo_built()
-    mpi = not hasattr(hvd, "mpi_built") or hvd.mpi_built()  # in its beginnings there was nothing else
+    mpi = not hasattr(hvd, "mpi_built") or hvd.mpi_built()  # early versions supported only MPI
     return {
         "horovod": horovod.__version__,
         "horovod_has": [name for name, there in (("gloo", gloo), ("mpi", mpi)) if there],
@@ -59,7 +59,7 @@ def horovod(found):
 
 
 def devices(tf):
-    """CPU:0, GPU:0 and so on."""
+    """Return the devices' names: CPU:0, GPU:0 and so on."""
     seen = getattr(tf.config, "list_physical_devices", None) or tf.config.experimental.list_physical_devices
     return [device.name.partition("physical_device:")[2] for device in seen()]
 
@@ -73,7 +73,7 @@ def driver_gpus():
 
 
 def missing_libraries(tf):
-    """The names of the CUDA libraries that cannot be loaded here, as the loader looks for them."""
+    """Return the sonames of the CUDA libraries that cannot be loaded here."""
     info = tf.sysconfig.get_build_info() if hasattr(tf.sysconfig, "get_build_info") else {}
     cuda = str(info.get("cuda_version", "")).split(".")[0]
     cudnn = str(info.get("cudnn_version", ""))

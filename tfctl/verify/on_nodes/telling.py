@@ -1,4 +1,4 @@
-"""What the proofs share: who am I, who are the others, and the one line that is told at the end. Python 3.6."""
+"""What the proofs share: this host's index, the other hosts, and the line that reports the result. Python 3.6."""
 
 import json
 import os
@@ -10,22 +10,22 @@ SO_FAR = "tfctl-so-far "
 
 
 def index():
-    """Whose proof this is: the place in `names`."""
+    """Return this host's index in `names`."""
     return int(os.environ["TFCTL_INDEX"])
 
 
 def names():
-    """The hosts' inventory names in the order of index."""
+    """Return the hosts' inventory names, by index."""
     return json.loads(os.environ["VERIFY_HOSTS"])
 
 
 def addresses():
-    """host:port of all, in the order of index."""
+    """Return every host's host:port, by index."""
     return json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]
 
 
 def tell(prove):
-    """Call ``prove`` and tell what it returns: a dict of details; a Failed's sentence; or the exception it met."""
+    """Call ``prove`` and report its dict of details, its Failed's message, or any other exception. Then exit."""
     try:
         result = dict(prove(), ok=True)
     except Failed as fault:
@@ -36,17 +36,17 @@ def tell(prove):
         result = {"ok": False, "message": "\n".join(lines)}
     sys.stdout.write("\n" + MARK + json.dumps(result, sort_keys=True) + "\n")
     sys.stdout.flush()
-    os._exit(0)  # a collective that broke off may hang in its own clean-up
+    os._exit(0)  # a broken collective may hang in its own cleanup
 
 
 def note(**details):
-    """Tell these at once: they count however the proof ends."""
+    """Report these details at once. They count however the proof ends."""
     sys.stdout.write("\n" + SO_FAR + json.dumps(details, sort_keys=True) + "\n")
     sys.stdout.flush()
 
 
 class Failed(Exception):
-    """A proof that did not hold, in words for the user; ``details`` are told beside them."""
+    """A failed proof, with a message for the user. ``details`` are reported beside it."""
 
     def __init__(self, message, **details):
         super().__init__(message)
