@@ -74,7 +74,7 @@ def test_what_is_not_what_was_announced(tree: Tree) -> None:
         talk.tell("code", 5)
         talk.say(b"other")
         error = talk.expect("refused")
-        assert (error["exit"], "is not the code that was announced" in error["message"]) == (1, True)
+        assert (error["exit"], "does not match its announced digest" in error["message"]) == (1, True)
         reserve(talk, make_plan(code=GOOD), GOOD)
 
 
