@@ -1,7 +1,7 @@
-"""Which NVIDIA driver a host is to have, whether it needs a reboot, and what stands against either. Pure.
+"""Decide which NVIDIA driver a host gets, whether it needs a reboot, and what prevents either. Pure functions.
 
-A driver that is there and fits stays as it is, wherever it came from. None is changed under a running process, or mixed
-with one of another origin.
+An installed driver that fits stays, wherever it came from. A driver is never changed under a running process or mixed
+with packages of another origin.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from ansible.module_utils.tfctl_gpu_cards import limits, named, numbers, usable
 from ansible.module_utils.tfctl_gpu_source import BAD_FILE, distribution, has_repository
 
 METHODS = ("auto", "repo", "distribution")
-OPEN_SINCE = 560  # NVIDIA's own default from there on, where the GPU takes either module
-UNBRANCHED = 590  # from there on its repository's packages have no branch in their name
+OPEN_SINCE = 560  # from this branch on, NVIDIA's default if the GPU supports both kernel modules
+UNBRANCHED = 590  # from this branch on, its repository's packages have no branch in their names
 FLAVOUR = re.compile(r"^\d[\d.]*-\d+-([a-z][\w-]*)$")  # Ubuntu's: 5.15.0-91-generic
 MAKERS = {"run": "NVIDIA's .run installer", "nvidia": "NVIDIA's repository", "canonical": "Ubuntu", "debian": "Debian"}
 INITRAMFS = {"update-initramfs": ["update-initramfs", "-u", "-k", "all"],
@@ -24,7 +24,7 @@ PERSISTENCE, FABRIC = "nvidia-persistenced", "nvidia-fabricmanager"
 def driver(case):
     """{"method", "version", "packages", "first", "stream", "own", "services", "blacklist", "unattended", "initramfs"}.
 
-    None where nothing is to be done.
+    None if there is nothing to do.
 
     version: of the driver that stays, else the branch to come. packages: all of one transaction; first: what is
     installed before it. stream: the module stream that dnf enables. own: whether tfctl installed the one that stays.
@@ -51,7 +51,7 @@ def driver(case):
 
 
 def reboot_reason(gpu):
-    """Why a host has to be rebooted before its GPUs can be used; "" when it has not."""
+    """Say why a host must be rebooted before its GPUs can be used, or return ""."""
     if gpu["nouveau"] and gpu["version"]:
         return f"driver {gpu['version']} is installed, and nouveau still holds the GPU"
     if gpu["loaded"] and gpu["version"] not in ("", gpu["loaded"]):
@@ -60,7 +60,7 @@ def reboot_reason(gpu):
 
 
 def reboot_objection(gpu, units, control, host):
-    """(why tfctl does not reboot this host, what helps); ("", "") when it may.
+    """Return (why tfctl must not reboot this host, remedy), or ("", "") if it may.
 
     units: jobs that run. control and host: {"machine_id", "boot_id", "local"} of the machine tfctl runs on and of this.
     """
@@ -75,7 +75,7 @@ def reboot_objection(gpu, units, control, host):
 
 
 def broken(gpu):
-    """Why a driver that was to be brought does not serve; "" when it does."""
+    """Say why an installed driver does not work, or return ""."""
     answers = sorted({each["driver"] for each in gpu["smi"]["gpus"]})
     if not gpu["loaded"]:
         return "the driver is installed, and is not loaded"
@@ -281,7 +281,7 @@ def of_ubuntu(gpu, chosen, is_open, headers):
 
 
 def fabric_packages(case, chosen, origins):
-    """What drives the NVSwitches; it must be of the driver's own version (NVIDIA's fabric manager guide)."""
+    """Return the packages for the NVSwitches, in the driver's own version (NVIDIA's fabric manager guide)."""
     if origins not in (["nvidia"], ["canonical"]):
         told = f"the NVSwitches need a fabric manager of the driver's own version; {' and '.join(origins)} has none"
         case.refuse(told, "bring the driver with tfctl_driver_method: repo")
@@ -291,7 +291,7 @@ def fabric_packages(case, chosen, origins):
 
 
 def around(gpu, services):
-    """What goes with a driver, and what would get in its way."""
+    """Return the settings that accompany a driver, and those that keep conflicts away."""
     return {
         "first": [],
         "stream": "",
