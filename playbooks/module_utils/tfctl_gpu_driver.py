@@ -89,7 +89,7 @@ def broken(gpu):
 
 
 def judge_foreign(case, bounds):
-    """The driver is somebody else's business: only whether it serves is judged."""
+    """Judge a driver that somebody else maintains: check only whether it works for the stack."""
     gpu = case.gpu
     who = "the container's host" if gpu["container"] else "whoever looks after it (tfctl_driver is none)"
     wanted = f"{who} must bring {case.stack['gpu']['driver']['min']} or later"
@@ -104,7 +104,7 @@ def judge_foreign(case, bounds):
 
 
 def mends(said):
-    """What helps against a complaint of nvidia-smi."""
+    """Return the remedy for an error message of nvidia-smi."""
     if re.search("no nvidia-smi|libnvidia-ml", said):
         return "install the rest of the driver: its package nvidia-smi, nvidia-utils or nvidia-driver-cuda"
     return "restart the host (dmesg says more), or leave it out with --limit '!HOST'"
@@ -121,7 +121,7 @@ def tell(case):
 
 
 def kept(case, version):
-    """A driver that fits stays. Missing may be what is around it: a reboot, the module, the fabric manager."""
+    """Keep a driver that fits. It may still need a reboot, its kernel module or the fabric manager."""
     gpu, packages = case.gpu, []
     restart = reboot_reason(gpu)
     if gpu["smi"]["said"] and not restart:
@@ -137,7 +137,7 @@ def kept(case, version):
 
 
 def brought(case, found, bounds, wish):
-    """Install a driver, or another branch. All that forbids it is told at once."""
+    """Install a driver, or another branch. Report everything that prevents it at once."""
     gpu, seen = case.gpu, case.seen
     if bounds.modules is None:
         case.refuse(
@@ -171,7 +171,8 @@ def brought(case, found, bounds, wish):
 
 
 def method_of(case, bounds):
-    """repo or distribution; None with a fault. auto follows the driver that is there, else what serves nearest."""
+    """Return repo or distribution, or None with a fault. auto follows the installed driver, else prefers the
+    distribution."""
     wish, origins, offered = case.wish["driver_method"], case.gpu["origins"], distribution(case, "driver")
     if wish not in METHODS:
         case.refuse(f"tfctl_driver_method is {wish!r}", f"give {', '.join(METHODS)}", BAD_FILE)
@@ -187,7 +188,7 @@ def method_of(case, bounds):
 
 
 def branches(case, method, bounds):
-    """Those to choose from, oldest first."""
+    """Return the available branches, oldest first."""
     low = max(bounds.oldest, branch(case.stack["gpu"]["driver"]["min"]))
     high = min(bounds.newest or 999, case.stack["gpu"]["driver"]["max_branch"])
     if method == "repo":
@@ -199,7 +200,7 @@ def branches(case, method, bounds):
 
 
 def branch_of(case, method, bounds, wish, found):
-    """None, with a fault, when none serves."""
+    """Return the branch to install, or None with a fault if none fits."""
     low, high = max(bounds.oldest, branch(case.stack["gpu"]["driver"]["min"])), bounds.newest
     span = f"{low} to {high}" if high else f"{low} or later"
     offered = distribution(case, "driver")["branches"] if method == "distribution" else []
@@ -235,7 +236,7 @@ def refuse_mixing(case, foreign, ours):
 
 
 def judge_build(case):
-    """Whether a kernel module that DKMS builds would come to be, and be loaded."""
+    """Add a fault if DKMS could not build the kernel module or the kernel would not load it."""
     kernel, ubuntu = case.gpu["kernel"], case.seen["system"].startswith("ubuntu")
     if case.gpu["secure_boot"] and not case.gpu["mok"]:
         key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
@@ -253,7 +254,7 @@ def judge_build(case):
 
 
 def packages_of(case, method, chosen, is_open):
-    """{"packages", "first", "stream"} of a branch."""
+    """Return {"packages", "first", "stream"} of a branch."""
     release, system = case.gpu["kernel"]["release"], case.seen["system"]
     if method == "repo" and case.seen["packager"] == "dnf":
         names = ["nvidia-open" if is_open else "cuda-drivers", f"kernel-devel-{release}", "kernel-headers"]
@@ -271,7 +272,7 @@ def packages_of(case, method, chosen, is_open):
 
 
 def of_ubuntu(gpu, chosen, is_open, headers):
-    """With Secure Boot the modules that Canonical has built and signed."""
+    """Return Ubuntu's packages: with Secure Boot, the modules that Canonical built and signed."""
     kind, flavour = f"{chosen}-server{'-open' if is_open else ''}", FLAVOUR.match(gpu["kernel"]["release"])
     names = [f"nvidia-headless-{kind}", headers]
     if gpu["secure_boot"] and flavour:

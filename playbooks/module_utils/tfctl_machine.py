@@ -380,7 +380,7 @@ def begin(unit):
 
 
 def began_at(service):
-    """When it last began, in s since the epoch; for ever ago when it does not run."""
+    """Return when the service last started, in epoch seconds, or 0 if it is not running."""
     said = run("systemctl", "show", "--property=ActiveState,ActiveEnterTimestampMonotonic", service)
     told = dict(line.split("=", 1) for line in said.splitlines())
     runs, when = told.get("ActiveState") == "active", told.get("ActiveEnterTimestampMonotonic", "0")
