@@ -1,7 +1,7 @@
-# Shared by the scripts beside it: where they stand, what they say, and how .venv is made.
+# Shared by the other scripts: working directory, messages, packages and the making of .venv.
 # shellcheck shell=bash
 
-# Where Python keeps no bytecode, each of many short processes would compile tfctl anew.
+# Without cached bytecode, each of many short processes would compile tfctl again.
 unset PYTHONDONTWRITEBYTECODE
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -13,7 +13,7 @@ say() { printf '\n%s== %s%s\n' "$bold" "$*" "$plain"; }
 note() { printf '   %s\n' "$*"; }
 die() { printf '%s\n' "$*" >&2; exit 1; }
 
-# packages NAME...: what of them is missing is installed with apt-get.
+# packages NAME...: install the missing ones with apt-get.
 packages() {
     local missing=() name
     for name in "$@"; do
@@ -26,7 +26,7 @@ packages() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# What `tfctl lab` needs of this machine.
+# Install what `tfctl lab` needs on this machine.
 lab_packages() {
     if [ "$(uname -s)" != Linux ] || [ "$(id -u)" != 0 ]; then
         die "A lab needs Linux and root: run this with sudo, on Linux."
@@ -34,7 +34,7 @@ lab_packages() {
     packages systemd-container mmdebstrap iptables iproute2 openssh-client ca-certificates
 }
 
-# The first Python from 3.11 on.
+# Print the first Python that is 3.11 or newer.
 find_python() {
     local candidate
     for candidate in python3 python3.11 python3.12 python3.13 python3.14 /usr/bin/python3; do
@@ -46,7 +46,7 @@ find_python() {
     return 1
 }
 
-# uv does not read pip's configuration: the index and the certificates that pip is set up for are handed to it.
+# Pass pip's index and certificates to uv, which does not read pip's configuration.
 hand_pip_settings_to_uv() {
     local pip=("$1" -m pip config get) index extra cert
     index=$("${pip[@]}" global.index-url 2>/dev/null || true)
@@ -58,17 +58,17 @@ hand_pip_settings_to_uv() {
     [ -z "$index" ] || export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"
     [ -z "$extra" ] || export UV_INDEX="${UV_INDEX:-$(tr '\n' ' ' <<<"$extra")}"
     [ -z "$cert" ] || export SSL_CERT_FILE="${SSL_CERT_FILE:-$cert}"
-    # As pip does it: of all indexes the best version. The hashes say what is right.
+    # As pip does: take the best version from all indexes. The hashes guard against wrong files.
     export UV_INDEX_STRATEGY=unsafe-best-match
 }
 
-# environment run|dev: .venv with tfctl as an editable install; made anew when what it is made from has changed.
+# environment run|dev: make .venv with tfctl as an editable install, or remake it if its inputs have changed.
 environment() {
     local kind=$1 python digest stamp
     digest=$(cat pyproject.toml "requirements/uv.txt" "requirements/$kind.txt" | cksum | tr ' ' -)
     stamp=.venv/.tfctl-$kind-$digest
     [ -e "$stamp" ] && return 0
-    # A .venv for development is good for running too.
+    # A .venv for development serves for running too.
     [ "$kind" = run ] && compgen -G '.venv/.tfctl-dev-*' >/dev/null && environment dev && return 0
     python=$(find_python) || die "Python 3.11 or newer is missing (on Debian 12: apt-get install python3 python3-venv)"
     "$python" -c 'import ensurepip' 2>/dev/null || die "Python's venv module is missing (on Debian: apt-get install python3-venv)"

@@ -1,15 +1,15 @@
-"""What happens in a run of ansible-playbook, as JSON lines on the file descriptor that TFCTL_EVENTS_FD names.
+"""Report the events of an ansible-playbook run as JSON lines on the file descriptor TFCTL_EVENTS_FD.
 
     {"event": "play", "hosts": [NAME]}                        in inventory order
     {"event": "task", "role": ROLE or "", "task": NAME}
     {"event": "host", "host", "role", "task", "state", "result"}
-    {"event": "waits", "host", "text", "at_most_s"}           for another run, which the text names
+    {"event": "waits", "host", "text", "at_most_s"}           waits for another run, which the text describes
     {"event": "stats", "hosts": {NAME: {"ok", "changed", "failures", "unreachable", ...}}}
 
 ``state`` is ok, changed, failed, unreachable or skipped; ``result`` holds what says why (KEPT). Read by
 tfctl/remote/report.py.
 
-The file descriptor that TFCTL_ALIVE_FD names ends when tfctl does; then the run is broken off, as by Ctrl-C.
+The file descriptor TFCTL_ALIVE_FD reaches end of file when tfctl ends; the run is then interrupted as by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ KEPT = (
     "censored",
     "explained",
 )
-# For so long (s) what Ctrl-C breaks off may take, as in tfctl/remote/ansible.py.
+# Seconds that the run may take to end after Ctrl-C, as in tfctl/remote/ansible.py.
 GRACE_S = 5.0
-# What Ansible does by itself, or only here: nobody waits for it on a host.
+# Actions that Ansible performs itself or only on the control machine. They are not reported.
 UNTOLD = ("meta", "validate_argument_spec", "include_tasks", "import_tasks", "include_role", "import_role", "set_fact")
 
 
@@ -56,7 +56,7 @@ class CallbackModule(CallbackBase):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         descriptor, alive = int(os.environ["TFCTL_EVENTS_FD"]), int(os.environ["TFCTL_ALIVE_FD"])
-        # No ssh that stays for later tasks may hold tfctl's pipe open.
+        # A persistent ssh process must not keep tfctl's pipe open.
         os.set_inheritable(descriptor, False)
         os.set_inheritable(alive, False)
         self._file = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
@@ -83,7 +83,7 @@ class CallbackModule(CallbackBase):
         self._host(result, "skipped")
 
     def v2_runner_retry(self, result):
-        """A module of ours waits for another run. It asks again every 3 s; that is told at once and each minute."""
+        """Report that a module of ours waits for another run. It retries every 3 s; report at once and each minute."""
         if result.result["attempts"] % 20 == 1:
             for fault in result.result.get("faults", []):
                 self._tell("waits", host=result.host.get_name(), text=fault["message"], at_most_s=fault["patience_s"])
@@ -108,7 +108,7 @@ class CallbackModule(CallbackBase):
 
 
 def end_with(descriptor):
-    """End this process, and its group, when nobody holds the other end any more."""
+    """End this process and its group once the other end of the pipe is closed."""
     os.read(descriptor, 1)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(GRACE_S)
@@ -116,5 +116,5 @@ def end_with(descriptor):
 
 
 def named(task):
-    # The role's own object, since a task's name may have it in front already.
+    # Use the role object, because the task's name may already start with the role's name.
     return {"role": task._role.get_name() if task._role else "", "task": task.name or task.action}

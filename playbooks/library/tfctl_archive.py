@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Unpack a hashed archive, or CUDA's runfile, into a directory of its own."""
+"""Unpack an archive with a known hash, or CUDA's runfile, into its own directory."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Who keeps a host's clock, what is missing for that, and whether the clock is in step."""
+"""Find the service that keeps a host's clock, what it lacks, and whether the clock is synchronized."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def main():
 
 
 def keeper(packager):
-    """The service that is active, else chrony."""
+    """Return the active time service, else chrony."""
     unit, file = CHRONY[packager]
     for other in OTHERS:
         if is_active(other):

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Make a machine match a list of accounts, directories, files, links and services: one round trip, whatever its length.
+"""Make a machine match a list of accounts, directories, files, links and services, in one round trip.
 
-What is there is looked at, each time, and what differs is changed; no record of an earlier run is believed.
+Every run inspects the machine and changes what differs. It trusts no record of an earlier run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main():
         for change in converge(module.params["entries"], act=not module.check_mode):
             changes.append(change)
     except Failed as failed:
-        # Without the invocation, which would carry every file's content back.
+        # Leave out the invocation, which would return every file's content.
         module.fail_json(msg=str(failed), faults=[failed.fault], changed=bool(changes), invocation={})
     diff = [
         {"before_header": change.what, "after_header": change.what, "before": change.before, "after": change.after}

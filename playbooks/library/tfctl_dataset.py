@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A data set on a host: looked at, brought from an address or another host, and given to others."""
+"""Check a data set on a host, fetch it from a URL or another host, and serve it to others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ options:
   ports: {type: str, default: 2222-2299, description: "For give: the ports of jobs, one of which is taken."}
 """
 
-UNIT = "tfctl_give.service"  # tfctl-*.service would be taken for a job's
+UNIT = "tfctl_give.service"  # a name of the form tfctl-*.service would look like a job's
 #: One file, at one path.
 GIVE = """
 import http.server, shutil, sys
@@ -93,7 +93,7 @@ def bring(module, datasets):
 
 
 def give(module, datasets):
-    """By an unprivileged user, on the first free port; what is left of an earlier run goes first."""
+    """Serve the archive as an unprivileged user on the first free port. First remove leftovers of an earlier run."""
     keep(module, datasets)
     path, port = f"/{datasets[0].sha256}", free_port(module.params["ports"])
     words = ["systemd-run", "--quiet", "--collect", f"--unit={UNIT}", "--property=DynamicUser=yes"]

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Make a stack's environment what its lock says, and have the stack's name lead to it."""
+"""Make a stack's environment match its lock, and link the stack's name to it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Whom a host's firewall is to let to the ports of jobs, what is in force of that, and what else filters there."""
+"""Determine which hosts may reach the ports of jobs, which rules are in force, and which other filters exist."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def is_range(text):
 
 
 def resolve(names):
-    """(addresses, names without one)."""
+    """Return (addresses, names that do not resolve)."""
     found, unknown = set(), []
     for name in names:
         try:
@@ -69,7 +69,7 @@ def resolve(names):
 
 
 def rules():
-    """What nft lists; None where there is no nft."""
+    """Return the rules that nft lists, or None if there is no nft."""
     try:
         words = ["nft", "--json", "list", "ruleset"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=20, check=False)
@@ -81,7 +81,7 @@ def rules():
 
 
 def other_filters(ruleset):
-    """The nftables chains that turn away what comes in, or some of it, as FAMILY TABLE CHAIN."""
+    """Return the nftables chains that may reject incoming traffic, as FAMILY TABLE CHAIN."""
     filters, refusing = set(), set()
     for entry in ruleset:
         chain, rule = entry.get("chain", {}), entry.get("rule", {})
@@ -98,7 +98,7 @@ def place_of(entry, name):
 
 
 def in_table(ruleset):
-    """Every address and range of ports in the sets of the table inet tfctl."""
+    """Return all addresses and port ranges in the sets of the table inet tfctl."""
     found = set()
     for entry in ruleset:
         values = entry.get("set", {})

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Look at a host's driver again: whether it works as installed, whether a reboot is needed, and what forbids one."""
+"""Inspect a host's driver again: whether it works, whether a reboot is needed, and what prevents one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ options:
   control: {type: dict, required: true, description: "machine_id, boot_id and local, of the machine tfctl runs on."}
 """
 
-UNITS = Path("/run/systemd/system")  # of jobs; a unit of somebody else's is in /etc
+UNITS = Path("/run/systemd/system")  # the jobs' units; other units are in /etc
 
 
 def main():
@@ -46,7 +46,7 @@ def boot_id():
 
 
 def jobs_running():
-    """Units of jobs that have not ended."""
+    """Return the units of jobs that have not ended."""
     words = ["systemctl", "list-units", "--all", "--plain", "--no-legend", "tfctl-*.service"]
     rows = [line.split() for line in run(words)[1].splitlines()]
     alive = [row[0] for row in rows if row[2:3] and row[2] in ("active", "activating", "deactivating", "reloading")]

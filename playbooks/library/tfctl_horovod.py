@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Put a built Horovod beside a stack's environment, and have the environment look there; or look nowhere."""
+"""Install a built Horovod in its own directory and make a stack's environment use it, or use none."""
 
 from __future__ import annotations
 

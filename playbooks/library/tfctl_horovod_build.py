@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Build Horovod against a stack's TensorFlow and an MPI: one wheel."""
+"""Build a Horovod wheel against a stack's TensorFlow and an MPI."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Load CUDA's runtime, cuDNN or NCCL as a job's process would, and ask it for its version."""
+"""Load CUDA's runtime, cuDNN or NCCL as a job's process would, and read its version."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ options:
   exact: {type: bool, required: true, description: Whether a later one of the same major version will not do.}
 """
 
-# The three say it in three ways: cudnnGetVersion() returns it, the others write it to an address. CUDA's runtime asks
-# the driver first, which is not in the kernel before a reboot: then its file's name says it, libcudart.so.11.8.89.
+# cudnnGetVersion() returns the version; the other two write it to an address. CUDA's runtime needs the driver, which
+# may not be loaded before a reboot: then use the version in its file name, libcudart.so.11.8.89.
 PROBE = """
 import ctypes, re, sys
 library, function = ctypes.CDLL(sys.argv[1]), sys.argv[2]
@@ -66,7 +66,7 @@ def main():
 
 
 def ask(soname, function):
-    """What the library that the loader finds says of itself. In a process of its own, for a sick one takes it down."""
+    """Return the version that the loaded library reports. Ask in a separate process: a broken library may crash it."""
     words = [sys.executable, "-I", "-c", PROBE, soname, function]
     done = subprocess.run(words, env={"PATH": os.defpath}, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
@@ -75,7 +75,7 @@ def ask(soname, function):
 
 
 def number(library, version):
-    """The version as the library itself writes it. CUDA has no third part there."""
+    """Return the version as the library encodes it. CUDA leaves out the third part."""
     major, minor, patch = [*(int(part) for part in re.findall(r"\d+", version)), 0, 0][:3]
     if library == "cuda":
         return major * 1000 + minor * 10
@@ -84,7 +84,7 @@ def number(library, version):
 
 
 def is_later(found, asked):
-    """Of the same major version: all three have it in the first digits."""
+    """Return whether ``found`` is at least ``asked``, with the same major version, which the first digits hold."""
     return len(str(found)) == len(str(asked)) and str(found)[0] == str(asked)[0] and found >= asked
 
 

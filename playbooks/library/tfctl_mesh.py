@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""One user's way by ssh from each host to every other: a key that is made where it stays, and whom it may meet."""
+"""Set up ssh for one user between all hosts: a key on each host, and the hosts that it may connect to."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def main():
 
 
 def key(home, port, act):
-    """A private key that works is kept."""
+    """Return the public key and host keys. Make a key unless there is a working one."""
     path = home / KEY
     there = path.is_file() and ends_well("ssh-keygen", "-y", "-P", "", "-f", str(path))
     if not there and act:
@@ -81,7 +81,7 @@ def key(home, port, act):
 
 
 def entries_for(home, members, silent):
-    """For tfctl_machine. Every line of ours ends with the name of the host that it is about."""
+    """Return the entries for tfctl_machine. Each of our lines ends with the name of its host."""
     keys_file, me = home / ".ssh/authorized_keys", home.owner()
     known = [f"{names(each)} {line} {each['name']}" for each in members for line in each["host_keys"]]
     keys = [f'restrict,from="{addresses(each)}" {each["public"]} tfctl {each["name"]}' for each in members]
@@ -97,7 +97,7 @@ def entries_for(home, members, silent):
 
 
 def names(member):
-    """As known_hosts has them."""
+    """Return a host's names in the form of known_hosts."""
     port = int(member["port"])
     shown = (member["name"], member["address"])
     return ",".join(dict.fromkeys(each if port == 22 else f"[{each}]:{port}" for each in shown))
@@ -109,7 +109,7 @@ def addresses(member):
 
 
 def kept(path, silent, mark=""):
-    """Our lines about hosts that said nothing."""
+    """Return our lines about hosts that did not answer."""
     return [line for line in text_of(path).splitlines() if mark in line and line.rpartition(" ")[2] in silent]
 
 
@@ -123,7 +123,7 @@ def kept_blocks(path, silent):
 
 
 def dial(members):
-    """Raises Failed for those that cannot be reached."""
+    """Connect to each host. Raises Failed with those that cannot be reached."""
     wrong = [each["name"] for each in members if not ends_well("ssh", "-o", "BatchMode=yes", each["name"], "true")]
     if wrong:
         raise Failed(f"no way by ssh to {', '.join(wrong)}", f"see: ssh -v {wrong[0]} true")

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A word that one host leaves in a directory and the others find there, or do not."""
+"""Write a random word to a directory, or read another host's word there, to prove that the directory is shared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ options:
   text: {type: str, default: '', description: What it must say.}
 """
 
-LIMIT_S = 20  # a client may hold back what a server has for as long as its cache of directories lives
+LIMIT_S = 20  # a client may not see a new file until its directory cache expires
 HELPS = "on its server, give it to that number, the job user's (tfctl_uid)"
 
 
@@ -52,7 +52,7 @@ def main():
 
 
 def as_user(module, command, data=None):
-    """Whom the directory is not given to yet, does not write there yet."""
+    """Run a command as the job user, or as root while root still owns the directory."""
     user = module.params["uid"] if Path(module.params["folder"]).stat().st_uid else 0
     words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *command]
     code, _, said = module.run_command(words, data=data, binary_data=True, cwd="/", umask=0o022)

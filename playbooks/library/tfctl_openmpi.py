@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Unpack an Open MPI that was built, and have a stack's environment find it; or find none."""
+"""Unpack a built Open MPI and link it into a stack's environment, or remove the links."""
 
 from __future__ import annotations
 

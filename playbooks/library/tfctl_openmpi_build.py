@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Build Open MPI from its source: one tar of what it installs."""
+"""Build Open MPI from source, and pack what it installs into one tar."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Install packages in one transaction that was tried first, in the versions asked for, and keep them so."""
+"""Install exact versions of packages in one transaction, after a dry run, and hold them."""
 
 from __future__ import annotations
 

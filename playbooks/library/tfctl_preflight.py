@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Look at a host once, change nothing, and name everything that stands against what it is to become."""
+"""Inspect a host without changing it, and report everything that prevents its provisioning."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Whether the ways out that a host is to use are written as addresses, and answer."""
+"""Check that the proxies of a host are valid URLs and that they answer."""
 
 from __future__ import annotations
 

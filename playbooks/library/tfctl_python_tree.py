@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Unpack a CPython tree: its hash, a run of its interpreter, then its place, at once."""
+"""Unpack a CPython tree: check its hash, run its interpreter, then move it into place."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def main():
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     if module.check_mode:
         module.exit_json(changed=True)
-    os.umask(0o022)  # the job's user reads what root unpacks, whatever root's own umask is
+    os.umask(0o022)  # the job user must be able to read the files, whatever root's umask is
     try:
         unpack(Path(module.params["path"]), Path(module.params["archive"]), module.params)
     except Failed as failed:
@@ -61,11 +61,11 @@ def unpack(path, archive, wanted):
 
 
 def prove(part, archive, wanted):
-    """What is in ``part`` afterwards is what was packed, and runs here. Raises Failed."""
+    """Unpack the archive into ``part``; check its hash and that it runs here. Raises Failed."""
     if hashlib.sha256(archive.read_bytes()).hexdigest() != wanted["sha256"]:
         raise Failed(f"{archive} is not what was packed on the control machine", "run it again")
     shutil.rmtree(part, ignore_errors=True)
-    # It was packed by tfctl, for root; Python 3.12 warns of an extraction that does not say so.
+    # tfctl packed it, so it is trusted. Python 3.12 warns if the filter is not named.
     trust = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
     with tarfile.open(archive) as tar:
         tar.extractall(part, **trust)
@@ -84,7 +84,7 @@ def said_by(program):
 
 
 def compile_modules(program, part):
-    """What came without bytecode: no job can write it. Some files are templates, which no Python compiles."""
+    """Compile modules that lack bytecode, which no job can write. Ignore failures: some files are templates."""
     words = [str(program), "-I", "-m", "compileall", "-q", "-q", str(part / "lib")]
     subprocess.run(words, capture_output=True, timeout=LIMIT_S, check=False)
 

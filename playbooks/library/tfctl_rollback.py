@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Have a stack's name lead to the environment before the one it leads to."""
+"""Link a stack's name to its previous environment."""
 
 from __future__ import annotations
 

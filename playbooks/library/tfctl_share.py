@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What stands against mounting the directory that all hosts share, and what is missing for it."""
+"""Find what prevents mounting the shared directory, and what is missing for it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def main():
     wanted = module.params
     kind, path = wanted["kind"], wanted["path"].rstrip("/")
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
-    # What exists may be a directory of a larger mount; the root's own is no mount.
+    # An existing mount may be above the directory; the mount at / does not count.
     places = [path, *map(str, Path(path).parents)][:-1] if kind == "existing" else [path]
     there = next(filter(None, (mounted(mounts, place) for place in places)), None)
     faults = list(faults_of(kind, wanted["source"], path, there))
@@ -58,7 +58,7 @@ def main():
 
 
 def faults_of(kind, source, path, there):
-    """``there``: (source, type) of what is mounted there, or None."""
+    """Yield the faults. ``there``: (source, type) of the current mount, or None."""
     if kind == "existing":
         if there is None:
             yield fault(f"nothing is mounted at {path}", "mount it, or set tfctl_shared_storage to nfs or sshfs")
@@ -81,7 +81,7 @@ def fault(message, remedy, exit_code=PREFLIGHT):
 
 
 def mounted(mounts, path):
-    """(source, type) of what /proc/self/mountinfo has at the very path, the uppermost; None for nothing."""
+    """Return (source, type) of the topmost mount at exactly this path in /proc/self/mountinfo, or None."""
     found = None
     for line in mounts.splitlines():
         head, _, tail = line.partition(" - ")
@@ -92,7 +92,7 @@ def mounted(mounts, path):
 
 
 def escaped(path):
-    """systemd-escape(1) --path, of a path that is not the root."""
+    """Escape a path other than / as systemd-escape(1) --path does."""
     text = "-".join("".join(map(escaped_letter, part)) for part in path.split("/") if part)
     return "\\x2e" + text[1:] if text.startswith(".") else text
 

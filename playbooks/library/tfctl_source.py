@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Let a host's package manager reach NVIDIA's software: further components of its Debian, or NVIDIA's key."""
+"""Set up a host's package sources for NVIDIA's software: more components of Debian, or NVIDIA's signing key."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def is_key(path, wanted):
 
 
 def bring_key(url, wanted, path):
-    """Raises Failed for another key than the one wanted; then there is none."""
+    """Fetch the key. Raises Failed and leaves no file if its fingerprint is not the wanted one."""
     make_parents(path)
     part = beside(path)
     fetch(url, part)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""On the control machine: every wheel of a lock in one file, downloaded once, each checked against its hash."""
+"""Collect all wheels of a lock in one file, on the control machine. Download each once and check its hash."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ options:
   folder: {type: path, required: true, description: Where the file is kept.}
 """
 
-# The oldest C library of a supported system is 2.31; wheels that ask for less load there too.
+# The oldest C library of a supported system is 2.31; wheels for older ones work there too.
 GLIBC = range(5, 32)
 OLD_NAMES = {"x86_64": ("manylinux1", "manylinux2010", "manylinux2014"), "aarch64": ("manylinux2014",)}
 LIMIT_S = 1800
-# The oldest patch release that a supported system has: Debian's 3.9.2 and 3.11.2. Some packages refuse a .0.
+# The oldest patch release on a supported system: Debian's 3.9.2 and 3.11.2. Some packages reject a .0.
 PATCH = 2
 BYTECODE = "bytecode.zip"
-# In place of setuptools, for a source that names no backend (PEP 517).
+# A replacement for setuptools, for a source that names no backend (PEP 517).
 BACKEND = """
 import pathlib
 class __legacy__:
@@ -52,7 +52,7 @@ class __legacy__:
         path.write_text("Metadata-Version: 2.1\\nName: {name}\\nVersion: {version}\\n")
         return path.parent.name
 """
-# Of what is in the file beside the wheels: another one is another file.
+# The format of the additional files in the archive. A new format gives a new file name.
 FORMAT = 2
 
 
@@ -83,7 +83,7 @@ def main():
 
 @contextlib.contextmanager
 def alone(path):
-    """One at a time: each host of a run asks for itself."""
+    """Hold a lock, because every host of a run calls this module."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_suffix(".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -91,11 +91,11 @@ def alone(path):
 
 
 def collect(module, path, part):
-    """What an earlier, broken-off run has downloaded is checked by pip and kept."""
+    """Download the wheels. pip checks and keeps those of an earlier, interrupted run."""
     part.mkdir(exist_ok=True)
     wanted = module.params
     for lock in wanted["locks"]:
-        # uv is a program, and runs for Pythons that its package no longer names.
+        # uv is a program and works for Pythons that its package no longer lists.
         words = ["--only-binary=:all:", "--implementation=cp", f"--python-version={wanted['python']}.{PATCH}"]
         words += ["--ignore-requires-python"]
         words += [f"--platform={tag}" for tag in platforms(wanted["machine"])]
@@ -122,7 +122,7 @@ def download(module, part, lock, more, variables=None):
 
 
 def download_source(module, part, requirement):
-    """Before pip hands out a source it asks what it is, which would run its setup.py here: the answer is known."""
+    """Download a source without running its setup.py. pip asks for its metadata first, which a fake backend gives."""
     name, version = re.match(r"([\w.-]+)==(\S+)", requirement).groups()
     with tempfile.TemporaryDirectory() as folder:
         lock, backend = Path(folder, "source.txt"), Path(folder, "setuptools", "build_meta.py")
@@ -135,7 +135,7 @@ def download_source(module, part, requirement):
 
 
 def errors_of(said):
-    """pip's own errors, without its lists of all the versions that are not wanted; else its last words."""
+    """Return pip's own errors without its lists of unwanted versions, else its last lines."""
     errors = re.findall(r"^ *ERROR: (?!Ignored )(.*)$", said, re.MULTILINE)
     other = re.search(r"^ +(\S+) from (\S+).*:\n +Expected", said, re.MULTILINE)
     if other:
@@ -147,7 +147,7 @@ def errors_of(said):
 
 
 def compile_modules(part, version):
-    """Beside the wheels in ``part``, a zip of the bytecode of all their modules, by its path below site-packages."""
+    """Add a zip with the bytecode of all modules to the wheels in ``part``, by path below site-packages."""
     python = interpreter(version)
     if python is None:
         return
@@ -157,7 +157,7 @@ def compile_modules(part, version):
             file.extractall(
                 modules, [name for name in file.namelist() if name.endswith(".py") and ".data/" not in name]
             )
-    # Some files of some packages are templates, which no Python compiles: its exit code says nothing.
+    # Ignore the exit status: some packages contain templates that cannot be compiled.
     words = [python, "-I", "-m", "compileall", "-q", "-q", "-j", "0", str(modules)]
     subprocess.run(words, capture_output=True, timeout=LIMIT_S, check=False)
     with zipfile.ZipFile(part / BYTECODE, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
@@ -167,7 +167,7 @@ def compile_modules(part, version):
 
 
 def interpreter(version):
-    """Of this machine, or None. Bytecode had another header until Python 3.7 (PEP 552)."""
+    """Return this machine's interpreter of that version, or None. Python 3.6 has another bytecode header (PEP 552)."""
     if version == "3.6":
         return None
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"

@@ -1,4 +1,4 @@
-"""Further components of the Debian archive that apt already reads, from the same places and by the same keys."""
+"""Add components of the Debian archive that apt already uses, with the same URLs and keys."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ FORMAT = "$(REPO_URI)\t$(RELEASE)\t$(COMPONENT)\t$(ORIGIN)\t$(SOURCESENTRY)"
 
 
 def lines_for(components, own_file, update):
-    """What ``own_file`` has to hold, so that apt reads these components. Raises Failed, OSError.
+    """Return the lines that ``own_file`` needs so that apt reads these components. Raises Failed, OSError.
 
-    ``update``: whether apt may read its sources, as it has to on a fresh image.
+    ``update``: whether apt may update its package lists, which a fresh image requires.
     """
     found = targets()
     if not found and update:
@@ -24,7 +24,7 @@ def lines_for(components, own_file, update):
 
 
 def targets():
-    """What apt reads packages from: [{"uri", "release", "component", "origin", "signed_by", "file"}]."""
+    """Return apt's package sources: [{"uri", "release", "component", "origin", "signed_by", "file"}]."""
     names = ("uri", "release", "component", "origin", "file")
     said = call(
         ["apt-get", "indextargets", "--format", FORMAT, "Identifier: Packages"], "apt does not tell its sources"
@@ -37,7 +37,7 @@ def targets():
 
 
 def signed_by(name, number):
-    """The key of the entry that begins on that line; apt before 2.9 does not tell it. Raises OSError."""
+    """Return the key of the entry that begins on that line, since apt before 2.9 does not report it. Raises OSError."""
     lines = Path(name).read_text(encoding="utf-8").splitlines()[number - 1 :]
     if not name.endswith(".sources"):
         match = re.search(r"\[[^]]*signed-by=([^\s\]]+)", lines[0])
@@ -51,7 +51,7 @@ def signed_by(name, number):
 
 
 def entries(found, components, own_file):
-    """One line for each archive and suite. Raises Failed when apt has no Debian archive."""
+    """Return a line for each archive and suite. Raises Failed if apt has no Debian archive."""
     theirs = [row for row in found if row["file"] != own_file]
     mains = [row for row in theirs if row["component"] == "main" and row["origin"] in ("Debian", "")]
     if not mains:

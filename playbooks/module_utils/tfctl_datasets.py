@@ -1,4 +1,4 @@
-"""Data sets on a host: what the inventory says of one, whether it is there, and how it comes. Python 3.9 and newer."""
+"""Data sets on a host: parse the inventory's entry, check the files, fetch and unpack them. Python 3.9 or newer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ansible.module_utils.tfctl_unpacked import unpack
 LOCAL = "/var/lib/tfctl/datasets"
 NOTE = ".tfctl-dataset.json"
 FIELDS = ("name", "source", "sha256", "unpack", "files", "dest")
-#: Keras names the same hash in keras/datasets/cifar10.py. ImageNet has no address: its owner gives leave to each user.
+#: The hash is also in keras/datasets/cifar10.py. ImageNet has no URL: its owner grants access to each user.
 KNOWN = {
     "cifar10": {
         "source": "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
@@ -29,7 +29,7 @@ KNOWN = {
 
 
 class Dataset:
-    """One entry of tfctl_datasets, completed; ``faults`` has a (message, remedy) for all that is wrong with it."""
+    """An entry of tfctl_datasets with defaults filled in. ``faults``: a (message, remedy) for each error in it."""
 
     def __init__(self, entry):
         told = {"source": "", "sha256": "", "unpack": False, "files": {}, "dest": LOCAL}
@@ -53,7 +53,7 @@ class Dataset:
             yield f"{place}: dest {str(self.place.parent)!r} is not an absolute path", f"such as {LOCAL}"
 
     def wrong(self):
-        """A sentence when it is not there as it was brought; '' when it is."""
+        """Return a sentence if the files are missing or changed, else ''."""
         try:
             note = json.loads((self.place / NOTE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -65,7 +65,7 @@ class Dataset:
         return f"{self.place}/{differing[0]} is not as it was brought" if differing else ""
 
     def bring(self, source, direct=False):
-        """From an address, ``direct`` past any proxy. Until all is right, it is not in place. Raises Failed."""
+        """Fetch the set from a URL, ``direct`` without a proxy, and move it into place once complete. Raises Failed."""
         os.umask(0o022)
         part = self.place.with_name(f".{self.name}.part")
         make_parents(part)
@@ -100,7 +100,7 @@ class Dataset:
 
 
 def seen_in(folder):
-    """{name below it: [size, time in ns]} of every file, but the note."""
+    """Return {path within the folder: [size, time in ns]} of all files except the note."""
     found = {}
     for each in folder.rglob("*"):
         if each.is_file() and each.name != NOTE:
@@ -110,7 +110,7 @@ def seen_in(folder):
 
 
 def link_or_copy(archive, path):
-    """A file that is not unpacked takes its room once."""
+    """Hard-link a file that is not unpacked, to save space, or copy it."""
     try:
         os.link(archive, path)
     except OSError:

@@ -1,4 +1,4 @@
-"""What each stack would be on a host, and why not otherwise. Pure, by the same decisions as provisioning."""
+"""Explain what each stack would be on a host, and why. Pure functions that decide as provisioning does."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ansible.module_utils.tfctl_judge import judge
 
 
 def explain(seen, wanted):
-    """``seen`` and ``wanted`` are judge's; the stack that is asked for does not matter.
+    """Return the explanation. ``seen`` and ``wanted`` are those of judge; the requested stack does not matter.
 
     {"title", "machine", "gpus", "driver": the loaded one, "stacks": {name: see of_stack}}
     """
@@ -50,7 +50,7 @@ def of_stack(seen, wanted):
 
 
 def why(seen, wanted, edition):
-    """Why this edition."""
+    """Say why the host gets this edition."""
     if wanted["wishes"]["edition"] != "auto":
         return f"tfctl_edition is {wanted['wishes']['edition']}"
     if seen["gpu"] is None:
@@ -60,7 +60,7 @@ def why(seen, wanted, edition):
 
 
 def weigh(case, name):
-    """{method: why it would not do, or nothing} for one of CUDA, cuDNN and NCCL."""
+    """Return {method: why it cannot be used, or ""} for one of CUDA, cuDNN and NCCL."""
     found = {}
     for method in tfctl_gpu_libraries.METHODS[1:]:
         faults = []

@@ -1,4 +1,4 @@
-"""What a host is, read once and cheaply: the facts that tfctl_judge goes by."""
+"""Gather the facts about a host that tfctl_judge needs, once and cheaply."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ PLACES = ("/opt/tfctl", "/var/lib/tfctl", "/usr/local/lib/tfctl")
 
 
 def gather(uid, shared, pythons=(), libraries=()):
-    """A dict of plain JSON. ``uid`` is the job user's wanted number, ``shared`` the directories that jobs write to.
+    """Return the facts as plain JSON. ``uid``: the wanted UID of the job user; ``shared``: directories jobs write to.
 
-    ``pythons`` and ``libraries`` are what tfctl_pythons.look is to look at.
+    ``pythons`` and ``libraries`` are passed to tfctl_pythons.look.
     """
     release = os_release()
     return {
@@ -53,13 +53,13 @@ def gather(uid, shared, pythons=(), libraries=()):
 
 
 def os_release(path="/etc/os-release"):
-    """platform.freedesktop_os_release came with Python 3.10."""
+    """Parse os-release(5). platform.freedesktop_os_release needs Python 3.10."""
     lines = (line.partition("=") for line in read(path).splitlines())
     return {key.strip(): value.strip().strip("\"'") for key, _, value in lines}
 
 
 def system_key(release):
-    """debian-12, ubuntu-22.04, el-9: what tfctl's table of systems calls it."""
+    """Return the system's name in tfctl's table: debian-12, ubuntu-22.04, el-9."""
     name, version = release.get("ID", ""), release.get("VERSION_ID", "")
     likes = release.get("ID_LIKE", "").split()
     if name in ("rhel", "rocky", "almalinux", "centos") or "rhel" in likes:
@@ -68,7 +68,7 @@ def system_key(release):
 
 
 def systemd_version():
-    """0 where there is none."""
+    """Return systemd's version, or 0 if there is none."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         said = subprocess.run(
             ["systemctl", "--version"], capture_output=True, text=True, timeout=20, check=False
@@ -79,7 +79,7 @@ def systemd_version():
 
 
 def links():
-    """{stack: {"current", "before"}}, the names of its environments; "" for none."""
+    """Return {stack: {"current", "before"}}: the names of its environments, or ""."""
     names = [each for each in Path(STACKS).glob("*") if each.is_symlink()]
     return {
         link.name: {
@@ -91,7 +91,7 @@ def links():
 
 
 def compilers():
-    """Major numbers of g++, where make is there too."""
+    """Return the major versions of g++ installed, or none if make is missing."""
     found = [path for folder in ("/usr/lib/gcc", "/usr/libexec/gcc") for path in Path(folder).glob("*/*/cc1plus")]
     return sorted({int(path.parent.name) for path in found if path.parent.name.isdigit()}) if program("make") else []
 
@@ -119,7 +119,7 @@ def name_of(look_up, number):
 
 
 def disk(path):
-    """Of the nearest directory that exists: the device that tells file systems apart, and what is free."""
+    """Return the device and free space of the nearest existing directory. The device identifies the file system."""
     here = next(each for each in (Path(path), *Path(path).parents) if each.is_dir())
     info = os.statvfs(here)
     return {

@@ -1,4 +1,4 @@
-"""A file from an address, taken only when its hash is the one that was asked for."""
+"""Download a file and keep it only if its hash matches."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pathlib import Path
 
 from ansible.module_utils.tfctl_machine import Failed
 
-PATIENCE_S = 60  # without a byte
+PATIENCE_S = 60  # without receiving a byte
 PROXIES = Path("/etc/tfctl/proxy.env")
 
 
 def fetch(url, path, sha256=None, direct=False):
-    """Write what ``url`` (https, http, file) holds to ``path``. Raises Failed, naming the address, and leaves no file.
+    """Download ``url`` (https, http, file) to ``path``. On error raise Failed, which names the URL, and leave no file.
 
-    Proxies are those that the role proxy has told the host of, else those of its environment; with ``direct`` none.
+    It uses the proxies that the role proxy has set, else those of the environment, or with ``direct`` none.
     """
     path = Path(path)
     with contextlib.suppress(OSError):
@@ -34,7 +34,7 @@ def fetch(url, path, sha256=None, direct=False):
     except (OSError, ValueError, HTTPException) as fault:
         path.unlink(missing_ok=True)
         if getattr(fault, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            raise Failed(f"no space left on device for {path}") from fault  # the remedy follows from the words
+            raise Failed(f"no space left on device for {path}") from fault  # the wording selects the remedy
         reason = getattr(fault, "reason", None) or getattr(fault, "strerror", None) or fault
         raise Failed(f"{url} cannot be fetched: {reason}", "see that the host reaches it, or name a mirror") from fault
     if found != sha256:

@@ -1,6 +1,6 @@
-"""What provisioning does about a host's GPUs: the edition, driver and libraries, and what stands against them. Pure.
+"""Decide about a host's GPUs: edition, driver and libraries, and the faults that prevent them. Pure functions.
 
-Facts: tfctl_gpu_facts.look. A decision is plain JSON; with a fault it may have gaps.
+The facts are from tfctl_gpu_facts.look. A decision is plain JSON; with faults it may be incomplete.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ansible.module_utils.tfctl_gpu_source import BAD_FILE, PREFLIGHT, source
 
 
 class Case(NamedTuple):
-    """One host: its GPUs, the stack it is to have, the inventory's wishes, and what is known of NVIDIA's sources."""
+    """A host: its GPUs, its stack, the inventory's settings and NVIDIA's known sources."""
 
     seen: dict
     gpu: dict
@@ -32,13 +32,13 @@ class Case(NamedTuple):
 
 
 def case_of(seen, wanted, faults, notices):
-    """``faults`` and ``notices`` are added to."""
+    """Build a Case. Later decisions append to ``faults`` and ``notices``."""
     stack = wanted["stacks"][wanted["stack"]]
     return Case(seen, seen["gpu"], wanted["stack"], stack, wanted["wishes"], wanted["nvidia"], faults, notices)
 
 
 def edition_of(case):
-    """gpu or cpu. A container whose host's driver does not reach it sees the GPUs on the bus, and cannot use them."""
+    """Return gpu or cpu. A container may see GPUs on the bus without the host's driver; it cannot use them."""
     wish = case.wish["edition"]
     if wish not in ("auto", "cpu", "gpu"):
         case.refuse(f"tfctl_edition is {wish!r}", "give auto, cpu or gpu", BAD_FILE)
@@ -59,7 +59,7 @@ def edition_of(case):
 
 
 def decide(case):
-    """What the roles are to do: None where none has, else with None for each that has not.
+    """Return what the roles have to do, with None for each that has nothing to do, or None if none has.
 
     {"driver": see tfctl_gpu_driver, "cuda", "cudnn", "nccl": see tfctl_gpu_libraries, "source": the repository or
     components that packages of these come from}

@@ -1,4 +1,4 @@
-"""NVIDIA's GPUs by PCI id: generation and compute capability, and what a generation asks of a driver.
+"""NVIDIA's GPUs by PCI id: generation, compute capability, and the driver that a generation requires.
 
 The ids up to Ada and Hopper are those of pci.ids (2023-04-11); Blackwell's are general knowledge, not looked up. Branch
 limits: NVIDIA's driver installation guide and its notes on the open kernel modules.
@@ -27,7 +27,7 @@ GENERATIONS = {
     "Blackwell": Generation(570, None, "open"),
 }
 
-# First id, last id, generation, compute capability. The narrower range goes first.
+# First id, last id, generation, compute capability. Narrower ranges come first.
 _RANGES = (
     (0x0040, 0x06BF, "Tesla", "1.0"),
     (0x06C0, 0x06DF, "Fermi", "2.0"),
@@ -66,7 +66,7 @@ _RANGES = (
     (0x3180, 0x31FF, "Blackwell", "10.3"),
 )
 
-# What the owner of a machine calls it, for messages.
+# Model names for messages.
 _MODELS = {
     0x1021: "Tesla K20X", 0x1023: "Tesla K40m", 0x102D: "Tesla K80", 0x1288: "GeForce GT 720", 0x128B: "GeForce GT 710",
     0x13F2: "Tesla M60", 0x15F8: "Tesla P100 PCIe 16GB", 0x15F9: "Tesla P100 SXM2 16GB", 0x1B06: "GeForce GTX 1080 Ti",
@@ -90,12 +90,12 @@ def identify(device):
 
 
 def is_nvswitch(device, pci_class):
-    """A bridge of NVIDIA's that is no chip set (those have lower ids): an NVSwitch."""
+    """Return whether an NVIDIA bridge is an NVSwitch and not a chip set, which has a lower id."""
     return pci_class == 0x0680 and device >= 0x1AC0
 
 
 def cards(gpu):
-    """What a host computes on. Where the PCI bus does not tell (a container, a model of tomorrow), nvidia-smi does."""
+    """Return the host's GPUs, from nvidia-smi if the PCI bus does not tell (in a container, for an unknown model)."""
     devices, shown = gpu["devices"], gpu["smi"]["gpus"]
     if shown and not (devices and all(each["generation"] for each in devices)):
         return [{**each, "generation": generation_of(each["capability"])} for each in shown]
@@ -103,19 +103,19 @@ def cards(gpu):
 
 
 def usable(gpu, stack):
-    """Those that are not too old for the stack. A small card that only drives a display is none of them."""
+    """Return the cards that are not too old for the stack. A small display card usually is."""
     least = numbers(stack["gpu"]["capability"]["min"])
     return [card for card in cards(gpu) if not card["capability"] or numbers(card["capability"]) >= least]
 
 
 def too_new(found, stack):
-    """Those that the stack's wheels hold no code for."""
+    """Return the cards that are too new for the code in the stack's wheels."""
     most = numbers(stack["gpu"]["capability"]["max"])
     return [card for card in found if numbers(card["capability"]) > most]
 
 
 def limits(found):
-    """The Generation that stands for all these cards; its modules are None when no one kernel module serves them."""
+    """Return a Generation for all these cards together. Its modules are None if no single kernel module serves them."""
     known = [GENERATIONS[card["generation"]] for card in found if card["generation"]]
     kinds = {each.modules for each in known} - {"either"}
     return Generation(
@@ -126,16 +126,16 @@ def limits(found):
 
 
 def named(found):
-    """How cards are told: "2 A100 PCIe 80GB, Tesla T4"."""
+    """Describe cards: "2 A100 PCIe 80GB, Tesla T4"."""
     names = [card["name"] for card in found]
     return ", ".join(f"{names.count(name)} {name}" if names.count(name) > 1 else name for name in dict.fromkeys(names))
 
 
 def generation_of(capability):
-    """The first of the table with it; "" for none."""
+    """Return the first generation in the table with this capability, or ""."""
     return next((generation for _, _, generation, shown in _RANGES if shown == capability), "")
 
 
 def numbers(version):
-    """A version as numbers, to compare by."""
+    """Return a version as a tuple of numbers, for comparisons."""
     return tuple(int(part) for part in re.findall(r"\d+", str(version)))

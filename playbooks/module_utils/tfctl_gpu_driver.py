@@ -1,7 +1,7 @@
-"""Which NVIDIA driver a host is to have, whether it needs a reboot, and what stands against either. Pure.
+"""Decide which NVIDIA driver a host gets, whether it needs a reboot, and what prevents either. Pure functions.
 
-A driver that is there and fits stays as it is, wherever it came from. None is changed under a running process, or mixed
-with one of another origin.
+An installed driver that fits stays, wherever it came from. A driver is never changed under a running process or mixed
+with packages of another origin.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from ansible.module_utils.tfctl_gpu_cards import limits, named, numbers, usable
 from ansible.module_utils.tfctl_gpu_source import BAD_FILE, distribution, has_repository
 
 METHODS = ("auto", "repo", "distribution")
-OPEN_SINCE = 560  # NVIDIA's own default from there on, where the GPU takes either module
-UNBRANCHED = 590  # from there on its repository's packages have no branch in their name
+OPEN_SINCE = 560  # from this branch on, NVIDIA's default if the GPU supports both kernel modules
+UNBRANCHED = 590  # from this branch on, its repository's packages have no branch in their names
 FLAVOUR = re.compile(r"^\d[\d.]*-\d+-([a-z][\w-]*)$")  # Ubuntu's: 5.15.0-91-generic
 MAKERS = {"run": "NVIDIA's .run installer", "nvidia": "NVIDIA's repository", "canonical": "Ubuntu", "debian": "Debian"}
 INITRAMFS = {"update-initramfs": ["update-initramfs", "-u", "-k", "all"],
@@ -24,7 +24,7 @@ PERSISTENCE, FABRIC = "nvidia-persistenced", "nvidia-fabricmanager"
 def driver(case):
     """{"method", "version", "packages", "first", "stream", "own", "services", "blacklist", "unattended", "initramfs"}.
 
-    None where nothing is to be done.
+    None if there is nothing to do.
 
     version: of the driver that stays, else the branch to come. packages: all of one transaction; first: what is
     installed before it. stream: the module stream that dnf enables. own: whether tfctl installed the one that stays.
@@ -51,7 +51,7 @@ def driver(case):
 
 
 def reboot_reason(gpu):
-    """Why a host has to be rebooted before its GPUs can be used; "" when it has not."""
+    """Say why a host must be rebooted before its GPUs can be used, or return ""."""
     if gpu["nouveau"] and gpu["version"]:
         return f"driver {gpu['version']} is installed, and nouveau still holds the GPU"
     if gpu["loaded"] and gpu["version"] not in ("", gpu["loaded"]):
@@ -60,7 +60,7 @@ def reboot_reason(gpu):
 
 
 def reboot_objection(gpu, units, control, host):
-    """(why tfctl does not reboot this host, what helps); ("", "") when it may.
+    """Return (why tfctl must not reboot this host, remedy), or ("", "") if it may.
 
     units: jobs that run. control and host: {"machine_id", "boot_id", "local"} of the machine tfctl runs on and of this.
     """
@@ -75,7 +75,7 @@ def reboot_objection(gpu, units, control, host):
 
 
 def broken(gpu):
-    """Why a driver that was to be brought does not serve; "" when it does."""
+    """Say why an installed driver does not work, or return ""."""
     answers = sorted({each["driver"] for each in gpu["smi"]["gpus"]})
     if not gpu["loaded"]:
         return "the driver is installed, and is not loaded"
@@ -89,7 +89,7 @@ def broken(gpu):
 
 
 def judge_foreign(case, bounds):
-    """The driver is somebody else's business: only whether it serves is judged."""
+    """Judge a driver that somebody else maintains: check only whether it works for the stack."""
     gpu = case.gpu
     who = "the container's host" if gpu["container"] else "whoever looks after it (tfctl_driver is none)"
     wanted = f"{who} must bring {case.stack['gpu']['driver']['min']} or later"
@@ -104,7 +104,7 @@ def judge_foreign(case, bounds):
 
 
 def mends(said):
-    """What helps against a complaint of nvidia-smi."""
+    """Return the remedy for an error message of nvidia-smi."""
     if re.search("no nvidia-smi|libnvidia-ml", said):
         return "install the rest of the driver: its package nvidia-smi, nvidia-utils or nvidia-driver-cuda"
     return "restart the host (dmesg says more), or leave it out with --limit '!HOST'"
@@ -121,7 +121,7 @@ def tell(case):
 
 
 def kept(case, version):
-    """A driver that fits stays. Missing may be what is around it: a reboot, the module, the fabric manager."""
+    """Keep a driver that fits. It may still need a reboot, its kernel module or the fabric manager."""
     gpu, packages = case.gpu, []
     restart = reboot_reason(gpu)
     if gpu["smi"]["said"] and not restart:
@@ -137,7 +137,7 @@ def kept(case, version):
 
 
 def brought(case, found, bounds, wish):
-    """Install a driver, or another branch. All that forbids it is told at once."""
+    """Install a driver, or another branch. Report everything that prevents it at once."""
     gpu, seen = case.gpu, case.seen
     if bounds.modules is None:
         case.refuse(
@@ -171,7 +171,8 @@ def brought(case, found, bounds, wish):
 
 
 def method_of(case, bounds):
-    """repo or distribution; None with a fault. auto follows the driver that is there, else what serves nearest."""
+    """Return repo or distribution, or None with a fault. auto follows the installed driver, else prefers the
+    distribution."""
     wish, origins, offered = case.wish["driver_method"], case.gpu["origins"], distribution(case, "driver")
     if wish not in METHODS:
         case.refuse(f"tfctl_driver_method is {wish!r}", f"give {', '.join(METHODS)}", BAD_FILE)
@@ -187,7 +188,7 @@ def method_of(case, bounds):
 
 
 def branches(case, method, bounds):
-    """Those to choose from, oldest first."""
+    """Return the available branches, oldest first."""
     low = max(bounds.oldest, branch(case.stack["gpu"]["driver"]["min"]))
     high = min(bounds.newest or 999, case.stack["gpu"]["driver"]["max_branch"])
     if method == "repo":
@@ -199,7 +200,7 @@ def branches(case, method, bounds):
 
 
 def branch_of(case, method, bounds, wish, found):
-    """None, with a fault, when none serves."""
+    """Return the branch to install, or None with a fault if none fits."""
     low, high = max(bounds.oldest, branch(case.stack["gpu"]["driver"]["min"])), bounds.newest
     span = f"{low} to {high}" if high else f"{low} or later"
     offered = distribution(case, "driver")["branches"] if method == "distribution" else []
@@ -235,7 +236,7 @@ def refuse_mixing(case, foreign, ours):
 
 
 def judge_build(case):
-    """Whether a kernel module that DKMS builds would come to be, and be loaded."""
+    """Add a fault if DKMS could not build the kernel module or the kernel would not load it."""
     kernel, ubuntu = case.gpu["kernel"], case.seen["system"].startswith("ubuntu")
     if case.gpu["secure_boot"] and not case.gpu["mok"]:
         key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
@@ -253,7 +254,7 @@ def judge_build(case):
 
 
 def packages_of(case, method, chosen, is_open):
-    """{"packages", "first", "stream"} of a branch."""
+    """Return {"packages", "first", "stream"} of a branch."""
     release, system = case.gpu["kernel"]["release"], case.seen["system"]
     if method == "repo" and case.seen["packager"] == "dnf":
         names = ["nvidia-open" if is_open else "cuda-drivers", f"kernel-devel-{release}", "kernel-headers"]
@@ -271,7 +272,7 @@ def packages_of(case, method, chosen, is_open):
 
 
 def of_ubuntu(gpu, chosen, is_open, headers):
-    """With Secure Boot the modules that Canonical has built and signed."""
+    """Return Ubuntu's packages: with Secure Boot, the modules that Canonical built and signed."""
     kind, flavour = f"{chosen}-server{'-open' if is_open else ''}", FLAVOUR.match(gpu["kernel"]["release"])
     names = [f"nvidia-headless-{kind}", headers]
     if gpu["secure_boot"] and flavour:
@@ -281,7 +282,7 @@ def of_ubuntu(gpu, chosen, is_open, headers):
 
 
 def fabric_packages(case, chosen, origins):
-    """What drives the NVSwitches; it must be of the driver's own version (NVIDIA's fabric manager guide)."""
+    """Return the packages for the NVSwitches, in the driver's own version (NVIDIA's fabric manager guide)."""
     if origins not in (["nvidia"], ["canonical"]):
         told = f"the NVSwitches need a fabric manager of the driver's own version; {' and '.join(origins)} has none"
         case.refuse(told, "bring the driver with tfctl_driver_method: repo")
@@ -291,7 +292,7 @@ def fabric_packages(case, chosen, origins):
 
 
 def around(gpu, services):
-    """What goes with a driver, and what would get in its way."""
+    """Return the settings that accompany a driver, and those that keep conflicts away."""
     return {
         "first": [],
         "stream": "",

@@ -1,7 +1,7 @@
-"""What a host has of NVIDIA: GPUs, driver loaded and installed, where it came from, and what stands in a driver's way.
+"""Facts about NVIDIA on a host: GPUs, the loaded and the installed driver, its origin, and what may block a driver.
 
-Reads /sys and /proc, and asks a program only where there is something to ask about: a host without an NVIDIA device
-costs one listing of a directory.
+It reads /sys and /proc and runs programs only if there is something to ask. On a host without an NVIDIA device it only
+lists one directory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BLACKLIST = "etc/modprobe.d/tfctl-nouveau.conf"
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 MOK_KEYS = ("var/lib/dkms/mok.pub", "var/lib/shim-signed/mok/MOK.der")
 SBIN = "/usr/sbin:/usr/bin:/sbin:/bin"
-# They keep the devices open and are no one's work. comm holds 15 letters (proc(5)).
+# Daemons that keep the devices open without using them. comm holds 15 characters (proc(5)).
 DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvidia-smi")
 MAKERS = (("Debian", "debian"), ("NVIDIA", "nvidia"), ("Ubuntu", "canonical"), ("RPM Fusion", "rpmfusion"))
 PACKAGE = re.compile(
@@ -31,17 +31,17 @@ PACKAGE = re.compile(
     r"|tesla)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
     r"|xorg-x11-drv-nvidia|firmware-nvidia)"
 )
-# Their version is the driver's; that of nvidia-modprobe and its like may be another.
+# Packages with the driver's version. Others, such as nvidia-modprobe, may have their own.
 LIBRARY = re.compile(
     r"^(libcuda1$|libnvidia-(compute|ml)|nvidia-driver-(cuda-)?libs|xorg-x11-drv-nvidia-cuda|nvidia-driver-cuda)"
 )
 VERSION = re.compile(r"(?:^|:)(\d{3}\.\d+(?:\.\d+)?)")
 QUERY = "uuid,name,compute_cap,driver_version,mig.mode.current"
-OLD_QUERY = "uuid,name,driver_version"  # before 510 nvidia-smi knows no compute_cap, before 450 no MIG
+OLD_QUERY = "uuid,name,driver_version"  # nvidia-smi lacks compute_cap before 510 and MIG before 450
 
 
 def look(root="/"):
-    """The facts, plain JSON; None where there is nothing of NVIDIA. ``root``: another tree, in tests."""
+    """Return the facts as plain JSON, or None without NVIDIA hardware or driver. ``root``: another tree, for tests."""
     root = Path(root)
     devices, switches = pci(root)
     if not devices and not (root / "proc/driver/nvidia/version").exists():
@@ -69,13 +69,13 @@ def look(root="/"):
 
 
 def pci(root):
-    """(GPUs, number of NVSwitches) of the PCI bus."""
+    """Return (GPUs, number of NVSwitches) on the PCI bus."""
     devices, switches = [], 0
     for path in sorted((root / "sys/bus/pci/devices").glob("*")):
         if number(path / "vendor") != NVIDIA:
             continue
         device, pci_class = number(path / "device"), number(path / "class") >> 8
-        if pci_class >> 8 == 0x03:  # a display controller: VGA 0300, or 3D 0302 as most for computing are
+        if pci_class >> 8 == 0x03:  # a display controller: VGA 0300, or 3D 0302 as on most compute cards
             devices.append({"slot": path.name, "id": f"{device:04x}", **identify(device)})
         elif is_nvswitch(device, pci_class):
             switches += 1
@@ -83,14 +83,14 @@ def pci(root):
 
 
 def loaded_version(root):
-    """Of the driver in the kernel; "" without one."""
+    """Return the version of the driver in the kernel, or ""."""
     said = first_line(root / "proc/driver/nvidia/version")
     match = re.search(r"Kernel Module(?: for \S+)?\s+(\d{3}\.\d+(?:\.\d+)?)", said)
     return match[1] if match else first_line(root / "sys/module/nvidia/version")
 
 
 def smi():
-    """{"said": its complaint, "gpus": [{"uuid", "name", "capability", "driver", "mig"}]} of nvidia-smi."""
+    """Ask nvidia-smi: {"said": its error message, "gpus": [{"uuid", "name", "capability", "driver", "mig"}]}."""
     for query in (QUERY, OLD_QUERY):
         code, said = run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"])
         if code == 0:
@@ -112,7 +112,7 @@ def gpu_of(query, line):
 
 
 def processes(root):
-    """Who has a GPU open: [{"pid", "name"}], without NVIDIA's own daemons."""
+    """Return the processes that have a GPU open, without NVIDIA's own daemons: [{"pid", "name"}]."""
     found = []
     for folder in (root / "proc").glob("[0-9]*"):
         name = first_line(folder / "comm")
@@ -126,7 +126,7 @@ def processes(root):
 
 
 def packages(root):
-    """What the package manager has of a driver; or what NVIDIA's own installer left.
+    """Return what the package manager knows of a driver, or what NVIDIA's own installer left.
 
     version: of the driver installed, "" for none. origins: who made it. held: packages that somebody but tfctl put on
     hold. own: whether tfctl installed it. drifted: packages of tfctl's that are no longer as it left them.
@@ -152,7 +152,7 @@ def packages(root):
 
 
 def installed(root):
-    """[(name, version, maintainer, on hold)] of what has NVIDIA in its name."""
+    """Return [(name, version, maintainer, on hold)] of NVIDIA's packages."""
     patterns = ["*nvidia*", "cuda-drivers*", "libcuda1*", "libcudnn*", "libnccl*"]
     code, said = run(
         ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}\t${Package}\t${Version}\t${Maintainer}\n", *patterns]
@@ -168,7 +168,7 @@ def installed(root):
 
 
 def own_holds(root):
-    """{package: version} of the driver that tfctl_packages put on hold."""
+    """Return {package: version} of the driver packages that tfctl_packages put on hold."""
     try:
         return json.loads((root / HELD).read_text(encoding="utf-8")).get("nvidia_driver", {})
     except (OSError, ValueError):
@@ -176,7 +176,7 @@ def own_holds(root):
 
 
 def maker(maintainer):
-    """By a package's Maintainer ("Debian NVIDIA Maintainers") or vendor."""
+    """Return the origin of a package by its Maintainer ("Debian NVIDIA Maintainers") or vendor."""
     return next((name for word, name in MAKERS if word in maintainer), "unknown")
 
 
@@ -186,7 +186,7 @@ def library_version(root):
 
 
 def kernel(root):
-    """The running one, whether its headers are there, and the newest one installed."""
+    """Return the running kernel, whether its headers are installed, and the newest kernel installed."""
     release = platform.release()
     names = [path.name.partition("vmlinuz-")[2] for path in (root / "boot").glob("vmlinuz-[0-9]*")]
     newest = max(names, key=numbers, default=release)
@@ -194,7 +194,7 @@ def kernel(root):
 
 
 def secure_boot(root):
-    """efivarfs puts four bytes of attributes before the value."""
+    """Return whether Secure Boot is on. efivarfs puts four bytes of attributes before the value."""
     try:
         return (root / SECURE_BOOT).read_bytes()[4:5] == b"\x01"
     except OSError:
@@ -202,20 +202,21 @@ def secure_boot(root):
 
 
 def enrolled(root):
-    """Whether the machine trusts the key that DKMS signs with. mokutil ends with 1 when it does, so its words count."""
+    """Return whether the machine trusts DKMS's signing key. mokutil exits with 1 if it does, so parse its output."""
     keys = [str(root / key) for key in MOK_KEYS if (root / key).exists()]
     return any("already enrolled" in run(["mokutil", "--test-key", key])[1] for key in keys)
 
 
 def dkms(text):
-    """`dkms status` of versions 2 (`nvidia, 470.57, 5.10.0-8-amd64, x86_64: installed`) and 3 (`nvidia/535.104, …`)."""
+    """Parse `dkms status` of version 2 (`nvidia, 470.57, 5.10.0-8-amd64, x86_64: installed`) or 3
+    (`nvidia/535.104, …`)."""
     shape = re.compile(r"nvidia[\w-]*[/,] ?([^,:]+)(?:, ([^,]+), [^:]+)?: (\w+)")
     found = [match.groups() for match in map(shape.match, text.splitlines()) if match]
     return [{"version": version, "kernel": release or "", "state": state} for version, release, state in found]
 
 
 def unattended(root):
-    """Whether packages are upgraded at night."""
+    """Return whether unattended upgrades are enabled."""
     try:
         said = (root / "etc/apt/apt.conf.d/20auto-upgrades").read_text(encoding="utf-8")
         return bool(re.search(r'Unattended-Upgrade\s+"[1-9]', said))
@@ -244,7 +245,7 @@ def first_line(path):
 
 
 def run(command):
-    """(exit code, what it said); 127 when it is not there, 124 when it hangs."""
+    """Return (exit status, output); 127 if the program is missing, 124 if it hangs."""
     try:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True

@@ -1,4 +1,4 @@
-"""How CUDA, cuDNN and NCCL come to a host: as wheels, packages or an archive. Pure."""
+"""Decide how a host gets CUDA, cuDNN and NCCL: as wheels, packages or an archive. Pure functions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def library(case, name):
 
 
 def best(case, name, wanted):
-    """The first there is of: wheels, NVIDIA's repository, the distribution, an archive."""
+    """Return the first method available of: wheels, NVIDIA's repository, the distribution, an archive."""
     offered = distribution(case, name)
     if case.stack["gpu"]["wheels"]:
         return "wheels"
@@ -104,7 +104,7 @@ def soname(name, version):
 
 
 def serves(name, have, wanted):
-    """Whether version ``have`` can stand for another. CUDA before 11 knows no minor-version compatibility."""
+    """Return whether version ``have`` can replace ``wanted``. CUDA before 11 has no minor-version compatibility."""
     mine, asked = numbers(have), numbers(wanted)
     if name == "cuda" and asked[0] < 11:
         return mine[:2] == asked[:2]
@@ -120,7 +120,7 @@ def in_repository(case):
 
 
 def repo_packages(name, wanted, cuda, packager):
-    """NAME=VERSION, VERSION with the * of a shell: library and headers, always of one version."""
+    """Return NAME=VERSION of library and headers, always in the same version. VERSION may contain a shell's *."""
     major, dnf = numbers(cuda)[0], packager == "dnf"
     dev = "devel" if dnf else "dev"
     if name == "cuda":

@@ -1,4 +1,4 @@
-"""Where NVIDIA's packages come from: its own repository or the distribution. Pure; the table is stacks/nvidia.yaml."""
+"""Decide where NVIDIA's packages come from: its repository or the distribution. Pure; its data: stacks/nvidia.yaml."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ MACHINES = {"x86_64": "x86_64", "aarch64": "sbsa"}  # as NVIDIA names them; sbsa
 
 
 def distribution(case, what):
-    """What the host's distribution has of it; None for nothing."""
+    """Return the entry for what the host's distribution offers, or None."""
     return case.sources["distributions"].get(case.seen["system"], {}).get(what)
 
 
 def has_repository(case, remedy):
-    """Whether NVIDIA has one for this system; else with a fault."""
+    """Return whether NVIDIA has a repository for this system; if not, add a fault."""
     if case.seen["system"] in case.sources["repositories"]:
         return True
     case.refuse(f"NVIDIA has no repository for {case.seen['title']} that tfctl knows", f"set {remedy}")
@@ -46,13 +46,13 @@ def repository_of(case):
 
 
 def mirrored(case, url):
-    """The same address under the user's mirror of NVIDIA's download host, where there is one."""
+    """Return the URL, moved to the user's mirror of NVIDIA's download host if there is one."""
     own, mirror = case.sources["mirror"], case.wish["nvidia_mirror"].rstrip("/")
     return mirror + url[len(own) :] if mirror and url.startswith(f"{own}/") else url
 
 
 def refuse_unverified(case, what, value, entry):
-    """A fault for what nobody has compared with NVIDIA's own, unless the inventory allows it."""
+    """Add a fault for a value that nobody has compared with NVIDIA's own, unless the inventory allows it."""
     if not (entry["verified"] or yes(case.wish["allow_unverified"])):
         case.refuse(
             f"{what}: nobody has verified {value}, from {entry['source']}",
@@ -61,5 +61,5 @@ def refuse_unverified(case, what, value, entry):
 
 
 def yes(value):
-    """Inventories in INI give text."""
+    """Parse a boolean, which is a string in INI inventories."""
     return str(value).strip().lower() in ("1", "true", "yes", "on")

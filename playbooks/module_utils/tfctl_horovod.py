@@ -1,7 +1,7 @@
-"""Horovod on a host: a directory of its own beside the stacks, and one line in the environment that looks there.
+"""Horovod on a host: a directory of its own, and one line in an environment that adds it to the import path.
 
-/opt/tfctl/horovod/<key>                                            what its wheel holds, compiled; one for each build
-<environment>/lib/python3.*/site-packages/tfctl-horovod.pth         site(7) of Python adds the directory it names
+/opt/tfctl/horovod/<key>                                            the contents of a build's wheel, compiled
+<environment>/lib/python3.*/site-packages/tfctl-horovod.pth         names the directory, which Python's site adds
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ print(json.dumps({"version": horovod.__version__, "mpi": mpi, "gloo": gloo}))
 
 
 class Horovod:
-    """``home`` empty: the environment is to be without. ``mpi``, ``gloo``: what it must be built with."""
+    """``home`` empty: the environment has no Horovod. ``mpi``, ``gloo``: what it must be built with."""
 
     def __init__(self, environment, home, version, mpi, gloo, wheel=None):
         self.environment, self.version = Path(environment), version
@@ -50,7 +50,7 @@ class Horovod:
         self.pth = next(self.environment.glob("lib/python3.*/site-packages"), self.environment) / PTH
 
     def wrong(self):
-        """Sentences, of the first few things that are not as the wheel had them; [] when all is right."""
+        """Return sentences about the first few differences from the wheel, or []."""
         if self.home is None:
             return []
         if not (self.home / MARKER).is_file():
@@ -67,12 +67,12 @@ class Horovod:
         return wrong
 
     def linked(self):
-        """Whether the environment looks there, or nowhere where it is to be without."""
+        """Return whether the environment uses this Horovod, or none if it has to have none."""
         return read(self.pth) == (f"{self.home}\n".encode() if self.home else None)
 
     def unpack(self):
-        """Raises Failed. Until all is there and proven, nothing is at ``home``."""
-        os.umask(0o022)  # the job's user reads what root installs, whatever root's own umask is
+        """Unpack the wheel; ``home`` exists only once it is complete and verified. Raises Failed."""
+        os.umask(0o022)  # the job user must be able to read the files, whatever root's umask is
         part = beside(self.home)
         with alone(self.home.with_name(".lock"), "installs Horovod"):
             shutil.rmtree(part, ignore_errors=True)
@@ -85,7 +85,7 @@ class Horovod:
                 shutil.rmtree(part, ignore_errors=True)
 
     def link(self):
-        """The environment looks there; what no environment looks at any more goes."""
+        """Make the environment use this Horovod, and remove those that no environment uses."""
         if self.home is None:
             self.pth.unlink(missing_ok=True)
         else:
@@ -117,7 +117,7 @@ class Horovod:
 
 
 def unpack(wheel, folder):
-    """Every file of it, each with the hash that its RECORD (PEP 376) has. Raises Failed."""
+    """Unpack every file and check its hash against RECORD (PEP 376). Raises Failed."""
     try:
         with zipfile.ZipFile(wheel) as file:
             (record,) = (name for name in file.namelist() if name.endswith(".dist-info/RECORD"))

@@ -1,4 +1,4 @@
-"""Horovod built as a wheel, against a stack's TensorFlow and an MPI, from a source and tools that were sent along."""
+"""Build a Horovod wheel against a stack's TensorFlow and an MPI, from a source and tools sent to the host."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT_S = 3600
 LAST_LINES = 8
 NICENESS = 10
 ERROR = re.compile(r"\b(fatal )?error:|CMake Error|No space left|: \*\*\* ", re.IGNORECASE)
-MB_A_COMPILER = 1500  # what g++ takes for a file that includes TensorFlow's headers
+MB_A_COMPILER = 1500  # memory that g++ needs for a file that includes TensorFlow's headers
 BUILD = """
 import os, sys
 from setuptools.build_meta import __legacy__ as backend
@@ -50,9 +50,9 @@ exec {cmake} -DCMAKE_CXX_FLAGS_RELWITHDEBINFO='-O2 -DNDEBUG' -DCMAKE_C_FLAGS_REL
 
 
 class Build:
-    """``wheel``: where it is left. ``archive``: source and the tools' wheels in one tar. ``mpi``: a prefix, or "".
+    """``wheel``: the result's path. ``archive``: a tar of the source and the tools' wheels. ``mpi``: a prefix, or "".
 
-    ``folder``: where it is built; programs must run there. ``gpu``: None, or where "cuda" and "nccl" are, the latter ""
+    ``folder``: the build directory, not mounted noexec. ``gpu``: None, or the paths of "cuda" and "nccl", the latter ""
     for the environment's own wheel.
     """
 
@@ -62,7 +62,7 @@ class Build:
         self.part = Path(folder, ".build")
 
     def run(self):
-        """Raises Failed, with the compiler's own words. Nothing is left but the wheel."""
+        """Build the wheel and remove everything else. Raises Failed with the compiler's messages."""
         with alone(self.part.with_name(".lock"), "builds Horovod"):
             try:
                 if is_made(self.wheel):
@@ -94,7 +94,7 @@ class Build:
         leave(made[0], self.wheel)
 
     def _source(self, sent):
-        """The directory that the source unpacks to."""
+        """Unpack the source and return its directory."""
         (archive,) = sent.glob("horovod-*.tar.gz")
         with tarfile.open(archive) as tar:
             tar.extractall(self.part)
@@ -106,7 +106,7 @@ class Build:
 
 
 def surroundings(build, tools):
-    """The environment of the build; nothing of the caller's is in it."""
+    """Return the build's environment variables, none of them the caller's."""
     memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024**2
     jobs = max(1, min(len(os.sched_getaffinity(0)), memory_mb // MB_A_COMPILER))
     folders = [str(tools / "bin"), *([f"{build.mpi}/bin"] if build.mpi else [])]
@@ -119,10 +119,10 @@ def surroundings(build, tools):
         "LC_ALL": "C.UTF-8",
         "CC": build.cc,
         "CXX": build.cxx,
-        # From GCC 13 on <string> no longer brings <cstdint>, which Horovod 0.28.1 and its Gloo rely on.
+        # Since GCC 13, <string> no longer includes <cstdint>, which Horovod 0.28.1 and its Gloo rely on.
         "CXXFLAGS": "-include cstdint",
-        "CFLAGS": "-g0",  # what Horovod before 0.20 compiles C++ with, behind Python's own -g
-        # A Python that was sent here still names the place where it was built.
+        "CFLAGS": "-g0",  # Horovod before 0.20 compiles C++ with these, after Python's own -g
+        # A Python sent to this host still names the directory where it was built.
         "LIBRARY_PATH": str(python.parents[1] / "lib"),
         "LDFLAGS": f"-Wl,-rpath,{build.mpi}/lib" if build.mpi not in ("", "/usr") else "",
         "MAKEFLAGS": f"-j{jobs}",
@@ -139,7 +139,7 @@ def surroundings(build, tools):
 
 
 def nccl(build):
-    """Of the stack's own wheel, whose library has its number in its name, where no other is there."""
+    """Return the variables for NCCL: of the host, else of the stack's wheel, whose library name has a version."""
     values = {
         "HOROVOD_GPU": "CUDA",
         "HOROVOD_GPU_OPERATIONS": "NCCL",
@@ -159,22 +159,22 @@ def nccl(build):
 
 
 def is_made(path):
-    """Whether a build that was broken off at the control machine, which goes on here, has left what it was to make."""
+    """Return whether an earlier build, which continues here if the control machine leaves, has made the file."""
     with contextlib.suppress(FileNotFoundError):
         info = os.lstat(path)
-        return stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()  # anybody may write beside it
+        return stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()  # the directory is world-writable
     return False
 
 
 def leave(made, path):
-    """What was made, at its place: whole, or not there."""
+    """Move the result into place atomically."""
     part = beside(Path(path))
     shutil.move(made, part)
     part.replace(path)
 
 
 def take_apart(wheel, folder):
-    """Its files, with the rights that they have in it: a program stays one."""
+    """Unpack a wheel and keep executable files executable."""
     with zipfile.ZipFile(wheel) as file:
         for entry in file.infolist():
             path = Path(file.extract(entry, folder))
@@ -183,7 +183,7 @@ def take_apart(wheel, folder):
 
 
 def run_step(words, folder, variables, failure):
-    """Run one step of a build to its end. Raises Failed: ``failure``, and then the compilers' own words."""
+    """Run one step of a build. Raises Failed with ``failure`` and the compilers' messages."""
     nothing, merged = subprocess.DEVNULL, {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     try:
         done = subprocess.run(
@@ -199,7 +199,7 @@ def run_step(words, folder, variables, failure):
 
 
 def give_way():
-    """A job of this host goes first. Where sessions are scheduled as groups (sched(7)), nice(2) counts within one."""
+    """Lower this process's priority below that of jobs. With autogroups (sched(7)), nice(2) counts only within one."""
     os.setsid()
     os.nice(NICENESS)
     with contextlib.suppress(OSError):
@@ -207,11 +207,11 @@ def give_way():
 
 
 def telling(said):
-    """Of what a build said: the compilers' own errors, where there are any; else its last words."""
+    """Return the compilers' errors from a build's output, else its last lines."""
     lines = [line.rstrip() for line in said.splitlines() if line.strip()]
     errors = []
     for line, after in zip(lines, [*lines[1:], ""]):
         if ERROR.search(line):
-            # What CMake has to say is below the place where it found it.
+            # CMake prints the message below the location.
             errors += [line, after] if line.startswith("CMake Error at ") else [line]
     return (errors or lines)[-LAST_LINES:]

@@ -1,4 +1,4 @@
-"""What a host has of Open MPI and Horovod."""
+"""Facts about Open MPI and Horovod on a host."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ LIMIT_S = 20
 
 
 def horovods(stacks=STACKS):
-    """Names of the environments that look for a Horovod."""
+    """Return the names of the environments that use a Horovod."""
     return sorted({path.parents[3].name for path in stacks.glob(f"*-*/lib/python3.*/site-packages/{PTH}")})
 
 
 def linked(stacks=STACKS):
-    """Names of the environments that have an Open MPI of tfctl's own among their programs."""
+    """Return the names of the environments that link to an Open MPI built by tfctl."""
     return sorted({path.parents[1].name for path in stacks.glob("*-*/bin/mpirun") if path.is_symlink()})
 
 
 def mpiruns(prefixes=("/usr", "/usr/lib64/openmpi")):
-    """Prefix to the version that its mpirun tells; "" for one that does not run."""
+    """Return {prefix: version of its mpirun}; the version is "" if it does not run."""
     return {prefix: version(prefix) for prefix in prefixes if os.path.lexists(f"{prefix}/bin/mpirun")}
 
 

@@ -1,4 +1,4 @@
-"""Which MPI and which build of Horovod a host is to have. Pure."""
+"""Decide which MPI and which build of Horovod a host gets. Pure functions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import json
 
 from ansible.module_utils.tfctl_toolchain import toolchain
 
-FORMAT = 1  # of how Horovod is built: another one makes every build anew
-OPENMPI_FORMAT = 2  # of how Open MPI is
+FORMAT = 1  # of Horovod's build process: a new number rebuilds everything
+OPENMPI_FORMAT = 2  # of Open MPI's
 HOME = "/opt/tfctl/horovod"
 OPENMPI = "/opt/tfctl/openmpi"
 METHODS = ("auto", "distribution", "source", "none")
-# What runs ranks, and what a build needs beside it.
+# The packages that run ranks, and those that a build also needs.
 PACKAGES = {
     "apt-get": {"run": ["openmpi-bin"], "build": ["libopenmpi-dev"], "prefix": "/usr"},
     "dnf": {"run": ["openmpi"], "build": ["openmpi-devel"], "prefix": "/usr/lib64/openmpi"},
@@ -21,8 +21,8 @@ BAD_FILE, PREFLIGHT = 3, 8
 
 
 def decide(seen, wanted, plan):
-    """(openmpi, horovod, faults) for a host whose stack and GPU side are those of tfctl_judge's ``plan``, which gets a
-    notice where its GPUs will not reduce themselves.
+    """Return (openmpi, horovod, faults) for a host with the stack and GPUs of tfctl_judge's ``plan``. Add a notice to
+    the plan if the GPUs cannot reduce by themselves.
 
     openmpi: None where there is nothing to do, or {"method", "version", "prefix", "environment", "linked": false where
     links among its programs have to go, "packages": none where it runs already, "again": whether they are there and
@@ -55,7 +55,7 @@ def decide(seen, wanted, plan):
 
 
 def openmpi_of(seen, wanted, stack, compiler):
-    """(plan, faults)."""
+    """Return (plan, faults)."""
     method = wanted["wishes"]["openmpi"]
     if method not in METHODS:
         return None, [fault(f"tfctl_openmpi is {method!r}", f"it is {', '.join(METHODS)}", BAD_FILE)]
@@ -71,7 +71,7 @@ def openmpi_of(seen, wanted, stack, compiler):
 
 
 def unlinked(seen, stack):
-    """What takes away the links to one that is no more asked for; None where there are none."""
+    """Return a plan that removes links to an Open MPI no longer wanted, or None if there are none."""
     if stack["path"].rpartition("/")[2] not in seen["openmpis"]:
         return None
     plan = {"method": "none", "prefix": "", "source": None, "version": "", "environment": stack["path"]}
@@ -94,14 +94,14 @@ def from_source(seen, wanted, stack, compiler):
 
 
 def cuda_of(gpu):
-    """{"cuda", "nccl"}: where they are; of NCCL "" for the stack's own wheel. None without nvcc."""
+    """Return the paths {"cuda", "nccl"}; "nccl" is "" for the stack's own wheel. None without nvcc."""
     if not gpu or not gpu["cuda"]:
         return None
     return {"cuda": gpu["cuda"]["home"], "nccl": gpu["nccl"]["home"] if gpu["nccl"] else ""}
 
 
 def horovod_of(seen, stack, offered, openmpi, compiler, cuda):
-    """``key`` says what a build is good for: hosts with the same one take each other's wheel."""
+    """Return the plan for Horovod. Hosts with the same ``key`` can share a build."""
     python = stack["python"]["version"]
     made_of = [FORMAT, seen["system"], seen["machine"], python, stack["imports"]["tensorflow"], stack["edition"]]
     made_of += [offered["version"], offered["sha256"], offered["gloo"], offered["builds"][python]["digest"]]

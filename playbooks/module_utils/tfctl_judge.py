@@ -1,4 +1,4 @@
-"""What a host is to become, and everything that stands against it. Pure: facts and wishes in, a plan and faults out."""
+"""Decide what a host becomes, and what prevents it: from facts and wishes to a plan and faults. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ansible.module_utils.tfctl_toolchain import toolchain
 
 OLDEST_SYSTEMD = 247  # Debian 11's: LogExtraFields, ProtectProc and prefix drop-ins as the units of tfctl use them
 OLDEST_PYTHON = (3, 9)  # of the node part
-# Free space for tfctl itself, beside a stack's own.
+# Free space that tfctl itself needs, besides a stack's.
 SPARE_MB = {"/var/lib/tfctl": 200, "/usr/local/lib/tfctl": 10}
 STACKS = "/opt/tfctl"
 LINKS = "/opt/tfctl/stacks"
@@ -18,7 +18,7 @@ BAD_FILE, PREFLIGHT = 3, 8
 
 
 def judge(seen, wanted):
-    """(plan, faults). ``seen`` is tfctl_facts.gather, ``wanted`` the module's own parameters.
+    """Return (plan, faults). ``seen`` is from tfctl_facts.gather; ``wanted`` are the module's own parameters.
 
     plan: {"operators", "output_roots", "notices", "stack": None or {"name", "edition", "python": what
     tfctl_pythons.choose says, "path", "link", "lock", "disk_mb", "imports", "there"}, "gpu": None or what
@@ -84,7 +84,7 @@ def of_accounts(seen, wanted):
 
 
 def stack_of(seen, wanted, faults, notices):
-    """(stack, gpu) of the plan; no stack with one more fault."""
+    """Return (stack, gpu) of the plan; without a stack, add a fault."""
     name, known = wanted["stack"], wanted["stacks"]
     if not name:
         remedy = "--stack tf2.15, or tfctl_stack in the inventory; --stack none goes without TensorFlow"

@@ -1,7 +1,7 @@
-"""A stack's name on a host is a link to one of its environments: which one, which before it, and who runs with it.
+"""A stack's name on a host is a link to one of its environments: the current one, the previous one, and their users.
 
 /opt/tfctl/stacks/tf2.15                 the link
-/opt/tfctl/stacks/tf2.15-<12 digits>     an environment; whole once tfctl-stack.json is in it
+/opt/tfctl/stacks/tf2.15-<12 digits>     an environment; complete once it contains tfctl-stack.json
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from pathlib import Path
 from ansible.module_utils.tfctl_machine import Failed, point, read
 
 MARKER = "tfctl-stack.json"
-#: site(7) of Python adds the directory that it names, where it is there; the role job_host puts tfctl_runtime into it.
+#: Python's site module adds the directory named here if it exists; the role job_host puts tfctl_runtime into it.
 PTH = ("tfctl-runtime.pth", "/usr/local/lib/tfctl/current/runtime\n")
-#: CPython trees that were sent here.
+#: CPython trees sent from the control machine.
 TREES = "/opt/tfctl/pythons"
-#: Of each task of a job (tfctl/node/names.py).
+#: The environment files of tasks (tfctl/node/names.py).
 VARIABLES = "/run/tfctl/env"
 LIMIT_S = 60
 
 
 def current(link):
-    """The whole environment that the link leads to, or None."""
+    """Return the environment that the link points to, if it is complete, or None."""
     target = link.parent / link.readlink() if link.is_symlink() else None
     return target if target and (target / MARKER).is_file() else None
 
 
 def before(link):
-    """The one that it led to before, or None."""
+    """Return the environment that the link pointed to before, or None."""
     return newest_but(link, current(link))
 
 
 def newest_but(link, environment):
-    """Of the stack's other whole environments the newest, or None."""
+    """Return the newest complete environment of the stack other than this one, or None."""
     whole = [each for each in of_stack(link) if (each / MARKER).is_file() and each != environment]
     return max(whole, key=lambda each: (each / MARKER).stat().st_mtime, default=None)
 
@@ -48,15 +48,15 @@ def of_stack(link):
 
 
 def in_order(link, environment):
-    """Whether the link leads there, and scripts find tfctl_runtime."""
+    """Return whether the link points to the environment and scripts find tfctl_runtime."""
     leads = link.is_symlink() and str(link.readlink()) == environment.name
     return leads and read(site_of(environment) / PTH[0]) == PTH[1].encode()
 
 
 def switch(link, environment):
-    """The link leads there, at once; what it led to stays, and the stack's other environments go.
+    """Point the link to the environment, atomically. Keep the previous one and remove the stack's others.
 
-    Raises Failed while a task runs with the stack: it would go on with other files than it began with.
+    Raises Failed while a task runs with the stack, because its files would change under it.
     """
     led = current(link)
     if led not in (None, environment):
@@ -70,7 +70,7 @@ def switch(link, environment):
 
 
 def drop(environment):
-    """With the CPython tree that it alone was made with."""
+    """Remove an environment, with its CPython tree if no other environment uses it."""
     tree = Path(os.path.realpath(environment / "bin/python")).parents[1]
     shutil.rmtree(environment)
     others = (Path(os.path.realpath(each)) for each in environment.parent.glob("*-*/bin/python"))
@@ -79,15 +79,15 @@ def drop(environment):
 
 
 def refuse_under_a_job(link):
-    """Raises Failed when a task runs with the stack."""
+    """Raise Failed if a task runs with the stack."""
     units = running(link)
     if units:
         told = ", ".join(units)
-        raise Failed(f"{told}: running with {link.name}, which is to change", "wait for its end, or tfctl stop")
+        raise Failed(f"{told}: running with {link.name}, which would change", "wait for its end, or tfctl stop")
 
 
 def running(link):
-    """The units of tasks whose PATH goes through the link, and that have not ended."""
+    """Return the units of live tasks whose PATH goes through the link."""
     units = [
         f"{path.stem}.service"
         for path in sorted(Path(VARIABLES).glob("tfctl-*.env"))

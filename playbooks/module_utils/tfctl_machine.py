@@ -1,4 +1,4 @@
-"""What `tfctl_converge` does: each kind of entry, looked at and brought about. Standard library, Python 3.9 and newer.
+"""The entries of `tfctl_converge`: inspect each and bring it about. Standard library only, Python 3.9 or newer.
 
     {group: NAME, gid: N}                               without a number, any
     {user: NAME, uid: N, home: DIR, comment: TEXT}      a system user without a shell, in the group of its name
@@ -38,7 +38,7 @@ NOLOGIN = "/usr/sbin/nologin"
 
 
 class Failed(Exception):
-    """A machine that does not become what it should. ``fault`` is for tfctl: what is wrong and what helps."""
+    """The machine cannot be brought to the wanted state. ``fault``: the problem and the remedy, for tfctl."""
 
     def __init__(self, message, remedy=""):
         super().__init__(message)
@@ -46,7 +46,7 @@ class Failed(Exception):
 
 
 class Change(NamedTuple):
-    """Something that differs: its name, how it is and shall be (text, for a diff), and what brings it about."""
+    """A difference: its name, the current and the wanted state (text, for a diff), and the action that resolves it."""
 
     what: str
     before: str
@@ -55,7 +55,7 @@ class Change(NamedTuple):
 
 
 def converge(entries, act=True):
-    """Yield each change, after it was made or (without ``act``) in place of making it. Raises Failed."""
+    """Yield each change, after making it or, without ``act``, instead of making it. Raises Failed."""
     for entry in entries:
         kinds = [kind for kind in KINDS if kind in entry]
         if len(kinds) != 1:
@@ -160,7 +160,7 @@ def of_service(service, newer):
 
 
 def of_unit(unit, newer=(), amiss=False):
-    """Its file may have been written just now, so systemd reads its files first."""
+    """Enable and start a unit. Its file may be new, so make systemd reload its files first."""
     began, enabled = began_at(unit), is_enabled(unit)
     late = newer_than(began, newer)
     if amiss or late or not began or not enabled:
@@ -197,7 +197,7 @@ KINDS = {
 
 
 class Rights(NamedTuple):
-    """Numbers; None for a user or group that is not there yet, which equals nothing that is seen."""
+    """Numeric owner, group and mode. None stands for a user or group that does not exist yet, and never matches."""
 
     uid: int
     gid: int
@@ -238,7 +238,7 @@ def number_of_group(name):
 
 
 def run(*words):
-    """Raises Failed with what the program says."""
+    """Run a program. Raises Failed with its output."""
     words = [str(word) for word in words]
     try:
         done = subprocess.run(
@@ -299,12 +299,12 @@ def write(path, content, rights, validate):
 
 
 def beside(path):
-    """Hidden, and with a dot in it: no *.d directory takes such a file for one of its own."""
+    """Return a temporary path in the same directory: hidden, and with a suffix that no *.d directory reads."""
     return path.with_name(f".{path.name}.tfctl")
 
 
 def differing_files(path, wanted):
-    """Names, below the directory, of what is missing, not as wanted, not compiled, or not wanted at all."""
+    """Yield the names of files in the directory that are missing, different, not compiled, or not wanted."""
     compiled = {cached(name): name for name in wanted if name.endswith(".py")}
     there = {str(each.relative_to(path)) for each in path.rglob("*") if not each.is_dir() or each.is_symlink()}
     yield from there - set(wanted) - set(compiled)
@@ -321,7 +321,7 @@ def cached(name):
 
 
 def is_compiled(path, source):
-    """For this Python and from this source: PEP 552's header of a .pyc that holds the source's hash."""
+    """Return whether the .pyc is for this Python and this source, by the source hash in its header (PEP 552)."""
     head = (read(path) or b"")[:16]
     return head == importlib.util.MAGIC_NUMBER + (1).to_bytes(4, "little") + importlib.util.source_hash(source)
 
@@ -338,7 +338,7 @@ def replace_tree(path, wanted):
         file.write_bytes(content)
         file.chmod(mode)
         if name.endswith(".py"):
-            # Its source never changes under this name, so nobody need look at the source at each start.
+            # The source under this name never changes, so Python need not check it at each start.
             unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
             py_compile.compile(str(file), dfile=str(path / name), doraise=True, invalidation_mode=unchecked)
     for each in (part, *part.rglob("*")):
@@ -358,7 +358,7 @@ def point(link, to):
 
 
 def older(link, to, keep):
-    """The directories beside a link of versions that are neither its target nor among the ``keep`` newest."""
+    """Return the version directories beside a link that are neither its target nor among the ``keep`` newest."""
     if not link.parent.is_dir():
         return []
     versions = [each for each in link.parent.iterdir() if each.is_dir() and not each.is_symlink()]
@@ -380,7 +380,7 @@ def begin(unit):
 
 
 def began_at(service):
-    """When it last began, in s since the epoch; for ever ago when it does not run."""
+    """Return when the service last started, in epoch seconds, or 0 if it is not running."""
     said = run("systemctl", "show", "--property=ActiveState,ActiveEnterTimestampMonotonic", service)
     told = dict(line.split("=", 1) for line in said.splitlines())
     runs, when = told.get("ActiveState") == "active", told.get("ActiveEnterTimestampMonotonic", "0")

@@ -1,6 +1,6 @@
-"""Open MPI that was built from source: on one host a tar of it, on all the directory, and links in the environment.
+"""Open MPI built from source: one host builds a tar; every host unpacks it and links it into the environment.
 
-The directory is the same on every host: mpirun looks for its daemon there.
+The directory is the same on every host, because mpirun looks for its daemon there.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ansible.module_utils.tfctl_venv import alone
 
 MARKER = "tfctl-openmpi.json"
 COMMANDS = ("mpirun", "mpiexec", "orted", "prted", "ompi_info", "mpicc", "mpicxx")
-# No Fortran, which TensorFlow has no use for; nobody tells a rank's loader where Open MPI is. Its core uses what came
-# with it: a host that is given the build may lack what the builder happens to have.
+# Without Fortran, which TensorFlow does not use, and with a prefix, as a rank's loader is not told where Open MPI is.
+# Built with its bundled libraries: a host that receives the build may lack those that the builder happens to have.
 CONFIGURE = (
     "--disable-mpi-fortran", "--enable-mpirun-prefix-by-default", "--disable-dependency-tracking",
     "--with-libevent=internal", "--with-hwloc=internal", "--with-pmix=internal",
@@ -30,7 +30,7 @@ CONFIGURE = (
 
 
 class OpenMpi:
-    """``prefix`` empty: the environment is to have no links to one. ``archive``: a tar of what lies in the prefix."""
+    """``prefix`` empty: the environment has no links to an Open MPI. ``archive``: a tar of the prefix's contents."""
 
     def __init__(self, prefix, environment, archive=None):
         self.prefix = Path(prefix) if prefix else None
@@ -38,7 +38,7 @@ class OpenMpi:
         self.archive = Path(archive) if archive else None
 
     def whole(self):
-        """Whether every file is as it was unpacked."""
+        """Return whether all files are unchanged since they were unpacked."""
         with contextlib.suppress(OSError, ValueError):
             return self.prefix is None or _noted(self.prefix) == listed(self.prefix, MARKER)
         return False
@@ -47,7 +47,7 @@ class OpenMpi:
         return {link.name: str(link.readlink()) for link in self._links()} == self._wanted()
 
     def unpack(self):
-        """Raises Failed. Nothing is at ``prefix`` until all is there."""
+        """Unpack the archive; ``prefix`` exists only once it is complete. Raises Failed."""
         os.umask(0o022)
         part = beside(self.prefix)
         make_parents(part)
@@ -78,8 +78,8 @@ class OpenMpi:
 
 
 def build(source, sha256, prefix, cc, cxx, made):
-    """A tar, at ``made``, of what an Open MPI of this source installs below ``prefix``. Raises Failed, with the
-    compiler's own words; nothing else is left."""
+    """Build Open MPI and write a tar, at ``made``, of what it installs below ``prefix``. Leaves nothing else. Raises
+    Failed with the compiler's messages."""
     os.umask(0o022)
     found = digest(source)
     if found != sha256:

@@ -1,4 +1,4 @@
-"""The fingerprint of an OpenPGP key file, without gpg: minimal Debian and Rocky have none that can tell it.
+"""Compute the fingerprint of an OpenPGP key file without gpg, which minimal Debian and Rocky systems lack.
 
 RFC 9580: ASCII armor is section 6, packet headers 4.2, fingerprints of version 4 keys 5.5.4.2.
 """
@@ -12,7 +12,8 @@ PUBLIC_KEY = 6
 
 
 def fingerprint(data):
-    """40 hexadecimal digits, in capitals, of the primary key in `data` (armored or not). Raises ValueError."""
+    """Return the fingerprint of the primary key in `data` (armored or not): 40 uppercase hex digits. Raises
+    ValueError."""
     body = first_packet(dearmored(data))
     if not body or body[0] != 4:
         raise ValueError("it is not a version 4 OpenPGP key")
@@ -33,7 +34,7 @@ def dearmored(data):
 
 
 def first_packet(data):
-    """The body of the public key packet that a key file begins with."""
+    """Return the body of the public key packet at the start of a key file."""
     if len(data) < 6 or not data[0] & 0x80:
         raise ValueError("it is not an OpenPGP key")
     if data[0] & 0x40:

@@ -1,4 +1,4 @@
-"""Packages in one transaction that was tried first, and kept as they are: apt and dnf under one interface."""
+"""Install packages in one transaction, after a dry run, and hold them. One interface to apt and dnf."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LIMIT_S = 1800
 
 
 class Packages:
-    """``asked``: NAME or NAME=VERSION, with * in VERSION; of none, those that ``component`` has noted before.
+    """``asked``: NAME or NAME=VERSION, with * in VERSION; empty means those that ``component`` noted before.
 
-    What a transaction brings of NVIDIA's is put on hold, and noted by component in /var/lib/tfctl/held.json:
-    tfctl_gpu_facts tells from it whose hold one is, and whether something changed since.
+    NVIDIA packages that a transaction installs are put on hold and noted by component in /var/lib/tfctl/held.json.
+    tfctl_gpu_facts reads it to tell tfctl's holds from others and to notice later changes.
     """
 
     def __init__(self, component, packager, asked, first=(), stream=""):
@@ -34,7 +34,7 @@ class Packages:
         self.asked = list(asked) or sorted(self.before)
 
     def done(self):
-        """Whether all is there in its version, and what was noted of it still holds."""
+        """Return whether all packages are installed in their versions and match the notes."""
         asked = [split(each) for each in self.asked]
         now = self.manager.installed({*self.before, *(name for name, _ in asked)})
         fits = all(name in now and fnmatch.fnmatchcase(now[name][0], version) for name, version in asked)
@@ -42,7 +42,7 @@ class Packages:
         return self.component in self.notes and fits and kept and not self.manager.torn(now)
 
     def trial(self):
-        """[[name, version]] of what would come. Raises Failed for what cannot be had, and for what is not wanted."""
+        """Return [[name, version]] of what would be installed. Raises Failed if that is impossible or unacceptable."""
         brought, removed = self.manager.trial([*self.first, *self.asked])
         said = " ".join(self.asked)
         if removed:
@@ -54,7 +54,7 @@ class Packages:
         return brought
 
     def bring(self):
-        """The trial, then the transaction, then the holds. Raises Failed."""
+        """Run the trial, then the transaction, then set the holds. Raises Failed."""
         shared = {name for other, names in self.notes.items() if other != self.component for name in names}
         self.manager.prepare(self.stream)
         self.manager.let_go([name for name in self.before if name not in shared])
@@ -80,7 +80,7 @@ class Packages:
 class Apt:
     """Debian and Ubuntu."""
 
-    #: Sources that did not answer. apt goes on without them, so they are told only when something cannot be had.
+    #: Sources that did not answer. apt continues without them, so report them only if a package is missing.
     silent = ()
 
     def prepare(self, _):
@@ -88,7 +88,7 @@ class Apt:
         self.silent = tuple(dict.fromkeys(re.findall(r"^W: (Failed to fetch .*)$", said, re.MULTILINE)))[:2]
 
     def installed(self, names):
-        """{name: (version, on hold)}."""
+        """Return {name: (version, on hold)} of the installed packages."""
         shape = "${db:Status-Abbrev}\t${Package}\t${Version}\n"
         said = ask(["dpkg-query", "-W", "-f", shape, *sorted(names)])[1] if names else ""
         rows = [line.split("\t") for line in said.splitlines() if line.count("\t") == 2]
@@ -107,7 +107,7 @@ class Apt:
         return [list(each) for each in brought], re.findall(r"^Remv (\S+)", said, re.MULTILINE)
 
     def install(self, packages):
-        """dnf takes the version asked for where a later one is; apt wants to be told."""
+        """Install packages. Unlike dnf, apt needs an option to downgrade."""
         words = ["-y", "--no-install-recommends", "--allow-downgrades", "install", *packages]
         self.call(words, f"apt could not install {' '.join(packages)}")
 
@@ -117,7 +117,7 @@ class Apt:
         return torn_of(ask(["dpkg-query", "-W", "-f", shape, *sorted(names)])[1], "ii ", "hi ") if names else []
 
     def reinstall(self, names):
-        """In the version that is there: apt would take the newest."""
+        """Reinstall the installed version. By default apt would take the newest."""
         same = [f"{name}={version}" for name, (version, _) in self.installed(names).items()]
         self.call(["-y", "--reinstall", "install", *same], f"apt could not install {' '.join(names)} again")
 
@@ -153,12 +153,12 @@ class Dnf:
         said = ask(["rpm", "-q", "--qf", "%{NAME}\t%{VERSION}-%{RELEASE}\t%{ARCH}\n", *sorted(names)])[1]
         rows = [line.split("\t") for line in said.splitlines() if line.count("\t") == 2]
         found = {name: (version, f"{name}-" in locked) for name, version, _ in rows}
-        # A kernel's headers are asked for by name and version in one.
+        # A request for kernel headers has name and version in one word.
         whole = {f"{name}-{version}.{machine}": name for name, version, machine in rows}
         return {**found, **{asked: found[name] for asked, name in whole.items() if asked in names}}
 
     def trial(self, packages):
-        """dnf says no to itself, and ends with 1 for that; the table before it is what counts."""
+        """Parse the table that dnf prints. With --assumeno dnf aborts and exits with 1."""
         said = ask([*DNF, "--assumeno", "install", *map(spec, packages)])[1]
         errors = [line for line in said.splitlines() if line.startswith("Error") or "No match for" in line]
         if errors and "Operation aborted" not in said:
@@ -192,7 +192,7 @@ class Dnf:
 
 
 def noted():
-    """{component: {package: version}} that is on hold by tfctl."""
+    """Return {component: {package: version}} of tfctl's holds."""
     try:
         return json.loads(HELD.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -200,9 +200,9 @@ def noted():
 
 
 def torn_of(said, *marks):
-    """The packages, each named behind a mark and followed by its files, each behind a blank, of which a file is gone.
+    """Return the packages with a missing file. In ``said`` a mark precedes each package, a blank each of its files.
 
-    Documentation need not be there, and configuration is the host's own.
+    Documentation may be missing, and configuration belongs to the host.
     """
     found, name = {}, ""
     for line in said.splitlines():
@@ -228,7 +228,7 @@ def spec(package):
 
 
 def call(words, failure, tells=bool):
-    """Raises Failed with the lines that tell of the failure, or the last ones where none does."""
+    """Run a command. Raises Failed with the lines for which ``tells`` is true, else with the last lines."""
     code, said = ask(words)
     if code:
         lines = [line.rstrip() for line in said.splitlines() if line.strip()]
@@ -237,7 +237,7 @@ def call(words, failure, tells=bool):
 
 
 def ask(words):
-    """(exit code, what it said)."""
+    """Run a command and return (exit status, output)."""
     variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
     nothing, merged = subprocess.DEVNULL, {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     try:

@@ -1,7 +1,7 @@
-"""Where a stack's Python comes from. `look` gathers what is on a host; `choose` is pure.
+"""Choose a stack's Python. `look` gathers what a host has; `choose` is a pure function.
 
-In this order, and from each the first that the stack takes: a path that the inventory names, what is here, what the
-distribution has, a tree of the control machine, a tree that was sent here before: the one in use before others.
+The sources, in this order: a path named in the inventory, an interpreter on the host, the distribution, a tree of the
+control machine, a tree sent earlier, with the one in use first. Of each, the first that the stack accepts is taken.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOLDERS = ("/usr/bin", "/usr/local/bin")
 
 
 def look(given, needs):
-    """Facts. ``given``: interpreters that the inventory names; ``needs``: libraries that some tree asks for.
+    """Gather the facts. ``given``: interpreters named in the inventory; ``needs``: libraries that any tree requires.
 
     {"pythons": {version: path}, "given": {path: version or ""}, "trees": {name: version}, "in_use": {stack: path},
     "libc": [major, minor], "lacking": those of ``needs`` that are not here}
@@ -43,7 +43,7 @@ def look(given, needs):
 
 
 def of_system():
-    """Version to path, of the interpreters in /usr/bin and /usr/local/bin; the distribution's own first."""
+    """Return {version: path} of the interpreters in /usr/bin and /usr/local/bin, preferring the distribution's."""
     found = {}
     for folder in FOLDERS:
         for path in sorted(Path(folder).glob("python3.*")):
@@ -54,7 +54,7 @@ def of_system():
 
 
 def asked(path):
-    """Its version, by its own word; nothing of one that is not there or lacks what TensorFlow imports."""
+    """Return the version that the interpreter reports, or "" if it is missing or lacks modules for TensorFlow."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         words = [path, "-I", "-c", ASK]
         return subprocess.run(words, capture_output=True, text=True, timeout=30, check=True).stdout.strip()
@@ -62,7 +62,7 @@ def asked(path):
 
 
 def whole(tree):
-    """The version of a tree in which every file is as it was unpacked; nothing of another."""
+    """Return the version of a tree whose files are all unchanged since it was unpacked, else ""."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         marker = json.loads((tree / MARKER).read_text(encoding="utf-8"))
         return marker["python"] if marker["files"] == listed(tree) else ""
@@ -70,7 +70,7 @@ def whole(tree):
 
 
 def listed(tree, marker=MARKER):
-    """A digest of its files' names and sizes."""
+    """Return a digest of the names and sizes of a tree's files."""
     digest = hashlib.sha256()
     for folder, folders, files in os.walk(tree):
         folders[:] = sorted(set(folders) - {"__pycache__"})
@@ -81,7 +81,7 @@ def listed(tree, marker=MARKER):
 
 
 def libc():
-    """(major, minor) of the GNU C library; (0, 0) of another."""
+    """Return [major, minor] of the GNU C library, or [0, 0] for another library."""
     with contextlib.suppress(OSError, ValueError):
         name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
         return [int(part) for part in version.split(".")[:2]] if name == "glibc" else [0, 0]
@@ -89,7 +89,7 @@ def libc():
 
 
 def loadable():
-    """The names of the libraries that ld.so finds."""
+    """Return the names of the libraries that ld.so finds."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         said = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, timeout=30, check=True).stdout
         return {line.split()[0] for line in said.splitlines()[1:] if line.strip()}
@@ -97,7 +97,7 @@ def loadable():
 
 
 def choose(seen, wanted, name, faults):
-    """{"version", "path", "packages", "from", "tree": what to send or None}; where none is had None, and a fault.
+    """Return {"version", "path", "packages", "from", "tree": what to send or None}, or None with a fault.
 
     ``seen`` is tfctl_facts.gather, with ``look`` as its "python"; ``wanted`` has "pythons" and "trees", which the
     inventory names, beside what tfctl_judge says.
@@ -123,7 +123,7 @@ def choose(seen, wanted, name, faults):
 
 
 def places(seen, wanted, name):
-    """{version: [where it is to be had]} of every Python that the stack takes, for people."""
+    """Return {version: [its sources]} of every Python that the stack accepts, in words."""
     found = {}
     for version in wanted["stacks"][name]["pythons"]:
         had = (provider(seen, wanted, name, version, []) for provider in PROVIDERS)
@@ -163,7 +163,7 @@ def _sent_now(seen, wanted, _name, version, faults):
 
 
 def _unfit(seen, tree):
-    """Why a tree cannot run here: pairs of message and remedy."""
+    """Yield (message, remedy) for each reason why a tree cannot run here."""
     what = f"Python {tree['version']} of the control machine"
     if tree["machine"] != seen["machine"]:
         yield (

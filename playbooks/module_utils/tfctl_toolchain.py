@@ -1,4 +1,4 @@
-"""Which compiler builds a stack's extensions on a host: Horovod, above all. Pure."""
+"""Decide which compiler builds a stack's extensions, such as Horovod, on a host. Pure functions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ PREFLIGHT = 8
 
 
 def toolchain(seen, wanted, edition):
-    """(what the role toolchain is to do or None, faults).
+    """Return (what the role toolchain has to do or None, faults).
 
     {"gcc": major number, "cc", "cxx": the commands, "packages": none where it is there}. Of the distribution's the
     first that fits: nvcc takes none that is newer than it knows, and without a GPU any later one will do.

@@ -1,4 +1,4 @@
-"""A hashed archive, or CUDA's own installer, unpacked into a directory of its own: no package database knows of it."""
+"""Unpack an archive with a known hash, or CUDA's installer, into its own directory, outside any package database."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Unpacked:
         self.url, self.sha256, self.path, self.kind, self.library = url, sha256, Path(path), kind, library
 
     def done(self):
-        """Whether a note in the directory names this archive, and the library is still the one that it brought."""
+        """Return whether the note in the directory names this archive and the library is unchanged."""
         try:
             return json.loads((self.path / NOTE).read_text(encoding="utf-8")) == self._note(self.path)
         except (OSError, ValueError):
             return False
 
     def bring(self):
-        """The old directory goes only when the new one is complete. Raises Failed, OSError."""
+        """Unpack the archive. Replace the old directory only once the new one is complete. Raises Failed, OSError."""
         os.umask(0o022)
         part, scratch = (self.path.with_name(f".{self.path.name}.{end}") for end in ("part", "scratch"))
         make_parents(self.path)
@@ -55,9 +55,9 @@ class Unpacked:
         return {"sha256": self.sha256, self.library: digest(folder / "lib" / self.library)}
 
     def _run_installer(self, scratch, part):
-        """CUDA's own, for the toolkit alone, never its driver; --override: older ones refuse a newer gcc.
+        """Run CUDA's installer for the toolkit only, not the driver. Older ones need --override with a newer gcc.
 
-        It writes its place into files, so it is told the final one, which is a link while it works.
+        It writes its target path into files, so give it the final path, which is a link while it runs.
         """
         part.mkdir()
         self._clear()
@@ -71,7 +71,7 @@ class Unpacked:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _give_lib(self, folder):
-        """Libraries are found in lib, whatever the archive calls it: before 8.3 cuDNN has lib64, a toolkit always."""
+        """Make the libraries available in lib. cuDNN before 8.3 and every toolkit use lib64."""
         if not (folder / "lib").exists() and (folder / "lib64").is_dir():
             (folder / "lib").symlink_to("lib64")
         if not (folder / "lib" / self.library).exists():
@@ -79,7 +79,7 @@ class Unpacked:
 
 
 def unpack(file, folder):
-    """Raises Failed for what is no archive, or would write outside: a hash says who made it, not what it does."""
+    """Unpack a tar. Raises Failed if it is not one or would write outside ``folder``, in spite of its known hash."""
     folder.mkdir()
     try:
         with tarfile.open(file) as archive:
@@ -108,6 +108,6 @@ def is_inside(folder, member):
 
 
 def top(folder):
-    """The one directory that an archive's content lies in, or the folder itself."""
+    """Return the archive's single top-level directory, or the folder itself."""
     inside = list(folder.iterdir())
     return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder

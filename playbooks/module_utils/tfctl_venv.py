@@ -1,4 +1,4 @@
-"""A stack's environment on a host: looked at file by file, built beside its place, switched to at once.
+"""A stack's environment on a host: verify it file by file, build it next to its final path, switch to it atomically.
 
 /opt/tfctl/stacks/tf2.15                    a link to one of
 /opt/tfctl/stacks/tf2.15-<digest>           an environment; its time of completion is that of tfctl-stack.json in it
@@ -28,8 +28,8 @@ from ansible.module_utils.tfctl_links import MARKER, site_of
 from ansible.module_utils.tfctl_machine import Failed, make_parents
 
 BYTECODE = "bytecode.zip"
-#: How long an earlier run, whose client has gone, may take to end; and how long a module waits before it says so. The
-#: task then calls it again.
+#: Seconds to wait for an earlier run whose client has gone, and for one call of the module, which then reports that it
+#: is waiting. The task calls it again.
 PATIENCE_S = 900
 TURN_S = 3
 LIMIT_S = 900
@@ -49,18 +49,18 @@ class Environment:
         self.part = self.path.with_name(f".{self.path.name}.part")
 
     def wrong(self):
-        """Sentences, of the first few things that are not as the lock says; [] when all is right."""
+        """Return sentences about the first few differences from the lock, or []."""
         return list(itertools.islice(self._wrong(), TOLD))
 
     def linked(self):
-        """Whether the stack's name leads here, and scripts find tfctl_runtime."""
+        """Return whether the stack's name links here and scripts find tfctl_runtime."""
         return tfctl_links.in_order(self.link, self.path)
 
     def build(self):
-        """Raises Failed. Until all is there and proven, nothing is at ``path``."""
+        """Build the environment; ``path`` exists only once it is complete and verified. Raises Failed."""
         if self.archive is None:
             raise Failed(f"{self.path}: there are no wheels to build it from")
-        os.umask(0o022)  # the job's user reads what root builds, whatever root's own umask is
+        os.umask(0o022)  # the job user must be able to read the files, whatever root's umask is
         with alone(self.link.with_name(f".{self.link.name}.lock"), f"installs {self.link.name}"):
             try:
                 if self.wrong():
@@ -71,7 +71,7 @@ class Environment:
                 shutil.rmtree(self.part, ignore_errors=True)
 
     def switch(self):
-        """The link leads to it. Raises Failed; see tfctl_links."""
+        """Point the link to it. Raises Failed; see tfctl_links."""
         tfctl_links.switch(self.link, self.path)
 
     def _wrong(self):
@@ -103,12 +103,12 @@ class Environment:
         wheels, new = self.part / "wheels", self.part / "new"
         wheels.mkdir()
         unpack(self.archive, wheels)
-        # What goes before the kernel wrote it is never written.
+        # A file deleted early is never written to disk.
         self.archive.unlink()
         uv = self._uv(wheels)
         self._run(uv, "venv", "--relocatable", "--python", self.python, new)
         install = [uv, "pip", "install", "--python", new / "bin/python", "--no-index", "--find-links", wheels]
-        # Sources last: what makes packages of them is in the environment by then, by its hash as all else.
+        # Install sources last: their build tools are in the environment by then, checked by hash like all else.
         for name, text in zip(("wheels.txt", "sources.txt"), parted(self.lock)):
             if text:
                 (self.part / name).write_text(text, encoding="utf-8")
@@ -119,7 +119,7 @@ class Environment:
             shutil.rmtree(done, ignore_errors=True)
         self._probe(new)
         self._mark(new)
-        # As it would be looked at next time: else it would be built anew for ever.
+        # Check it as the next run will: otherwise every run would rebuild it.
         wrong = next(self._differing(new), None)
         if wrong:
             raise Failed(
@@ -131,7 +131,7 @@ class Environment:
         new.rename(self.path)
 
     def _uv(self, wheels):
-        """The program out of its own wheel, whose hash is in the lock of tools."""
+        """Return the uv program, taken from its wheel, whose hash is in the lock of tools."""
         wheel = next(wheels.glob("uv-*.whl"), None)
         if wheel is None or hashlib.sha256(wheel.read_bytes()).hexdigest() not in self.tools:
             raise Failed(f"{self.archive}: uv in it is not the one that the lock names")
@@ -148,7 +148,7 @@ class Environment:
             "HOME": str(self.part),
             "TMPDIR": str(self.part),
             "UV_CACHE_DIR": str(self.part / "cache"),
-            # The cache lies beside, and goes: a file is written once.
+            # Link from the cache, which is removed afterwards, so each file is written once.
             "UV_LINK_MODE": "hardlink",
             "UV_NO_CONFIG": "1",
             "UV_OFFLINE": "1",
@@ -160,11 +160,11 @@ class Environment:
             raise Failed(f"uv {words[1]}: {last_lines(done.stderr)}")
 
     def _compile(self, new):
-        """Nobody can later: an environment's user may not write to it. What came compiled is not compiled again."""
+        """Compile modules without bytecode now, because no job can write to the environment later."""
         modules = site_of(new)
         if (self.part / "wheels" / BYTECODE).is_file():
             take_bytecode(self.part / "wheels" / BYTECODE, modules)
-        # Templates, which no Python compiles, make its exit code say nothing.
+        # Ignore the exit status: some packages contain templates that cannot be compiled.
         run([str(new / "bin/python"), "-I", "-m", "compileall", "-q", "-q", "-j", "0", str(modules)])
 
     def _probe(self, new):
@@ -175,14 +175,14 @@ class Environment:
                 raise Failed(f"{name} is {found[name]} in the new environment, {version} is wanted")
 
     def _mark(self, new):
-        """Written last, so that whatever changes later is newer."""
+        """Write the marker file last, so that any later change is newer."""
         modules = compiled_modules(sizes_and_times(site_of(new)))
         text = json.dumps({"packages": pinned(self.lock), "modules": modules}, indent=1)
         (new / MARKER).write_text(text + "\n", encoding="utf-8")
 
 
 class Busy(Failed):
-    """Another run is at work. A task that has ``until: … patience_s is not defined`` asks again."""
+    """Another run holds the lock. A task with ``until: … patience_s is not defined`` retries."""
 
     def __init__(self, message):
         super().__init__(message, "wait for its end")
@@ -191,7 +191,7 @@ class Busy(Failed):
 
 @contextlib.contextmanager
 def alone(path, work):
-    """Holds the lock, in which ``work`` tells others what is done meanwhile. Raises Busy after TURN_S."""
+    """Hold the lock file, in which ``work`` describes the work for others. Raises Busy after TURN_S."""
     make_parents(path)
     ends = time.monotonic() + TURN_S
     with path.open("a+") as file:
@@ -210,7 +210,7 @@ def alone(path, work):
 
 
 def told_of(file):
-    """Whose lock it is: what is done, since when, and by which process."""
+    """Describe the lock's holder: its work, since when, and its process."""
     file.seek(0)
     process, _, work = file.read().partition(" ")
     seconds = int(time.time() - os.fstat(file.fileno()).st_mtime)
@@ -219,7 +219,7 @@ def told_of(file):
 
 @contextlib.contextmanager
 def spent(path):
-    """What was sent for one run goes at its end, needed or not; but not before it has had its turn."""
+    """Delete a file sent for one run at the end of the block, but keep it if the run still waits for its turn."""
     waits = False
     try:
         yield
@@ -232,12 +232,12 @@ def spent(path):
 
 
 def pinned(lock):
-    """Name to version, of each line NAME==VERSION."""
+    """Return {name: version} of each line NAME==VERSION."""
     return dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", lock, re.MULTILINE))
 
 
 def parted(lock):
-    """(entries that are wheels, those that are sources), as texts; a line --no-binary=NAME,NAME names the latter."""
+    """Return (wheel entries, source entries) as texts. The line --no-binary=NAME,NAME names the sources."""
     named = re.match(r"--no-binary=(.+)\n", lock)
     sources = named[1].split(",") if named else []
     texts = ["", ""]
@@ -247,7 +247,7 @@ def parted(lock):
 
 
 def record_of(site, name, version):
-    """Where a package's RECORD is, or None. Its directory is named in any of the ways that PEP 503 has as one."""
+    """Return the path of a package's RECORD, or None. Its directory may use any spelling that PEP 503 normalizes."""
     wanted = normal(f"{name}-{version}")
     found = (each for each in site.glob("*.dist-info") if normal(each.name[: -len(".dist-info")]) == wanted)
     return next((each / "RECORD" for each in found if (each / "RECORD").is_file()), None)
@@ -258,7 +258,7 @@ def normal(name):
 
 
 def sizes_and_times(folder):
-    """{name below the folder: (size, time of change)} of every file."""
+    """Return {path within the folder: (size, time of change)} of every file."""
     found, left = {}, [(str(folder), "")] if folder.is_dir() else []
     while left:
         here, prefix = left.pop()
@@ -273,10 +273,10 @@ def sizes_and_times(folder):
 
 
 def differing(site, record, there, completed):
-    """Sentences, of what is not as a wheel's RECORD (PEP 376) has it, or was written since."""
+    """Yield sentences about files that differ from a wheel's RECORD (PEP 376) or were written later."""
     with record.open(encoding="utf-8", newline="") as file:
         for name, _, size in csv.reader(file):
-            if "__pycache__/" in name:  # some wheels bring bytecode, which was compiled anew
+            if "__pycache__/" in name:  # some wheels contain bytecode, which was compiled again
                 continue
             seen = there.get(name) or beyond(site, name)
             if seen is None:
@@ -286,7 +286,7 @@ def differing(site, record, there, completed):
 
 
 def beyond(site, name):
-    """Of a file that lies beside site-packages, like a script in bin."""
+    """Return size and time of a file outside site-packages, such as a script in bin, or None."""
     with contextlib.suppress(FileNotFoundError):
         info = os.lstat(os.path.normpath(site / name))
         return info.st_size, info.st_mtime
@@ -294,12 +294,12 @@ def beyond(site, name):
 
 
 def compiled_modules(there):
-    """How many; a few files of some packages are templates that no Python compiles."""
+    """Return the number of compiled modules. It is not the number of modules: some packages contain templates."""
     return sum(name.endswith(".pyc") for name in there)
 
 
 def take_bytecode(archive, site):
-    """Each .pyc to its module, with that module's time and size in its header (PEP 552), by which Python knows it."""
+    """Unpack each .pyc next to its module, and write the module's time and size to its header (PEP 552)."""
     with zipfile.ZipFile(archive) as file:
         for name in file.namelist():
             path = site / name
@@ -331,7 +331,7 @@ def run(words, **more):
 
 
 def told_to_nobody(words, otherwise):
-    """The JSON that a program prints last, run as an ordinary user: what root alone can read, no job could."""
+    """Run a program as an unprivileged user, so that it can read only what a job can. Return its last line of JSON."""
     variables = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TF_CPP_MIN_LOG_LEVEL": "3"}
     who = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
     done = run(words, env=variables, cwd="/", **who)

@@ -228,7 +228,7 @@ def a_stranger(hosts: Hosts) -> Iterator[dict[str, object]]:
         (silent, "takes the connection and says nothing for 1 s\n  → "),
         (hanging_up, "closes the connection before it says anything\n  → "),
         (another_key, "has changed"),
-        (no_key_file, "the key file /no/such/key is not there\n  → "),
+        (no_key_file, "the key file /no/such/key does not exist\n  → "),
         (a_locked_key, "/locked-key needs a passphrase, and no agent holds the key\n  → "),
         (a_stranger, "does not let user ops in with"),
     ],

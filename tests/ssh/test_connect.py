@@ -291,7 +291,7 @@ def test_key_that_is_not_let_in(sshd: Sshd, tmp_path: Path) -> None:
 
 
 def test_key_file_that_is_not_there(sshd: Sshd) -> None:
-    assert "the key file /no/such/key is not there" in refusal(sshd.host(key="/no/such/key")).message
+    assert "the key file /no/such/key does not exist" in refusal(sshd.host(key="/no/such/key")).message
 
 
 def test_key_file_that_is_none(sshd: Sshd, tmp_path: Path) -> None:

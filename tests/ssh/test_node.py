@@ -123,7 +123,7 @@ def test_another_protocol(sshd: Sshd) -> None:
 def test_what_is_no_message(sshd: Sshd, said: str) -> None:
     with conversation(sshd, f"echo '{said}'; cat") as node, pytest.raises(PreflightFailed) as caught:
         node.receive(WAIT)
-    assert caught.value.message == f"node2: this is no message of tfctl-node: {said!r}"
+    assert caught.value.message == f"node2: this is not a message of tfctl-node: {said!r}"
     assert caught.value.remedy == PROVISION
 
 

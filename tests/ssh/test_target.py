@@ -41,7 +41,7 @@ def test_a_user_whom_this_machine_does_not_know(monkeypatch: pytest.MonkeyPatch)
         raise KeyError(f"getpwuid(): uid not found: {number}")
 
     monkeypatch.setattr("pwd.getpwuid", unknown)
-    with pytest.raises(TfctlError, match="no user with the number"):
+    with pytest.raises(TfctlError, match="no user with the ID"):
         target(user="me")
 
 

@@ -1,11 +1,11 @@
 """A real cluster on one machine: nodes with systemd, sshd and journald, booted by systemd-nspawn.
 
-    up(LabSpec(nodes=4), print)          makes it, or completes it
-    take("lab", "bare", print)           keeps it as it is; up(LabSpec(name="other", snapshot="bare"), print)
-    status("lab").nodes                  what runs
-    down("lab", print)                   nothing is left
+    up(LabSpec(nodes=4), print)          create or complete it
+    take("lab", "bare", print)           save it, for up(LabSpec(name="other", snapshot="bare"), print)
+    status("lab").nodes                  list its nodes and their states
+    down("lab", print)                   remove it completely
 
-Needs Linux, root and the packages that `up` names when they are missing. Everything raises TfctlError.
+It needs Linux, root and some packages, which `up` names if they are missing. All functions raise TfctlError.
 """
 
 from __future__ import annotations

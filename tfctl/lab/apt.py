@@ -1,4 +1,4 @@
-"""The machine's own apt sources, turned into those of a node of any suite.
+"""Derive a node's apt sources, for any suite, from this machine's own.
 
 Nothing here names a mirror: a lab uses what the machine uses. A machine without Debian sources (Ubuntu, say) gives
 none, and mmdebstrap then takes its own default.
@@ -15,7 +15,7 @@ from tfctl.lab.host import run
 
 _ALIASES = ("stable", "oldstable", "oldoldstable", "testing")
 _PARTS = ("", "-updates", "-security")
-# What decides whether a mirror is reached and believed; scalars as `apt-config dump` prints them.
+# Settings that decide whether a mirror can be reached and is trusted, as `apt-config dump` prints scalars.
 _SETTING = re.compile(r"Acquire::((https?)::.+|Check-Valid-Until|Check-Date|Retries|ForceIPv4|ForceIPv6) \"[^\"]+\";")
 _ONE_LINE = re.compile(r"deb\s+(?:\[(?P<options>[^]]*)\]\s+)?(?P<uri>\S+)\s+(?P<suite>\S+)\s+(?P<components>.+)")
 
@@ -35,7 +35,7 @@ class Source:
 
 
 def sources(suite: str, etc: Path = Path("/etc")) -> tuple[Source, ...]:
-    """Where this machine's Debian archive, its updates and its security updates have ``suite``; () without such."""
+    """Return the sources of ``suite``, its updates and its security updates in this machine's Debian archive, or ()."""
     own = _codename(etc / "os-release")
     listed = [source for text in _texts(etc / "apt") for source in parse(text)]
     found = [mapped for source in listed if (mapped := _mapped(source, own, suite))]
@@ -43,19 +43,19 @@ def sources(suite: str, etc: Path = Path("/etc")) -> tuple[Source, ...]:
 
 
 def settings() -> str:
-    """The machine's proxies, CA and checks of apt, as a file of apt.conf.d."""
+    """Return this machine's apt settings for proxies, CA and checks, as the text of a file in apt.conf.d."""
     lines = run(["apt-config", "dump", "Acquire"], check=False).stdout.splitlines()
     return "".join(f"{line}\n" for line in lines if _SETTING.fullmatch(line))
 
 
 def logins(etc: Path = Path("/etc")) -> dict[str, str]:
-    """apt_auth.conf(5): by file name."""
+    """Return the contents of apt's login files (apt_auth.conf(5)) by file name."""
     files = [etc / "apt/auth.conf", *sorted((etc / "apt/auth.conf.d").glob("*.conf"))]
     return {file.name: file.read_text() for file in files if file.is_file()}
 
 
 def parse(text: str) -> list[Source]:
-    """Both forms of sources.list(5); sources that are switched off, flat ones and ``deb-src`` are left out."""
+    """Parse either format of sources.list(5). Skip disabled sources, flat repositories and ``deb-src``."""
     if re.search(r"^Types:", text, re.MULTILINE):
         return [source for stanza in re.split(r"\n\s*\n", text) for source in _stanza(stanza)]
     found = []
@@ -83,7 +83,7 @@ def _stanza(text: str) -> Iterable[Source]:
     if "deb" not in fields.get("types", "").split() or fields.get("enabled", "yes").lower() in ("no", "false"):
         return
     components = tuple(fields.get("components", "").split())
-    # A key block inside the stanza is no path: such a source then rests on the trusted keys.
+    # A key embedded in the stanza is not a path: such a source then relies on apt's trusted keys.
     key = fields.get("signed-by", "")
     for uri in fields.get("uris", "").split():
         for suite in fields.get("suites", "").split():
@@ -91,7 +91,7 @@ def _stanza(text: str) -> Iterable[Source]:
 
 
 def _mapped(source: Source, own: str, suite: str) -> Source | None:
-    """``source`` for ``suite``, when it is part of the machine's Debian archive."""
+    """Return ``source`` changed to ``suite``, or None if it is not part of the machine's Debian archive."""
     base, _, part = source.suite.replace("/", "-").partition("-")
     if base not in (own, *_ALIASES) or "main" not in source.components or f"{'-' if part else ''}{part}" not in _PARTS:
         return None

@@ -1,4 +1,4 @@
-"""A node's own cgroups, where systemd does not run this machine and nobody else makes them."""
+"""A node's own cgroups, on a machine that systemd does not run."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ _PARENT = "tfctl-lab"
 
 
 def booted_with_systemd() -> bool:
-    """sd_booted(3). A node is then a unit, in a cgroup that systemd makes and removes: none of those here."""
+    """Return sd_booted(3). If True, a node is a unit whose cgroup systemd manages, and this module is not used."""
     return Path("/run/systemd/system").is_dir()
 
 
 def folders(machine: str, top: Path = _TOP) -> list[Path]:
-    """Where a machine's cgroups are, or are to be made."""
+    """Return the paths of a machine's cgroups, whether or not they exist."""
     return [hierarchy / _PARENT / machine for hierarchy in _hierarchies(top)]
 
 
 def machines(lab: str, top: Path = _TOP) -> set[str]:
-    """Those of a lab that have cgroups, running or not."""
+    """Return the machines of a lab that have cgroups, running or not."""
     names = {entry.name for hierarchy in _hierarchies(top) for entry in (hierarchy / _PARENT).glob("*")}
     return {name for name in names if is_machine(lab, name)}
 
 
 def sweep(machine: str) -> bool:
-    """Kills what is left in a machine's cgroups and removes them. False when something stays.
+    """Kill the processes left in a machine's cgroups and remove the cgroups. Return False if something stays.
 
-    The init of a node whose systemd-nspawn was killed lives on, and only its cgroup still says whose it is.
+    If systemd-nspawn was killed, the node's init survives, and only its cgroup tells which node it belongs to.
     """
 
     def gone() -> bool:
@@ -44,21 +44,22 @@ def sweep(machine: str) -> bool:
 
     done = wait_for(gone, limit=10.0)
     for folder in folders(machine):
-        with suppress(OSError):  # other nodes are in it, or it is gone
+        with suppress(OSError):  # it holds other nodes, or is gone
             folder.parent.rmdir()
     return done
 
 
 def _hierarchies(top: Path) -> list[Path]:
-    """Those that systemd uses: the unified one, or (cgroup v1) its own named one and, hybrid, the unified one too."""
+    """Return the hierarchies that systemd uses: the unified one or, with cgroup v1, its named one and, in hybrid mode,
+    the unified one too."""
     if (top / "cgroup.controllers").is_file():
         return [top]
     return [top / name for name in ("systemd", "unified") if (top / name / "cgroup.procs").is_file()]
 
 
 def _kill_members(folder: Path) -> None:
-    for path, _, _ in os.walk(folder):  # which passes over what is removed meanwhile; Path.glob does not
-        with suppress(OSError):  # ended, or removed, meanwhile
+    for path, _, _ in os.walk(folder):  # unlike Path.glob, it tolerates concurrent removal
+        with suppress(OSError):  # ended or removed meanwhile
             for pid in map(int, Path(path, "cgroup.procs").read_text().split()):
                 if pid > 0:  # 0: a process of a pid namespace we cannot see
                     os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""How this machine gets out, and so its nodes: name servers, proxies, package index, certificates."""
+"""This machine's network access, which its nodes share: name servers, proxies, package index, certificates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RESOLV = ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf", "/run/Network
 
 @dataclass(frozen=True)
 class Egress:
-    """Empty text means: this machine needs none."""
+    """An empty string means that this machine needs none."""
 
     resolv_conf: str = ""
     mtu: int = 1500
@@ -37,16 +37,16 @@ class Egress:
 
 
 def read(progress: Progress) -> Egress:
-    """From this machine as it is now."""
+    """Read the settings from this machine's current state."""
     environ = os.environ
     pip = pip_settings(environ, pip_files(environ))
     index, extra = pip.get("index-url", "").split(), pip.get("extra-index-url", "").split()
     http, https = (_variable(environ, name) for name in ("http_proxy", "https_proxy"))
     hidden = [_without_login(url) for url in (*index, *extra, http, https) if url and not reachable(url)]
     if hidden:
-        progress(f"the nodes cannot reach what this machine is set up for: {' '.join(hidden)}")
+        progress(f"the nodes cannot reach what this machine is configured to use: {' '.join(hidden)}")
     if not (servers := resolv_conf([Path(path) for path in _RESOLV])):
-        progress("the nodes get no name server: this machine's answers on its loopback alone")
+        progress("the nodes get no name server: this machine's answers only on its loopback address")
     bundles = (environ.get("SSL_CERT_FILE", ""), *_BUNDLES)
     ca_path = next((path for path in bundles if path and Path(path).is_file()), "")
     return Egress(
@@ -64,7 +64,7 @@ def read(progress: Progress) -> Egress:
 
 
 def reachable(url: str) -> bool:
-    """http and https to another machine; a file or a loopback address of this one is nothing to a node."""
+    """Return whether a node can use the URL: http or https, and not a loopback address."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     if parts.scheme not in ("http", "https") or host in ("", "localhost"):
@@ -76,7 +76,7 @@ def reachable(url: str) -> bool:
 
 
 def resolv_conf(files: Sequence[Path]) -> str:
-    """The first with a name server that is no loopback stub of this machine: in a node nothing listens there."""
+    """Return the text of the first file whose name servers are not loopback addresses, which no node could reach."""
     for file in files:
         text = file.read_text() if file.is_file() else ""
         servers = [line.split()[1] for line in text.splitlines() if re.match(r"nameserver\s+\S", line)]
@@ -86,7 +86,7 @@ def resolv_conf(files: Sequence[Path]) -> str:
 
 
 def pip_files(environ: Mapping[str, str]) -> list[Path]:
-    """pip's configuration files, weakest first (pip.pypa.io, Configuration)."""
+    """Return pip's configuration files, in ascending order of precedence (pip's documentation, Configuration)."""
     home = Path(environ.get("HOME", "/root"))
     user = Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip/pip.conf"
     files = [Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"), home / ".pip/pip.conf", user]
@@ -98,7 +98,7 @@ def pip_files(environ: Mapping[str, str]) -> list[Path]:
 
 
 def pip_settings(environ: Mapping[str, str], files: Sequence[Path]) -> dict[str, str]:
-    """``index-url`` and ``extra-index-url`` as pip would use them: files in turn, then the environment."""
+    """Return ``index-url`` and ``extra-index-url`` as pip would use them: from the files, then the environment."""
     names = ("index-url", "extra-index-url")
     found: dict[str, str] = {}
     for file in files:
@@ -120,7 +120,7 @@ def _without_login(url: str) -> str:
 
 
 def _mtu() -> int:
-    """Of the way out: a node's packets must not be larger."""
+    """Return the MTU of the default route, which a node's packets must not exceed."""
     match = re.search(r"\bdev (\S+)", run(["ip", "-4", "route", "show", "default"], check=False).stdout)
     file = Path("/sys/class/net") / (match[1] if match else "lo") / "mtu"
     return min(int(file.read_text()), 1500) if file.is_file() else 1500

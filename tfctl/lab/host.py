@@ -1,4 +1,4 @@
-"""What a lab does to this machine goes through here: commands as lists of words, locks, the mount table."""
+"""How a lab acts on this machine: commands, locks, mounts and files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SBIN = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 
 
 def preflight() -> None:
-    """Raises PreflightFailed with one sentence when this machine, or this user, cannot hold a lab."""
+    """Raise PreflightFailed if this machine or user cannot run a lab."""
     require_linux()
     if os.geteuid() != 0:
         raise PreflightFailed("a lab needs root (mounts, bridge, namespaces)", "Run it with sudo.")
@@ -43,7 +43,7 @@ def preflight() -> None:
 
 
 def require_linux() -> None:
-    """Raises PreflightFailed."""
+    """Raise PreflightFailed on any other system."""
     if sys.platform != "linux":
         raise PreflightFailed(
             "a lab boots Linux nodes and needs a Linux machine",
@@ -52,12 +52,12 @@ def require_linux() -> None:
 
 
 def which(tool: str) -> str | None:
-    """sbin is looked at too: a user's PATH often lacks it."""
+    """Find a program on PATH or in sbin, which a user's PATH often lacks."""
     return shutil.which(tool, path=os.pathsep.join((os.environ.get("PATH", os.defpath), *_SBIN)))
 
 
 def run(command: Sequence[str], *, timeout: float = 60.0, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Raises TfctlError with the command and its last words when it fails and ``check`` is set."""
+    """Run a command. If ``check`` is set, raise TfctlError with the command and its last output when it fails."""
     words = [which(command[0]) or command[0], *command[1:]]
     try:
         done = subprocess.run(
@@ -73,8 +73,8 @@ def run(command: Sequence[str], *, timeout: float = 60.0, check: bool = True) ->
 
 @contextmanager
 def locked(what: str, progress: Progress) -> Iterator[None]:
-    """One at a time on this machine; waits, and says so. A process that dies lets go of it; the lock's file goes with
-    who has it."""
+    """Hold a lock on this machine; report if it has to wait. It is released if the process dies, and its holder removes
+    the lock file."""
     _LOCKS.mkdir(parents=True, exist_ok=True)
     path = _LOCKS / f"{what}.lock"
     while True:
@@ -85,7 +85,7 @@ def locked(what: str, progress: Progress) -> Iterator[None]:
                 progress(f"waiting for another tfctl that holds {what}")
                 fcntl.flock(file, fcntl.LOCK_EX)
             if os.fstat(file.fileno()).st_nlink == 0:
-                continue  # who had it has removed the file: by now another may be there, and locked by somebody else
+                continue  # the last holder has removed the file; another process may have created and locked a new one
             try:
                 yield
             finally:
@@ -94,26 +94,26 @@ def locked(what: str, progress: Progress) -> Iterator[None]:
 
 
 def mounts_under(folder: Path, table: Path = Path("/proc/self/mountinfo")) -> list[Path]:
-    """Mount points at or below ``folder`` (an absolute path with no link in it), innermost first."""
+    """Return the mount points at or below ``folder`` (an absolute path without links), innermost first."""
     inside = [point for point in _mount_points(table) if point == folder or folder in point.parents]
     return sorted(inside, key=lambda point: len(point.parts), reverse=True)
 
 
 def unmount(point: Path) -> None:
-    """A mount somebody stands in is detached: it is gone from the tree at once, from memory when he leaves."""
+    """Unmount. If the mount is in use, detach it: it leaves the tree at once and is released after its last use."""
     if run(["umount", str(point)], check=False).returncode != 0:
         run(["umount", "--lazy", str(point)])
 
 
 def remove_tree(folder: Path) -> None:
-    """Raises TfctlError rather than delete through a mount."""
+    """Delete a directory. Raises TfctlError if anything is mounted in it."""
     if left := mounts_under(folder):
         raise TfctlError(f"{left[0]}: is mounted, so it cannot be deleted", f"umount {left[0]}")
     run(["rm", "-rf", "--one-file-system", str(folder)], timeout=600)
 
 
 def wait_for(condition: Callable[[], bool], limit: float, pause: float = 0.02) -> bool:
-    """Looks until ``condition`` holds; False after ``limit`` seconds."""
+    """Poll until ``condition`` holds. Return False after ``limit`` seconds."""
     end = time.monotonic() + limit
     while not condition():
         if time.monotonic() > end:
@@ -123,13 +123,13 @@ def wait_for(condition: Callable[[], bool], limit: float, pause: float = 0.02) -
 
 
 def give_to_caller(path: Path) -> None:
-    """Under sudo, what the caller must read (key, inventory) belongs to him."""
+    """Under sudo, make the calling user the owner of a file that they must read, such as a key."""
     if "SUDO_UID" in os.environ:
         os.chown(path, int(os.environ["SUDO_UID"]), int(os.environ.get("SUDO_GID", "-1")), follow_symlinks=False)
 
 
 def write(path: Path, text: str, mode: int = 0o644) -> None:
-    """The whole file or none of it; a link in its place is replaced, not followed."""
+    """Write a file atomically. A link in its place is replaced, not followed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.part")
     part.unlink(missing_ok=True)

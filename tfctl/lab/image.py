@@ -1,7 +1,7 @@
-"""The base image of a suite: built once by mmdebstrap, kept under a digest of all it was made from.
+"""The base image of a suite: built once by mmdebstrap and cached under a digest of its recipe.
 
-mmdebstrap and not debootstrap: the same tree in half the time, and in a mount namespace of its own, so that an
-interrupted build leaves no mount.
+mmdebstrap builds the same tree as debootstrap in half the time, and in its own mount namespace, so an interrupted
+build leaves no mount behind.
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ FILES = {
     "etc/ssh/sshd_config.d/10-tfctl-lab.conf": (
         "HostKey /etc/ssh/ssh_host_ed25519_key\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n"
         "PermitRootLogin no\nUseDNS no\nMaxStartups 40:30:100\n"
-        # OpenSSH's default, which also withstands a quantum computer, takes both ends 0.2 s of CPU for each connection.
+        # OpenSSH's post-quantum default costs each end 0.2 s of CPU per connection.
         "KexAlgorithms curve25519-sha256,curve25519-sha256@libssh.org\n"
     ),
-    # pam_env(8) looks for it at every login; since trixie the one is a link to the other.
+    # pam_env(8) reads it at every login; since trixie one is a link to the other.
     "etc/default/locale": "LANG=C.UTF-8\n",
     "etc/locale.conf": "LANG=C.UTF-8\n",
     f"etc/sudoers.d/{USER}": f"{USER} ALL=(ALL:ALL) NOPASSWD: ALL\n",
     "etc/apt/apt.conf.d/20tfctl-lab": 'Acquire::Languages "none";\n',
 }
 
-# Pages and translations that nobody reads in a node; also for what provisioning installs there later.
+# Leave out manual pages and translations, also of packages that provisioning installs later.
 _DPKG_OPTIONS = (
     "force-unsafe-io", "path-exclude=/usr/share/man/*", "path-exclude=/usr/share/info/*",
     "path-exclude=/usr/share/locale/*", "path-exclude=/usr/share/doc/*", "path-include=/usr/share/doc/*/copyright",
 )  # fmt: skip
 _APT_OPTIONS = ('APT::Install-Recommends "false"', 'Acquire::Languages "none"')
-# Constant shell lines for mmdebstrap, which hands the tree's path as $1.
+# Constant shell commands for mmdebstrap, which passes the tree's path as $1.
 _HOOKS = (
     f'chroot "$1" useradd --create-home --shell /bin/bash --uid 1000 {USER}',
     'chroot "$1" systemctl --quiet enable systemd-networkd.service ssh.service',
     'rm -f "$1"/etc/ssh/ssh_host_* "$1"/etc/hostname "$1"/etc/resolv.conf "$1"/etc/machine-id',
     'mkdir -p "$1"/srv/tfctl',
 )
-# In a process namespace that ends with us: a killed `up` leaves no mmdebstrap at work behind it.
+# Run in a process namespace that ends with us, so that a killed `up` leaves no mmdebstrap running.
 _TIED = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child=KILL")
 _BUILD_LIMIT_S = 900.0
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """All that an image is made from: equal recipes give images as good as equal."""
+    """Everything that an image is made from. Equal recipes give equivalent images."""
 
     suite: str
     sources: tuple[str, ...]
@@ -77,18 +77,18 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """``<suite>-<12 hex digits>``: the image's folder in the cache."""
+        """The name of the image's directory in the cache: ``<suite>-<12 hex digits>``."""
         text = json.dumps(vars(self), sort_keys=True)
         return f"{self.suite}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
 def recipe(suite: str) -> Recipe:
-    """For this machine: its sources are part of it."""
+    """Return the recipe of a suite on this machine, whose apt sources are part of it."""
     return Recipe(suite, tuple(str(source) for source in apt.sources(suite)))
 
 
 def ensure(recipe: Recipe, progress: Progress) -> str:
-    """The key of an image that is there when this returns. Two callers at once: one builds, the other waits."""
+    """Build the image unless it is cached, and return its key. Of concurrent callers one builds, the others wait."""
     folder = path(recipe.key)
     if folder.is_dir():
         return recipe.key
@@ -104,7 +104,7 @@ def path(key: str) -> Path:
 
 
 def _build(recipe: Recipe, folder: Path) -> None:
-    part = folder.with_name(f".{recipe.suite}.part")  # one name for all builds of a suite: a broken one is swept here
+    part = folder.with_name(f".{recipe.suite}.part")  # one name per suite, so the next build removes a broken one
     _remove(part)
     part.mkdir(parents=True, mode=0o755)
     sources = part.with_suffix(".list")
@@ -125,8 +125,8 @@ def _build(recipe: Recipe, folder: Path) -> None:
 def _mmdebstrap(recipe: Recipe, tree: Path, sources: Path) -> list[str]:
     command = [*_TIED, "mmdebstrap", "--mode=root", "--format=directory", "--variant=apt"]
     command += [f"--dpkgopt={option}" for option in recipe.dpkg_options]
-    # The package lists stay: the first `apt-get install` in a node needs no update. Unpacked: to look something
-    # up in packed ones takes apt seconds each time.
+    # Keep the package lists, so that the first `apt-get install` in a node needs no update, and keep them unpacked:
+    # each lookup in compressed lists takes apt seconds.
     command += ["--skip=cleanup/apt/lists", f"--include={','.join(recipe.packages)}"]
     command += [f"--aptopt={option}" for option in recipe.apt_options]
     command += [f"--aptopt={line.rstrip(';')}" for line in apt.settings().splitlines()]
@@ -151,7 +151,7 @@ def _finish(recipe: Recipe, tree: Path) -> None:
 
 
 def _remove(tree: Path) -> None:
-    """The processes of a build that was killed may write for a moment yet."""
+    """Remove a tree. Retry, because the processes of a killed build may still write for a moment."""
 
     def gone() -> bool:
         shutil.rmtree(tree, ignore_errors=True)

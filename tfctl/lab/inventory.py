@@ -1,4 +1,4 @@
-"""The Ansible inventory of a lab: its hosts, and how to log in."""
+"""The Ansible inventory of a lab: its hosts and their login settings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MARK = "# Written by `tfctl lab up` for lab"
 
 
 def save(path: Path, nodes: Sequence[Node]) -> None:
-    """Raises BadFile for a file that is not this lab's."""
+    """Write the inventory. Raises BadFile if the file exists and is not this lab's."""
     check(path, nodes[0].lab.name)
     try:
         if not path.parent.exists():
@@ -28,7 +28,7 @@ def save(path: Path, nodes: Sequence[Node]) -> None:
 
 
 def check(path: Path, lab_name: str) -> None:
-    """Raises BadFile when there is a file that is not this lab's own."""
+    """Raise BadFile if the file exists and is not this lab's."""
     if path.exists() and not is_ours(path, lab_name):
         raise BadFile(
             f"{path}: is not the inventory of lab {lab_name!r}", "Move it away, or give the lab another --name"

@@ -1,4 +1,4 @@
-"""`up` and `down`."""
+"""Create and remove labs: `up` and `down`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tfctl.lab.spec import Disk, LabSpec, Progress, check_name, choose_octet
 
 
 def up(asked: LabSpec, progress: Progress) -> Record:
-    """Makes the lab what is asked: nodes that run are kept, those that do not are started, missing ones made.
+    """Bring the lab to the requested state: keep running nodes, start stopped ones, create missing ones.
 
-    Raises PreflightFailed, Busy (the lab is another), NotFound (the snapshot), BadFile (the inventory's place),
-    Unreachable (a node does not come up). After a failure the lab stays as far as it came; `up` goes on from there,
+    Raises PreflightFailed, Busy (the lab exists with other settings), NotFound (the snapshot), BadFile (the inventory
+    file), Unreachable (a node does not come up). After a failure the lab stays as it is: `up` continues from there,
     `down` removes it.
     """
     preflight()
@@ -30,15 +30,15 @@ def up(asked: LabSpec, progress: Progress) -> Record:
 
 
 def down(name: str, progress: Progress) -> None:
-    """Shuts the nodes down and removes all of the lab, its disks and shared directory too. Raises NotFound.
+    """Shut the nodes down and remove the whole lab, with its disks and shared directory. Raises NotFound.
 
-    Works from names and from what the kernel shows, so it also cleans up after a crash, with or without a record.
+    It works from names and the kernel's state, so it also cleans up after a crash, with or without a record.
     """
     preflight()
     check_name("--name", name)
     with locked(f"lab-{name}", progress):
         if not power.has_traces(name):
-            record.get(name)  # raises, with the names there are
+            record.get(name)  # raises NotFound with the names of the existing labs
         progress(f"{name}: shutting down")
         _remove_inventories(name)
         power.clear(name, progress)
@@ -50,7 +50,7 @@ def down(name: str, progress: Progress) -> None:
 
 
 def _place(asked: LabSpec, progress: Progress) -> Record:
-    """The lab's record, kept before the kernel knows anything of it. Its network is nobody else's."""
+    """Find or create the lab's record, before anything of the lab is in the kernel. Choose a network that is free."""
     inventories = (str(asked.inventory_path),)
     if old := record.find(asked.name):
         _check_same(old, asked)
@@ -79,7 +79,7 @@ def _bare_disks(asked: LabSpec, progress: Progress) -> tuple[Disk, ...]:
 
 
 def _check_same(old: Record, asked: LabSpec) -> None:
-    """What is asked for must be what is there; what is left out is."""
+    """Raise Busy if the request differs from the existing lab. Options left out always match."""
     has, wanted = [f"{len(old.disks)} nodes"], [f"{asked.nodes} nodes"] if asked.nodes else []
     suites = tuple(disk.suite for disk in old.disks)
     if asked.suites:
@@ -100,7 +100,7 @@ def _remove_inventories(name: str) -> None:
     try:
         found = record.find(name)
         paths |= {Path(path) for path in found.inventories} if found else set()
-    except TfctlError:  # a broken record must not keep the lab alive
+    except TfctlError:  # a broken record must not prevent the removal
         pass
     for path in paths:
         if inventory.is_ours(path, name):

@@ -1,8 +1,8 @@
-"""A lab's network on this machine: one bridge and its rules. The node ends are systemd-nspawn's.
+"""A lab's network on this machine: a bridge and its firewall rules. systemd-nspawn makes the nodes' ends.
 
-Rules carry the lab's name as comment and the bridge its digits, so all of it is found again without a record.
-iptables and not a table of nftables of our own: where Docker lives, FORWARD ends with DROP, and an accept elsewhere
-does not outweigh that.
+The rules have the lab's name as comment and the bridge its digits in its name, so they can be found without a record.
+The rules are in iptables, not in an nftables table of our own: with Docker, FORWARD ends with DROP, and an accept in
+another table does not override that.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ _BRIDGE = re.compile(r"tfctl-[0-9a-f]{6}")
 
 
 def ensure(lab: Lab) -> None:
-    """Made or completed; nothing is made twice."""
+    """Create the network, or complete it if parts exist."""
     if not exists(lab.bridge):
-        # A fixed address: else the bridge takes its lowest port's and every node that comes or goes changes it.
+        # Give it a fixed address: otherwise it takes the lowest of its ports' and changes as nodes come and go.
         run(["ip", "link", "add", "name", lab.bridge, "address", _mac(lab.name), "type", "bridge"])
     run(["ip", "address", "replace", f"{lab.gateway}/24", "dev", lab.bridge])
     run(["ip", "link", "set", lab.bridge, "up"])
-    # Asks for a node that boots ten times a second instead of once.
+    # Look for a booting node ten times a second instead of once.
     (_NEIGHBOURS / lab.bridge / "retrans_time_ms").write_text("100\n")
     present = {table: _rules(table, lab.name) for table in _TABLES}
     for table, how, rule in _wanted(lab):
-        # iptables prints a rule's parts in an order of its own
+        # iptables prints the parts of a rule in its own order
         if not any(set(rule) <= set(words) for words in present[table]):
             run(["iptables", "--wait", "--table", table, how, *rule])
 
 
 def remove(lab_name: str) -> None:
-    """Rules, then every cable on the bridge, then the bridge. Nothing there is fine."""
+    """Remove the rules, then every cable on the bridge, then the bridge, as far as they exist."""
     for table in _TABLES:
         for words in _rules(table, lab_name):
             run(["iptables", "--wait", "--table", table, "-D", *words[1:]])
@@ -50,7 +50,7 @@ def remove(lab_name: str) -> None:
 
 
 def remove_link(link: str) -> None:
-    """The kernel may be taking it away at this very moment: only what is left then matters."""
+    """Delete a network interface. The kernel may be removing it too, so fail only if it still exists afterwards."""
     if exists(link) and run(["ip", "link", "delete", link], check=False).returncode != 0 and exists(link):
         raise TfctlError(f"{link}: cannot be removed", f"ip link delete {link}")
 
@@ -64,12 +64,12 @@ def has_traces(lab_name: str) -> bool:
 
 
 def any_bridge() -> bool:
-    """Of whatever lab on this machine, with or without record."""
+    """Return whether this machine has a bridge of any lab, with or without a record."""
     return any(_BRIDGE.fullmatch(entry.name) for entry in _LINKS.iterdir())
 
 
 def taken_octets() -> set[int]:
-    """Third numbers of the 10.77 networks that this machine's addresses or routes already use."""
+    """Return the third octets of the 10.77 networks that this machine's addresses or routes already use."""
     addresses = json.loads(run(["ip", "-json", "-4", "address"]).stdout)
     routes = json.loads(run(["ip", "-json", "-4", "route"]).stdout)
     used = [entry["local"] for link in addresses for entry in link.get("addr_info", [])]
@@ -78,7 +78,7 @@ def taken_octets() -> set[int]:
 
 
 def _wanted(lab: Lab) -> list[tuple[str, str, list[str]]]:
-    """Table, -A or -I, and the rule with its chain."""
+    """Return (table, -A or -I, rule with its chain) of each rule."""
     mark = ["-m", "comment", "--comment", rule_comment(lab.name)]
     out = ["POSTROUTING", "-s", lab.network, "!", "-d", lab.network, *mark, "-j", "MASQUERADE"]
     inward = ["FORWARD", "-o", lab.bridge, *mark, "-j", "ACCEPT"]
@@ -87,13 +87,13 @@ def _wanted(lab: Lab) -> list[tuple[str, str, list[str]]]:
 
 
 def _rules(table: str, lab_name: str) -> list[list[str]]:
-    """This lab's, as ``iptables -S`` words: ``-A CHAIN ...``."""
+    """Return this lab's rules, each as the words that ``iptables -S`` prints: ``-A CHAIN ...``."""
     lines = run(["iptables", "--wait", "--table", table, "-S"]).stdout.splitlines()
     rules = [shlex.split(line) for line in lines if line.startswith("-A ")]
     return [words for words in rules if rule_comment(lab_name) in words]
 
 
 def _mac(lab_name: str) -> str:
-    """Locally administered, one per lab."""
+    """Return the lab's locally administered MAC address."""
     digits = hashlib.sha256(lab_name.encode()).hexdigest()[:10]
     return ":".join(["02", *(digits[at : at + 2] for at in range(0, 10, 2))])

@@ -1,4 +1,4 @@
-"""One node: its files, its start, what is cleared after its end."""
+"""A node: prepare its files, start it, and clean up after it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def is_prepared(node: Node) -> bool:
 
 
 def prepare(node: Node, peers: Sequence[Node], operator_key: str, egress: Egress) -> None:
-    """Host key, root file system, files; one half done is done anew."""
-    make_key(node.host_key, node.name)  # here and not in the node: known_hosts is there before the first connection
+    """Create the host key, root file system and files. Start over if a previous attempt was interrupted."""
+    make_key(node.host_key, node.name)  # made outside the node, so known_hosts is ready before the first connection
     unmount_root(node)
     shutil.rmtree(node.upper, ignore_errors=True)
     mount_root(node)
@@ -35,7 +35,7 @@ def prepare(node: Node, peers: Sequence[Node], operator_key: str, egress: Egress
 
 
 def start(node: Node) -> None:
-    """Boots; does not wait for it. The node must be prepared and not running."""
+    """Boot the node without waiting for it. It must be prepared and not running."""
     clear(node.machine)
     mount_root(node)
     command = boot.keeper(boot.nspawn(node), node.machine, groups(node))
@@ -52,14 +52,14 @@ def groups(node: Node) -> list[Path]:
 
 
 def traces(lab: str) -> set[str]:
-    """The machines of a lab of which something is in the kernel, running or not."""
+    """Return the machines of a lab that have left traces in the kernel, running or not."""
     cables = {entry.name.removeprefix(cable("")) for entry in Path("/sys/class/net").iterdir()}
     marks = {entry.name for entry in _NSPAWN_RUN.glob("*/*")}
     return {name for name in cables | marks if is_machine(lab, name)} | cgroup.machines(lab)
 
 
 def clear(machine: str) -> None:
-    """Removes what processes that are gone left in the kernel: cgroups, the cable, systemd-nspawn's own marks."""
+    """Remove what ended processes left in the kernel: cgroups, the cable, systemd-nspawn's own marks."""
     if not cgroup.booted_with_systemd() and not cgroup.sweep(machine):
         raise TfctlError(f"{machine}: processes in its cgroup do not end", "See where: ps -eo pid,stat,wchan:30,args")
     network.remove_link(cable(machine))
@@ -70,7 +70,7 @@ def clear(machine: str) -> None:
 
 
 def mount_root(node: Node) -> None:
-    """``volatile``: a lab is thrown away, so nothing in it waits for the disk (fsync of dpkg, journald, sqlite)."""
+    """Mount the node's root, ``volatile``: a lab is disposable, so no fsync (dpkg, journald, sqlite) needs to wait."""
     if mounts_under(node.root):
         return
     settle(node)
@@ -82,7 +82,7 @@ def mount_root(node: Node) -> None:
     work = node.folder / "work"
     for folder in (node.upper, work, node.root):
         folder.mkdir(parents=True, exist_ok=True)
-    # The kernel's mark of a volatile mount that has ended; the files are whole as long as this machine did not fall.
+    # The kernel's mark of an earlier volatile mount. The files are intact unless this machine crashed.
     shutil.rmtree(work / "work/incompat", ignore_errors=True)
     options = f"lowerdir={':'.join(map(str, lower))},upperdir={node.upper},workdir={work},volatile"
     try:
@@ -95,7 +95,7 @@ def mount_root(node: Node) -> None:
 
 
 def settle(node: Node) -> None:
-    """A disk is recorded with its new layer before what the node wrote becomes that layer: here."""
+    """Turn what the node wrote into the new layer of its disk, which is recorded before the layer exists."""
     new = layer(node.disk.layers[0]) if node.disk.layers else None
     if new and not new.exists() and node.upper.exists():
         new.parent.mkdir(parents=True, exist_ok=True)
@@ -108,14 +108,14 @@ def unmount_root(node: Node) -> None:
 
 
 def log_tail(node: Node, lines: int = 5) -> str:
-    """What it said last on its console."""
+    """Return the last lines of the node's console."""
     text = node.console.read_text(errors="replace") if node.console.is_file() else ""
     plain = [line.strip() for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).splitlines()]
     return "\n".join([line for line in plain if line][-lines:])
 
 
 def make_key(path: Path, comment: str) -> None:
-    """ed25519 without a passphrase; a half-written pair is replaced."""
+    """Make an ed25519 key pair without a passphrase. Replace an incomplete pair."""
     public = path.with_suffix(".pub")
     if public.is_file() and public.read_text().endswith("\n"):
         return
@@ -130,7 +130,7 @@ def _prepared(node: Node) -> Path:
 
 
 def _machine_id(node: Node) -> str:
-    """A snapshot's own: its journal is filed under it. A base image has none."""
+    """Return the machine ID of the disk, under which a snapshot's journal is stored, or a new one for a base image."""
     file = node.root / "etc/machine-id"
     return file.read_text().strip() if file.is_file() else uuid.uuid4().hex
 

@@ -1,4 +1,4 @@
-"""A lab's nodes on and off: all of what a record says there is, and then nothing of it."""
+"""Switch a lab's nodes on and off."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIMIT_S = 10.0
 
 
 def on(found: Record, progress: Progress) -> None:
-    """Folders, network, disks, processes; what is there is kept. Raises Unreachable for nodes that do not come up."""
+    """Create directories, network, disks and processes, as far as missing. Raises Unreachable if nodes do not boot."""
     nodes = found.nodes
     with locked("labs", progress):
         settings.ensure()
@@ -33,22 +33,22 @@ def on(found: Record, progress: Progress) -> None:
 
 
 def halt(lab: str, limit: float) -> bool:
-    """Asks the nodes to shut down. False when some still run after ``limit`` seconds."""
+    """Ask the nodes to shut down. Return False if some still run after ``limit`` seconds."""
     nspawns = [each for each in process.of_lab(lab) if each.nspawn]
     return process.end(nspawns, signal.SIGTERM, limit)
 
 
 def cut(lab: str) -> None:
-    """Nothing of the lab's nodes runs afterwards, also what outlived a systemd-nspawn that was killed."""
+    """Kill everything of the lab's nodes, including what survived a killed systemd-nspawn."""
     process.end(process.of_lab(lab), signal.SIGKILL, _LIMIT_S)
     for machine in sorted(machines.traces(lab)):
         machines.clear(machine)
 
 
 def clear(lab: str, progress: Progress) -> None:
-    """Removes all that there is of a lab but its inventories, with or without a record."""
+    """Remove everything of a lab except its inventories, with or without a record."""
     if not halt(lab, _LIMIT_S):
-        progress(f"{lab}: not all nodes shut down in {_LIMIT_S:.0f} s: pulling the plug")
+        progress(f"{lab}: not all nodes shut down in {_LIMIT_S:.0f} s; killing them")
     cut(lab)
     network.remove(lab)
     folder = spec.folder(lab)
@@ -58,7 +58,7 @@ def clear(lab: str, progress: Progress) -> None:
 
 
 def has_traces(lab: str) -> bool:
-    """On disk, among the processes or in the kernel."""
+    """Return whether anything of the lab exists on disk, among the processes or in the kernel."""
     return bool(spec.folder(lab).exists() or process.of_lab(lab) or machines.traces(lab) or network.has_traces(lab))
 
 
@@ -69,7 +69,7 @@ def _make_folders(lab: Lab) -> None:
 
 
 def _prepare(nodes: Sequence[Node], progress: Progress) -> None:
-    """A node that was prepared keeps all it has."""
+    """Prepare the nodes that are not prepared yet."""
     lab = nodes[0].lab
     if fresh := [node for node in nodes if not machines.is_prepared(node)]:
         operator_key, ways_out = lab.key.with_suffix(".pub").read_text(), egress.read(progress)

@@ -1,7 +1,7 @@
-"""The processes of a node on this machine: its keeper and systemd-nspawn. What runs inside ends with them.
+"""The processes of a node on this machine: its keeper and systemd-nspawn. Everything inside the node ends with them.
 
-A node is found by the machine name on the command line, never by a number from a file. Signals go through a pidfd that
-was looked at after it was opened, so that a number used again is never hit.
+A node is found by the machine name on the command line, never by a stored pid. Signals go through a pidfd whose process
+is checked after it was opened, so they never reach another process that reuses the pid.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _PROC = Path("/proc")
 class Process:
     pid: int
     machine: str
-    nspawn: bool  # else the keeper
+    nspawn: bool  # otherwise it is the keeper
 
 
 def detach(command: Sequence[str], log: Path) -> None:
-    """In a session of its own, child of PID 1: it outlives us, and its end is nobody's zombie."""
+    """Start a command in its own session as a child of PID 1: it outlives us and leaves no zombie."""
     with log.open("ab") as output:
         subprocess.run(
             [which("setsid") or "setsid", "--fork", *command],
@@ -45,7 +45,7 @@ def detach(command: Sequence[str], log: Path) -> None:
 
 
 def of_lab(name: str) -> list[Process]:
-    """Keepers first: one whose node is killed before it might start the node again."""
+    """Return the lab's processes, keepers first: a keeper that outlives its node might start the node again."""
     found = [process for process in _all() if is_machine(name, process.machine)]
     return sorted(found, key=lambda process: (process.nspawn, process.pid))
 
@@ -55,9 +55,9 @@ def of_node(node: Node) -> list[Process]:
 
 
 def end(processes: Sequence[Process], number: signal.Signals, limit: float) -> bool:
-    """Signals all and waits. SIGTERM asks a systemd-nspawn to shut its node down, SIGKILL is a power cut.
+    """Signal all and wait. SIGTERM asks systemd-nspawn to shut its node down; SIGKILL is like a power cut.
 
-    False when some still run after ``limit`` seconds.
+    Return False if some still run after ``limit`` seconds.
     """
     with ExitStack() as stack:
         handles = [stack.enter_context(_handle(process)) for process in processes]
@@ -90,7 +90,7 @@ def _read(pid: int) -> Process | None:
 
 @contextmanager
 def _handle(process: Process) -> Iterator[int | None]:
-    """A pidfd, or None when the process is gone or its number is another's."""
+    """Yield a pidfd, or None if the process is gone or its pid belongs to another."""
     try:
         handle = os.pidfd_open(process.pid)
     except ProcessLookupError:
@@ -104,5 +104,5 @@ def _handle(process: Process) -> Iterator[int | None]:
 
 def _ended(handle: int, limit: float) -> bool:
     poll = select.poll()
-    poll.register(handle, select.POLLIN)  # readable when the process has ended: pidfd_open(2)
+    poll.register(handle, select.POLLIN)  # readable once the process has ended: pidfd_open(2)
     return bool(poll.poll(max(0.0, limit) * 1000))

@@ -1,4 +1,4 @@
-"""Waits until nodes can be worked with: sshd answers, and systemd has nothing left to start."""
+"""Wait until nodes are ready: sshd answers and systemd has finished booting."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SETTLED = ("running", "degraded")
 
 @dataclass(frozen=True)
 class Answer:
-    """``state`` as ``systemctl is-system-running`` says it, or "" with the ``fault``."""
+    """``state``: the output of ``systemctl is-system-running``, or "" with the ``fault``."""
 
     node: Node
     state: str
@@ -30,7 +30,7 @@ class Answer:
 
 
 def wait(nodes: Sequence[Node], progress: Progress, limit: float = LIMIT_S) -> None:
-    """Raises Unreachable with every node that is not ready after ``limit`` seconds, and what it said last."""
+    """Raise Unreachable if nodes are not ready after ``limit`` seconds. It names them and their last messages."""
     if not nodes:
         return
     over = Event()  # Ctrl-C ends the waiting in every thread
@@ -51,7 +51,7 @@ def wait(nodes: Sequence[Node], progress: Progress, limit: float = LIMIT_S) -> N
 
 
 def ssh(node: Node, command: Sequence[str]) -> list[str]:
-    """OpenSSH with nothing but the lab's own key and known_hosts."""
+    """Return an ssh command that uses only the lab's own key and known_hosts."""
     options = ["BatchMode=yes", "ConnectTimeout=5", "IdentitiesOnly=yes", "StrictHostKeyChecking=yes"]
     options.append(f"UserKnownHostsFile={node.lab.known_hosts}")
     words = [word for option in options for word in ("-o", option)]
@@ -59,7 +59,7 @@ def ssh(node: Node, command: Sequence[str]) -> list[str]:
 
 
 def banner(node: Node, limit: float) -> str:
-    """What sshd says first, or "" when it says nothing within ``limit`` seconds."""
+    """Return sshd's banner, or "" if there is none within ``limit`` seconds."""
     try:
         with socket.create_connection((node.address, 22), timeout=limit) as connection:
             text = connection.recv(64).decode(errors="replace")
@@ -81,7 +81,7 @@ def _settle(node: Node, end: float, over: Event) -> Answer:
 
 
 def _system_state(node: Node, limit: float) -> tuple[str, str]:
-    """And what ssh said last: pam_nologin(8) turns users away until systemd-user-sessions.service ran."""
+    """Return the state and ssh's last line. pam_nologin(8) rejects users until systemd-user-sessions.service ran."""
     command = ssh(node, ["systemctl", "is-system-running", "--wait"])
     try:
         done = run(command, timeout=max(5.0, limit), check=False)

@@ -1,4 +1,4 @@
-"""What is kept on disk of labs and of snapshots: which disks they have, and where a lab stands."""
+"""Records of labs and snapshots on disk: their disks, networks and inventories."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Made = TypeVar("Made")
 
 @dataclass(frozen=True)
 class Record:
-    """A lab. ``disks`` is one per node, in order; ``snapshot`` the one it was made from."""
+    """A lab. ``disks``: one per node, in order; ``snapshot``: the one that the lab was made from."""
 
     name: str
     octet: int
@@ -36,7 +36,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A lab as it was left. ``shared`` is the layer that holds a copy of its shared directory."""
+    """A saved lab. ``shared``: the layer that holds a copy of its shared directory."""
 
     name: str
     disks: tuple[Disk, ...]
@@ -44,7 +44,7 @@ class Snapshot:
 
 
 def labs() -> list[str]:
-    """Those with a folder, also those whose `up` was cut short."""
+    """Return the labs that have a directory, including those whose `up` was interrupted."""
     return sorted(entry.name for entry in (STATE / "labs").glob("*"))
 
 
@@ -53,12 +53,12 @@ def snapshots() -> list[str]:
 
 
 def find(name: str) -> Record | None:
-    """None when the lab has none. Raises TfctlError for one that cannot be read."""
+    """Return the lab's record, or None. Raises TfctlError if it cannot be read."""
     return _read(_lab_file(name), _record, f"tfctl lab down --name {name}")
 
 
 def get(name: str) -> Record:
-    """Raises NotFound."""
+    """Return the lab's record. Raises NotFound."""
     found = find(name)
     if found is None:
         listed = ", ".join(labs()) or "none"
@@ -67,7 +67,7 @@ def get(name: str) -> Record:
 
 
 def get_snapshot(name: str) -> Snapshot:
-    """Raises NotFound."""
+    """Return the snapshot's record. Raises NotFound."""
     found = _read(_snapshot_file(name), _snapshot, f"rm {_snapshot_file(name)}")
     if found is None:
         listed = ", ".join(snapshots()) or "none"
@@ -84,17 +84,17 @@ def keep(record: Record | Snapshot) -> None:
 
 
 def forget_snapshot(name: str) -> None:
-    """Its layers stay, for `sweep`."""
+    """Delete a snapshot's record. `sweep` removes its layers."""
     _snapshot_file(name).unlink(missing_ok=True)
 
 
 def octets() -> set[int]:
-    """Taken by labs, running or not."""
+    """Return the octets that labs use, running or not."""
     return {found.octet for name in labs() if (found := _readable(name))}
 
 
 def layers() -> set[str]:
-    """In use by any lab or snapshot. Raises TfctlError when a record cannot be read: what it names is not known."""
+    """Return the layers that any lab or snapshot uses. Raises TfctlError if a record cannot be read."""
     named: set[str] = set()
     for disks in _all_disks():
         named |= {layer for disk in disks for layer in disk.layers}
@@ -102,7 +102,7 @@ def layers() -> set[str]:
 
 
 def with_layer(disks: tuple[Disk, ...], names: tuple[str, ...]) -> tuple[Disk, ...]:
-    """Each with one more layer, the uppermost."""
+    """Return the disks, each with one of the layers ``names`` added on top."""
     return tuple(replace(disk, layers=(name, *disk.layers)) for disk, name in zip(disks, names, strict=True))
 
 

@@ -1,4 +1,4 @@
-"""The files that make a base image into one node: pure, text in, text out."""
+"""The files that turn a base image into a particular node. Pure functions of text."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Seed:
 
 @dataclass(frozen=True)
 class Identity:
-    """``host_key`` is the private one, ``operator_key`` the public one that may log in."""
+    """``host_key``: the private host key; ``operator_key``: the public key that may log in."""
 
     machine_id: str
     host_key: str
@@ -28,7 +28,7 @@ class Identity:
 
 
 def seeds(node: Node, peers: Sequence[Node], identity: Identity, egress: Egress) -> dict[str, Seed]:
-    """By path in the node."""
+    """Return the files by their path in the node."""
     files = {
         "etc/hostname": Seed(f"{node.name}\n"),
         "etc/hosts": Seed(hosts(peers)),
@@ -48,18 +48,18 @@ def seeds(node: Node, peers: Sequence[Node], identity: Identity, egress: Egress)
 
 
 def hosts(peers: Sequence[Node]) -> str:
-    """Every node by its address. Never 127.0.1.1: who listens on his own name must be reached by his peers."""
+    """Return /etc/hosts with every node's address. No 127.0.1.1: peers must reach a server that binds its own name."""
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
     return "".join(f"{line}\n" for line in lines + [f"{node.address} {node.name}" for node in peers])
 
 
 def known_hosts(public_keys: Sequence[tuple[Node, str]]) -> str:
-    """sshd(8), SSH_KNOWN_HOSTS FILE FORMAT: by address and by name."""
+    """Return a known_hosts file (sshd(8)) with each node's address and name."""
     return "".join(f"{node.address},{node.name} {' '.join(key.split()[:2])}\n" for node, key in public_keys)
 
 
 def network(node: Node, mtu: int) -> str:
-    """systemd.network(5). No IPv6 and no DHCP: nothing to wait for."""
+    """Return a systemd.network(5) file without IPv6 and DHCP, so that boot does not wait for them."""
     return (
         f"[Match]\nName=host0\n\n[Link]\nMTUBytes={mtu}\n\n[Network]\nAddress={node.address}/24\n"
         f"Gateway={node.lab.gateway}\nLinkLocalAddressing=no\nIPv6AcceptRA=no\nLLMNR=no\n"
@@ -67,7 +67,7 @@ def network(node: Node, mtu: int) -> str:
 
 
 def pip_conf(egress: Egress) -> str:
-    """So that pip by hand reaches what the machine's reaches."""
+    """Return a pip.conf with which pip in the node reaches what this machine's pip reaches."""
     lines = ["[global]"]
     if egress.ca_bundle:
         lines.append("cert = /etc/ssl/certs/ca-certificates.crt")
@@ -81,7 +81,7 @@ def pip_conf(egress: Egress) -> str:
 
 
 def apt_conf(egress: Egress) -> str:
-    """apt's own settings, and the proxies of the environment where apt has none of its own."""
+    """Return apt's own settings, plus the environment's proxies if apt has none."""
     text = egress.apt_settings
     for scheme, proxy in (("http", egress.http_proxy), ("https", egress.https_proxy)):
         name = f"Acquire::{scheme}::Proxy"

@@ -1,4 +1,4 @@
-"""Kernel settings of this machine that labs need, and their way back."""
+"""Kernel settings of this machine that labs need: raise and restore them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 from tfctl.lab.host import write
 from tfctl.lab.spec import STATE
 
-# By path below /proc/sys, the least that is needed. A node's systemd and its daemons take inotify instances; the root
-# of all nodes is one user to the kernel, which grants a user 128.
+# The minimum of each, by path below /proc/sys. The daemons of every node use inotify instances, and the kernel counts
+# the root of all nodes as one user, who gets 128 by default.
 LEAST = {"net/ipv4/ip_forward": 1, "fs/inotify/max_user_instances": 2048, "fs/inotify/max_user_watches": 524288}
 _SYS = Path("/proc/sys")
 _BEFORE = STATE / "settings.before"
 
 
 def ensure(sys: Path = _SYS, before: Path = _BEFORE) -> None:
-    """What is too low is raised; what it was is written down first."""
+    """Raise the settings that are too low, after saving their previous values."""
     low = {name: value for name, least in LEAST.items() if (value := _value(sys / name)) < least}
     if low:
         write(before, json.dumps(low | _kept(before)) + "\n")
@@ -25,7 +25,7 @@ def ensure(sys: Path = _SYS, before: Path = _BEFORE) -> None:
 
 
 def restore(sys: Path = _SYS, before: Path = _BEFORE) -> None:
-    """For the last lab that goes: as it was before the first came."""
+    """Restore the values from before the first lab. Call it when the last lab is removed."""
     for name, value in _kept(before).items():
         (sys / name).write_text(f"{value}\n")
     before.unlink(missing_ok=True)

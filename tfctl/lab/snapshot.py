@@ -1,4 +1,4 @@
-"""Snapshots: what a lab's nodes have written becomes layers that other labs' disks rest on. Nothing of it is copied."""
+"""Snapshots: a lab's disks become layers below the disks of other labs, without copying them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _HALT_LIMIT_S = 120.0
 
 
 def take(lab: str, name: str, progress: Progress) -> Snapshot:
-    """Keeps the lab as it is under ``name``, for `up` with LabSpec.snapshot; one of that name is replaced.
+    """Save the lab's current state as ``name``, for `up` with LabSpec.snapshot. Replaces a snapshot of that name.
 
-    Nodes that run are halted for it and booted again. Raises NotFound; TfctlError when a node does not halt.
+    Running nodes are halted and booted again. Raises NotFound, and TfctlError if a node does not halt.
     """
     preflight()
     check_name("SNAPSHOT", name)
@@ -36,7 +36,7 @@ def take(lab: str, name: str, progress: Progress) -> Snapshot:
 
 
 def forget(name: str, progress: Progress) -> None:
-    """Deletes a snapshot; labs that were made from it keep all they have. Raises NotFound."""
+    """Delete a snapshot. Labs made from it are not affected. Raises NotFound."""
     preflight()
     check_name("SNAPSHOT", name)
     with locked("labs", progress):
@@ -46,7 +46,7 @@ def forget(name: str, progress: Progress) -> None:
 
 
 def copy(name: str, asked: LabSpec) -> tuple[Disk, ...]:
-    """The disks of a snapshot for a new lab, as many as are asked for; what was in its shared directory is copied.
+    """Return as many disks of a snapshot as a new lab needs, and copy the contents of its shared directory.
 
     The caller holds the lock "labs" until the lab is recorded. Raises NotFound, UsageError.
     """
@@ -59,7 +59,7 @@ def copy(name: str, asked: LabSpec) -> tuple[Disk, ...]:
 
 
 def sweep() -> None:
-    """Deletes layers that no lab and no snapshot rests on; none while a record cannot be read, for it may name any.
+    """Delete the layers that no lab or snapshot uses. If a record cannot be read, delete none: it may use any.
 
     The caller holds the lock "labs".
     """
@@ -74,7 +74,7 @@ def sweep() -> None:
 
 def _halt(found: Record) -> None:
     if not all(machines.is_prepared(node) for node in found.nodes):
-        raise TfctlError(f"lab {found.name!r} was never made to its end", f"tfctl lab up --name {found.name}")
+        raise TfctlError(f"lab {found.name!r} was never completed", f"tfctl lab up --name {found.name}")
     if not power.halt(found.name, _HALT_LIMIT_S):
         consoles = f"{found.lab.folder}/nodes/*/console.log"
         raise TfctlError(f"{found.name}: not all nodes halt within {_HALT_LIMIT_S:.0f} s", f"See {consoles}")
@@ -84,7 +84,7 @@ def _halt(found: Record) -> None:
 
 
 def _freeze(found: Record, name: str, progress: Progress) -> tuple[Record, Snapshot]:
-    """The lab, of other disks now, and the snapshot that shares them."""
+    """Return the lab, with new disks, and the snapshot, which shares their lower layers."""
     disks = record.with_layer(found.disks, tuple(_new_name() for _ in found.disks))
     frozen = replace(found, disks=disks)
     record.keep(frozen)

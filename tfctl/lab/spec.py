@@ -1,7 +1,7 @@
-"""What is asked of a lab, and every name and address that follows from it.
+"""The specification of a lab, and all names and addresses derived from it.
 
-Names in the kernel (bridge, cable, cgroup, machine) hold six hex digits made from the lab's name, because an interface
-name has 15 characters at most. They need that name alone, so `down` finds what a crash left when the record is gone.
+Names in the kernel (bridge, cable, cgroup, machine) contain six hex digits derived from the lab's name, because an
+interface name has at most 15 characters. `down` can therefore find what a crash left even if the record is gone.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _FIRST_NODE = 11
 
 @dataclass(frozen=True)
 class LabSpec:
-    """What `up` is asked for. None leaves it to the lab that is there, to ``snapshot``, or to the defaults, in turn.
+    """The arguments of `up`. None means as in the existing lab, else as in ``snapshot``, else the default.
 
-    ``suites`` are given to the nodes in turn. ``inventory`` None: ``./inventory/<name>.ini``. Raises UsageError.
+    ``suites`` are assigned to the nodes in turn. ``inventory`` None: ``./inventory/<name>.ini``. Raises UsageError.
     """
 
     name: str = DEFAULT_NAME
@@ -62,14 +62,14 @@ class LabSpec:
         return (self.inventory or default_inventory(self.name)).absolute()
 
     def new_suites(self) -> tuple[str, ...]:
-        """The suite of each node, in order, of a lab that is made from nothing."""
+        """The suite of each node, in order, for a new lab."""
         suites = self.suites or (DEFAULT_SUITE,)
         return tuple(suites[index % len(suites)] for index in range(self.nodes or DEFAULT_NODES))
 
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab with its place on this machine: ``octet`` is the third of its network, 10.77.<octet>.0/24."""
+    """A lab on this machine. ``octet`` is the third octet of its network, 10.77.<octet>.0/24."""
 
     name: str
     octet: int
@@ -105,8 +105,8 @@ class Lab:
 
 @dataclass(frozen=True)
 class Disk:
-    """What lies under a node's own writing: a base image's folder name in the cache, and ``layers`` over it, the
-    uppermost first, by their folder names in STATE/layers."""
+    """The read-only part of a node's disk: a base image, by its directory name in the cache, and ``layers`` on it,
+    topmost first, by their directory names in STATE/layers."""
 
     suite: str
     image: str
@@ -115,7 +115,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class Node:
-    """One machine of a lab; ``index`` counts from 1."""
+    """A machine of a lab. ``index`` counts from 1."""
 
     lab: Lab
     index: int
@@ -151,19 +151,19 @@ class Node:
 
     @property
     def console(self) -> Path:
-        """What the node said on its console, all boots."""
+        """The log of the node's console, over all boots."""
         return self.folder / "console.log"
 
 
 def parse_suites(text: str) -> tuple[str, ...]:
-    """``bookworm`` or ``bookworm,trixie``; what is not known of them LabSpec refuses, and an empty word too."""
+    """Split ``bookworm`` or ``bookworm,trixie``. LabSpec rejects unknown and empty names."""
     return tuple(word.strip() for word in text.split(","))
 
 
 def check_name(place: str, name: str) -> None:
-    """Raises UsageError for what can be the name neither of a lab nor of a snapshot."""
+    """Raise UsageError if ``name`` is not valid for a lab or snapshot."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{place}: {name!r} is no name", "Use a-z, 0-9, dashes inside, 40 characters at most.")
+        raise UsageError(f"{place}: {name!r} is not a valid name", "Use a-z, 0-9 and inner dashes, up to 40 in all.")
 
 
 def folder(lab: str) -> Path:
@@ -183,7 +183,7 @@ def bridge(lab: str) -> str:
 
 
 def machine_prefix(lab: str) -> str:
-    """What every machine name of this lab begins with, and no other's: a number follows."""
+    """Return the prefix of this lab's machine names. A number follows it."""
     return f"tl{_digits(lab)}n"
 
 
@@ -192,17 +192,18 @@ def is_machine(lab: str, name: str) -> bool:
 
 
 def cable(machine: str) -> str:
-    """The end of it on this machine; systemd-nspawn names it so."""
+    """Return the name that systemd-nspawn gives to this machine's end of the node's network cable."""
     return f"vb-{machine}"
 
 
 def rule_comment(lab: str) -> str:
-    """The comment that marks this lab's iptables rules."""
+    """Return the comment that marks this lab's iptables rules."""
     return f"tfctl-lab:{lab}"
 
 
 def choose_octet(lab: str, taken: set[int]) -> int:
-    """The same for the same lab, unless it is taken: then the next that is free. Raises UsageError when none is."""
+    """Return the lab's own octet, which depends only on its name, or the next free one. Raises UsageError if none is
+    free."""
     first = int(hashlib.sha256(lab.encode()).hexdigest(), 16)
     for step in range(254):
         octet = (first + step) % 254 + 1

@@ -1,4 +1,4 @@
-"""What a lab is right now, read from the kernel and from the nodes; nothing is changed and nothing believed."""
+"""The current state of a lab, read from the kernel and the nodes without changing anything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BANNER_LIMIT_S = 2.0
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """``state``: ``running`` (sshd answers), ``silent`` (it does not), ``off``. ``pid`` is systemd-nspawn's."""
+    """``state``: ``running`` (sshd answers), ``silent`` (it does not) or ``off``; ``pid``: that of systemd-nspawn."""
 
     name: str
     address: str
@@ -27,7 +27,7 @@ class NodeStatus:
 
 @dataclass(frozen=True)
 class LabStatus:
-    """``snapshot`` is the one it was made from; ``snapshots`` are all that this machine has."""
+    """``snapshot``: the one that the lab was made from; ``snapshots``: all on this machine."""
 
     name: str
     network: str
@@ -39,7 +39,7 @@ class LabStatus:
 
 
 def status(name: str) -> LabStatus:
-    """Raises NotFound, PreflightFailed."""
+    """Return the lab's status. Raises NotFound, PreflightFailed."""
     require_linux()
     found = record.get(name)
     with ThreadPoolExecutor(len(found.nodes)) as pool:

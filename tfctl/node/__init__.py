@@ -1,5 +1,5 @@
-"""What runs on a node, as root, behind one line of sudoers. Standard library only, Python 3.9 and newer.
+"""The node part: runs on a node as root, through one line of sudoers. Standard library only, Python 3.9 or newer.
 
-Only `names` and `wire` may be imported by the rest of tfctl. On a node this directory is copied as it is, so imports
-between its files are relative.
+The rest of tfctl may import only `names` and `wire`. The directory is copied to a node unchanged, so imports between
+its files are relative.
 """

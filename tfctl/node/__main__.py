@@ -1,12 +1,12 @@
-"""What `/usr/local/sbin/tfctl-node` runs: one request from stdin, answered on stdout (tfctl.node.wire).
+"""The program behind `/usr/local/sbin/tfctl-node`: read one request from stdin, answer on stdout (tfctl.node.wire).
 
-On a node this directory is /usr/local/lib/tfctl/DIGEST/tfctl_node, and /usr/local/lib/tfctl/current a link to DIGEST:
+On a node this directory is /usr/local/lib/tfctl/DIGEST/tfctl_node; /usr/local/lib/tfctl/current links to DIGEST:
 
     bin/tfctl-node   as /usr/local/sbin/tfctl-node                              root 0755
     bin/end          as /usr/local/lib/tfctl/DIGEST/end                         root 0755
     10-tfctl.conf    as /etc/systemd/system/tfctl-.service.d/10-tfctl.conf      root 0644, then daemon-reload
 
-Each verb is imported when it is asked for: the interpreter's start is most of what a verb costs.
+Each verb is imported on request, because imports are most of what a short verb costs.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _ENVIRONMENT = {
 
 
 class Terminated(BaseException):
-    """A signal asks for the end; what was begun is undone on the way out."""
+    """A signal asked the process to end. Unfinished work is undone as this propagates."""
 
 
 def main(world: World = World()) -> int:  # noqa: B008  a value
-    """The exit status: 0, or 1 when the client was told an error or is gone."""
+    """Serve one request and return the exit status: 0, or 1 after an error or if the client is gone."""
     behind = {name: os.environ[name] for name in ("SUDO_USER",) if name in os.environ}
     os.environ.clear()
     os.environ.update({**_ENVIRONMENT, **behind})
@@ -48,7 +48,7 @@ def main(world: World = World()) -> int:  # noqa: B008  a value
 
 
 def _serve(world: World, talk: Talk) -> int:
-    """One conversation; whatever goes wrong in it is said in a sentence."""
+    """Hold one conversation. Report any failure to the client as an ERROR."""
     try:
         _verb(world, talk, talk.request())
     except Refused as refused:
@@ -94,7 +94,7 @@ def _internal(error: Exception) -> dict[str, Any]:
         trace = trace.tb_next
     where = f" ({trace.tb_frame.f_code.co_filename.rpartition('/')[2]}:{trace.tb_lineno})" if trace else ""
     message = f"tfctl's node part failed on {host()}: {type(error).__name__}: {error}{where}"
-    return wire.error(1, message, "the whole story is there: journalctl -t tfctl-node")
+    return wire.error(1, message, "see the traceback there: journalctl -t tfctl-node")
 
 
 def _tell_journal(error: BaseException) -> None:

@@ -1,8 +1,8 @@
-"""What of an attempt serves to begin the next: the texts of its units, and of its environment files with their values.
+"""Keep an attempt's unit and environment files, with the variables' values, to start its next attempt from them.
 
-The values reach no disk. When a task of a job has been ended, its texts lie in /run/tfctl/ended/JOB, for root alone,
-until the job is stopped or started anew, or a reboot; so what has failed can be begun again by whoever may, from
-wherever.
+The values are never written to disk. Once a task has ended, its files move to /run/tfctl/ended/JOB, readable by root
+only, until the job is stopped or started again, or the host reboots. So any permitted user can restart a failed job
+from any machine.
 """
 
 from __future__ import annotations

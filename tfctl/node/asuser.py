@@ -1,6 +1,6 @@
-"""Work done as the jobs' user, by a child that has given up root for good.
+"""Run work as the jobs' user, in a child process that has dropped root for good.
 
-Root does nothing in a directory that this user can write to: a link planted there would lead it astray.
+Root never acts in a directory that this user can write to, where a planted link could redirect it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from . import wire
 from .talk import Refused
 from .world import World, host
 
-#: Seconds after which a child without an answer is given up: a hung network file system must not hang the start.
+#: Seconds to wait for the child's answer: a hung network file system must not hang the start.
 PATIENCE = 60.0
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def as_user(world: World, work: Callable[[], Any], directory: str = "/", patience: float = PATIENCE) -> Any:
-    """What ``work`` returns, which must be JSON, done by the jobs' user in ``directory``, where root may lead it.
+    """Call ``work`` as the jobs' user and return its result, which must be JSON.
 
-    Raises Refused: as ``work`` did, or with what the operating system said, or when there is no answer in time.
+    Root enters ``directory`` before it drops its rights. Raises Refused as ``work`` did, for an error of the operating
+    system, or if there is no answer within ``patience`` seconds.
     """
     user = world.user()
     reader, writer = os.pipe()
-    # A signal between fork and the child's own handlers would have the child undo the parent's deeds.
+    # A signal that arrives before the child resets its handlers would make the child undo the parent's work.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     child = os.fork()
     if child == 0:
@@ -48,14 +49,14 @@ def as_user(world: World, work: Callable[[], Any], directory: str = "/", patienc
 
 
 def os_error(error: OSError, what: str) -> Refused:
-    """An operating system's error as one of ours: 8, for the host is not fit."""
+    """Convert an OSError to Refused with exit 8: the host is not fit."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     place = f": {error.filename}" if error.filename else ""
     return Refused(8, f"{what} on {host()}: {error.strerror or error}{place}", "make room there" if full else "")
 
 
 def _child(name: str, uid: int, gid: int, home: str, work: Callable[[], Any], directory: str, writer: int) -> None:
-    """Never returns: nothing of the parent's clean-up may run here."""
+    """Run the work and exit. Never returns, so that none of the parent's clean-up runs in the child."""
     try:
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
@@ -95,7 +96,7 @@ def _read(reader: int, patience: float) -> dict[str, Any]:
 
 
 def _reap(child: int) -> None:
-    """The child has answered, or is ended; one that hangs in the kernel is left to init."""
+    """Wait briefly for the child to end, then kill it. One that hangs in the kernel is left to init."""
     for _ in range(200):
         if os.waitpid(child, os.WNOHANG)[0]:
             return

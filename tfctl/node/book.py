@@ -1,4 +1,4 @@
-"""What is on disk of each job: attempts, their records, ends and stop marks. Reading, and the marks' writing."""
+"""The files of each job on disk: attempts with their records, ends, notes and stop marks."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from typing import Any
 from . import names, states
 from .world import World, caller
 
-#: Of a task's end lines so many bytes are read: its user may write there what it likes.
+#: Most bytes read from a task's end lines: the jobs' user may write anything there.
 _ENDS = 1 << 18
 
 
 def jobs(world: World) -> list[str]:
-    """Every job that has an attempt here, by name."""
+    """Return the jobs that have an attempt here, sorted by name."""
     return sorted(name for name in listing(world.at(names.JOBS)) if names.JOB.fullmatch(name) and latest(world, name))
 
 
 def latest(world: World, job: str) -> int:
-    """The highest attempt of the job that this host knows, or 0."""
+    """Return the highest attempt of the job that this host knows, or 0."""
     return max(attempts(world, job), default=0)
 
 
 def attempts(world: World, job: str) -> list[int]:
-    """Every attempt of the job that this host knows, the first first."""
+    """Return all attempts of the job that this host knows, in ascending order."""
     return sorted(int(name) for name in listing(world.at(names.job_dir(job))) if name.isdigit())
 
 
 def record(world: World, job: str, attempt: int) -> dict[str, Any] | None:
-    """RECORD of the attempt; None where there is none, or none yet."""
+    """Return the attempt's RECORD, or None if there is none (yet)."""
     return read_json(world.at(names.record_file(job, attempt)))
 
 
 def tasks(world: World, job: str, attempt: int) -> list[tuple[str, int]]:
-    """The attempt's tasks on this host, in the order of its record: those that have a directory."""
+    """Return the attempt's tasks on this host, those with a directory, in the order of its record."""
     here = set(listing(world.at(names.attempt_dir(job, attempt))))
     known = (record(world, job, attempt) or {}).get("tasks", [])
     pairs = [(str(task["role"]), int(task["index"])) for task in known]
@@ -46,7 +46,7 @@ def tasks(world: World, job: str, attempt: int) -> list[tuple[str, int]]:
 
 
 def ends(world: World, job: str, attempt: int, role: str, index: int) -> list[states.End]:
-    """How the runs of a task ended. Opened with care: the file is in the hands of the job's user."""
+    """Return the ends of a task's runs. Open the file with care: the jobs' user controls it."""
     path = world.at(names.task_dir(job, attempt, role, index)) / "ends.jsonl"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -61,7 +61,7 @@ def ends(world: World, job: str, attempt: int, role: str, index: int) -> list[st
 
 
 def marked(world: World, job: str, attempt: int, role: str = "", index: int = 0) -> float | None:
-    """When the job's stop mark (or with a role, the task's) was written: epoch seconds; None: there is none."""
+    """Return the epoch seconds at which the job's stop mark (with a role, the task's) was written, or None."""
     try:
         return round(world.at(names.stop_mark(job, attempt, role, index)).stat().st_mtime, 3)
     except OSError:
@@ -69,26 +69,26 @@ def marked(world: World, job: str, attempt: int, role: str = "", index: int = 0)
 
 
 def mark(world: World, job: str, attempt: int, role: str = "", index: int = 0) -> None:
-    """Write a stop mark; one that is there keeps its time."""
+    """Write a stop mark. An existing mark keeps its time."""
     with contextlib.suppress(FileExistsError):
         world.at(names.stop_mark(job, attempt, role, index)).touch(0o644, exist_ok=False)
 
 
 def unmark(world: World, job: str, attempt: int, role: str, index: int) -> None:
-    """Take a task's stop mark away: it runs again."""
+    """Remove a task's stop mark, for a task that is to run again."""
     with contextlib.suppress(FileNotFoundError):
         world.at(names.stop_mark(job, attempt, role, index)).unlink()
 
 
 def note(world: World, job: str, attempt: int, deed: str, tasks: list[tuple[str, int]] | None = None) -> None:
-    """Who did what to the job, or to some of its tasks, at this moment. Never fails: it is done."""
+    """Note that the caller did ``deed`` to the job or to some of its tasks just now. Never raises."""
     told = {"time": round(time.time(), 3), "deed": deed, "by": caller(), "tasks": tasks}
     with contextlib.suppress(OSError), _notes(world, job, attempt).open("a") as file:
         file.write(json.dumps(told, separators=(",", ":")) + "\n")
 
 
 def notes(world: World, job: str, attempt: int) -> list[dict[str, Any]]:
-    """What was noted, first to last: "time", "deed", "by" and "tasks" (None: the whole job)."""
+    """Return the notes, oldest first: "time", "deed", "by" and "tasks" (None: the whole job)."""
     found = []
     with contextlib.suppress(OSError):
         for line in _notes(world, job, attempt).read_text("utf-8", "replace").splitlines():
@@ -98,17 +98,17 @@ def notes(world: World, job: str, attempt: int) -> list[dict[str, Any]]:
 
 
 def began(world: World, job: str, attempt: int) -> dict[str, float]:
-    """When each task began, ``{"worker-0": epoch seconds}``: of several runs the first."""
+    """Return when each task's first run began, as ``{"worker-0": epoch seconds}``."""
     return read_json(_began(world, job, attempt)) or {}
 
 
 def keep_began(world: World, job: str, attempt: int, times: dict[str, float]) -> None:
-    """Keep those times: systemd forgets them as soon as a unit ends well."""
+    """Write those times: systemd forgets them as soon as a unit succeeds."""
     write(_began(world, job, attempt), json.dumps(times).encode())
 
 
 def listing(directory: Path) -> list[str]:
-    """The names in a directory; none when it cannot be read."""
+    """Return the names in a directory, or an empty list if it cannot be read."""
     try:
         return [path.name for path in directory.iterdir()]
     except OSError:
@@ -116,7 +116,7 @@ def listing(directory: Path) -> list[str]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file of root's; None when there is none."""
+    """Return the JSON object in a file that root owns, or None if there is none."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -125,7 +125,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def write(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Put a file of root's there whole, or not at all."""
+    """Write a file that root owns, atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
@@ -137,7 +137,7 @@ def write(path: Path, data: bytes, mode: int = 0o644) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full file system says so when it is written to, without a name
+            error.filename = str(path)  # an error of write(), such as a full file system, names no file
         raise
 
 

@@ -1,4 +1,4 @@
-"""From a plan to what stands on disk: everything is there, nothing runs yet."""
+"""Create on disk everything that a plan needs. Nothing runs yet."""
 
 from __future__ import annotations
 

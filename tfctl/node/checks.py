@@ -1,4 +1,4 @@
-"""Why this host refuses a plan. Each check raises Refused with the exit code of DESIGN §4, cause and remedy."""
+"""The checks of a plan on this host. Each raises Refused with an exit code (DESIGN §4), the cause and a remedy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROOTS = ["/srv/tfctl"]
 
 
 def fit(world: World, plan: Plan) -> None:
-    """That this host is one that can run the plan: what no other job changes."""
+    """Check what does not depend on other jobs: user, directories, drop-in, stacks, disk space and output."""
     world.user()
     if not world.at(names.HOME).is_dir():
         raise Refused(8, f"{names.HOME} is missing on {host()}", PROVISION)
@@ -31,7 +31,7 @@ def fit(world: World, plan: Plan) -> None:
 
 
 def programs(world: World, plan: Plan) -> None:
-    """That each task's program is there. The code must be stored by now."""
+    """Check that each task's program exists and is executable. Call it once the code is stored."""
     for task in plan.tasks:
         if not _program(world, plan, task):
             where = "in the code" if "/" in task.program else f"on the PATH of stack {task.stack}"
@@ -43,7 +43,7 @@ def programs(world: World, plan: Plan) -> None:
 
 
 def free(world: World, plan: Plan) -> None:
-    """That job, ports and GPUs are free. Under the lock of tfctl.node.reserve."""
+    """Check that the job's name, ports and GPUs are free. Call under the lock of tfctl.node.reserve."""
     for unit in placed.units(world, plan.job):
         if unit.live:
             raise Refused(5, f"{unit} runs on {host()} already", f"stop it first: tfctl stop {plan.job}", retry=False)
@@ -58,14 +58,14 @@ def free(world: World, plan: Plan) -> None:
 
 
 def still_free(world: World, ended: list[placed.Placed]) -> None:
-    """That what these units have given back is theirs to take again. Under the lock of tfctl.node.reserve."""
+    """Check that no one else has taken the ports and GPUs of these ended units. Call under tfctl.node.reserve.lock."""
     held = placed.held(world)
     _ports_free([port for unit in ended for port in unit.ports], held)
     _gpus_free(world, [gpu for unit in ended for gpu in unit.gpus], held)
 
 
 def _names_free(world: World, plan: Plan) -> None:
-    """A unit of that name from elsewhere would be started in place of ours, and stopped for it."""
+    """Check for foreign units with our names: systemd would start and stop those in place of ours."""
     for unit, shown in world.show(plan.units).items():
         place = shown.get("FragmentPath", "")
         if shown.get("LoadState") != "not-found" and place != f"{names.UNITS}/{unit}":
@@ -84,7 +84,7 @@ def _drop_in(world: World) -> None:
 
 
 def _output_allowed(world: World, output: str) -> None:
-    """In one of the directories that the inventory allows, also when links are followed."""
+    """Check that the output is in a directory that the inventory allows, also with links resolved."""
     settings = book.read_json(world.at(_SETTINGS)) or {}
     roots = [posixpath.normpath(str(root)) for root in settings.get("output_roots") or _ROOTS]
     real = os.path.realpath(world.at(output))
@@ -94,8 +94,8 @@ def _output_allowed(world: World, output: str) -> None:
         if inside and posixpath.commonpath([base, real]) == base:
             return
     raise Refused(
-        8, f"output {output} is outside of what {host()} allows: {', '.join(roots)}",
-        "choose a directory below, or set tfctl_output_roots in the inventory and " + PROVISION,
+        8, f"output {output} is outside the directories that {host()} allows: {', '.join(roots)}",
+        "choose a directory inside one of them, or set tfctl_output_roots in the inventory and " + PROVISION,
     )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def _program(world: World, plan: Plan, task: Planned) -> bool:
 
 
 def _variable(env: str, name: str) -> str:
-    """The value of a variable in the text of an environment file, as tfctl quotes it."""
+    """Return a variable's value from the text of an environment file that tfctl wrote, or "" if it has none."""
     for line in env.split("\n"):
         if line.startswith(f"{name}="):
             try:
@@ -153,5 +153,5 @@ def _gpus_free(world: World, wanted: list[str], held: placed.Held) -> None:
 
 
 def _taken(what: str, by: str, do: str, retry: bool) -> Refused:
-    """``retry``: it was taken since this start's hello, and by the next one's another may be chosen."""
+    """Build the refusal. ``retry``: it was taken after this start's hello, so a new hello may choose another."""
     return Refused(5, f"{what} of {host()} is held by {by}", f"{do} tfctl status shows what runs", retry)

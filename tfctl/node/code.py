@@ -1,6 +1,6 @@
-"""The code of jobs: received, unpacked by the jobs' user into a store that is root's, copied for each attempt.
+"""The code of jobs: receive it, unpack it as the jobs' user into a store that root owns, copy it for each attempt.
 
-A store entry is a cache. A process that counts on one holds a shared lock on its directory, and none with a lock goes.
+The store is a cache. A process that needs an entry holds a shared lock on its directory; a locked entry is not removed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .asuser import as_user
 from .talk import Refused, Talk
 from .world import World, host, run
 
-#: Bytes that must be left on the disk that jobs are kept on.
+#: Bytes that must stay free on the disk that holds the jobs.
 SPARE = 200 * 1000**2
 _REMEDY = "pack the code again"
 
 
 def hold(world: World, digest: str) -> int | None:
-    """A locked descriptor of the stored code, or None when it is not here."""
+    """Lock the stored code and return the descriptor, or None if the code is not here."""
     path = world.at(names.stored_code(digest))
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -47,7 +47,7 @@ def hold(world: World, digest: str) -> int | None:
 
 
 class Incoming:
-    """A tarball on its way into the store, in a directory that root alone may enter. Gone when closed."""
+    """A tarball being received, in a directory that only root may enter. `close` removes it."""
 
     def __init__(self, world: World, digest: str) -> None:
         self._world, self._digest = world, digest
@@ -61,7 +61,7 @@ class Incoming:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def receive(self, talk: Talk, size: int) -> None:
-        """Read so many bytes to their end. What is wrong with them is told by `store`. Raises Gone."""
+        """Read all ``size`` bytes, even after an error, which `store` raises later. Raises Gone."""
         digest = hashlib.sha256()
         with (self.path / "tar.gz").open("w+b") as file:
 
@@ -75,7 +75,7 @@ class Incoming:
                 require_space(self._world, 4 * size)
             talk.payload(size, write)
         if not self._fault and digest.hexdigest() != self._digest:
-            self._fault = Refused(1, f"the code that reached {host()} is not the code that was announced", _REMEDY)
+            self._fault = Refused(1, f"the code that reached {host()} does not match its announced digest", _REMEDY)
 
     @contextlib.contextmanager
     def _noting(self) -> Any:
@@ -87,7 +87,7 @@ class Incoming:
             self._fault = Refused(8, f"cannot keep the code on {host()}: {error.strerror}", "make room there")
 
     def store(self) -> bool:
-        """Unpack and put it in its place; whether it is new there. Raises Refused, OSError."""
+        """Unpack the code and move it into the store. Return whether it is new there. Raises Refused, OSError."""
         if self._fault:
             raise self._fault
         tree = self.path / "tree"
@@ -107,7 +107,10 @@ class Incoming:
 
 
 def unpack(file: IO[bytes]) -> None:
-    """A tarball into the current directory: files, directories and links that stay inside. Raises Refused."""
+    """Unpack a tarball of files, directories and links into the current directory. Raises Refused.
+
+    No member and no link may lead out of the directory.
+    """
     links: set[Path] = set()
     try:
         with gzip.GzipFile(fileobj=file) as plain, tarfile.open(fileobj=plain, mode="r:") as tar:
@@ -118,7 +121,10 @@ def unpack(file: IO[bytes]) -> None:
 
 
 def copy(world: World, digest: str, target: Path) -> None:
-    """Make ``target`` the jobs' user's own copy of stored code; empty without a digest. Raises Refused, OSError."""
+    """Create ``target``, owned by the jobs' user, as a copy of the stored code or, without a digest, empty.
+
+    Raises Refused, OSError.
+    """
     user = world.user()
     target.mkdir(0o750)
     os.chown(target, user.pw_uid, user.pw_gid)
@@ -135,7 +141,7 @@ def copy(world: World, digest: str, target: Path) -> None:
 
 
 def discard(world: World, digest: str) -> None:
-    """Remove stored code that nobody counts on. Never raises."""
+    """Remove stored code unless a process holds its lock. Never raises."""
     path = world.at(names.stored_code(digest))
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -147,7 +153,7 @@ def discard(world: World, digest: str) -> None:
 
 
 def require_space(world: World, size: int = 0) -> None:
-    """That there is room for ``size`` bytes and a spare. Raises Refused."""
+    """Raise Refused unless there is room for ``size`` bytes and SPARE."""
     found = os.statvfs(world.at(names.STATE_DIR))
     free = found.f_bavail * found.f_frsize
     if free < size + SPARE:
@@ -161,7 +167,7 @@ def require_space(world: World, size: int = 0) -> None:
 def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, links: set[Path]) -> None:
     path = Path(os.path.normpath(member.name))
     if path.is_absolute() or ".." in path.parts:
-        raise Refused(3, f"the code has a member outside of its directory: {member.name}", _REMEDY)
+        raise Refused(3, f"the code has a member outside its directory: {member.name}", _REMEDY)
     if not links.isdisjoint((path, *path.parents)):
         raise Refused(3, f"the code has {member.name} behind a link", _REMEDY)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +191,8 @@ def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, links: set[Path]) -> Non
 
 
 def _give_to_root(tree: Path) -> None:
-    """Root's, and for all to read. Nobody else can reach it yet. Raises Refused for a link that leads out."""
+    """Make root the owner and everyone a reader, before anyone else can reach it. Raises Refused for a link that leads
+    out of the tree."""
     inside = os.path.realpath(tree)
     for place, folders, files in os.walk(tree):
         for name in [".", *folders, *files]:
@@ -200,7 +207,7 @@ def _give_to_root(tree: Path) -> None:
 
 
 def _remove_old(store: Path) -> None:
-    """What a killed process has left on its way into the store, a day later."""
+    """Remove directories that killed processes left more than a day ago."""
     for path in store.glob(".new-*"):
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < time.time() - 86400:

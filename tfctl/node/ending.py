@@ -1,4 +1,4 @@
-"""How units end and are forgotten: by a start that is undone, by the next start of a job, by stop."""
+"""End units and remove their files: for a start that is undone, for the next start of a job, and for stop."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The verb `events`: what happened to a job on this host, and who did it, from what is kept anyway.
+"""The verb `events`: list what happened to a job on this host, and who did it.
 
-Deeds are from the notes of start, stop and restart; ends from the end lines. When a run began that was not a task's
-first the journal knows: systemd's own message names the run by its invocation, as the end line does.
+User actions come from the notes of start, stop and restart, ends from the end lines. The begin of a task's later runs
+comes from the journal, where systemd's own message names the run by its invocation ID, as the end line does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIELDS = "INVOCATION_ID"
 
 
 def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
-    """One answer; of a job not known here an empty one. Raises Refused."""
+    """Send one answer, empty for a job that is not known here. Raises Refused."""
     job = plan.match(names.JOB, request.get("job"), "a job's name")
     found = sorted(_events(world, job), key=lambda event: event["time"])
     talk.send("events", {"host": host(), "jobs": show.shown(world, job, None)["jobs"], "events": found})
@@ -57,7 +57,7 @@ def _events(world: World, job: str) -> Iterator[dict[str, Any]]:
 
 
 def _deeds(world: World, job: str, attempt: int, first: float | None) -> Iterator[dict[str, Any]]:
-    """Of the job, or one of each task that it was done to. A start is noted when all of it runs, and told before."""
+    """Yield the user actions, one per job or per task affected. A start is noted late: use the time ``first``."""
     for note in book.notes(world, job, attempt):
         time = first if note["deed"] == "start" and first is not None else note["time"]
         for task in note["tasks"] or [None]:
@@ -76,7 +76,7 @@ def _event(
 
 
 def _starts(world: World, job: str) -> dict[str, float]:
-    """Invocation → when it began, as far back as the journal goes; nothing where it cannot be read."""
+    """Return when each invocation began, as far back as the journal goes; empty if it cannot be read."""
     tasks = {task for attempt in book.attempts(world, job) for task in book.tasks(world, job, attempt)}
     units = (f"UNIT={names.unit(job, *task)}" for task in sorted(tasks))
     words = ["-q", "--no-pager", "-o", "json", f"--output-fields={_FIELDS}", "_PID=1", f"MESSAGE_ID={_STARTED}", *units]

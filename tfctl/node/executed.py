@@ -1,4 +1,4 @@
-"""Whether systemd could execute what it was told to start. A program that ran is started, however soon it ended."""
+"""Find out whether systemd could execute a unit's program. A program that ran counts as started, even if it ended."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import time
 from . import states
 from .world import World
 
-#: Seconds for what has failed to be done with its ExecStopPost.
+#: Seconds to wait for a failed unit's ExecStopPost.
 _SETTLE = 5.0
-#: Where systemctl does not wait for the execution of programs, it is waited for so many seconds.
+#: Seconds to wait for execution if systemctl does not wait for it itself.
 _EXECUTED = 0.3
 #: systemd.exec(5): why systemd itself ended what it had forked.
 _OWN_REASONS = {
@@ -21,7 +21,7 @@ _OWN_REASONS = {
 
 
 def settled(world: World, units: list[str], failed: bool) -> dict[str, dict[str, str]]:
-    """What systemd says of the units; where a start has failed, once the end of that is done. Raises Refused."""
+    """Return systemd's properties of the units; after a failed start, wait until they have ended. Raises Refused."""
     if not world.sees_execution():
         time.sleep(_EXECUTED)
         failed = True
@@ -35,7 +35,7 @@ def settled(world: World, units: list[str], failed: bool) -> dict[str, dict[str,
 
 
 def why(shown: dict[str, str], ends: list[states.End]) -> str:
-    """Why systemd could not execute a task, or nothing. Where it cannot, ExecStopPost too may write no line."""
+    """Say why systemd could not execute a task, or return "". ExecStopPost may then have written no end line either."""
     told = states.told_by_systemd(shown)
     for end in [*ends, *([told] if told else [])]:
         if end.refused:

@@ -1,6 +1,6 @@
-"""The NVIDIA GPUs of this host that a task can be given, and who computes on them, by nvidia-smi.
+"""The NVIDIA GPUs of this host that a task can be given, and the processes that use them, according to nvidia-smi.
 
-A GPU in MIG mode is no device of a task: its instances are, each by a UUID of its own.
+A GPU in MIG mode is not a device for tasks; its instances are, each with its own UUID.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PATIENCE_S = 20.0
 
 
 class Seen(NamedTuple):
-    """``devices``: GPU of tfctl.node.wire, each; ``trouble`` and ``remedy``: why GPUs that are here cannot be told."""
+    """``devices``: a list of GPU (tfctl.node.wire); ``trouble`` and ``remedy``: why GPUs present cannot be listed."""
 
     devices: list[dict[str, Any]]
     trouble: str = ""
@@ -29,8 +29,8 @@ class Seen(NamedTuple):
 
 
 def look(world: World) -> Seen:
-    """All devices. ``holder`` names a process that computes on one. There are none where nvidia-smi is missing, or
-    complains and no card of NVIDIA's is on the PCI bus."""
+    """Return all devices; each ``holder`` names a process that uses the device. Return none if nvidia-smi is missing,
+    or if it fails and no NVIDIA card is on the PCI bus."""
     if not os.access(world.nvidia_smi[0], os.X_OK):
         return Seen([])
     try:
@@ -57,7 +57,7 @@ def _devices(world: World) -> list[dict[str, Any]]:
         if not card.mig:
             found.append(_device(len(found), card.uuid, card.name, card.memory, computing))
         for one in listed.get(card.uuid, ()) if card.mig else ():
-            # Of whom it is not told on which instance he is, he may be on any.
+            # A process whose instance is unknown may be on any of them.
             here = [user for user in computing if places.get((card.uuid, user.pid), one.number) == one.number]
             found.append(_device(len(found), one.uuid, f"{card.name} MIG {one.profile}", _memory(one.profile), here))
     return found
@@ -69,7 +69,7 @@ def _device(number: int, uuid: str, name: str, memory: int, users: Sequence[smi.
 
 
 def _who(user: smi.User) -> str:
-    """``pid 812 (python) of alice``."""
+    """Describe a process, such as ``pid 812 (python) of alice``."""
     try:
         account = pwd.getpwuid(Path(f"/proc/{user.pid}").stat().st_uid).pw_name
     except (OSError, KeyError):
@@ -78,13 +78,13 @@ def _who(user: smi.User) -> str:
 
 
 def _memory(profile: str) -> int:
-    """MiB, by what the instance is called: 1g.10gb."""
+    """Return the MiB that a MIG profile such as 1g.10gb names, or 0."""
     size = re.search(r"(\d{1,4})gb", profile)
     return int(size.group(1)) * 1024 if size else 0
 
 
 def _ask(world: World, words: tuple[str, ...]) -> tuple[int, str]:
-    """Status, and all that it says. Raises Sick."""
+    """Run nvidia-smi and return its exit status and all output. Raises Sick."""
     try:
         done = run([*world.nvidia_smi, *words], _PATIENCE_S)
     except Refused as refused:  # a sick driver hangs it
@@ -93,7 +93,7 @@ def _ask(world: World, words: tuple[str, ...]) -> tuple[int, str]:
 
 
 def _on_the_bus(world: World) -> bool:
-    """A display controller (PCI class 03: VGA, or 3D as most for computing are) of NVIDIA's."""
+    """Return whether there is an NVIDIA display controller (PCI class 03: VGA, or 3D as on most compute cards)."""
     for device in world.at("/sys/bus/pci/devices").glob("*"):
         try:
             if (device / "vendor").read_text().strip() == _NVIDIA and (device / "class").read_text()[:4] == "0x03":

@@ -1,4 +1,4 @@
-"""What a node says of itself before there is a plan. No lock is held: what it says may have changed by then."""
+"""The node's description of itself, sent before a plan is made. No lock is held, so it may be outdated by then."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .world import World, host
 
 
 def hello(world: World, job: str, ports: range, resolve: list[str]) -> dict[str, Any]:
-    """The answer to the request of a start, but for ``code``. Raises Refused."""
+    """Return the answer to a start request, without ``code``. Raises Refused."""
     held, seen = placed.held(world), gpus.look(world)
     return {
         "protocol": wire.PROTOCOL,
@@ -24,7 +24,7 @@ def hello(world: World, job: str, ports: range, resolve: list[str]) -> dict[str,
 
 
 def devices(seen: gpus.Seen, held: placed.Held) -> dict[str, Any]:
-    """``gpus`` and ``gpu_trouble`` of the answer."""
+    """Return ``gpus`` and ``gpu_trouble`` of the answer."""
     return {
         "gpus": [{**gpu, "holder": held.gpus.get(gpu["uuid"], gpu["holder"])} for gpu in seen.devices],
         "gpu_trouble": wire.error(8, seen.trouble, seen.remedy) if seen.trouble else None,
@@ -32,21 +32,21 @@ def devices(seen: gpus.Seen, held: placed.Held) -> dict[str, Any]:
 
 
 def stacks(world: World) -> dict[str, str]:
-    """The stacks that are installed, by name, and what each one's link points to."""
+    """Return the installed stacks: each name with the environment that its link points to."""
     directory = world.at(names.STACKS)
     links = [directory / name for name in sorted(book.listing(directory))]
     return {link.name: link.readlink().name for link in links if link.is_symlink() and link.is_dir()}
 
 
 def port_range(value: Any) -> range:
-    """``[LO, HI]``, both of them included. Raises Refused."""
+    """Parse ``[LO, HI]``, both inclusive. Raises Refused."""
     low, high = value if isinstance(value, list) and len(value) == 2 else (0, 0)
     first = plan.number(low, "a port", 1, 65535)
     return range(first, plan.number(high, "a port", first, 65535) + 1)
 
 
 def _ports(wanted: range, held: dict[int, str]) -> dict[str, str]:
-    """The ports of the range that are not free, and who has them."""
+    """Return the ports of the range that are not free, with their holders."""
     found = {}
     for port in wanted:
         if port in held:
@@ -57,7 +57,7 @@ def _ports(wanted: range, held: dict[int, str]) -> dict[str, str]:
 
 
 def _addresses(wanted: list[str]) -> dict[str, str | None]:
-    """Each name as this host resolves it: the first address that is not its own loopback."""
+    """Resolve each name on this host: to its first address that is not loopback, IPv4 first, or None."""
     if not wanted:
         return {}
     import socket

@@ -1,8 +1,8 @@
-"""The verb `logs`: one line that says which units, then journalctl's own JSON lines.
+"""The verb `logs`: send one line that lists the units, then journalctl's own JSON lines.
 
-journalctl's traps that are stepped around here: with a cursor `-f` shows ten lines unless told `--no-tail`;
-`--after-cursor` can lose an entry, so the inclusive `--cursor` is used and the client drops the first; fields beyond
-4 KiB are null without `--all`; `-u` brings PID 1's own messages, which match by _SYSTEMD_UNIT does not.
+This module works around four traps of journalctl. With a cursor, `-f` shows only ten lines unless `--no-tail` is
+given. `--after-cursor` can lose an entry, so it uses the inclusive `--cursor` and the client drops the first entry.
+Without `--all`, fields over 4 KiB are null. `-u` adds messages of PID 1, which a match on _SYSTEMD_UNIT does not.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ _FIELDS = "MESSAGE,PRIORITY,_TRANSPORT,_SYSTEMD_UNIT,_STREAM_ID,_LINE_BREAK"
 
 
 def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
-    """Does not return unless it follows, or there is nothing to read. Raises Refused, Gone."""
+    """Serve one request. Returns only if it follows or no unit matches; otherwise becomes journalctl.
+
+    Raises Refused, Gone.
+    """
     job = plan.match(names.JOB, request.get("job"), "a job's name")
     wanted = plan.tasks_wanted(request.get("tasks"))
     attempt = plan.attempt_wanted(request.get("attempt")) or book.latest(world, job)
@@ -41,15 +44,15 @@ def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
     if request.get("follow") is True:
         _follow(talk, words)
     else:
-        # What the tasks have written may still be on its way through journald.
+        # Recent output of the tasks may still be queued in journald.
         with contextlib.suppress(Refused):
             run_to_end([*world.journalctl, "--sync"], 5.0)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and what is executed would inherit that
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores SIGPIPE, and journalctl would inherit that
         os.execv(words[0], words)
 
 
 def command(world: World, run: str, units: list[str], request: dict[str, Any]) -> list[str]:
-    """journalctl's words for a request. Raises Refused."""
+    """Return the journalctl command line for a request. Raises Refused."""
     words = [*world.journalctl, "-q", "--no-pager", "--all", "-o", "json", f"--output-fields={_FIELDS}"]
     cursor, tail = request.get("cursor"), request.get("tail")
     follow = request.get("follow") is True
@@ -57,7 +60,7 @@ def command(world: World, run: str, units: list[str], request: dict[str, Any]) -
         words.append("-f")
     if cursor is not None:
         words.append(f"--cursor={_cursor(cursor)}")
-    elif request.get("since") is not None:  # journalctl takes one of the two
+    elif request.get("since") is not None:  # journalctl accepts only one of the two
         words.append(f"--since=@{_seconds(request['since'])}")
     if request.get("until") is not None:
         words.append(f"--until=@{_seconds(request['until'])}")
@@ -69,7 +72,7 @@ def command(world: World, run: str, units: list[str], request: dict[str, Any]) -
 
 
 def _follow(talk: Talk, words: list[str]) -> None:
-    """Until the client closes its end; journalctl writes to the client by itself."""
+    """Run journalctl, which writes directly to the client, until it ends or the client closes its end."""
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
     try:
         while process.poll() is None and not talk.heard_of_end(1.0):

@@ -1,4 +1,4 @@
-"""Every name and path on a node that follows from a job, a role and an index. Said once, for both sides of the wire."""
+"""Names and paths on a node, derived from job, role and index. Client and node both use this module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 JOB = re.compile(r"[a-z][a-z0-9-]{0,39}")
-# No dash in a role: else job `a`, role `b-c` would have the units of job `a-b`, role `c`.
+# No dash in a role: otherwise job `a`, role `b-c` would share unit names with job `a-b`, role `c`.
 ROLE = re.compile(r"[a-z][a-z0-9_]{0,19}")
 RUN = re.compile(r"[0-9a-f]{8}")
 STACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
@@ -22,23 +22,23 @@ CODE_STORE = f"{STATE_DIR}/code"
 HOME = f"{STATE_DIR}/home"
 STACKS = "/opt/tfctl/stacks"
 LIB = "/usr/local/lib/tfctl"
-#: What sudoers allows, without arguments; it reads its request from stdin.
+#: The one program that sudoers allows, without arguments. It reads its request from stdin.
 PROGRAM = "/usr/local/sbin/tfctl-node"
-#: What ExecStopPost runs as the job's user, with the task's directory as its one argument.
+#: The program that ExecStopPost runs as the jobs' user, with the task's directory as its only argument.
 END_PROGRAM = f"{LIB}/current/end"
-#: What systemd gives a unit that has no PATH of its own (systemd.exec(5)).
+#: The PATH that systemd gives a unit that sets none (systemd.exec(5)).
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: Where tfctl_runtime is; every stack's Python looks there.
+#: The directory of tfctl_runtime, on the import path of every stack's Python.
 RUNTIME = f"{LIB}/current/runtime"
 
 
 def task(role: str, index: int) -> str:
-    """``worker/3``, as people write it."""
+    """Return a task's name as users write it: ``worker/3``."""
     return f"{role}/{index}"
 
 
 def stem(job: str, role: str, index: int) -> str:
-    """What a task's unit and environment file are called, without suffix."""
+    """Return the name of a task's unit and environment file, without suffix."""
     return f"tfctl-{job}-{role}-{index}"
 
 
@@ -47,7 +47,7 @@ def unit(job: str, role: str, index: int) -> str:
 
 
 def job_slice(job: str) -> str:
-    """systemd.slice(5) nests by dashes, so the job's own become underscores, which no job name has."""
+    """Return the job's slice. Dashes nest slices (systemd.slice(5)): a job's become underscores, which no job has."""
     return f"tfctl-{job.replace('-', '_')}.slice"
 
 
@@ -60,7 +60,7 @@ def env_file(job: str, role: str, index: int) -> str:
 
 
 def ended_dir(job: str) -> str:
-    """Where the texts of units and environment files lie when their tasks have ended: in memory, for root alone."""
+    """Return the directory that keeps unit and environment files of ended tasks: in memory, readable by root only."""
     return f"{RUN_DIR}/ended/{job}"
 
 
@@ -73,22 +73,22 @@ def attempt_dir(job: str, attempt: int) -> str:
 
 
 def record_file(job: str, attempt: int) -> str:
-    """The job as it was started, the same on all its hosts (wire.Record)."""
+    """Return the path of the attempt's RECORD (tfctl.node.wire), which is the same on all its hosts."""
     return f"{attempt_dir(job, attempt)}/job.json"
 
 
 def code_dir(job: str, attempt: int) -> str:
-    """The attempt's own writable copy of the code, and the working directory of its tasks."""
+    """Return the attempt's own writable copy of the code, the working directory of its tasks."""
     return f"{attempt_dir(job, attempt)}/code"
 
 
 def task_dir(job: str, attempt: int, role: str, index: int) -> str:
-    """Belongs to the job's user; holds ``ends.jsonl``."""
+    """Return the task's directory. It belongs to the jobs' user and holds ``ends.jsonl``."""
     return f"{attempt_dir(job, attempt)}/{role}-{index}"
 
 
 def stop_mark(job: str, attempt: int, role: str = "", index: int = 0) -> str:
-    """The job's stop mark, or (with a role) a task's. Root's, so that no task can write its own."""
+    """Return the path of the job's stop mark or, with a role, of a task's. Root owns it, so no task can write one."""
     return f"{attempt_dir(job, attempt)}/stopped/{f'{role}-{index}' if role else 'job'}"
 
 
@@ -97,15 +97,15 @@ def stored_code(digest: str) -> str:
 
 
 def stack_dir(stack: str) -> str:
-    """A link to the environment in use: ``<stack>-<digest>`` beside it."""
+    """Return the path of the link to the stack's current environment, ``<stack>-<digest>`` in the same directory."""
     return f"{STACKS}/{stack}"
 
 
 def writable(job: str, attempt: int, output: str) -> tuple[str, ...]:
-    """What a task's unit may write to beside its private /tmp and the home directory."""
+    """Return the directories that a task may write to, besides its private /tmp."""
     return (attempt_dir(job, attempt), HOME, output)
 
 
 def port_list(ports: Iterable[int]) -> str:
-    """The value of Ports= in a unit's section X-Tfctl."""
+    """Return the value of Ports= in a unit's X-Tfctl section."""
     return " ".join(str(port) for port in ports)

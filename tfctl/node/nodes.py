@@ -1,4 +1,4 @@
-"""The verb `nodes`: what this host is, and who has what of it."""
+"""The verb `nodes`: describe this host and who holds its ports and GPUs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .world import World, host
 
 
 def run(world: World, talk: Talk, request: dict[str, Any]) -> None:  # noqa: ARG001  every verb's shape
-    """One answer. Raises Refused."""
+    """Send one answer. Raises Refused."""
     units = placed.units(world)
     held = placed.held(world, units)
     talk.send(
@@ -47,7 +47,7 @@ def _task(unit: placed.Placed) -> dict[str, Any]:
 
 
 def _release(world: World) -> str | None:
-    """As os-release(5) has it for people."""
+    """Return PRETTY_NAME of os-release(5), or None."""
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         try:
             lines = world.at(path).read_text("utf-8", "replace").splitlines()
@@ -59,7 +59,7 @@ def _release(world: World) -> str | None:
 
 
 def _memory() -> list[int] | None:
-    """All, and what programs could still be given (proc_meminfo(5))."""
+    """Return total and available memory in MiB (proc_meminfo(5)), or None."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         sizes = {name: int(rest.split()[0]) // 1024 for name, _, rest in (line.partition(":") for line in lines)}

@@ -1,4 +1,4 @@
-"""The units of tasks on this host, and who holds its ports and GPUs."""
+"""The tasks' units on this host, and the holders of its ports and GPUs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNIT = re.compile(rf"tfctl-({names.JOB.pattern})-({names.ROLE.pattern})-(0|[1-9
 
 
 class Placed(NamedTuple):
-    """A unit file of ours, and what systemd says of that unit."""
+    """A unit file of tfctl, and systemd's properties of that unit."""
 
     unit: str
     job: str
@@ -31,7 +31,7 @@ class Placed(NamedTuple):
 
 
 def units(world: World, job: str | None = None) -> list[Placed]:
-    """The units here, of one job or of all. One call of systemctl. Raises Refused."""
+    """Return the units here, of one job or of all. Calls systemctl once. Raises Refused."""
     directory = world.at(names.UNITS)
     found = {}
     for name in sorted(book.listing(directory)):
@@ -46,14 +46,14 @@ def units(world: World, job: str | None = None) -> list[Placed]:
 
 
 def without_file(world: World, job: str, tasks: list[tuple[str, int]]) -> list[Placed]:
-    """What systemd says of the units of these tasks, whose files are not there. Raises Refused."""
+    """Return systemd's view of the units of these tasks, whose unit files are missing. Raises Refused."""
     wanted = {names.unit(job, *task): task for task in tasks}
     shown = world.show(list(wanted)) if wanted else {}
     return [Placed(unit, job, task, "", (), (), shown[unit]) for unit, task in wanted.items()]
 
 
 class Held(NamedTuple):
-    """Who has what: a port or a GPU's UUID, and in words who. ``starting``: the jobs of starts not yet done."""
+    """The holder, in words, of each port and of each GPU's UUID. ``starting``: the jobs of starts in progress."""
 
     ports: dict[int, str]
     gpus: dict[str, str]
@@ -61,7 +61,7 @@ class Held(NamedTuple):
 
 
 def held(world: World, known: list[Placed] | None = None) -> Held:
-    """What units that have not ended hold, of those ``known`` (all), and starts under way. Raises Refused."""
+    """Return what live units and starts in progress hold. ``known``: all units, if already read. Raises Refused."""
     found = Held({}, {}, set())
     for unit in units(world) if known is None else known:
         if unit.live:

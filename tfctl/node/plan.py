@@ -1,4 +1,4 @@
-"""What a client asks for, checked before anything is made of it: requests and the PLAN of tfctl.node.wire."""
+"""Validation of client input: the fields of requests and the PLAN of tfctl.node.wire."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .world import PROVISION
 
 _GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 _ON_PATH = re.compile(rf'^PATH="{names.STACKS}/({names.STACK.pattern})/bin', re.MULTILINE)
-#: Quoted in a unit without escapes.
+#: Paths that can be quoted in a unit without escapes.
 _PATH = re.compile(r"/[A-Za-z0-9._/@:,+~ -]{1,200}")
 
 
 class Planned(NamedTuple):
-    """One of the plan's tasks, (role, index); ``program`` is the first word of its command."""
+    """One task of the plan. ``task`` is (role, index); ``program`` is the first word of its command."""
 
     task: tuple[str, int]
     ports: list[int]
@@ -32,12 +32,12 @@ class Planned(NamedTuple):
 
     @property
     def stack(self) -> str:
-        """The one that stands first on its PATH, or ``none``."""
+        """The stack that comes first on its PATH, or ``none``."""
         return stack_of(self.env)
 
 
 class Plan(NamedTuple):
-    """What this host is to make and start. ``code`` is a digest, or empty."""
+    """What this host has to create and start. ``code`` is a digest, or empty."""
 
     job: str
     attempt: int
@@ -54,7 +54,7 @@ class Plan(NamedTuple):
 
 
 def read(value: Any, job: str, code: str) -> Plan:
-    """The plan of a start of ``job`` with ``code``, as its request said. Raises Refused."""
+    """Parse a plan, which must be for the ``job`` and ``code`` of the start's request. Raises Refused."""
     fields = _object(value, "plan")
     plan = Plan(
         job=match(names.JOB, fields.get("job"), "a job's name"),
@@ -67,7 +67,7 @@ def read(value: Any, job: str, code: str) -> Plan:
         tasks=[_planned(one) for one in _list(fields.get("tasks"), "tasks")],
     )
     if (plan.job, plan.code) != (job, code):
-        raise Refused(2, "the plan is not of the job and the code that the request named")
+        raise Refused(2, "the plan is not for the job and the code that the request named")
     if posixpath.normpath(plan.output) != plan.output:
         raise Refused(3, f"output {plan.output} is not a plain path", "write it without . and .. and double slashes")
     if len({one.task for one in plan.tasks}) != len(plan.tasks):
@@ -79,13 +79,13 @@ def read(value: Any, job: str, code: str) -> Plan:
 
 
 def stack_of(env: str) -> str:
-    """The stack that stands first on the PATH of an environment file, or ``none``."""
+    """Return the stack that comes first on the PATH of an environment file, or ``none``."""
     found = _ON_PATH.search(env)
     return found.group(1) if found else "none"
 
 
 def tasks_wanted(value: Any) -> list[tuple[str, int]] | None:
-    """``[[ROLE, INDEX]]``, or None for all. Raises Refused."""
+    """Parse ``[[ROLE, INDEX]]``; None means all tasks. Raises Refused."""
     if value is None:
         return None
     found = []
@@ -96,26 +96,26 @@ def tasks_wanted(value: Any) -> list[tuple[str, int]] | None:
 
 
 def match(pattern: re.Pattern[str], value: Any, what: str) -> str:
-    """A text of this form. Raises Refused."""
+    """Return ``value`` if it is a string that matches the whole pattern. Raises Refused."""
     if not isinstance(value, str) or not pattern.fullmatch(value):
         raise Refused(2, f"{value!r:.80} is not {what}")
     return value
 
 
 def number(value: Any, what: str, least: int, most: int) -> int:
-    """A whole number within these bounds. Raises Refused."""
+    """Return ``value`` if it is an integer within the bounds, inclusive. Raises Refused."""
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise Refused(2, f"{value!r:.80} is not {what}")
     return value
 
 
 def attempt_wanted(value: Any) -> int | None:
-    """An attempt's number, or None for the latest. Raises Refused."""
+    """Return an attempt's number, or None for the latest. Raises Refused."""
     return None if value is None else number(value, "an attempt", 1, 10**6)
 
 
 def text_list(value: Any, what: str) -> list[str]:
-    """A list of texts. Raises Refused."""
+    """Return ``value`` if it is a list of strings. Raises Refused."""
     found = _list(value, what)
     if not all(isinstance(one, str) and len(one) < 256 for one in found):
         raise Refused(2, f"{what} is not a list of texts")
@@ -136,7 +136,7 @@ def _planned(value: Any) -> Planned:
 
 
 def _check_record(plan: Plan) -> None:
-    """That the record is of this attempt, and names each task of the plan."""
+    """Check that the record is of this attempt and lists each task of the plan."""
     if any(plan.record.get(name) != value for name, value in zip(("job", "attempt", "run"), plan)):
         raise Refused(2, "the plan's record is of another attempt")
     known = [_object(one, "a task of the record") for one in _list(plan.record.get("tasks"), "the record's tasks")]

@@ -1,7 +1,7 @@
-"""A start under way: what it makes is written down before it is made, in a file that its process holds locked.
+"""The reservation of a start in progress: written before anything is made, in a file that its process keeps locked.
 
-/run/tfctl/lock             held around check and write of a start, and never while anyone waits for a client
-/run/tfctl/reserved/JOB     the reservation; without its lock its process is dead, and the next to come undoes it
+/run/tfctl/lock             held while a start checks and writes, never while it waits for a client
+/run/tfctl/reserved/JOB     the reservation; if it is not locked, its process is dead and the next caller undoes it
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _PATIENCE = 30.0
 
 
 class Reservation(NamedTuple):
-    """What a start makes. ``stored``: the code's digest when it was new here; ``made``: directories, outermost first,
-    of the output."""
+    """What a start makes. ``stored``: the code's digest if it was new here; ``made``: the output directories created,
+    outermost first."""
 
     job: str
     attempt: int
@@ -42,9 +42,9 @@ class Reservation(NamedTuple):
 
 @contextlib.contextmanager
 def lock(world: World, patience: float = _PATIENCE, beat: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """The one lock of this host's starts. Raises Refused when another keeps it for ``patience`` seconds.
+    """Hold the lock that all starts on this host share.
 
-    ``beat`` is called again and again meanwhile.
+    Raises Refused if another process does not release it within ``patience`` seconds; ``beat`` is called meanwhile.
     """
     world.at(names.RUN_DIR).mkdir(0o755, parents=True, exist_ok=True)
     descriptor = os.open(world.at(f"{names.RUN_DIR}/lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -52,7 +52,7 @@ def lock(world: World, patience: float = _PATIENCE, beat: Callable[[], object] =
     try:
         while not _flock(descriptor, fcntl.LOCK_EX):
             if time.monotonic() > until:
-                raise Refused(5, f"another start on {host()} is not done with its files", retry=True)
+                raise Refused(5, f"another start on {host()} is still writing its files", retry=True)
             beat()
             time.sleep(0.01)
         yield
@@ -61,7 +61,7 @@ def lock(world: World, patience: float = _PATIENCE, beat: Callable[[], object] =
 
 
 def take(world: World, reservation: Reservation) -> int:
-    """Write the reservation down; the descriptor that holds it. Under `lock`, after `sweep`."""
+    """Write the reservation and return the descriptor that holds its lock. Call under `lock`, after `sweep`."""
     directory = world.at(_DIRECTORY)
     directory.mkdir(0o700, parents=True, exist_ok=True)
     temporary = directory / f".{os.getpid()}"
@@ -80,46 +80,46 @@ def take(world: World, reservation: Reservation) -> int:
 
 
 def keep(world: World, reservation: Reservation) -> None:
-    """The start is done: from here on nobody undoes it."""
+    """Remove the reservation: the start is complete and is never undone."""
     with contextlib.suppress(FileNotFoundError):
         (world.at(_DIRECTORY) / reservation.job).unlink()
 
 
 def live(world: World) -> list[Reservation]:
-    """The reservations of starts under way."""
+    """Return the reservations of starts in progress."""
     return [found for found, alive in _all(world) if alive]
 
 
 def require_started(world: World, job: str, attempt: int) -> None:
-    """Raises Refused while that attempt is being started."""
+    """Raise Refused if that attempt is still being started."""
     if any((one.job, one.attempt) == (job, attempt) for one in live(world)):
         raise Refused(5, f"job {job} is being started on {host()}", "end that start first, by Ctrl-C", retry=True)
 
 
 def sweep(world: World) -> None:
-    """Undo what starts have left whose process was killed. Under `lock`."""
+    """Undo starts whose process was killed. Call under `lock`."""
     for found, alive in _all(world):
         if not alive:
             undo(world, found)
 
 
 def undo(world: World, reservation: Reservation) -> None:
-    """Nothing is left of this start; what cannot be removed is left, and the rest goes. Earlier attempts stay."""
+    """Remove everything this start made, as far as possible. Earlier attempts stay."""
     job, run = reservation.job, reservation.run
     ours = {names.unit(job, *task): task for task in reservation.tasks if run_of(world, job, task) == run}
     with contextlib.suppress(Refused, OSError):
-        # The file of what does not end stays: by it `stop` finds the unit, and others that its ports are held.
+        # Keep the file of a unit that does not end: `stop` finds the unit by it, and starts see its ports as held.
         alive = ending.end(world, list(ours), world.grace)
         ending.forget(world, job, [task for unit, task in ours.items() if unit not in alive], keep=False)
     shutil.rmtree(world.at(names.attempt_dir(job, reservation.attempt)), ignore_errors=True)
-    with contextlib.suppress(OSError):  # the job's directory stays when there are other attempts
+    with contextlib.suppress(OSError):  # the job's directory stays if there are other attempts
         world.at(names.job_dir(job)).rmdir()
     forgo(world, reservation)
     keep(world, reservation)
 
 
 def run_of(world: World, job: str, task: tuple[str, int]) -> str:
-    """Whose the task's unit is by now: a run, or nothing."""
+    """Return the run that the task's unit file belongs to now, or "" if there is none."""
     try:
         return unitfile.facts(world.at(names.unit_file(job, *task)).read_text("utf-8", "replace")).get("run", "")
     except OSError:
@@ -127,9 +127,9 @@ def run_of(world: World, job: str, task: tuple[str, int]) -> str:
 
 
 def forgo(world: World, reservation: Reservation) -> None:
-    """Remove what a start makes before it has its reservation: new code, and directories if they are empty."""
+    """Remove what a start makes before it takes its reservation: new code, and directories that are still empty."""
     if reservation.stored:
-        from . import code  # what tarballs need takes long to import
+        from . import code  # slow to import, for it needs tarfile
 
         code.discard(world, reservation.stored)
     if reservation.made:
@@ -138,7 +138,7 @@ def forgo(world: World, reservation: Reservation) -> None:
 
 
 def _all(world: World) -> Iterator[tuple[Reservation, bool]]:
-    """Each reservation, and whether its process lives."""
+    """Yield each reservation, and whether its process is alive."""
     directory = world.at(_DIRECTORY)
     for name in sorted(book.listing(directory)):
         if not names.JOB.fullmatch(name):
@@ -148,7 +148,7 @@ def _all(world: World) -> Iterator[tuple[Reservation, bool]]:
             try:
                 alive = not _flock(descriptor, fcntl.LOCK_SH)
                 if os.fstat(descriptor).st_nlink == 0:
-                    continue  # kept, or undone, at this moment
+                    continue  # kept or undone just now
                 found = _read(directory / name)
             finally:
                 os.close(descriptor)

@@ -1,6 +1,6 @@
-"""The verb `restart`: tasks of an attempt end and begin anew, in place: the same unit, ports, GPUs and variables.
+"""The verb `restart`: restart tasks of an attempt in place, with the same unit, ports, GPUs and variables.
 
-What it leaves is what systemd's own restarts leave: an end line of the run before, and one more among the restarts.
+As after a restart by systemd itself, the previous run leaves an end line and the count of restarts goes up by one.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from .placed import Placed
 from .talk import Refused, Talk
 from .world import World, host
 
-#: Seconds for systemd to execute what has ended.
+#: Seconds that systemd may take to start the tasks once they have ended.
 _LAUNCH = 90.0
 
 
 def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
-    """A client that goes meanwhile changes nothing: systemd has its order. Raises Refused, Gone."""
+    """Serve one request. systemd completes the restart even if the client leaves. Raises Refused, Gone."""
     job = plan.match(names.JOB, request.get("job"), "a job's name")
     attempt = plan.number(request.get("attempt"), "an attempt", 1, 10**6)
     tasks = plan.tasks_wanted(request.get("tasks")) or []
@@ -30,7 +30,7 @@ def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
         checks.still_free(world, [unit for unit in units if not unit.live])
         for task in tasks:
             book.unmark(world, job, attempt, *task)
-        # What a person asks for is none of the restarts that a task has by itself.
+        # A restart by a user does not count towards the limit of automatic restarts.
         world.manage("reset-failed", "--", *(unit.unit for unit in units))
         book.note(world, job, attempt, "restart", tasks)
         process = world.managing("restart", "--", *(unit.unit for unit in units))
@@ -42,7 +42,7 @@ def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
 
 
 def _units(world: World, job: str, attempt: int, tasks: list[tuple[str, int]]) -> list[Placed]:
-    """The tasks' units, all of this attempt. Raises Refused."""
+    """Return the tasks' units, which must all be of this attempt. Raises Refused."""
     record = book.record(world, job, attempt) or {}
     there = {unit.task: unit for unit in placed.units(world, job) if unit.run == record.get("run")}
     whole = f"tfctl restart {job} begins its next attempt; after a stop or a reboot, tfctl start JOBFILE does"
@@ -55,7 +55,7 @@ def _units(world: World, job: str, attempt: int, tasks: list[tuple[str, int]]) -
 
 
 def _runs(world: World, attempt: int, unit: Placed) -> set[str]:
-    """The invocations that were, and the one that is."""
+    """Return the unit's past and current invocation IDs."""
     ends = book.ends(world, unit.job, attempt, *unit.task)
     return {unit.shown.get("InvocationID", ""), *(end.invocation for end in ends)}
 

@@ -1,4 +1,4 @@
-"""The verb `show`: jobs and their tasks' states on this host; with follow, again at every change."""
+"""The verb `show`: send the jobs on this host and their tasks' states; with follow, send them at every change."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from . import book, names, placed, plan, reserve, states, wire
 from .talk import Talk
 from .world import World, clock_zero, host
 
-#: Seconds between two looks while somebody follows.
+#: Seconds between polls while a client follows.
 _LOOK = 0.5
 
 
 def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
-    """Raises Refused, Gone."""
+    """Serve one request. Raises Refused, Gone."""
     job = request.get("job")
     if job is not None:
         plan.match(names.JOB, job, "a job's name")
@@ -34,7 +34,7 @@ def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
 
 
 def shown(world: World, job: str | None, attempt: int | None) -> dict[str, Any]:
-    """The answer: the wanted or latest attempt of ``job``, or the latest of each. Raises Refused."""
+    """Return the answer: the given or latest attempt of ``job``, or the latest of every job. Raises Refused."""
     units = placed.units(world, job)
     starting = {(one.job, one.attempt) for one in reserve.live(world)}
     zero = clock_zero()
@@ -61,7 +61,7 @@ def shown(world: World, job: str | None, attempt: int | None) -> dict[str, Any]:
 def attempt_states(
     world: World, job: str, attempt: int, units: dict[tuple[str, int], dict[str, str]], zero: float, *, reserved: bool
 ) -> list[dict[str, Any]]:
-    """STATE of each of the attempt's tasks here. ``units``: what systemd says of the attempt's own units."""
+    """Return the STATE of each of the attempt's tasks here. ``units``: systemd's properties of the attempt's units."""
     began = book.began(world, job, attempt)
     return [
         {

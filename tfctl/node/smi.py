@@ -1,6 +1,6 @@
-"""nvidia-smi: what it is asked, and its answers read.
+"""Queries to nvidia-smi and parsers for its answers.
 
-What is read here was recorded on real cards of drivers from 367 to 610 (tests/unit/node/nvidia_smi.yaml).
+The parsers are tested on output recorded from real cards with drivers 367 to 610 (tests/unit/node/nvidia_smi.yaml).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-#: The name last: nothing else may hold a comma. nvidia-smi before driver 450 knows no MIG, and says so.
+#: The name comes last: only it may contain a comma. nvidia-smi before driver 450 rejects the MIG field.
 FIELDS: tuple[str, ...] = ("index", "uuid", "pci.bus_id", "memory.total", "mig.mode.current", "name")
 OLD_FIELDS = tuple(field for field in FIELDS if not field.startswith("mig."))
 USERS = ("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader")
@@ -20,28 +20,28 @@ _MEMORY = re.compile(r"(\d{1,9}) MiB")
 _LISTED = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)\s]+)\)\s*")
 #: Before driver 470 an instance's UUID is MIG-<that of its GPU>/<GPU instance>/<compute instance>.
 _INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: (MIG-[^)\s]+)\)\s*")
-#: What stands in place of a value when the card does not answer.
+#: What nvidia-smi prints in place of a value if the card does not answer.
 _SICK = re.compile(r"\[?ERR!\]?|\[(?:Unknown Error|GPU is lost|GPU requires reset)\]")
 _CORRUPT_INFOROM = 14  # nvidia-smi(1); a warning: the card computes
 
-_SEE = "see there: nvidia-smi; dmesg | grep -i -e nvrm -e xid"
+_SEE = "look there: nvidia-smi; dmesg | grep -i -e nvrm -e xid"
 _PROVISION = "install or mend the driver: tfctl provision INVENTORY"
-#: With one card lost, new processes often cannot initialise CUDA on the others either.
+#: After one card is lost, new processes often cannot initialise CUDA on the others either.
 _LOST = "restart the host, and leave it out until it is well"
-#: What nvidia-smi complains of, and what mends it.
+#: Error messages of nvidia-smi, and their remedies.
 _COMPLAINTS = (
     (r"Driver/library version mismatch", "restart the host: the driver was replaced under the running kernel"),
     (r"couldn't communicate with the NVIDIA driver", _PROVISION),
     (r"couldn't find libnvidia-ml", _PROVISION),
     (r"Unable to determine the device handle", _LOST),
-    (r"(?<!\[)GPU is lost|(?<!\[)GPU requires reset", _LOST),  # in brackets they are a value: see _SICK
-    (r"No devices (?:were )?found", "see there: lspci -d 10de:; dmesg | grep -i nvrm"),
+    (r"(?<!\[)GPU is lost|(?<!\[)GPU requires reset", _LOST),  # in brackets it is a value: see _SICK
+    (r"No devices (?:were )?found", "look there: lspci -d 10de:; dmesg | grep -i nvrm"),
     (r"Failed to initialize NVML", _SEE),
 )
 
 
 class Sick(Exception):
-    """What keeps nvidia-smi from a whole answer, in a sentence, and what mends it."""
+    """nvidia-smi gave no complete answer. Holds the cause in a sentence, and the remedy."""
 
     def __init__(self, message: str, remedy: str = _LOST) -> None:
         super().__init__(message)
@@ -50,7 +50,7 @@ class Sick(Exception):
 
 
 class Card(NamedTuple):
-    """A GPU. ``memory``: MiB, 0 where the driver does not say; ``mig``: it is divided, or is to be."""
+    """A GPU. ``memory``: MiB, or 0 if unknown; ``mig``: MIG mode is enabled, with or without instances."""
 
     bus: str
     uuid: str
@@ -60,7 +60,7 @@ class Card(NamedTuple):
 
 
 class Instance(NamedTuple):
-    """A MIG instance. ``number``: in its GPU; ``profile``: as 1g.10gb."""
+    """A MIG instance. ``number``: its index in the GPU; ``profile``: such as 1g.10gb."""
 
     number: int
     uuid: str
@@ -68,19 +68,19 @@ class Instance(NamedTuple):
 
 
 class User(NamedTuple):
-    """A process that computes. ``pid``: 0 where nvidia-smi does not say."""
+    """A process that uses a GPU. ``pid``: 0 if nvidia-smi does not tell."""
 
     pid: int
     name: str
 
 
 def query(fields: tuple[str, ...]) -> tuple[str, ...]:
-    """The words that ask for the cards."""
+    """Return the arguments that list the cards."""
     return ("--query-gpu=" + ",".join(fields), "--format=csv,noheader")
 
 
 def heed(status: int, text: str) -> None:
-    """Raises Sick for what nvidia-smi complains of instead of, or besides, an answer."""
+    """Raise Sick if nvidia-smi failed or reported an error."""
     for line in text.splitlines():
         for pattern, remedy in _COMPLAINTS:
             if re.search(pattern, line):
@@ -91,7 +91,7 @@ def heed(status: int, text: str) -> None:
 
 
 def cards(text: str, fields: tuple[str, ...] = FIELDS) -> list[Card]:
-    """The rows of --query-gpu by PCI address. Raises Sick unless there is a card, and every one of them is well."""
+    """Parse --query-gpu, sorted by PCI address. Raises Sick if there is no card or if any card is not well."""
     found = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",", len(fields) - 1)]
@@ -99,13 +99,13 @@ def cards(text: str, fields: tuple[str, ...] = FIELDS) -> list[Card]:
             found.append(_card(dict(zip(fields, cells)), line.strip()))
     if not found:
         said = next(filter(None, map(str.strip, text.splitlines())), "nothing")
-        raise Sick(f"nvidia-smi does not say which GPUs there are, but: {said:.200}", _SEE)
+        raise Sick(f"nvidia-smi lists no GPUs; it says: {said:.200}", _SEE)
     return sorted(found, key=lambda card: [int(part, 16) for part in re.split(r"[:.]", card.bus)])
 
 
 def users(text: str) -> dict[str, list[User]]:
-    """The rows of --query-compute-apps, by UUID; of a divided GPU it is the whole that is named. A process that
-    nvidia-smi cannot name or number computes all the same."""
+    """Parse --query-compute-apps: processes by GPU UUID, which for a MIG instance is that of the whole GPU. Includes
+    processes without a name or pid."""
     found: dict[str, list[User]] = {}
     for line in text.splitlines():
         uuid, pid, name = ([cell.strip() for cell in line.split(",", 2)] + ["", ""])[:3]
@@ -117,7 +117,7 @@ def users(text: str) -> dict[str, list[User]]:
 
 
 def instances(text: str) -> dict[str, list[Instance]]:
-    """The lines of -L, by the GPU's UUID."""
+    """Parse -L: MIG instances by their GPU's UUID."""
     found: dict[str, list[Instance]] = {}
     parent = ""
     for line in text.splitlines():
@@ -131,8 +131,8 @@ def instances(text: str) -> dict[str, list[Instance]]:
 
 
 def places(text: str) -> Mapping[tuple[str, int], int]:
-    """On which instance a process computes, by its GPU's UUID and its pid, in the text of -q: that names GPU instance
-    and compute instance of each MIG device, and of each process."""
+    """Parse -q: the number of the MIG instance that each process uses, by GPU UUID and pid. The text names the GPU
+    instance and the compute instance of each MIG device and of each process."""
     found: dict[tuple[str, int], int] = {}
     uuid = section = index = ""
     ids: tuple[str, ...] = ()
@@ -163,7 +163,7 @@ def _card(cells: dict[str, str], line: str) -> Card:
         raise Sick(f"a GPU does not answer: nvidia-smi shows {line:.200}")
     uuid, bus = cells["uuid"], cells["pci.bus_id"]
     if not _UUID.fullmatch(uuid) or not _BUS.fullmatch(bus):
-        raise Sick(f"nvidia-smi shows no UUID and PCI address for a GPU, but: {line:.200}", _SEE)
-    memory = _MEMORY.fullmatch(cells["memory.total"])  # [N/A] where the GPU shares the host's memory, as GB10 does
-    mig = cells.get("mig.mode.current") == "Enabled"  # [N/A] where the card has no such mode
+        raise Sick(f"nvidia-smi shows a GPU without UUID and PCI address: {line:.200}", _SEE)
+    memory = _MEMORY.fullmatch(cells["memory.total"])  # [N/A] if the GPU shares the host's memory, as on GB10
+    mig = cells.get("mig.mode.current") == "Enabled"  # [N/A] if the card has no MIG mode
     return Card(bus, uuid, cells["name"], int(memory.group(1)) if memory else 0, mig)

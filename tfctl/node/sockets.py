@@ -1,4 +1,4 @@
-"""TCP ports of this host: whether one is free, and which process has it (proc(5))."""
+"""TCP ports of this host: whether a port is free, and which process holds it (proc(5))."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 def is_free(port: int) -> bool:
-    """Whether a server can be bound to the port on every address. One in TIME_WAIT is free, as for servers it is."""
+    """Return whether a server can bind the port on every address. A port in TIME_WAIT is free, as it is for servers."""
     return _can_bind(socket.AF_INET, "0.0.0.0", port) and _can_bind(socket.AF_INET6, "::", port)
 
 
 def holder(port: int) -> str:
-    """Which process has the port: ``pid 812 (python)``, or ``another process``."""
+    """Return the process that holds the port: ``pid 812 (python)``, or ``another process``."""
     inodes = {inode for number, inode in _sockets() if number == port}
     for entry in Path("/proc").iterdir() if inodes else ():
         if entry.name.isdigit() and not inodes.isdisjoint(_inodes_of(entry.name)):
@@ -30,12 +30,12 @@ def _can_bind(family: int, address: str, port: int) -> bool:
                 probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             probe.bind((address, port))
     except OSError as error:
-        return error.errno != errno.EADDRINUSE  # that there is no IPv6 says nothing against the port
+        return error.errno != errno.EADDRINUSE  # a host without IPv6 does not make the port taken
     return True
 
 
 def _sockets() -> Iterator[tuple[int, int]]:
-    """Local port and inode of every TCP socket that a process has."""
+    """Yield the local port and inode of every TCP socket that a process holds."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             lines = Path(table).read_text().splitlines()[1:]

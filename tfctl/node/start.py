@@ -1,6 +1,6 @@
-"""The verb `start`: all or nothing on this host. The conversation is in tfctl.node.wire.
+"""The verb `start`: start all of a plan's tasks on this host, or none. tfctl.node.wire describes the conversation.
 
-From the plan to `keep` the client's end of stdin, its silence, a signal or any error undoes what was made.
+Until the client sends `keep`, the end of stdin, silence, a signal or any error undoes everything that was made.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .world import World, clock_zero, host
 from .world import run as run_to_end
 
 _NONCE = re.compile(r"[0-9A-Za-z_-]{8,64}")
-#: Seconds for one systemctl call that starts all units.
+#: Timeout in seconds of the one systemctl call that starts all units.
 _LAUNCH = 90.0
-#: How long the mark of another host may take to be seen through a shared file system.
+#: Seconds that another host's mark may take to appear on a shared file system.
 _SEEN = 2.0
 
 
 def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
-    """The whole conversation. Raises Refused, Gone; then nothing is left."""
+    """Hold the whole conversation. Raises Refused or Gone, and then leaves nothing behind."""
     Start(world, talk, request).converse()
 
 
 class Start:
-    """One client's start. ``_made`` is what would be undone, with the descriptor that holds its reservation."""
+    """One client's start. ``_made`` is the reservation to undo, with the descriptor that holds its lock."""
 
     def __init__(self, world: World, talk: Talk, request: dict[str, Any]) -> None:
         self._world, self._talk = world, talk
@@ -67,7 +67,7 @@ class Start:
             while True:
                 kind, value = self._talk.receive()
                 if kind not in steps:
-                    raise Refused(2, f"{kind!r:.40} is nothing that a start is told")
+                    raise Refused(2, f"{kind!r:.40} is not a message of a start")
                 steps[kind](value)
                 if kind == "keep":
                     return
@@ -97,7 +97,7 @@ class Start:
         self._talk.send("refused" if refused else "reserved", refused.error if refused else {})
 
     def _again(self, value: Any) -> None:
-        """The plan is made here: the values of its variables never leave this host."""
+        """Make the plan here, so that the values of its variables never leave this host."""
         self._require(self._texts is not None and self._has_code, "again")
         self._reserve(again.plan_of(self._texts or {}, self._digest, value))
 
@@ -175,7 +175,7 @@ class Start:
         self._made, self._plan, self._started, self._mark = None, None, False, None
 
     def _failure(self, shown: dict[str, dict[str, str]]) -> str:
-        """Why a task could not be started, or nothing. A program that ran is started, however soon it ended."""
+        """Say why a task could not be started, or return "". A program that ran counts, however soon it ended."""
         assert self._plan
         for task in self._plan.tasks:
             unit = names.unit(self._job, *task.task)
@@ -186,7 +186,7 @@ class Start:
         return ""
 
     def _keep_began(self, shown: dict[str, dict[str, str]], before: float) -> None:
-        """When each task began; of one that ended well systemd knows no more, so that it began when it was told to."""
+        """Record when each task began. systemd forgets a task that succeeded: for that one use the time of the call."""
         assert self._plan
         zero, times = clock_zero(), {}
         for task in self._plan.tasks:
@@ -205,14 +205,14 @@ class Start:
 
     def _require(self, fits: object, what: str) -> None:
         if not fits:
-            raise Refused(2, f"{what} is not what comes next in a start")
+            raise Refused(2, f"{what} is out of order in a start")
 
 
 def _found(mark: str) -> bool:
     until = time.monotonic() + _SEEN
     while True:
         try:
-            # Opening asks the server; a look at the directory may be answered from a cache.
+            # Opening the file asks the server; listing the directory may be answered from a cache.
             os.close(os.open(mark, os.O_RDONLY | os.O_CLOEXEC))
             return True
         except OSError:

@@ -1,4 +1,4 @@
-"""In which state a task is: pure functions of what systemd says, of the task's end lines and its stop mark."""
+"""The state of a task, computed from systemd's properties, the task's end lines and its stop mark. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from . import wire
 
-#: systemd.exec(5), "Process Exit Codes": given by systemd itself when it could not execute the program.
+#: The statuses that systemd itself sets if it cannot execute the program (systemd.exec(5), "Process Exit Codes").
 OWN_STATUS = range(200, 244)
 _WAITS = ("activating",)
 _RUNS = ("active", "deactivating", "reloading", "refreshing", "maintenance")
@@ -17,7 +17,8 @@ _WORD = re.compile(r"[A-Za-z0-9+-]{0,32}")
 
 
 class End(NamedTuple):
-    """One run's end, as ExecStopPost wrote it: $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS, epoch seconds."""
+    """The end of one run, as ExecStopPost wrote it: $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS, $INVOCATION_ID and
+    epoch seconds."""
 
     result: str
     code: str
@@ -35,12 +36,12 @@ class End(NamedTuple):
 
     @property
     def refused(self) -> bool:
-        """Whether systemd could not execute the program at all."""
+        """Whether systemd failed to execute the program."""
         return self.exit_code in OWN_STATUS
 
 
 def read_ends(text: str) -> list[End]:
-    """The end lines of a task, first to last. What is no end line is left out: the job's user may write there."""
+    """Parse the end lines of a task, oldest first. Skip any other line: the jobs' user may write to the file."""
     found = []
     for line in text.split("\n"):
         try:
@@ -55,16 +56,16 @@ def read_ends(text: str) -> list[End]:
 
 
 def is_live(unit: Mapping[str, str] | None) -> bool:
-    """Whether systemd has it running, starting, ending or waiting to restart."""
+    """Return whether the unit is running, starting, ending or waiting to restart."""
     return bool(unit) and ((unit or {}).get("ActiveState") in (*_WAITS, *_RUNS) or _is_to_start(unit))
 
 
 def state(
     unit: Mapping[str, str] | None, ends: Sequence[End], *, marked: bool, reserved: bool
 ) -> tuple[str, End | None]:
-    """The state, first that fits (DESIGN §4), and the end that it is drawn from.
+    """Return the first state that applies (DESIGN §4), and the end that it is based on.
 
-    ``unit``: what systemd says of this attempt's unit, None when there is none; ``marked``: it has a stop mark.
+    ``unit``: systemd's properties of this attempt's unit, or None; ``marked``: the task has a stop mark.
     """
     active = (unit or {}).get("ActiveState", "")
     end = ends[-1] if ends else told_by_systemd(unit)
@@ -80,7 +81,7 @@ def state(
 
 
 def told_by_systemd(unit: Mapping[str, str] | None) -> End | None:
-    """The end of a run whose line could not be written, say on a full disk; None when it never ran."""
+    """Return an end from systemd's properties, for when no end line was written (full disk). None if it never ran."""
     if not unit or not _number(unit, "ExecMainExitTimestampMonotonic"):
         return None
     # waitid(2): CLD_EXITED is 1, CLD_KILLED 2, CLD_DUMPED 3.
@@ -90,7 +91,7 @@ def told_by_systemd(unit: Mapping[str, str] | None) -> End | None:
         status = wire.signal_name(int(status))[3:]
     result = unit.get("Result", "")
     if (result, code, status) == ("exit-code", "exited", "0"):
-        result = "success"  # the code that was none is that of ExecStopPost, which has failed to write
+        result = "success"  # the program exited with 0: "exit-code" is about ExecStopPost, which failed to write
     return End(result, code, status, unit.get("InvocationID", ""), None)
 
 
@@ -103,9 +104,9 @@ def task_state(
     began: float | None = None,
     zero: float = 0.0,
 ) -> dict[str, Any]:
-    """A STATE of tfctl.node.wire without role and index.
+    """Return a STATE of tfctl.node.wire without role and index.
 
-    ``began``: when it was started, epoch seconds; ``zero``: those of the monotonic clock's zero.
+    ``began``: start time in epoch seconds; ``zero``: epoch seconds at the zero of the monotonic clock.
     """
     name, end = state(unit, ends, marked=marked, reserved=reserved)
     exited = _number(unit, "ExecMainExitTimestampMonotonic")
@@ -121,12 +122,12 @@ def task_state(
 
 
 def _is_to_start(unit: Mapping[str, str] | None) -> bool:
-    """systemd has an order for a unit that has ended: between the two halves of a restart."""
+    """Return whether an ended unit has a job queued in systemd, as between the two halves of a restart."""
     return (unit or {}).get("ActiveState") in ("inactive", "failed") and bool(_number(unit, "Job"))
 
 
 def _restarts(unit: Mapping[str, str] | None, ends: Sequence[End]) -> int:
-    """Runs that ended, and the one that runs unless its end is among them; less the first."""
+    """Return the number of runs less the first: those that ended, plus the current one if it is not among them."""
     running = is_live(unit) and not any(end.invocation == (unit or {}).get("InvocationID") for end in ends)
     return max(0, len(ends) + running - 1)
 

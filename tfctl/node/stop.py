@@ -1,4 +1,4 @@
-"""The verb `stop`: tasks end, and it is proved that nothing of them is left. Safe to repeat and to interrupt."""
+"""The verb `stop`: end tasks and verify that nothing of them is left. Safe to repeat and to interrupt."""
 
 from __future__ import annotations
 

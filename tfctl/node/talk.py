@@ -1,4 +1,4 @@
-"""The node's end of the wire: lines in with a limit to silence, lines out, and what ends a conversation."""
+"""The node's side of a conversation: read lines with a limit on silence, write lines, notice that the client left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CHUNK = 1 << 18
 
 
 class Refused(Exception):
-    """What is asked for cannot be done. ``error`` is an ERROR of tfctl.node.wire."""
+    """A request that cannot be served. ``error`` is an ERROR of tfctl.node.wire."""
 
     def __init__(
         self, exit_code: int, message: str, remedy: str = "", retry: bool | None = None, stack: str | None = None
@@ -27,11 +27,11 @@ class Refused(Exception):
 
 
 class Gone(Exception):
-    """The client has closed its end, or has said nothing for too long."""
+    """The client has closed its end or has been silent for too long."""
 
 
 class Talk:
-    """A conversation over two file descriptors. ``silence``: seconds without a word after which the client is gone."""
+    """A conversation over two file descriptors. ``silence``: seconds without input after which the client is gone."""
 
     def __init__(self, source: int = 0, sink: int = 1, silence: float = wire.SILENCE_S) -> None:
         self._source, self._sink, self._silence = source, sink, silence
@@ -39,27 +39,27 @@ class Talk:
         self._heard = time.monotonic()
 
     def request(self) -> dict[str, Any]:
-        """The client's first line. Raises Refused, Gone."""
+        """Read the client's first line. Raises Refused, Gone."""
         try:
             found = json.loads(self._line())
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            raise Refused(2, "the request is not a line of JSON", "tfctl-node is run by tfctl, over ssh")
+            raise Refused(2, "the request is not a line of JSON", "let tfctl run tfctl-node, over ssh")
         return found
 
     def receive(self) -> tuple[str, Any]:
-        """Kind and value of the next message that is no beat. Raises Refused, Gone."""
+        """Return the kind and value of the next message other than a beat. Raises Refused, Gone."""
         while True:
             try:
                 kind, value = wire.parse(self._line())
             except (ValueError, RecursionError):
-                raise Refused(2, "what was said is not a message of the node protocol") from None
+                raise Refused(2, "a line from the client is not a message of the node protocol") from None
             if kind != "beat":
                 return kind, value
 
     def payload(self, size: int, write: Callable[[bytes], object]) -> None:
-        """Hand on the next ``size`` raw bytes, in pieces. Raises Gone."""
+        """Pass the next ``size`` raw bytes to ``write``, in pieces. Raises Gone."""
         while size > 0:
             if not self._rest:
                 self._fill()
@@ -69,7 +69,7 @@ class Talk:
             write(piece)
 
     def send(self, kind: str, value: Any) -> None:
-        """Raises Gone when nobody reads any more."""
+        """Write one message. Raises Gone if the client no longer reads."""
         rest = memoryview(wire.line(kind, value))
         try:
             while rest:
@@ -78,9 +78,9 @@ class Talk:
             raise Gone from None
 
     def attend(self, process: subprocess.Popen[bytes], said: IO[bytes], limit: float) -> str:
-        """What a process says on ``said`` until it closes that, within ``limit`` seconds, after which it is killed.
+        """Return what the process writes to ``said`` until it closes it. Kill the process after ``limit`` seconds.
 
-        Beats meanwhile. Raises Gone as soon as the client is.
+        Send beats meanwhile. Raises Gone as soon as the client is gone.
         """
         found, now = bytearray(), time.monotonic()
         until, beat = now + limit, now + wire.BEAT_S
@@ -105,7 +105,7 @@ class Talk:
         return found.decode("utf-8", "replace").strip()
 
     def heard_of_end(self, within: float) -> bool:
-        """Whether the client has closed its end, or does so within so many seconds. What it says is dropped."""
+        """Return whether the client has closed its end, or does so ``within`` seconds. Discard its input."""
         until = time.monotonic() + within
         while _readable([self._source], max(0.0, until - time.monotonic())):
             try:
@@ -129,7 +129,7 @@ class Talk:
             self._fill()
 
     def _fill(self) -> None:
-        # What has come meanwhile counts before silence does: the node itself may have been busy.
+        # Poll even when the time is up: input may have arrived while the node itself was busy.
         if not _readable([self._source], max(0.0, self._heard + self._silence - time.monotonic())):
             raise Gone
         self._read()
@@ -149,7 +149,7 @@ def _readable(descriptors: list[int], timeout: float) -> list[int]:
     poller = select.poll()
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)
-    # In pieces: a signal that comes just before the kernel is asked is handled only when it has answered.
+    # Poll in short pieces: a signal that arrives just before the call is handled only after it returns.
     until = time.monotonic() + timeout
     while True:
         left = until - time.monotonic()

@@ -1,6 +1,6 @@
-"""What a task's unit may say. Its text comes from the client; systemd, which obeys it, is root.
+"""Validation of a task's unit file. Its text comes from the client, and systemd acts on it as root.
 
-Nothing is cleaned or repaired: a unit whose every line is one of these, in this form, is taken, another is not.
+A unit is accepted if every line is allowed and in its exact form, and rejected otherwise. Nothing is repaired.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from . import names
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _SPAN = r"[0-9]{1,9}(ms|s|min|h|d)?"
-#: A word in double quotes; `%` doubled, so that no specifier is left (systemd.syntax(7)).
+#: A word in double quotes, with `%` doubled so that it contains no specifier (systemd.syntax(7)).
 _WORD = r'"(?:[^"\\%]|\\.|%%)*"'
 _OPTIONAL = {
     "Unit": {"StartLimitIntervalSec": rf"infinity|{_SPAN}", "StartLimitBurst": r"[0-9]{1,9}"},
@@ -29,14 +29,14 @@ _OPTIONAL = {
 
 
 class NotAllowed(Exception):
-    """A unit's text is not what tfctl renders; says which line."""
+    """A unit's text is not one that tfctl renders. The message names the line."""
 
 
 def check(
     text: str, *, job: str, attempt: int, run: str, role: str, index: int, output: str,
     ports: Sequence[int] = (), gpus: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Take the unit of this task, or raise NotAllowed."""
+    """Raise NotAllowed unless the text is a valid unit for this task."""
     required = _required(job, attempt, run, role, index, output, ports, gpus)
     seen: set[tuple[str, str]] = set()
     section = ""
@@ -62,7 +62,7 @@ def check(
 
 
 def facts(text: str) -> dict[str, str]:
-    """What a unit that `check` took says of itself: TFCTL_RUN as ``run``, Ports and Gpus as ``ports`` and ``gpus``."""
+    """Return TFCTL_RUN, Ports and Gpus of a unit that `check` accepted, as ``run``, ``ports`` and ``gpus``."""
     found = {}
     for line in text.split("\n"):
         key, _, value = line.partition("=")
@@ -74,14 +74,14 @@ def facts(text: str) -> dict[str, str]:
 
 
 def renewed(text: str, *, job: str, attempt: int, run: str, role: str, index: int, output: str) -> str:
-    """The unit of this task for another attempt: the lines that name one say that one."""
+    """Return the unit's text for another attempt: replace the lines that depend on the attempt."""
     lines = {"Type": "exec", **_of_attempt(job, attempt, run, role, index, output)}
     parts = (line.partition("=") for line in text.split("\n"))
     return "\n".join(f"{key}={lines[key]}" if key in lines else f"{key}{sign}{value}" for key, sign, value in parts)
 
 
 def program(text: str) -> str:
-    """The first word that the unit executes, or nothing."""
+    """Return the program that the unit executes, or ""."""
     for line in text.split("\n"):
         if line.startswith("ExecStart="):
             return next(iter(shlex.split(line)[1:]), "").replace("%%", "%")
@@ -89,7 +89,7 @@ def program(text: str) -> str:
 
 
 def _of_attempt(job: str, attempt: int, run: str, role: str, index: int, output: str) -> dict[str, str]:
-    """The lines that differ from attempt to attempt, as they stand."""
+    """Return the lines that differ between attempts, with their exact values."""
     return {
         "WorkingDirectory": names.code_dir(job, attempt),
         "ExecStopPost": f"{names.END_PROGRAM} {names.task_dir(job, attempt, role, index)}",
@@ -101,7 +101,7 @@ def _of_attempt(job: str, attempt: int, run: str, role: str, index: int, output:
 def _required(
     job: str, attempt: int, run: str, role: str, index: int, output: str, ports: Sequence[int], gpus: Sequence[str]
 ) -> dict[str, dict[str, str]]:
-    """The pattern of each line that must stand."""
+    """Return the pattern of each required line."""
     own = _of_attempt(job, attempt, run, role, index, output)
     return {
         "Unit": {"Description": re.escape(f"tfctl {job} {names.task(role, index)}")},

@@ -1,6 +1,6 @@
-"""What the node part works on: a tree of files, an account, systemctl and journalctl.
+"""The surroundings of the node part: a file tree, an account, systemctl, journalctl and nvidia-smi.
 
-The installed program takes World() as it stands. Tests give another; nothing else can.
+The installed program uses the defaults of World. Only tests can pass another.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from .talk import Refused
 
 PROVISION = "run: tfctl provision --tags job_host"
 _QUIET = ("--no-pager", "--no-ask-password")
-#: Of every unit that is asked about. A timestamp by the monotonic clock is the one form that all versions print alike.
+#: The properties read of each unit. Monotonic timestamps are the only ones that all versions print alike.
 PROPERTIES = (
     "Id", "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "ControlGroup", "NeedDaemonReload",
     "DropInPaths", "FragmentPath", "ExecMainCode", "ExecMainStatus", "ExecMainStartTimestampMonotonic",
     "ExecMainExitTimestampMonotonic", "Job",
 )  # fmt: skip
-#: Units in one call: a command line ends somewhere.
+#: Most units in one call: the length of a command line is limited.
 _BATCH = 500
 
 
 class Done(NamedTuple):
-    """How a program ended, and what it said."""
+    """A program's exit status and output."""
 
     status: int
     output: str
@@ -37,11 +37,11 @@ class Done(NamedTuple):
 
 
 class World(NamedTuple):
-    """``prefix`` stands before every path; ``silence`` and ``grace`` are seconds."""
+    """``prefix`` is prepended to every path; ``silence`` and ``grace`` are in seconds."""
 
     prefix: str = ""
     account: str = names.USER
-    # In /bin: Debian 11 may have them there alone; where /usr is merged both are one.
+    # In /bin: Debian 11 may have them only there; with a merged /usr it is the same directory.
     systemctl: tuple[str, ...] = ("/bin/systemctl",)
     journalctl: tuple[str, ...] = ("/bin/journalctl",)
     nvidia_smi: tuple[str, ...] = ("/usr/bin/nvidia-smi",)
@@ -49,32 +49,32 @@ class World(NamedTuple):
     grace: float = 5.0
 
     def at(self, path: str) -> Path:
-        """An absolute path of the node."""
+        """Return the path of a file that is at the absolute path ``path`` on the node."""
         return Path(self.prefix + path)
 
     def user(self) -> pwd.struct_passwd:
-        """The account that jobs run as. Raises Refused."""
+        """Return the account that jobs run as. Raises Refused."""
         try:
             found = pwd.getpwnam(self.account)
         except KeyError:
             raise Refused(8, f"{host()} has no user {self.account}", PROVISION) from None
         if found.pw_uid == 0:
-            raise Refused(8, f"user {self.account} of {host()} is root: jobs must not be", PROVISION)
+            raise Refused(8, f"user {self.account} of {host()} is root; jobs must not run as root", PROVISION)
         return found
 
     def manage(self, *words: str, timeout: float = 60.0) -> Done:
-        """Run systemctl to its end. Raises Refused when that takes too long."""
+        """Run systemctl and wait for it. Raises Refused if that takes longer than ``timeout`` seconds."""
         return run([*self.systemctl, *_QUIET, *words], timeout)
 
     def managing(self, *words: str) -> subprocess.Popen[bytes]:
-        """systemctl begun, with what it says on its stderr, a pipe."""
+        """Start systemctl with its stderr as a pipe, and return the process."""
         return subprocess.Popen(
             [*self.systemctl, *_QUIET, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, bufsize=0,
         )  # fmt: skip
 
     def show(self, units: list[str]) -> dict[str, dict[str, str]]:
-        """PROPERTIES of each unit. One that is not there has LoadState ``not-found``. Raises Refused."""
+        """Return the PROPERTIES of each unit. A missing unit has LoadState ``not-found``. Raises Refused."""
         found: dict[str, dict[str, str]] = {}
         for start in range(0, len(units), _BATCH):
             batch = units[start : start + _BATCH]
@@ -87,22 +87,22 @@ class World(NamedTuple):
         return found
 
     def sees_execution(self) -> bool:
-        """Whether Type=exec may be used.
+        """Return whether units may use Type=exec.
 
-        Before version 249 (Debian 11 has 247) PID 1 loses an event source when such a unit ends while it is being
-        executed and has an ExecStopPost=: it spins, and the whole host stops answering (systemd PR #20030).
+        Before version 249 (Debian 11 has 247), PID 1 loses an event source if such a unit has an ExecStopPost= and
+        ends while it is being executed: PID 1 spins and the host stops answering (systemd PR #20030).
         """
         return self.systemd() >= 249
 
     def systemd(self) -> int:
-        """Its version: 252. One that does not say is taken for a new one, 999."""
+        """Return systemd's version, such as 252, or 999 if it cannot be read."""
         return _version(self.systemctl)
 
     def settle(self, units: list[str], load_state: str) -> dict[str, dict[str, str]]:
-        """Have systemd see the unit files that were written (``loaded``) or removed (``not-found``) just now.
+        """Make systemd notice unit files just written (``loaded``) or removed (``not-found``). Return what `show` does.
 
-        It finds new files by itself; the reload, which takes long on a large host and can part containers from their
-        GPUs, is for when it did not. Gives what `show` gives then. Raises Refused.
+        systemd usually finds new files by itself. Reload only if it did not: a reload is slow on a large host and can
+        detach containers from their GPUs. Raises Refused.
         """
         shown = self.show(units)
         if any(one.get("LoadState") != load_state or one.get("NeedDaemonReload") == "yes" for one in shown.values()):
@@ -120,22 +120,22 @@ def _version(systemctl: tuple[str, ...]) -> int:
 
 
 def clock_zero() -> float:
-    """Epoch seconds of the monotonic clock's zero, which systemd's timestamps count from."""
+    """Return the epoch seconds at which the monotonic clock, which systemd's timestamps use, was zero."""
     return time.time() - time.monotonic()
 
 
 def host() -> str:
-    """What this machine calls itself."""
+    """Return this machine's own host name."""
     return os.uname().nodename
 
 
 def caller() -> str:
-    """Who asks: the login behind sudo."""
+    """Return the login name of the user who called, behind sudo."""
     return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
 
 
 def run(command: list[str], timeout: float) -> Done:
-    """A program run to its end. Raises Refused when that takes too long, or cannot begin."""
+    """Run a program and wait for it. Raises Refused if it cannot be started or takes too long."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout)
     except subprocess.TimeoutExpired:

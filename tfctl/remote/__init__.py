@@ -1,1 +1,1 @@
-"""Everything that touches another machine."""
+"""Access to other machines: ssh connections, inventories, provisioning."""

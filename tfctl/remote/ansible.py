@@ -1,7 +1,7 @@
-"""Runs a playbook of tfctl's own in a child process: events while it runs, a report at its end.
+"""Run one of tfctl's playbooks in a child process: report events while it runs, and a summary at the end.
 
-ansible-core is run, never imported. Its events come from the plugin playbooks/callback_plugins/tfctl_events.py, over a
-pipe that the child inherits; by the end of another one the plugin learns that this process was killed.
+ansible-core is run, never imported. The plugin playbooks/callback_plugins/tfctl_events.py sends its events through a
+pipe that the child inherits. A second pipe, once it closes, tells the plugin that this process was killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What ansible.cfg and ANSIBLE_* say, as far as it decides which hosts there are and how they are reached."""
+"""Settings of ansible.cfg and ANSIBLE_* that decide which hosts there are and how to reach them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfctl.errors import BadFile
 
 @dataclass(frozen=True)
 class Setting:
-    """A value, the place it was found at as an error names it, and what a relative path in it is relative to."""
+    """A value, its origin for error messages, and the directory that a relative path in it is relative to."""
 
     value: str
     place: str
@@ -26,13 +26,13 @@ class Setting:
 
 @dataclass(frozen=True)
 class Settings:
-    """The values of ansible.cfg by section and key, below the environment."""
+    """The values of ansible.cfg by section and key. The environment overrides them."""
 
     file: Path | None
     values: Mapping[tuple[str, str], str]
 
     def get(self, section: str, key: str, variable: str) -> Setting | None:
-        """The environment's ``variable``, else ``key`` of ansible.cfg; None where both are empty."""
+        """Return the environment's ``variable``, else ``key`` of ansible.cfg, or None if both are empty."""
         if value := os.environ.get(variable, ""):
             return Setting(value, variable, Path.cwd())
         if self.file is None or not (value := self.values.get((section, key), "")):
@@ -41,7 +41,7 @@ class Settings:
 
 
 def expanded(path: Path) -> Path:
-    """``path`` with its ``~`` or ``~user`` filled in. Raises BadFile for a user that this machine does not have."""
+    """Expand ``~`` or ``~user`` in ``path``. Raises BadFile for a user that this machine does not have."""
     try:
         return path.expanduser()
     except RuntimeError:
@@ -49,7 +49,7 @@ def expanded(path: Path) -> Path:
 
 
 def find() -> Path | None:
-    """The ansible.cfg that Ansible would take. One in a directory that anybody may write to does not count."""
+    """Return the ansible.cfg that Ansible would use. It ignores one in a world-writable current directory."""
     candidates = [Path("~/.ansible.cfg").expanduser(), Path("/etc/ansible/ansible.cfg")]
     here = Path.cwd()
     if not here.stat().st_mode & stat.S_IWOTH:
@@ -61,13 +61,13 @@ def find() -> Path | None:
 
 
 def read() -> Settings:
-    """Raises BadFile for an ansible.cfg that is none."""
+    """Read the settings. Raises BadFile for an ansible.cfg that is not valid."""
     file = find()
     if file is None:
         return Settings(None, {})
     import configparser
 
-    # As Ansible reads it: comments after " ;" and no interpolation.
+    # Like Ansible: comments after " ;" and no interpolation.
     parser = configparser.RawConfigParser(inline_comment_prefixes=(";",))
     try:
         parser.read_string(file.read_text(encoding="utf-8"), source=str(file))

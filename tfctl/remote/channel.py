@@ -1,4 +1,4 @@
-"""One remote process, spoken to in both directions."""
+"""A remote process, with its stdin, stdout and stderr."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tfctl.errors import TfctlError, Unreachable
 from tfctl.node.wire import LINE_LIMIT
 from tfctl.wording import plain
 
-#: Bytes of stderr that are kept: the last ones.
+#: Bytes kept of the end of stderr.
 STDERR_KEPT = 64 * 1024
-#: Seconds for which a process may take nothing of what it is sent.
+#: Seconds that a process may leave its input unread.
 SEND_S = 60.0
-#: What a channel that has ended raises.
+#: What paramiko raises on a channel that has ended.
 GONE = (OSError, EOFError)
 _CHUNK = 1 << 20
 
 
 class Channel:
-    """Made by Connection.exec; also a context manager.
+    """A running process, returned by Connection.exec. A context manager.
 
-    Reading, sending and waiting all take in what arrives, so that no stream can block another. One thread may send
-    while another reads. Every method raises Unreachable when the connection broke.
+    Reading, sending and waiting all drain the incoming streams, so that none can block another. One thread may send
+    while another reads. Every method raises Unreachable if the connection broke.
     """
 
     def __init__(self, host: str, command: str, raw: Any) -> None:
@@ -40,7 +40,7 @@ class Channel:
         self._searched = 0
         self._err = bytearray()
         self._closed_by_host = False
-        # A send that is blocked looks so often whether the process is blocked on its own output.
+        # How often a blocked send checks whether the process is blocked on its own output.
         raw.settimeout(0.1)
         raw.in_buffer.set_event(self._bell)
         raw.in_stderr_buffer.set_event(self._bell)
@@ -52,15 +52,15 @@ class Channel:
         self.close()
 
     def send(self, data: bytes) -> None:
-        """All of ``data`` to its stdin; threads take turns.
+        """Write all of ``data`` to the process's stdin. Thread-safe.
 
-        What a process that has ended cannot read is dropped: its last words are still to be read, and say more.
+        If the process has ended, discard the data without an error: its remaining output explains more.
         """
         with self._sending:
             self._deliver(data)
 
     def send_if_idle(self, data: bytes) -> None:
-        """The same, unless another thread is sending at this moment: then nothing."""
+        """Send ``data`` unless another thread is sending; then do nothing."""
         if self._sending.acquire(blocking=False):
             try:
                 self._deliver(data)
@@ -68,20 +68,20 @@ class Channel:
                 self._sending.release()
 
     def close_stdin(self) -> None:
-        """It reads end of file after what was sent."""
+        """Close the process's stdin, after the data already sent."""
         with contextlib.suppress(*GONE):
             self._raw.shutdown_write()
 
     def readline(self, timeout: float | None) -> bytes:
-        """The next line of its stdout with its newline; the rest at end of file, then ``b""``.
+        """Return the next line of stdout with its newline; at end of file the rest, then ``b""``.
 
-        Raises TimeoutError, after which nothing is lost and reading may go on, and TfctlError for a line longer than
+        Raises TimeoutError, after which reading may continue without loss, and TfctlError for a line longer than
         wire.LINE_LIMIT.
         """
         return self._read(self._line, timeout)
 
     def wait(self, timeout: float | None) -> int:
-        """Its exit status; -1 when a signal killed it or none was sent. Raises TimeoutError."""
+        """Return the exit status, or -1 if a signal killed the process or no status was sent. Raises TimeoutError."""
         end = _end(timeout)
         self._until_ended(end)
         if not self._raw.status_event.wait(_left(end)):
@@ -92,17 +92,17 @@ class Channel:
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, or is known to be out of reach; what it said before can still be read."""
+        """Whether the process has ended or is known to be unreachable. Earlier output can still be read."""
         return self._ended()
 
     def stderr(self) -> str:
-        """The end of what it has written to stderr so far, without control characters."""
+        """Return the last STDERR_KEPT bytes of stderr so far, without control characters."""
         with self._lock:
             self._drain()
             return plain(self._err.decode(errors="replace"))
 
     def close(self) -> None:
-        """Let go of the process: it reads end of file, and SIGPIPE ends it if it writes on."""
+        """Release the process: it reads end of file, and SIGPIPE ends it if it writes again."""
         with contextlib.suppress(*GONE):
             self._raw.close()
 
@@ -111,13 +111,13 @@ class Channel:
             self._raise_if_lost()
 
     def _send(self, data: memoryview) -> bool:
-        """False: the process reads no more."""
+        """Send the data and return True, or False if the process no longer reads."""
         end = time.monotonic() + SEND_S
         while data:
             try:
                 sent = self._raw.send(data[:_CHUNK])
             except TimeoutError:
-                # Perhaps it does not read because nobody takes what it writes.
+                # Perhaps it does not read because its own output is blocked.
                 with self._lock:
                     self._drain()
                 if time.monotonic() > end:
@@ -132,7 +132,7 @@ class Channel:
         return True
 
     def _read(self, complete: Callable[[], int], timeout: float | None) -> bytes:
-        """``complete()`` bytes as soon as that is not 0, or what there is at the end."""
+        """Return ``complete()`` bytes as soon as that is not 0; at end of file, all that is left."""
         with self._lock:
             if size := complete():
                 return self._cut(size)
@@ -175,7 +175,7 @@ class Channel:
         return data
 
     def _drain(self) -> None:
-        """Take over what has arrived, and so let the process write on. The lock is held."""
+        """Read what has arrived, so that the process can go on writing. The caller holds the lock."""
         with contextlib.suppress(*GONE):
             while self._raw.recv_stderr_ready():
                 self._err += self._raw.recv_stderr(_CHUNK)
@@ -184,11 +184,11 @@ class Channel:
                 self._out += self._raw.recv(_CHUNK)
 
     def _ended(self) -> bool:
-        """Nothing more will arrive. To be asked before draining: what came last is then drained for certain."""
+        """Return whether nothing more will arrive. Call it before `_drain`, which then gets the last of the data."""
         return bool(self._raw.eof_received) or bool(self._raw.closed)
 
     def _raise_if_lost(self) -> None:
-        """To be asked of a channel that is closed: by the host, or because the connection broke."""
+        """Raise Unreachable if the channel, already closed, was closed by a broken connection and not by the host."""
         if self._closed_by_host:
             return
         transport = self._raw.get_transport()
@@ -200,7 +200,8 @@ class Channel:
 
 
 class _Bell(threading.Event):
-    """Rung by paramiko whenever something arrives or ends. It counts, so that no ring between two looks is missed."""
+    """An event that paramiko sets whenever data or the end arrives. It counts, so that no call between two checks is
+    missed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -216,7 +217,7 @@ class _Bell(threading.Event):
         pass
 
     def wait_after(self, count: int, timeout: float | None) -> bool:
-        """True as soon as it has been rung more than ``count`` times; False after ``timeout`` seconds."""
+        """Return True once the event has been set more than ``count`` times, False after ``timeout`` seconds."""
         with self._rung:
             return self._rung.wait_for(lambda: self.count > count, timeout)
 
@@ -229,5 +230,5 @@ def _left(end: float | None) -> float | None:
     return None if end is None else max(0.0, end - time.monotonic())
 
 
-_BROKE = "the machine went down, or the network did; what runs there as a unit runs on"
+_BROKE = "the machine or the network went down; tasks there, which are systemd units, continue"
 _STUCK = "the machine may be overloaded, or a file system there hangs"

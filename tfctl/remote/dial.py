@@ -1,4 +1,4 @@
-"""The way to an ssh server: a TCP connection, or the pipe of a proxy command (a jump host is one)."""
+"""The transport to an ssh server: a TCP connection, or a pipe to a proxy command, as for a jump host."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from typing import IO, Any
 from tfctl.errors import Unreachable
 from tfctl.remote.target import Target
 
-# Milliseconds without an acknowledgement after which the kernel gives a connection up (tcp(7), TCP_USER_TIMEOUT).
+# Milliseconds without an acknowledgement until the kernel closes a connection (tcp(7), TCP_USER_TIMEOUT).
 _UNACKNOWLEDGED = 45_000
 
 
 class Way:
-    """``stream`` leads to the host until ``close``."""
+    """An open transport. ``stream`` is connected to the host until ``close``."""
 
     def __init__(self, stream: socket.socket, release: Callable[[], None] = lambda: None) -> None:
         self.stream = stream
         self._release = release
 
     def close(self) -> None:
-        """The host sees the end at once."""
+        """Close the stream. The host notices at once."""
         with contextlib.suppress(OSError):
             self.stream.shutdown(socket.SHUT_RDWR)
         self.stream.close()
         self._release()
 
     def said(self) -> str:
-        """The last line that the proxy command wrote to stderr."""
+        """Return the last line that the proxy command wrote to stderr."""
         return ""
 
 
 def dial(target: Target, end: float) -> Way:
-    """A way to ``target``, made before ``end`` (of time.monotonic). Raises Unreachable."""
+    """Connect to ``target`` before ``end`` (on the clock of time.monotonic). Raises Unreachable."""
     if target.proxy is None:
         return Way(_tcp(target, end))
     try:
@@ -57,7 +57,7 @@ def _tcp(target: Target, end: float) -> socket.socket:
             error = failure
             continue
         try:
-            # An address that swallows everything must leave time for the next.
+            # An address that never answers must leave time for the next one.
             stream.settimeout(max(0.001, (end - time.monotonic()) / (len(addresses) - number)))
             stream.connect(address)
             stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -82,7 +82,7 @@ def _addresses(target: Target) -> list[Any]:
 
 
 def not_connected(target: Target, error: OSError) -> Unreachable:
-    """What ``error`` of a connect means to a user."""
+    """Convert the ``error`` of a connect to an Unreachable with a remedy."""
     if isinstance(error, ConnectionRefusedError):
         return Unreachable(
             f"{target.name}: {target.place} refuses the connection",
@@ -96,7 +96,7 @@ def not_connected(target: Target, error: OSError) -> Unreachable:
 
 
 class _Piped(Way):
-    """By the shell, as ssh does; in a session of its own, so that Ctrl-C at the terminal does not end it under us."""
+    """A proxy command, run by the shell as ssh does, in its own session so that Ctrl-C does not end it."""
 
     def __init__(self, command: str) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115

@@ -1,4 +1,4 @@
-"""What is read from an ELF file (64 bit, little endian), and its run path rewritten in place (elf.h, ld.so(8))."""
+"""Read ELF files (64 bit, little endian) and rewrite their run paths in place (elf.h, ld.so(8))."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 import struct
 from collections.abc import Iterator
 
-#: e_machine → as `uname -m` says
+#: e_machine → the name that `uname -m` prints
 _MACHINES = {62: "x86_64", 183: "aarch64"}
 _PT_LOAD, _PT_DYNAMIC = 1, 2
 _DT_NEEDED, _DT_STRTAB, _DT_RPATH, _DT_RUNPATH = 1, 5, 15, 29
@@ -18,28 +18,28 @@ def is_elf(data: bytes) -> bool:
 
 
 def machine(data: bytes) -> str:
-    """As `uname -m` says; ``unknown`` for one that no stack is made for."""
+    """Return the machine as `uname -m` names it, or ``unknown`` if no stack supports it."""
     (number,) = struct.unpack_from("<H", data, 18)
     return _MACHINES.get(number, "unknown")
 
 
 def glibc(data: bytes) -> tuple[int, int]:
-    """The newest symbol version of the C library that is asked for; (0, 0) when none is."""
+    """Return the newest symbol version of the C library that the file requires, or (0, 0)."""
     return max(((int(major), int(minor)) for major, minor in _GLIBC.findall(data)), default=(0, 0))
 
 
 def needed(data: bytes) -> list[str]:
-    """The libraries that it is linked to, such as ``libssl.so.3``."""
+    """Return the libraries that the file is linked to, such as ``libssl.so.3``."""
     return [text for _, text in _texts(data, _DT_NEEDED)]
 
 
 def run_paths(data: bytes) -> list[tuple[int, str]]:
-    """Where the loader looks for libraries before anywhere else: (offset in the file, text) of each DT_R(UN)PATH."""
+    """Return (offset in the file, text) of each DT_RPATH and DT_RUNPATH, where the loader searches libraries first."""
     return list(_texts(data, _DT_RPATH, _DT_RUNPATH))
 
 
 def with_run_path(data: bytes, offset: int, old: str, new: str) -> bytes:
-    """``new`` in the room of ``old``. Raises ValueError when it is longer: an ELF file's strings cannot be moved."""
+    """Overwrite the run path ``old`` with ``new``. Raises ValueError if it is longer: the strings cannot be moved."""
     room, text = old.encode(), new.encode()
     if len(text) > len(room):
         raise ValueError(f"{new} is longer than {old}")
@@ -70,7 +70,7 @@ def _offset(data: bytes, address: int) -> int | None:
 
 
 def _segments(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-    """(type, offset, address, size) of each program header."""
+    """Yield (type, offset, address, size) of each program header."""
     (start,) = struct.unpack_from("<Q", data, 32)
     size, count = struct.unpack_from("<HH", data, 54)
     for number in range(count):

@@ -1,8 +1,7 @@
-"""One thing on many hosts at once. A host that fails is a result, not the end.
+"""Run a function on many hosts at once. The failure of a host is a result and does not stop the others.
 
-A thread for each host: paramiko has one for each connection anyway, work may stream for as long as it likes without
-holding up the others, and 200 idle threads cost nothing. Threads are daemons, so that Ctrl-C ends the program at once,
-whatever the slowest host does.
+Each host has a thread. paramiko starts one per connection anyway, long work on one host does not delay the others, and
+200 idle threads cost nothing. They are daemon threads, so Ctrl-C ends the program at once, whatever a host is doing.
 """
 
 from __future__ import annotations
@@ -22,31 +21,31 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Hosts connected to at once: more only wait for each other's computing.
+#: Connections made at once: connecting is bound by this machine's CPU, so more would not be faster.
 CONNECTING = 32
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What one host gave: a value, or the error that says why not."""
+    """The result of one host: a value or an error."""
 
     host: Host
     value: T | None = None
     error: TfctlError | None = None
 
     def get(self) -> T:
-        """The value; raises the error."""
+        """Return the value, or raise the error."""
         if self.error is not None:
             raise self.error
         return self.value  # type: ignore[return-value]
 
 
 class Defect(TfctlError):
-    """Any other exception of the work on a host, which is its ``__cause__``."""
+    """An exception in the work on a host that is no TfctlError. The exception is its ``__cause__``."""
 
 
 class Fleet:
-    """Connections to ``hosts``, made when first needed and kept until close; also a context manager."""
+    """Connections to ``hosts``, made on first use and kept until `close`. A context manager."""
 
     def __init__(self, hosts: Iterable[Host]) -> None:
         self.hosts = tuple(hosts)
@@ -64,14 +63,14 @@ class Fleet:
         self.close()
 
     def narrow(self, names: Iterable[str]) -> None:
-        """From here on only the hosts of these names, if there are any."""
+        """Keep only the hosts with these names. If none has one, keep all."""
         wanted = set(names)
         self.hosts = tuple(host for host in self.hosts if host.name in wanted) or self.hosts
 
     def map(self, work: Callable[[Connection], T], hosts: Iterable[Host] | None = None) -> list[Outcome[T]]:
-        """``work`` on each host, or on those of ``hosts``, in that order, when all are done.
+        """Run ``work`` on all hosts, or on ``hosts``, and return the outcomes in the same order.
 
-        A TfctlError of ``work`` is its host's outcome; any other exception is raised here, as Ctrl-C is.
+        A TfctlError from ``work`` becomes the host's outcome; any other exception is raised here, as Ctrl-C is.
         """
         chosen = self.hosts if hosts is None else tuple(hosts)
         done: queue.SimpleQueue[Outcome[T]] = queue.SimpleQueue()
@@ -90,9 +89,9 @@ class Fleet:
         done: Callable[[Outcome[T]], object],
         hosts: Iterable[Host] | None = None,
     ) -> None:
-        """Begin ``work`` on each host and return. ``done`` is called for each, in the host's own thread, at its end."""
+        """Start ``work`` on each host and return. Each host's thread calls ``done`` with the outcome."""
 
-        # Before there are threads: in one of several its import takes half as long again.
+        # Import it before there are threads: among several it takes half as long again.
         import tfctl.remote.ssh  # noqa: F401
 
         def once(host: Host) -> None:
@@ -102,11 +101,11 @@ class Fleet:
             threading.Thread(target=once, args=(host,), name=host.name, daemon=True).start()
 
     def prepare(self) -> None:
-        """Begin to connect to all hosts, and return. Why one cannot be reached is told when it is used."""
+        """Start to connect to all hosts, and return. A host that cannot be reached raises when it is used."""
         self.begin(lambda _: None, lambda _: None)
 
     def connection(self, host: Host) -> Connection:
-        """The connection to ``host``, made anew where it is lost; all who want it meanwhile get the same.
+        """Return the connection to ``host``; reconnect if it was lost. Concurrent callers share one attempt.
 
         Raises Unreachable.
         """
@@ -122,7 +121,7 @@ class Fleet:
         return attempt.result()
 
     def close(self) -> None:
-        """Close every connection; work that still goes on ends with an error."""
+        """Close every connection. Unfinished work ends with an error."""
         with self._lock:
             self._closed = True
             connections = list(self._connections.values())
@@ -155,7 +154,7 @@ class Fleet:
 
 
 class _Attempt:
-    """To connect to a host: made in one thread, awaited in others."""
+    """An attempt to connect to a host: one thread makes it, others wait for the result."""
 
     def __init__(self) -> None:
         self.done = threading.Event()
@@ -183,12 +182,12 @@ def _outcome(host: Host, work: Callable[[], T]) -> Outcome[T]:
 
 
 def _raise_file_limit() -> None:
-    """A connection takes a file descriptor or more; the usual soft limit is 1024."""
+    """Raise the limit on open files, usually 1024: each connection takes one or more."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        # macOS takes no number above OPEN_MAX (10240) where the hard limit is "none".
+        # macOS accepts no number above OPEN_MAX (10240) if the hard limit is infinite.
         wanted = max(soft, 10240) if hard == resource.RLIM_INFINITY else hard
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

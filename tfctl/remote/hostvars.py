@@ -1,4 +1,4 @@
-"""One host's variables, as Ansible lists them, to a Host."""
+"""Convert one host's variables, as Ansible lists them, to a Host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tfctl.model.host import DEFAULT_OUTPUT_ROOTS, DEFAULT_PORTS, Host, Ssh
 from tfctl.node.names import STACK
 from tfctl.remote.ansible_cfg import Setting, Settings
 
-# Neither a name nor an address may be taken for an option of ssh, or end a list or a line somewhere.
+# Neither a name nor an address may look like an option of ssh or contain a separator of lists or lines.
 _NAME = re.compile(r"(?!-|\.{1,2}$)[^\s\x00-\x1f\x7f-\x9f/,]+")
 _ADDRESS = re.compile(r"""(?!-)[^\s\x00-\x1f\x7f-\x9f'`"$\\;&<>|(){},/]+""")
 _OVER_SSH = ("ssh", "smart", "paramiko", "paramiko_ssh")
@@ -21,7 +21,7 @@ _SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_a
 
 
 def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: Settings) -> Host:
-    """The Host ``name``. What no variable says, ansible.cfg and the environment do, as for Ansible. Raises BadFile."""
+    """Return the Host ``name``. As in Ansible, ansible.cfg and the environment give the defaults. Raises BadFile."""
     if not _NAME.fullmatch(name):
         raise BadFile(
             f"{inventory}: no host can be called {name!r}", "give it another name, and its address as ansible_host"
@@ -47,7 +47,7 @@ def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: Set
 
 
 class _Variables:
-    """Typed access to a host's variables; anything that tfctl cannot use is a BadFile that names host and variable."""
+    """Typed access to a host's variables. An unusable value raises a BadFile that names host and variable."""
 
     def __init__(self, place: str, variables: Mapping[str, Any], settings: Settings) -> None:
         self._place = place
@@ -62,7 +62,7 @@ class _Variables:
             )
 
     def text(self, *names: str, default: tuple[str, str, str] | None = None) -> str | None:
-        """The first of ``names`` that is set, else the setting ``default``."""
+        """Return the first of ``names`` that is set, else the setting ``default``."""
         for name in names:
             value = self._variables.get(name)
             if value not in (None, ""):
@@ -71,7 +71,7 @@ class _Variables:
         return setting.value if setting else None
 
     def address(self, *names: str) -> str | None:
-        """A name or number to dial."""
+        """Return a host name or IP address."""
         text = self.text(*names)
         if text is not None and not _ADDRESS.fullmatch(text):
             raise self._bad(names[0], f"{text!r} is not the address of a host")
@@ -80,7 +80,7 @@ class _Variables:
         return text
 
     def stack(self, name: str) -> str | None:
-        """The name of a stack, whether or not tfctl ships it."""
+        """Return the name of a stack, whether or not tfctl ships it."""
         text = self.text(name)
         if text is not None and not STACK.fullmatch(text):
             raise self._bad(name, f"{text!r} is not the name of a stack, such as tf2.15, or none")
@@ -96,7 +96,7 @@ class _Variables:
         return None if text is None else self._port_number(names[0], text)
 
     def port_range(self, name: str) -> tuple[int, int]:
-        """``2222-2299``, or one port."""
+        """Parse ``2222-2299``, or a single port."""
         text = self.text(name)
         if text is None:
             return DEFAULT_PORTS
@@ -107,7 +107,7 @@ class _Variables:
         return ports
 
     def paths(self, name: str) -> tuple[str, ...]:
-        """A list of absolute paths, or one text with commas between them."""
+        """Parse a list of absolute paths, or a string of them separated by commas."""
         value = self._variables.get(name)
         if value in (None, "", []):
             return DEFAULT_OUTPUT_ROOTS
@@ -119,7 +119,8 @@ class _Variables:
         return paths
 
     def key(self) -> str | None:
-        """Relative to where the user stands, as Ansible takes it; ansible.cfg's relative to that file."""
+        """Return the path of the private key. A relative path counts from the current directory, as for Ansible; one
+        in ansible.cfg counts from that file."""
         named = self.text("ansible_ssh_private_key_file", "ansible_private_key_file")
         if named is not None:
             return str(Setting(named, "", Path.cwd()).path)
@@ -127,7 +128,7 @@ class _Variables:
         return str(setting.path) if setting else None
 
     def words(self, variable: str) -> list[str]:
-        """Words for ssh's command line. ansible.cfg names them without ansible_, in [ssh_connection]."""
+        """Return arguments for ssh. In ansible.cfg they are in [ssh_connection], named without ansible_."""
         key = variable.removeprefix("ansible_")
         text = self.text(variable, default=("ssh_connection", key, variable.upper())) or ""
         try:

@@ -1,6 +1,6 @@
-"""Ansible's own inventories as values. Ansible reads them; its answer is remembered by content.
+"""Load Ansible inventories. Ansible itself reads them, and its answer is cached by content.
 
-The only file that runs ansible-inventory: it costs 0.4 s, and a remembered answer 2 ms.
+This is the only file that runs ansible-inventory, which takes 0.4 s; a cached answer takes 2 ms.
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ from tfctl.remote import ansible_cfg, hostvars, inventory_cache
 if TYPE_CHECKING:
     import subprocess
 
-#: Seconds. A dynamic inventory may ask a slow cloud.
+#: Timeout in seconds. A dynamic inventory may query a slow cloud.
 LIMIT_S = 120.0
 
 
 def load(path: Path) -> Inventory:
-    """The inventory at ``path``, a file or a directory, in any form that Ansible reads.
+    """Load the inventory at ``path``, a file or a directory in any format that Ansible reads.
 
-    Raises BadFile for one that is not there, cannot be read or has no hosts, and for connection settings that tfctl
-    cannot use.
+    Raises BadFile if it is missing, cannot be read, has no hosts, or has connection settings that tfctl cannot use.
     """
     path = Path(os.path.normpath(ansible_cfg.expanded(path).absolute()))
     if not path.exists():
@@ -41,7 +40,7 @@ def load(path: Path) -> Inventory:
 
 
 def default_path() -> Path | None:
-    """The inventory that Ansible would take: ANSIBLE_INVENTORY's, else ansible.cfg's. None: neither names one."""
+    """Return the inventory that Ansible would use: from ANSIBLE_INVENTORY, else from ansible.cfg, else None."""
     found = ansible_cfg.read().get("defaults", "inventory", "ANSIBLE_INVENTORY")
     if found is None:
         return None
@@ -64,8 +63,8 @@ def _read(path: Path) -> tuple[tuple[Host, ...], dict[str, tuple[str, ...]]]:
 
 
 def _group_order(listing: dict[str, Any]) -> list[str]:
-    """Level by level from ``all`` down: the order of Ansible's own ``all``. The keys of the listing are sorted, the
-    lists of children are not."""
+    """Return the groups level by level from ``all`` down, in the order of Ansible's own ``all``: the listing's keys are
+    sorted, its lists of children are not."""
     order = ["all"]
     for group in order:
         order.extend(child for child in listing.get(group, {}).get("children", []) if child not in order)
@@ -73,7 +72,7 @@ def _group_order(listing: dict[str, Any]) -> list[str]:
 
 
 def _members(listing: dict[str, Any], group: str, names: list[str]) -> tuple[str, ...]:
-    """In inventory order. Ansible refuses a group that is its own descendant."""
+    """Return the group's hosts in inventory order. Ansible rejects a group that is its own descendant."""
     groups = [group]
     for each in groups:
         groups.extend(listing.get(each, {}).get("children", []))
@@ -82,7 +81,7 @@ def _members(listing: dict[str, Any], group: str, names: list[str]) -> tuple[str
 
 
 def _program() -> str:
-    """ansible-inventory of this Python's environment, else of PATH."""
+    """Return the path of ansible-inventory, from this Python's environment or else from PATH."""
     beside = Path(sys.executable).parent / "ansible-inventory"
     if os.access(beside, os.X_OK):
         return str(beside)
@@ -96,7 +95,7 @@ def _program() -> str:
 
 def _listing(path: Path) -> dict[str, Any]:
     done = _run(path)
-    # Of a directory Ansible skips what it cannot read, with a warning: half a cluster would be missing.
+    # Ansible skips unreadable files of a directory with a mere warning: half a cluster could be missing.
     unread = re.search(r"Unable to parse (.+?) as an inventory source", done.stderr)
     if done.returncode != 0 or unread:
         raise BadFile(
@@ -106,7 +105,7 @@ def _listing(path: Path) -> dict[str, Any]:
         listing = json.loads(done.stdout)
     except ValueError:
         raise BadFile(
-            f"{path}: `ansible-inventory --list` printed no JSON", "is ansible-core installed whole?"
+            f"{path}: `ansible-inventory --list` printed no JSON", "is ansible-core completely installed?"
         ) from None
     return listing if isinstance(listing, dict) else {}
 
@@ -124,11 +123,11 @@ def _run(path: Path) -> subprocess.CompletedProcess[str]:
         "ANSIBLE_INVENTORY_UNPARSED_FAILED": "true",
     }
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    # --playbook-dir: else group_vars/ of wherever the user stands would count too.
+    # --playbook-dir: otherwise group_vars/ of the current directory would count too.
     base = path if path.is_dir() else path.parent
     command = [_program(), "--list", "-i", str(path), "--playbook-dir", str(base)]
     try:
-        # In a session of its own there is no terminal at which something could ask for a password unseen.
+        # A new session has no terminal, so nothing can prompt for a password unseen.
         return subprocess.run(
             command,
             env=environment,
@@ -145,7 +144,7 @@ def _run(path: Path) -> subprocess.CompletedProcess[str]:
 
 
 def _why(path: Path, stderr: str) -> str:
-    """The cause that Ansible gives for ``path``, in one line: that of the plugin meant for such a file, if any."""
+    """Return the cause that Ansible gives for ``path``, in one line, preferring the plugin meant for such a file."""
     plugin = "yaml" if path.suffix in (".yml", ".yaml", ".json") else "script" if os.access(path, os.X_OK) else "ini"
     causes = re.findall(rf"Failed to parse inventory with '{plugin}' plugin: (.+)", stderr)
     places = re.findall(rf"Origin: ({re.escape(str(path))}\S*)", stderr)

@@ -1,4 +1,4 @@
-"""What Ansible answered, kept by the content it was asked about. May be deleted at any time."""
+"""A cache of Ansible's answers, keyed by the content of the inventory. It may be deleted at any time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import tfctl
 from tfctl.model.host import Host, Ssh
 from tfctl.remote import ansible_cfg
 
-#: Answers; the oldest go first.
+#: Most answers kept. The oldest are dropped first.
 KEPT = 200
 _PLUGIN = re.compile(rb"^[\"']?plugin[\"']?\s*:", re.MULTILINE)
 
@@ -23,7 +23,8 @@ Answer = tuple[tuple[Host, ...], dict[str, tuple[str, ...]]]
 
 
 def digest(path: Path, program: Callable[[], str]) -> str | None:
-    """Names everything that Ansible's answer hangs on; None for an inventory that is a program or asks a service."""
+    """Return a digest of everything that Ansible's answer depends on, or None if the inventory is a program or queries
+    a service."""
     total = hashlib.sha256()
 
     def add(*parts: object) -> None:
@@ -31,7 +32,7 @@ def digest(path: Path, program: Callable[[], str]) -> str | None:
 
     command = Path(program())
     state = command.stat()
-    # Each version of Ansible writes the command anew; asking it for its version takes half a second.
+    # Every installed version of Ansible rewrites the command file; asking for its version takes half a second.
     add(tfctl.__version__, path, Path.cwd(), Path.home(), command, state.st_mtime_ns, state.st_size)
     add(*sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("ANSIBLE_")))
     config = ansible_cfg.find()
@@ -48,7 +49,7 @@ def digest(path: Path, program: Callable[[], str]) -> str | None:
 
 
 def get(name: str | None) -> Answer | None:
-    """The answer to the question with this digest, where it is known."""
+    """Return the cached answer for this digest, or None."""
     if name is None:
         return None
     try:
@@ -61,7 +62,7 @@ def get(name: str | None) -> Answer | None:
 
 
 def put(name: str | None, hosts: tuple[Host, ...], groups: Mapping[str, tuple[str, ...]]) -> None:
-    """Keep an answer, for this user's eyes. A cache that cannot be written is no error."""
+    """Store an answer, readable only by this user. A cache that cannot be written is not an error."""
     if name is None:
         return
     from dataclasses import asdict
@@ -98,7 +99,7 @@ def _is_dynamic(file: Path, content: bytes, mode: int) -> bool:
 
 
 def _host(*, ssh: dict[str, object], ports: list[int], output_roots: list[str], **rest: str) -> Host:
-    """From what JSON makes of a Host."""
+    """Build a Host from its JSON form."""
     ssh = {**ssh, "args": tuple(ssh["args"])}  # type: ignore[arg-type]
     return Host(ssh=Ssh(**ssh), ports=(ports[0], ports[1]), output_roots=tuple(output_roots), **rest)  # type: ignore[arg-type]
 

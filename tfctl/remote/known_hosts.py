@@ -1,6 +1,6 @@
-"""Is it the right machine? known_hosts (sshd(8)), read once per file and shared by all connections.
+"""Host key verification with known_hosts (sshd(8)). Each file is read once and shared by all connections.
 
-Not paramiko's reader: that compares with every line for every connection, and knows no markers and no patterns.
+paramiko's own reader is not used: it compares every line for every connection and lacks markers and patterns.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Entry:
 
 
 def known(target: Target) -> list[Entry]:
-    """What the files hold for ``target``: by HostKeyAlias, else by ``[host]:port`` where the port is not 22, else by
-    the bare name, as ssh does."""
+    """Return the entries for ``target``, looked up as ssh does: by HostKeyAlias, else by ``[host]:port`` if the port is
+    not 22, else by the bare name."""
     name = (target.key_alias or target.address).lower()
     if target.key_alias is None and target.port != 22 and (found := _entries(target, f"[{name}]:{target.port}")):
         return found
@@ -38,13 +38,13 @@ def known(target: Target) -> list[Entry]:
 
 
 def preferred(entries: Iterable[Entry], algorithms: Iterable[str]) -> tuple[str, ...]:
-    """``algorithms``, those of the known keys first: a server with several keys then shows the one that is known."""
+    """Return ``algorithms`` with those of known keys first, so that a server with several keys shows a known one."""
     held = {entry.kind for entry in entries if not entry.marker}
     return tuple(sorted(algorithms, key=lambda name: ("ssh-rsa" if name.startswith("rsa-") else name) not in held))
 
 
 def check(target: Target, kind: str, key: bytes, entries: list[Entry]) -> None:
-    """Raises Unreachable unless ``key`` is one that ``entries`` hold for ``target``."""
+    """Raise Unreachable unless ``key`` is among ``entries`` and not revoked."""
     if any(entry.marker == "@revoked" and entry.key == key for entry in entries):
         raise Unreachable(
             f"{target.name}: {target.place} shows a host key that known_hosts marks @revoked ({fingerprint(key)})",
@@ -56,7 +56,7 @@ def check(target: Target, kind: str, key: bytes, entries: list[Entry]) -> None:
 
 
 def fingerprint(key: bytes) -> str:
-    """As ``ssh-keygen -l`` prints it."""
+    """Return the fingerprint as ``ssh-keygen -l`` prints it."""
     import hashlib
 
     return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
@@ -97,7 +97,7 @@ def _entries(target: Target, name: str) -> list[Entry]:
 
 
 class _File:
-    """A known_hosts file: plain names in a dict, hashed ones and patterns in lists."""
+    """A known_hosts file: plain names in a dict, hashed names and patterns in lists."""
 
     def __init__(self, path: str) -> None:
         self._plain: dict[str, list[Entry]] = {}
@@ -135,7 +135,7 @@ _lock = threading.Lock()
 
 
 def _read(path: str) -> _File | None:
-    """The file as it is now; read again only when it has been written."""
+    """Return the current content of the file, or None. Read it again only if it has changed."""
     try:
         state = Path(path).stat()
         version = (state.st_ino, state.st_mtime_ns, state.st_size)

@@ -1,4 +1,4 @@
-"""A conversation with `tfctl-node` on one host, in the words of tfctl.node.wire."""
+"""The client's side of a conversation with `tfctl-node` on one host (tfctl.node.wire)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from tfctl.remote.channel import Channel
     from tfctl.remote.ssh import Connection
 
-#: Seconds for a process that has said its last to end.
+#: Seconds to wait for the process to exit after its last output.
 _END_S = 10.0
 _REMEDY = "tfctl provision INVENTORY --tags job_host"
 
 
 def open_node(connection: Connection, request: bytes) -> NodeChannel:
-    """Start `tfctl-node` there, as root, and send it ``request`` (of wire.request). Raises Unreachable."""
+    """Start `tfctl-node` on the host as root and send it ``request`` (from wire.request). Raises Unreachable."""
     words = [names.PROGRAM] if connection.is_root else ["sudo", "-n", names.PROGRAM]
     node = NodeChannel(connection.exec(words))
     node.send_raw(request)
@@ -27,17 +27,17 @@ def open_node(connection: Connection, request: bytes) -> NodeChannel:
 
 
 def as_error(host: str, error: dict[str, Any]) -> TfctlError:
-    """The TfctlError that a wire.ERROR of ``host`` means."""
+    """Convert an ERROR of tfctl.node.wire from ``host`` to a TfctlError."""
     code = error.get("exit", Exit.FAILED)
     remedy = _of_a_stack(error.get("stack")) or error.get("remedy", "") or (_REMEDY if code == Exit.PREFLIGHT else "")
     return of_exit(code, f"{host}: {error.get('message', 'no reason given')}", remedy)
 
 
 def _of_a_stack(name: str | None) -> str:
-    """What helps where a stack is missing that tfctl does not ship; a site may have its own."""
+    """Return the remedy for a missing stack that tfctl does not ship, else "". A site may have stacks of its own."""
     if name is None:
         return ""
-    from tfctl.model import stacks  # which takes pydantic
+    from tfctl.model import stacks  # slow to import, for it needs pydantic
 
     if name in stacks.load():
         return ""
@@ -45,9 +45,9 @@ def _of_a_stack(name: str | None) -> str:
 
 
 class NodeChannel:
-    """Made by open_node; also a context manager. One thread may receive while others send.
+    """A conversation, returned by `open_node`. A context manager; one thread may receive while others send.
 
-    All raise Unreachable where the connection broke, and PreflightFailed where tfctl's part is missing on the host,
+    All methods raise Unreachable if the connection broke, and PreflightFailed if tfctl's part is missing on the host,
     may not be run, or speaks another protocol.
     """
 
@@ -70,17 +70,17 @@ class NodeChannel:
 
     @property
     def ended(self) -> bool:
-        """Whether the node has ended, or is known to be out of reach."""
+        """Whether the node has ended or is known to be unreachable."""
         return self._channel.ended
 
     def beat(self) -> None:
-        """A sign of life; not while something is being sent, which is one."""
+        """Send a sign of life, unless another thread is sending, which is one too."""
         self._channel.send_if_idle(wire.line("beat", {}))
 
     def receive(self, timeout: float) -> tuple[str, Any]:
-        """Kind and value of the next message that is no beat; a beat ends the silence that ``timeout`` (s) limits.
+        """Return the kind and value of the next message other than a beat. Each beat restarts ``timeout`` (seconds).
 
-        Raises the TfctlError that the node answers with (`as_error`), and Unreachable for silence.
+        Raises the node's ERROR as a TfctlError (`as_error`), and Unreachable on timeout.
         """
         while True:
             try:
@@ -99,9 +99,9 @@ class NodeChannel:
                 return kind, value
 
     def lines(self) -> Iterator[bytes]:
-        """What follows, line by line with its newline, as it comes, until the node ends; whole lines alone.
+        """Yield each further line with its newline as it arrives, until the node ends. Only complete lines.
 
-        Raises TfctlError where it ends in mid-line, or with another exit status than 0.
+        Raises TfctlError if the output ends within a line or the exit status is not 0.
         """
         while (line := self._channel.readline(None)).endswith(b"\n"):
             yield line
@@ -109,18 +109,18 @@ class NodeChannel:
             raise self._ended(line)
 
     def close_stdin(self) -> None:
-        """Nothing more will be sent."""
+        """Close the node's stdin: nothing more will be sent."""
         self._channel.close_stdin()
 
     def wait(self) -> int:
-        """The exit status of the node program, once it has said its last."""
+        """Return the exit status of the node program, after its last output."""
         try:
             return self._channel.wait(_END_S)
         except TimeoutError:
             raise Unreachable(f"{self.host}: tfctl-node does not exit", "try again") from None
 
     def close(self) -> None:
-        """Hang up: the node reads end of file."""
+        """Close the channel: the node reads end of file."""
         self._channel.close()
 
     def _parsed(self, line: bytes) -> tuple[str, Any]:
@@ -128,12 +128,12 @@ class NodeChannel:
             kind, value = wire.parse(line)
         except ValueError:
             said = line[:200].decode(errors="replace").strip()
-            raise PreflightFailed(f"{self.host}: this is no message of tfctl-node: {said!r}", _REMEDY) from None
+            raise PreflightFailed(f"{self.host}: this is not a message of tfctl-node: {said!r}", _REMEDY) from None
         self._heard = True
         return kind, value
 
     def _ended(self, rest: bytes) -> TfctlError:
-        """Why it said no more."""
+        """Return the error that explains why the node ended."""
         status = self.wait()
         said = f"{self._channel.stderr()}\n{rest.decode(errors='replace')}".strip()
         if not self._heard and (refusal := _not_run(self.host, said, status)):
@@ -145,8 +145,8 @@ class NodeChannel:
 
 
 def _not_run(host: str, said: str, status: int) -> PreflightFailed | None:
-    """Why nothing ran, from what sudo or the shell said; None: something did. sudo speaks the host's language, but
-    names itself first."""
+    """Return the reason why the program did not run, from the output of sudo or the shell, or None if it did run.
+    sudo's messages are in the host's language but start with its name."""
     missing = r"sudo: (command )?not found|tfctl-node: (command )?not found|No such file or directory"
     for line in reversed(said.splitlines()):
         if "unable to resolve host" in line:

@@ -1,4 +1,4 @@
-"""tfctl/node and tfctl_runtime as they are carried to hosts."""
+"""tfctl/node and tfctl_runtime, packed for installation on hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NODE = Path(tfctl.__file__).resolve().parent / "node"
 
 
 def node_part() -> dict[str, Any]:
-    """As the role job_host takes it, contents in base64.
+    """Return the node part in the form that the role job_host takes, with contents in base64.
 
     {"digest": 16 hex of all that is in the tree, "files": [{"name": path below the tree, "mode", "base64"}],
     "program": what sudo runs, "drop_in": what every unit of a job has}
@@ -30,7 +30,7 @@ def node_part() -> dict[str, Any]:
 
 @cache
 def version() -> str:
-    """What a host calls the part that this tfctl would give it: 16 hex."""
+    """Return the version that hosts report for this node part: 16 hex digits."""
     digest = hashlib.sha256()
     for name, (content, mode) in sorted(_tree().items()):
         digest.update(f"{name}\0{mode}\0{len(content)}\0".encode() + content)
@@ -38,9 +38,9 @@ def version() -> str:
 
 
 def _tree() -> dict[str, tuple[bytes, str]]:
-    """Content and mode by the path below the tree."""
+    """Return content and mode by path within the tree."""
     files = {f"tfctl_node/{name}": (content, "0644") for name, content in _files(_NODE).items()}
-    # In a directory of its own: it stands on the sys.path of training scripts.
+    # In its own directory, because that is on the sys.path of training scripts.
     runtime = _NODE.parent.with_name("tfctl_runtime")
     files |= {f"runtime/tfctl_runtime/{name}": (content, "0644") for name, content in _files(runtime).items()}
     files["end"] = ((_NODE / "bin" / "end").read_bytes(), "0755")
@@ -48,11 +48,11 @@ def _tree() -> dict[str, tuple[bytes, str]]:
 
 
 def _files(folder: Path) -> dict[str, bytes]:
-    """By name below the folder; without bin/, which goes elsewhere, and what Python compiled beside it."""
+    """Return contents by path within the folder, without bin/, which is installed elsewhere, and __pycache__."""
     names = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return {str(name): (folder / name).read_bytes() for name in names if not {"bin", "__pycache__"} & {*name.parts}}
 
 
 def _text(content: bytes) -> str:
-    # Not as it is: Ansible would take {{ in a program for a template of its own.
+    # Encoded, because Ansible would take {{ in a program for a template.
     return base64.b64encode(content).decode()

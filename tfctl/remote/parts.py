@@ -1,6 +1,6 @@
-"""What a provisioning consists of."""
+"""The parts of provisioning."""
 
-#: The roles, in the order of the playbook; they are its tags.
+#: The roles in the order of the playbook. Their names are its tags.
 TAGS = (
     "preflight",
     "proxy",

@@ -1,4 +1,4 @@
-"""What `tfctl provision` gives its playbook: the node part, the stacks, and what the user asked for."""
+"""Run the provisioning playbooks, with the node part, the stacks and the user's options as their variables."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from tfctl.remote.node_part import node_part
 from tfctl.remote.parts import TAGS
 from tfctl.remote.report import Event, Report
 
-#: Of any host, where the others reach it; Ansible makes an address of it.
+#: A template for the address at which other hosts reach a host. Ansible fills it in.
 _DIAL = "{{ tfctl_address | default(ansible_host) | default(inventory_hostname) }}"
 
 
 @dataclass(frozen=True)
 class Request:
-    """``stack`` None: what the inventory says of each host. ``reboot``: hosts whose driver asks for it, in batches.
+    """``stack`` None: each host's stack of the inventory. ``reboot``: reboot hosts whose driver needs it, in batches.
 
-    ``python_trees``: CPython trees of this machine, for hosts that have no Python their stack takes.
-    ``rollback``: nothing is brought; each host's stack becomes again what it was before.
+    ``python_trees``: CPython trees of this machine, for hosts without a Python that their stack accepts.
+    ``rollback``: install nothing, but switch each host's stack back to its previous environment.
     """
 
     inventory: Path
@@ -42,9 +42,9 @@ class Request:
 
 
 def run(request: Request, listen: Callable[[Event], None]) -> Report:
-    """Make the hosts match, or with ``check`` say what would change. A host's failure is in the report.
+    """Provision the hosts, or with ``check`` report what would change. The report includes failures of hosts.
 
-    Raises BadFile for an unknown stack, UsageError for an unknown tag, and what ansible.run raises.
+    Raises BadFile for an unknown stack, UsageError for an unknown tag, and whatever ansible.run raises.
     """
     if request.stack not in (None, stacks.NONE):
         stacks.get(request.stack)
@@ -64,23 +64,23 @@ def run(request: Request, listen: Callable[[Event], None]) -> Report:
 
 
 def preflight(request: Request, listen: Callable[[Event], None]) -> Report:
-    """Read the hosts, change nothing: all that stands against what `run` would make of them is in the report.
+    """Inspect the hosts without changing them, and report everything that would make `run` fail.
 
-    Raises as `run` does.
+    Raises what `run` raises.
     """
     return run(replace(request, tags=("preflight",), check=True), listen)
 
 
 def explain(inventory: Path, host: str, python_trees: tuple[Path, ...] = ()) -> Mapping[str, Any]:
-    """What each stack would be on one host, which is looked at once: see playbooks/module_utils/tfctl_explain.py.
+    """Inspect one host and return what each stack would be on it: see playbooks/module_utils/tfctl_explain.py.
 
-    Raises UsageError for a pattern of several hosts, Unreachable or TfctlError for one that cannot be looked at, and
-    what ansible.run raises.
+    Raises UsageError for a pattern that matches several hosts, Unreachable or TfctlError for a host that cannot be
+    inspected, and whatever ansible.run raises.
     """
     variables = {**given(Request(inventory, python_trees=python_trees)), "tfctl_explain": True}
     (found, *more) = ansible.run(ansible.Play("explain", inventory, host, variables=variables), lambda _: None).hosts
     if more:
-        raise UsageError(f"--host {host} means several hosts", "name one")
+        raise UsageError(f"--host {host} matches several hosts", "name one")
     if found.explained is None:
         kind = Unreachable if found.unreachable else TfctlError
         raise kind(f"{found.host}: {found.reason}", found.remedy)
@@ -88,7 +88,7 @@ def explain(inventory: Path, host: str, python_trees: tuple[Path, ...] = ()) -> 
 
 
 def given(request: Request) -> dict[str, Any]:
-    """What the playbook provision.yml takes from tfctl alone."""
+    """Return the variables that only tfctl gives to the playbook provision.yml."""
     trees = [expanded(tree).absolute() for tree in request.python_trees]
     for tree in trees:
         python_tree.pack(tree, platformdirs.user_cache_path("tfctl") / "pythons")
@@ -107,7 +107,7 @@ def given(request: Request) -> dict[str, Any]:
 
 
 def catalogue() -> dict[str, Any]:
-    """The stacks as the role preflight takes them, each environment with its name and its lock on this machine."""
+    """Return the stacks in the form that the role preflight takes, with each environment's name and lock file here."""
     return {
         name: {
             "pythons": stack.pythons,
@@ -133,7 +133,7 @@ def catalogue() -> dict[str, Any]:
 
 
 def horovod(stack: stacks.Stack) -> dict[str, Any] | None:
-    """What the role needs of it; ``builds``, by Python: the lock of what builds it, and its digest."""
+    """Return what the role horovod needs; ``builds``: the lock of the build tools and its digest, by Python version."""
     if stack.horovod is None:
         return None
     locks = {python: stack.build_lock(python) for python in stack.pythons}

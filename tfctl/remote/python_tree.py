@@ -1,6 +1,6 @@
-"""A CPython of this machine, packed once so that it runs from another place on another host.
+"""Pack a CPython tree of this machine so that it runs from another directory on another host.
 
-pyenv's and uv's version directories are such trees: what ./configure --prefix names, with bin/python3.N in it.
+A tree is the --prefix of a CPython build, with bin/python3.N in it, such as a version directory of pyenv or uv.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pathlib import Path, PurePosixPath
 from tfctl.errors import BadFile
 from tfctl.remote import elf
 
-#: Raise it when the same tree is packed otherwise: hosts get it anew.
+#: Increase this if the same tree is packed differently, so that hosts get it again.
 _FORMAT = 1
-#: Of a tree, what no environment needs: its tests, what pip put into it, what programs are linked with.
+#: Parts of a tree that no environment needs, such as tests and installed packages.
 _LEFT_OUT = {"test", "tests", "idle_test", "site-packages", "idlelib", "turtledemo", "tkinter"}
-#: The modules without which neither an environment nor TensorFlow is of use; of the others, a host may lack libraries.
+#: Modules that environments and TensorFlow require. A host may lack the libraries of any other module.
 _ESSENTIAL = re.compile(r"lib-dynload/(_ssl|_hashlib|_ctypes|_struct|_bz2|_lzma|zlib|math)\.|^bin/|^lib/libpython")
 _LIBC = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1"}
 
 
 @dataclass(frozen=True)
 class PythonTree:
-    """A packed tree. ``name``: `cpython-3.7.16-` and twelve digits of the archive's hash, its folder on a host.
+    """A packed tree. ``name``: its directory on a host, `cpython-3.7.16-` and twelve digits of the archive's hash.
 
-    ``glibc``: the C library that it asks for; ``needs``: the system's other libraries; ``megabytes``: its room there.
+    ``glibc``: the C library version required; ``needs``: other system libraries required; ``megabytes``: its size.
     """
 
     name: str
@@ -54,13 +54,13 @@ class _Member:
 
 
 def pack(path: Path, cache: Path) -> PythonTree:
-    """The tree at ``path`` as an archive below ``cache``, made once as long as no file of it changes.
+    """Pack the tree at ``path`` into an archive below ``cache``, and reuse it until a file of the tree changes.
 
-    Raises BadFile for what is no tree, or cannot be moved.
+    Raises BadFile if ``path`` is not a tree or the tree cannot be moved.
     """
     path = path.expanduser()
     if not path.is_absolute():
-        raise BadFile(f"{path}: a Python tree is named by its whole path", "such as ~/.pyenv/versions/3.7.16")
+        raise BadFile(f"{path}: a Python tree needs an absolute path", "such as ~/.pyenv/versions/3.7.16")
     version = _version(path)
     cache.mkdir(parents=True, exist_ok=True)
     note = cache / f"{_state(path)}.json"
@@ -79,14 +79,14 @@ def _version(path: Path) -> str:
     short = match[1].rpartition(".")[0] if match else ""
     if not match or not all((path / part).exists() for part in (f"bin/python{short}", f"lib/python{short}")):
         raise BadFile(
-            f"{path} is no CPython tree",
+            f"{path} is not a CPython tree",
             "name the --prefix it was built with: it holds bin/python3.N, lib/python3.N and include/python3.N",
         )
     return match[1]
 
 
 def _state(path: Path) -> str:
-    """What changes when a file of the tree does, without reading them all: ctime cannot be set by hand."""
+    """Return a digest that changes with any file of the tree. It uses ctime, which cannot be faked, not content."""
     digest = hashlib.sha256(f"{_FORMAT}\0{path}".encode())
     for root, folders, files in os.walk(path):
         folders[:] = sorted(set(folders) - _LEFT_OUT - {"__pycache__"})
@@ -97,7 +97,7 @@ def _state(path: Path) -> str:
 
 
 def _noted(note: Path) -> PythonTree | None:
-    """The tree as it was packed, if its archive is still there."""
+    """Return the tree as recorded, if its archive still exists."""
     try:
         found = json.loads(note.read_text())
         tree = PythonTree(**{**found, "glibc": tuple(found["glibc"]), "needs": tuple(found["needs"])})
@@ -132,7 +132,7 @@ def _packed(path: Path, version: str, cache: Path) -> PythonTree:
 
 
 def _members(path: Path, python: str) -> Iterator[_Member]:
-    """In the order of their names, so that equal trees give equal bytes."""
+    """Yield the members in a fixed order, so that equal trees give equal archives."""
     program = f"bin/python{python}"
     yield _Member(_info("bin/python3", tarfile.SYMTYPE, link=f"python{python}"))
     yield _file(path, program, (path / program).resolve())
@@ -143,7 +143,7 @@ def _members(path: Path, python: str) -> Iterator[_Member]:
 
 
 def _below(path: Path, folder: str, python: str) -> Iterator[_Member]:
-    """With the bytecode that is there: its modules keep their times, by which Python knows it."""
+    """Yield a directory's members, with this Python's bytecode: it stays valid, for modules keep their times."""
     compiled = f".cpython-{python.replace('.', '')}.pyc"
     for entry in sorted(os.scandir(path / folder), key=lambda entry: entry.name):
         name = f"{folder}/{entry.name}"
@@ -156,7 +156,7 @@ def _below(path: Path, folder: str, python: str) -> Iterator[_Member]:
 
 
 def _member(path: Path, name: str) -> _Member:
-    """A link within the tree stays one; one that leads out of it is packed as what it leads to."""
+    """Return a member. A link within the tree stays a link; one that leads out is replaced by its target."""
     file = path / name
     real = file.resolve()
     if file.is_symlink() and real.is_relative_to(path.resolve()):
@@ -181,7 +181,7 @@ def _info(name: str, kind: bytes, mode: int = 0o777, link: str = "") -> tarfile.
 
 
 def _moved(path: Path, name: str, data: bytes) -> bytes:
-    """A program that looks for its libraries in the tree's old place looks in its new one, wherever that is."""
+    """Rewrite run paths that point into the tree to be relative to the file, so that they work anywhere."""
     for offset, text in elf.run_paths(data) if elf.is_elf(data) else ():
         kept = [place for each in text.split(":") if (place := _relative(path, name, each))]
         try:
@@ -195,7 +195,7 @@ def _moved(path: Path, name: str, data: bytes) -> bytes:
 
 
 def _relative(path: Path, name: str, place: str) -> str:
-    """What stands for a directory of a run path in the moved tree; nothing for one outside."""
+    """Return the $ORIGIN form of a run path directory, or "" if it is outside the tree."""
     if place.startswith("$ORIGIN"):
         return place
     if not Path(place).resolve().is_relative_to(path.resolve()):
@@ -205,7 +205,7 @@ def _relative(path: Path, name: str, place: str) -> str:
 
 
 def _write(archive: Path, members: list[_Member]) -> str:
-    """Its SHA-256."""
+    """Write the archive and return its SHA-256."""
     with (
         archive.open("wb") as raw,
         gzip.GzipFile("", "wb", 3, raw, mtime=0) as packed,

@@ -1,4 +1,4 @@
-"""What helps when a task of Ansible's own fails: the first pattern that is found in what the task said."""
+"""Remedies for failures of Ansible's own tasks, chosen by the first pattern found in the output."""
 
 from __future__ import annotations
 
@@ -57,6 +57,6 @@ _REMEDIES = (
 
 
 def remedy_for(text: str) -> str:
-    """Empty when nothing is known to help."""
+    """Return the remedy for this output, or "" if none is known."""
     found = (remedy for pattern, remedy in _REMEDIES if re.search(pattern, text, re.IGNORECASE))
     return next(found, "")

@@ -1,4 +1,4 @@
-"""What a run of ansible-playbook told (playbooks/callback_plugins/tfctl_events.py), as events and a report."""
+"""Events and a report from the messages of an ansible-playbook run (playbooks/callback_plugins/tfctl_events.py)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tfctl.remote.remedies import remedy_for
 
 _REASON_LINES = 8
 _PASSWORD = re.compile(r"(//[^/\s:@]*):[^/\s@]+@")
-#: What Ansible puts before the words that matter.
+#: Prefixes that Ansible puts before the actual message.
 _NOISE = re.compile(
     r"^(task failed: |module failed: |e: |fatal: |data could not be sent to remote host .* over ssh: "
     r"|failed to connect to the host via ssh: |finalization of task args for '\w+' failed: "
     r"|error while resolving value for '\w+': |the lookup plugin '\w+' failed: )+",
     re.IGNORECASE,
 )
-#: What says little, or at length, where it stands, and how it is told.
+#: Messages that are unclear or too long, and their replacements.
 _TOLD = (
     (re.compile(r"^Failed to replace '([^']+)' with .*No space left on device.*"), r"no space left on device for \1"),
     (re.compile(r"^'/usr/bin/apt-get [^\n]*' failed: E: "), ""),
@@ -29,21 +29,21 @@ _BECOME = re.compile(r"sudo: |become password|sudo password", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Began:
-    """The run has these hosts, in inventory order."""
+    """The run has begun on these hosts, in inventory order."""
 
     hosts: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class TaskStarted:
-    """A task begins, on all hosts that are still in the run."""
+    """A task has started on all hosts that are still in the run."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class HostDone:
-    """A task ended on one host; ``state``: ok, changed, failed, unreachable or skipped. ``diff``: what --diff shows."""
+    """A task has ended on one host. ``state``: ok, changed, failed, unreachable or skipped; ``diff``: for --diff."""
 
     host: str
     task: str
@@ -53,7 +53,7 @@ class HostDone:
 
 @dataclass(frozen=True)
 class Warned:
-    """Something that the host's owner should know."""
+    """A warning for the owner of the host."""
 
     host: str
     text: str
@@ -64,11 +64,11 @@ Event = Began | TaskStarted | HostDone | Warned
 
 @dataclass(frozen=True)
 class HostReport:
-    """One host at the end. ``ok`` and ``changed`` count tasks as Ansible's recap does: ok has the changed ones in it.
+    """The result of one host. ``ok`` and ``changed`` count tasks as Ansible's recap does: ok includes changed ones.
 
-    ``task``, ``reason`` and ``remedy`` say why it failed or could not be reached; ``exit`` is that cause's code.
-    ``faults``: the same one by one, each {"message", "remedy", "exit"}.
-    ``explained``: what playbooks/module_utils/tfctl_explain.py says of it, where that was asked.
+    ``task``, ``reason`` and ``remedy`` say why it failed or could not be reached; ``exit`` is the exit code for it.
+    ``faults``: the same causes one by one, each {"message", "remedy", "exit"}.
+    ``explained``: the answer of playbooks/module_utils/tfctl_explain.py, if it was asked for.
     """
 
     host: str
@@ -96,20 +96,20 @@ class Report:
 
     @property
     def exit(self) -> Exit:
-        """0, or of what went wrong on several hosts the first of tfctl.errors.PRECEDENCE."""
+        """0, or the host's exit code that comes first in tfctl.errors.PRECEDENCE."""
         return first_of(host.exit for host in self.hosts if host.exit is not Exit.OK)
 
 
 @dataclass
 class Collector:
-    """Takes the plugin's messages one by one. ``finished``: the run came to its end, whatever became of its hosts."""
+    """Collects the plugin's messages one by one. ``finished``: the run is complete, whether or not hosts failed."""
 
     finished: bool = False
     _causes: dict[str, dict[str, Any]] = field(default_factory=dict)
     _stats: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def take(self, message: Mapping[str, Any]) -> list[Event]:
-        """The events that a message stands for."""
+        """Take one message and return its events."""
         if message["event"] == "play":
             for host in message["hosts"]:
                 self._causes.setdefault(host, {})
@@ -119,7 +119,7 @@ class Collector:
         if message["event"] == "host":
             return self._host(message)
         if message["event"] == "waits":
-            return [Warned(message["host"], f"waits, {message['at_most_s'] // 60} min at most: {message['text']}")]
+            return [Warned(message["host"], f"waits up to {message['at_most_s'] // 60} min: {message['text']}")]
         if message["event"] == "stats":
             self._stats, self.finished = message["hosts"], True
         return []
@@ -146,7 +146,7 @@ class Collector:
 
 
 def explain(result: Mapping[str, Any], host: str, state: str) -> tuple[str, str, Exit]:
-    """Reason, remedy and exit code of a task that failed: our modules say them, the text tells others'."""
+    """Return reason, remedy and exit code of a failed task: stated by our own modules, else derived from the text."""
     faults = faults_of(result, host)
     if faults:
         reason = "\n".join(fault["message"] for fault in faults)
@@ -162,7 +162,7 @@ def explain(result: Mapping[str, Any], host: str, state: str) -> tuple[str, str,
 
 
 def faults_of(result: Mapping[str, Any], host: str) -> list[dict[str, Any]]:
-    """What a module of ours names, each with its remedy and exit code."""
+    """Return the faults that one of our own modules reported, each {"message", "remedy", "exit"}."""
     return [
         {
             "message": _without_passwords(fault["message"]),
@@ -194,5 +194,5 @@ def _titled(message: Mapping[str, Any]) -> str:
 
 
 def _without_passwords(text: str) -> str:
-    """Addresses keep their host and user, so that one can see which failed."""
+    """Mask passwords in URLs. User and host stay, to show which URL failed."""
     return _PASSWORD.sub(r"\1:***@", text)

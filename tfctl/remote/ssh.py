@@ -1,7 +1,7 @@
-"""Connections over ssh. The only file that imports paramiko.
+"""Connections over ssh. This is the only file that imports paramiko.
 
-A host is reached, its key compared with known_hosts, and entered by key; what goes wrong on the way is an Unreachable
-that names the host and says what to type.
+`connect` reaches a host, compares its key with known_hosts and logs in by key. Every failure is an Unreachable that
+names the host and a remedy.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tfctl.remote.target import Target, resolve
 from tfctl.wording import plain
 
 if "paramiko" not in sys.modules:
-    # It imports invoke for ssh_config's "Match exec" alone, importlib.metadata to tell its version: together half of
-    # its own import time, and it does without.
+    # paramiko imports invoke only for "Match exec" in ssh_config, and importlib.metadata only for its version. They
+    # take half of its import time, and it works without them.
     spared = {"invoke": None, "importlib.metadata": SimpleNamespace(version=lambda _: "tfctl")}
     spared = {name: stub for name, stub in spared.items() if name not in sys.modules}
     sys.modules.update(spared)  # type: ignore[arg-type]
@@ -45,24 +45,24 @@ from paramiko.packet import Packetizer
 from paramiko.pkey import UnknownKeyType
 from paramiko.ssh_exception import IncompatiblePeer, PartialAuthentication
 
-# At exit it would wait 10 s for each thread that still waits for a banner. They are daemons: nothing is lost with them.
+# At exit paramiko would wait 10 s for each thread that still waits for a banner. They are daemon threads: let them go.
 atexit.unregister(paramiko.transport._join_lingering_threads)  # type: ignore[attr-defined]
 
-#: Seconds of silence after which something is sent, so that no middlebox forgets us and a dead peer is noticed.
+#: Seconds between keepalives, which stop middleboxes from dropping the connection and reveal a dead peer.
 KEEPALIVE_S = 15
-# paramiko prefers CTR, with a MAC that it compares in Python, and would take CBC and 3DES as well.
+# paramiko prefers CTR, whose MAC it compares in Python, and would also accept CBC and 3DES.
 _CIPHERS = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com", "aes128-ctr", "aes192-ctr", "aes256-ctr")
-# sshd hangs up after six refused keys (MaxAuthTries).
+# sshd disconnects after six refused keys (MaxAuthTries).
 _MOST_KEYS = 5
 
-# It logs each refusal with a traceback, which Python prints where no logging is set up.
+# paramiko logs each refusal with a traceback, which Python prints if logging is not configured.
 logging.getLogger("paramiko").setLevel(logging.CRITICAL + 1)
 
 
 def connect(host: Host) -> Connection:
-    """A connection to ``host``: reached, its key verified, logged in, within 10 s or its own ConnectTimeout.
+    """Connect to ``host``, verify its key and log in, within its ConnectTimeout or else 10 s.
 
-    Raises Unreachable, and BadFile for ssh arguments or an ssh_config that ssh refuses.
+    Raises Unreachable, and BadFile for ssh arguments or an ssh_config that ssh rejects.
     """
     target = resolve(host)
     end = time.monotonic() + target.limit
@@ -80,7 +80,7 @@ def connect(host: Host) -> Connection:
 
 
 class Connection:
-    """Made by connect; closed by close, or as a context manager. Any thread may start processes on it."""
+    """An open connection, returned by `connect`. A context manager; any thread may start processes on it."""
 
     def __init__(self, host: Host, target: Target, transport: paramiko.Transport, way: Way) -> None:
         self.host = host
@@ -97,15 +97,15 @@ class Connection:
 
     @property
     def alive(self) -> bool:
-        """The last that was heard of it."""
+        """Whether the connection was still up when last heard from."""
         return self._transport.is_active()
 
     def exec(self, words: Sequence[str]) -> Channel:
-        """Start the process ``words`` there. Raises Unreachable."""
+        """Start the command ``words`` on the host. Raises Unreachable."""
         name, text = self.host.name, shlex.join(words)
         try:
             raw = self._transport.open_session(timeout=self._target.limit)
-            # paramiko waits without limit for the answer to the request that follows.
+            # paramiko sets no timeout on the answer to the next request.
             raw.event = _Impatient(self._target.limit)
             raw.exec_command(text)
         except paramiko.ChannelException as error:
@@ -123,12 +123,12 @@ class Connection:
         return Channel(name, text, raw)
 
     def close(self) -> None:
-        """Close it and everything that runs on it."""
+        """Close the connection and all its channels."""
         _hang_up(self._transport, self._way)
 
 
 class _Impatient(threading.Event):
-    """An event that is not waited for without limit."""
+    """An event whose `wait` always has a timeout."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -141,7 +141,7 @@ class _Impatient(threading.Event):
 
 
 class _Transport(paramiko.Transport):
-    """Says nothing, and wakes once a second instead of ten times."""
+    """A transport that logs nothing and wakes once a second instead of ten times."""
 
     _active_check_timeout = 1.0
 
@@ -152,15 +152,15 @@ class _Transport(paramiko.Transport):
         try:
             super()._send_user_message(data)  # type: ignore[misc]
         except paramiko.SSHException as error:
-            # What is sent on a channel fails in one way alone (channel.GONE).
+            # Let every failed send on a channel raise one of channel.GONE.
             raise OSError(str(error)) from None
 
 
 class _Packetizer(Packetizer):
-    """Without paramiko's timer thread for each handshake: connect has a limit of its own.
+    """A packetizer without paramiko's timer thread per handshake, since `connect` has its own limit.
 
-    Asks for new keys as late as OpenSSH does (RFC 4344, 3.2: 2^32 blocks of AES), not every 512 MB: a channel that the
-    host closes just then stops paramiko's thread for 30 s, and then the connection is gone.
+    It rekeys as late as OpenSSH (RFC 4344, 3.2: 2^32 blocks of AES) instead of every 512 MB: if the host closes a
+    channel during a rekey, paramiko's thread stalls for 30 s and the connection is lost.
     """
 
     REKEY_BYTES = 1 << 36
@@ -177,7 +177,7 @@ class _Packetizer(Packetizer):
 
 
 def _hang_up(transport: paramiko.Transport | None, way: Way) -> None:
-    """Close at once: not when paramiko's thread looks up next."""
+    """Close at once, without waiting for paramiko's thread to wake."""
     with contextlib.suppress(OSError):
         way.stream.shutdown(socket.SHUT_RDWR)
     if transport is not None:
@@ -191,7 +191,7 @@ def _agree_on_keys(transport: paramiko.Transport, target: Target, way: Way, end:
     options = transport.get_security_options()
     options.ciphers = _CIPHERS
     options.key_types = known_hosts.preferred(known, options.key_types)
-    # Our own limit knows at which point the host fell silent.
+    # Disable paramiko's timeout: our own can tell at which point the host fell silent.
     transport.banner_timeout = 3600.0
     agreed = threading.Event()
     transport.start_client(event=agreed)
@@ -242,20 +242,20 @@ def _log_in(transport: paramiko.Transport, target: Target, end: float) -> None:
 
 
 def _offer(transport: paramiko.Transport, user: str, key: paramiko.PKey, first: bool, limit: float) -> None:
-    """Returns when the host has answered, or after ``limit`` seconds."""
+    """Offer a key; return once the host has answered, or after ``limit`` seconds."""
     if first:
         answered = threading.Event()
         transport.auth_publickey(user, key, event=answered)
         answered.wait(limit)
         return
-    # auth_publickey would ask for the service anew, which RFC 4252 does not provide for.
+    # auth_publickey would request the service again, which RFC 4252 does not provide for.
     transport.auth_timeout = limit
     transport.auth_handler = handler = _Handler(transport)
     handler.auth_publickey(user, key)
 
 
 class _Handler(AuthOnlyHandler):
-    """paramiko makes its event after the question has gone out, and then misses a quick answer."""
+    """A handler that creates its event up front: paramiko creates it after the request and can miss a fast answer."""
 
     def __init__(self, transport: paramiko.Transport) -> None:
         self._answered = threading.Event()
@@ -282,8 +282,8 @@ def _refused(target: Target) -> Unreachable:
 
 @contextmanager
 def _keys(target: Target) -> Iterator[list[paramiko.PKey]]:
-    """What to offer, best first: the keys named for the host, else the agent's and the usual files. Usable until the
-    block ends. Raises Unreachable where there is none."""
+    """Yield the keys to offer, best first: those named for the host, else the agent's and the usual files. They are
+    usable within the block. Raises Unreachable if there is none."""
     agent = _Agent(target.agent)
     found: list[paramiko.PKey] = [] if target.keys else [*agent.held()]
     trouble: list[Unreachable] = []
@@ -312,12 +312,12 @@ def _from_file(target: Target, name: str, agent: _Agent) -> list[paramiko.PKey]:
         return _load(name)
     except FileNotFoundError:
         raise Unreachable(
-            f"{target.name}: the key file {name} is not there", "correct ansible_ssh_private_key_file or IdentityFile"
+            f"{target.name}: the key file {name} does not exist", "correct ansible_ssh_private_key_file or IdentityFile"
         ) from None
     except OSError as error:
         raise Unreachable(f"{target.name}: the key file {name}: {error.strerror}", "make it readable") from None
     except TypeError:
-        # How cryptography says that a passphrase is wanted. An agent that holds the key needs none.
+        # cryptography raises TypeError for a key with a passphrase. An agent that holds the key does not need it.
         if held := agent.held(Path(f"{name}.pub")):
             return held
         raise Unreachable(
@@ -335,7 +335,7 @@ _loaded_lock = threading.Lock()
 
 
 def _load(name: str) -> list[paramiko.PKey]:
-    """The key, its certificate first where it has one. Each file is read once for all hosts."""
+    """Return the key, preceded by its certificate if it has one. Each file is read once for all hosts."""
     with _loaded_lock:
         state = Path(name).stat()
         version = (state.st_mtime_ns, state.st_size)
@@ -350,14 +350,14 @@ def _load(name: str) -> list[paramiko.PKey]:
 
 
 class _Agent(AgentSSH):
-    """The agent of one login, dialled when it is first asked: its protocol is one question at a time."""
+    """The ssh agent, one connection per login, opened on first use: its protocol allows one request at a time."""
 
     def __init__(self, path: str | None) -> None:
         super().__init__()
         self._path = path
 
     def held(self, public: Path | None = None) -> list[paramiko.PKey]:
-        """What it holds, or of that the key in the file ``public``, where there is such a file."""
+        """Return the agent's keys; if the file ``public`` exists, only the key that it contains."""
         if self._path is not None:
             self._dial(self._path)
             self._path = None

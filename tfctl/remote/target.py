@@ -1,6 +1,6 @@
-"""Where ssh would dial and as whom: the host's own fields, then its ssh arguments, then ssh_config(5).
+"""Resolve a host's ssh settings: its own fields first, then its ssh arguments, then ssh_config(5).
 
-OpenSSH itself is asked (`ssh -G`), unless all is said by the fields and plain `-o Key=Value` words: then nothing runs.
+`ssh -G` does this, unless the fields and plain `-o Key=Value` arguments decide everything; then nothing is run.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tfctl.errors import BadFile, TfctlError
 from tfctl.model.host import Host, Ssh
 from tfctl.remote.ansible_cfg import expanded
 
-#: Seconds to connect, where ConnectTimeout says nothing.
+#: Seconds to connect if ConnectTimeout is not set.
 CONNECT_S = 10.0
 _USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
-# What a stock /etc/ssh/ssh_config says; nothing of it changes where tfctl dials.
+# Options of a stock /etc/ssh/ssh_config that do not affect tfctl's connections.
 _HARMLESS = frozenset({"sendenv", "hashknownhosts", "gssapiauthentication"})
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 
@@ -30,43 +30,43 @@ Options = Mapping[str, list[str]]
 
 @dataclass(frozen=True)
 class Target:
-    """One ssh server, with everything that is needed to reach, trust and enter it."""
+    """An ssh server, with everything needed to reach it, verify its key and log in."""
 
-    name: str  # of the host in the inventory: every message begins with it
+    name: str  # of the host in the inventory; every message begins with it
     address: str
     port: int
     user: str
     keys: tuple[str, ...]  # files that must be usable
-    usual_keys: tuple[str, ...]  # files tried after the agent where `keys` is empty
+    usual_keys: tuple[str, ...]  # files tried after the agent if `keys` is empty
     agent: str | None  # its socket
     known_hosts: tuple[str, ...]  # in the order ssh reads them; new keys belong in the first
-    key_alias: str | None  # the name that known_hosts has for it
-    proxy: str | None  # a shell command whose stdin and stdout lead there
+    key_alias: str | None  # its name in known_hosts
+    proxy: str | None  # a shell command whose stdin and stdout connect to the server
     limit: float  # seconds to connect
 
     @property
     def place(self) -> str:
-        """As one would type it."""
+        """Address and port, as a user would type them."""
         address = f"[{self.address}]" if ":" in self.address else self.address
         return f"{address}:{self.port}"
 
 
 def resolve(host: Host) -> Target:
-    """The Target of an inventory's host. Raises BadFile for arguments or an ssh_config that ssh refuses."""
+    """Return the Target of an inventory's host. Raises BadFile for arguments or an ssh_config that ssh rejects."""
     own = None if _configured(host.ssh.host) else _plain_options(host.ssh.args)
     options = _asked(host) if own is None else {**own, **_fields(host.ssh)}
     return _target(host, options)
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:
-    """ssh's rule: any pattern matches, and none of those with ``!``. Only ``*`` and ``?`` are special."""
+    """Match as ssh does: at least one pattern, and none with ``!``. Only ``*`` and ``?`` are special."""
     rules = {pattern: re.escape(pattern.lstrip("!")).replace(r"\*", ".*").replace(r"\?", ".") for pattern in patterns}
     matched = [pattern for pattern, rule in rules.items() if re.fullmatch(rule, name)]
     return bool(matched) and not any(pattern.startswith("!") for pattern in matched)
 
 
 def _plain_options(words: Iterable[str]) -> dict[str, list[str]] | None:
-    """What `-o Key=Value` words say, keys in lower case; None: there are others among them."""
+    """Parse `-o Key=Value` arguments, with keys in lower case. Return None if there are any others."""
     options: dict[str, list[str]] = {}
     rest = list(words)
     while rest:
@@ -75,7 +75,7 @@ def _plain_options(words: Iterable[str]) -> dict[str, list[str]] | None:
         found = re.fullmatch(r"\s*(\w+)\s*[=\s]\s*(.+)", value)
         if not word.startswith("-o") or found is None or found[1].lower() in ("include", "match", "host"):
             return None
-        # As for ssh the first of each counts, and every key file.
+        # As in ssh, the first value of each key counts, except that all key files do.
         options.setdefault(found[1].lower(), []).append(found[2])
     return options
 
@@ -86,7 +86,7 @@ def _fields(ssh: Ssh) -> dict[str, list[str]]:
 
 
 def _configured(address: str) -> bool:
-    """Does an ssh_config say anything about ``address`` that matters? In doubt, yes."""
+    """Return whether an ssh_config may affect the connection to ``address``. If in doubt, True."""
     return not (_is_harmless(_home() / ".ssh/config", address) and _is_harmless(SYSTEM_CONFIG, address))
 
 
@@ -124,7 +124,7 @@ def _included(file: Path, pattern: str) -> Iterable[Path]:
 
 
 def _asked(host: Host) -> dict[str, list[str]]:
-    """What `ssh -G` says; of its key files those alone that somebody named."""
+    """Return the options that `ssh -G` prints, without ssh's default key files."""
     ssh = host.ssh
     fields = [word for key, (value,) in _fields(ssh).items() for word in ("-o", f"{key}={value}")]
     try:
@@ -178,7 +178,7 @@ def _target(host: Host, options: Options) -> Target:
         address=address,
         port=int(port),
         user=user,
-        # Like ssh with IdentitiesOnly: the key that the inventory names is the one that is meant.
+        # As with IdentitiesOnly: a key named in the inventory is the only one to use.
         keys=named[:1] if host.ssh.key else named,
         usual_keys=tuple(str(_home() / ".ssh" / name) for name in _USUAL_KEYS),
         agent=None if only_named and not named else _agent(options, fill),
@@ -199,7 +199,7 @@ def _agent(options: Options, fill: _Tokens) -> str | None:
 
 
 def _proxy(jump: str | None, command: str | None, config: str | None, fill: _Tokens) -> str | None:
-    """The way through others. A jump host is left to ssh, as ssh itself leaves it: its key is checked there."""
+    """Return the proxy command. A jump host is reached by ssh, which verifies its key."""
     if jump is None:
         return fill.text(command) if command else None
     before, _, last = jump.rpartition(",")
@@ -218,13 +218,13 @@ def _proxy(jump: str | None, command: str | None, config: str | None, fill: _Tok
 
 
 def _home() -> Path:
-    """As OpenSSH takes it: not $HOME."""
+    """Return the home directory from the user database, as OpenSSH does, not $HOME."""
     import pwd
 
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        what = f"this machine has no user with the number {os.getuid()}, and ssh wants one"
+        what = f"this machine has no user with the ID {os.getuid()}, and ssh needs one"
         raise TfctlError(what, "add it to /etc/passwd, or run tfctl as another") from None
 
 
@@ -240,7 +240,7 @@ class _Tokens:
         return re.sub(r"%(.)", lambda found: self._value(found[1]) or found[0], text)
 
     def paths(self, text: str) -> list[str]:
-        """Those of a list as ssh writes it: apart by spaces, in quotes where they hold one."""
+        """Return the paths of a list as ssh writes it: separated by spaces, and quoted if they contain one."""
         filled = (self.text(path) for path in shlex.split(text))
         return [str(_home() / path[2:] if path.startswith("~/") else expanded(Path(path))) for path in filled]
 

@@ -41,8 +41,8 @@ def nothing(_tree: Tree) -> None:
         (nothing, make_plan(make_task(command=["pyhton", "x"])), "worker/0: program pyhton is not on the PATH"),
         (nothing, make_plan(make_task(command=["./run.sh"])), "worker/0: program ./run.sh is not in the code"),
         (nothing, make_plan(make_task(command=["/no/such"])), "program /no/such is not"),
-        (nothing, make_plan(make_task(output="/etc/x"), output="/etc/x"), "output /etc/x is outside of what"),
-        (nothing, make_plan(make_task(output="/srv/tfctlx"), output="/srv/tfctlx"), "outside of what"),
+        (nothing, make_plan(make_task(output="/etc/x"), output="/etc/x"), "output /etc/x is outside the directories"),
+        (nothing, make_plan(make_task(output="/srv/tfctlx"), output="/srv/tfctlx"), "outside the directories"),
         (nothing, make_plan(make_task(gpus=[GPU])), f"has no GPU {GPU}"),
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else None,
@@ -105,7 +105,7 @@ def test_the_inventory_says_where_output_may_be(tree: Tree) -> None:
         error = refused(talk, make_plan(make_task(output="/srv/x"), output="/srv/x"))
         assert error["message"].endswith("/mnt/a, /srv/tfctl")
         error = refused(talk, make_plan(make_task(output="/srv/tfctl/away/x"), output="/srv/tfctl/away/x"))
-        assert "outside of what" in error["message"]
+        assert "outside the directories" in error["message"]
         error = refused(talk, make_plan(make_task(output="/srv/tfctl/a/../b"), output="/srv/tfctl/a/../b"))
         assert error["exit"] == 3
         reserve(talk, make_plan())

@@ -88,7 +88,7 @@ def job(link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_nothing_changes_under_a_job(link: Path, job: Path) -> None:
     tfctl_links.point(link, OLD)
     job.write_text("activating\n")
-    with pytest.raises(Failed, match=r"tfctl-digits-worker-0\.service: running with tf9, which is to change"):
+    with pytest.raises(Failed, match=r"tfctl-digits-worker-0\.service: running with tf9, which would change"):
         tfctl_links.switch(link, link.with_name(NEWEST))
     assert tfctl_links.current(link) == link.with_name(OLD)
     tfctl_links.switch(link, link.with_name(OLD))  # which is no change
