@@ -93,7 +93,7 @@ def test_what_one_host_refuses_runs_on_none(hosts: Hosts) -> None:
     program.rename(program.with_name("asleep"))
     done = hosts("restart", "lacks")
     assert (done.code, done.out) == (8, "")
-    assert "lacks was stopped, and its next attempt could not be started" in done.err
+    assert "lacks was stopped, but its next attempt could not be started" in done.err
     assert "node3: worker/2: program sleep is not on the PATH" in done.err
     assert hosts.alive() == []
     assert hosts.status("lacks")["state"] == "stopped"
@@ -110,7 +110,7 @@ def test_hosts_that_no_longer_share_the_output_run_nothing(hosts: Hosts) -> None
     done = hosts("restart", "apart")
     assert (done.code, done.out) == (8, "")
     said = "node2, node3: /srv/tfctl/apart is not the same directory as on node1"
-    assert said in done.err and "apart was stopped, and its next attempt could not be started" in done.err
+    assert said in done.err and "apart was stopped, but its next attempt could not be started" in done.err
     hosts.untouched()
     assert hosts.status("apart")["attempt"] == 1
 

@@ -169,7 +169,7 @@ def test_an_output_that_hosts_do_not_share_is_refused_where_several_tasks_write(
     done = hosts("start", hosts.file("apart", STAY + "roles: {ps: 2, worker: 2}\n"))
     assert (done.code, done.out) == (8, "")
     assert "is not the same directory as on node1" in done.err
-    assert "mount one directory on all hosts there" in done.err
+    assert "mount one shared directory there on all hosts" in done.err
     hosts.untouched()
 
 

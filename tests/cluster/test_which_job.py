@@ -57,7 +57,7 @@ def test_words_that_are_no_job(hosts: Hosts) -> None:
         (["status", "Not_A_Job"], 2, "'Not_A_Job' is neither a job's name nor a job file"),
         (["stop", "./none.yaml"], 3, "none.yaml: no such job file"),
         (["wait", "--timeout", "soon", "x"], 2, "--timeout: 'soon' is not a duration"),
-        (["start", "./none.yaml", "--timeout", "5s"], 2, "say --wait or --follow too"),
+        (["start", "./none.yaml", "--timeout", "5s"], 2, "add --wait or --follow"),
     ):
         done = hosts(*words)
         assert (done.code, done.out) == (code, ""), words

@@ -291,7 +291,7 @@ def test_an_output_that_is_no_longer_shared_when_the_job_begins_again(jobs: Jobs
         done = jobs("restart", "later")
     assert (done.returncode, done.stdout) == (8, "")
     assert "node3: /srv/tfctl/later is not the same directory as on node1" in done.stderr
-    assert "later was stopped, and its next attempt could not be started" in done.stderr
+    assert "later was stopped, but its next attempt could not be started" in done.stderr
     jobs.untouched()
 
 

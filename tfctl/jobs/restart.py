@@ -111,7 +111,9 @@ def _hosts(fleet: Fleet, state: JobState) -> list[Host]:
     known = {host.name: host for host in fleet.hosts}
     missing = [name for name in state.hosts if name not in known]
     if missing:
-        raise NotFound(f"{', '.join(missing)}, where {state.job} has tasks, is not in this inventory", "name it: -i")
+        raise NotFound(
+            f"{', '.join(missing)}, where {state.job} has tasks, is not in this inventory", "name another with -i"
+        )
     return [known[name] for name in state.hosts]
 
 
