@@ -26,7 +26,7 @@ from setuptools.build_meta import __legacy__ as backend
 print("made", backend.build_wheel(sys.argv[1]))
 """
 # A wrapper of cmake, because Horovod's setup.py offers no place for these options. It omits debugging symbols, which
-# would double compile time and wheel, and builds only TensorFlow's target with its Gloo. It patches Horovod 0.28.1, whose
+# would double compile time and wheel, and builds only TensorFlow's target with its Gloo. It patches 0.28.1, whose
 # list of ranks stays empty under Gloo, so that its check for stalled ranks (HOROVOD_STALL_*) never finds any. It also
 # patches the older Gloo: the way it reads a network card's speed does not compile with the headers of Linux 5.16.
 CMAKE = """\
