@@ -62,7 +62,7 @@ hand_pip_settings_to_uv() {
     export UV_INDEX_STRATEGY=unsafe-best-match
 }
 
-# environment run|dev: make .venv with tfctl as an editable install, or remake it if its inputs have changed.
+# environment run|dev: make .venv with tfctl as an editable install; remake it if its inputs have changed.
 environment() {
     local kind=$1 python digest stamp
     digest=$(cat pyproject.toml "requirements/uv.txt" "requirements/$kind.txt" | cksum | tr ' ' -)

@@ -81,7 +81,7 @@ _MODELS = {
 
 
 def identify(device):
-    """{"name", "generation", "capability"} of a PCI device id (a number); generation and capability "" when unknown."""
+    """Return {"name", "generation", "capability"} of a PCI device id (a number); the latter two are "" if unknown."""
     for first, last, generation, capability in _RANGES:
         if first <= device <= last:
             name = _MODELS.get(device, f"{generation} GPU {device:04x}")

@@ -22,13 +22,12 @@ PERSISTENCE, FABRIC = "nvidia-persistenced", "nvidia-fabricmanager"
 
 
 def driver(case):
-    """{"method", "version", "packages", "first", "stream", "own", "services", "blacklist", "unattended", "initramfs"}.
+    """Return the plan for the driver, or None if there is nothing to do.
 
-    None if there is nothing to do.
-
-    version: of the driver that stays, else the branch to come. packages: all of one transaction; first: what is
-    installed before it. stream: the module stream that dnf enables. own: whether tfctl installed the one that stays.
-    blacklist: whether nouveau is kept away; initramfs: the command that takes it out of the initramfs.
+    {"method", "version", "packages", "first", "stream", "own", "services", "blacklist", "unattended", "initramfs"}.
+    version: of the driver that stays, else the branch to install. packages: installed in one transaction; first:
+    installed before it. stream: the module stream for dnf. own: whether tfctl installed the driver that stays.
+    blacklist: whether to block nouveau; initramfs: the command that removes it from the initramfs.
     """
     gpu, wish = case.gpu, str(case.wish["driver"])
     if not re.fullmatch(r"auto|none|\d{3}", wish):

@@ -11,7 +11,7 @@ PREFIX = "/opt/tfctl"
 
 
 def libraries(case):
-    """{"cuda", "cudnn", "nccl"}; None for one that comes as wheels, or with a fault.
+    """Return {"cuda", "cudnn", "nccl"}, with None for one that comes as wheels or has a fault.
 
     Else {"method", "version", "exact": whether a later one will not do, "packages", "archive": None or {"url",
     "sha256", "path", "kind": tar or runfile}, "folders": which the loader has to be told of, "home": for compilers,

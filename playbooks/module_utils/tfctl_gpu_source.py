@@ -20,7 +20,7 @@ def has_repository(case, remedy):
 
 
 def source(case, found):
-    """What is to be set up before packages are asked for: {"components", "repository", "drivers"}, or None.
+    """Return the package sources to set up: {"components", "repository", "drivers"}, or None.
 
     components: of Debian's own archive. repository: {"uri", "key_url", "fingerprint"} of NVIDIA's, or None. drivers:
     whether drivers are taken from it.

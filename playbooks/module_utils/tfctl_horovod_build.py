@@ -25,11 +25,10 @@ import os, sys
 from setuptools.build_meta import __legacy__ as backend
 print("made", backend.build_wheel(sys.argv[1]))
 """
-# Between a configure step and a build step Horovod's setup.py gives no room for options. Debugging symbols would double
-# the compilers' work and the wheel; and of the targets only TensorFlow's is wanted, with the Gloo that it is linked to.
-# Under Gloo 0.28.1 keeps its list of ranks empty, so that its check for stalled ones (HOROVOD_STALL_*) never finds any.
-# Before 0.20 Gloo alone is made by it, whose way to ask a network card for its speed Linux 5.16's headers break: it has
-# another.
+# A wrapper of cmake, because Horovod's setup.py offers no place for these options. It omits debugging symbols, which
+# would double compile time and wheel, and builds only TensorFlow's target with its Gloo. It patches 0.28.1, whose
+# list of ranks stays empty under Gloo, so that its check for stalled ranks (HOROVOD_STALL_*) never finds any. It also
+# patches the older Gloo: the way it reads a network card's speed does not compile with the headers of Linux 5.16.
 CMAKE = """\
 #!/bin/sh
 if [ "$1" = --build ]; then

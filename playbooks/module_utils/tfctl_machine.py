@@ -1,20 +1,20 @@
 """The entries of `tfctl_converge`: inspect each and bring it about. Standard library only, Python 3.9 or newer.
 
-    {group: NAME, gid: N}                               without a number, any
+    {group: NAME, gid: N}                               without gid, any number
     {user: NAME, uid: N, home: DIR, comment: TEXT}      a system user without a shell, in the group of its name
-    {members: GROUP, users: [NAME]}                     who is in it besides stays in it
-    {directory: PATH, owner: root, mode: "0755", keep: false}      keep: as it is, where there is one
-    {roots: [DIR], own: DIR, owner: USER}               made where missing; `own` alone is given to the user
+    {members: GROUP, users: [NAME]}                     other members stay in it
+    {directory: PATH, owner: root, mode: "0755", keep: false}      keep: leave an existing one as it is
+    {roots: [DIR], own: DIR, owner: USER}               create missing ones; of the others, only `own` changes owner
     {file: PATH, content: TEXT or base64: TEXT, owner: root, mode: "0644", validate: [WORD]}
-    {tree: PATH, files: [{name, base64, mode}]}         root's, nothing else in it; its Python modules are compiled
-    {link: PATH, to: TARGET, keep: N}                   of the directories beside it only the N newest stay
-    {absent: PATH}                                      a file
-    {service: UNIT, newer: [PATH]}                      restarted when it began before one of these changed
-    {unit: UNIT, newer: [PATH], amiss: false}           the same, and enabled; amiss: in any case
-    {stopped: UNIT}                                     and disabled
-    {command: [WORD], creates: GLOB, newer: [PATH]}     again when one of these has changed since
+    {tree: PATH, files: [{name, base64, mode}]}         owned by root, no other files; Python modules are compiled
+    {link: PATH, to: TARGET, keep: N}                   of the directories beside it, keep only the N newest
+    {absent: PATH}                                      remove a file
+    {service: UNIT, newer: [PATH]}                      restart it if it started before one of these changed
+    {unit: UNIT, newer: [PATH], amiss: false}           the same, and enable it; amiss: restart in any case
+    {stopped: UNIT}                                     stop and disable it
+    {command: [WORD], creates: GLOB, newer: [PATH]}     run it again if one of these has changed since
 
-What belongs to a user belongs to the group of its name too; where there is none, to the user's own.
+The group of a file is the one with its owner's name, or else the owner's primary group.
 """
 
 from __future__ import annotations

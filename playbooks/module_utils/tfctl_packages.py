@@ -112,7 +112,7 @@ class Apt:
         self.call(words, f"apt could not install {' '.join(packages)}")
 
     def torn(self, names):
-        """Those of which a file is gone."""
+        """Return the packages with a missing file."""
         shape = "${db:Status-Abbrev} ${Package}\n${db-fsys:Files}\n"
         return torn_of(ask(["dpkg-query", "-W", "-f", shape, *sorted(names)])[1], "ii ", "hi ") if names else []
 
@@ -168,7 +168,7 @@ class Dnf:
         return [list(each) for each in row.findall(head)], [name for name, _ in row.findall(removing)]
 
     def torn(self, names):
-        """Those of which a file is gone."""
+        """Return the packages with a missing file."""
         shape = "package %{NAME}\n[ %{FILENAMES}\n]"
         return torn_of(ask(["rpm", "-q", "--qf", shape, *sorted(names)])[1], "package ") if names else []
 
