@@ -1,8 +1,9 @@
-# Shared by the other scripts: working directory, messages, packages and the making of .venv.
+# Functions for the other scripts: working directory, messages, packages, and the creation of .venv.
 # shellcheck shell=bash
 
-# Without cached bytecode, each of many short processes would compile tfctl again.
-unset PYTHONDONTWRITEBYTECODE
+# Remove the caller's settings for Python: without cached bytecode, each of many short processes would compile tfctl
+# again, and an unbuffered stdout would hide a missing flush in tfctl.
+unset PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root" || exit 1
@@ -16,14 +17,43 @@ die() { printf '%s\n' "$*" >&2; exit 1; }
 # packages NAME...: install the missing ones with apt-get.
 packages() {
     local missing=() name
-    for name in "$@"; do
+    for name in $(printf '%s\n' "$@" | sort -u); do
         dpkg-query -W -f '${Status}' "$name" 2>/dev/null | grep -q 'ok installed' || missing+=("$name")
     done
     [ ${#missing[@]} = 0 ] && return 0
-    command -v apt-get >/dev/null || die "Packages are missing, and there is no apt-get to install them: ${missing[*]}"
+    command -v apt-get >/dev/null || die "These packages are missing, and apt-get is not available to install them: ${missing[*]}"
     note "apt-get install ${missing[*]}"
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+# programs PROGRAM=PACKAGES...: install the packages of missing programs, or name all that is missing and exit.
+# The program "python" stands for a Python that can make the environment.
+programs() {
+    local each program absent='' wanted=''
+    for each in "$@"; do
+        program=${each%%=*}
+        if [ "$program" = python ]; then
+            find_python >/dev/null && continue
+            program="Python 3.11 or newer with its venv module"
+        fi
+        command -v "$program" >/dev/null && continue
+        absent+="${absent:+, }$program"
+        wanted+=" ${each#*=}"
+    done
+    [ -n "$absent" ] || return 0
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        die "Missing: $absent. On Debian or Ubuntu, install them with: sudo apt-get install$wanted"
+    fi
+    # shellcheck disable=SC2086  # a list of names
+    packages $wanted
+    find_python >/dev/null || die "Python 3.11 or newer is missing, and this system's packages have none: install one."
+}
+
+# Install what the tests need beside the Python packages of requirements/dev.txt.
+test_programs() {
+    programs 'python=python3 python3-venv' systemd-analyze=systemd git=git make=make pgrep=procps \
+        ssh=openssh-client ssh-agent=openssh-client ssh-keyscan=openssh-client
 }
 
 # Install what `tfctl lab` needs on this machine.
@@ -34,11 +64,11 @@ lab_packages() {
     packages systemd-container mmdebstrap iptables iproute2 openssh-client ca-certificates
 }
 
-# Print the first Python that is 3.11 or newer.
+# Print the first Python that is 3.11 or newer and has the venv module.
 find_python() {
     local candidate
     for candidate in python3 python3.11 python3.12 python3.13 python3.14 /usr/bin/python3; do
-        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+        if "$candidate" -c 'import ensurepip, sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             "$candidate" -c 'import os, sys; print(os.path.realpath(sys.executable))'
             return 0
         fi
@@ -48,30 +78,34 @@ find_python() {
 
 # Pass pip's index and certificates to uv, which does not read pip's configuration.
 hand_pip_settings_to_uv() {
-    local pip=("$1" -m pip config get) index extra cert
-    index=$("${pip[@]}" global.index-url 2>/dev/null || true)
-    index=${PIP_INDEX_URL:-$index}
-    extra=$("${pip[@]}" global.extra-index-url 2>/dev/null || true)
-    extra=${PIP_EXTRA_INDEX_URL:-$extra}
-    cert=$("${pip[@]}" global.cert 2>/dev/null || true)
-    cert=${PIP_CERT:-$cert}
+    local settings index extra cert
+    # Do not use `pip config get`: pip 23.0 (Debian 12) does not find keys that only /etc/pip.conf sets.
+    settings=$("$1" -m pip config list 2>/dev/null || true)
+    index=${PIP_INDEX_URL:-$(pip_setting index-url)}
+    extra=${PIP_EXTRA_INDEX_URL:-$(pip_setting extra-index-url)}
+    cert=${PIP_CERT:-$(pip_setting cert)}
     [ -z "$index" ] || export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$index}"
-    [ -z "$extra" ] || export UV_INDEX="${UV_INDEX:-$(tr '\n' ' ' <<<"$extra")}"
+    [ -z "$extra" ] || export UV_INDEX="${UV_INDEX:-$extra}"
     [ -z "$cert" ] || export SSL_CERT_FILE="${SSL_CERT_FILE:-$cert}"
-    # As pip does: take the best version from all indexes. The hashes guard against wrong files.
+    # Like pip, take the best version from all indexes. The hashes protect against wrong files.
     export UV_INDEX_STRATEGY=unsafe-best-match
 }
 
-# environment run|dev: make .venv with tfctl as an editable install; remake it if its inputs have changed.
+# pip_setting NAME: print a global setting from $settings, which `pip config list` prints as Python strings.
+pip_setting() {
+    sed -n "s/^global\.$1='\(.*\)'$/\1/p" <<<"$settings" | sed 's/\\n/ /g'
+}
+
+# environment run|dev: create .venv with tfctl as an editable install. Create it again if its inputs have changed.
 environment() {
     local kind=$1 python digest stamp
     digest=$(cat pyproject.toml "requirements/uv.txt" "requirements/$kind.txt" | cksum | tr ' ' -)
     stamp=.venv/.tfctl-$kind-$digest
     [ -e "$stamp" ] && return 0
-    # A .venv for development serves for running too.
+    # A .venv for development can also run tfctl.
     [ "$kind" = run ] && compgen -G '.venv/.tfctl-dev-*' >/dev/null && environment dev && return 0
-    python=$(find_python) || die "Python 3.11 or newer is missing (on Debian 12: apt-get install python3 python3-venv)"
-    "$python" -c 'import ensurepip' 2>/dev/null || die "Python's venv module is missing (on Debian: apt-get install python3-venv)"
+    python=$(find_python) ||
+        die "Python 3.11 or newer with its venv module is missing. On Debian 12: apt-get install python3 python3-venv"
     say "environment: .venv ($("$python" --version))"
     rm -rf .venv
     "$python" -m venv .venv

@@ -7,7 +7,7 @@
     {"event": "stats", "hosts": {NAME: {"ok", "changed", "failures", "unreachable", ...}}}
 
 ``state`` is ok, changed, failed, unreachable or skipped; ``result`` holds what says why (KEPT). Read by
-tfctl/remote/report.py.
+tfctl/provision/events.py.
 
 The file descriptor TFCTL_ALIVE_FD reaches end of file when tfctl ends; the run is then interrupted as by Ctrl-C.
 """
@@ -42,7 +42,7 @@ KEPT = (
     "censored",
     "explained",
 )
-# Seconds that the run may take to end after Ctrl-C, as in tfctl/remote/ansible.py.
+# Seconds that the run may take to end after Ctrl-C, as in tfctl/provision/ansible.py.
 GRACE_S = 5.0
 # Actions that Ansible performs itself or only on the control machine. They are not reported.
 UNTOLD = ("meta", "validate_argument_spec", "include_tasks", "import_tasks", "include_role", "import_role", "set_fact")

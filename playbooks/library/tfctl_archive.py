@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Unpack an archive with a known hash, or CUDA's runfile, into its own directory."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Find the service that keeps a host's clock, what it lacks, and whether the clock is synchronized."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ import subprocess
 import time
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.tfctl_fault import FAILED, fail, fault
 
 DOCUMENTATION = """
 module: tfctl_clock
@@ -45,7 +46,7 @@ def main():
     if wanted["insist"] and not in_step(found["service"]):
         asked = " ".join(wanted["servers"]) or "the distribution's servers"
         message = f"the clock is not in step within {LIMIT_S} s: {found['unit']} asks {asked}"
-        module.fail_json(msg=message, faults=[{"message": message, "remedy": "let HOST reach them, by UDP port 123"}])
+        fail(module, [fault(message, "let {host} reach them, by UDP port 123", FAILED)])
     module.exit_json(changed=False, **found)
 
 

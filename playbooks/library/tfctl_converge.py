@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Make a machine match a list of accounts, directories, files, links and services, in one round trip.
 
 Every run inspects the machine and changes what differs. It trusts no record of an earlier run.

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Check a data set on a host, fetch it from a URL or another host, and serve it to others."""
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_datasets import Dataset
+from ansible.module_utils.tfctl_fault import INVENTORY, fail, fault
 from ansible.module_utils.tfctl_machine import Failed, run
 
 DOCUMENTATION = """
@@ -25,7 +26,11 @@ options:
   source: {type: str, default: '', description: "For bring: an address, also file://. Empty, the data set's own."}
   giver: {type: str, default: '', description: "For bring: the host that O(source) is of, which is empty if it failed."}
   host: {type: str, default: '', description: "For give: where the others reach this host."}
-  ports: {type: str, default: 2222-2299, description: "For give: the ports of jobs, one of which is taken."}
+  ports:
+    type: list
+    elements: int
+    default: [2222, 2299]
+    description: "For give: the first and the last port of jobs. The last free one is used."
 """
 
 UNIT = "tfctl_give.service"  # a name of the form tfctl-*.service would look like a job's
@@ -53,7 +58,7 @@ def main():
             "source": {"type": "str", "default": ""},
             "giver": {"type": "str", "default": ""},
             "host": {"type": "str", "default": ""},
-            "ports": {"type": "str", "default": "2222-2299"},
+            "ports": {"type": "list", "elements": "int", "default": [2222, 2299]},
         },
         supports_check_mode=True,
     )
@@ -69,13 +74,9 @@ def main():
 
 
 def look(module, datasets):
-    faults = [
-        {"message": message, "remedy": remedy, "exit": 3}
-        for dataset in datasets
-        for message, remedy in dataset.faults()
-    ]
+    faults = [fault(*found, INVENTORY) for dataset in datasets for found in dataset.faults()]
     if faults:
-        module.fail_json(msg="; ".join(fault["message"] for fault in faults), faults=faults, invocation={})
+        fail(module, faults)
     wrong = {dataset.name: dataset.wrong() for dataset in datasets}
     given = [dataset.name for dataset in datasets if dataset.archive.exists()]
     shown = "".join(f"{sentence}\n" for sentence in wrong.values() if sentence)
@@ -95,7 +96,7 @@ def bring(module, datasets):
 def give(module, datasets):
     """Serve the archive as an unprivileged user on the first free port. First remove leftovers of an earlier run."""
     keep(module, datasets)
-    path, port = f"/{datasets[0].sha256}", free_port(module.params["ports"])
+    path, port = f"/{datasets[0].sha256}", free_port(*module.params["ports"])
     words = ["systemd-run", "--quiet", "--collect", f"--unit={UNIT}", "--property=DynamicUser=yes"]
     words += ["--property=RuntimeMaxSec=3600", sys.executable, "-I", "-c", GIVE, port, path, datasets[0].archive]
     run(*words)
@@ -115,8 +116,8 @@ def keep(_module, _datasets):
     return {"changed": False}
 
 
-def free_port(ports):
-    first, last = (int(word) for word in ports.split("-"))
+def free_port(first, last):
+    """Return the last free port of a range. Raises Failed."""
     for port in range(last, first - 1, -1):
         with socket.socket() as tried:
             try:
@@ -124,7 +125,7 @@ def free_port(ports):
                 return port
             except OSError:
                 continue
-    raise Failed(f"no port of {ports} is free to give the data set to other hosts", "wait for the end of a job")
+    raise Failed(f"no port of {first}-{last} is free to give the data set to other hosts", "wait for the end of a job")
 
 
 if __name__ == "__main__":

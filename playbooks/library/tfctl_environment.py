@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Make a stack's environment match its lock, and link the stack's name to it."""
 
 from __future__ import annotations

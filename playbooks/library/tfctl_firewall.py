@@ -1,14 +1,14 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Determine which hosts may reach the ports of jobs, which rules are in force, and which other filters exist."""
 
 from __future__ import annotations
 
 import json
-import re
 import socket
 import subprocess
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.tfctl_fault import INVENTORY, fail, fault
 
 DOCUMENTATION = """
 module: tfctl_firewall
@@ -18,7 +18,7 @@ description:
     these and the ports, and C(packages) that are missing. Warns of what else may turn away what this lets in.
 options:
   hosts: {type: list, elements: str, required: true, description: Names or addresses of the cluster's hosts.}
-  ports: {type: str, required: true, description: "First and last, as 2222-2299."}
+  ports: {type: list, elements: int, required: true, description: The first and the last port of jobs.}
 """
 
 
@@ -26,35 +26,31 @@ def main():
     module = AnsibleModule(
         argument_spec={
             "hosts": {"type": "list", "elements": "str", "required": True},
-            "ports": {"type": "str", "required": True},
+            "ports": {"type": "list", "elements": "int", "required": True},
         },
         supports_check_mode=True,
     )
-    faults = []
-    if not is_range(module.params["ports"]):
-        faults.append(fault(f"tfctl_ports {module.params['ports']!r} is not a range", "write 2222-2299"))
     found, unknown = resolve(module.params["hosts"])
-    for name in unknown:
-        message = f"the address of {name} is not known here; the firewall would keep it out"
-        faults.append(fault(message, "give it an address: ansible_host or tfctl_address"))
-    if faults:
-        module.fail_json(msg="; ".join(each["message"] for each in faults), faults=faults, invocation={})
+    if unknown:
+        fail(module, [of_unknown(name) for name in unknown])
+    ports = as_listed(*module.params["ports"])
     ruleset = rules()
     for name in other_filters(ruleset or []):
-        module.warn(f"{name} turns away too: have it let the cluster's hosts to the ports {module.params['ports']}")
-    in_force = in_table(ruleset or []) == {*found, module.params["ports"]}
+        module.warn(f"{name} turns away too: have it let the cluster's hosts to the ports {ports}")
+    in_force = in_table(ruleset or []) == {*found, ports}
     v4 = sorted(each for each in found if ":" not in each)
     packages = ["nftables"] if ruleset is None else []
     module.exit_json(changed=False, v4=v4, v6=sorted(found - {*v4}), in_force=in_force, packages=packages)
 
 
-def fault(message, remedy):
-    return {"message": message, "remedy": remedy, "exit": 3}
+def of_unknown(name):
+    message = f"the address of {name} is not known here; the firewall would keep it out"
+    return fault(message, "give it an address: ansible_host or tfctl_address", INVENTORY)
 
 
-def is_range(text):
-    found = re.fullmatch(r"(\d{1,5})-(\d{1,5})", text)
-    return bool(found) and 1 <= int(found[1]) < int(found[2]) <= 65535
+def as_listed(first, last):
+    """Return a range of ports as nft accepts and lists it: a single port is a number."""
+    return str(first) if first == last else f"{first}-{last}"
 
 
 def resolve(names):

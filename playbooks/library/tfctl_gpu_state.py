@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Inspect a host's driver again: whether it works, whether a reboot is needed, and what prevents one."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.tfctl_fault import FAILED, fail, fault
 from ansible.module_utils.tfctl_gpu_driver import broken, reboot_objection, reboot_reason
 from ansible.module_utils.tfctl_gpu_facts import first_line, look, run
 
@@ -37,7 +38,7 @@ def main():
         message += f". tfctl does not reboot it: {objection}" if objection else ""
         if message:
             helps = remedy or ("tfctl provision --reboot, or reboot it yourself and provision again" if reason else "")
-            module.fail_json(msg=message, faults=[{"message": message, "remedy": helps}])
+            fail(module, [fault(message, helps, FAILED)])
     module.exit_json(changed=False, loaded=gpu["loaded"], reason=reason, objection=objection, boot_id=boot_id())
 
 

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Install a built Horovod in its own directory and make a stack's environment use it, or use none."""
 
 from __future__ import annotations

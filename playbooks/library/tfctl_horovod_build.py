@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Build a Horovod wheel against a stack's TensorFlow and an MPI."""
 
 from __future__ import annotations

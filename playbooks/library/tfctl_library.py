@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Load CUDA's runtime, cuDNN or NCCL as a job's process would, and read its version."""
 
 from __future__ import annotations

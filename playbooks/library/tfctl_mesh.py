@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Set up ssh for one user between all hosts: a key on each host, and the hosts that it may connect to."""
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def key(home, port, act):
         for old in (path, path.with_suffix(".pub")):
             old.unlink(missing_ok=True)
         if not ends_well("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "tfctl", "-f", str(path)):
-            raise Failed(f"ssh-keygen made no key at {path}", "install openssh-client on HOST")
+            raise Failed(f"ssh-keygen made no key at {path}", "install openssh-client on {host}")
     public = said("ssh-keygen", "-y", "-P", "", "-f", str(path)).split()[:2]
     scanned = said("ssh-keyscan", "-T", "5", "-p", str(port), "127.0.0.1").splitlines()
     host_keys = sorted(line.partition(" ")[2] for line in scanned if line and not line.startswith("#"))

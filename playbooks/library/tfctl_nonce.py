@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Write a random word to a directory, or read another host's word there, to prove that the directory is shared."""
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.tfctl_fault import FAILED, fail, fault
 
 DOCUMENTATION = """
 module: tfctl_nonce
@@ -47,7 +48,7 @@ def main():
         as_user(module, ["rm", "-f", str(path)])
     elif not is_read(path, wanted["text"]):
         message = f"{wanted['folder']} is not the directory that the other hosts have: what one wrote is not there"
-        fail(module, message, f"see what is mounted: findmnt -T {wanted['folder']}")
+        fail(module, [fault(message, f"see what is mounted: findmnt -T {wanted['folder']}", FAILED)])
     module.exit_json(changed=False, **found)
 
 
@@ -57,7 +58,8 @@ def as_user(module, command, data=None):
     words = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *command]
     code, _, said = module.run_command(words, data=data, binary_data=True, cwd="/", umask=0o022)
     if code:
-        fail(module, f"user {user} cannot write to {module.params['folder']}: {said.strip() or command[0]}", HELPS)
+        message = f"user {user} cannot write to {module.params['folder']}: {said.strip() or command[0]}"
+        fail(module, [fault(message, HELPS, FAILED)])
 
 
 def is_read(path, text):
@@ -69,10 +71,6 @@ def is_read(path, text):
                 return True
         time.sleep(0.5)
     return False
-
-
-def fail(module, message, remedy):
-    module.fail_json(msg=message, faults=[{"message": message, "remedy": remedy}], invocation={})
 
 
 if __name__ == "__main__":

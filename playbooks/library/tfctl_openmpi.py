@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Unpack a built Open MPI and link it into a stack's environment, or remove the links."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Build Open MPI from source, and pack what it installs into one tar."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Install exact versions of packages in one transaction, after a dry run, and hold them."""
 
 from __future__ import annotations

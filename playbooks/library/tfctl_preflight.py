@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Inspect a host without changing it, and report everything that prevents its provisioning."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_explain import explain
 from ansible.module_utils.tfctl_facts import gather
+from ansible.module_utils.tfctl_fault import fail
 from ansible.module_utils.tfctl_judge import judge
 
 DOCUMENTATION = """
@@ -54,8 +55,7 @@ def main():
         module.exit_json(changed=False, explained=explain(seen, wanted), invocation={})
     plan, faults = judge(seen, wanted)
     if faults:
-        message = "; ".join(fault["message"] for fault in faults)
-        module.fail_json(msg=message, faults=faults, seen=seen, invocation={})
+        fail(module, faults, seen=seen)
     for notice in plan["notices"]:
         module.warn(notice)
     module.exit_json(changed=False, seen=seen, plan=plan, invocation={})

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Check that the proxies of a host are valid URLs and that they answer."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ import re
 import socket
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.tfctl_fault import INVENTORY, fail, fault
 
 DOCUMENTATION = """
 module: tfctl_proxy
@@ -23,25 +24,24 @@ LIMIT_S = 10
 
 def main():
     module = AnsibleModule(argument_spec={"proxies": {"type": "dict", "required": True}}, supports_check_mode=True)
-    faults = [
-        fault for name, address in module.params["proxies"].items() if address for fault in faults_of(name, address)
-    ]
+    proxies = module.params["proxies"]
+    faults = [found for name, address in proxies.items() if address for found in faults_of(name, address)]
     if faults:
-        module.fail_json(msg="; ".join(each["message"] for each in faults), faults=faults, invocation={})
+        fail(module, faults)
     module.exit_json(changed=False, invocation={})
 
 
 def faults_of(name, address):
     found = FORM.fullmatch(address)
     if not found:
-        yield {"message": f"{name} is not an address", "remedy": "write http://HOST:PORT", "exit": 3}
+        yield fault(f"{name} is not an address", "write http://HOST:PORT", INVENTORY)
         return
     place = f"{found['host']}:{found['port']}"
     try:
         socket.create_connection((found["host"].strip("[]"), int(found["port"])), LIMIT_S).close()
-    except (OSError, OverflowError) as fault:
-        message = f"the proxy {place} ({name}) does not answer: {getattr(fault, 'strerror', None) or fault}"
-        yield {"message": message, "remedy": f"start it, or correct {name}", "exit": 8}
+    except (OSError, OverflowError) as error:
+        message = f"the proxy {place} ({name}) does not answer: {getattr(error, 'strerror', None) or error}"
+        yield fault(message, f"start it, or correct {name}")
 
 
 if __name__ == "__main__":

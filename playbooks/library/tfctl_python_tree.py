@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Unpack a CPython tree: check its hash, run its interpreter, then move it into place."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Link a stack's name to its previous environment."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Find what prevents mounting the shared directory, and what is missing for it."""
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.tfctl_fault import INVENTORY, fail, fault
 
 DOCUMENTATION = """
 module: tfctl_share
@@ -30,7 +31,6 @@ PACKAGES = {
     "nfs": {"apt-get": "nfs-common", "dnf": "nfs-utils"},
     "sshfs": {"apt-get": "sshfs", "dnf": "fuse-sshfs"},
 }
-BAD_FILE, PREFLIGHT = 3, 8
 
 
 def main():
@@ -51,7 +51,7 @@ def main():
     there = next(filter(None, (mounted(mounts, place) for place in places)), None)
     faults = list(faults_of(kind, wanted["source"], path, there))
     if faults:
-        module.fail_json(msg="; ".join(each["message"] for each in faults), faults=faults, invocation={})
+        fail(module, faults)
     can = kind == "existing" or shutil.which(PROGRAMS[kind], path="/usr/sbin:/usr/bin:/sbin:/bin")
     packages = [] if can else [PACKAGES[kind][wanted["packager"]]]
     module.exit_json(changed=False, packages=packages, unit=f"{escaped(path)}.mount")
@@ -65,7 +65,7 @@ def faults_of(kind, source, path, there):
         return
     form, pattern = FORMS[kind]
     if not re.fullmatch(pattern, source):
-        yield fault(f"tfctl_shared_source {source!r} is not {form}", f"say what {path} is mounted from", BAD_FILE)
+        yield fault(f"tfctl_shared_source {source!r} is not {form}", f"say what {path} is mounted from", INVENTORY)
     if there and (there[0] != source or there[1] not in TYPES[kind]):
         message = f"{path} is mounted from {there[0]} ({there[1]}); {source} is wanted"
         yield fault(message, f"umount {path}, or set tfctl_shared_storage to existing")
@@ -74,10 +74,6 @@ def faults_of(kind, source, path, there):
         yield fault(message, f"move away what `ls -A {path}` shows")
     if kind == "sshfs" and not Path("/dev/fuse").exists():
         yield fault("/dev/fuse is missing, and sshfs needs it", "load the module fuse, or use nfs")
-
-
-def fault(message, remedy, exit_code=PREFLIGHT):
-    return {"message": message, "remedy": remedy, "exit": exit_code}
 
 
 def mounted(mounts, path):

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Set up a host's package sources for NVIDIA's software: more components of Debian, or NVIDIA's signing key."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-#!/usr/bin/python3
+#!/usr/bin/python
 """Collect all wheels of a lock in one file, on the control machine. Download each once and check its hash."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CPython trees of the control machine, packed for hosts: what tfctl/remote/python_tree.py says of each."""
+"""CPython trees of the control machine, packed for hosts: what tfctl/provision/python_tree.py says of each."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
 
 from tfctl.errors import TfctlError
-from tfctl.remote.python_tree import pack
+from tfctl.provision.python_tree import pack
 
 DOCUMENTATION = """
 name: tfctl_python_tree

@@ -16,7 +16,7 @@ from pathlib import Path
 from ansible.module_utils import tfctl_gpu_facts, tfctl_horovod_facts, tfctl_links, tfctl_pythons
 
 STACKS = "/opt/tfctl/stacks"
-PLACES = ("/opt/tfctl", "/var/lib/tfctl", "/usr/local/lib/tfctl")
+PLACES = ("/opt/tfctl", "/var/lib/tfctl/jobs", "/usr/local/lib/tfctl")
 
 
 def gather(uid, shared, pythons=(), libraries=()):

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ansible.module_utils.tfctl_fault import INVENTORY, UNFIT, fault
 from ansible.module_utils.tfctl_gpu_cards import cards, named, too_new, usable
 from ansible.module_utils.tfctl_gpu_driver import driver
 from ansible.module_utils.tfctl_gpu_libraries import libraries
-from ansible.module_utils.tfctl_gpu_source import BAD_FILE, PREFLIGHT, source
+from ansible.module_utils.tfctl_gpu_source import source
 
 
 class Case(NamedTuple):
@@ -25,10 +26,10 @@ class Case(NamedTuple):
     faults: list
     notices: list
 
-    def refuse(self, message, remedy, exit_code=PREFLIGHT):
-        fault = {"message": message, "remedy": remedy, "exit": exit_code}
-        if fault not in self.faults:
-            self.faults.append(fault)
+    def refuse(self, message, remedy, kind=UNFIT):
+        found = fault(message, remedy, kind)
+        if found not in self.faults:
+            self.faults.append(found)
 
 
 def case_of(seen, wanted, faults, notices):
@@ -41,7 +42,7 @@ def edition_of(case):
     """Return gpu or cpu. A container may see GPUs on the bus without the host's driver; it cannot use them."""
     wish = case.wish["edition"]
     if wish not in ("auto", "cpu", "gpu"):
-        case.refuse(f"tfctl_edition is {wish!r}", "give auto, cpu or gpu", BAD_FILE)
+        case.refuse(f"tfctl_edition is {wish!r}", "give auto, cpu or gpu", INVENTORY)
     elif wish == "gpu" and (case.gpu is None or "gpu" not in case.stack["editions"]):
         there = f"{case.name} has no edition for GPUs" if case.gpu else "no NVIDIA GPU is here"
         case.refuse(f"tfctl_edition is gpu, and {there}", "set tfctl_edition: auto")

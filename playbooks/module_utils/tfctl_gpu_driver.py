@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 
+from ansible.module_utils.tfctl_fault import INVENTORY
 from ansible.module_utils.tfctl_gpu_cards import limits, named, numbers, usable
-from ansible.module_utils.tfctl_gpu_source import BAD_FILE, distribution, has_repository
+from ansible.module_utils.tfctl_gpu_source import distribution, has_repository
 
 METHODS = ("auto", "repo", "distribution")
 OPEN_SINCE = 560  # from this branch on, NVIDIA's default if the GPU supports both kernel modules
@@ -31,7 +32,7 @@ def driver(case):
     """
     gpu, wish = case.gpu, str(case.wish["driver"])
     if not re.fullmatch(r"auto|none|\d{3}", wish):
-        case.refuse(f"tfctl_driver is {wish!r}", "give auto, none, or a branch such as 580", BAD_FILE)
+        case.refuse(f"tfctl_driver is {wish!r}", "give auto, none, or a branch such as 580", INVENTORY)
         return None
     found = usable(gpu, case.stack)
     bounds = limits(found)
@@ -106,7 +107,7 @@ def mends(said):
     """Return the remedy for an error message of nvidia-smi."""
     if re.search("no nvidia-smi|libnvidia-ml", said):
         return "install the rest of the driver: its package nvidia-smi, nvidia-utils or nvidia-driver-cuda"
-    return "restart the host (dmesg says more), or leave it out with --limit '!HOST'"
+    return "restart the host (dmesg says more), or leave it out with --limit '!{host}'"
 
 
 def tell(case):
@@ -141,7 +142,7 @@ def brought(case, found, bounds, wish):
     if bounds.modules is None:
         case.refuse(
             f"no one kernel module serves all of {named(found)}: some need the open one, some the proprietary",
-            "move the GPUs to different hosts, or leave this one out with --limit '!HOST'",
+            "move the GPUs to different hosts, or leave this one out with --limit '!{host}'",
         )
         return None
     method = method_of(case, bounds)
@@ -174,7 +175,7 @@ def method_of(case, bounds):
     distribution."""
     wish, origins, offered = case.wish["driver_method"], case.gpu["origins"], distribution(case, "driver")
     if wish not in METHODS:
-        case.refuse(f"tfctl_driver_method is {wish!r}", f"give {', '.join(METHODS)}", BAD_FILE)
+        case.refuse(f"tfctl_driver_method is {wish!r}", f"give {', '.join(METHODS)}", INVENTORY)
         return None
     if wish == "distribution" and not offered:
         case.refuse(f"{case.seen['title']} has no driver of NVIDIA's that tfctl knows", "set tfctl_driver_method: repo")

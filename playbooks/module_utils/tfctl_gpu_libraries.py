@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from ansible.module_utils.tfctl_fault import INVENTORY
 from ansible.module_utils.tfctl_gpu_cards import numbers
-from ansible.module_utils.tfctl_gpu_source import BAD_FILE, distribution, has_repository, mirrored, refuse_unverified
+from ansible.module_utils.tfctl_gpu_source import distribution, has_repository, mirrored, refuse_unverified
 
 METHODS = ("auto", "wheels", "repo", "distribution", "archive")
 TITLES = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL"}
@@ -23,7 +24,7 @@ def libraries(case):
 def library(case, name):
     wanted, wish = case.stack["gpu"][name], case.wish[f"{name}_method"]
     if wish not in METHODS:
-        case.refuse(f"tfctl_{name}_method is {wish!r}", f"give {', '.join(METHODS)}", BAD_FILE)
+        case.refuse(f"tfctl_{name}_method is {wish!r}", f"give {', '.join(METHODS)}", INVENTORY)
         return None
     method = best(case, name, wanted) if wish == "auto" else wish
     return {"wheels": of_wheels, "repo": of_repo, "distribution": of_distribution, "archive": of_archive}[method](

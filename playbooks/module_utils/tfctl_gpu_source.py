@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-BAD_FILE, PREFLIGHT = 3, 8
 MACHINES = {"x86_64": "x86_64", "aarch64": "sbsa"}  # as NVIDIA names them; sbsa: Arm servers
 
 

@@ -64,21 +64,18 @@ class Build:
         """Build the wheel and remove everything else. Raises Failed with the compiler's messages."""
         with alone(self.part.with_name(".lock"), "builds Horovod"):
             try:
-                if is_made(self.wheel):
-                    self.archive.unlink(missing_ok=True)
-                else:
+                if not is_made(self.wheel):
                     shutil.rmtree(self.part, ignore_errors=True)
                     self._build()
             finally:
                 shutil.rmtree(self.part, ignore_errors=True)
+                self.archive.unlink(missing_ok=True)
 
     def _build(self):
         sent, tools, out = (self.part / name for name in ("sent", "tools", "out"))
         for folder in (sent, tools, out):
             folder.mkdir(parents=True)
-        with tarfile.open(self.archive) as tar:
-            tar.extractall(sent)
-        self.archive.unlink()
+        extract(self.archive, sent)
         for wheel in sent.glob("*.whl"):
             take_apart(wheel, tools)
         source = self._source(sent)
@@ -95,8 +92,7 @@ class Build:
     def _source(self, sent):
         """Unpack the source and return its directory."""
         (archive,) = sent.glob("horovod-*.tar.gz")
-        with tarfile.open(archive) as tar:
-            tar.extractall(self.part)
+        extract(archive, self.part)
         return self.part / archive.name.removesuffix(".tar.gz")
 
     def _compile(self, source, tools, out):
@@ -170,6 +166,15 @@ def leave(made, path):
     part = beside(Path(path))
     shutil.move(made, part)
     part.replace(path)
+
+
+def extract(archive, folder):
+    """Unpack a tar whose hash the control machine has checked. Raises Failed if it did not arrive completely."""
+    try:
+        with tarfile.open(archive) as tar:
+            tar.extractall(folder)
+    except (tarfile.TarError, EOFError) as error:
+        raise Failed(f"{archive} cannot be unpacked: {error}", "provision this host again") from None
 
 
 def take_apart(wheel, folder):

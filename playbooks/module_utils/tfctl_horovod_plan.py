@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 
+from ansible.module_utils.tfctl_fault import INVENTORY, fault
 from ansible.module_utils.tfctl_toolchain import toolchain
 
 FORMAT = 1  # of Horovod's build process: a new number rebuilds everything
@@ -17,7 +18,6 @@ PACKAGES = {
     "apt-get": {"run": ["openmpi-bin"], "build": ["libopenmpi-dev"], "prefix": "/usr"},
     "dnf": {"run": ["openmpi"], "build": ["openmpi-devel"], "prefix": "/usr/lib64/openmpi"},
 }
-BAD_FILE, PREFLIGHT = 3, 8
 
 
 def decide(seen, wanted, plan):
@@ -38,7 +38,7 @@ def decide(seen, wanted, plan):
     if offered is None:
         fitting = [name for name, each in wanted["stacks"].items() if each["horovod"]]
         return None, None, [fault(f"no release of Horovod builds for {stack['name']}",
-                                  f"set tfctl_horovod: false, or take {' or '.join(fitting)}", BAD_FILE)]  # fmt: skip
+                                  f"set tfctl_horovod: false, or take {' or '.join(fitting)}", INVENTORY)]  # fmt: skip
     compiler, wrong = toolchain(seen, wanted, stack["edition"])
     if wrong or compiler is None:
         return None, None, wrong
@@ -58,7 +58,7 @@ def openmpi_of(seen, wanted, stack, compiler):
     """Return (plan, faults)."""
     method = wanted["wishes"]["openmpi"]
     if method not in METHODS:
-        return None, [fault(f"tfctl_openmpi is {method!r}", f"it is {', '.join(METHODS)}", BAD_FILE)]
+        return None, [fault(f"tfctl_openmpi is {method!r}", f"it is {', '.join(METHODS)}", INVENTORY)]
     if method == "none":
         return unlinked(seen, stack), []
     if method == "source":
@@ -124,7 +124,3 @@ def horovod_of(seen, stack, offered, openmpi, compiler, cuda):
         "gloo": offered["gloo"],
         "gpu": cuda,
     }
-
-
-def fault(message, remedy, exit_code=PREFLIGHT):
-    return {"message": message, "remedy": remedy, "exit": exit_code}

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 
 from ansible.module_utils import tfctl_gpu, tfctl_horovod_plan, tfctl_pythons
+from ansible.module_utils.tfctl_fault import INVENTORY, fault
 from ansible.module_utils.tfctl_toolchain import toolchain
 
 OLDEST_SYSTEMD = 247  # Debian 11's: LogExtraFields, ProtectProc and prefix drop-ins as the units of tfctl use them
 OLDEST_PYTHON = (3, 9)  # of the node part
 # Free space that tfctl itself needs, besides a stack's.
-SPARE_MB = {"/var/lib/tfctl": 200, "/usr/local/lib/tfctl": 10}
+SPARE_MB = {"/var/lib/tfctl/jobs": 200, "/usr/local/lib/tfctl": 10}
 STACKS = "/opt/tfctl"
 LINKS = "/opt/tfctl/stacks"
 USER_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
-BAD_FILE, PREFLIGHT = 3, 8
 
 
 def judge(seen, wanted):
@@ -24,7 +24,7 @@ def judge(seen, wanted):
     tfctl_pythons.choose says, "path", "link", "lock", "disk_mb", "imports", "there"}, "gpu": None or what
     tfctl_gpu.decide says, "toolchain": None or what tfctl_toolchain says, "openmpi", "horovod": what
     tfctl_horovod_plan says}; with faults it has gaps.
-    faults: [{"message", "remedy", "exit"}], all there are.
+    faults: see tfctl_fault; all there are.
     """
     faults = [*of_system(seen, wanted), *of_accounts(seen, wanted)]
     operators = [name for name in wanted["operators"] or [seen["login"]] if name != "root"]
@@ -32,7 +32,7 @@ def judge(seen, wanted):
     plan.update(stack=None, gpu=None, toolchain=None, openmpi=None, horovod=None)
     for name in operators:
         if not USER_NAME.fullmatch(name):
-            faults.append(fault(f"tfctl_operators: {name!r} is no user's name", "give plain user names", BAD_FILE))
+            faults.append(fault(f"tfctl_operators: {name!r} is no user's name", "give plain user names", INVENTORY))
     if wanted["stack"] != "none":
         plan["stack"], plan["gpu"] = stack_of(seen, wanted, faults, plan["notices"])
     if plan["stack"] and str(wanted["wishes"]["toolchain"]).lower() == "true":
@@ -52,7 +52,7 @@ def of_system(seen, wanted):
         )
     if seen["system"] not in wanted["systems"]:
         titles = ", ".join(system["title"] for system in wanted["systems"].values())
-        yield fault(f"{seen['title']} is not supported", f"there are: {titles}; leave it out with --limit '!HOST'")
+        yield fault(f"{seen['title']} is not supported", f"there are: {titles}; leave it out with --limit '!{{host}}'")
     if seen["init"] != "systemd":
         yield fault(f"PID 1 is {seen['init'] or 'unknown'}, not systemd", "jobs are units: boot it with systemd")
     elif seen["systemd"] < OLDEST_SYSTEMD:
@@ -69,7 +69,7 @@ def of_system(seen, wanted):
 def of_accounts(seen, wanted):
     uid = wanted["uid"]
     if not 1 <= uid <= 999:
-        yield fault(f"tfctl_uid {uid} is not a system user's number", "take one from 1 to 999", BAD_FILE)
+        yield fault(f"tfctl_uid {uid} is not a system user's number", "take one from 1 to 999", INVENTORY)
     for kind, there, owner in (("user", seen["user"], seen["uid_owner"]), ("group", seen["group"], seen["gid_owner"])):
         if there not in (None, uid):
             yield fault(
@@ -88,11 +88,11 @@ def stack_of(seen, wanted, faults, notices):
     name, known = wanted["stack"], wanted["stacks"]
     if not name:
         remedy = "--stack tf2.15, or tfctl_stack in the inventory; --stack none goes without TensorFlow"
-        faults.append(fault("no stack is named for this host", remedy, BAD_FILE))
+        faults.append(fault("no stack is named for this host", remedy, INVENTORY))
         return None, None
     if name not in known:
         remedy = f"there are: {', '.join(known)}; none goes without TensorFlow"
-        faults.append(fault(f"tfctl_stack: no stack is called {name!r}", remedy, BAD_FILE))
+        faults.append(fault(f"tfctl_stack: no stack is called {name!r}", remedy, INVENTORY))
         return None, None
     stack, case = known[name], tfctl_gpu.case_of(seen, wanted, faults, notices)
     edition = tfctl_gpu.edition_of(case)
@@ -144,7 +144,3 @@ def of_disks(seen, stack, wanted):
     if stack and seen["disks"][STACKS]["noexec"]:
         at = seen["disks"][STACKS]["at"]
         yield fault(f"{at} is mounted noexec, and stacks hold programs", f"mount -o remount,exec {at}")
-
-
-def fault(message, remedy, exit_code=PREFLIGHT):
-    return {"message": message, "remedy": remedy, "exit": exit_code}

@@ -33,6 +33,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from ansible.module_utils.tfctl_fault import FAILED, fault
+
 LIMIT_S = 60
 NOLOGIN = "/usr/sbin/nologin"
 
@@ -42,7 +44,7 @@ class Failed(Exception):
 
     def __init__(self, message, remedy=""):
         super().__init__(message)
-        self.fault = {"message": message, "remedy": remedy}
+        self.fault = fault(message, remedy, FAILED)
 
 
 class Change(NamedTuple):

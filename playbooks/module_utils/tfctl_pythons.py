@@ -14,12 +14,12 @@ import re
 import subprocess
 from pathlib import Path
 
+from ansible.module_utils.tfctl_fault import fault
 from ansible.module_utils.tfctl_links import TREES
 
 STACKS = "/opt/tfctl/stacks"
 MARKER = "tfctl-tree.json"
 ASK = "import ctypes, ssl, sys, zlib; print('%d.%d' % sys.version_info[:2])"
-PREFLIGHT = 8
 FOLDERS = ("/usr/bin", "/usr/local/bin")
 
 
@@ -201,4 +201,4 @@ PROVIDERS = (_given, _present, _offered, _sent_now, _in_use, _sent_before)
 
 
 def refuse(faults, message, remedy):
-    faults.append({"message": message, "remedy": remedy, "exit": PREFLIGHT})
+    faults.append(fault(message, remedy))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-PREFLIGHT = 8
+from ansible.module_utils.tfctl_fault import fault
 
 
 def toolchain(seen, wanted, edition):
@@ -20,7 +20,7 @@ def toolchain(seen, wanted, edition):
     if not fitting:
         has, asked = ", ".join(map(str, system["gcc"])), f"{low} to {high}" if high else f"{low} or later"
         message = f"{system['title']} has gcc {has}; extensions of {wanted['stack']} are built with {asked}"
-        return None, [{"message": message, "remedy": "give this host another stack", "exit": PREFLIGHT}]
+        return None, [fault(message, "give this host another stack")]
     major, own = fitting[0], fitting[0] == system["gcc"][0]
     there = major in seen["compilers"]
     if seen["packager"] == "dnf":

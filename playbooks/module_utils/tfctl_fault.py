@@ -1,0 +1,20 @@
+"""A fault, as modules report it in their result's `faults`: what is wrong, and what a user can do about it.
+
+The kind says what the fault means; tfctl/provision/results.py maps it to an exit code. A remedy may contain {host},
+which stands for the host's name in the inventory.
+"""
+
+from __future__ import annotations
+
+INVENTORY = "inventory"  # a variable of the inventory has a value that cannot be used
+UNFIT = "unfit"  # the host lacks what tfctl requires
+FAILED = "failed"  # the work itself failed
+
+
+def fault(message, remedy="", kind=UNFIT):
+    return {"message": message, "remedy": remedy, "kind": kind}
+
+
+def fail(module, faults, **more):
+    """End the module with these faults."""
+    module.fail_json(msg="; ".join(each["message"] for each in faults), faults=faults, invocation={}, **more)
