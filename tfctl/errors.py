@@ -14,27 +14,10 @@ The codes are a public contract: scripts test them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from enum import IntEnum
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
-
-class Exit(IntEnum):
-    """Exit codes of every verb."""
-
-    OK = 0
-    FAILED = 1
-    USAGE = 2
-    BAD_FILE = 3
-    UNREACHABLE = 4
-    BUSY = 5
-    UNDONE = 6
-    NOT_FOUND = 7
-    PREFLIGHT = 8
-    JOB_FAILED = 100
-    NOT_ENDED = 101
-    JOB_STOPPED = 103
-    INTERRUPTED = 130
-
+from tfctl.node.exits import Exit as Exit
 
 # When hosts fail for different reasons, the first of these is the exit code.
 PRECEDENCE = (Exit.BAD_FILE, Exit.PREFLIGHT, Exit.UNREACHABLE, Exit.BUSY, Exit.FAILED)
@@ -85,6 +68,15 @@ class PreflightFailed(TfctlError):
     exit = Exit.PREFLIGHT
 
 
+@contextmanager
+def located(place: str) -> Iterator[None]:
+    """Begin the message of a BadFile raised in the block with its place: a file, or a key in it."""
+    try:
+        yield
+    except BadFile as error:
+        raise BadFile(f"{place}: {error.message}", error.remedy) from None
+
+
 def first_of(codes: Iterable[Exit]) -> Exit:
     """Return the exit code for several causes: the first by PRECEDENCE, else the first given; OK if there are none."""
     given = list(codes)
@@ -93,7 +85,7 @@ def first_of(codes: Iterable[Exit]) -> Exit:
 
 def of_exit(code: int, message: str, remedy: str = "") -> TfctlError:
     """Return an error of the class with this exit code. Turns a node's refusal into the client's error."""
-    kinds = {kind.exit: kind for kind in (UsageError, BadFile, Unreachable, Busy, Undone, NotFound, PreflightFailed)}
+    kinds = {kind.exit: kind for kind in TfctlError.__subclasses__() if kind.__module__ == __name__}
     return kinds.get(Exit(code) if code in set(Exit) else Exit.FAILED, TfctlError)(message, remedy)
 
 

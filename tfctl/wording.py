@@ -19,6 +19,12 @@ def counted(number: int, one: str, many: str | None = None) -> str:
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
+def listed(names: Sequence[str]) -> str:
+    """Return ``a``, ``a and b`` or ``a, b and c``."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def running(tasks: int, hosts: int) -> str:
     """Return, for example, ``6 tasks run on 3 hosts``."""
     return f"{counted(tasks, 'task runs', 'tasks run')} on {counted(hosts, 'host')}"

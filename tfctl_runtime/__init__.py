@@ -7,7 +7,7 @@
         model = ...
     model.fit(runtime.shard(dataset), callbacks=runtime.callbacks())
 
-It reads the task's environment as set by tfctl: TFCTL_STRATEGY, TF_CONFIG, TFCTL_OUTPUT. Without these variables, the
+It reads the task's environment as set by tfctl: TF_CONFIG and variables that begin with TFCTL_. Without them, the
 script runs as an ordinary local program. The package needs only the standard library (Python 3.6 or newer) until a
 function needs TensorFlow, and creates no TensorFlow operation before there is a strategy.
 

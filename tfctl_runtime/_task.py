@@ -7,9 +7,7 @@ import shutil
 import tempfile
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-#: The job file's strategies whose tasks find each other through TF_CONFIG.
-CLUSTERED = ("tf1_ps", "estimator", "parameter_server", "multi_worker_mirrored", "custom")
-#: Tasks that only serve others: they compute or hold variables for them.
+#: The roles that only compute or hold variables for others, where the job does not say: in TensorFlow's own clusters.
 _SERVING = {"parameter_server": ("ps", "worker"), "tf1_ps": ("ps",), "estimator": ("ps",)}
 _EXAMPLE = '{"cluster": {"worker": ["10.0.0.5:2222"]}, "task": {"type": "worker", "index": 0}}'
 
@@ -21,14 +19,18 @@ class Task:
     """One process of a job, or of an ordinary local run.
 
     ``strategy`` is the job file's, or ``local`` without a job. It is never ``custom``: that is replaced by what the
-    shape of the cluster implies, or ``unknown``. ``cluster`` maps roles to addresses (``host:port``).
+    shape of the cluster implies, or ``unknown``. ``cluster`` maps roles to addresses (``host:port``). ``serves``: it
+    only computes or holds variables for others.
     """
 
-    def __init__(self, strategy: str, role: str, index: int, cluster: Mapping[str, List[str]]) -> None:
+    def __init__(
+        self, strategy: str, role: str, index: int, cluster: Mapping[str, List[str]], serves: Optional[bool] = None
+    ) -> None:
         self.strategy = strategy
         self.role = role
         self.index = index
         self.cluster = cluster
+        self.serves = role in _SERVING.get(strategy, ()) if serves is None else serves
 
     @property
     def chief(self) -> bool:
@@ -43,11 +45,6 @@ class Task:
     def workers(self) -> int:
         """How many processes train together; a chief trains like the others."""
         return max(1, sum(len(self.cluster.get(role, ())) for role in ("chief", "worker")))
-
-    @property
-    def serves(self) -> bool:
-        """Whether it only serves others."""
-        return self.role in _SERVING.get(self.strategy, ())
 
     def __str__(self) -> str:
         return f"{self.role}/{self.index}"
@@ -77,12 +74,21 @@ def read(environ: Optional[Mapping[str, str]] = None) -> Task:
     """Return this process's task. Raise ValueError with a sentence that names the faulty variable."""
     env = os.environ if environ is None else environ
     named = env.get("TFCTL_STRATEGY", "")
-    if named and named not in CLUSTERED:  # mirrored and others without a TF_CONFIG: ignore an inherited one
-        return Task(named, env.get("TFCTL_ROLE", "worker"), int(env.get("TFCTL_INDEX", "0")), {})
+    serves = _flag(env, "TFCTL_SERVES")
+    # Jobs started by an older tfctl do not set this flag.
+    clustered = not named or _flag(env, "TFCTL_CLUSTERED", "TF_CONFIG" in env)
+    if not clustered:  # ignore an inherited TF_CONFIG
+        return Task(named, env.get("TFCTL_ROLE", "worker"), int(env.get("TFCTL_INDEX", "0")), {}, serves)
     cluster, role, index = _config(env.get("TF_CONFIG", ""))
     if named and not cluster:
         raise ValueError(f"TF_CONFIG is missing, though TFCTL_STRATEGY is {named}: leave it as tfctl set it")
-    return Task(_by_shape(cluster) if named in ("", "custom") else named, role, index, cluster)
+    if named in ("", "custom"):
+        return Task(_by_shape(cluster), role, index, cluster)
+    return Task(named, role, index, cluster, serves)
+
+
+def _flag(env: Mapping[str, str], name: str, default: Optional[bool] = None) -> Optional[bool]:
+    return env[name] == "1" if name in env else default
 
 
 def _config(text: str) -> Tuple[Dict[str, List[str]], str, int]:

@@ -11,11 +11,16 @@ from tfctl.cli.common import Output, OutputOption, say
 
 app = typer.Typer(
     name="lab",
-    help="A real cluster on this machine. Its nodes have systemd, sshd and journald, in systemd-nspawn.",
+    help="Manage a lab, a cluster of containers on this machine. Its nodes run systemd, sshd and journald.",
     epilog="Example: tfctl lab up --nodes 4, then tfctl provision inventory/lab.ini",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+
+def add_to(parent: typer.Typer) -> None:
+    parent.add_typer(app)
+
 
 NameOption = Annotated[str, typer.Option("--name", help="The lab's name; several labs can run side by side.")]
 
@@ -42,8 +47,8 @@ def up(
 
     asked = lab.LabSpec(name, nodes, lab.parse_suites(suite) if suite is not None else None, snapshot)
     lab.up(asked, say)
-    say(f"next: tfctl provision {_shown(asked.inventory_path)}")
-    typer.echo(_shown(asked.inventory_path))
+    say(f"next: tfctl provision {_relative(asked.inventory_path)}")
+    typer.echo(_relative(asked.inventory_path))
 
 
 @app.command(epilog="Example: tfctl lab down --name lab")
@@ -70,7 +75,7 @@ def status(name: NameOption = "lab", output: OutputOption = Output.text) -> None
     rows += [(node.name, node.address, node.suite, node.state) for node in found.nodes]
     typer.echo(text.table(rows, state=3))
     for inventory in found.inventories:
-        say(f"inventory: {_shown(Path(inventory))}")
+        say(f"inventory: {_relative(Path(inventory))}")
 
 
 @app.command(epilog="Example: tfctl lab snapshot provisioned, later: tfctl lab up --name other --from provisioned")
@@ -90,6 +95,6 @@ def snapshot(
         lab.take(name, snapshot, say)
 
 
-def _shown(path: Path) -> Path:
+def _relative(path: Path) -> Path:
     """Return the path relative to the current directory, if it lies below."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path

@@ -3,48 +3,43 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import errno
 import io
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from importlib import import_module
 from typing import Annotated, NoReturn
 
 import typer
 import typer.main
 
 from tfctl import __version__
-from tfctl.cli import (
-    events,
-    lab,
-    list_jobs,
-    logs,
-    nodes,
-    preflight,
-    provision,
-    render,
-    restart,
-    stacks,
-    start,
-    status,
-    stop,
-    verify,
-    wait,
-)
-from tfctl.cli import run as run_verb
-from tfctl.cli.common import say
+from tfctl.cli.common import say, say_error
 from tfctl.errors import Exit, TfctlError
 
-app = typer.Typer(
-    name="tfctl",
-    help="Provision plain Linux machines and run distributed TensorFlow on them, over ssh and systemd.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
+#: The commands, in the order of the help. Each is a module of this package with a function ``add_to``.
+COMMANDS = (
+    "provision", "preflight", "render", "start", "run", "status", "list", "nodes", "logs", "events", "wait", "stop",
+    "restart", "verify", "lab", "stacks",
+)  # fmt: skip
+
+
+def command_line(commands: Iterable[str] = COMMANDS) -> typer.Typer:
+    """Return the command line with these commands. Only their modules are imported."""
+    app = typer.Typer(
+        name="tfctl",
+        help="Provision plain Linux machines and run distributed TensorFlow on them, over ssh and systemd.",
+        no_args_is_help=True,
+        add_completion=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+    app.callback()(_root)
+    for name in commands:
+        import_module(f"tfctl.cli.{name}").add_to(app)
+    return app
 
 
 def _version(wanted: bool) -> None:
@@ -53,34 +48,12 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     pass
-
-
-app.add_typer(lab.app)
-app.add_typer(stacks.app)
-for verb in (
-    provision,
-    preflight,
-    render,
-    start,
-    run_verb,
-    status,
-    list_jobs,
-    nodes,
-    logs,
-    events,
-    wait,
-    stop,
-    restart,
-    verify,
-):
-    verb.add_to(app)
 
 
 def main() -> NoReturn:
@@ -107,7 +80,8 @@ def run(words: Sequence[str]) -> int:
     """Run a command and return an exit code of tfctl.errors.Exit. Errors become a sentence on stderr."""
     try:
         # Not the command's own main(), which picks its own exit codes for interrupts and closed pipes.
-        command = typer.main.get_command(_alone(words) or app)
+        wanted = words[:1] if words and words[0] in COMMANDS else COMMANDS
+        command = typer.main.get_command(command_line(wanted))
         with command.make_context("tfctl", list(words)) as context:
             code = command.invoke(context)
         sys.stdout.flush()
@@ -115,10 +89,10 @@ def run(words: Sequence[str]) -> int:
     except typer.Exit as leave:
         return leave.exit_code
     except TfctlError as error:
-        _tell(error.message, error.remedy)
+        say_error(error)
         return error.exit
     except (KeyboardInterrupt, typer.Abort):
-        _tell("interrupted")
+        say("tfctl: interrupted")
         return Exit.INTERRUPTED
     except BrokenPipeError:
         # The reader of the pipe is gone (`tfctl logs | head`), so discard the rest.
@@ -126,16 +100,6 @@ def run(words: Sequence[str]) -> int:
         return Exit.OK
     except Exception as error:
         return _unexpected(error)
-
-
-def _alone(words: Sequence[str]) -> typer.Typer | None:
-    """Return an app with only the named command, if there is one: each other command costs half a millisecond."""
-    names = {info.name or getattr(info.callback, "__name__", ""): info for info in app.registered_commands}
-    if not words or words[0] not in names:
-        return None
-    alone = copy.copy(app)
-    alone.registered_commands, alone.registered_groups = [names[words[0]]], []
-    return alone
 
 
 def _unexpected(error: Exception) -> int:
@@ -150,13 +114,8 @@ def _unexpected(error: Exception) -> int:
     if os.environ.get("TFCTL_TRACEBACK"):
         raise error
     if isinstance(error, OSError) and (error.filename or error.errno in (errno.ENOSPC, errno.EDQUOT)):
-        _tell(f"{error.filename or 'cannot write the output'}: {error.strerror}")
+        say(f"tfctl: {error.filename or 'cannot write the output'}: {error.strerror}")
         return Exit.FAILED
-    _tell(f"this is a defect in tfctl: {type(error).__name__}: {error}", "TFCTL_TRACEBACK=1 shows where it happened")
+    message = f"this is a defect in tfctl: {type(error).__name__}: {error}"
+    say_error(TfctlError(message, "TFCTL_TRACEBACK=1 shows where it happened"))
     return Exit.FAILED
-
-
-def _tell(message: str, remedy: str = "") -> None:
-    first, *rest = message.splitlines() or [""]
-    lines = [f"tfctl: {first}", *(f"  {line}" for line in rest), *(f"  → {line}" for line in remedy.splitlines())]
-    say("\n".join(lines))

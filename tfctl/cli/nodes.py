@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tfctl.cli import text
-from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, find_job, say
+from tfctl.cli.common import InventoryOption, Output, OutputOption, say, say_error
+from tfctl.cli.which import open_fleet
 from tfctl.errors import first_of
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.jobs.nodes import NodeState
+    from tfctl.node import wire
 
-_COLUMNS = ("HOST", "STATE", "OS", "SYSTEMD", "PART", "STACKS", "CPUS", "LOAD", "MEMORY", "GPUS", "PORTS", "TASKS")
+_COLUMNS = (
+    "HOST", "STATE", "OS", "SYSTEMD", "PART", "STACKS", "CPUS", "LOAD", "MEMORY", "DISK", "CODE", "GPUS", "PORTS",
+    "TASKS",
+)  # fmt: skip
 
 
 def add_to(app: typer.Typer) -> None:
     app.command(epilog="Example: tfctl nodes -o json")(nodes)
 
 
-def nodes(job: JobOption = None, inventory: InventoryOption = None, output: OutputOption = Output.text) -> int:
+def nodes(
+    job: Annotated[
+        str | None,
+        typer.Option("--job", "-j", show_default=False, help="Only hosts of this job: its name or file."),
+    ] = None,
+    inventory: InventoryOption = None,
+    output: OutputOption = Output.text,
+) -> int:
     """Show every host and what uses it.
 
     Exit code: 0 all are ready, 4 one cannot be reached, 8 one answers but is not fit for jobs.
     """
     from tfctl.jobs.nodes import nodes as ask
-    from tfctl.remote.fleet import Fleet
+    from tfctl.provision.node_part import version
 
-    found, name = find_job(None, job, inventory)
-    with Fleet(found.hosts) as fleet:
-        states = ask(fleet, name)
+    with open_fleet(None, job, inventory) as (fleet, name):
+        states = ask(fleet, version(), name)
     if output is Output.json:
         text.print_json({"nodes": [state.json() for state in states]})
     else:
@@ -44,32 +55,32 @@ def nodes(job: JobOption = None, inventory: InventoryOption = None, output: Outp
         )
     errors = [state.error for state in states if state.error is not None]
     for error in errors:
-        say(f"tfctl: {error.message}" + (f"\n  → {error.remedy}" if error.remedy else ""))
+        say_error(error)
     return first_of(error.exit for error in errors)
 
 
 def table(states: list[NodeState]) -> str:
     """Return a table of the hosts and, if there are any, one of their GPUs."""
     rows = [_COLUMNS, *(_row(state) for state in states)]
-    devices = [(state.host.name, gpu) for state in states for gpu in state.told.get("gpus", ())]
+    devices = [(state.host.name, gpu) for state in states if state.node for gpu in state.node.gpus]
     tables = [text.table(rows, state=1)]
     if devices:
         tables.append(text.table([("HOST", "GPU", "NAME", "MEMORY", "HELD BY"), *(_device(*one) for one in devices)]))
-    troubles = [(state.host.name, state.told.get("gpu_trouble")) for state in states]
-    tables += [plain(f"{host}: {trouble['message']}") for host, trouble in troubles if trouble]
+    troubles = [(state.host.name, state.node.gpu_trouble) for state in states if state.node]
+    tables += [plain(f"{host}: {trouble.message}") for host, trouble in troubles if trouble]
     return "\n\n".join(tables)
 
 
 def _row(state: NodeState) -> tuple[str, ...]:
-    told = state.told
-    if not told:
+    node = state.node
+    if node is None:
         return (state.host.name, state.state, *[""] * (len(_COLUMNS) - 2))
-    stacks = (target[: len(name) + 9] for name, target in told["stacks"].items())
+    stacks = (target[: len(name) + 9] for name, target in node.stacks.items())
     tasks = (f"{job}: {' '.join(names)}" for job, names in state.jobs.items())
     return (
-        state.host.name, state.state, _shown(told["os"]), _shown(told["systemd"]), told["version"][:8],
-        " ".join(stacks), _shown(told["cpus"]), _shown(told["load"]), _memory(told["memory_mib"]), _free(told),
-        ranges([int(port) for port in told["ports"]]), "; ".join(tasks),
+        state.host.name, state.state, _shown(node.os), _shown(node.systemd), node.version[:8],
+        " ".join(stacks), _shown(node.cpus), _shown(node.load), _memory(node.memory_mib), _disks(node),
+        _gib(node.stored_mib), _free(node), ranges(list(node.ports)), "; ".join(tasks),
     )  # fmt: skip
 
 
@@ -77,20 +88,33 @@ def _shown(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _memory(sizes: list[int] | None) -> str:
+def _memory(sizes: tuple[int, int] | None) -> str:
     return f"{sizes[1] / 1024:.1f} of {sizes[0] / 1024:.1f} GiB" if sizes else ""
 
 
-def _free(told: Any) -> str:
-    if told["gpu_trouble"]:
+def _disks(node: wire.Node) -> str:
+    """Return the free space of the jobs' directory, and that of output directories on other file systems."""
+    seen: dict[int, str] = {}
+    for disk in node.disks:
+        space = f"{_gib(disk.free_mib)} free"
+        seen.setdefault(disk.device, f"{space} in {disk.path}" if seen else space)
+    return ", ".join(seen.values())
+
+
+def _gib(mib: int | None) -> str:
+    return "" if mib is None else f"{mib / 1024:.1f} GiB"
+
+
+def _free(node: wire.Node) -> str:
+    if node.gpu_trouble:
         return "trouble"
-    free = sum(not gpu["holder"] for gpu in told["gpus"])
-    return f"{free} of {len(told['gpus'])} free" if told["gpus"] else "none"
+    free = sum(not gpu.holder for gpu in node.gpus)
+    return f"{free} of {len(node.gpus)} free" if node.gpus else "none"
 
 
-def _device(host: str, gpu: Any) -> tuple[str, ...]:
-    memory = f"{gpu['memory_mib'] / 1024:.0f} GiB" if gpu["memory_mib"] else ""
-    return (host, str(gpu["index"]), gpu["name"], memory, gpu["holder"] or "free")
+def _device(host: str, gpu: wire.Gpu) -> tuple[str, ...]:
+    memory = f"{gpu.memory_mib / 1024:.0f} GiB" if gpu.memory_mib else ""
+    return (host, str(gpu.index), gpu.name, memory, gpu.holder or "free")
 
 
 def ranges(numbers: list[int]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -17,11 +17,11 @@ from tfctl.cli.common import (
     StackOption,
     named,
 )
+from tfctl.cli.host_results import host_lines, run_shown
 from tfctl.errors import Exit, first_of
-from tfctl.wording import plain
 
 if TYPE_CHECKING:
-    from tfctl.remote.report import HostReport
+    from tfctl.provision.results import HostResult
 
 
 def add_to(app: typer.Typer) -> None:
@@ -38,43 +38,31 @@ def preflight(
 ) -> int:
     """Report what would prevent provisioning; change nothing. Examines every host and lists all its faults.
 
-    Exit code: 0 all hosts are fit, 8 one is not, 4 one cannot be reached, 3 the inventory asks for the impossible.
+    Exit code: 0 all hosts are fit, 8 one is not, 4 one cannot be reached, 3 the inventory is invalid.
     """
-    from tfctl.cli.progress import Progress
-    from tfctl.remote import provision as use_case
+    from tfctl.provision import run as use_cases
 
     source = named(inventory, inventory_option, "inventory")
-    with Progress() as progress:
-        request = use_case.Request(source, stack, limit, python_trees=tuple(python_tree or ()))
-        report = use_case.preflight(request, progress.take)
-    code = first_of(code for host in report.hosts if (code := exit_of(host)))
+    request = use_cases.ProvisionRequest(source, stack, limit, python_trees=tuple(python_tree or ()))
+    result = run_shown(use_cases.preflight, request)
+    code = first_of(code for host in result.hosts if (code := exit_of(host)))
     if output is Output.json:
-        text.print_json({"exit": int(code), "hosts": [as_object(host) for host in report.hosts]})
+        text.print_json({"exit": int(code), "hosts": [as_object(host) for host in result.hosts]})
     else:
-        typer.echo("\n".join(_lines(report.hosts)))
+        typer.echo("\n".join(host_lines(result, lambda host: text.state_word(_state(host)))))
     return code
 
 
-def exit_of(host: HostReport) -> Exit:
+def exit_of(host: HostResult) -> Exit:
     """Return a host's exit code. A host that cannot be examined counts as unfit."""
     return Exit.PREFLIGHT if host.exit is Exit.FAILED else host.exit
 
 
-def as_object(host: HostReport) -> dict[str, Any]:
+def as_object(host: HostResult) -> dict[str, object]:
     """Return an element of what -o json prints."""
-    return {"host": host.host, "state": _state(host), "exit": int(exit_of(host)), "faults": list(host.faults)}
+    faults = [fault.json() for fault in host.faults]
+    return {"host": host.host, "state": _state(host), "exit": int(exit_of(host)), "faults": faults}
 
 
-def _state(host: HostReport) -> str:
+def _state(host: HostResult) -> str:
     return "unreachable" if host.unreachable else "unfit" if host.failed else "fit"
-
-
-def _lines(hosts: tuple[HostReport, ...]) -> list[str]:
-    width = max(len(host.host) for host in hosts)
-    found = []
-    for host in hosts:
-        found.append(f"{host.host:{width}}  {text.state_word(_state(host))}")
-        for fault in host.faults:
-            found += [f"{'':{width}}  {plain(line)}" for line in fault["message"].splitlines()]
-            found += [f"{'':{width}}  → {plain(line)}" for line in fault["remedy"].splitlines()]
-    return found

@@ -7,11 +7,11 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from tfctl.remote.report import Began, HostDone, TaskStarted, Warned
+from tfctl.provision.events import Began, HostDone, TaskStarted, Warned
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
-    from tfctl.remote.report import Event
+    from tfctl.provision.events import Event
 
 _SIGNS = {"changed": "changed", "failed": "FAILED", "unreachable": "UNREACHABLE"}
 _COLOURS = {"changed": "yellow", "failed": "bold red", "unreachable": "bold red"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,12 +18,13 @@ from tfctl.cli.common import (
     named,
     say,
 )
+from tfctl.cli.host_results import host_lines, run_shown
 from tfctl.errors import Exit
-from tfctl.remote.parts import TAGS
+from tfctl.provision.parts import PARTS
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
-    from tfctl.remote.report import HostReport, Report
+    from tfctl.provision.results import HostResult, PlayResult
 
 
 def add_to(app: typer.Typer) -> None:
@@ -37,7 +38,7 @@ def provision(
     limit: LimitOption = None,
     tags: Annotated[
         str | None,
-        typer.Option(help=f"Only these parts: {', '.join(TAGS)}."),
+        typer.Option(help=f"Only these parts: {', '.join(PARTS)}."),
     ] = None,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; report what would change.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show the changes in files.")] = False,
@@ -46,51 +47,38 @@ def provision(
     ] = False,
     python_tree: PythonTreeOption = None,
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Only set each host's stack back to the previous one.")
+        bool, typer.Option("--rollback", help="Only return each host's stack to its previous Python environment.")
     ] = False,
     output: OutputOption = Output.text,
 ) -> int:
     """Make every host match its stack. A second run changes nothing."""
-    from tfctl.cli.progress import Progress
-    from tfctl.remote import provision as use_case
+    from tfctl.provision import run as use_cases
 
     source = named(inventory, inventory_option, "inventory")
     parts = tuple(part.strip() for part in tags.split(",")) if tags else ()
     trees = tuple(python_tree or ())
-    request = use_case.Request(source, stack, limit, parts, check, diff, reboot, trees, rollback)
+    request = use_cases.ProvisionRequest(source, stack, limit, parts, check, diff, reboot, trees, rollback)
     try:
-        with Progress() as progress:
-            report = use_case.run(request, progress.take)
+        result = run_shown(use_cases.provision, request)
     except KeyboardInterrupt:
         say("interrupted: nothing that jobs use is left half done; run it again to continue")
         return Exit.INTERRUPTED
     if output is Output.json:
-        text.print_json(as_object(report, check))
+        text.print_json(as_object(result, check))
     else:
-        _print(report, check)
-    return report.exit
+        typer.echo("\n".join(host_lines(result, lambda host: _summary(host, check))))
+    return result.exit
 
 
-def as_object(report: Report, check: bool) -> dict[str, Any]:
+def as_object(result: PlayResult, check: bool) -> dict[str, object]:
     """Return the object that -o json prints."""
     keys = ("host", "ok", "changed", "failed", "unreachable", "task", "reason", "remedy")
-    hosts = [{key: getattr(host, key) for key in keys} for host in report.hosts]
-    return {"check": check, "changed": report.changed, "exit": int(report.exit), "hosts": hosts}
+    hosts = [{key: getattr(host, key) for key in keys} for host in result.hosts]
+    return {"check": check, "changed": result.changed, "exit": int(result.exit), "hosts": hosts}
 
 
-def _print(report: Report, check: bool) -> None:
-    width = max(len(host.host) for host in report.hosts)
-    for host in report.hosts:
-        print(f"{host.host:{width}}  {_told(host, check)}")
-        if host.task:
-            print(f"{'':{width}}  in {host.task}")
-            for line in host.reason.splitlines():
-                print(f"{'':{width}}  {plain(line)}")
-            for line in host.remedy.splitlines():
-                print(f"{'':{width}}  → {plain(line)}")
-
-
-def _told(host: HostReport, check: bool) -> str:
-    state = "unreachable" if host.unreachable else "failed" if host.failed else "ok"
-    would = "would change" if check else "changed"
-    return f"{state:11}  {would} {host.changed}" if state != "unreachable" else state
+def _summary(host: HostResult, check: bool) -> str:
+    if host.unreachable:
+        return f"unreachable, in {plain(host.task)}"
+    changes = f"{'would change' if check else 'changed'} {host.changed}"
+    return f"failed       {changes}, in {plain(host.task)}" if host.failed else f"ok           {changes}"

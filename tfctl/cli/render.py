@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobFileArgument, JobFileOption, lay_out, named
+from tfctl.cli.common import InventoryOption, JobFileArgument, JobFileOption, named, say
+from tfctl.cli.which import lay_out
 from tfctl.errors import BadFile
 
 
@@ -27,14 +28,17 @@ def render(
 
     Example: tfctl render job.yaml --to out
     """
-    from tfctl.model import placement, plan
+    from tfctl.model import plan, shell
+    from tfctl.model.assign import assign
     from tfctl.model.host import Site
     from tfctl.model.job import Job
 
-    layout, _ = lay_out(named(jobfile, job_option, "job file"), inventory)
+    layout = lay_out(named(jobfile, job_option, "job file"), inventory)
     sites = {host.name: Site(host.address or host.name, {}) for host in layout.hosts}
-    job = Job(layout, attempt=1, run="00000000", started=0.0, tasks=placement.assign(layout, sites), secret="0" * 32)
+    job = Job(layout, attempt=1, run="00000000", started=0.0, tasks=assign(layout, sites), secret="0" * 32)
     files = plan.files(job)
+    for remark in (*layout.notes, *shell.remarks(layout.slots)):
+        say(remark)
     if to is None:
         for path, text in files.items():
             typer.echo(f"# {path}\n{text}")

@@ -13,10 +13,10 @@ from tfctl.cli.common import (
     JobOption,
     TimeoutOption,
     WaitOption,
-    find_job,
     say,
 )
-from tfctl.errors import UsageError
+from tfctl.cli.times import limit
+from tfctl.cli.which import open_job, parse_task
 from tfctl.wording import running
 
 if TYPE_CHECKING:
@@ -50,18 +50,12 @@ def restart(
     use tfctl start.
     A single task restarts in the same attempt; docs/strategies.md says how that affects the others.
     """
-    from tfctl.cli.wait import detaching, limit, until_ended
-    from tfctl.jobs import show
-    from tfctl.remote.fleet import Fleet
+    from tfctl.cli.wait import detaching, until_ended
 
     longest = limit(timeout, wait or follow)
     argument, task = parse(words or [], job_option is not None)
-    found, name = find_job(argument, job_option, inventory)
-    with Fleet(found.hosts) as fleet:
-        state, _ = show.one(fleet, name, changes=True)
-        if name is None:
-            say(f"job: {state.job}")
-        fleet.narrow(state.hosts)
+    with open_job(argument, job_option, inventory, changes=True) as found:
+        fleet, state = found.fleet, found.state
         attempt = _task(fleet, state, task, dry_run) if task else _whole(fleet, state, dry_run)
         if dry_run:
             return 0
@@ -71,28 +65,18 @@ def restart(
 
 
 def parse(words: list[str], job_is_named: bool) -> tuple[str | None, tuple[str, int | None] | None]:
-    """Return the job and the task (role, index or None) that the words name. ``worker 3`` equals ``worker/3``.
-
-    Raise UsageError for anything else.
-    """
+    """Return the job and the task (role, index or None) that the words name. Raise UsageError for anything else."""
     job = words[0] if words and not job_is_named else None
-    rest = words[1:] if job else words
-    if len(rest) == 1 and "/" in rest[0]:
-        rest = rest[0].split("/")
-    if len(rest) > 2 or (len(rest) == 2 and not rest[1].isdecimal()):
-        raise UsageError(f"{' '.join(rest)!r} is not a task", "write worker 3, or worker/3")
-    if not rest:
-        return job, None
-    return job, (rest[0], int(rest[1]) if len(rest) == 2 else None)
+    return job, parse_task(words[1:] if job else words)
 
 
 def _whole(fleet: Fleet, state: JobState, dry_run: bool) -> int:
     """Restart the whole job, or only show what would happen. Return the number of the attempt that runs now."""
-    from tfctl.jobs.restart import rehearse
+    from tfctl.jobs.restart import preview
     from tfctl.jobs.restart import restart as restart_job
 
     if dry_run:
-        typer.echo(rehearse(fleet, state))
+        typer.echo(preview(fleet, state))
         return state.attempt
     attempt = restart_job(fleet, state, say)
     say(f"{state.job}: attempt {attempt}, {running(len(state.tasks), len(state.hosts))}")
@@ -100,9 +84,10 @@ def _whole(fleet: Fleet, state: JobState, dry_run: bool) -> int:
 
 
 def _task(fleet: Fleet, state: JobState, wanted: tuple[str, int | None], dry_run: bool) -> int:
-    from tfctl.jobs.restart import find_task, restart_task
+    from tfctl.jobs.restart import restart_task
+    from tfctl.jobs.state import select_one
 
-    task = find_task(state, *wanted)
+    task = select_one(state, *wanted)
     if dry_run:
         typer.echo(f"{state.job}: attempt {state.attempt}, {task} on {task.host}, {task.state} now")
         return state.attempt

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import JobFileArgument, JobFileOption, code_folder, named, say
+from tfctl.cli.common import JobFileArgument, JobFileOption, named, say
 from tfctl.errors import BadFile, UsageError
 from tfctl.wording import counted
 
@@ -35,7 +35,7 @@ def run(
     """
     from platformdirs import user_cache_path
 
-    from tfctl.cli.logs import Printer
+    from tfctl.cli.lines import Printer
     from tfctl.cli.wait import exit_code, sentence
     from tfctl.jobs import code, scripts
     from tfctl.local.environment import runtime_library
@@ -47,19 +47,18 @@ def run(
     if not local:
         raise UsageError("run works only on this machine: add --local", f"on hosts: tfctl start {jobfile}")
     job = load.load(jobfile)
-    folder = code_folder(jobfile, job.code)
     out = (output or Path(code.LOCAL_OUTPUT, job.name)).expanduser().absolute()
     ports = user_cache_path("tfctl") / "local-ports"
     with (
-        place(job, jobfile, out, os.environ, ports) as placed,
+        place(job, jobfile, out, os.environ, ports) as job_here,
         runtime_library() as library,
     ):
-        made = LocalJob(placed, folder, os.environ, library, say)
+        local_job = LocalJob(job_here, os.environ, library, say)
         _make(out, output is None)
-        for remark in (*placed.layout.notes, *scripts.remarks(folder, code.names(folder))):
+        for remark in (*job_here.layout.notes, *scripts.remarks(job.code.path, code.names(job.code.path))):
             say(remark)
-        say(f"{job.name}: {counted(len(placed.tasks), 'task runs', 'tasks run')} here; output in {out}")
-        ended = made.run(Printer(made.state))
+        say(f"{job.name}: {counted(len(job_here.tasks), 'task runs', 'tasks run')} here; output in {out}")
+        ended = local_job.run(Printer(local_job.state))
     say(sentence(ended))
     return exit_code(ended)
 

@@ -1,10 +1,10 @@
-"""`tfctl stacks`: show which exact versions go together, and what a host would get."""
+"""`tfctl stacks`: show which exact versions work together, and what a host would get."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,19 +14,25 @@ from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.model.stacks import Stack
+    from tfctl.provision.explanation import Explanation, StackOnHost
+    from tfctl.provision.faults import FaultJson
 
 app = typer.Typer(
     name="stacks",
-    help="Show the stacks: which exact versions go together. For each, show what a host would get.",
+    help="Show the stacks: which exact versions work together. For each, show what a host would get.",
     invoke_without_command=True,
     rich_markup_mode=None,
 )
 _TITLES = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL"}
 
 
+def add_to(parent: typer.Typer) -> None:
+    parent.add_typer(app)
+
+
 @app.callback()
 def table(context: typer.Context, output: OutputOption = Output.text) -> None:
-    """Show the stacks: which exact versions go together, and what a host would get."""
+    """Show the stacks: which exact versions work together, and what a host would get."""
     if context.invoked_subcommand:
         return
     from tfctl.cli import text
@@ -52,26 +58,28 @@ def explain(
     output: OutputOption = Output.text,
 ) -> int:
     """Show what a stack contains or, with --host, what would be chosen there and why."""
-    from tfctl.cli import text
     from tfctl.model import stacks
 
     known = stacks.get(stack)
     if host is None:
-        lines = _contents(known)
-        found: dict[str, Any] = known.model_dump(mode="json")
-    else:
-        from tfctl.cli.common import find_inventory
-        from tfctl.remote import provision
+        _print(known.model_dump(mode="json"), _contents(known), output)
+        return Exit.OK
+    from tfctl.cli.which import find_inventory
+    from tfctl.provision.run import explain as explain_host
 
-        source = Path(find_inventory(inventory).source)
-        seen = provision.explain(source, host, tuple(python_tree or ()))
-        lines = _on_host(known, host, seen)
-        found = {"stack": stack, "host": host, **seen}
+    source = Path(find_inventory(inventory).source)
+    found = explain_host(source, host, tuple(python_tree or ()))
+    _print({"stack": stack, "host": host, **found}, _on_host(known, host, found), output)
+    return Exit.PREFLIGHT if found["stacks"][stack]["faults"] else Exit.OK
+
+
+def _print(data: Mapping[str, object], lines: Iterable[str], output: Output) -> None:
+    from tfctl.cli import text
+
     if output is Output.json:
-        text.print_json(found)
+        text.print_json(data)
     else:
         print("\n".join(plain(line) for line in lines))
-    return Exit.PREFLIGHT if host and found["stacks"][stack]["faults"] else Exit.OK
 
 
 def _row(stack: Stack) -> tuple[str, ...]:
@@ -97,26 +105,26 @@ def _contents(stack: Stack) -> Iterator[str]:
     for name, edition in stack.editions.items():
         yield f"edition {name}: {', '.join(edition.machines)}, {edition.disk_mb} MB while it is installed"
         yield from _aligned({"packages": ", ".join(edition.requirements)})
-        yield from _aligned({f"{key} is": said for key, said in edition.substitutes.items()})
+        yield from _aligned({f"{key} is": substitute for key, substitute in edition.substitutes.items()})
     yield "tried:" if stack.tested else "tried: nowhere yet"
     for each in stack.tested:
         yield f"  {each.system}, Python {each.python}, edition {each.edition}: {each.what}"
 
 
-def _on_host(stack: Stack, host: str, seen: Mapping[str, Any]) -> Iterator[str]:
-    own = seen["stacks"][stack.name]
-    gpus = seen["gpus"] or "no NVIDIA GPU"
-    yield f"{stack.name} on {host}: {seen['title']}, {seen['machine']}, {gpus}"
+def _on_host(stack: Stack, host: str, found: Explanation[FaultJson]) -> Iterator[str]:
+    own = found["stacks"][stack.name]
+    gpus = found["gpus"] or "no NVIDIA GPU"
+    yield f"{stack.name} on {host}: {found['title']}, {found['machine']}, {gpus}"
     yield from _aligned(dict(_chosen(stack, own)))
     yield from (f"  note: {notice}" for notice in own["notices"])
     for fault in own["faults"]:
         yield f"  cannot be: {fault['message']}"
-        yield f"  → {fault['remedy'].replace('HOST', host)}"
+        yield f"  → {fault['remedy']}"
     yield "the others:"
-    yield from _aligned({name: _fit(other, own) for name, other in seen["stacks"].items() if name != stack.name})
+    yield from _aligned({name: _fit(other, own) for name, other in found["stacks"].items() if name != stack.name})
 
 
-def _chosen(stack: Stack, own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _chosen(stack: Stack, own: StackOnHost[FaultJson]) -> Iterator[tuple[str, str]]:
     """Yield what would be installed, and why not the alternatives."""
     python = own["python"]
     if python:
@@ -126,8 +134,8 @@ def _chosen(stack: Stack, own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         version: places for version, places in own["pythons"].items() if not python or version != python["version"]
     }
     if others:
-        told = "; ".join(f"{version}: {', '.join(places) or 'nowhere'}" for version, places in others.items())
-        yield "other Pythons", told
+        found_in = "; ".join(f"{version}: {', '.join(places) or 'nowhere'}" for version, places in others.items())
+        yield "other Pythons", found_in
     yield "edition", f"{own['edition']} ({own['why']})"
     yield "environment", f"{own['environment']} ({own['state']})" if own["environment"] else "none"
     if own["before"]:
@@ -143,14 +151,16 @@ def _chosen(stack: Stack, own: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "Horovod", stack.horovod.version if stack.horovod else "no release builds for it"
 
 
-def _fit(other: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+def _fit(other: StackOnHost[FaultJson], own: StackOnHost[FaultJson]) -> str:
     """Return one line: the faults that only this stack has, else that it would fit."""
     messages = [fault["message"] for fault in other["faults"]]
     known = [fault["message"] for fault in own["faults"]]
     if messages:
         return f"no: {'; '.join(message for message in messages if message not in known) or 'as above'}"
     state = "" if other["state"] == "absent" else f", {other['state']}"
-    return f"would do, with Python {other['python']['version']} from {other['python']['from']}{state}"
+    python = other["python"]
+    with_python = f", with Python {python['version']} from {python['from']}" if python else ""
+    return f"would do{with_python}{state}"
 
 
 def _aligned(rows: Mapping[str, str]) -> Iterator[str]:

@@ -14,10 +14,11 @@ from tfctl.cli.common import (
     JobFileOption,
     TimeoutOption,
     WaitOption,
-    lay_out,
     named,
     say,
 )
+from tfctl.cli.times import limit
+from tfctl.cli.which import lay_out, say_clocks
 from tfctl.wording import running
 
 
@@ -38,27 +39,34 @@ def start(
     ] = 50,
 ) -> int:
     """Start a job: all its tasks on all its hosts, or nothing. Prints the job's name."""
-    from tfctl.cli.wait import detaching, limit, until_ended
+    from tfctl.cli.wait import detaching, until_ended
     from tfctl.jobs import code, last, scripts
-    from tfctl.jobs.start import rehearse
+    from tfctl.jobs.elsewhere import Elsewhere
+    from tfctl.jobs.start import preview
     from tfctl.jobs.start import start as start_job
-    from tfctl.model import plan, unit
+    from tfctl.model import plan, shell, unit
     from tfctl.remote.fleet import Fleet
 
     longest = limit(timeout, wait or follow)
-    layout, folder = lay_out(named(jobfile, job_option, "job file"), inventory)
-    with Fleet(layout.hosts) as fleet:
+    layout = lay_out(named(jobfile, job_option, "job file"), inventory)
+    listing = code.select(layout.code, layout.include)
+    scripts.require_packed(layout.slots, listing)
+    with Fleet(layout.hosts) as fleet, Elsewhere(layout.name, layout.others, say) as elsewhere:
         # Do the slow local work while the connections open.
         fleet.prepare()
-        packed = code.pack(folder, code_limit)
+        if not dry_run:
+            elsewhere.ask()
+        packed = code.archive(listing, code_limit)
         unit.template()
-        for remark in (*layout.notes, *scripts.remarks(folder, packed.names)):
+        of_scripts = scripts.remarks(layout.code, packed.names)
+        for remark in (*layout.notes, *listing.remarks, *shell.remarks(layout.slots), *of_scripts):
             say(remark)
         if dry_run:
-            typer.echo(plan.text(rehearse(fleet, layout, packed)))
+            typer.echo(plan.text(preview(fleet, layout, packed)))
             return 0
-        job = start_job(fleet, layout, packed, say)
+        job = start_job(fleet, layout, packed, say, elsewhere)
         last.remember(layout.inventory)
+        say_clocks(fleet)
         with detaching(job.name):
             say(f"{job.name}: attempt {job.attempt}, {running(len(job.tasks), len(layout.hosts))}")
             typer.echo(job.name, err=follow)

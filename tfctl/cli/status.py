@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli import text
-from tfctl.cli.common import InventoryOption, JobArgument, JobOption, Output, OutputOption, find_job, say
+from tfctl.cli import tables, text
+from tfctl.cli.common import InventoryOption, JobArgument, JobOption, Output, OutputOption, say, say_error
+from tfctl.cli.which import open_job
+
+if TYPE_CHECKING:
+    from tfctl.jobs.state import JobState
 
 
 def add_to(app: typer.Typer) -> None:
@@ -23,31 +27,29 @@ def status(
         bool, typer.Option("--watch", "-w", help="Show it again at every change, until the job has ended.")
     ] = False,
 ) -> None:
-    """Show a job's tasks with host, state and exit code. Failed tasks come first."""
-    from tfctl.jobs import show
-    from tfctl.jobs.state import JobState
-    from tfctl.remote.fleet import Fleet
+    """Show a job's tasks with host, state and exit code. Failed tasks come first.
 
-    def tell(state: JobState) -> None:
-        if output is Output.json:
-            text.print_json(state.json())
-        else:
-            typer.echo(text.status(state))
-
-    found, name = find_job(job, job_option, inventory)
-    with Fleet(found.hosts) as fleet:
-        state, errors = show.one(fleet, name)
-        if name is None:
-            say(f"job: {state.job}")
-        tell(state)
-        for error in errors:
-            say(f"tfctl: {error.message}")
+    LAST LINE says how long ago a running task printed its last line, if that is more than a minute: it may be frozen.
+    """
+    show = _print_json if output is Output.json else _print_text
+    with open_job(job, job_option, inventory, lines=True) as found:
+        state = found.state
+        show(state)
+        for error in found.errors:
+            say_error(error)
         if watch and not state.ended:
-            from tfctl.jobs.wait import changes
+            from tfctl.jobs.wait import Silence, changes
 
-            fleet.narrow(state.hosts)
-            for later in changes(fleet, state.job, state.attempt):
+            for later in changes(found.fleet, state.job, state.attempt, Silence(say)):
                 if later != state:
-                    tell(state := later)
+                    show(state := later)
                 if later.ended:
                     break
+
+
+def _print_json(state: JobState) -> None:
+    text.print_json(tables.job_json(state))
+
+
+def _print_text(state: JobState) -> None:
+    typer.echo(tables.job_text(state))

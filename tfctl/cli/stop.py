@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobArgument, JobOption, find_job, say
+from tfctl.cli.common import ChangedJobArgument, InventoryOption, JobOption, say
+from tfctl.cli.which import open_fleet
 
 
 def add_to(app: typer.Typer) -> None:
     app.command(epilog="Example: tfctl stop digits-ps")(stop)
 
 
-def stop(job: JobArgument = None, job_option: JobOption = None, inventory: InventoryOption = None) -> None:
+def stop(job: ChangedJobArgument = None, job_option: JobOption = None, inventory: InventoryOption = None) -> None:
     """Stop a job on all hosts. Safe to repeat and to interrupt."""
     from tfctl.jobs import show
     from tfctl.jobs.stop import stop as stop_job
-    from tfctl.remote.fleet import Fleet
 
-    found, name = find_job(job, job_option, inventory)
-    with Fleet(found.hosts) as fleet:
+    with open_fleet(job, job_option, inventory) as (fleet, name):
+        run = None
         if name is None:
-            name = show.one(fleet, None, changes=True)[0].job
+            state = show.one(fleet, None, changes=True)[0]
+            name, run = state.job, None if state.others else state.record.run
             say(f"job: {name}")
-        stopped = stop_job(fleet, name)
+        stopped = stop_job(fleet, name, run=run, say=say)
     say(f"{name}: stopped {', '.join(stopped)}" if stopped else f"{name}: nothing was running")

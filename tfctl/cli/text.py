@@ -8,14 +8,11 @@ import sys
 import time
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from tfctl.wording import plain
-
-if TYPE_CHECKING:
-    from tfctl.jobs.state import JobState, TaskState
 
 _COLOURS = {
     "succeeded": "green",
@@ -34,13 +31,13 @@ _COLOURS = {
 
 
 def print_json(value: Any) -> None:
-    """Print one JSON object, indented on a terminal."""
-    print(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
+    """Print one JSON object, indented on a terminal. Flush it: the reader of a pipe may wait for it."""
+    print(json.dumps(value, indent=2 if sys.stdout.isatty() else None), flush=True)
 
 
 def state_word(state: str) -> str:
     """Return a state in its colour."""
-    return coloured(state, _COLOURS.get(state.strip(), ""))
+    return coloured(state, _COLOURS.get(state.partition(",")[0].strip(), ""))
 
 
 def coloured(word: str, colour: str) -> str:
@@ -60,21 +57,13 @@ def table(rows: Sequence[Sequence[str]], state: int | None = None) -> str:
     return "\n".join("  ".join(line).rstrip() for line in lines)
 
 
-def status(found: JobState) -> str:
-    """Return a job's state and its reason, above a table of its tasks, failed ones first."""
-    record = found.record
-    head = plain(f"{found.job}  attempt {found.attempt}  {record['strategy']}  {record['stack']}  ")
-    rows: list[tuple[str, ...]] = [("TASK", "HOST", "ADDRESS", "STATE", "EXIT", "RESTARTS", "STARTED", "LASTED")]
-    rows += [_row(task) for task in found.by_attention()]
-    reason = [f"  {plain(found.reason)}"] if found.reason else []
-    return "\n".join([head + state_word(found.state), *reason, table(rows, state=3)])
-
-
 def lasted(started: float | None, finished: float | None) -> str:
     """Return a duration such as ``42 s``, ``3 min`` or ``5 h``, up to the end or now; empty if not started."""
-    if started is None:
-        return ""
-    seconds = max(0.0, (finished or time.time()) - started)
+    return "" if started is None else duration(max(0.0, (finished or time.time()) - started))
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as ``42 s``, ``3 min`` or ``5 h``."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
@@ -86,14 +75,6 @@ def clock(moment: float | None) -> str:
         return ""
     then, now = time.localtime(moment), time.localtime()
     return time.strftime("%H:%M:%S" if then[:3] == now[:3] else "%Y-%m-%d %H:%M", then)
-
-
-def _row(task: TaskState) -> tuple[str, ...]:
-    ending = task.signal or ("" if task.exit_code is None else str(task.exit_code))
-    return (
-        str(task), task.host, f"{task.address}:{task.port}", task.state, ending, str(task.restarts),
-        clock(task.started), "" if task.state == "lost" else lasted(task.started, task.finished),
-    )  # fmt: skip
 
 
 @cache

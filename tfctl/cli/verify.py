@@ -1,4 +1,4 @@
-"""tfctl verify: prove that what is installed works."""
+"""tfctl verify: prove that the installed software works."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tfctl.errors import UsageError
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
-    from tfctl.verify.report import Report, Result
+    from tfctl.verify.results import Result, Results
 
 
 def add_to(app: typer.Typer) -> None:
@@ -35,34 +35,34 @@ def verify(
     ] = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Prove that what is installed works, by short jobs on the hosts.
+    """Prove by short jobs that the installed software works.
 
     TensorFlow imports and sees its devices on each host. All-reduce works over all hosts and every pair, in TensorFlow
     and, if installed, in Horovod. Exit code 0 only if everything passed.
     """
     from tfctl.cli import text
     from tfctl.remote import inventory as inventories
-    from tfctl.verify import run as proofs
+    from tfctl.verify.run import Verification, run
 
     source = inventories.load(named(inventory, inventory_option, "inventory"))
     if junit and not junit.absolute().parent.is_dir():
         raise UsageError(f"--junit {junit}: no such directory")
-    report = proofs.run(proofs.Request(source, stack, limit, shared), say)
+    results = run(Verification(source, stack, limit, shared), say)
     if output is Output.json:
-        text.print_json(report.to_json())
+        text.print_json(results.to_json())
     else:
-        _print(report)
+        _print(results)
     if junit:
-        junit.write_text(report.to_junit(), "utf-8")
-    return report.exit
+        junit.write_text(results.to_junit(), "utf-8")
+    return results.exit
 
 
-def _print(report: Report) -> None:
+def _print(results: Results) -> None:
     from tfctl.cli import text
 
-    shown = [result for result in report.results if not (result.proof.endswith("-pair") and result.state == "ok")]
+    shown = [result for result in results.all if not (result.proof.endswith("-pair") and result.state == "ok")]
     rows = [("PROOF", "HOSTS", "STATE", "TOOK", "FOUND")]
-    rows += [(r.proof, _hosts(r), r.state, _took(r), _found(r, report)) for r in shown]
+    rows += [(r.proof, _hosts(r), r.state, _took(r), _found(r, results)) for r in shown]
     typer.echo(text.table(rows, state=2))
     for result in shown:
         if result.state != "ok":
@@ -80,14 +80,17 @@ def _took(result: Result) -> str:
     return "" if result.seconds is None else f"{result.seconds:.1f} s"
 
 
-def _found(result: Result, report: Report) -> str:
+def _found(result: Result, results: Results) -> str:
     """Return a proof's details and, if it tests pairs, how many passed and which was the slowest."""
-    facts = [f"{name} {_shown(value)}" for name, value in result.details.items() if value not in (None, "", [], {})]
-    pairs = [r for r in report.results if r.proof == f"{result.proof}-pair"]
-    good = [r for r in pairs if r.state == "ok" and set(r.hosts) <= set(result.hosts)]
-    if good:
-        slowest = min(good, key=lambda r: r.details["mb_per_s"])
-        facts.append(f"{len(good)} pairs, slowest {' '.join(slowest.hosts)} {slowest.details['mb_per_s']} MB/s")
+    from tfctl.verify.report import Speed
+
+    facts = [f"{name} {_shown(value)}" for name, value in result.facts().items() if value not in (None, "", [], {})]
+    pairs = [r for r in results.all if r.proof == f"{result.proof}-pair"]
+    inside = [r for r in pairs if r.state == "ok" and set(r.hosts) <= set(result.hosts)]
+    speeds = {" ".join(r.hosts): r.details.mb_per_s for r in inside if isinstance(r.details, Speed)}
+    if speeds:
+        slowest = min(speeds, key=lambda hosts: speeds[hosts])
+        facts.append(f"{len(speeds)} pairs, slowest {slowest} {speeds[slowest]} MB/s")
     return ", ".join(facts)
 
 

@@ -9,15 +9,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobArgument, JobOption, find_job, say
-from tfctl.cli.text import lasted
-from tfctl.errors import Exit, Unreachable, UsageError
+from tfctl.cli.common import InventoryOption, JobArgument, JobOption, Output, OutputOption, say
+from tfctl.cli.lines import Printer, visible
+from tfctl.cli.tables import job_json
+from tfctl.cli.text import lasted, print_json
+from tfctl.cli.times import limit, seconds
+from tfctl.cli.which import open_job
+from tfctl.errors import Exit, TfctlError, Unreachable
+from tfctl.wording import counted
 
 if TYPE_CHECKING:
-    from tfctl.jobs.state import JobState
+    from tfctl.jobs.state import JobState, TaskState
     from tfctl.remote.fleet import Fleet
 
 _CODES = {"succeeded": Exit.OK, "failed": Exit.JOB_FAILED, "lost": Exit.JOB_FAILED, "stopped": Exit.JOB_STOPPED}
+
+#: How long (s) the end of a wait may be delayed by a journald that is slow to write the last lines.
+_PATIENCE_S = 5.0
 
 
 def add_to(app: typer.Typer) -> None:
@@ -31,41 +39,63 @@ def wait(
     timeout: Annotated[
         str | None, typer.Option("--timeout", metavar="DURATION", show_default=False, help="Wait at most this long.")
     ] = None,
+    host_timeout: Annotated[
+        str, typer.Option("--host-timeout", metavar="DURATION", help="Give up on a host that is silent for this long.")
+    ] = "10m",
+    output: OutputOption = Output.text,
 ) -> int:
     """Wait until a job has ended, then stop what still runs. That is mostly parameter servers.
 
-    Exit code: 0 it succeeded, 100 it failed, 101 it still runs after --timeout, 103 it was stopped, 4 no host answers.
+    If the job has failed, the last lines of the task that made it fail are printed on stderr.
+    With -o json, stdout gets the job as `tfctl status` prints it, with these lines as last_lines.
+
+    Exit code: 0 it succeeded, 100 it failed, 101 it still runs after --timeout, or a
+    host was silent for --host-timeout, 103 it was stopped, 4 no host answers.
     """
-    from tfctl.jobs import show
-    from tfctl.remote.fleet import Fleet
-
-    longest = limit(timeout, waits=True)
-    found, name = find_job(job, job_option, inventory)
-    with Fleet(found.hosts) as fleet:
-        state, _ = show.one(fleet, name)
-        if name is None:
-            say(f"job: {state.job}")
-        fleet.narrow(state.hosts)
-        with detaching(state.job):
-            return until_ended(fleet, state.job, state.attempt, longest)
+    longest, silent = limit(timeout, waits=True), seconds(host_timeout, "--host-timeout")
+    with open_job(job, job_option, inventory) as found, detaching(found.state.job):
+        state, as_json = found.state, output is Output.json
+        return until_ended(found.fleet, state.job, state.attempt, longest, host_timeout=silent, as_json=as_json)
 
 
-def until_ended(fleet: Fleet, job: str, attempt: int, timeout: float | None, follow: bool = False) -> int:
-    """Wait, printing logs if ``follow``; report how the job ended and return the exit code."""
-    from tfctl.jobs.wait import wait
+def until_ended(
+    fleet: Fleet,
+    job: str,
+    attempt: int,
+    timeout: float | None,
+    follow: bool = False,
+    host_timeout: float | None = None,
+    as_json: bool = False,
+) -> int:
+    """Wait, printing logs if ``follow``; report how the job ended and return the exit code.
 
-    ended = _followed(fleet, job, attempt, timeout) if follow else wait(fleet, job, attempt, say, timeout)
+    Without ``follow``, print the last lines of the task that made the job fail, on stderr, or as a field of the job's
+    object on stdout if ``as_json``.
+    """
+    from tfctl.jobs.wait import HOST_TIMEOUT_S, wait
+
+    if follow:
+        ended = _followed(fleet, job, attempt, timeout)
+    else:
+        ended = wait(fleet, job, attempt, say, timeout, HOST_TIMEOUT_S if host_timeout is None else host_timeout)
+    culprit = ended.culprit
+    lines = None if follow or culprit is None else _last_lines(fleet, ended, culprit)
+    if as_json:
+        print_json({**job_json(ended), "last_lines": lines})
+    elif lines and culprit:
+        heading = f"the last {counted(len(lines), 'line')} of {culprit} on {culprit.host}:"
+        say("\n  ".join([heading, *map(visible, lines)]))
     say(sentence(ended))
     return exit_code(ended)
 
 
 @contextmanager
 def detaching(job: str) -> Iterator[None]:
-    """Tell the user that the job goes on if waiting breaks off: by Ctrl-C, a closed pipe or unreachable hosts."""
+    """Print that the job keeps running if Ctrl-C, a closed pipe or unreachable hosts interrupt the wait."""
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError, Unreachable):
-        say(f"{job} goes on, but nobody cleans up after it: `tfctl wait {job}` does, `tfctl stop {job}` ends it")
+        say(f"{job} keeps running. Run `tfctl wait {job}` to clean up when it ends, or `tfctl stop {job}` to end it")
         raise
 
 
@@ -76,17 +106,19 @@ def exit_code(state: JobState) -> Exit:
 
 def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> JobState:
     """Print the logs on stdout while waiting in a thread. Return when the wait ends."""
-    from tfctl.cli.logs import Printer
     from tfctl.jobs import show
-    from tfctl.jobs.logs import Query, follow
-    from tfctl.jobs.wait import wait
+    from tfctl.jobs.deaths import Deaths
+    from tfctl.jobs.journal import Query
+    from tfctl.jobs.logs import follow
+    from tfctl.jobs.wait import Silence, wait
 
     over = threading.Event()
     ended: list[JobState | BaseException] = []
 
     def waiting() -> None:
         try:
-            ended.append(wait(fleet, job, attempt, say, timeout))
+            silence = Silence(lambda _: None)  # those who read the logs report silent hosts
+            ended.append(wait(fleet, job, attempt, say, timeout, silence=silence, watch=Deaths(say).note))
         except BaseException as error:
             ended.append(error)
         over.set()
@@ -102,26 +134,21 @@ def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> Jo
     return ended[0]
 
 
+def _last_lines(fleet: Fleet, state: JobState, task: TaskState) -> list[str]:
+    """Return the last ten lines that a task printed. Report on stderr if they cannot be read."""
+    from tfctl.jobs.journal import Line, Query
+    from tfctl.jobs.logs import read
+
+    def fail(error: TfctlError) -> None:
+        say(f"not all of the last lines of {task} can be shown: {error.message}")
+
+    items = read(fleet, state, Query(tasks=(task.name,), tail=10, patience=_PATIENCE_S), fail)
+    return [item.text for item in items if isinstance(item, Line)]
+
+
 def sentence(state: JobState) -> str:
     """Return a job's state as a sentence."""
     if not state.ended:
         return f"{state.job} is {state.state}" + (f": {state.reason}" if state.reason else "")
-    after = f" after {lasted(state.record['started'], state.finished)}" if state.finished else ""
+    after = f" after {lasted(state.record.started, state.finished)}" if state.finished else ""
     return f"{state.job} {state.state}{after}" + (f": {state.reason}" if state.reason else "")
-
-
-def limit(timeout: str | None, waits: bool) -> float | None:
-    """Return ``--timeout`` in seconds; 0 looks once. Raise UsageError (2), also if the command never waits."""
-    if timeout is not None and not waits:
-        raise UsageError("--timeout limits waiting, but nothing waits", "add --wait or --follow")
-    return 0.0 if timeout in ("0", "0s") else seconds(timeout)
-
-
-def seconds(word: str | None, option: str = "--timeout") -> float | None:
-    """Parse a duration from the command line. Raise UsageError (2)."""
-    from tfctl.model.text import seconds as parse
-
-    try:
-        return None if word is None else parse(int(word) if word.isdecimal() else word)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None

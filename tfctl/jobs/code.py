@@ -1,7 +1,8 @@
 """Pack the job's code as one tarball. The same files always give the same bytes.
 
 In a git work tree it holds tracked files and untracked ones that git does not ignore; elsewhere, everything but .git,
-__pycache__ and the output of local runs.
+__pycache__ and the output of local runs. Files that look like secrets are left out unless git tracks them or the job
+file lists them.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import stat
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,32 @@ LIMIT_MB = 50
 #: Where `run --local` puts a job's output, usually beside the code.
 LOCAL_OUTPUT = "tfctl-output"
 _SKIPPED = (".git", "__pycache__", LOCAL_OUTPUT)
+#: Files of environment variables (not their templates) and of keys in binary formats.
+_SECRET_NAME = re.compile(r"\.env(\.(?!example$|sample$|template$|dist$).*)?|.*\.(p12|pfx|ppk)")
+#: How every private key of OpenSSH and OpenSSL begins (RFC 7468).
+_PRIVATE_KEY = re.compile(rb"^-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----", re.MULTILINE)
+#: Bytes of a file that are searched for a private key.
+_KEY_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Listing:
+    """``names`` are the files to pack, sorted and relative to the folder. ``left_out`` are those that look like
+    secrets."""
+
+    folder: Path
+    names: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """A sentence for the user about the files left out, if there are any."""
+        if not self.left_out:
+            return ()
+        return (
+            f"not sent to the hosts, because they may hold secrets and git does not track them: "
+            f"{', '.join(self.left_out)}; a job that needs them lists them in code: {{include: […]}} of the job file",
+        )
 
 
 @dataclass(frozen=True)
@@ -34,23 +62,44 @@ class Code:
     names: tuple[str, ...]
 
 
-def pack(folder: Path, limit_mb: int = LIMIT_MB) -> Code:
-    """Pack the folder's files, modes and links.
+def pack(folder: Path, limit_mb: int = LIMIT_MB, include: Sequence[str] = ()) -> Code:
+    """Select the folder's files and pack them (`select`, `archive`)."""
+    return archive(select(folder, include), limit_mb)
+
+
+def select(folder: Path, include: Sequence[str] = ()) -> Listing:
+    """List the files to pack. ``include``: files that are packed even if git ignores them or they look like secrets.
+
+    Raise BadFile for a directory that cannot be read, and for an included file that does not exist.
+    """
+    for name in include:
+        if not (folder / name).is_file():
+            raise BadFile(f"code/include: {folder / name} is not a file", "correct the list: paths relative to `code`")
+    try:
+        found = set(names(folder, _refuse))
+        suspects = {name for name in found.difference(include) if _may_be_secret(folder / name)}
+    except OSError as error:
+        raise _unreadable(folder, error) from None
+    left_out = suspects.difference(_git_names(folder, "-cz") or ()) if suspects else suspects
+    return Listing(folder, tuple(sorted((found - left_out).union(include))), tuple(sorted(left_out)))
+
+
+def archive(listing: Listing, limit_mb: int = LIMIT_MB) -> Code:
+    """Pack the listed files with their owner's rights, and links.
 
     Raise BadFile for more than ``limit_mb`` (unpacked), a link that leads out of the folder, anything that is not a
     file, directory or link, and anything that cannot be read.
     """
     try:
-        listed = tuple(sorted(names(folder, _refuse)))
-        data = _tarball(folder, listed, limit_mb)
+        data = _tarball(listing.folder, listing.names, limit_mb)
     except OSError as error:
-        raise BadFile(f"{error.filename or folder}: cannot be read: {error.strerror or error}") from None
-    return Code(hashlib.sha256(data).hexdigest(), data, listed)
+        raise _unreadable(listing.folder, error) from None
+    return Code(hashlib.sha256(data).hexdigest(), data, listing.names)
 
 
 def names(folder: Path, unread: Callable[[OSError], object] | None = None) -> Iterator[str]:
     """Yield the paths to pack, relative to the folder. ``unread`` is called for a directory that cannot be read."""
-    listed = _git_names(folder)
+    listed = _git_names(folder, "-coz", "--exclude-standard")
     if listed is not None:
         # Skip files deleted from the work tree. A submodule is a directory, and stays empty as in a fresh clone.
         yield from (name for name in listed if os.path.lexists(folder / name))
@@ -89,12 +138,24 @@ def _refuse(error: OSError) -> None:
     raise error
 
 
-def _git_names(folder: Path) -> list[str] | None:
-    """Return the names that git lists; None if git is missing or the folder is not in a work tree."""
+def _may_be_secret(path: Path) -> bool:
+    """Return whether a file is one of environment variables or a private key. Raise OSError if it cannot be read."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    if _SECRET_NAME.fullmatch(path.name):
+        return True
+    with path.open("rb") as file:
+        return bool(_PRIVATE_KEY.search(file.read(_KEY_BYTES)))
+
+
+def _unreadable(folder: Path, error: OSError) -> BadFile:
+    return BadFile(f"{error.filename or folder}: cannot be read: {error.strerror or error}")
+
+
+def _git_names(folder: Path, *options: str) -> list[str] | None:
+    """Return the names that `git ls-files` lists; None if git is missing or the folder is not in a work tree."""
     try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), "ls-files", "-coz", "--exclude-standard"], capture_output=True, timeout=60
-        )
+        done = subprocess.run(["git", "-C", str(folder), "ls-files", *options], capture_output=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return None
     if done.returncode:
@@ -106,7 +167,7 @@ def _entry(folder: Path, name: str) -> tarfile.TarInfo:
     path = folder / name
     found = path.lstat()
     info = tarfile.TarInfo(name)
-    info.mode = 0o755 if found.st_mode & 0o100 else 0o644
+    info.mode = stat.S_IMODE(found.st_mode) & 0o700
     if stat.S_ISLNK(found.st_mode):
         target = path.readlink()
         info.type, info.linkname = tarfile.SYMTYPE, str(target)
@@ -114,7 +175,7 @@ def _entry(folder: Path, name: str) -> tarfile.TarInfo:
         if inside.is_absolute() or inside.parts[:1] == ("..",):
             raise BadFile(f"{path}: links to {info.linkname}, outside the code", "copy it there, or leave it out")
     elif stat.S_ISDIR(found.st_mode):
-        info.type, info.mode = tarfile.DIRTYPE, 0o755
+        info.type, info.mode = tarfile.DIRTYPE, 0o700
     elif stat.S_ISREG(found.st_mode):
         info.size = found.st_size
     else:

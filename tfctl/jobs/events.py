@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 from tfctl.errors import TfctlError
 from tfctl.jobs import show, state
@@ -38,30 +37,26 @@ class Event:
     def task(self) -> str:
         return "" if self.role is None or self.index is None else names.task(self.role, self.index)
 
-    def json(self) -> dict[str, Any]:
-        """Return an element of `events -o json`."""
-        return {**vars(self), "time": state.rfc3339_ms(self.time)}
-
 
 def events(fleet: Fleet, job: str) -> tuple[JobState, list[Event], list[TfctlError]]:
     """Return the job's current state, the events of all its attempts, and the errors of hosts that did not answer.
 
     Raise NotFound if no host knows the job; otherwise raises as show.ask.
     """
-    answers, errors = show.ask(fleet, wire.request("events", job=job))
-    known = state.jobs({host: answer and answer["jobs"] for host, answer in answers.items()})
+    answers, errors = show.ask(fleet, wire.EventsRequest(job), wire.Events)
+    known = state.jobs({host: answer and answer.jobs for host, answer in answers.items()})
     if not known:
         raise state.unknown(job)
-    return known[0], merged(known[0], {host: answer["events"] for host, answer in answers.items() if answer}), errors
+    return known[0], merged(known[0], {host: answer.events for host, answer in answers.items() if answer}), errors
 
 
-def merged(now: JobState, told: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Event]:
-    """Merge ``told``, host → its EVENTs (wire). Every host reports events of the whole job; keep the earliest."""
+def merged(now: JobState, reported: Mapping[str, Sequence[wire.Event]]) -> list[Event]:
+    """Merge what each host reported. Every host reports events of the whole job; keep the earliest."""
     found: list[Event] = []
-    whole: dict[tuple[Any, ...], Event] = {}
-    for host, events in told.items():
+    whole: dict[tuple[int, str, str | None], Event] = {}
+    for host, events in reported.items():
         for one in events:
-            if one["role"] is not None:
+            if one.role is not None:
                 found.append(_event(one, host))
                 continue
             event = _event(one)
@@ -74,6 +69,5 @@ def merged(now: JobState, told: Mapping[str, Sequence[Mapping[str, Any]]]) -> li
     return sorted(found, key=lambda event: (round(event.time, 3), _RANK.get(event.event, 1)))
 
 
-def _event(told: Mapping[str, Any], host: str | None = None) -> Event:
-    """Of an EVENT (wire) the fields that this version knows."""
-    return Event(**{**{field.name: told[field.name] for field in fields(Event) if field.name in told}, "host": host})
+def _event(reported: wire.Event, host: str | None = None) -> Event:
+    return Event(host=host, **reported._asdict())

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfctl.errors import TfctlError, Unreachable
+from tfctl.errors import PreflightFailed, TfctlError, Unreachable
 from tfctl.model.host import Host
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet
-from tfctl.remote.node import open_node
-from tfctl.remote.node_part import version
+from tfctl.remote.session import open_session
 
 if TYPE_CHECKING:
-    from tfctl.remote.ssh import Connection
-
-_ANSWER_S = 30.0
-_KEYS = (
-    "protocol", "version", "os", "kernel", "systemd", "cpus", "load", "memory_mib", "stacks", "gpus", "gpu_trouble",
-    "ports", "tasks",
-)  # fmt: skip
+    from tfctl.remote.transport import Connection
 
 
 @dataclass(frozen=True)
 class NodeState:
-    """One host. ``told`` is the node part's answer (wire: nodes), or empty if ``error`` says why there is none."""
+    """One host. ``node`` is the node part's answer, or None. ``error`` says why there is none, or why no job can start.
+
+    ``expected``: the version of the node part that this tfctl would install.
+    """
 
     host: Host
-    told: Mapping[str, Any]
+    node: wire.Node | None
+    expected: str
     error: TfctlError | None = None
 
     @property
@@ -42,31 +38,48 @@ class NodeState:
     def jobs(self) -> dict[str, list[str]]:
         """The tasks that run here, by job."""
         found: dict[str, list[str]] = {}
-        for task in self.told.get("tasks", ()):
-            found.setdefault(task["job"], []).append(names.task(task["role"], task["index"]))
+        for task in self.node.tasks if self.node else ():
+            found.setdefault(task.job, []).append(names.task(task.role, task.index))
         return found
 
     @property
     def current(self) -> bool | None:
         """Whether the host's node part is the one this tfctl would install; None if unknown."""
-        return self.told["version"] == version() if "version" in self.told else None
+        return self.node.version == self.expected if self.node else None
 
     def json(self) -> dict[str, Any]:
         """Return an element of `nodes -o json`. If the host does not answer, all but the first four keys are null."""
-        told = self.error
-        error = None if told is None else {"exit": int(told.exit), "message": told.message, "remedy": told.remedy}
-        known = {key: self.told.get(key) for key in _KEYS}
+        cause = self.error
+        error = None if cause is None else {"exit": int(cause.exit), "message": cause.message, "remedy": cause.remedy}
+        known = wire.encode(self.node) if self.node else dict.fromkeys(wire.Node._fields)
         head = {"host": self.host.name, "address": self.host.address, "state": self.state, "error": error}
         return {**head, **known, "current": self.current}
 
 
-def nodes(fleet: Fleet, job: str | None = None) -> list[NodeState]:
-    """Return every host, in inventory order. With ``job``, only hosts that run its tasks or do not answer."""
+def nodes(fleet: Fleet, expected: str, job: str | None = None) -> list[NodeState]:
+    """Return every host, in inventory order. With ``job``, only hosts that run its tasks or do not answer.
 
-    def ask(connection: Connection) -> Any:
-        with open_node(connection, wire.request("nodes")) as channel:
-            return channel.receive(_ANSWER_S)[1]
+    ``expected``: the version of the node part that this tfctl would install.
+    """
+
+    def ask(connection: Connection) -> wire.Node:
+        with open_session(connection, wire.NodesRequest()) as session:
+            return session.expect(wire.Node, wire.SILENCE_S)
 
     outcomes = fleet.map(ask)
-    found = [NodeState(outcome.host, outcome.value or {}, outcome.error) for outcome in outcomes]
-    return [node for node in found if job is None or node.error or job in node.jobs]
+    found = [
+        NodeState(outcome.host, outcome.value, expected, outcome.error or _full(outcome.host.name, outcome.value))
+        for outcome in outcomes
+    ]
+    return [node for node in found if job is None or node.node is None or job in node.jobs]
+
+
+def _full(host: str, node: wire.Node | None) -> TfctlError | None:
+    """Return an error if the directory of the jobs has too little room for a start."""
+    for disk in node.disks[:1] if node else ():
+        if disk.free_mib * 2**20 < wire.SPARE:
+            return PreflightFailed(
+                f"{host}: {disk.path} has {disk.free_mib} MiB free; a start needs {wire.SPARE // 2**20} MiB",
+                "remove what is not needed there: the directories of old attempts, or files that tasks have written",
+            )
+    return None

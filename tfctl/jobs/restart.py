@@ -1,33 +1,32 @@
 """Restart a job as a new attempt, or one of its tasks in place, from what its hosts have kept.
 
 No job file is read and no code is sent. Each host rebuilds its part of the plan from the previous attempt's units and
-variables (tfctl.node.again), so the variables' values never leave the host.
+variables (tfctl.node.restart_files), so the variables' values never leave the host.
 """
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tfctl.errors import Busy, NotFound, TfctlError, together
-from tfctl.jobs.state import ENDED, JobState, TaskState
+from tfctl.jobs.sessions import Sessions, open_sessions
+from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.stop import stop
-from tfctl.jobs.talks import Talks, conversations
 from tfctl.model.host import Host
 from tfctl.node import wire
+from tfctl.node.judge import ENDED
 from tfctl.remote.fleet import Fleet
-from tfctl.remote.node import as_error, open_node
+from tfctl.remote.session import as_error, open_session
 from tfctl.wording import devices, outline
 
 if TYPE_CHECKING:
-    from tfctl.remote.ssh import Connection
+    from tfctl.remote.transport import Connection
 
 Say = Callable[[str], None]
 
-#: Limits silence, not duration: a host that is still ending a task says so every wire.BEAT_S.
-_SILENCE_S = 30.0
 _FILE = "start it from its job file: tfctl start JOBFILE"
 
 
@@ -37,25 +36,25 @@ def restart(fleet: Fleet, state: JobState, say: Say) -> int:
     Nothing is stopped until every host has confirmed that it can run the job again; otherwise raise NotFound. If a
     host then refuses, raise its error; raise Undone as `start` does. In both cases the job stays stopped.
     """
-    with conversations(fleet, state.job, _requests(fleet, state), say, "no other attempt was started") as talks:
-        attempt = _next(state, talks)
+    with open_sessions(fleet, state.job, _requests(fleet, state), say, "no other attempt was started") as sessions:
+        attempt = _next(state, sessions)
         _stop(fleet, state, say)
         try:
-            _begin(fleet, state, talks, attempt)
+            _begin(fleet, state, sessions, attempt)
         except TfctlError:
             say(f"{state.job} was stopped, but its next attempt could not be started")
             raise
         except KeyboardInterrupt:
-            if not talks.over:
+            if not sessions.over:
                 say(f"{state.job} was stopped and not started again")
             raise
     return attempt
 
 
-def rehearse(fleet: Fleet, state: JobState) -> str:
+def preview(fleet: Fleet, state: JobState) -> str:
     """Return what `restart` would do, one line per task. Queries the hosts; writes nothing. Raises as `restart`."""
-    with conversations(fleet, state.job, _requests(fleet, state)) as talks:
-        attempt = _next(state, talks)
+    with open_sessions(fleet, state.job, _requests(fleet, state)) as sessions:
+        attempt = _next(state, sessions)
     tasks = [
         (
             task.host,
@@ -64,17 +63,8 @@ def rehearse(fleet: Fleet, state: JobState) -> str:
         )
         for task in state.tasks
     ]
-    head = f"{state.job}: attempt {attempt}, {state.record['strategy']}"
-    return outline(head, str(state.record["output"]), state.hosts, tasks)
-
-
-def find_task(state: JobState, role: str, index: int | None) -> TaskState:
-    """Return the named task; without an index, the only one of its role. Raise NotFound, listing the tasks."""
-    found = [task for task in state.tasks if task.role == role and index in (None, task.index)]
-    if len(found) != 1:
-        what = f"has no {role}{'' if index is None else f' {index}'}" if not found else f"has {len(found)} of {role}"
-        raise NotFound(f"{state.job} {what}", f"name one of {', '.join(map(str, state.tasks))}")
-    return found[0]
+    head = f"{state.job}: attempt {attempt}, {state.record.strategy}"
+    return outline(head, state.record.output, state.hosts, tasks)
 
 
 def restart_task(fleet: Fleet, state: JobState, task: TaskState) -> None:
@@ -90,21 +80,19 @@ def restart_task(fleet: Fleet, state: JobState, task: TaskState) -> None:
             f"{state.job} has {state.state}, and {task} would be alone", f"the whole job: tfctl restart {state.job}"
         )
 
-    def ask(connection: Connection) -> Any:
-        request = wire.request("restart", job=state.job, attempt=state.attempt, tasks=[[task.role, task.index]])
-        with open_node(connection, request) as channel:
-            return channel.receive(_SILENCE_S)[1]
+    def ask(connection: Connection) -> None:
+        request = wire.RestartRequest(state.job, state.attempt, (task.name,), state.record.run)
+        with open_session(connection, request) as session:
+            session.expect(wire.Restarted, wire.SILENCE_S)
 
     fleet.map(ask, [host for host in _hosts(fleet, state) if host.name == task.host])[0].get()
 
 
-def _requests(fleet: Fleet, state: JobState) -> dict[Host, bytes]:
-    code, before = state.record.get("code") or None, state.attempt
-
-    def request(host: Host) -> bytes:
-        return wire.request("start", job=state.job, code=code, ports=host.ports, resolve=[], again=before)
-
-    return {host: request(host) for host in _hosts(fleet, state)}
+def _requests(fleet: Fleet, state: JobState) -> dict[Host, wire.StartRequest]:
+    code = state.record.code or None
+    return {
+        host: wire.StartRequest(state.job, code, host.ports, restart_of=state.attempt) for host in _hosts(fleet, state)
+    }
 
 
 def _hosts(fleet: Fleet, state: JobState) -> list[Host]:
@@ -117,30 +105,35 @@ def _hosts(fleet: Fleet, state: JobState) -> list[Host]:
     return [known[name] for name in state.hosts]
 
 
-def _next(state: JobState, talks: Talks) -> int:
+def _next(state: JobState, sessions: Sessions) -> int:
     """Return the next attempt's number. Raise NotFound if a host lacks what it needs, Busy if another start won."""
-    gone = [_missing(state, host, hello) for host, hello in talks.hellos.items()]
+    gone = [_missing(state, host, hello) for host, hello in sessions.hellos.items()]
     if any(gone):
         raise NotFound("\n".join(filter(None, gone)), _FILE)
-    attempt = 1 + max(int(hello["highest"]) for hello in talks.hellos.values())
+    attempt = 1 + max(hello.highest for hello in sessions.hellos.values())
     if attempt != state.attempt + 1:
-        raise Busy(f"{state.job} has been started again meanwhile", f"tfctl status {state.job} shows it")
+        raise _started_again(state)
     return attempt
 
 
-def _missing(state: JobState, host: str, hello: Mapping[str, Any]) -> str:
+def _started_again(state: JobState) -> Busy:
+    return Busy(f"{state.job} has been started again meanwhile", f"tfctl status {state.job} shows it")
+
+
+def _missing(state: JobState, host: str, hello: wire.Hello) -> str:
     """Return a sentence about what the host no longer has of its part; empty if it has everything."""
-    kept = {tuple(name) for name in hello.get("again", ())}
-    gone = [str(task) for task in state.tasks if task.host == host and (task.role, task.index) not in kept]
+    gone = [str(task) for task in state.tasks if task.host == host and task.name not in hello.restartable]
     if gone:
         names = ", ".join(gone)
         return f"{host} no longer knows what {names} of {state.job} was started with, as after a stop or a reboot"
-    return "" if hello["code"] else f"{host} no longer has the code of {state.job}"
+    return "" if hello.code else f"{host} no longer has the code of {state.job}"
 
 
 def _stop(fleet: Fleet, state: JobState, say: Say) -> None:
     try:
-        stop(fleet, state.job)
+        stop(fleet, state.job, run=state.record.run)
+    except NotFound:
+        raise _started_again(state) from None
     except KeyboardInterrupt:
         say(f"{state.job} is being stopped and will not be started again")
         raise
@@ -149,18 +142,16 @@ def _stop(fleet: Fleet, state: JobState, say: Say) -> None:
         raise
 
 
-def _begin(fleet: Fleet, state: JobState, talks: Talks, attempt: int) -> None:
-    run = secrets.token_hex(4)
-    record = {**state.record, "attempt": attempt, "run": run, "started": time.time()}
-    value = {"job": state.job, "attempt": attempt, "run": run, "record": record}
-    refusals = talks.reserve(dict.fromkeys(_hosts(fleet, state), value))
+def _begin(fleet: Fleet, state: JobState, sessions: Sessions, attempt: int) -> None:
+    record = state.record._replace(attempt=attempt, run=secrets.token_hex(4), started=time.time())
+    refusals = sessions.reserve(dict.fromkeys(_hosts(fleet, state), wire.Rerun(record)))
     if refusals:
         raise together([as_error(host, refusal) for host, refusal in refusals])
-    if state.record.get("shared"):
-        talks.require_shared(str(state.record["output"]))
-    talks.go()
-    unsaid = talks.keep()
-    if unsaid:
-        from tfctl.jobs.start import torn  # heavy: imports everything a job file needs
+    if state.record.shared:
+        sessions.require_shared(state.record.output)
+    sessions.go()
+    unconfirmed = sessions.keep()
+    if unconfirmed:
+        from tfctl.jobs.start import stop_unconfirmed  # heavy: imports everything a job file needs
 
-        raise torn(fleet, state.job, unsaid)
+        raise stop_unconfirmed(fleet, record.job, record.run, unconfirmed)

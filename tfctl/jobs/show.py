@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING, TypeVar
 
 from tfctl.errors import NotFound, TfctlError, UsageError, together
-from tfctl.jobs import state
+from tfctl.jobs import clocks, state
 from tfctl.jobs.state import JobState
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
-from tfctl.remote.node import open_node
+from tfctl.remote.session import open_session
 
 if TYPE_CHECKING:
-    from tfctl.remote.ssh import Connection
+    from tfctl.remote.transport import Connection
 
-_ANSWER_S = 30.0
+T = TypeVar("T")
 
 
-def ask(fleet: Fleet, request: bytes) -> tuple[dict[str, Any], list[TfctlError]]:
-    """Return each host's answer to ``request`` (from wire.request), or None, and the errors of those without one.
+def ask(fleet: Fleet, request: wire.Request, answer: type[T]) -> tuple[dict[str, T | None], list[TfctlError]]:
+    """Return each host's answer to ``request``, or None, and the errors of those without one.
 
     Raise those errors as one if no host answers.
     """
 
-    def ask_one(connection: Connection) -> Any:
-        with open_node(connection, request) as channel:
-            return channel.receive(_ANSWER_S)[1]
+    def ask_one(connection: Connection) -> T:
+        asked = time.time()
+        with open_session(connection, request) as session:
+            found = session.expect(answer, wire.SILENCE_S)
+        if isinstance(found, wire.Shown):
+            fleet.clock_offsets[connection.host.name] = clocks.offset(asked, found.time, time.time())
+        return found
 
     outcomes = fleet.map(ask_one)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
@@ -34,19 +39,20 @@ def ask(fleet: Fleet, request: bytes) -> tuple[dict[str, Any], list[TfctlError]]
     return {outcome.host.name: outcome.value for outcome in outcomes}, errors
 
 
-def jobs(fleet: Fleet, job: str | None = None) -> tuple[list[JobState], list[TfctlError]]:
+def jobs(fleet: Fleet, job: str | None = None, lines: bool = False) -> tuple[list[JobState], list[TfctlError]]:
     """Return every job, or that one, the last started first, and the errors of silent hosts. Raises as `ask`."""
-    answers, errors = ask(fleet, wire.request("show", job=job, attempt=None, follow=False))
-    return state.jobs({host: answer and answer["jobs"] for host, answer in answers.items()}), errors
+    answers, errors = ask(fleet, wire.ShowRequest(job, lines=lines), wire.Shown)
+    return state.jobs({host: answer and answer.jobs for host, answer in answers.items()}), errors
 
 
-def one(fleet: Fleet, job: str | None, changes: bool = False) -> tuple[JobState, list[TfctlError]]:
+def one(fleet: Fleet, job: str | None, changes: bool = False, lines: bool = False) -> tuple[JobState, list[TfctlError]]:
     """Return the named job. Without a name, return the only one that has not ended, else the one started last.
 
     With ``changes``, the command alters the job, so the name may be omitted only if exactly one job runs or, if none
-    runs, exactly one ended job still has live tasks. Raise NotFound, or UsageError if a name is needed.
+    runs, exactly one ended job still has live tasks. ``lines``: also ask for the ages of tasks' last lines. Raise
+    NotFound, or UsageError if a name is needed.
     """
-    found, errors = jobs(fleet, job)
+    found, errors = jobs(fleet, job, lines)
     if job is not None:
         if not found:
             raise state.unknown(job)

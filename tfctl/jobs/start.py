@@ -10,95 +10,116 @@ import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from random import Random
 
-from tfctl.errors import BadFile, TfctlError, Undone, together
+from tfctl.errors import BadFile, PreflightFailed, TfctlError, Undone, together
 from tfctl.jobs.code import Code
+from tfctl.jobs.elsewhere import Elsewhere
+from tfctl.jobs.sessions import Sessions, open_sessions
 from tfctl.jobs.stop import stop
-from tfctl.jobs.talks import Talks, conversations
+from tfctl.model.assign import assign
 from tfctl.model.host import Host, Site
 from tfctl.model.job import Job, Layout
-from tfctl.model.placement import assign
 from tfctl.model.plan import plans
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
-from tfctl.remote.node import as_error
+from tfctl.remote.session import as_error
 
 Say = Callable[[str], None]
 
 #: How long (s) to keep retrying after losing a race against another start.
-_PATIENCE_S = 10.0
+_PATIENCE_S = 30.0
+#: The shortest and the longest pause (s) before a retry. Starts that pause equally long would meet again.
+_PAUSES_S = (0.2, 1.0)
 
 
-def start(fleet: Fleet, layout: Layout, code: Code, say: Say) -> Job:
+def start(fleet: Fleet, layout: Layout, code: Code, say: Say, elsewhere: Elsewhere | None = None) -> Job:
     """Start the job on the fleet's hosts and return it.
+
+    With ``elsewhere``, raise Busy if the job is alive there, and count its attempts there too.
 
     If any host refuses, raise the errors of all that refused, after every host has undone its part; raise Undone if
     units had already been started. A KeyboardInterrupt before the first `keep` also undoes everything.
     """
-    patience = time.monotonic() + _PATIENCE_S
+    patience, random = time.monotonic() + _PATIENCE_S, Random()
+    draw: Random | None = None
     while True:
-        with conversations(fleet, layout.name, _requests(layout, code), say) as talks:
-            job = _place(layout, talks)
-            refusals = talks.reserve(plans(job, code.digest), code)
+        with open_sessions(fleet, layout.name, _requests(layout, code), say) as sessions:
+            job = _place(layout, sessions, elsewhere.highest() if elsewhere else 0, draw)
+            refusals = sessions.reserve(plans(job, code.digest), code)
             if not refusals:
-                _require_shared(layout, talks)
-                talks.go()
-                unsaid = talks.keep()
-                if unsaid:
-                    raise torn(fleet, job.name, unsaid)
+                _require_shared(layout, sessions)
+                sessions.go()
+                unconfirmed = sessions.keep()
+                if unconfirmed:
+                    raise stop_unconfirmed(fleet, job.name, job.run, unconfirmed)
                 return job
-        if any(not refusal.get("retry") for _, refusal in refusals) or time.monotonic() > patience:
+        if not all(refusal.retry for _, refusal in refusals) or time.monotonic() > patience:
             raise together([as_error(host, refusal) for host, refusal in refusals])
-        say(f"{refusals[0][0]}: {refusals[0][1]['message']}; trying again")
-        time.sleep(0.5)
+        say(f"{refusals[0][0]}: {refusals[0][1].message}; trying again")
+        time.sleep(random.uniform(*_PAUSES_S))
+        draw = random
 
 
-def rehearse(fleet: Fleet, layout: Layout, code: Code) -> Job:
-    """Return the job as `start` would place it now. Queries the hosts; writes nothing."""
-    with conversations(fleet, layout.name, _requests(layout, code)) as talks:
-        return _place(layout, talks)
+def preview(fleet: Fleet, layout: Layout, code: Code) -> Job:
+    """Return the job as `start` would place it now. Queries the layout's hosts alone; writes nothing."""
+    with open_sessions(fleet, layout.name, _requests(layout, code)) as sessions:
+        return _place(layout, sessions)
 
 
-def torn(fleet: Fleet, job: str, unsaid: Sequence[TfctlError]) -> Undone:
+def stop_unconfirmed(fleet: Fleet, job: str, run: str, unconfirmed: Sequence[TfctlError]) -> Undone:
     """Stop the job because some hosts did not confirm `keep`, and return the error to raise."""
     with suppress(TfctlError):
-        stop(fleet, job)
+        stop(fleet, job, run=run)
     return Undone(
-        f"{together(unsaid).message}\nthe job was stopped on the other hosts; a host that was not told to keep its "
-        f"part undoes it after {wire.SILENCE_S:.0f} s of silence",
+        f"{together(unconfirmed).message}\nthe job was stopped on the other hosts; a host that did not receive `keep` "
+        f"undoes its part after {wire.SILENCE_S:.0f} s of silence",
         f"when it answers again, run `tfctl stop {job}` to end anything it kept",
     )
 
 
-def _requests(layout: Layout, code: Code) -> dict[Host, bytes]:
-    nameless = [host.name for host in layout.hosts if host.address is None]
-
-    def request(host: Host) -> bytes:
-        ports = layout.ports or host.ports
-        return wire.request("start", job=layout.name, code=code.digest, ports=ports, resolve=nameless)
-
-    return {host: request(host) for host in layout.hosts}
+def _requests(layout: Layout, code: Code) -> dict[Host, wire.StartRequest]:
+    nameless = tuple(host.name for host in layout.hosts if host.address is None)
+    return {
+        host: wire.StartRequest(layout.name, code.digest, layout.ports or host.ports, nameless) for host in layout.hosts
+    }
 
 
-def _require_shared(layout: Layout, talks: Talks) -> None:
+def _require_shared(layout: Layout, sessions: Sessions) -> None:
     if layout.shares_output:
-        talks.require_shared(layout.output)
+        sessions.require_shared(layout.output)
 
 
-def _place(layout: Layout, talks: Talks) -> Job:
-    sites = {host.name: _site(host, talks.hellos) for host in layout.hosts}
-    attempt = 1 + max(hello["highest"] for hello in talks.hellos.values())
-    return Job(layout, attempt, secrets.token_hex(4), time.time(), assign(layout, sites), secrets.token_hex(16))
+def _place(layout: Layout, sessions: Sessions, highest: int = 0, draw: Random | None = None) -> Job:
+    """Return the job's next attempt. ``highest``: its highest attempt on hosts that have no session."""
+    if layout.strategy.needs_horovod:
+        _require_horovod(layout, sessions.hellos)
+    sites = {host.name: _site(host, sessions.hellos) for host in layout.hosts}
+    attempt = 1 + max(highest, *(hello.highest for hello in sessions.hellos.values()))
+    tasks = assign(layout, sites, draw)
+    return Job(layout, attempt, secrets.token_hex(4), time.time(), tasks, secrets.token_hex(16))
 
 
-def _site(host: Host, hellos: Mapping[str, Any]) -> Site:
+def _require_horovod(layout: Layout, hellos: Mapping[str, wire.Hello]) -> None:
+    """Raise PreflightFailed if a task's stack has no Horovod on its host. A stack that is missing the host refuses."""
+    lacking: dict[str, dict[str, None]] = {}
+    for slot in layout.slots:
+        if (hellos[slot.host.name].horovod or {}).get(slot.stack) is False:
+            lacking.setdefault(slot.stack, {})[slot.host.name] = None
+    if lacking:
+        raise PreflightFailed(
+            "\n".join(f"{', '.join(hosts)}: stack {stack} has no Horovod there" for stack, hosts in lacking.items()),
+            f"set tfctl_horovod=true for these hosts in the inventory, then run: tfctl provision {layout.inventory}",
+        )
+
+
+def _site(host: Host, hellos: Mapping[str, wire.Hello]) -> Site:
     hello = hellos[host.name]
-    resolved = (other["names"].get(host.name) for other in hellos.values())
+    resolved = (other.names.get(host.name) for other in hellos.values())
     address = host.address or next((found for found in resolved if found and not found.startswith("127.")), None)
     if address is None:
         raise BadFile(f"{host.name}: the hosts cannot resolve this name", "set tfctl_address or ansible_host for it")
-    free = tuple(gpu["uuid"] for gpu in hello["gpus"] if not gpu["holder"])
-    owners = tuple(gpu["holder"] for gpu in hello["gpus"] if gpu["holder"])
-    trouble = as_error(host.name, hello["gpu_trouble"]) if hello.get("gpu_trouble") else None
-    return Site(address, {int(port): who for port, who in hello["ports"].items()}, free, owners, trouble)
+    free = tuple(gpu.uuid for gpu in hello.gpus if not gpu.holder)
+    owners = tuple(gpu.holder for gpu in hello.gpus if gpu.holder)
+    trouble = as_error(host.name, hello.gpu_trouble) if hello.gpu_trouble else None
+    return Site(address, hello.ports, free, owners, trouble)

@@ -2,46 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from tfctl.errors import TfctlError, together
+from tfctl.errors import NotFound, PreflightFailed, TfctlError, Unreachable, together
 from tfctl.jobs.state import unknown
-from tfctl.node import wire
-from tfctl.remote.fleet import Fleet
-from tfctl.remote.node import open_node
+from tfctl.node import names, wire
+from tfctl.remote.fleet import Fleet, Outcome
+from tfctl.remote.session import Session, open_session
 
 if TYPE_CHECKING:
-    from tfctl.remote.ssh import Connection
+    from tfctl.remote.transport import Connection
 
 Name = tuple[str, int]
 
-#: Limits silence, not duration: a host that is still stopping says so every wire.BEAT_S.
-_SILENCE_S = 30.0
-
 
 def stop(
-    fleet: Fleet, job: str, tasks: Mapping[str, Iterable[Name]] | None = None, attempt: int | None = None
+    fleet: Fleet,
+    job: str,
+    tasks: Mapping[str, Iterable[Name]] | None = None,
+    attempt: int | None = None,
+    run: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> list[str]:
     """Stop the whole job, or ``tasks`` (by host), in ``attempt`` or the latest; return the names (``worker/3``).
 
-    Asks every host, or only those in ``tasks``. Raise NotFound if no host knows the job. Raise the hosts' errors once
-    all have been asked, and TfctlError for anything that is left.
-    """
+    With ``run``, stop nothing on a host where that attempt is another run. Ask every host, or only those in ``tasks``.
+    All hosts that answer mark the tasks before any host ends one, so that a task that fails because another one ended
+    counts as stopped.
 
-    def ask(connection: Connection) -> Any:
-        chosen = None if tasks is None else [list(name) for name in tasks[connection.host.name]]
-        request = wire.request("stop", job=job, attempt=attempt, tasks=chosen)
-        with open_node(connection, request) as channel:
-            return channel.receive(_SILENCE_S)[1]
+    Raise NotFound if no host that answers knows the job. Raise the errors of the job's hosts once all have been asked,
+    and TfctlError for anything that is left. The errors of other hosts are reported through ``say``.
+    """
+    sessions: dict[str, Session] = {}
+
+    def mark(connection: Connection) -> wire.Marked:
+        host = connection.host.name
+        chosen = None if tasks is None else tuple(tasks[host])
+        sessions[host] = open_session(connection, wire.StopRequest(job, attempt, chosen, run, hold=True))
+        return sessions[host].expect(wire.Marked, wire.SILENCE_S)
+
+    def end(connection: Connection) -> wire.Stopped:
+        session = sessions[connection.host.name]
+        session.send(wire.Go())
+        return session.expect(wire.Stopped, wire.SILENCE_S)
 
     hosts = None if tasks is None else [host for host in fleet.hosts if host.name in tasks]
-    outcomes = fleet.map(ask, hosts)
-    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-    answers = {outcome.host.name: outcome.get() for outcome in outcomes if outcome.error is None}
-    errors += [TfctlError(f"{host}: {what}") for host, answer in answers.items() for what in answer["left"]]
+    try:
+        marked = fleet.map(mark, hosts)
+        ended = fleet.map(end, [outcome.host for outcome in marked if outcome.error is None])
+    finally:
+        for session in list(sessions.values()):
+            session.close()
+    return _result(job, marked, ended, whole=tasks is None, say=say)
+
+
+def _result(
+    job: str,
+    marked: Sequence[Outcome[wire.Marked]],
+    ended: Sequence[Outcome[wire.Stopped]],
+    *,
+    whole: bool,
+    say: Callable[[str], None],
+) -> list[str]:
+    """Return the names of the stopped tasks, or raise as `stop` does."""
+    answers = {outcome.host.name: outcome.get() for outcome in ended if outcome.error is None}
+    stopped = [names.task(*task) for answer in answers.values() for task in answer.tasks]
+    failures = {outcome.host.name: outcome.error for outcome in marked if outcome.error is not None}
+    failures.update((outcome.host.name, outcome.error) for outcome in ended if outcome.error is not None)
+    known = any(answer.attempt or answer.tasks for answer in answers.values())
+    members = {host for outcome in marked if outcome.value for host in outcome.value.hosts}
+    errors = [
+        error
+        for host, error in failures.items()
+        if not (whole and answers and host not in members and isinstance(error, (Unreachable, PreflightFailed)))
+    ]
+    others = [error for error in failures.values() if error not in errors]
+    errors += [TfctlError(f"{host}: {what}") for host, answer in answers.items() for what in answer.left]
+    for error in others:
+        say(error.message)
     if errors:
+        if stopped:
+            say(f"{job}: stopped {', '.join(stopped)}")
         raise together(errors)
-    if not any(answer["attempt"] or answer["tasks"] for answer in answers.values()):
-        raise unknown(job)
-    return [f"{role}/{index}" for answer in answers.values() for role, index in answer["tasks"]]
+    if not known:
+        raise _unknown(job, list(failures))
+    return stopped
+
+
+def _unknown(job: str, silent: Sequence[str]) -> NotFound:
+    found = unknown(job)
+    return found if not silent else NotFound(f"{found.message}; {', '.join(silent)} could not be asked", found.remedy)

@@ -7,89 +7,147 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfctl.errors import NotFound, TfctlError, Unreachable, together
-from tfctl.jobs import state
+from tfctl.jobs import reasons, show, state
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.stop import Name, stop
-from tfctl.node import wire
+from tfctl.model.host import Host
+from tfctl.node import judge, wire
 from tfctl.remote.fleet import Fleet
-from tfctl.remote.node import open_node
+from tfctl.remote.session import open_session
+
+if TYPE_CHECKING:
+    from tfctl.remote.transport import Connection
 
 Say = Callable[[str], None]
+#: A host's name, and its jobs or its error.
+_Answer = tuple[str, Sequence[wire.JobStatus] | TfctlError]
 
-_SILENCE_S = 20.0
 _RETRY_S = 2.0
 _TICK_S = 5.0
-#: How long a task that ends by itself may take to do so once the deciders have succeeded.
-_LEAVE_S = 10.0
 #: Give up waiting when no host has answered for this long.
 _ALONE_S = 30.0
+#: Give up waiting when one host has not answered for this long.
+HOST_TIMEOUT_S = 600.0
 
 
-def wait(fleet: Fleet, job: str, attempt: int, say: Say, timeout: float | None = None) -> JobState:
-    """Return the job's state once it has ended and been cleaned up as its policy says, or after ``timeout`` (s).
+class Silence:
+    """Report hosts that fall silent or come back, and how long (s) they have been silent."""
 
-    The fleet must hold exactly the job's hosts. Raise Unreachable if no host has answered for 30 s.
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._since: dict[str, float] = {}
+
+    def note(self, host: str, error: TfctlError | None) -> None:
+        """Record that ``host`` has answered, or the ``error`` that it gave instead."""
+        if error is not None and host not in self._since:
+            self._since[host] = time.monotonic()
+            self._say(f"~~ {error.message}; the states of its tasks are unknown; trying again")
+        elif error is None and (since := self._since.pop(host, None)) is not None:
+            self._say(f"~~ {host} is back after {time.monotonic() - since:.0f} s")
+
+    def longer_than(self, seconds: float) -> list[str]:
+        """Return the hosts that have been silent for more than ``seconds``."""
+        return [host for host, since in self._since.items() if time.monotonic() - since > seconds]
+
+
+class Cleaned(NamedTuple):
+    """What a cleanup has done. ``names``: the tasks that need no more cleaning. ``stopped``: those that were alive."""
+
+    names: Sequence[Name] = ()
+    stopped: Sequence[TaskState] = ()
+
+
+def wait(
+    fleet: Fleet,
+    job: str,
+    attempt: int,
+    say: Say,
+    timeout: float | None = None,
+    host_timeout: float = HOST_TIMEOUT_S,
+    silence: Silence | None = None,
+    watch: Callable[[JobState], object] = lambda _: None,
+) -> JobState:
+    """Return the job's state once it has ended and been cleaned up as its policy says, or after ``timeout`` (s), or
+    once one of its hosts has been silent for ``host_timeout`` (s).
+
+    The fleet must hold exactly the job's hosts. ``silence`` reports silent hosts; by default through ``say``. ``watch``
+    gets each state. Raise Unreachable if no host has answered for 30 s.
     """
+    silence = silence or Silence(say)
     end = None if timeout is None else time.monotonic() + timeout
     found: JobState | None = None
-    cleaned: Collection[str] = ()
+    cleaned: Collection[Name] = ()
+    announced: set[Name] = set()
     alive: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
-    for found in changes(fleet, job, attempt, end):
+    for found in changes(fleet, job, attempt, silence, end):
+        watch(found)
         alive = alive if found.ended else time.monotonic()
         last = going(found, None if alive is None else time.monotonic() - alive)
         if found.ended and not last:
             break
+        if not found.ended and (silent := silence.longer_than(host_timeout)):
+            say(f"gave up after {host_timeout:.0f} s (--host-timeout) without an answer from {', '.join(silent)}")
+            break
+        for task, left in last.items():
+            if task.role == "evaluator" and task.name not in announced:
+                announced.add(task.name)
+                say(f"{task} has up to {left:.0f} s for the last checkpoint")
         if last and not cleaned:
-            for task, left in last.items():
-                if task.role == "evaluator":
-                    say(f"{task} has up to {left:.0f} s for the last checkpoint")
-            cleaned = clean(fleet, found, say, {str(task) for task in last})
+            cleaned, stopped = clean(fleet, found, say, draining=[task.name for task in last])
+            if stopped:
+                say(reasons.stopped(found, stopped))
     if found is None:
         raise Unreachable(f"job {job}: no host has reported its state")
-    if found.ended:
-        clean(fleet, found, say, cleaned)
-    return found
+    if not found.ended:
+        return found
+    stopped = clean(fleet, found, say, cleaned=cleaned).stopped
+    final = _judged_again(fleet, found)
+    if stopped:
+        say(reasons.stopped(final, stopped))
+    return final
 
 
-def changes(fleet: Fleet, job: str, attempt: int, end: float | None = None) -> Iterator[JobState]:
+def changes(fleet: Fleet, job: str, attempt: int, silence: Silence, end: float | None = None) -> Iterator[JobState]:
     """Yield the job's state now, at every change and every 5 s, until ``end`` (time.monotonic) or the caller stops.
 
-    A host that falls silent is asked again; until it answers, its tasks are unknown. Raise Unreachable if all have
-    been silent for 30 s, NotFound if all answer and none knows the job.
+    A host without a sign of life for 15 s is reported to ``silence`` and asked again over a new connection; until it
+    answers, its tasks are unknown. Raise Unreachable if all have been silent for 30 s, NotFound if all answer and none
+    knows the job.
     """
-    said: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+    incoming: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
     over = threading.Event()
     for host in fleet.hosts:
-        threading.Thread(target=_listen, args=(fleet, host, job, attempt, said.put, over), daemon=True).start()
-    answers: dict[str, Sequence[Mapping[str, Any]] | None] = {}
+        threading.Thread(target=_listen, args=(fleet, host, job, attempt, incoming.put, over), daemon=True).start()
+    answers: dict[str, Sequence[wire.JobStatus] | None] = {}
     errors: dict[str, TfctlError] = {}
-    heard = time.monotonic()
-    before, told = None, 0.0
+    last_answer = time.monotonic()
+    before, reported = None, 0.0
     # However soon the end is, allow time for one first answer.
-    limit = None if end is None else max(end, heard + _ALONE_S)
+    limit = None if end is None else max(end, last_answer + _ALONE_S)
     try:
         while limit is None or time.monotonic() < limit:
             with suppress(queue.Empty):
-                name, answer = said.get(timeout=min(1.0, max(0.01, (limit or float("inf")) - time.monotonic())))
+                name, answer = incoming.get(timeout=min(1.0, max(0.01, (limit or float("inf")) - time.monotonic())))
                 answers[name] = None if isinstance(answer, TfctlError) else answer
                 errors.pop(name, None)
                 if isinstance(answer, TfctlError):
                     errors[name] = answer
+                silence.note(name, errors.get(name))
             if any(answer is not None for answer in answers.values()):
-                heard = time.monotonic()
-            elif time.monotonic() - heard > _ALONE_S or _hopeless(errors, fleet):
+                last_answer = time.monotonic()
+            elif time.monotonic() - last_answer > _ALONE_S or _hopeless(errors, fleet):
                 raise together(list(errors.values())) if errors else Unreachable("no host answers")
             if len(answers) < len(fleet.hosts):
                 continue
             found = state.jobs(answers)
             if not found and None not in answers.values():
                 raise NotFound(f"no host knows attempt {attempt} of job {job!r} any more")
-            if found and (found[0] != before or time.monotonic() > told + _TICK_S):
-                before, told, limit = found[0], time.monotonic(), end
+            if found and (found[0] != before or time.monotonic() > reported + _TICK_S):
+                before, reported, limit = found[0], time.monotonic(), end
                 yield before
     finally:
         over.set()
@@ -104,48 +162,76 @@ def going(ended: JobState, since: float | None = None) -> dict[TaskState, float]
     if ended.state != "succeeded" or ended.finished is None:
         return {}
     since = time.time() - ended.finished if since is None else since
-    limits = {"evaluator": ended.record["policy"]["drain"], **dict.fromkeys(ended.record.get("leaves", ()), _LEAVE_S)}
-    running = [task for task in ended.tasks if task.state in ("running", "starting")]
-    return {task: limits[task.role] - since for task in running if limits.get(task.role, 0) > since}
+    left = judge.draining(ended.record, ended.statuses, since)
+    return {task: left[task.name] for task in ended.tasks if task.name in left}
 
 
-def clean(fleet: Fleet, ended: JobState, say: Say, but: Collection[str] = ()) -> list[str]:
-    """Clean up a job that has ended, and return the names of the tasks that need no more cleaning.
+def clean(
+    fleet: Fleet, ended: JobState, say: Say, draining: Collection[Name] = (), cleaned: Collection[Name] = ()
+) -> Cleaned:
+    """Clean up a job that has ended.
 
     With `policy/clean: running`, stop the tasks that still run; with `all`, also remove the units of tasks that have
-    ended by themselves. Failures are reported through ``say``. ``but`` names tasks to leave alone.
+    ended by themselves. Failures are reported through ``say``. Tasks that are ``draining`` may continue; those that are
+    ``cleaned`` need nothing more.
     """
-    policy = ended.record["policy"]["clean"]
-    alive = [task for task in ended.tasks if task.alive and str(task) not in but]
-    chosen = [task for task in ended.tasks if str(task) not in but] if policy == "all" else alive
+    wanted = judge.to_clean(ended.record, ended.statuses, draining)
+    chosen = [task for task in ended.tasks if task.name in wanted and task.name not in cleaned]
     tasks: dict[str, list[Name]] = defaultdict(list)
     for task in chosen:
-        tasks[task.host].append((task.role, task.index))
-    if policy == "none" or not tasks:
-        return []
+        tasks[task.host].append(task.name)
+    if not tasks:
+        return Cleaned()
     try:
-        stop(fleet, ended.job, tasks, ended.attempt)
+        stopped = stop(fleet, ended.job, tasks, ended.attempt)
     except TfctlError as error:
         say(f"not everything was stopped: {error.message}\n`tfctl stop {ended.job}` stops the rest")
-        return []
-    if alive:
-        say(f"stopped {', '.join(map(str, alive))}, which had nothing left to do")
-    return [str(task) for task in chosen]
+        return Cleaned()
+    return Cleaned([task.name for task in chosen], [task for task in chosen if str(task) in stopped])
+
+
+def _judged_again(fleet: Fleet, ended: JobState) -> JobState:
+    """Return the state of a failed job once nothing of it runs any more.
+
+    When the first failure was reported, another host may not yet have reported one that was earlier. Later commands
+    will see both, and must name the same task.
+    """
+    if ended.state != "failed" or not any(task.alive for task in ended.tasks):
+        return ended
+    with suppress(TfctlError):
+        answers, _ = show.ask(fleet, wire.ShowRequest(ended.job, ended.attempt), wire.Shown)
+        for now in state.jobs({host: answer and answer.jobs for host, answer in answers.items()}):
+            if now.state == "failed" and now.record.run == ended.record.run:
+                return now
+    return ended
 
 
 def _listen(
-    fleet: Fleet, host: Any, job: str, attempt: int, put: Callable[[tuple[str, Any]], None], over: threading.Event
+    fleet: Fleet, host: Host, job: str, attempt: int, put: Callable[[_Answer], None], over: threading.Event
 ) -> None:
     """Follow one host's answers to `show`, reconnecting as needed. Errors are passed to ``put`` too."""
-    request = wire.request("show", job=job, attempt=attempt, follow=True)
+    request = wire.ShowRequest(job, attempt, follow=True)
+    again = False
     while not over.is_set():
         try:
-            with open_node(fleet.connection(host), request) as channel:
+            connection = fleet.connection(host, again)
+            with open_session(connection, request) as session, _closed_when_silent(connection):
                 while not over.is_set():
-                    put((host.name, channel.receive(_SILENCE_S)[1]["jobs"]))
+                    put((host.name, session.expect(wire.Shown, wire.FOLLOW_SILENCE_S).jobs))
         except TfctlError as error:
             put((host.name, error))
+        again = True
         over.wait(_RETRY_S)
+
+
+@contextmanager
+def _closed_when_silent(connection: Connection) -> Iterator[None]:
+    """Close the connection if a session on it fell silent: it may be dead, and everyone on it must reconnect."""
+    try:
+        yield
+    except Unreachable:
+        connection.close()
+        raise
 
 
 def _hopeless(errors: Mapping[str, TfctlError], fleet: Fleet) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tfctl.lab.spec import SHARED, Node
 
-_KEEPER = "tfctl-lab-keeper"
+_SUPERVISOR = "tfctl-lab-supervisor"
 _FUSE = Path("/dev/fuse")
 # Keep /tmp on disk, as on most machines: the default, a tmpfs of a tenth of the memory, is too small for pip.
 _ENVIRONMENT = "export SYSTEMD_NSPAWN_TMPFS_TMP=0 SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1"
@@ -36,19 +36,19 @@ def nspawn(node: Node) -> list[str]:
     ]  # fmt: skip
 
 
-def keeper(command: Sequence[str], machine: str, groups: Sequence[Path]) -> list[str]:
+def supervised(command: Sequence[str], machine: str, groups: Sequence[Path]) -> list[str]:
     """Return a command that runs ``command`` in its own cgroups, and runs it again after the node reboots.
 
     systemd-nspawn puts its node into ``payload`` below its current cgroup, so nodes started from the same cgroup would
     share their units' cgroups. A user's slice stopped on one would stay populated by processes of the other, which the
     first cannot see, and every login would wait two minutes for it.
     """
-    return ["/bin/sh", "-c", _SCRIPT, _KEEPER, machine, *(str(folder) for folder in groups), "--", *command]
+    return ["/bin/sh", "-c", _SCRIPT, _SUPERVISOR, machine, *(str(folder) for folder in groups), "--", *command]
 
 
-def kept_machine(words: Sequence[str]) -> str:
-    """Return the machine of a keeper from its command line, or "" for any other process."""
-    return words[4] if len(words) > 4 and words[3] == _KEEPER else ""
+def supervised_machine(words: Sequence[str]) -> str:
+    """Return the machine of a supervisor from its command line, or "" for any other process."""
+    return words[4] if len(words) > 4 and words[3] == _SUPERVISOR else ""
 
 
 def unit(command: Sequence[str], node: Node) -> list[str]:

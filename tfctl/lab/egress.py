@@ -22,7 +22,7 @@ _RESOLV = ("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf", "/run/Network
 
 @dataclass(frozen=True)
 class Egress:
-    """An empty string means that this machine needs none."""
+    """Settings for network access. An empty string means that this machine needs none."""
 
     resolv_conf: str = ""
     mtu: int = 1500
@@ -44,9 +44,9 @@ def read(progress: Progress) -> Egress:
     http, https = (_variable(environ, name) for name in ("http_proxy", "https_proxy"))
     hidden = [_without_login(url) for url in (*index, *extra, http, https) if url and not reachable(url)]
     if hidden:
-        progress(f"the nodes cannot reach what this machine is configured to use: {' '.join(hidden)}")
+        progress(f"the nodes cannot reach these, which this machine is configured to use: {' '.join(hidden)}")
     if not (servers := resolv_conf([Path(path) for path in _RESOLV])):
-        progress("the nodes get no name server: this machine's answers only on its loopback address")
+        progress("the nodes get no name server: this machine's own answers only on its loopback address")
     bundles = (environ.get("SSL_CERT_FILE", ""), *_BUNDLES)
     ca_path = next((path for path in bundles if path and Path(path).is_file()), "")
     return Egress(

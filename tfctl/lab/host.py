@@ -37,7 +37,7 @@ def preflight() -> None:
     missing = sorted({package for tool, package in _TOOLS.items() if not which(tool)})
     if missing:
         raise PreflightFailed(
-            f"a lab needs packages that are not here: {', '.join(missing)}",
+            f"a lab needs packages that are not installed: {', '.join(missing)}",
             f"apt-get install --yes {' '.join(missing)}",
         )
 
@@ -73,8 +73,10 @@ def run(command: Sequence[str], *, timeout: float = 60.0, check: bool = True) ->
 
 @contextmanager
 def locked(what: str, progress: Progress) -> Iterator[None]:
-    """Hold a lock on this machine; report if it has to wait. It is released if the process dies, and its holder removes
-    the lock file."""
+    """Hold a lock on this machine; report if it has to wait. The lock is released if the process dies.
+
+    Its holder removes the lock file.
+    """
     _LOCKS.mkdir(parents=True, exist_ok=True)
     path = _LOCKS / f"{what}.lock"
     while True:
@@ -82,7 +84,7 @@ def locked(what: str, progress: Progress) -> Iterator[None]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                progress(f"waiting for another tfctl that holds {what}")
+                progress(f"waiting for another tfctl process that holds the lock {what}")
                 fcntl.flock(file, fcntl.LOCK_EX)
             if os.fstat(file.fileno()).st_nlink == 0:
                 continue  # the last holder has removed the file; another process may have created and locked a new one

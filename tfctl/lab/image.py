@@ -68,6 +68,7 @@ class Recipe:
 
     suite: str
     sources: tuple[str, ...]
+    variant: str = "apt"  # of mmdebstrap(1)
     packages: tuple[str, ...] = PACKAGES
     masked: tuple[str, ...] = MASKED
     files: tuple[tuple[str, str], ...] = tuple(FILES.items())
@@ -94,7 +95,7 @@ def ensure(recipe: Recipe, progress: Progress) -> str:
         return recipe.key
     with locked(f"image-{recipe.suite}", progress):
         if not folder.is_dir():
-            progress(f"{recipe.suite}: building the base image, which is then kept")
+            progress(f"{recipe.suite}: building the base image, which is then cached")
             _build(recipe, folder)
     return recipe.key
 
@@ -115,7 +116,7 @@ def _build(recipe: Recipe, folder: Path) -> None:
     except BaseException as fault:
         _remove(part)
         if isinstance(fault, TfctlError):
-            fault.remedy = f"Its mirror must answer (`apt-get update`) and have {recipe.suite}."
+            fault.remedy = f"Check that its mirror answers (`apt-get update`) and has {recipe.suite}."
         raise
     finally:
         sources.unlink(missing_ok=True)
@@ -123,7 +124,7 @@ def _build(recipe: Recipe, folder: Path) -> None:
 
 
 def _mmdebstrap(recipe: Recipe, tree: Path, sources: Path) -> list[str]:
-    command = [*_TIED, "mmdebstrap", "--mode=root", "--format=directory", "--variant=apt"]
+    command = [*_TIED, "mmdebstrap", "--mode=root", "--format=directory", f"--variant={recipe.variant}"]
     command += [f"--dpkgopt={option}" for option in recipe.dpkg_options]
     # Keep the package lists, so that the first `apt-get install` in a node needs no update, and keep them unpacked:
     # each lookup in compressed lists takes apt seconds.
@@ -158,4 +159,4 @@ def _remove(tree: Path) -> None:
         return not tree.exists()
 
     if not wait_for(gone, limit=10.0):
-        raise TfctlError(f"{tree}: cannot be deleted", f"See what holds it: fuser -vm {tree}")
+        raise TfctlError(f"{tree}: cannot be deleted", f"Find the processes that use it: fuser -vm {tree}")

@@ -23,7 +23,9 @@ def save(path: Path, nodes: Sequence[Node]) -> None:
             give_to_caller(path.parent)
         write(path, text(nodes))
     except OSError as fault:
-        raise BadFile(f"{path}: cannot be written ({fault.strerror})", "Run it in a folder of your own.") from fault
+        raise BadFile(
+            f"{path}: cannot be written ({fault.strerror})", "Run it in a directory that you can write to."
+        ) from fault
     give_to_caller(path)
 
 
@@ -31,7 +33,7 @@ def check(path: Path, lab_name: str) -> None:
     """Raise BadFile if the file exists and is not this lab's."""
     if path.exists() and not is_ours(path, lab_name):
         raise BadFile(
-            f"{path}: is not the inventory of lab {lab_name!r}", "Move it away, or give the lab another --name"
+            f"{path}: is not the inventory of lab {lab_name!r}", "Move that file, or give the lab another --name."
         )
 
 
@@ -44,7 +46,12 @@ def is_ours(path: Path, lab_name: str) -> bool:
 
 
 def text(nodes: Sequence[Node]) -> str:
-    lines = [_first_line(nodes[0].lab.name), "# Its next `up` writes it anew, its `down` deletes it.", "", f"[{GROUP}]"]
+    lines = [
+        _first_line(nodes[0].lab.name),
+        "# The next `tfctl lab up` overwrites it; `tfctl lab down` deletes it.",
+        "",
+        f"[{GROUP}]",
+    ]
     lines += [f"{node.name} {_words(_login(node))}" for node in nodes]
     lines += ["", f"[{GROUP}:vars]", "ansible_python_interpreter=/usr/bin/python3", f"tfctl_stack={STACK}"]
     return "".join(f"{line}\n" for line in lines)

@@ -13,7 +13,7 @@ from tfctl.lab.spec import Disk, LabSpec, Progress, check_name, choose_octet
 
 
 def up(asked: LabSpec, progress: Progress) -> Record:
-    """Bring the lab to the requested state: keep running nodes, start stopped ones, create missing ones.
+    """Start the lab: keep running nodes, start stopped ones, create missing ones.
 
     Raises PreflightFailed, Busy (the lab exists with other settings), NotFound (the snapshot), BadFile (the inventory
     file), Unreachable (a node does not come up). After a failure the lab stays as it is: `up` continues from there,
@@ -46,7 +46,7 @@ def down(name: str, progress: Progress) -> None:
             snapshot.sweep()
             if not record.labs() and not network.any_bridge():
                 settings.restore()
-        progress(f"{name}: down")
+        progress(f"{name}: removed")
 
 
 def _place(asked: LabSpec, progress: Progress) -> Record:
@@ -90,8 +90,8 @@ def _check_same(old: Record, asked: LabSpec) -> None:
         wanted.append(f"from {asked.snapshot}")
     if not set(wanted) <= set(has):
         raise Busy(
-            f"lab {old.name!r} is there with {' '.join(has)}; asked: {' '.join(wanted)}",
-            f"tfctl lab down --name {old.name}, then up again; or another --name beside it",
+            f"lab {old.name!r} exists with {' '.join(has)}; requested: {' '.join(wanted)}",
+            f"Remove it first (tfctl lab down --name {old.name}), or choose another --name.",
         )
 
 

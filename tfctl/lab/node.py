@@ -24,7 +24,9 @@ def is_prepared(node: Node) -> bool:
 
 def prepare(node: Node, peers: Sequence[Node], operator_key: str, egress: Egress) -> None:
     """Create the host key, root file system and files. Start over if a previous attempt was interrupted."""
-    make_key(node.host_key, node.name)  # made outside the node, so known_hosts is ready before the first connection
+    make_key(
+        node.host_key, node.name
+    )  # created outside the node, so that known_hosts is ready before the first connection
     unmount_root(node)
     shutil.rmtree(node.upper, ignore_errors=True)
     mount_root(node)
@@ -38,7 +40,7 @@ def start(node: Node) -> None:
     """Boot the node without waiting for it. It must be prepared and not running."""
     clear(node.machine)
     mount_root(node)
-    command = boot.keeper(boot.nspawn(node), node.machine, groups(node))
+    command = boot.supervised(boot.nspawn(node), node.machine, groups(node))
     if cgroup.booted_with_systemd():
         run(boot.unit(command, node))
     else:
@@ -61,7 +63,7 @@ def traces(lab: str) -> set[str]:
 def clear(machine: str) -> None:
     """Remove what ended processes left in the kernel: cgroups, the cable, systemd-nspawn's own marks."""
     if not cgroup.booted_with_systemd() and not cgroup.sweep(machine):
-        raise TfctlError(f"{machine}: processes in its cgroup do not end", "See where: ps -eo pid,stat,wchan:30,args")
+        raise TfctlError(f"{machine}: processes in its cgroup do not end", "Find them: ps -eo pid,stat,wchan:30,args")
     network.remove_link(cable(machine))
     for folder in ("propagate", "unix-export"):
         for point in mounts_under(_NSPAWN_RUN / folder / machine):
@@ -77,8 +79,8 @@ def mount_root(node: Node) -> None:
     lower = [*map(layer, node.disk.layers), image.path(node.disk.image)]
     for folder in lower:
         if not folder.is_dir():
-            again = f"tfctl lab down --name {node.lab.name}, then up again"
-            raise NotFound(f"{node.name}: {folder}, which its disk rests on, is gone", again)
+            again = f"Remove and create the lab again: tfctl lab down --name {node.lab.name}"
+            raise NotFound(f"{node.name}: {folder}, a layer of its disk, is missing", again)
     work = node.folder / "work"
     for folder in (node.upper, work, node.root):
         folder.mkdir(parents=True, exist_ok=True)

@@ -72,8 +72,8 @@ def _prepare(nodes: Sequence[Node], progress: Progress) -> None:
     """Prepare the nodes that are not prepared yet."""
     lab = nodes[0].lab
     if fresh := [node for node in nodes if not machines.is_prepared(node)]:
-        operator_key, ways_out = lab.key.with_suffix(".pub").read_text(), egress.read(progress)
-        _in_parallel(lambda node: machines.prepare(node, nodes, operator_key, ways_out), fresh)
+        operator_key, access = lab.key.with_suffix(".pub").read_text(), egress.read(progress)
+        _in_parallel(lambda node: machines.prepare(node, nodes, operator_key, access), fresh)
     keys = [(node, node.host_key.with_suffix(".pub").read_text()) for node in nodes]
     write(lab.known_hosts, known_hosts(keys))
 

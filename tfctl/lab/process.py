@@ -1,4 +1,4 @@
-"""The processes of a node on this machine: its keeper and systemd-nspawn. Everything inside the node ends with them.
+"""The processes of a node on this machine: its supervisor and systemd-nspawn. All else in the node ends with them.
 
 A node is found by the machine name on the command line, never by a stored pid. Signals go through a pidfd whose process
 is checked after it was opened, so they never reach another process that reuses the pid.
@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfctl.lab.boot import kept_machine
+from tfctl.lab.boot import supervised_machine
 from tfctl.lab.host import which
 from tfctl.lab.spec import Node, is_machine
 
@@ -27,7 +27,7 @@ _PROC = Path("/proc")
 class Process:
     pid: int
     machine: str
-    nspawn: bool  # otherwise it is the keeper
+    nspawn: bool  # otherwise it is the supervisor
 
 
 def detach(command: Sequence[str], log: Path) -> None:
@@ -45,7 +45,7 @@ def detach(command: Sequence[str], log: Path) -> None:
 
 
 def of_lab(name: str) -> list[Process]:
-    """Return the lab's processes, keepers first: a keeper that outlives its node might start the node again."""
+    """Return the lab's processes, supervisors first: a supervisor that outlives its node might start the node again."""
     found = [process for process in _all() if is_machine(name, process.machine)]
     return sorted(found, key=lambda process: (process.nspawn, process.pid))
 
@@ -80,7 +80,7 @@ def _read(pid: int) -> Process | None:
         words = (_PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except (ProcessLookupError, FileNotFoundError):
         return None
-    if machine := kept_machine(words):
+    if machine := supervised_machine(words):
         return Process(pid, machine, nspawn=False)
     named = [word.partition("=")[2] for word in words if word.startswith("--machine=")]
     if named and Path(words[0]).name == "systemd-nspawn":

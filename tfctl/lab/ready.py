@@ -45,7 +45,7 @@ def wait(nodes: Sequence[Node], progress: Progress, limit: float = LIMIT_S) -> N
         told = "; ".join(f"{answer.node.name} ({answer.node.address}): {answer.fault}" for answer in silent)
         last = machines.log_tail(silent[0].node)
         raise Unreachable(
-            f"{len(silent)} of {len(nodes)} nodes not ready: {told}",
+            f"{len(silent)} of {len(nodes)} nodes are not ready: {told}",
             f"Its console: {silent[0].node.console}\n{last}".strip(),
         )
 
@@ -76,7 +76,7 @@ def _settle(node: Node, end: float, over: Event) -> Answer:
             if state in _SETTLED:
                 return Answer(node, state)
         elif not process.of_node(node):
-            return Answer(node, "", "it went down again")
+            return Answer(node, "", "it shut down again")
     return Answer(node, "", fault)
 
 

@@ -12,7 +12,7 @@ from tfctl.errors import NotFound, TfctlError
 from tfctl.lab.host import write
 from tfctl.lab.spec import STATE, Disk, Lab, Node, folder
 
-Made = TypeVar("Made")
+Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,9 @@ def get(name: str) -> Record:
     found = find(name)
     if found is None:
         listed = ", ".join(labs()) or "none"
-        raise NotFound(f"no lab is called {name!r}", f"Labs here: {listed}. One is made by: tfctl lab up --name {name}")
+        raise NotFound(
+            f"no lab is called {name!r}", f"Existing labs: {listed}. To create it: tfctl lab up --name {name}"
+        )
     return found
 
 
@@ -73,7 +75,7 @@ def get_snapshot(name: str) -> Snapshot:
         listed = ", ".join(snapshots()) or "none"
         raise NotFound(
             f"no snapshot is called {name!r}",
-            f"Snapshots here: {listed}. A lab's is taken by: tfctl lab snapshot {name}",
+            f"Existing snapshots: {listed}. To create it: tfctl lab snapshot {name}",
         )
     return found
 
@@ -121,7 +123,7 @@ def _readable(name: str) -> Record | None:
         return None
 
 
-def _read(file: Path, make: Callable[[dict[str, Any]], Made], remedy: str) -> Made | None:
+def _read(file: Path, make: Callable[[dict[str, Any]], Entry], remedy: str) -> Entry | None:
     if not file.is_file():
         return None
     try:

@@ -29,13 +29,21 @@ class Identity:
 
 def seeds(node: Node, peers: Sequence[Node], identity: Identity, egress: Egress) -> dict[str, Seed]:
     """Return the files by their path in the node."""
-    files = {
+    return {
         "etc/hostname": Seed(f"{node.name}\n"),
         "etc/hosts": Seed(hosts(peers)),
         "etc/machine-id": Seed(f"{identity.machine_id}\n", mode=0o444),
         "etc/systemd/network/10-host0.network": Seed(network(node, egress.mtu)),
         "etc/ssh/ssh_host_ed25519_key": Seed(identity.host_key, mode=0o600),
         f"home/{USER}/.ssh/authorized_keys": Seed(identity.operator_key, mode=0o600, owner=USER_ID),
+        **egress_seeds(egress),
+    }
+
+
+def egress_seeds(egress: Egress) -> dict[str, Seed]:
+    """Return the files with which a system reaches what this machine reaches: name servers, package indexes and
+    certificates."""
+    files = {
         "etc/resolv.conf": Seed(egress.resolv_conf),
         "etc/pip.conf": Seed(pip_conf(egress)),
         "etc/apt/apt.conf.d/90tfctl-lab": Seed(apt_conf(egress)),

@@ -31,7 +31,7 @@ def take(lab: str, name: str, progress: Progress) -> Snapshot:
         found, kept = _freeze(found, name, progress)
         if ran:
             power.on(found, progress)
-        progress(f"snapshot {name}: kept")
+        progress(f"snapshot {name}: saved")
     return kept
 
 
@@ -53,13 +53,13 @@ def copy(name: str, asked: LabSpec) -> tuple[Disk, ...]:
     kept = record.get_snapshot(name)
     has, wanted = len(kept.disks), asked.nodes or len(kept.disks)
     if wanted > has:
-        raise UsageError(f"--nodes: {wanted} asked, snapshot {name!r} has {has}", "Ask for no more than it has.")
+        raise UsageError(f"--nodes: {wanted} requested, but snapshot {name!r} has only {has}", f"Choose at most {has}.")
     _copy_tree(spec.layer(kept.shared), spec.folder(asked.name) / "shared")
     return kept.disks[:wanted]
 
 
 def sweep() -> None:
-    """Delete the layers that no lab or snapshot uses. If a record cannot be read, delete none: it may use any.
+    """Delete the layers that no lab or snapshot uses. If a record cannot be read, delete none, because it may use any.
 
     The caller holds the lock "labs".
     """

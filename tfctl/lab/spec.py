@@ -49,13 +49,15 @@ class LabSpec:
         if self.snapshot is not None:
             check_name("--from", self.snapshot)
         if self.nodes is not None and not 1 <= self.nodes <= MAX_NODES:
-            raise UsageError(f"--nodes: {self.nodes} asked", f"Give a number from 1 to {MAX_NODES}.")
+            raise UsageError(f"--nodes: {self.nodes} is out of range", f"Choose a number from 1 to {MAX_NODES}.")
         unknown = [suite for suite in self.suites or () if suite not in SUITES]
         if unknown:
             named = ", ".join(repr(suite) for suite in unknown)
-            raise UsageError(f"--suite: {named} is not known", f"Known: {', '.join(SUITES)}, or a list with commas.")
+            raise UsageError(
+                f"--suite: {named} is not known", f"Choose from {', '.join(SUITES)}, or a list with commas."
+            )
         if self.snapshot is not None and self.suites is not None:
-            raise UsageError("--suite and --from: a snapshot has its own suites", "Leave --suite out.")
+            raise UsageError("--suite and --from: a snapshot has its own suites", "Remove --suite.")
 
     @property
     def inventory_path(self) -> Path:
@@ -163,7 +165,9 @@ def parse_suites(text: str) -> tuple[str, ...]:
 def check_name(place: str, name: str) -> None:
     """Raise UsageError if ``name`` is not valid for a lab or snapshot."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{place}: {name!r} is not a valid name", "Use a-z, 0-9 and inner dashes, up to 40 in all.")
+        raise UsageError(
+            f"{place}: {name!r} is not a valid name", "Use up to 40 characters: a-z, 0-9 and, between them, dashes."
+        )
 
 
 def folder(lab: str) -> Path:
@@ -209,7 +213,7 @@ def choose_octet(lab: str, taken: set[int]) -> int:
         octet = (first + step) % 254 + 1
         if octet not in taken:
             return octet
-    raise UsageError("10.77.0.0/16: no /24 is free for another lab", "Take a lab down: tfctl lab down --name NAME")
+    raise UsageError("10.77.0.0/16: no /24 is free for another lab", "Remove another lab: tfctl lab down --name NAME")
 
 
 def _digits(lab: str) -> str:

@@ -1,4 +1,4 @@
-"""A task's process, run by its keeper: what it prints, line by line, and how it ends."""
+"""A task's process, run by its supervisor: what it prints, line by line, and how it ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tfctl.local import keeper
+from tfctl.local import supervisor
+from tfctl.model.shell import KillMode
 
 #: Longest line in bytes; longer ones are split, as by journald (journald.conf(5), LineMax=).
 LONGEST = 48 * 1024
@@ -22,11 +23,13 @@ _LAST = 16
 class Child:
     """One run of a task. ``grace`` is the time (s) between SIGTERM and SIGKILL. The task dies with this process."""
 
-    def __init__(self, words: Sequence[str], env: Mapping[str, str], folder: Path, grace: float) -> None:
+    def __init__(
+        self, words: Sequence[str], env: Mapping[str, str], folder: Path, grace: float, mode: KillMode
+    ) -> None:
         self._control, its = socket.socketpair()
         with its:
-            self._keeper = subprocess.Popen(
-                [sys.executable, "-I", "-S", keeper.__file__, str(grace), *words],
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", supervisor.__file__, mode, str(grace), *words],
                 env=env,
                 cwd=folder,
                 stdin=its.fileno(),
@@ -34,8 +37,8 @@ class Child:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # only this process receives the terminal's Ctrl-C
             )
-        assert self._keeper.stdout is not None
-        self.out = self._keeper.stdout.fileno()
+        assert self._supervisor.stdout is not None
+        self.out = self._supervisor.stdout.fileno()
         self.control = self._control.fileno()
         self._rest = b""
         os.set_blocking(self.out, False)
@@ -59,9 +62,9 @@ class Child:
         with suppress(OSError):
             self._control.send(b"k" if at_once else b"t")
 
-    def bury(self) -> tuple[int, list[str]]:
+    def reap(self) -> tuple[int, list[str]]:
         """Return the exit code (or minus the signal number) and the last lines. Call once ``control`` is readable."""
-        said = self._control.recv(64)
+        report = self._control.recv(64)
         lines: list[str] = []
         with suppress(EOFError):
             for _ in range(_LAST):
@@ -69,15 +72,15 @@ class Child:
         if self._rest:
             lines.append(self._rest.decode(errors="replace"))
         self.close()
-        # An empty message means that the keeper itself was killed.
-        return int(said) if said else self._keeper.returncode, lines
+        # An empty message means that the supervisor itself was killed.
+        return int(report) if report else self._supervisor.returncode, lines
 
     def close(self) -> None:
         """Tell a task that still runs to end, and wait until nothing of it is left."""
         self._control.close()
-        self._keeper.wait()
-        if self._keeper.stdout is not None:
-            self._keeper.stdout.close()
+        self._supervisor.wait()
+        if self._supervisor.stdout is not None:
+            self._supervisor.stdout.close()
 
 
 def _pieces(line: bytes) -> list[bytes]:

@@ -11,7 +11,8 @@ from pathlib import Path
 import tfctl
 from tfctl.errors import PreflightFailed
 from tfctl.model import env
-from tfctl.model.job import Job, Task
+from tfctl.model.job import Job
+from tfctl.model.task import Task
 
 _RUNTIME = Path(tfctl.__file__).parents[1] / "tfctl_runtime"
 
@@ -28,20 +29,20 @@ def runtime_library() -> Iterator[Path]:
 def environment(job: Job, task: Task, environ: Mapping[str, str], library: Path) -> dict[str, str]:
     """Return the user's environment plus what a node would set (env.environment).
 
-    PATH stays the user's unless the job sets it, so that the active Python runs. ``library`` goes first on PYTHONPATH.
-    As on a node, proxy variables are removed, and so are those of an outer job.
+    PATH stays the user's unless the job sets it, so that the active Python runs. ``library`` is the first entry of
+    PYTHONPATH. As on a node, proxy variables are removed, and so are those of an outer job.
     """
-    told = env.environment(job, task)
+    given = env.environment(job, task)
     if "PATH" not in task.slot.env:
-        del told["PATH"]
+        del given["PATH"]
     if any(name.isdigit() for name in task.gpus or ()):  # the user's GPU numbers follow the user's order
-        del told["CUDA_DEVICE_ORDER"]
+        del given["CUDA_DEVICE_ORDER"]
     kept = {
         name: value
         for name, value in environ.items()
         if name not in env.PROXY_VARIABLES and name != "TF_CONFIG" and not name.startswith("TFCTL_")
     }
-    found = {**kept, **told}
+    found = {**kept, **given}
     found["PYTHONPATH"] = ":".join(filter(None, (str(library), found.get("PYTHONPATH"))))
     return found
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tfctl.model.stacks import Stack
 
-_ASK_S = 20
+_TIMEOUT_S = 20
 #: Prints the name → version of every package that a Python has, as JSON.
 _PACKAGES = """
 import importlib.metadata as m, json
@@ -47,7 +47,7 @@ def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...]:
     entry, as CUDA reads it."""
     own = environ.get("CUDA_VISIBLE_DEVICES")
     if own is None:
-        return gpus_in(_said(["nvidia-smi", "-L"], environ))
+        return gpus_in(_output_of(["nvidia-smi", "-L"], environ))
     names = re.match(r"(?:(?:\d+|(?:GPU|MIG)-[\w/-]+)(?:,|$))*", own.replace(" ", ""))
     return tuple(name for name in names[0].split(",") if name) if names else ()
 
@@ -61,7 +61,7 @@ def gpus_in(text: str) -> tuple[str, ...]:
 
 def python_stack(environ: Mapping[str, str]) -> Stack | None:
     """Return the `python` on PATH as a stack named "python", with its package versions; None without TensorFlow."""
-    lines = _said(["python", "-c", _PACKAGES], environ).splitlines()
+    lines = _output_of(["python", "-c", _PACKAGES], environ).splitlines()
     packages = json.loads(next((line for line in lines if line.startswith("{")), "{}"))  # a site's hooks may print too
     versions = {name: match[0] for name, text in packages.items() if (match := re.match(r"\d+(\.\d+)+", text))}
     tensorflow = next((versions[name] for name in _TENSORFLOWS if name in versions), None)
@@ -73,10 +73,10 @@ def python_stack(environ: Mapping[str, str]) -> Stack | None:
     )  # fmt: skip
 
 
-def _said(words: list[str], environ: Mapping[str, str]) -> str:
+def _output_of(words: list[str], environ: Mapping[str, str]) -> str:
     """Return a program's output; empty if it is missing or fails."""
     try:
-        done = subprocess.run(words, env=dict(environ), capture_output=True, text=True, timeout=_ASK_S)
+        done = subprocess.run(words, env=dict(environ), capture_output=True, text=True, timeout=_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout if done.returncode == 0 else ""

@@ -11,15 +11,18 @@ from pathlib import Path
 
 from tfctl.errors import Busy
 from tfctl.local import machine
-from tfctl.model import placement, stacks
+from tfctl.model import stacks
+from tfctl.model.assign import assign
 from tfctl.model.host import Host, Inventory, Site, Ssh
-from tfctl.model.job import Job, Layout, Slot, Task
+from tfctl.model.job import Job, Layout
 from tfctl.model.jobfile import JobFile
+from tfctl.model.layout import lay_out
+from tfctl.model.task import Slot, Task
 
 #: Where all tasks run. macOS has no loopback address but 127.0.0.1. The ports lie below the ephemeral range.
 HERE = Host("localhost", Ssh("localhost"), address="127.0.0.1", ports=(20000, 29999), output_roots=("/",))
 #: What to try if there are too few GPUs: equal shares, then none.
-_LESS: dict[str, Callable[[Slot], Slot]] = {
+_FALLBACKS: dict[str, Callable[[Slot], Slot]] = {
     "tasks share them": lambda slot: replace(slot, gpus=None if slot.gpus else slot.gpus),
     "all run without": lambda slot: replace(slot, gpus=0),
 }
@@ -35,7 +38,7 @@ def place(job: JobFile, file: Path, output: Path, environ: Mapping[str, str], lo
     stack = machine.python_stack(environ)
     known = {**stacks.load(), **({stack.name: stack} if stack else {})}
     local = _here(job, stack.name if stack else "none", output)
-    layout = placement.lay_out(local, Inventory("this machine", (HERE,)), str(file), known)
+    layout = lay_out(local, Inventory("this machine", (HERE,)), str(file), known)
     with machine.free_ports(len(layout.slots), HERE.ports, locks) as ports:
         if len(ports) < len(layout.slots):
             raise Busy(f"{len(layout.slots)} tasks, but only {len(ports)} free ports from {HERE.ports[0]} on")
@@ -52,10 +55,10 @@ def _here(job: JobFile, stack: str, output: Path) -> JobFile:
 def _assigned(layout: Layout, site: Site) -> tuple[Layout, tuple[Task, ...]]:
     """Assign GPUs as the job file asks; if there are too few, try shares, then none, and add a note."""
     with suppress(Busy):
-        return layout, placement.assign(layout, {HERE.name: site})
-    for how, less in _LESS.items():
+        return layout, assign(layout, {HERE.name: site})
+    for how, reduce in _FALLBACKS.items():
         note = f"{len(site.gpus or ())} GPUs are here, fewer than the job wants: {how}"
-        changed = replace(layout, slots=tuple(map(less, layout.slots)), notes=(*layout.notes, note))
+        changed = replace(layout, slots=tuple(map(reduce, layout.slots)), notes=(*layout.notes, note))
         with suppress(Busy):
-            return changed, placement.assign(changed, {HERE.name: site})
+            return changed, assign(changed, {HERE.name: site})
     raise AssertionError("a job without GPUs cannot lack GPUs")

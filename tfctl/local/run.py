@@ -12,49 +12,42 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from tfctl.jobs import state
-from tfctl.jobs.logs import Line
+from tfctl.jobs.journal import Line
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.wait import going
 from tfctl.local.environment import environment, words
 from tfctl.local.place import HERE
 from tfctl.local.task import RESTART_S, LocalTask
 from tfctl.model import plan
-from tfctl.model.job import Job, Task
+from tfctl.model.job import Job
+from tfctl.model.task import Task
 from tfctl.node import wire
 
 _TICK_S = 0.2
 
 
 class LocalJob:
-    """A job placed on this machine, to be run once in the directory ``code``. ``say`` is called with messages.
+    """A job placed on this machine, to be run once in the directory of its code. ``say`` is called with messages.
 
-    ``library`` goes first on the tasks' PYTHONPATH. Creating it raises PreflightFailed if a program is missing.
+    ``library`` is the first entry of the tasks' PYTHONPATH. Creating it raises PreflightFailed if a program is missing.
     """
 
-    def __init__(
-        self, job: Job, code: Path, environ: Mapping[str, str], library: Path, say: Callable[[str], None]
-    ) -> None:
-        self._job, self._code, self._say = job, code, say
+    def __init__(self, job: Job, environ: Mapping[str, str], library: Path, say: Callable[[str], None]) -> None:
+        self._job, self._code, self._say = job, job.layout.code, say
         self._record = plan.record(job)
         self._stopped: float | None = None
-        self._told: set[str] = set()
+        self._announced: set[str] = set()
         self._tasks = [self._prepared(task, environ, library) for task in job.tasks]
         self._selector = selectors.DefaultSelector()
 
     @property
     def state(self) -> JobState:
         """The job's state, by the rules for jobs on hosts."""
-        shown: dict[str, Any] = {
-            "job": self._job.name,
-            "attempt": self._job.attempt,
-            "run": self._job.run,
-            "record": self._record,
-            "stopped": self._stopped,
-            "tasks": [task.told() for task in self._tasks],
-        }
+        job, statuses = self._job, tuple(task.status() for task in self._tasks)
+        shown = wire.JobStatus(job.name, job.attempt, job.run, self._record, self._stopped, statuses)
         return state.jobs({HERE.name: [shown]})[0]
 
-    def run(self, hear: Callable[[Iterable[Line]], None]) -> JobState:
+    def run(self, write: Callable[[Iterable[Line]], None]) -> JobState:
         """Start every task, and return when the job has ended and nothing of it is left.
 
         Tasks with nothing left to do are ended; with `clean: none` they are waited for. Ctrl-C or SIGTERM ends all
@@ -62,8 +55,8 @@ class LocalJob:
         """
         with _Interrupts() as interrupts:
             try:
-                while self._goes_on(interrupts.count):
-                    self._turn(hear)
+                while self._tasks_left(interrupts.count):
+                    self._tick(write)
             finally:
                 self._kill()
                 for task in self._tasks:
@@ -76,15 +69,15 @@ class LocalJob:
 
     def _prepared(self, task: Task, environ: Mapping[str, str], library: Path) -> LocalTask:
         env = environment(self._job, task, environ, library)
-        return LocalTask(task, words(self._job, task, env, self._code), env, self._job.layout.policy, due=0.0)
+        return LocalTask(task, words(self._job, task, env, self._code), env, self._job.layout, due=0.0)
 
-    def _goes_on(self, interrupts: int) -> bool:
+    def _tasks_left(self, interrupts: int) -> bool:
         """Return whether any task is left, after telling tasks with nothing left to do to end."""
         if interrupts > 1:
             self._kill()
         if interrupts and self._stopped is None:
             self._stopped = time.time()
-            grace = self._job.layout.policy.grace
+            grace = self._job.layout.rules.grace
             self._say(f"interrupted: tasks that have not ended after {grace} s, or at the next Ctrl-C, are killed")
         found = self.state
         if found.ended and (interrupts or self._job.layout.policy.clean != "none"):
@@ -94,9 +87,9 @@ class LocalJob:
     def _end(self, last: Mapping[TaskState, float]) -> None:
         """End all tasks but those in ``last``, which maps them to the time (s) they have left."""
         for task, left in last.items():
-            if task.role == "evaluator" and str(task) not in self._told:
+            if task.role == "evaluator" and str(task) not in self._announced:
                 self._say(f"{task} has up to {left:.0f} s for the last checkpoint")
-                self._told.add(str(task))
+                self._announced.add(str(task))
         names = {(task.role, task.index) for task in last}
         fresh = [task for task in self._tasks if task.name not in names and not task.over and not task.stopped]
         if fresh:
@@ -104,7 +97,7 @@ class LocalJob:
         for each in fresh:
             each.end()
 
-    def _turn(self, hear: Callable[[Iterable[Line]], None]) -> None:
+    def _tick(self, write: Callable[[Iterable[Line]], None]) -> None:
         """Start what is due, then handle what happens within one tick."""
         for task in self._tasks:
             if task.due is not None and time.monotonic() >= task.due:
@@ -114,30 +107,30 @@ class LocalJob:
         for task, fd in found:
             if task.child and fd == task.child.out:
                 try:
-                    hear(_lines(task, task.child.lines()))
+                    write(_lines(task, task.child.lines()))
                 except EOFError:
                     self._selector.unregister(fd)
         for task, fd in found:
             if task.child and fd == task.child.control:
-                hear(_lines(task, self._bury(task)))
+                write(_lines(task, self._reap(task)))
 
     def _start(self, task: LocalTask) -> None:
         child = task.start(self._code)
         for fd in (child.out, child.control):
             self._selector.register(fd, selectors.EVENT_READ, task)
 
-    def _bury(self, task: LocalTask) -> list[str]:
+    def _reap(self, task: LocalTask) -> list[str]:
         """Record how a task's process ended, and return its last lines."""
         assert task.child is not None
         for fd in (task.child.out, task.child.control):
             with suppress(KeyError):
                 self._selector.unregister(fd)
-        code, lines = task.child.bury()
+        code, lines = task.child.reap()
         task.ended(code)
         found = self.state
         if code and not task.stopped and not found.ended:
             how = f"exit code {code}" if code > 0 else wire.signal_name(-code)
-            again = f"; again in {RESTART_S:.0f} s ({task.restarts} of {task.policy.max_restarts})"
+            again = f"; again in {RESTART_S:.0f} s ({task.restarts} of {task.layout.rules.max_restarts})"
             self._say(f"{task.task} failed with {how}{again if task.due else ''}")
         return lines
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from tfctl.errors import BadFile
 from tfctl.model.gpus import is_instance
-from tfctl.model.job import Job, Task
+from tfctl.model.job import Job
 from tfctl.model.strategies.base import PS_ENVIRONMENT
-from tfctl.model.text import PLACEHOLDER, PLACEHOLDERS, env_line
+from tfctl.model.task import Task
+from tfctl.model.text import LONGEST, PLACEHOLDER, PLACEHOLDERS, env_line
 from tfctl.node import names
 
 #: Removed from systemd's environment unless the job sets them: gRPC would obey them and hang silently.
@@ -33,17 +35,22 @@ def tf_config(job: Job, task: Task) -> str | None:
 
 
 def environment(job: Job, task: Task) -> dict[str, str]:
-    """Return all variables of the task. The job file overrides tfctl's defaults, but never TFCTL_* or TF_CONFIG."""
+    """Return all variables of the task. The job file overrides tfctl's defaults, but never TFCTL_* or TF_CONFIG.
+
+    The stack's programs stay first on the PATH. Raise BadFile if a variable is longer than Linux takes.
+    """
     known = placeholders(job, task)
     config = tf_config(job, task)
     stack = f"{names.stack_dir(task.slot.stack)}/bin:" if task.slot.stack != "none" else ""
-    return {
-        "PATH": stack + names.PATH,
+    own = {name: fill(_beside(job, name, value), known) for name, value in task.slot.env.items()}
+    own["PATH"] = stack + own.get("PATH", names.PATH)
+    found = {
+        "PATH": own["PATH"],
         "PYTHONUNBUFFERED": "1",
         **_defaults(job),
         **_devices(job, task),
-        **job.layout.strategy.own_environment(job, task),
-        **{name: fill(_beside(job, name, value), known) for name, value in task.slot.env.items()},
+        **job.layout.strategy.task_environment(job.tasks, task, job.secret),
+        **own,
         "TFCTL_JOB": job.name,
         "TFCTL_RUN": job.run,
         "TFCTL_ATTEMPT": str(job.attempt),
@@ -51,9 +58,17 @@ def environment(job: Job, task: Task) -> dict[str, str]:
         "TFCTL_INDEX": str(task.index),
         "TFCTL_OUTPUT": job.layout.output,
         "TFCTL_STRATEGY": job.layout.strategy.name,
-        **_runtime(job, task),
+        **_for_runtime(job, task),
+        **_python_path(job, task),
         **({"TF_CONFIG": config} if config is not None else {}),
     }
+    for name, value in found.items():
+        if 4 * len(value) > LONGEST and len(value.encode()) > LONGEST:
+            raise BadFile(
+                f"{task}: {name} has {len(value.encode())} bytes; Linux takes at most {LONGEST} in a variable",
+                "give the job fewer tasks" if name not in own else "shorten it, or put it in a file",
+            )
+    return found
 
 
 def environment_file(job: Job, task: Task) -> str:
@@ -75,7 +90,7 @@ def words(job: Job, task: Task) -> tuple[str, ...]:
 
 def unit_words(job: Job, task: Task) -> tuple[str, ...]:
     """Return the unit's full command line: the strategy's wrapper, if any, then the task's command."""
-    return (*job.layout.strategy.beneath, *words(job, task))
+    return (*job.layout.strategy.wrapper, *words(job, task))
 
 
 def placeholders(job: Job, task: Task) -> dict[str, str]:
@@ -100,9 +115,18 @@ def _beside(job: Job, name: str, value: str) -> str:
     return f"{own},{value}" if own else value
 
 
-def _runtime(job: Job, task: Task) -> dict[str, str]:
+def _for_runtime(job: Job, task: Task) -> dict[str, str]:
+    """Return what tfctl_runtime needs to know about the strategy: 1 for yes, 0 for no."""
+    rule = job.layout.strategy.rule(task.role)
+    return {
+        "TFCTL_CLUSTERED": "1" if job.layout.strategy.clustered else "0",
+        "TFCTL_SERVES": "1" if rule and rule.serves else "0",
+    }
+
+
+def _python_path(job: Job, task: Task) -> dict[str, str]:
     """Return the PYTHONPATH on which the strategy's wrapper finds tfctl_runtime in a Python that no stack installed."""
-    if not job.layout.strategy.beneath or task.slot.stack != "none":
+    if not job.layout.strategy.wrapper or task.slot.stack != "none":
         return {}
     own = task.slot.env.get("PYTHONPATH")
     return {"PYTHONPATH": f"{own}:{names.RUNTIME}" if own else names.RUNTIME}
@@ -113,10 +137,10 @@ def _devices(job: Job, task: Task) -> dict[str, str]:
         return {}
     if not task.gpus:
         return {"CUDA_VISIBLE_DEVICES": "-1"}
-    seen = list(task.gpus)
+    visible = list(task.gpus)
     if job.layout.strategy.host_gpus:
         group = [other for other in job.tasks if (other.role, other.host) == (task.role, task.host)]
         all_of_them = [gpu for other in group for gpu in other.gpus or ()]
         if not any(map(is_instance, all_of_them)):  # CUDA would give every rank the first instance
-            seen = all_of_them
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(seen)}
+            visible = all_of_them
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(visible)}

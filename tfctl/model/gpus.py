@@ -7,18 +7,24 @@ from collections.abc import Iterable, Mapping
 
 from tfctl.errors import BadFile, Busy, PreflightFailed, TfctlError
 from tfctl.model.host import Site
-from tfctl.model.job import Layout, Slot, Task
+from tfctl.model.job import Layout
 from tfctl.model.strategies.base import Strategy
+from tfctl.model.task import Slot, TaskName
 from tfctl.wording import counted
 
+#: Each task's GPUs; None for a computing task on a host without GPUs.
+Shares = dict[TaskName, tuple[str, ...] | None]
 
-def share(layout: Layout, sites: Mapping[str, Site]) -> dict[tuple[str, int], tuple[str, ...] | None]:
+
+def share(layout: Layout, sites: Mapping[str, Site]) -> Shares:
     """Give each task its own GPUs: first those that ask for a number, then equal shares to other computing tasks.
 
     A process can compute on only one MIG instance. So a task that asks for several devices gets whole GPUs, and while
-    instances are left, a task that asks for no number gets one device. Raise Busy or PreflightFailed.
+    instances are left, a task that asks for no number gets one device.
+
+    Raise Busy or PreflightFailed, and BadFile if the strategy needs equal numbers and the tasks' numbers differ.
     """
-    given: dict[tuple[str, int], tuple[str, ...] | None] = {}
+    shares: Shares = {}
     by_host: dict[str, list[Slot]] = defaultdict(list)
     for slot in layout.slots:
         by_host[slot.host.name].append(slot)
@@ -28,50 +34,41 @@ def share(layout: Layout, sites: Mapping[str, Site]) -> dict[tuple[str, int], tu
         free = list(known) if known is not None else [f"gpu-{number}" for number in range(asked)]
         if asked > len(free):
             raise _no_gpu(f"{name}: {asked} GPUs wanted, {len(free)} free", sites[name])
-        given |= _as_said(slots, free)
-        given |= _in_equal_shares(layout.strategy, slots, free, sites[name])
-    return given
+        shares |= _as_asked(slots, free)
+        shares |= _in_equal_parts(layout.strategy, slots, free, sites[name])
+    if layout.strategy.equal_gpus:
+        _check_equal(layout, shares)
+    return shares
 
 
-def check_equal(layout: Layout, tasks: Iterable[Task]) -> None:
-    """Raise BadFile if the strategy needs the same number of GPUs in all computing tasks, and they differ."""
-    if not layout.strategy.equal_gpus:
-        return
-    having = {len(task.gpus or ()): task for task in tasks if _computes(layout.strategy, task.role)}
-    if len(having) > 1:
-        (most, one), (least, other) = max(having.items()), min(having.items())
-        raise BadFile(
-            f"{one} on {one.host.name} has {most} GPUs and {other} on {other.host.name} {least}; "
-            f"{layout.strategy.name} needs the same number in each",
-            "set `gpus:` for these roles",
-        )
+def is_instance(gpu: str) -> bool:
+    """Return whether this is a part of a card (a MIG instance)."""
+    return gpu.startswith("MIG-")
 
 
-def _as_said(slots: Iterable[Slot], free: list[str]) -> dict[tuple[str, int], tuple[str, ...]]:
+def _as_asked(slots: Iterable[Slot], free: list[str]) -> Shares:
     """Return the GPUs of tasks that ask for a number, taking them from ``free``."""
-    given = {}
-    said = [(slot, slot.gpus) for slot in slots if slot.gpus is not None]
+    shares: Shares = {}
+    asking = [(slot, slot.gpus) for slot in slots if slot.gpus is not None]
     if any(map(is_instance, free)):  # serve tasks that want several whole GPUs first
-        said.sort(key=lambda each: each[1] < 2)
-    for slot, count in said:
+        asking.sort(key=lambda each: each[1] < 2)
+    for slot, count in asking:
         fitting = [gpu for gpu in free if count < 2 or not is_instance(gpu)][:count]
         if len(fitting) < count:
             raise Busy(
-                f"{slot.host.name}: {slot.role}/{slot.index} wants {count} GPUs, and {len(fitting)} whole ones are "
+                f"{slot.host.name}: {slot} wants {count} GPUs, and {len(fitting)} whole ones are "
                 "free; a process can compute on one MIG instance, and no more",
                 f"set `gpus: 1` for {slot.role}, and give it that many more tasks",
             )
-        given[slot.role, slot.index] = tuple(fitting)
+        shares[slot.name] = tuple(fitting)
         free[:] = [gpu for gpu in free if gpu not in fitting]
-    return given
+    return shares
 
 
-def _in_equal_shares(
-    strategy: Strategy, slots: Iterable[Slot], free: list[str], site: Site
-) -> dict[tuple[str, int], tuple[str, ...] | None]:
-    """Return the GPUs of the other tasks, out of ``free``; None for computing tasks on a host without GPUs."""
+def _in_equal_parts(strategy: Strategy, slots: Iterable[Slot], free: list[str], site: Site) -> Shares:
+    """Return the GPUs of the tasks that ask for no number, out of ``free``."""
     silent = [slot for slot in slots if slot.gpus is None]
-    computing = [slot for slot in silent if _computes(strategy, slot.role)]
+    computing = [slot for slot in silent if _computes(strategy, slot)]
     each = len(free) // len(computing) if computing else 0
     if computing and not each and (site.gpus or site.owners or site.gpu_trouble):
         message = (
@@ -81,15 +78,21 @@ def _in_equal_shares(
         raise _no_gpu(message, site)
     if any(map(is_instance, free)):
         each = min(each, 1)
-    given: dict[tuple[str, int], tuple[str, ...] | None] = {(slot.role, slot.index): () for slot in silent}
+    shares: Shares = {slot.name: () for slot in silent}
     for number, slot in enumerate(computing):
-        given[slot.role, slot.index] = tuple(free[number * each : (number + 1) * each]) if each else None
-    return given
+        shares[slot.name] = tuple(free[number * each : (number + 1) * each]) if each else None
+    return shares
 
 
-def is_instance(gpu: str) -> bool:
-    """Return whether this is a part of a card (a MIG instance)."""
-    return gpu.startswith("MIG-")
+def _check_equal(layout: Layout, shares: Shares) -> None:
+    having = {len(shares[slot.name] or ()): slot for slot in layout.slots if _computes(layout.strategy, slot)}
+    if len(having) > 1:
+        (most, one), (least, other) = max(having.items()), min(having.items())
+        raise BadFile(
+            f"{one} on {one.host.name} has {most} GPUs and {other} on {other.host.name} {least}; "
+            f"{layout.strategy.name} needs the same number in each",
+            "set `gpus:` for these roles",
+        )
 
 
 def _no_gpu(message: str, site: Site) -> TfctlError:
@@ -99,6 +102,6 @@ def _no_gpu(message: str, site: Site) -> TfctlError:
     return Busy(message + holders, "set `gpus:` for each role (0: none), spread the tasks, or wait for other jobs")
 
 
-def _computes(strategy: Strategy, role: str) -> bool:
-    rule = strategy.rule(role)
+def _computes(strategy: Strategy, slot: Slot) -> bool:
+    rule = strategy.rule(slot.role)
     return rule is not None and rule.gpu

@@ -9,6 +9,8 @@ from tfctl.errors import TfctlError
 
 DEFAULT_PORTS = (2222, 2299)
 DEFAULT_OUTPUT_ROOTS = ("/srv/tfctl",)
+#: The programs that connect to hosts (remote/transport.py); the first is the default.
+TRANSPORTS = ("paramiko", "openssh")
 
 
 @dataclass(frozen=True)
@@ -16,6 +18,7 @@ class Ssh:
     """How to reach a host. Where a field is None, ssh's own configuration decides.
 
     ``args`` holds the words of ansible_ssh_common_args and ansible_ssh_extra_args. ``key`` is an absolute path.
+    ``transport`` is one of TRANSPORTS, or None. ``password`` is whether the inventory has a password for the login.
     """
 
     host: str
@@ -23,6 +26,8 @@ class Ssh:
     user: str | None = None
     key: str | None = None
     args: tuple[str, ...] = ()
+    transport: str | None = None
+    password: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,89 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from tfctl.model.host import Host
-from tfctl.model.strategies.base import Cluster, Name, Strategy
-from tfctl.node import names
-
-
-@dataclass(frozen=True)
-class Policy:
-    """When the job is done and what happens then. Durations are in seconds.
-
-    ``vital`` holds groups of tasks; the job fails when every task of one group has failed for good. ``leaves`` names
-    the roles whose tasks end by themselves soon after the deciders.
-    """
-
-    deciders: tuple[Name, ...]
-    vital: tuple[tuple[Name, ...], ...]
-    leaves: tuple[str, ...]
-    clean: str
-    max_restarts: int
-    deadline: int | None
-    grace: int
-    drain: int
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A task with a host, but no port or GPUs yet. ``gpus`` None means an equal share of the host's GPUs."""
-
-    role: str
-    index: int
-    host: Host
-    gpus: int | None
-    command: tuple[str, ...]
-    env: Mapping[str, str]
-    stack: str
-
-
-@dataclass(frozen=True)
-class Task:
-    """One process of the job. ``gpus`` holds UUIDs; None if the host has no GPUs."""
-
-    slot: Slot
-    address: str
-    port: int
-    gpus: tuple[str, ...] | None
-
-    @property
-    def role(self) -> str:
-        return self.slot.role
-
-    @property
-    def index(self) -> int:
-        return self.slot.index
-
-    @property
-    def host(self) -> Host:
-        return self.slot.host
-
-    @property
-    def dial(self) -> str:
-        """``address:port``, where the other tasks reach this one."""
-        return f"{self.address}:{self.port}"
-
-    def __str__(self) -> str:
-        return names.task(self.role, self.index)
+from tfctl.model.jobfile import Policy
+from tfctl.model.rules import Rules
+from tfctl.model.strategies.base import Cluster, Strategy
+from tfctl.model.task import Slot, Task
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What follows from job file and inventory alone, before any host is asked. ``notes`` are for the user."""
+    """What follows from job file and inventory alone, before any host is asked.
+
+    ``code`` is the local directory to send, and ``include`` lists files in it to send in any case. ``policy`` is the
+    job file's; ``rules`` has what the strategy adds to it. ``others`` are the inventory's hosts that have no task.
+    ``notes`` are for the user.
+    """
 
     name: str
     strategy: Strategy
     inventory: str
+    code: Path
     output: str
     ports: tuple[int, int] | None
     cloud: bool
     policy: Policy
+    rules: Rules
     slots: tuple[Slot, ...]
     notes: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    others: tuple[Host, ...] = ()
 
     @property
     def hosts(self) -> tuple[Host, ...]:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import posixpath
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from tfctl.model.text import ENV_NAME, absolute_path, clean, known_placeholders, seconds, shown, split
-from tfctl.node.names import JOB, ROLE, STACK
+from tfctl.model.ports import port_range
+from tfctl.model.text import ENV_NAME, clean, known_placeholders, output_path, quoted, seconds, split, stack_name
+from tfctl.node.names import JOB, ROLE
 
 _OURS = ("TF_CONFIG", "TFCTL_")
+#: From these, tfctl learns how a task ended (systemd.exec(5)); the job's own values would take their place.
+_OF_SYSTEMD = ("EXIT_CODE", "EXIT_STATUS", "INVOCATION_ID", "MAINPID", "SERVICE_RESULT")
 
 
 class _Model(BaseModel):
@@ -19,7 +33,7 @@ class _Model(BaseModel):
 def _scalar(value: Any) -> str:
     """Check a command word or environment value: text or an integer. Reject YAML's reading of `yes`, `1e3` or dates."""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"YAML reads this as {shown(value)}; quote it to keep the text as written")
+        raise ValueError(f"YAML reads this as {quoted(value)}; quote it to keep the text as written")
     return known_placeholders(clean(str(value)))
 
 
@@ -33,7 +47,7 @@ def _words(value: Any) -> Any:
         raise ValueError("the command is empty")
     program = str(value[0])
     if "=" in program or program.startswith("-"):  # env(1), which looks it up on PATH, would read these as its own
-        raise ValueError(f"{shown(program)} is not a program: put variables in `env`, and options after the program")
+        raise ValueError(f"{quoted(program)} is not a program: put variables in `env`, and options after the program")
     return tuple(_scalar(word) for word in value)
 
 
@@ -43,9 +57,11 @@ def _environment(value: Any) -> Any:
     found = {}
     for name, text in value.items():
         if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
-            raise ValueError(f"{shown(name)} is not a variable name: letters, digits and _, not starting with a digit")
+            raise ValueError(f"{quoted(name)} is not a variable name: letters, digits and _, not starting with a digit")
         if name.startswith(_OURS):
             raise ValueError(f"{name} is set by tfctl itself; remove it")
+        if name in _OF_SYSTEMD:
+            raise ValueError(f"{name} is set by systemd, and tells tfctl how a task ended; use another name")
         try:
             found[name] = _scalar(text)
         except ValueError as error:
@@ -53,28 +69,53 @@ def _environment(value: Any) -> Any:
     return found
 
 
-def _port_range(value: Any) -> Any:
-    """Parse ``2222-2299`` into its first and last port, both inclusive."""
-    first, dash, last = str(value).partition("-")
-    if not (dash and first.isdecimal() and last.isdecimal() and len(str(value)) <= 11):
-        raise ValueError(f"{shown(value)} is not a range such as 2222-2299")
-    found = (int(first), int(last))
-    if not 1024 <= found[0] <= found[1] <= 65535:
-        raise ValueError(f"{value}: the range must ascend and lie within 1024-65535")
-    return found
+def _ports(value: Any) -> Any:
+    return port_range(value, lowest=1024)
 
 
-def _stack(value: Any) -> Any:
-    if isinstance(value, str) and not STACK.fullmatch(value):
-        raise ValueError(f"{shown(value)} is not the name of a stack, such as tf2.15, or none")
-    return value
+def _path(value: Any, info: ValidationInfo) -> Path:
+    """Return an absolute path. A relative one begins at the job file's directory, which is the validation's context."""
+    if not isinstance(value, str | Path):
+        raise ValueError(f"should be a valid string, not {quoted(value)}")
+    try:
+        path = Path(clean(str(value))).expanduser()
+    except RuntimeError:
+        raise ValueError(f"{value}: this machine has no such user; write the full path") from None
+    return (info.context or Path.cwd()) / path
 
 
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 Environment = Annotated[dict[str, str], BeforeValidator(_environment)]
-Ports = Annotated[tuple[int, int], BeforeValidator(_port_range)]
-StackName = Annotated[str, BeforeValidator(_stack)]
+Ports = Annotated[tuple[int, int], BeforeValidator(_ports)]
+LocalPath = Annotated[Path, BeforeValidator(_path)]
+Folder = Annotated[LocalPath, AfterValidator(Path.resolve)]
+StackName = Annotated[str, AfterValidator(stack_name)]
 Seconds = Annotated[int, BeforeValidator(seconds)]
+
+
+class CodeSpec(_Model):
+    """The directory to send to the hosts. A bare string means ``path``.
+
+    ``include``: files below it, by their relative paths, to send even if git ignores them or they look like secrets.
+    """
+
+    model_config = ConfigDict(revalidate_instances="always")
+
+    path: Folder = Field(default=Path(), validate_default=True)
+    include: tuple[str, ...] = Field(default=(), strict=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_path(cls, value: Any, info: ValidationInfo) -> Any:
+        return value if isinstance(value, dict | CodeSpec) else {"path": _path(value, info)}
+
+    @field_validator("include")
+    @classmethod
+    def _inside(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for name in value:
+            if clean(name) != posixpath.normpath(name) or name.startswith(("/", "..")) or name == ".":
+                raise ValueError(f"{quoted(name)} is not the path of a file relative to `path`, such as keys/id_rsa")
+        return value
 
 
 class RoleSpec(_Model):
@@ -118,13 +159,14 @@ class Policy(_Model):
 
 
 class JobFile(_Model):
-    """A job file."""
+    """A job file. Paths on this machine are absolute; in the file they are relative to it."""
 
     name: str
-    inventory: str | None = None
+    inventory: LocalPath | None = None
     strategy: str
     stack: StackName | None = None
-    code: str = "."
+    #: Without validation: validate_default then reads the path as relative to the job file.
+    code: CodeSpec = Field(default_factory=lambda: CodeSpec.model_construct(path=Path()), validate_default=True)
     command: Words
     output: str = ""
     env: Environment = Field(default_factory=dict)
@@ -139,7 +181,7 @@ class JobFile(_Model):
     def _job_name(cls, value: str) -> str:
         if not JOB.fullmatch(value):
             raise ValueError(
-                f"{shown(value)} is not a job name: lowercase letters, digits and dashes, a letter first, 40 at most"
+                f"{quoted(value)} is not a job name: lowercase letters, digits and dashes, a letter first, 40 at most"
             )
         return value
 
@@ -149,19 +191,14 @@ class JobFile(_Model):
         for name in value if isinstance(value, dict) else ():
             if not isinstance(name, str) or not ROLE.fullmatch(name):
                 raise ValueError(
-                    f"{shown(name)} is not a role: lowercase letters, digits and _, a letter first, 20 at most"
+                    f"{quoted(name)} is not a role: lowercase letters, digits and _, a letter first, 20 at most"
                 )
         return value
-
-    @field_validator("inventory", "code")
-    @classmethod
-    def _plain(cls, value: str | None) -> str | None:
-        return value if value is None else clean(value)
 
     @field_validator("output")
     @classmethod
     def _output(cls, value: str) -> str:
-        return absolute_path(value) if value else value
+        return output_path(value) if value else value
 
     @model_validator(mode="after")
     def _default_output(self) -> JobFile:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from tfctl.errors import BadFile
 from tfctl.model.jobfile import JobFile
-from tfctl.model.text import shown
+from tfctl.model.text import near, quoted
 
 Place = tuple[str | int, ...]
 
@@ -62,7 +61,7 @@ def load(path: Path) -> JobFile:
     except (yaml.YAMLError, ValueError, TypeError, ArithmeticError) as error:
         raise BadFile(f"{path}: not plain YAML: {_problem(error)}") from None
     try:
-        return JobFile.model_validate(data)
+        return JobFile.model_validate(data, context=path.parent.absolute())
     except ValidationError as error:
         raise BadFile("\n".join(_faults(path, error, lines))) from None
 
@@ -103,12 +102,12 @@ def _places(root: yaml.Node, path: Path) -> Iterator[tuple[Place, int]]:
             raise BadFile(f"{path}: its aliases stand for more than {_MOST_PLACES} values")
         yield place, node.start_mark.line + 1
         if isinstance(node, yaml.MappingNode):
-            seen: set[str] = set()
+            names: set[str] = set()
             for key, value in node.value:
                 name = str(key.value)
-                if name in seen:
+                if name in names:
                     raise BadFile(f"{path}: {_join((*place, name))}: given twice (line {key.start_mark.line + 1})")
-                seen.add(name)
+                names.add(name)
                 waiting.append(((*place, name), value))
         elif isinstance(node, yaml.SequenceNode):
             waiting += [((*place, index), value) for index, value in enumerate(node.value)]
@@ -128,23 +127,17 @@ def _faults(path: Path, error: ValidationError, lines: dict[Place, int]) -> Iter
 
 
 def _sentence(fault: Any, place: Place) -> str:
-    kind, given = fault["type"], fault["input"]
+    kind, value = fault["type"], fault["input"]
     if kind == "extra_forbidden":
         return f"unknown key; {near(str(place[-1]), _keys(place[:-1]))}"
     if kind == "missing":
         return "is missing"
     if kind == "model_type":
-        return f"should be a mapping of keys to values, not {shown(given)}"
+        return f"should be a mapping of keys to values, not {quoted(value)}"
     if kind == "value_error":
         return str(fault["ctx"]["error"])
     message = str(fault["msg"]).replace("Input should be", "should be")
-    return f"{message}, not {shown(given)}" if not isinstance(given, dict | list) else message
-
-
-def near(name: str, known: list[str]) -> str:
-    """Suggest a known name for an unknown one."""
-    found = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean `{found[0]}`?" if found else f"known are {', '.join(known)}"
+    return f"{message}, not {quoted(value)}" if not isinstance(value, dict | list) else message
 
 
 def _keys(place: Place) -> list[str]:

@@ -1,65 +1,72 @@
-"""Build each host's plan: what to write, check and start there (wire.PLAN). `render` writes it as files."""
+"""Build each host's plan: what to write, check and start there (wire.Plan). `render` writes it as files."""
 
 from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Any
 
 from tfctl.model import env, unit
 from tfctl.model.host import Host
-from tfctl.model.job import Job, Task
-from tfctl.node import names
+from tfctl.model.job import Job
+from tfctl.model.task import Task
+from tfctl.node import names, wire
 from tfctl.wording import devices, outline
-
-#: Policy keys that are recorded under their own names.
-_POLICY = ("clean", "max_restarts", "deadline", "grace", "drain")
 
 DROP_IN = Path(names.__file__).parent / "10-tfctl.conf"
 
 
-def plans(job: Job, code: str) -> dict[Host, dict[str, Any]]:
-    """Return wire.PLAN for each host. ``code`` is the digest of the job's tarball."""
-    found: dict[Host, dict[str, Any]] = {}
-    same = {"job": job.name, "attempt": job.attempt, "run": job.run, "record": record(job, code), "code": code}
+def plans(job: Job, code: str) -> dict[Host, wire.Plan]:
+    """Return each host's plan. ``code`` is the digest of the job's tarball."""
+    recorded = record(job, code)
+    tasks: dict[Host, list[Task]] = {}
     for task in job.tasks:
-        plan = {**same, "output": job.layout.output, "stack": task.slot.stack, "tasks": []}
-        found.setdefault(task.host, plan)["tasks"].append(_task(job, task))
-    return found
-
-
-def record(job: Job, code: str = "") -> dict[str, Any]:
-    """Return wire.RECORD: the job as started, the same on all its hosts, without the variables' values."""
-    layout = job.layout
+        tasks.setdefault(task.host, []).append(task)
     return {
-        "job": job.name,
-        "attempt": job.attempt,
-        "run": job.run,
-        "strategy": layout.strategy.name,
-        "stack": layout.slots[0].stack,
-        "inventory": layout.inventory,
-        "output": layout.output,
-        "shared": layout.shares_output,
-        "code": code,
-        "started": job.started,
-        "policy": {name: getattr(layout.policy, name) for name in _POLICY},
-        "deciders": [list(name) for name in layout.policy.deciders],
-        "vital": [[list(name) for name in group] for group in layout.policy.vital],
-        "leaves": list(layout.policy.leaves),
-        "tasks": [
-            {
-                "role": task.role,
-                "index": task.index,
-                "host": task.host.name,
-                "address": task.address,
-                "port": task.port,
-                "unit": names.unit(job.name, task.role, task.index),
-                "gpus": list(task.gpus or ()),
-            }
-            for task in job.tasks
-        ],
-        "env": sorted({name for task in job.tasks for name in env.environment(job, task)}),
+        host: wire.Plan(
+            job=job.name,
+            attempt=job.attempt,
+            run=job.run,
+            record=recorded,
+            code=code,
+            output=job.layout.output,
+            stack=here[0].slot.stack,
+            tasks=tuple(_task(job, task) for task in here),
+        )
+        for host, here in tasks.items()
     }
+
+
+def record(job: Job, code: str = "") -> wire.Record:
+    """Return the job as started, the same on all its hosts, without the variables' values."""
+    layout, policy, rules = job.layout, job.layout.policy, job.layout.rules
+    return wire.Record(
+        job=job.name,
+        attempt=job.attempt,
+        run=job.run,
+        strategy=layout.strategy.name,
+        stack=layout.slots[0].stack,
+        inventory=layout.inventory,
+        output=layout.output,
+        started=job.started,
+        policy=wire.RecordedPolicy(policy.clean, rules.max_restarts, policy.deadline, rules.grace, policy.drain),
+        deciders=rules.deciders,
+        tasks=tuple(
+            wire.RecordedTask(
+                role=task.role,
+                index=task.index,
+                host=task.host.name,
+                address=task.address,
+                port=task.port,
+                unit=names.unit(job.name, task.role, task.index),
+                gpus=task.gpus or (),
+            )
+            for task in job.tasks
+        ),
+        shared=layout.shares_output,
+        code=code,
+        vital=rules.vital,
+        leaves=rules.leaves,
+    )
 
 
 def text(job: Job) -> str:
@@ -88,13 +95,13 @@ def files(job: Job) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _task(job: Job, task: Task) -> dict[str, Any]:
-    return {
-        "role": task.role,
-        "index": task.index,
-        "ports": [task.port],
-        "gpus": list(task.gpus or ()),
-        "program": env.words(job, task)[0],
-        "unit": unit.text(job, task),
-        "env": env.environment_file(job, task),
-    }
+def _task(job: Job, task: Task) -> wire.PlannedTask:
+    return wire.PlannedTask(
+        role=task.role,
+        index=task.index,
+        ports=(task.port,),
+        gpus=task.gpus or (),
+        program=env.words(job, task)[0],
+        unit=unit.text(job, task),
+        env=env.environment_file(job, task),
+    )

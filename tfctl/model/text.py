@@ -5,9 +5,13 @@ A string that cannot be passed on byte for byte is rejected here, never altered 
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 import unicodedata
+from collections.abc import Sequence
+
+from tfctl.node.names import HIDDEN, OUTPUT, STACK
 
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 #: Linux's MAX_ARG_STRLEN is 128 KiB, for a word and for NAME=VALUE alike (linux/binfmts.h).
@@ -17,7 +21,6 @@ LONGEST = 128 * 1024 - 256
 PLACEHOLDERS = ("role", "index", "ps_hosts", "worker_hosts", "chief_hosts", "output")
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
-_PATH = re.compile(r"/[A-Za-z0-9._/@+=:,-]*")
 _DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,7})h)?(?:(\d{1,8})m)?(?:(\d{1,9})s)?", re.ASCII)
 _QUOTED = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 _SHELL = re.compile(r"\n|&&|\|\|?|;|>>?|<|&|`|\$(?=[A-Za-z_{(?*@#0-9])")
@@ -25,10 +28,14 @@ _SHELL = re.compile(r"\n|&&|\|\|?|;|>>?|<|&|`|\$(?=[A-Za-z_{(?*@#0-9])")
 
 def clean(value: str) -> str:
     """Return the value. Raise ValueError if it cannot reach a process unchanged: for control characters except tab and
-    newline, lone surrogates, or more bytes than Linux takes."""
+    newline, lone surrogates, noncharacters (systemd ignores the whole line), or more bytes than Linux takes."""
     for position, char in enumerate(value):
         if char not in "\t\n" and unicodedata.category(char) in ("Cc", "Cs"):
             raise ValueError(f"control character {char!a} at position {position}; take it out")
+        if char in "\u2028\u2029" or 0xFDD0 <= ord(char) <= 0xFDEF or ord(char) & 0xFFFE == 0xFFFE:
+            raise ValueError(
+                f"character {char!a} at position {position} cannot stand in a unit; put the text in a file of the code"
+            )
     if len(value.encode()) > LONGEST:
         raise ValueError(f"longer than {LONGEST} bytes; put it in a file")
     return value
@@ -49,18 +56,37 @@ def split(command: str) -> tuple[str, ...]:
     found = _SHELL.search(_unquoted(command))
     if found:
         what = "a new line" if found[0] == "\n" else repr(found[0])
-        raise ValueError(f"{what} needs a shell and there is none: quote it, or use [sh, -c, …]")
+        raise ValueError(f"{what} needs a shell and there is none: quote it, or use [sh, -c, 'exec …']")
     try:
         return tuple(shlex.split(command))
     except ValueError as error:
-        raise ValueError(f"{shown(command)}: {str(error).lower()}") from None
+        raise ValueError(f"{quoted(command)}: {str(error).lower()}") from None
 
 
 def absolute_path(value: str) -> str:
     """Return a plain absolute path without trailing or doubled slashes. Raise ValueError for any other."""
-    if not _PATH.fullmatch(value) or ".." in value.split("/"):
-        raise ValueError(f"{shown(value)} is not a plain absolute path (letters, digits and ._/@+=:,- without '..')")
-    return "/" + "/".join(part for part in value.split("/") if part not in ("", "."))
+    plain = "/" + "/".join(part for part in value.split("/") if part not in ("", "."))
+    if not value.startswith("/") or not OUTPUT.fullmatch(plain) or ".." in value.split("/"):
+        raise ValueError(
+            f"{quoted(value)} is not a plain absolute path (letters, digits and ._/@+=:,- without '..', at most 201)"
+        )
+    return plain
+
+
+def output_path(value: str) -> str:
+    """Return a plain absolute path that the tasks' units can see. Raise ValueError for any other."""
+    path = absolute_path(value)
+    hidden = next((root for root in HIDDEN if f"{path}/".startswith(f"{root}/")), None)
+    if hidden:
+        raise ValueError(f"{path} is in {hidden}, which tasks cannot see; choose a directory such as /srv/tfctl/NAME")
+    return path
+
+
+def stack_name(value: str) -> str:
+    """Return the name of a stack, whether or not tfctl ships it. Raise ValueError for what cannot be one."""
+    if not STACK.fullmatch(value):
+        raise ValueError(f"{quoted(value)} is not the name of a stack, such as tf2.15, or none")
+    return value
 
 
 def seconds(value: object) -> int:
@@ -71,14 +97,20 @@ def seconds(value: object) -> int:
     elif isinstance(value, str) and value and (match := _DURATION.fullmatch(value)):
         total = sum(int(n or 0) * unit for n, unit in zip(match.groups(), (86400, 3600, 60, 1), strict=True))
     if not 0 < total <= 10 * 365 * 86400:
-        raise ValueError(f"{shown(value)} is not a duration such as 90s, 30m or 1h30m")
+        raise ValueError(f"{quoted(value)} is not a duration such as 90s, 30m or 1h30m")
     return total
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """Return the value as errors quote it."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:76]} ..."
+
+
+def near(name: str, known: Sequence[str]) -> str:
+    """Suggest a known name for an unknown one."""
+    found = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean `{found[0]}`?" if found else f"known are {', '.join(known)}"
 
 
 def unit_word(word: str) -> str:

@@ -6,8 +6,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfctl.model import env
-from tfctl.model.job import Job, Task
+from tfctl.model import env, shell
+from tfctl.model.job import Job
+from tfctl.model.task import Task
 from tfctl.model.text import unit_word
 from tfctl.node import names
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 def text(job: Job, task: Task) -> str:
     """Return the unit file (systemd.service(5)) of one task."""
-    policy = job.layout.policy
     return template().render(
         job=job,
         task=task,
@@ -25,10 +25,13 @@ def text(job: Job, task: Task) -> str:
         env_file=names.env_file(job.name, task.role, task.index),
         code_dir=names.code_dir(job.name, job.attempt),
         task_dir=names.task_dir(job.name, job.attempt, task.role, task.index),
+        note_program=names.NOTE_PROGRAM,
         end_program=names.END_PROGRAM,
         unset=" ".join(env.unset(job, task)),
         words=" ".join(unit_word(word) for word in env.unit_words(job, task)),
-        policy=policy,
+        kill_mode=shell.kill_mode(task.slot.command),
+        policy=job.layout.policy,
+        rules=job.layout.rules,
         writable=" ".join(f'"{path}"' for path in names.writable(job.name, job.attempt, job.layout.output)),
         ports=names.port_list([task.port]),
         gpus=" ".join(task.gpus or ()),

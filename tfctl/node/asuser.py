@@ -15,21 +15,27 @@ import time
 from typing import Any, Callable
 
 from . import wire
-from .talk import Refused
-from .world import World, host
+from .exits import Exit
+from .session import Refused
+from .system import PROVISION, System, host
 
 #: Seconds to wait for the child's answer: a hung network file system must not hang the start.
 PATIENCE = 60.0
+_LOOK = "check that file system there: findmnt, dmesg"
+_REMEDIES = {
+    errno.ENOSPC: "make room there", errno.EDQUOT: "make room there", errno.EACCES: PROVISION, errno.EPERM: PROVISION,
+    errno.EROFS: "mount it read-write there (mount -o remount,rw), or choose another directory",
+}  # fmt: skip
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
-def as_user(world: World, work: Callable[[], Any], directory: str = "/", patience: float = PATIENCE) -> Any:
+def as_user(system: System, work: Callable[[], Any], directory: str = "/", patience: float = PATIENCE) -> Any:
     """Call ``work`` as the jobs' user and return its result, which must be JSON.
 
     Root enters ``directory`` before it drops its rights. Raises Refused as ``work`` did, for an error of the operating
     system, or if there is no answer within ``patience`` seconds.
     """
-    user = world.user()
+    user = system.user()
     reader, writer = os.pipe()
     # A signal that arrives before the child resets its handlers would make the child undo the parent's work.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -44,15 +50,15 @@ def as_user(world: World, work: Callable[[], Any], directory: str = "/", patienc
         os.close(reader)
         _reap(child)
     if "error" in answer:
-        raise _again(answer["error"])
+        raise Refused.of(wire.decode(wire.Error, answer["error"]))
     return answer["value"]
 
 
 def os_error(error: OSError, what: str) -> Refused:
     """Convert an OSError to Refused with exit 8: the host is not fit."""
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     place = f": {error.filename}" if error.filename else ""
-    return Refused(8, f"{what} on {host()}: {error.strerror or error}{place}", "make room there" if full else "")
+    remedy = _REMEDIES.get(error.errno or 0, _LOOK)
+    return Refused(Exit.PREFLIGHT, f"{what} on {host()}: {error.strerror or error}{place}", remedy)
 
 
 def _child(name: str, uid: int, gid: int, home: str, work: Callable[[], Any], directory: str, writer: int) -> None:
@@ -70,11 +76,11 @@ def _child(name: str, uid: int, gid: int, home: str, work: Callable[[], Any], di
         os.environ["HOME"] = home
         answer: dict[str, Any] = {"value": work()}
     except Refused as refused:
-        answer = {"error": refused.error}
+        answer = _failure(refused.error)
     except OSError as error:
-        answer = {"error": os_error(error, f"as user {name}").error}
+        answer = _failure(os_error(error, f"as user {name}").error)
     except BaseException as error:
-        answer = {"error": wire.error(1, f"{type(error).__name__} as user {name}: {error}")}
+        answer = _failure(wire.Error(Exit.FAILED, f"{type(error).__name__} as user {name}: {error}"))
     with contextlib.suppress(BaseException):
         data = memoryview(json.dumps(answer).encode())
         while data:
@@ -90,9 +96,10 @@ def _read(reader: int, patience: float) -> dict[str, Any]:
     while poller.poll(max(0.0, deadline - time.monotonic()) * 1000):
         data = os.read(reader, 65536)
         if not data:
-            return dict(json.loads(found)) if found else {"error": wire.error(1, f"a child on {host()} died")}
+            return dict(json.loads(found)) if found else _failure(wire.Error(Exit.FAILED, f"a child on {host()} died"))
         found += data
-    return {"error": wire.error(8, f"a file system on {host()} has not answered for {patience:.0f} s")}
+    message = f"a file system on {host()} has not answered for {patience:.0f} s"
+    return _failure(wire.Error(Exit.PREFLIGHT, message, _LOOK))
 
 
 def _reap(child: int) -> None:
@@ -106,5 +113,6 @@ def _reap(child: int) -> None:
     os.waitpid(child, os.WNOHANG)
 
 
-def _again(error: dict[str, Any]) -> Refused:
-    return Refused(error["exit"], error["message"], error["remedy"], error.get("retry"))
+def _failure(error: wire.Error) -> dict[str, Any]:
+    """Return the child's answer in place of a value."""
+    return {"error": wire.encode(error)}

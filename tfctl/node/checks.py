@@ -1,111 +1,174 @@
-"""The checks of a plan on this host. Each raises Refused with an exit code (DESIGN §4), the cause and a remedy."""
+"""Check a plan, and whether this host can carry it out. Each check raises Refused with the cause and a remedy."""
 
 from __future__ import annotations
 
 import os
 import posixpath
+import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
-from . import book, code, gpus, names, placed, sockets
-from .plan import Plan, Planned
-from .talk import Refused
-from .world import PROVISION, World, host
+from . import code, disks, fields, gpus, jobstore, names, reservations, sockets, unitfile
+from .exits import Exit
+from .restart_files import stack_of
+from .session import Refused
+from .system import PROVISION, System, host
+from .units import InstalledUnit, installed_units
+from .wire import Plan, PlannedTask
 
-_SETTINGS = "/etc/tfctl/node.json"
-_ROOTS = ["/srv/tfctl"]
+_GPU = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,127}")
 
 
-def fit(world: World, plan: Plan) -> None:
+def plan(sent: Plan, job: str, digest: str | None) -> None:
+    """Check a plan by itself. It must be for the job and the code of the start's request."""
+    fields.job_name(sent.job)
+    fields.attempt_number(sent.attempt)
+    fields.match(names.RUN, sent.run, "a run")
+    fields.match(names.OUTPUT, sent.output, "an output directory tfctl can use")
+    fields.match(names.STACK, sent.stack, "a stack's name")
+    for task in sent.tasks:
+        _planned(task)
+    if (sent.job, sent.code) != (job, digest):
+        raise Refused(Exit.USAGE, "the plan is not for the job and the code that the request named")
+    if posixpath.normpath(sent.output) != sent.output:
+        remedy = "write it without . and .. and double slashes"
+        raise Refused(Exit.BAD_FILE, f"output {sent.output} is not a plain path", remedy)
+    if len({task.name for task in sent.tasks}) != len(sent.tasks):
+        raise Refused(Exit.USAGE, "the plan has a task twice")
+    record = sent.record
+    if (record.job, record.attempt, record.run) != (sent.job, sent.attempt, sent.run):
+        raise Refused(Exit.USAGE, "the plan's record is of another attempt")
+    if not set(fields.task_names(task.name for task in record.tasks)).issuperset(task.name for task in sent.tasks):
+        raise Refused(Exit.USAGE, "the plan has a task that its record lacks")
+    for task in sent.tasks:
+        _unit(sent, task)
+
+
+def fit(system: System, plan: Plan) -> None:
     """Check what does not depend on other jobs: user, directories, drop-in, stacks, disk space and output."""
-    world.user()
-    if not world.at(names.HOME).is_dir():
-        raise Refused(8, f"{names.HOME} is missing on {host()}", PROVISION)
-    _drop_in(world)
-    for stack in dict.fromkeys([plan.stack, *(task.stack for task in plan.tasks)]):
-        if stack != "none" and not world.at(names.stack_dir(stack)).is_dir():
+    system.user()
+    if not system.at(names.HOME).is_dir():
+        raise Refused(Exit.PREFLIGHT, f"{names.HOME} is missing on {host()}", PROVISION)
+    _drop_in(system)
+    for stack in dict.fromkeys([plan.stack, *(stack_of(task.env) for task in plan.tasks)]):
+        if stack != "none" and not system.at(names.stack_dir(stack)).is_dir():
             remedy = f"run: tfctl provision --stack {stack}"
-            raise Refused(8, f"stack {stack} is not installed on {host()}", remedy, stack=stack)
-    code.require_space(world)
-    _output_allowed(world, plan.output)
+            raise Refused(Exit.PREFLIGHT, f"stack {stack} is not installed on {host()}", remedy, stack=stack)
+    code.require_space(system)
+    _output_allowed(system, plan.output)
 
 
-def programs(world: World, plan: Plan) -> None:
+def programs(system: System, plan: Plan) -> None:
     """Check that each task's program exists and is executable. Call it once the code is stored."""
     for task in plan.tasks:
-        if not _program(world, plan, task):
-            where = "in the code" if "/" in task.program else f"on the PATH of stack {task.stack}"
+        if not _program(system, plan, task):
+            where = "in the code" if "/" in task.program else f"on the PATH of stack {stack_of(task.env)}"
             raise Refused(
-                8,
-                f"{task.name}: program {task.program} is not {where} on {host()}, or is not executable",
+                Exit.PREFLIGHT,
+                f"{names.task(*task.name)}: program {task.program} is not {where} on {host()}, or is not executable",
                 "correct the command, or install it there",
             )
 
 
-def free(world: World, plan: Plan) -> None:
-    """Check that the job's name, ports and GPUs are free. Call under the lock of tfctl.node.reserve."""
-    for unit in placed.units(world, plan.job):
+def free(system: System, plan: Plan) -> None:
+    """Check that the job's name, ports and GPUs are free. Call under tfctl.node.reservations.lock."""
+    for unit in installed_units(system, plan.job):
         if unit.live:
-            raise Refused(5, f"{unit} runs on {host()} already", f"stop it first: tfctl stop {plan.job}", retry=False)
-    _names_free(world, plan)
-    held = placed.held(world)
+            remedy = f"stop it first: tfctl stop {plan.job}"
+            raise Refused(Exit.BUSY, f"{unit} runs on {host()} already", remedy, retry=False)
+    _names_free(system, plan)
+    held = reservations.held(system)
     if plan.job in held.starting:
-        raise Refused(5, f"job {plan.job} is being started on {host()} by somebody else", "try again", retry=True)
-    if book.latest(world, plan.job) >= plan.attempt:
-        raise Refused(5, f"attempt {plan.attempt} of job {plan.job} is on {host()} already", "start again", retry=False)
+        what = f"job {plan.job} is being started on {host()} by somebody else"
+        raise Refused(Exit.BUSY, what, "try again", retry=True)
+    if jobstore.latest(system, plan.job) >= plan.attempt:
+        what = f"attempt {plan.attempt} of job {plan.job} is on {host()} already"
+        raise Refused(Exit.BUSY, what, "start again", retry=False)
     _ports_free([port for task in plan.tasks for port in task.ports], held)
-    _gpus_free(world, [gpu for task in plan.tasks for gpu in task.gpus], held)
+    _gpus_free(system, [gpu for task in plan.tasks for gpu in task.gpus], held)
 
 
-def still_free(world: World, ended: list[placed.Placed]) -> None:
-    """Check that no one else has taken the ports and GPUs of these ended units. Call under tfctl.node.reserve.lock."""
-    held = placed.held(world)
+def still_free(system: System, ended: Sequence[InstalledUnit]) -> None:
+    """Check that no one else has taken the ports and GPUs of these ended units.
+
+    Call under tfctl.node.reservations.lock.
+    """
+    held = reservations.held(system)
     _ports_free([port for unit in ended for port in unit.ports], held)
-    _gpus_free(world, [gpu for unit in ended for gpu in unit.gpus], held)
+    _gpus_free(system, [gpu for unit in ended for gpu in unit.gpus], held)
 
 
-def _names_free(world: World, plan: Plan) -> None:
+def _planned(task: PlannedTask) -> None:
+    fields.task_name(task.name)
+    for port in task.ports:
+        fields.number(port, "a port", 1, 65535)
+    for gpu in task.gpus:
+        fields.match(_GPU, gpu, "a GPU")
+    if any("\0" in text for text in (task.program, task.unit, task.env)):
+        raise Refused(Exit.USAGE, "a text of a task has a null character")
+
+
+def _unit(plan: Plan, task: PlannedTask) -> None:
+    try:
+        unitfile.check(
+            task.unit, job=plan.job, attempt=plan.attempt, run=plan.run, role=task.role, index=task.index,
+            output=plan.output, ports=task.ports, gpus=task.gpus,
+        )  # fmt: skip
+    except unitfile.NotAllowed as error:
+        what = f"the unit of {names.task(*task.name)} is not one that this host takes: {error}"
+        raise Refused(Exit.PREFLIGHT, what, PROVISION) from None
+
+
+def _names_free(system: System, plan: Plan) -> None:
     """Check for foreign units with our names: systemd would start and stop those in place of ours."""
-    for unit, shown in world.show(plan.units).items():
-        place = shown.get("FragmentPath", "")
-        if shown.get("LoadState") != "not-found" and place != f"{names.UNITS}/{unit}":
-            do = f"systemctl stop {unit}, remove its file, systemctl daemon-reload"
-            raise Refused(5, f"{host()} has a unit {unit} that is not tfctl's: {place or 'no file'}", do, retry=False)
+    units = [names.unit(plan.job, *task.name) for task in plan.tasks]
+    for unit, properties in system.show(units).items():
+        place = properties.get("FragmentPath", "")
+        if properties.get("LoadState") != "not-found" and place != f"{names.UNITS}/{unit}":
+            remedy = f"systemctl stop {unit}, remove its file, systemctl daemon-reload"
+            what = f"{host()} has a unit {unit} that is not tfctl's: {place or 'no file'}"
+            raise Refused(Exit.BUSY, what, remedy, retry=False)
 
 
-def _drop_in(world: World) -> None:
+def _drop_in(system: System) -> None:
     shipped = Path(__file__).with_name("10-tfctl.conf").read_bytes()
     try:
-        same = world.at(names.DROP_IN).read_bytes() == shipped
+        same = system.at(names.DROP_IN).read_bytes() == shipped
     except OSError:
         same = False
     if not same:
-        raise Refused(8, f"{names.DROP_IN} on {host()} is not the one of this version", PROVISION)
+        raise Refused(Exit.PREFLIGHT, f"{names.DROP_IN} on {host()} is not the one of this version", PROVISION)
 
 
-def _output_allowed(world: World, output: str) -> None:
-    """Check that the output is in a directory that the inventory allows, also with links resolved."""
-    settings = book.read_json(world.at(_SETTINGS)) or {}
-    roots = [posixpath.normpath(str(root)) for root in settings.get("output_roots") or _ROOTS]
-    real = os.path.realpath(world.at(output))
+def _output_allowed(system: System, output: str) -> None:
+    """Check that the output is in a directory that the inventory allows and that units can see, also with links
+    resolved."""
+    roots = disks.output_roots(system)
+    real = os.path.realpath(system.at(output))
+    for hidden in names.HIDDEN:
+        base = os.path.realpath(system.at(hidden))
+        if posixpath.commonpath([hidden, output]) == hidden or posixpath.commonpath([base, real]) == base:
+            what = f"output {output} is in {hidden} of {host()}, which jobs cannot see (systemd's ProtectHome=)"
+            raise Refused(Exit.PREFLIGHT, what, f"choose a directory elsewhere, such as {roots[0]}")
     for root in roots:
         inside = posixpath.commonpath([root, output]) == root
-        base = os.path.realpath(world.at(root))
+        base = os.path.realpath(system.at(root))
         if inside and posixpath.commonpath([base, real]) == base:
             return
     raise Refused(
-        8, f"output {output} is outside the directories that {host()} allows: {', '.join(roots)}",
+        Exit.PREFLIGHT, f"output {output} is outside the directories that {host()} allows: {', '.join(roots)}",
         "choose a directory inside one of them, or set tfctl_output_roots in the inventory and " + PROVISION,
     )  # fmt: skip
 
 
-def _program(world: World, plan: Plan, task: Planned) -> bool:
+def _program(system: System, plan: Plan, task: PlannedTask) -> bool:
     if task.program.startswith("/"):
-        return _executable(world.at(task.program))
+        return _executable(system.at(task.program))
     if "/" in task.program:
-        return bool(plan.code) and _executable(world.at(names.stored_code(plan.code)) / task.program)
+        return plan.code is not None and _executable(system.at(names.stored_code(plan.code)) / task.program)
     folders = _variable(task.env, "PATH") or names.PATH
-    return any(_executable(world.at(f"{folder}/{task.program}")) for folder in folders.split(":") if folder[:1] == "/")
+    return any(_executable(system.at(f"{folder}/{task.program}")) for folder in folders.split(":") if folder[:1] == "/")
 
 
 def _variable(env: str, name: str) -> str:
@@ -126,32 +189,33 @@ def _executable(path: Path) -> bool:
         return False
 
 
-def _ports_free(wanted: list[int], held: placed.Held) -> None:
+def _ports_free(wanted: list[int], held: reservations.Held) -> None:
     for port in wanted:
         if wanted.count(port) > 1:
-            raise Refused(2, f"the plan gives port {port} of {host()} twice")
+            raise Refused(Exit.USAGE, f"the plan gives port {port} of {host()} twice")
         if port in held.ports:
             raise _taken(f"port {port}", held.ports[port], "give other ports:", retry=True)
         if not sockets.is_free(port):
             raise _taken(f"port {port}", sockets.holder(port), "end it, or give other ports:", retry=False)
 
 
-def _gpus_free(world: World, wanted: list[str], held: placed.Held) -> None:
-    seen = gpus.look(world) if wanted else gpus.Seen([])
+def _gpus_free(system: System, wanted: list[str], held: reservations.Held) -> None:
+    seen = gpus.look(system) if wanted else gpus.Seen()
     if seen.trouble:
-        raise Refused(8, seen.trouble, seen.remedy)
-    here = {gpu["uuid"]: gpu["holder"] for gpu in seen.devices}
+        raise Refused.of(seen.trouble)
+    here = {gpu.uuid: gpu.holder for gpu in seen.devices}
     for gpu in wanted:
         if wanted.count(gpu) > 1:
-            raise Refused(2, f"the plan gives GPU {gpu} of {host()} twice")
+            raise Refused(Exit.USAGE, f"the plan gives GPU {gpu} of {host()} twice")
         if gpu in held.gpus:
             raise _taken(f"GPU {gpu}", held.gpus[gpu], "wait for it:", retry=True)
         if gpu not in here:
-            raise Refused(8, f"{host()} has no GPU {gpu}", "see what it has: nvidia-smi -L")
+            raise Refused(Exit.PREFLIGHT, f"{host()} has no GPU {gpu}", "see what it has: nvidia-smi -L")
         if here[gpu]:
             raise _taken(f"GPU {gpu}", here[gpu], "end it:", retry=False)
 
 
-def _taken(what: str, by: str, do: str, retry: bool) -> Refused:
+def _taken(what: str, by: str, remedy: str, retry: bool) -> Refused:
     """Build the refusal. ``retry``: it was taken after this start's hello, so a new hello may choose another."""
-    return Refused(5, f"{what} of {host()} is held by {by}", f"{do} tfctl status shows what runs", retry)
+    message = f"{what} of {host()} is held by {by}"
+    return Refused(Exit.BUSY, message, f"{remedy} tfctl status shows what runs", retry)

@@ -7,31 +7,29 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import gzip
-import hashlib
 import os
 import shutil
 import stat
-import tarfile
-import tempfile
 import time
-import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING
 
-from . import names
+from . import names, wire
 from .asuser import as_user
-from .talk import Refused, Talk
-from .world import World, host, run
+from .exits import Exit
+from .session import Refused, Session
+from .system import System, host, run
 
-#: Bytes that must stay free on the disk that holds the jobs.
-SPARE = 200 * 1000**2
+if TYPE_CHECKING:
+    import tarfile
+
 _REMEDY = "pack the code again"
 
 
-def hold(world: World, digest: str) -> int | None:
+def hold(system: System, digest: str) -> int | None:
     """Lock the stored code and return the descriptor, or None if the code is not here."""
-    path = world.at(names.stored_code(digest))
+    path = system.at(names.stored_code(digest))
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -49,9 +47,14 @@ def hold(world: World, digest: str) -> int | None:
 class Incoming:
     """A tarball being received, in a directory that only root may enter. `close` removes it."""
 
-    def __init__(self, world: World, digest: str) -> None:
-        self._world, self._digest = world, digest
-        store = world.at(names.CODE_STORE)
+    def __init__(self, system: System, digest: str) -> None:
+        # Slow to import, and most starts send no code. `unpack` needs them, but runs as a user who may not read them.
+        import gzip  # noqa: F401
+        import tarfile  # noqa: F401
+        import tempfile
+
+        self._system, self._digest = system, digest
+        store = system.at(names.CODE_STORE)
         store.mkdir(0o755, parents=True, exist_ok=True)
         _remove_old(store)
         self.path = Path(tempfile.mkdtemp(prefix=".new-", dir=store))
@@ -60,8 +63,10 @@ class Incoming:
     def close(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def receive(self, talk: Talk, size: int) -> None:
+    def receive(self, session: Session, size: int) -> None:
         """Read all ``size`` bytes, even after an error, which `store` raises later. Raises Gone."""
+        import hashlib
+
         digest = hashlib.sha256()
         with (self.path / "tar.gz").open("w+b") as file:
 
@@ -72,19 +77,23 @@ class Incoming:
                         file.write(piece)
 
             with self._noting():
-                require_space(self._world, 4 * size)
-            talk.payload(size, write)
+                require_space(self._system, 4 * size)
+            session.payload(size, write)
         if not self._fault and digest.hexdigest() != self._digest:
-            self._fault = Refused(1, f"the code that reached {host()} does not match its announced digest", _REMEDY)
+            self._fault = Refused(
+                Exit.FAILED, f"the code that reached {host()} does not match its announced digest", _REMEDY
+            )
 
     @contextlib.contextmanager
-    def _noting(self) -> Any:
+    def _noting(self) -> Iterator[None]:
         try:
             yield
         except Refused as refused:
             self._fault = refused
         except OSError as error:
-            self._fault = Refused(8, f"cannot keep the code on {host()}: {error.strerror}", "make room there")
+            self._fault = Refused(
+                Exit.PREFLIGHT, f"cannot keep the code on {host()}: {error.strerror}", "make room there"
+            )
 
     def store(self) -> bool:
         """Unpack the code and move it into the store. Return whether it is new there. Raises Refused, OSError."""
@@ -92,15 +101,15 @@ class Incoming:
             raise self._fault
         tree = self.path / "tree"
         tree.mkdir(0o700)
-        user = self._world.user()
+        user = self._system.user()
         os.chown(tree, user.pw_uid, user.pw_gid)
         with (self.path / "tar.gz").open("rb") as file:
-            as_user(self._world, lambda: unpack(file), str(tree), patience=300.0)
-        _give_to_root(tree)
+            as_user(self._system, lambda: unpack(file), str(tree), patience=300.0)
+        _give_to_root(tree, user.pw_gid)
         try:
-            tree.rename(self._world.at(names.stored_code(self._digest)))
+            tree.rename(self._system.at(names.stored_code(self._digest)))
         except OSError:
-            if self._world.at(names.stored_code(self._digest)).is_dir():
+            if self._system.at(names.stored_code(self._digest)).is_dir():
                 return False  # another start was faster
             raise
         return True
@@ -111,38 +120,45 @@ def unpack(file: IO[bytes]) -> None:
 
     No member and no link may lead out of the directory.
     """
+    import gzip
+    import tarfile
+    import zlib
+
     links: set[Path] = set()
     try:
         with gzip.GzipFile(fileobj=file) as plain, tarfile.open(fileobj=plain, mode="r:") as tar:
             for member in tar:
                 _put(tar, member, links)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise Refused(3, f"the code cannot be unpacked on {host()}: {error}", _REMEDY) from None
+        raise Refused(Exit.BAD_FILE, f"the code cannot be unpacked on {host()}: {error}", _REMEDY) from None
 
 
-def copy(world: World, digest: str, target: Path) -> None:
+def copy(system: System, digest: str, target: Path) -> None:
     """Create ``target``, owned by the jobs' user, as a copy of the stored code or, without a digest, empty.
 
-    Raises Refused, OSError.
+    Only that user, its group and root may enter it. Raises Refused, OSError.
     """
-    user = world.user()
+    user = system.user()
     target.mkdir(0o750)
     os.chown(target, user.pw_uid, user.pw_gid)
     if digest:
-        source = f"{world.at(names.stored_code(digest))}/."
+        source = f"{system.at(names.stored_code(digest))}/."
 
         def copied() -> None:
             done = run(["cp", "-a", "--reflink=auto", source, str(target)], 300.0)
             if done.status != 0:
                 last = done.errors.rpartition("\n")[2][-300:]
-                raise Refused(8, f"the code cannot be copied on {host()}: {last}", f"make room in {names.JOBS} there")
+                raise Refused(
+                    Exit.PREFLIGHT, f"the code cannot be copied on {host()}: {last}", f"make room in {names.JOBS} there"
+                )
 
-        as_user(world, copied, patience=310.0)
+        as_user(system, copied, patience=310.0)
+        target.chmod(0o750)  # cp gave it the mode of the stored directory
 
 
-def discard(world: World, digest: str) -> None:
+def discard(system: System, digest: str) -> None:
     """Remove stored code unless a process holds its lock. Never raises."""
-    path = world.at(names.stored_code(digest))
+    path = system.at(names.stored_code(digest))
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -152,24 +168,27 @@ def discard(world: World, digest: str) -> None:
             os.close(descriptor)
 
 
-def require_space(world: World, size: int = 0) -> None:
-    """Raise Refused unless there is room for ``size`` bytes and SPARE."""
-    found = os.statvfs(world.at(names.STATE_DIR))
-    free = found.f_bavail * found.f_frsize
-    if free < size + SPARE:
-        raise Refused(
-            8,
-            f"{names.STATE_DIR} on {host()} has {free // 1000**2} MB free; {(size + SPARE) // 1000**2} MB are needed",
-            "remove what is not needed there",
-        )
+def require_space(system: System, size: int = 0) -> None:
+    """Raise Refused unless there is room for ``size`` bytes and SPARE, for attempts and for stored code."""
+    for path in (names.JOBS, names.CODE_STORE):
+        place = path if system.at(path).is_dir() else names.STATE_DIR
+        found = os.statvfs(system.at(place))
+        free = found.f_bavail * found.f_frsize
+        if free < size + wire.SPARE:
+            needed = (size + wire.SPARE) // 1000**2
+            raise Refused(
+                Exit.PREFLIGHT,
+                f"{place} on {host()} has {free // 1000**2} MB free; {needed} MB are needed",
+                "remove what is not needed there",
+            )
 
 
 def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, links: set[Path]) -> None:
     path = Path(os.path.normpath(member.name))
     if path.is_absolute() or ".." in path.parts:
-        raise Refused(3, f"the code has a member outside its directory: {member.name}", _REMEDY)
+        raise Refused(Exit.BAD_FILE, f"the code has a member outside its directory: {member.name}", _REMEDY)
     if not links.isdisjoint((path, *path.parents)):
-        raise Refused(3, f"the code has {member.name} behind a link", _REMEDY)
+        raise Refused(Exit.BAD_FILE, f"the code has {member.name} behind a link", _REMEDY)
     path.parent.mkdir(parents=True, exist_ok=True)
     if member.isdir():
         path.mkdir(exist_ok=True)
@@ -184,26 +203,37 @@ def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, links: set[Path]) -> Non
         with path.open("xb") as target:
             if source:
                 shutil.copyfileobj(source, target, 1 << 20)
-            os.fchmod(target.fileno(), 0o755 if member.mode & 0o100 else 0o644)
+            os.fchmod(target.fileno(), _mode(member.mode))
         os.utime(path, (member.mtime, member.mtime))
     else:
-        raise Refused(3, f"the code has {member.name}, which is neither file nor directory nor link", _REMEDY)
+        raise Refused(
+            Exit.BAD_FILE, f"the code has {member.name}, which is neither file nor directory nor link", _REMEDY
+        )
 
 
-def _give_to_root(tree: Path) -> None:
-    """Make root the owner and everyone a reader, before anyone else can reach it. Raises Refused for a link that leads
-    out of the tree."""
+def _give_to_root(tree: Path, group: int) -> None:
+    """Make root the owner and the group the only readers, before anyone else can reach it. Raises Refused for a link
+    that leads out of the tree."""
     inside = os.path.realpath(tree)
     for place, folders, files in os.walk(tree):
         for name in [".", *folders, *files]:
             path = Path(place, name)
             found = path.lstat()
-            os.chown(path, os.geteuid(), os.getegid(), follow_symlinks=False)
+            os.chown(path, os.geteuid(), group, follow_symlinks=False)
             if stat.S_ISLNK(found.st_mode):
                 if os.path.commonpath([inside, os.path.realpath(path)]) != inside:
                     raise _leads_out(os.path.relpath(path, tree))
             else:
-                path.chmod(0o755 if stat.S_ISDIR(found.st_mode) or found.st_mode & 0o100 else 0o644)
+                path.chmod(0o750 if stat.S_ISDIR(found.st_mode) else _mode(found.st_mode))
+
+
+def _mode(packed: int) -> int:
+    """Return the mode of a file: the owner's rights as they were packed, for the group the same without writing.
+
+    The owner can always read it: each attempt's copy is made through the group's rights.
+    """
+    owner = packed & 0o700 | 0o400
+    return owner | (owner & 0o500) >> 3
 
 
 def _remove_old(store: Path) -> None:
@@ -215,4 +245,6 @@ def _remove_old(store: Path) -> None:
 
 
 def _leads_out(name: str) -> Refused:
-    return Refused(3, f"the code has a link that leads out of its directory: {name}", "make it a file, or leave it out")
+    return Refused(
+        Exit.BAD_FILE, f"the code has a link that leads out of its directory: {name}", "make it a file, or leave it out"
+    )

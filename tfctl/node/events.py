@@ -1,88 +1,87 @@
 """The verb `events`: list what happened to a job on this host, and who did it.
 
-User actions come from the notes of start, stop and restart, ends from the end lines. The begin of a task's later runs
-comes from the journal, where systemd's own message names the run by its invocation ID, as the end line does.
+User actions are recorded by start, stop and restart. Ends are read from the end lines. The begin of a task's later runs
+is read from the journal, where systemd's own message names the run by its invocation ID, as the end line does.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 from collections.abc import Iterator
-from typing import Any
 
-from . import book, names, placed, plan, show
-from .talk import Refused, Talk
-from .world import World, host
-from .world import run as run_to_end
+from . import fields, jobstore, names, show, wire
+from .session import Refused, Session
+from .system import System
+from .system import run as run_to_end
+from .units import InstalledUnit, installed_units
+from .wire import Event, TaskName
 
 #: sd-messages(3), SD_MESSAGE_UNIT_STARTED.
-_STARTED = "39f53479d3a045ac8e11786248231fbf"
+_UNIT_STARTED = "39f53479d3a045ac8e11786248231fbf"
 _FIELDS = "INVOCATION_ID"
 
 
-def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
+def run(system: System, session: Session, request: wire.EventsRequest) -> None:
     """Send one answer, empty for a job that is not known here. Raises Refused."""
-    job = plan.match(names.JOB, request.get("job"), "a job's name")
-    found = sorted(_events(world, job), key=lambda event: event["time"])
-    talk.send("events", {"host": host(), "jobs": show.shown(world, job, None)["jobs"], "events": found})
+    job = fields.job_name(request.job)
+    found = sorted(_events(system, job), key=lambda event: event.time)
+    session.send(wire.Events(show.jobs(system, job, None), tuple(found)))
 
 
-def _events(world: World, job: str) -> Iterator[dict[str, Any]]:
-    units = placed.units(world, job)
-    starts: dict[str, float] | None = None
-    for attempt in book.attempts(world, job):
-        run_here = (book.record(world, job, attempt) or {}).get("run")
-        began = book.began(world, job, attempt)
-        yield from _deeds(world, job, attempt, min(began.values(), default=None))
-        for task in book.tasks(world, job, attempt):
-            name = "{}-{}".format(*task)
-            if name in began:
-                yield _event(began[name], attempt, "begin", task)
-            runs = []
-            for end in book.ends(world, job, attempt, *task):
-                runs.append(end.invocation)
+def _events(system: System, job: str) -> Iterator[Event]:
+    units = installed_units(system, job)
+    begins: dict[str, float] | None = None
+    for attempt in jobstore.attempts(system, job):
+        began = jobstore.began(system, job, attempt)
+        yield from _actions(system, job, attempt, min(began.values(), default=None))
+        for task in jobstore.tasks(system, job, attempt):
+            key = names.task_key(*task)
+            if key in began:
+                yield _event(began[key], attempt, "begin", task)
+            ends = jobstore.ends(system, job, attempt, *task)
+            for end in ends:
                 if end.time is not None:
-                    yield _event(end.time, attempt, "end", task, exit_code=end.exit_code, signal=end.signal)
-            runs += [
-                unit.shown.get("InvocationID", "")
-                for unit in units
-                if unit.live and (unit.run, unit.task) == (run_here, task)
-            ]
+                    event = _event(end.time, attempt, "end", task)
+                    yield event._replace(exit_code=end.exit_code, signal=end.signal)
+            runs = [*(end.invocation for end in ends), *_current_runs(system, job, attempt, task, units)]
             later = list(dict.fromkeys(runs))[1:]
-            if later and starts is None:
-                starts = _starts(world, job)
+            if later and begins is None:
+                begins = _begins(system, job)
             for invocation in later:
-                if starts and invocation in starts:
-                    yield _event(starts[invocation], attempt, "begin", task)
+                if begins and invocation in begins:
+                    yield _event(begins[invocation], attempt, "begin", task)
 
 
-def _deeds(world: World, job: str, attempt: int, first: float | None) -> Iterator[dict[str, Any]]:
+def _actions(system: System, job: str, attempt: int, first: float | None) -> Iterator[Event]:
     """Yield the user actions, one per job or per task affected. A start is noted late: use the time ``first``."""
-    for note in book.notes(world, job, attempt):
-        time = first if note["deed"] == "start" and first is not None else note["time"]
-        for task in note["tasks"] or [None]:
-            yield _event(time, attempt, note["deed"], task, by=note["by"])
+    for action in jobstore.actions(system, job, attempt):
+        time = first if action.deed == "start" and first is not None else action.time
+        for task in action.tasks or [None]:
+            yield _event(time, attempt, action.deed, task)._replace(by=action.by)
 
 
-def _event(
-    time: float, attempt: int, event: str, task: tuple[str, int] | None, *,
-    by: str | None = None, exit_code: int | None = None, signal: str | None = None,
-) -> dict[str, Any]:  # fmt: skip
+def _current_runs(system: System, job: str, attempt: int, task: TaskName, units: list[InstalledUnit]) -> Iterator[str]:
+    record = jobstore.record(system, job, attempt)
+    for unit in units:
+        if record and unit.live and (unit.run, unit.task) == (record.run, task):
+            yield unit.properties.get("InvocationID", "")
+
+
+def _event(time: float, attempt: int, event: str, task: TaskName | None) -> Event:
     role, index = task or (None, None)
-    return {
-        "time": round(time, 3), "attempt": attempt, "event": event, "role": role, "index": index, "by": by,
-        "exit_code": exit_code, "signal": signal,
-    }  # fmt: skip
+    return Event(round(time, 3), attempt, event, role, index, by=None, exit_code=None, signal=None)
 
 
-def _starts(world: World, job: str) -> dict[str, float]:
+def _begins(system: System, job: str) -> dict[str, float]:
     """Return when each invocation began, as far back as the journal goes; empty if it cannot be read."""
-    tasks = {task for attempt in book.attempts(world, job) for task in book.tasks(world, job, attempt)}
+    attempts = jobstore.attempts(system, job)
+    tasks = {task for attempt in attempts for task in jobstore.tasks(system, job, attempt)}
     units = (f"UNIT={names.unit(job, *task)}" for task in sorted(tasks))
-    words = ["-q", "--no-pager", "-o", "json", f"--output-fields={_FIELDS}", "_PID=1", f"MESSAGE_ID={_STARTED}", *units]
-    try:
-        lines = run_to_end([*world.journalctl, *words], 20.0).output.splitlines()
-    except Refused:
-        return {}
-    entries = [json.loads(line) for line in lines]
-    return {str(entry.get("INVOCATION_ID")): int(entry["__REALTIME_TIMESTAMP"]) / 1e6 for entry in entries}
+    words = ["-q", "--no-pager", "-o", "json", f"--output-fields={_FIELDS}", "_PID=1", f"MESSAGE_ID={_UNIT_STARTED}"]
+    found = {}
+    with contextlib.suppress(Refused):
+        for line in run_to_end([*system.journalctl, *words, *units], 20.0).output.splitlines():
+            with contextlib.suppress(wire.Malformed, KeyError, ValueError):
+                entry = wire.parse(line.encode())
+                found[str(entry["INVOCATION_ID"])] = int(entry["__REALTIME_TIMESTAMP"]) / 1e6
+    return found

@@ -1,6 +1,7 @@
 """The NVIDIA GPUs of this host that a task can be given, and the processes that use them, according to nvidia-smi.
 
-A GPU in MIG mode is not a device for tasks; its instances are, each with its own UUID.
+A GPU in MIG mode is not a device for tasks; its instances are, each with its own UUID. The parsers are tested on output
+recorded from real cards with drivers 367 to 610 (tests/unit/node/nvidia_smi.yaml).
 """
 
 from __future__ import annotations
@@ -8,50 +9,112 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from . import smi
-from .talk import Refused
-from .world import World, run
+from .exits import Exit
+from .session import Refused
+from .system import System, run
+from .wire import Error, Gpu
 
 _NVIDIA = "0x10de"
-_PATIENCE_S = 20.0
+#: The name comes last: only it may contain a comma. nvidia-smi before driver 450 rejects the MIG field.
+CARD_FIELDS: tuple[str, ...] = ("index", "uuid", "pci.bus_id", "memory.total", "mig.mode.current", "name")
+OLD_CARD_FIELDS = tuple(field for field in CARD_FIELDS if not field.startswith("mig."))
+USERS_QUERY = ("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader")
+
+_UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z-]{1,64}(?:/\d{1,3}/\d{1,3})?")
+_BUS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]")
+_MEMORY = re.compile(r"(\d{1,9}) MiB")
+_LISTED = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)\s]+)\)\s*")
+#: Before driver 470 an instance's UUID is MIG-<that of its GPU>/<GPU instance>/<compute instance>.
+_INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: (MIG-[^)\s]+)\)\s*")
+#: What nvidia-smi prints in place of a value if the card does not answer.
+_SICK = re.compile(r"\[?ERR!\]?|\[(?:Unknown Error|GPU is lost|GPU requires reset)\]")
+_CORRUPT_INFOROM = 14  # nvidia-smi(1); a warning: the card computes
+
+_SEE = "look there: nvidia-smi; dmesg | grep -i -e nvrm -e xid"
+_PROVISION = "install or mend the driver: tfctl provision INVENTORY"
+#: After one card is lost, new processes often cannot initialise CUDA on the others either.
+_LOST = "restart the host, and leave it out until it is well"
+#: Error messages of nvidia-smi, and their remedies.
+_COMPLAINTS = (
+    (r"Driver/library version mismatch", "restart the host: the driver was replaced under the running kernel"),
+    (r"couldn't communicate with the NVIDIA driver", _PROVISION),
+    (r"couldn't find libnvidia-ml", _PROVISION),
+    (r"Unable to determine the device handle", _LOST),
+    (r"(?<!\[)GPU is lost|(?<!\[)GPU requires reset", _LOST),  # in brackets it is a value: see _SICK
+    (r"No devices (?:were )?found", "look there: lspci -d 10de:; dmesg | grep -i nvrm"),
+    (r"Failed to initialize NVML", _SEE),
+)
+
+
+class Sick(Exception):
+    """nvidia-smi gave no complete answer. Holds the cause in a sentence, and the remedy."""
+
+    def __init__(self, message: str, remedy: str = _LOST) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+
+class Card(NamedTuple):
+    """A GPU. ``memory``: MiB, or 0 if unknown; ``mig``: MIG mode is enabled, with or without instances."""
+
+    bus: str
+    uuid: str
+    name: str
+    memory: int
+    mig: bool
+
+
+class Instance(NamedTuple):
+    """A MIG instance. ``number``: its index in the GPU; ``profile``: such as 1g.10gb."""
+
+    number: int
+    uuid: str
+    profile: str
+
+
+class GpuUser(NamedTuple):
+    """A process that uses a GPU. ``pid``: 0 if nvidia-smi does not tell."""
+
+    pid: int
+    name: str
 
 
 class Seen(NamedTuple):
-    """``devices``: a list of GPU (tfctl.node.wire); ``trouble`` and ``remedy``: why GPUs present cannot be listed."""
+    """The devices; ``trouble`` says why GPUs that are present cannot be listed."""
 
-    devices: list[dict[str, Any]]
-    trouble: str = ""
-    remedy: str = ""
+    devices: tuple[Gpu, ...] = ()
+    trouble: Error | None = None
 
 
-def look(world: World) -> Seen:
+def look(system: System) -> Seen:
     """Return all devices; each ``holder`` names a process that uses the device. Return none if nvidia-smi is missing,
     or if it fails and no NVIDIA card is on the PCI bus."""
-    if not os.access(world.nvidia_smi[0], os.X_OK):
-        return Seen([])
+    if not os.access(system.nvidia_smi[0], os.X_OK):
+        return Seen()
     try:
-        return Seen(_devices(world))
-    except smi.Sick as sick:
-        return Seen([], sick.message, sick.remedy) if _on_the_bus(world) else Seen([])
+        return Seen(tuple(_devices(system)))
+    except Sick as sick:
+        return Seen((), Error(Exit.PREFLIGHT, sick.message, sick.remedy)) if _on_the_bus(system) else Seen()
 
 
-def _devices(world: World) -> list[dict[str, Any]]:
-    fields = smi.FIELDS
-    status, text = _ask(world, smi.query(fields))
+def _devices(system: System) -> list[Gpu]:
+    fields = CARD_FIELDS
+    status, text = _ask(system, cards_query(fields))
     if "not a valid field" in text:
-        fields = smi.OLD_FIELDS
-        status, text = _ask(world, smi.query(fields))
-    smi.heed(status, text)
-    cards = smi.cards(text, fields)
-    users = smi.users(_ask(world, smi.USERS)[1])
+        fields = OLD_CARD_FIELDS
+        status, text = _ask(system, cards_query(fields))
+    raise_complaint(status, text)
+    cards = parse_cards(text, fields)
+    users = parse_users(_ask(system, USERS_QUERY)[1])
     divided = [card for card in cards if card.mig]
-    listed = smi.instances(_ask(world, ("-L",))[1]) if divided else {}
-    places = smi.places(_ask(world, ("-q",))[1]) if any(card.uuid in users for card in divided) else {}
-    found: list[dict[str, Any]] = []
+    listed = parse_instances(_ask(system, ("-L",))[1]) if divided else {}
+    places = parse_places(_ask(system, ("-q",))[1]) if any(card.uuid in users for card in divided) else {}
+    found: list[Gpu] = []
     for card in cards:
         computing = users.get(card.uuid, [])
         if not card.mig:
@@ -63,12 +126,12 @@ def _devices(world: World) -> list[dict[str, Any]]:
     return found
 
 
-def _device(number: int, uuid: str, name: str, memory: int, users: Sequence[smi.User]) -> dict[str, Any]:
+def _device(number: int, uuid: str, name: str, memory: int, users: Sequence[GpuUser]) -> Gpu:
     holder = _who(users[0]) if users else ""
-    return {"uuid": uuid, "index": number, "name": name, "memory_mib": memory, "holder": holder}
+    return Gpu(uuid, number, name, memory, holder)
 
 
-def _who(user: smi.User) -> str:
+def _who(user: GpuUser) -> str:
     """Describe a process, such as ``pid 812 (python) of alice``."""
     try:
         account = pwd.getpwuid(Path(f"/proc/{user.pid}").stat().st_uid).pw_name
@@ -83,21 +146,116 @@ def _memory(profile: str) -> int:
     return int(size.group(1)) * 1024 if size else 0
 
 
-def _ask(world: World, words: tuple[str, ...]) -> tuple[int, str]:
+def _ask(system: System, words: tuple[str, ...]) -> tuple[int, str]:
     """Run nvidia-smi and return its exit status and all output. Raises Sick."""
     try:
-        done = run([*world.nvidia_smi, *words], _PATIENCE_S)
+        done = run([*system.nvidia_smi, *words], system.nvidia_smi_timeout)
     except Refused as refused:  # a sick driver hangs it
-        raise smi.Sick(str(refused)) from None
+        raise Sick(str(refused)) from None
     return done.status, f"{done.output}\n{done.errors}"
 
 
-def _on_the_bus(world: World) -> bool:
+def _on_the_bus(system: System) -> bool:
     """Return whether there is an NVIDIA display controller (PCI class 03: VGA, or 3D as on most compute cards)."""
-    for device in world.at("/sys/bus/pci/devices").glob("*"):
+    for device in system.at("/sys/bus/pci/devices").glob("*"):
         try:
             if (device / "vendor").read_text().strip() == _NVIDIA and (device / "class").read_text()[:4] == "0x03":
                 return True
         except OSError:
             continue
     return False
+
+
+def cards_query(fields: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the arguments that list the cards."""
+    return ("--query-gpu=" + ",".join(fields), "--format=csv,noheader")
+
+
+def raise_complaint(status: int, text: str) -> None:
+    """Raise Sick if nvidia-smi failed or reported an error."""
+    for line in text.splitlines():
+        for pattern, remedy in _COMPLAINTS:
+            if re.search(pattern, line):
+                raise Sick(f"nvidia-smi: {line.strip():.300}", remedy)
+    if status not in (0, _CORRUPT_INFOROM):
+        last = (text.strip().splitlines() or ["no message"])[-1]
+        raise Sick(f"nvidia-smi ended with status {status}: {last:.300}", _SEE)
+
+
+def parse_cards(text: str, fields: tuple[str, ...] = CARD_FIELDS) -> list[Card]:
+    """Parse --query-gpu, sorted by PCI address. Raises Sick if there is no card or if any card is not well."""
+    found = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split(",", len(fields) - 1)]
+        if len(cells) == len(fields):
+            found.append(_card(dict(zip(fields, cells)), line.strip()))
+    if not found:
+        said = next(filter(None, map(str.strip, text.splitlines())), "nothing")
+        raise Sick(f"nvidia-smi lists no GPUs; it says: {said:.200}", _SEE)
+    return sorted(found, key=lambda card: [int(part, 16) for part in re.split(r"[:.]", card.bus)])
+
+
+def parse_users(text: str) -> dict[str, list[GpuUser]]:
+    """Parse --query-compute-apps: processes by GPU UUID, which for a MIG instance is that of the whole GPU. Includes
+    processes without a name or pid."""
+    found: dict[str, list[GpuUser]] = {}
+    for line in text.splitlines():
+        uuid, pid, name = ([cell.strip() for cell in line.split(",", 2)] + ["", ""])[:3]
+        if _UUID.fullmatch(uuid):
+            name = "".join(char if char.isprintable() else "?" for char in name[:200])
+            user = GpuUser(int(pid) if pid.isdigit() else 0, name if name and name[0] != "[" else "unknown")
+            found.setdefault(uuid, []).append(user)
+    return found
+
+
+def parse_instances(text: str) -> dict[str, list[Instance]]:
+    """Parse -L: MIG instances by their GPU's UUID."""
+    found: dict[str, list[Instance]] = {}
+    parent = ""
+    for line in text.splitlines():
+        card, instance = _LISTED.fullmatch(line), _INSTANCE.fullmatch(line)
+        if card:
+            parent = card.group(1)
+        elif instance and parent and _UUID.fullmatch(instance.group(3)):
+            profile, number, uuid = instance.groups()
+            found.setdefault(parent, []).append(Instance(int(number), uuid, profile))
+    return {uuid: sorted(listed) for uuid, listed in found.items()}
+
+
+def parse_places(text: str) -> Mapping[tuple[str, int], int]:
+    """Parse -q: the number of the MIG instance that each process uses, by GPU UUID and pid. The text names the GPU
+    instance and the compute instance of each MIG device and of each process."""
+    found: dict[tuple[str, int], int] = {}
+    uuid = section = index = ""
+    ids: tuple[str, ...] = ()
+    numbers: dict[tuple[str, ...], int] = {}
+    for line in text.splitlines():
+        key, _, value = (part.strip() for part in line.partition(" : "))
+        if not value:
+            section = key
+            if key.startswith("GPU ") and _BUS.fullmatch(key[4:]):
+                uuid, numbers = "", {}
+        elif key == "GPU UUID":
+            uuid = value
+        elif key.lower() == "gpu instance id":
+            ids = (value,)
+        elif key.lower() == "compute instance id":
+            ids = (*ids[:1], value)
+            if section == "MIG Device" and index.isdigit():
+                numbers[ids] = int(index)
+        elif key == "Index" and section == "MIG Device":
+            index = value
+        elif key == "Process ID" and value.isdigit() and ids in numbers:
+            found[uuid, int(value)] = numbers[ids]
+    return found
+
+
+def _card(cells: dict[str, str], line: str) -> Card:
+    if any(_SICK.fullmatch(cell) for cell in cells.values()):
+        raise Sick(f"a GPU does not answer: nvidia-smi shows {line:.200}")
+    uuid, bus = cells["uuid"], cells["pci.bus_id"]
+    if not _UUID.fullmatch(uuid) or not _BUS.fullmatch(bus):
+        raise Sick(f"nvidia-smi shows a GPU without UUID and PCI address: {line:.200}", _SEE)
+    memory = _MEMORY.fullmatch(cells["memory.total"])  # [N/A] if the GPU shares the host's memory, as on GB10
+    mig = cells.get("mig.mode.current") == "Enabled"  # [N/A] if the card has no MIG mode
+    return Card(bus, uuid, cells["name"], int(memory.group(1)) if memory else 0, mig)

@@ -3,67 +3,68 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterable
 
-from . import book, gpus, names, placed, plan, sockets, wire
-from .world import World, host
-
-
-def hello(world: World, job: str, ports: range, resolve: list[str]) -> dict[str, Any]:
-    """Return the answer to a start request, without ``code``. Raises Refused."""
-    held, seen = placed.held(world), gpus.look(world)
-    return {
-        "protocol": wire.PROTOCOL,
-        "host": host(),
-        "highest": book.latest(world, job),
-        "ports": _ports(ports, held.ports),
-        "names": _addresses(resolve),
-        **devices(seen, held),
-        "stacks": list(stacks(world)),
-    }
+from . import fields, gpus, jobstore, names, reservations, sockets
+from .system import System
+from .wire import Error, Gpu, Hello, StartRequest, TaskName
 
 
-def devices(seen: gpus.Seen, held: placed.Held) -> dict[str, Any]:
-    """Return ``gpus`` and ``gpu_trouble`` of the answer."""
-    return {
-        "gpus": [{**gpu, "holder": held.gpus.get(gpu["uuid"], gpu["holder"])} for gpu in seen.devices],
-        "gpu_trouble": wire.error(8, seen.trouble, seen.remedy) if seen.trouble else None,
-    }
+def hello(system: System, request: StartRequest, code: bool, restartable: tuple[TaskName, ...]) -> Hello:
+    """Return the answer to a start request. ``code``: whether that code is here. Raises Refused."""
+    wanted = _port_range(*request.ports)
+    held = reservations.held(system)
+    devices, trouble = look(system, held)
+    return Hello(
+        highest=jobstore.latest(system, request.job),
+        ports=_ports(wanted, held.ports),
+        names=_addresses(request.resolve),
+        gpus=devices,
+        gpu_trouble=trouble,
+        code=code,
+        restartable=restartable,
+        horovod={stack: has_horovod(system, stack) for stack in stacks(system)},
+        time=time.time(),
+    )
 
 
-def stacks(world: World) -> dict[str, str]:
+def look(system: System, held: reservations.Held) -> tuple[tuple[Gpu, ...], Error | None]:
+    """Return the host's GPUs, each with the job or the process that holds it, and why they cannot be listed."""
+    seen = gpus.look(system)
+    return tuple(gpu._replace(holder=held.gpus.get(gpu.uuid, gpu.holder)) for gpu in seen.devices), seen.trouble
+
+
+def stacks(system: System) -> dict[str, str]:
     """Return the installed stacks: each name with the environment that its link points to."""
-    directory = world.at(names.STACKS)
-    links = [directory / name for name in sorted(book.listing(directory))]
+    directory = system.at(names.STACKS)
+    links = [directory / name for name in sorted(jobstore.listing(directory))]
     return {link.name: link.readlink().name for link in links if link.is_symlink() and link.is_dir()}
 
 
-def port_range(value: Any) -> range:
-    """Parse ``[LO, HI]``, both inclusive. Raises Refused."""
-    low, high = value if isinstance(value, list) and len(value) == 2 else (0, 0)
-    first = plan.number(low, "a port", 1, 65535)
-    return range(first, plan.number(high, "a port", first, 65535) + 1)
+def has_horovod(system: System, stack: str) -> bool:
+    """Return whether the stack's Python finds Horovod: as tfctl adds it, by a .pth file, or as a package of its own."""
+    return any(system.at(names.stack_dir(stack)).glob("lib*/python3*/site-packages/*horovod*"))
 
 
-def _ports(wanted: range, held: dict[int, str]) -> dict[str, str]:
+def _port_range(low: int, high: int) -> range:
+    """Return the ports from ``low`` to ``high``, both inclusive. Raises Refused."""
+    first = fields.number(low, "a port", 1, 65535)
+    return range(first, fields.number(high, "a port", first, 65535) + 1)
+
+
+def _ports(wanted: range, held: dict[int, str]) -> dict[int, str]:
     """Return the ports of the range that are not free, with their holders."""
-    found = {}
-    for port in wanted:
-        if port in held:
-            found[str(port)] = held[port]
-        elif not sockets.is_free(port):
-            found[str(port)] = sockets.holder(port)
-    return found
+    foreign = sockets.holders([port for port in wanted if port not in held and not sockets.is_free(port)])
+    return {port: held.get(port) or foreign[port] for port in wanted if port in held or port in foreign}
 
 
-def _addresses(wanted: list[str]) -> dict[str, str | None]:
+def _addresses(wanted: Iterable[str]) -> dict[str, str | None]:
     """Resolve each name on this host: to its first address that is not loopback, IPv4 first, or None."""
-    if not wanted:
+    found: dict[str, str | None] = dict.fromkeys(wanted)
+    if not found:
         return {}
     import socket
     from threading import Thread
-
-    found: dict[str, str | None] = dict.fromkeys(wanted)
 
     def look(name: str) -> None:
         try:
@@ -73,7 +74,7 @@ def _addresses(wanted: list[str]) -> dict[str, str | None]:
         known.sort(key=lambda address: ":" in address)
         found[name] = next((one for one in known if not one.startswith("127.") and one != "::1"), None)
 
-    threads = [Thread(target=look, args=[name], daemon=True) for name in wanted]
+    threads = [Thread(target=look, args=[name], daemon=True) for name in found]
     for thread in threads:
         thread.start()
     until = time.monotonic() + 5.0

@@ -1,94 +1,148 @@
-"""The verb `logs`: send one line that lists the units, then journalctl's own JSON lines.
+"""The verb `logs`: send one line that lists the units, then journalctl's own JSON lines, or those that match `grep`.
 
 This module works around four traps of journalctl. With a cursor, `-f` shows only ten lines unless `--no-tail` is
 given. `--after-cursor` can lose an entry, so it uses the inclusive `--cursor` and the client drops the first entry.
 Without `--all`, fields over 4 KiB are null. `-u` adds messages of PID 1, which a match on _SYSTEMD_UNIT does not.
+
+journald reports lines that it has dropped in messages of its own, which name the unit in OBJECT_SYSTEMD_UNIT.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
+import re
 import signal
 import subprocess
-from typing import Any
+import time
 
-from . import book, names, plan
-from .talk import Refused, Talk
-from .world import World, host
-from .world import run as run_to_end
+from . import fields, jobstore, names, wire
+from .exits import Exit
+from .session import Refused, Session
+from .system import System, host
 
-_FIELDS = "MESSAGE,PRIORITY,_TRANSPORT,_SYSTEMD_UNIT,_STREAM_ID,_LINE_BREAK"
+#: How long (s) journald may take to write what tasks have printed. It can lag far behind if its disk is slow.
+SYNC_S = 60.0
 
 
-def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
-    """Serve one request. Returns only if it follows or no unit matches; otherwise becomes journalctl.
+def run(system: System, session: Session, request: wire.LogsRequest) -> None:
+    """Serve one request. Returns only if it follows, filters or no unit matches; otherwise becomes journalctl.
 
     Raises Refused, Gone.
     """
-    job = plan.match(names.JOB, request.get("job"), "a job's name")
-    wanted = plan.tasks_wanted(request.get("tasks"))
-    attempt = plan.attempt_wanted(request.get("attempt")) or book.latest(world, job)
-    record = book.record(world, job, attempt) if attempt else None
+    job = fields.job_name(request.job)
+    wanted = None if request.tasks is None else fields.task_names(request.tasks)
+    attempt = fields.optional_attempt(request.attempt) or jobstore.latest(system, job)
+    record = jobstore.record(system, job, attempt) if attempt else None
     if record is None:
-        raise Refused(7, f"{host()} knows no attempt of job {job}", "tfctl list shows the jobs")
-    units = {
-        names.unit(job, *task): list(task)
-        for task in book.tasks(world, job, attempt)
-        if wanted is None or task in wanted
-    }
-    words = command(world, str(record.get("run")), list(units), request)
-    talk.send("logs", {"attempt": attempt, "run": record.get("run"), "units": units})
+        raise Refused(Exit.NOT_FOUND, f"{host()} knows no attempt of job {job}", "tfctl list shows the jobs")
+    tasks = [task for task in jobstore.tasks(system, job, attempt) if wanted is None or task in wanted]
+    units = {names.unit(job, *task): task for task in tasks}
+    words = command(system, record.run, list(units), request)
+    patience = SYNC_S if request.patience is None else min(request.patience, SYNC_S)
+    synced = request.follow or not units or is_synced(system, session, patience)
+    times = jobstore.began(system, job, attempt)
+    began = {unit: times[names.task_key(*task)] for unit, task in units.items() if names.task_key(*task) in times}
+    oldest = _oldest(system) if units and request.cursor is None else None
+    session.send(wire.Logs(attempt, record.run, units, synced, began, oldest))
     if not units:
         return
-    if request.get("follow") is True:
-        _follow(talk, words)
+    pattern = None if request.grep is None else _pattern(request.grep)
+    if pattern is not None:
+        from . import grep
+
+        grep.run(session, words, pattern, request.cursor is not None, request.follow)
+    elif request.follow:
+        _follow(session, words)
     else:
-        # Recent output of the tasks may still be queued in journald.
-        with contextlib.suppress(Refused):
-            run_to_end([*world.journalctl, "--sync"], 5.0)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores SIGPIPE, and journalctl would inherit that
         os.execv(words[0], words)
 
 
-def command(world: World, run: str, units: list[str], request: dict[str, Any]) -> list[str]:
+def command(system: System, run: str, units: list[str], request: wire.LogsRequest) -> list[str]:
     """Return the journalctl command line for a request. Raises Refused."""
-    words = [*world.journalctl, "-q", "--no-pager", "--all", "-o", "json", f"--output-fields={_FIELDS}"]
-    cursor, tail = request.get("cursor"), request.get("tail")
-    follow = request.get("follow") is True
-    if follow:
+    words = [
+        *system.journalctl,
+        "-q",
+        "--no-pager",
+        "--all",
+        "-o",
+        "json",
+        "--output-fields=" + ",".join(wire.JOURNAL_FIELDS),
+    ]
+    if request.follow:
         words.append("-f")
-    if cursor is not None:
-        words.append(f"--cursor={_cursor(cursor)}")
-    elif request.get("since") is not None:  # journalctl accepts only one of the two
-        words.append(f"--since=@{_seconds(request['since'])}")
-    if request.get("until") is not None:
-        words.append(f"--until=@{_seconds(request['until'])}")
-    if tail is not None and cursor is None:
-        words.append(f"--lines={plan.number(tail, 'a number of lines', 0, 10**9)}")
-    elif follow:
+    if request.cursor is not None:
+        words.append(f"--cursor={_cursor(request.cursor)}")
+    elif request.since is not None:  # journalctl accepts only one of the two
+        words.append(f"--since=@{request.since:.6f}")
+    if request.until is not None:
+        words.append(f"--until=@{request.until:.6f}")
+    if request.tail is not None and request.cursor is None:
+        words.append(f"--lines={fields.number(request.tail, 'a number of lines', 0, 10**9)}")
+    elif request.follow:
         words.append("--no-tail")
-    return [*words, f"TFCTL_RUN={run}", *(f"_SYSTEMD_UNIT={unit}" for unit in units)]
+    dropped = ["_TRANSPORT=driver", f"MESSAGE_ID={wire.DROPPED}", *(f"OBJECT_SYSTEMD_UNIT={unit}" for unit in units)]
+    return [*words, f"TFCTL_RUN={run}", *(f"_SYSTEMD_UNIT={unit}" for unit in units), "+", *dropped]
 
 
-def _follow(talk: Talk, words: list[str]) -> None:
+def is_synced(system: System, session: Session, limit: float = SYNC_S) -> bool:
+    """Have journald write the output of tasks that is still queued. Return whether it confirmed that within ``limit``
+    seconds. Send beats meanwhile. Raises Gone."""
+    try:
+        process = subprocess.Popen([*system.journalctl, "--sync"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    except OSError:
+        return False
+    until = time.monotonic() + limit
+    try:
+        while (left := until - time.monotonic()) > 0:
+            try:
+                return process.wait(min(left, wire.BEAT_S)) == 0
+            except subprocess.TimeoutExpired:
+                session.send(wire.Beat())
+        return False
+    finally:
+        process.kill()
+        process.wait(5)
+
+
+def _oldest(system: System) -> float | None:
+    """Return the time of the oldest entry in the system's journal, or None if it has none or cannot be read."""
+    words = [*system.journalctl, "-q", "--no-pager", "--system", "-o", "json", "--output-fields=_TRANSPORT"]
+    try:
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    except OSError:
+        return None
+    with process:
+        assert process.stdout
+        first = process.stdout.readline()
+        process.kill()  # journalctl would print the whole journal
+    try:
+        return wire.journal_entry(first).time
+    except wire.Malformed:
+        return None
+
+
+def _follow(session: Session, words: list[str]) -> None:
     """Run journalctl, which writes directly to the client, until it ends or the client closes its end."""
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
     try:
-        while process.poll() is None and not talk.heard_of_end(1.0):
+        while process.poll() is None and not session.heard_of_end(1.0):
             pass
     finally:
         process.kill()
         process.wait(5)
 
 
-def _cursor(value: Any) -> str:
-    if not isinstance(value, str) or not 0 < len(value) < 1024 or not value.isprintable():
-        raise Refused(2, "that is not a cursor of the journal")
+def _pattern(text: str) -> re.Pattern[str] | None:
+    """Compile a regular expression. Return None if this Python, which may be older than the client's, does not know its
+    syntax: the client checks every line again."""
+    try:
+        return re.compile(text)
+    except re.error:
+        return None
+
+
+def _cursor(value: str) -> str:
+    if not 0 < len(value) < 1024 or not value.isprintable():
+        raise Refused(Exit.USAGE, "that is not a cursor of the journal")
     return value
-
-
-def _seconds(value: Any) -> str:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < 1e11:
-        raise Refused(2, f"{value!r:.40} is not a time")
-    return f"{value:.6f}"

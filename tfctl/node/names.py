@@ -10,6 +10,8 @@ JOB = re.compile(r"[a-z][a-z0-9-]{0,39}")
 ROLE = re.compile(r"[a-z][a-z0-9_]{0,19}")
 RUN = re.compile(r"[0-9a-f]{8}")
 STACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+#: Output directories: paths that a unit can quote without escapes.
+OUTPUT = re.compile(r"/[A-Za-z0-9._/@+=:,-]{1,200}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 USER = "tfctl"
@@ -26,6 +28,10 @@ LIB = "/usr/local/lib/tfctl"
 PROGRAM = "/usr/local/sbin/tfctl-node"
 #: The program that ExecStopPost runs as the jobs' user, with the task's directory as its only argument.
 END_PROGRAM = f"{LIB}/current/end"
+#: The program that ExecStartPre runs as `note begin DIRECTORY BOOT_ID`, and ExecStop as `note stop DIRECTORY`.
+NOTE_PROGRAM = f"{LIB}/current/note"
+#: Directories that units cannot see (ProtectHome= in 10-tfctl.conf), so no output can be there.
+HIDDEN = ("/home", "/root", "/run/user")
 #: The PATH that systemd gives a unit that sets none (systemd.exec(5)).
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #: The directory of tfctl_runtime, on the import path of every stack's Python.
@@ -37,9 +43,14 @@ def task(role: str, index: int) -> str:
     return f"{role}/{index}"
 
 
+def task_key(role: str, index: int) -> str:
+    """Return the name of a task's directory, which is also its key in began.json: ``worker-3``."""
+    return f"{role}-{index}"
+
+
 def stem(job: str, role: str, index: int) -> str:
     """Return the name of a task's unit and environment file, without suffix."""
-    return f"tfctl-{job}-{role}-{index}"
+    return f"tfctl-{job}-{task_key(role, index)}"
 
 
 def unit(job: str, role: str, index: int) -> str:
@@ -47,7 +58,7 @@ def unit(job: str, role: str, index: int) -> str:
 
 
 def job_slice(job: str) -> str:
-    """Return the job's slice. Dashes nest slices (systemd.slice(5)): a job's become underscores, which no job has."""
+    """Return the job's slice, with underscores for dashes, which would nest it (systemd.slice(5))."""
     return f"tfctl-{job.replace('-', '_')}.slice"
 
 
@@ -73,7 +84,7 @@ def attempt_dir(job: str, attempt: int) -> str:
 
 
 def record_file(job: str, attempt: int) -> str:
-    """Return the path of the attempt's RECORD (tfctl.node.wire), which is the same on all its hosts."""
+    """Return the path of the attempt's record (tfctl.node.wire.Record), which is the same on all its hosts."""
     return f"{attempt_dir(job, attempt)}/job.json"
 
 
@@ -84,12 +95,12 @@ def code_dir(job: str, attempt: int) -> str:
 
 def task_dir(job: str, attempt: int, role: str, index: int) -> str:
     """Return the task's directory. It belongs to the jobs' user and holds ``ends.jsonl``."""
-    return f"{attempt_dir(job, attempt)}/{role}-{index}"
+    return f"{attempt_dir(job, attempt)}/{task_key(role, index)}"
 
 
 def stop_mark(job: str, attempt: int, role: str = "", index: int = 0) -> str:
     """Return the path of the job's stop mark or, with a role, of a task's. Root owns it, so no task can write one."""
-    return f"{attempt_dir(job, attempt)}/stopped/{f'{role}-{index}' if role else 'job'}"
+    return f"{attempt_dir(job, attempt)}/stopped/{task_key(role, index) if role else 'job'}"
 
 
 def stored_code(digest: str) -> str:

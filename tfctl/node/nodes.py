@@ -4,53 +4,50 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
-from . import gpus, placed, states, wire
-from .hello import devices, stacks
-from .talk import Talk
-from .world import World, host
+from . import disks, reservations, states, wire
+from .hello import look, stacks
+from .session import Session
+from .system import System
+from .units import InstalledUnit, installed_units
 
 
-def run(world: World, talk: Talk, request: dict[str, Any]) -> None:  # noqa: ARG001  every verb's shape
+def run(system: System, session: Session, _request: wire.NodesRequest) -> None:
     """Send one answer. Raises Refused."""
-    units = placed.units(world)
-    held = placed.held(world, units)
-    talk.send(
-        "node",
-        {
-            "protocol": wire.PROTOCOL,
-            "version": Path(__file__).resolve().parent.parent.name,
-            "host": host(),
-            "os": _release(world),
-            "kernel": os.uname().release,
-            "systemd": world.systemd(),
-            "cpus": os.cpu_count(),
-            "load": round(os.getloadavg()[0], 2),
-            "memory_mib": _memory(),
-            "stacks": stacks(world),
-            **devices(gpus.look(world), held),
-            "ports": {str(port): who for port, who in sorted(held.ports.items())},
-            "tasks": [_task(unit) for unit in units if unit.live],
-        },
+    units = installed_units(system)
+    held = reservations.held(system, units)
+    devices, trouble = look(system, held)
+    session.send(
+        wire.Node(
+            protocol=wire.PROTOCOL,
+            version=Path(__file__).resolve().parent.parent.name,
+            os=_release(system),
+            kernel=os.uname().release,
+            systemd=system.systemd(),
+            cpus=os.cpu_count(),
+            load=round(os.getloadavg()[0], 2),
+            memory_mib=_memory(),
+            stacks=stacks(system),
+            gpus=devices,
+            gpu_trouble=trouble,
+            ports=dict(sorted(held.ports.items())),
+            tasks=tuple(_task(unit) for unit in units if unit.live),
+            disks=disks.disks(system),
+            stored_mib=disks.stored_mib(system),
+        )
     )
 
 
-def _task(unit: placed.Placed) -> dict[str, Any]:
-    role, index = unit.task
-    return {
-        "job": unit.job,
-        "role": role,
-        "index": index,
-        "state": states.state(unit.shown, (), marked=False, reserved=False)[0],
-    }
+def _task(unit: InstalledUnit) -> wire.RunningTask:
+    state = states.state(unit.properties, (), marked=False, reserved=False).state
+    return wire.RunningTask(unit.job, *unit.task, state)
 
 
-def _release(world: World) -> str | None:
+def _release(system: System) -> str | None:
     """Return PRETTY_NAME of os-release(5), or None."""
     for path in ("/etc/os-release", "/usr/lib/os-release"):
         try:
-            lines = world.at(path).read_text("utf-8", "replace").splitlines()
+            lines = system.at(path).read_text("utf-8", "replace").splitlines()
         except OSError:
             continue
         known = dict(line.split("=", 1) for line in lines if "=" in line)
@@ -58,11 +55,11 @@ def _release(world: World) -> str | None:
     return None
 
 
-def _memory() -> list[int] | None:
+def _memory() -> tuple[int, int] | None:
     """Return total and available memory in MiB (proc_meminfo(5)), or None."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         sizes = {name: int(rest.split()[0]) // 1024 for name, _, rest in (line.partition(":") for line in lines)}
-        return [sizes["MemTotal"], sizes["MemAvailable"]]
+        return sizes["MemTotal"], sizes["MemAvailable"]
     except (OSError, KeyError, ValueError, IndexError):
         return None

@@ -3,78 +3,85 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Mapping
 
-from . import book, names, placed, plan, reserve, states, wire
-from .talk import Talk
-from .world import World, clock_zero, host
+from . import fields, jobstore, names, reservations, states, wire
+from .session import Session
+from .states import Properties
+from .system import System, clock_zero
+from .units import installed_units
 
 #: Seconds between polls while a client follows.
-_LOOK = 0.5
+_POLL_S = 0.5
 
 
-def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
+def run(system: System, session: Session, request: wire.ShowRequest) -> None:
     """Serve one request. Raises Refused, Gone."""
-    job = request.get("job")
-    if job is not None:
-        plan.match(names.JOB, job, "a job's name")
-    attempt = plan.attempt_wanted(request.get("attempt"))
-    before = shown(world, job, attempt)
-    talk.send("show", before)
-    said = time.monotonic()
-    while request.get("follow") is True and not talk.heard_of_end(_LOOK):
-        now = shown(world, job, attempt)
+    job = None if request.job is None else fields.job_name(request.job)
+    attempt = fields.optional_attempt(request.attempt)
+    before = jobs(system, job, attempt)
+    if request.lines:
+        from . import last_lines
+
+        session.send(wire.Shown(last_lines.with_ages(system, before), time.time()))
+    else:
+        session.send(wire.Shown(before, time.time()))
+    sent = time.monotonic()
+    while request.follow and not session.heard_of_end(_POLL_S):
+        now = jobs(system, job, attempt)
         if now != before:
-            talk.send("show", now)
-        elif time.monotonic() - said > wire.BEAT_S:
-            talk.send("beat", {})
+            session.send(wire.Shown(now, time.time()))
+        elif time.monotonic() - sent > wire.BEAT_S:
+            session.send(wire.Beat())
         else:
             continue
-        before, said = now, time.monotonic()
+        before, sent = now, time.monotonic()
 
 
-def shown(world: World, job: str | None, attempt: int | None) -> dict[str, Any]:
-    """Return the answer: the given or latest attempt of ``job``, or the latest of every job. Raises Refused."""
-    units = placed.units(world, job)
-    starting = {(one.job, one.attempt) for one in reserve.live(world)}
+def jobs(system: System, job: str | None, attempt: int | None) -> tuple[wire.JobStatus, ...]:
+    """Return the given or latest attempt of ``job``, or the latest of every job. Raises Refused."""
+    units = installed_units(system, job)
+    starting = {(one.job, one.attempt) for one in reservations.live(system)}
     zero = clock_zero()
     found = []
-    for name in [job] if job else book.jobs(world):
-        number = attempt or book.latest(world, name)
-        record = book.record(world, name, number)
+    for name in [job] if job else jobstore.jobs(system):
+        number = attempt or jobstore.latest(system, name)
+        record = jobstore.record(system, name, number)
         if record is None:
             continue
-        ours = {unit.task: unit.shown for unit in units if (unit.job, unit.run) == (name, record.get("run"))}
-        found.append(
-            {
-                "job": name,
-                "attempt": number,
-                "run": record.get("run"),
-                "record": record,
-                "stopped": book.marked(world, name, number),
-                "tasks": attempt_states(world, name, number, ours, zero, reserved=(name, number) in starting),
-            }
-        )
-    return {"host": host(), "jobs": found}
+        ours = {unit.task: unit.properties for unit in units if (unit.job, unit.run) == (name, record.run)}
+        tasks = task_statuses(system, record, ours, zero, reserved=(name, number) in starting)
+        stopped = jobstore.marked(system, name, number)
+        found.append(wire.JobStatus(name, number, record.run, record, stopped, tuple(tasks)))
+    return tuple(found)
 
 
-def attempt_states(
-    world: World, job: str, attempt: int, units: dict[tuple[str, int], dict[str, str]], zero: float, *, reserved: bool
-) -> list[dict[str, Any]]:
-    """Return the STATE of each of the attempt's tasks here. ``units``: systemd's properties of the attempt's units."""
-    began = book.began(world, job, attempt)
+def task_statuses(
+    system: System,
+    record: wire.Record,
+    units: Mapping[wire.TaskName, Properties],
+    zero: float = 0.0,
+    *,
+    reserved: bool = False,
+) -> list[wire.TaskStatus]:
+    """Return the status of each of the record's tasks here.
+
+    ``units``: systemd's properties of the attempt's units; ``zero``: epoch seconds at the monotonic clock's zero;
+    ``reserved``: the attempt is being started.
+    """
+    job, attempt = record.job, record.attempt
+    began, boot = jobstore.began(system, job, attempt), system.boot()
     return [
-        {
-            "role": role,
-            "index": index,
-            **states.task_state(
-                units.get((role, index)),
-                book.ends(world, job, attempt, role, index),
-                marked=book.marked(world, job, attempt, role, index) is not None,
-                reserved=reserved,
-                began=began.get(f"{role}-{index}"),
-                zero=zero,
-            ),
-        }
-        for role, index in book.tasks(world, job, attempt)
+        states.task_status(
+            task,
+            units.get(task),
+            jobstore.runs(system, job, attempt, *task),
+            marked=jobstore.marked(system, job, attempt, *task) is not None,
+            reserved=reserved,
+            began=began.get(names.task_key(*task)),
+            zero=zero,
+            boot=boot,
+            max_restarts=record.policy.max_restarts,
+        )
+        for task in jobstore.tasks(system, job, attempt)
     ]

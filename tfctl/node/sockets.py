@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 
@@ -15,11 +15,18 @@ def is_free(port: int) -> bool:
 
 def holder(port: int) -> str:
     """Return the process that holds the port: ``pid 812 (python)``, or ``another process``."""
-    inodes = {inode for number, inode in _sockets() if number == port}
+    return holders([port])[port]
+
+
+def holders(ports: Collection[int]) -> dict[int, str]:
+    """Return the process that holds each port, in the words of `holder`. Lists /proc once, whatever their number."""
+    inodes = {inode: port for port, inode in _sockets() if port in ports}
+    found: dict[int, str] = {}
     for entry in Path("/proc").iterdir() if inodes else ():
-        if entry.name.isdigit() and not inodes.isdisjoint(_inodes_of(entry.name)):
-            return f"pid {entry.name} ({_command(entry.name)})"
-    return "another process"
+        held = inodes.keys() & _inodes_of(entry.name) if entry.name.isdigit() else ()
+        for port in {inodes[inode] for inode in held} - found.keys():
+            found[port] = f"pid {entry.name} ({_command(entry.name)})"
+    return {port: found.get(port, "another process") for port in ports}
 
 
 def _can_bind(family: int, address: str, port: int) -> bool:

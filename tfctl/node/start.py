@@ -1,4 +1,6 @@
-"""The verb `start`: start all of a plan's tasks on this host, or none. tfctl.node.wire describes the conversation.
+"""The verb `start`: start all of a plan's tasks on this host, or none (tfctl.node.wire describes the session).
+
+    hello → plan or rerun → reserved → go → started → keep → kept
 
 Until the client sends `keep`, the end of stdin, silence, a signal or any error undoes everything that was made.
 """
@@ -6,71 +8,76 @@ Until the client sends `keep`, the end of stdin, silence, a signal or any error 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import signal
 import time
 from pathlib import Path
-from typing import Any, Callable
+from typing import Callable
 
-from . import again, book, code, names, plan, reserve, wire
+from . import checks, code, fields, jobstore, names, reservations, restart_files, wire
 from .asuser import as_user, os_error
-from .build import build
-from .executed import settled, why
-from .hello import hello, port_range
-from .plan import Plan
-from .reserve import Reservation
-from .talk import Refused, Talk
-from .world import World, clock_zero, host
-from .world import run as run_to_end
+from .exits import Exit
+from .hello import hello
+from .reservations import Reservation
+from .session import Refused, Session
+from .states import Properties
+from .system import PROVISION, System, clock_zero, host
+from .system import run as run_to_end
+from .units import exec_failure, installed_units, remove_units, wait_for_execution
+from .wire import Plan, PlannedTask
 
 _NONCE = re.compile(r"[0-9A-Za-z_-]{8,64}")
 #: Timeout in seconds of the one systemctl call that starts all units.
-_LAUNCH = 90.0
+_LAUNCH_S = 90.0
 #: Seconds that another host's mark may take to appear on a shared file system.
-_SEEN = 2.0
+_SEEN_S = 2.0
 
 
-def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
-    """Hold the whole conversation. Raises Refused or Gone, and then leaves nothing behind."""
-    Start(world, talk, request).converse()
+def run(system: System, session: Session, request: wire.StartRequest) -> None:
+    """Serve the whole session. Raises Refused or Gone, and then leaves nothing behind."""
+    Start(system, session, request).serve()
 
 
 class Start:
-    """One client's start. ``_made`` is the reservation to undo, with the descriptor that holds its lock."""
+    """One client's start.
 
-    def __init__(self, world: World, talk: Talk, request: dict[str, Any]) -> None:
-        self._world, self._talk = world, talk
-        self._job = plan.match(names.JOB, request.get("job"), "a job's name")
-        digest = request.get("code")
-        self._digest = "" if digest is None else plan.match(names.DIGEST, digest, "a digest")
-        self._ports = port_range(request.get("ports"))
-        self._resolve = plan.text_list(request.get("resolve", []), "resolve")
-        self._stored = code.hold(world, self._digest) if self._digest else None
-        before = plan.attempt_wanted(request.get("again"))
-        self._texts = again.texts(world, self._job, before) if before else None
+    ``_reservation`` is what to undo, with the descriptor that holds its lock: it is there from `reserved` to `kept`.
+    """
+
+    def __init__(self, system: System, session: Session, request: wire.StartRequest) -> None:
+        self._system, self._session, self._request = system, session, request
+        self._job = fields.job_name(request.job)
+        self._code = None if request.code is None else fields.match(names.DIGEST, request.code, "a digest")
+        # The descriptor keeps the stored code from being removed as long as this process lives.
+        self._stored = code.hold(system, self._code) if self._code else None
+        before = fields.optional_attempt(request.restart_of)
+        self._files = restart_files.load(system, self._job, before) if before else None
         self._plan: Plan | None = None
-        self._made: tuple[Reservation, int] | None = None
+        self._reservation: tuple[Reservation, int] | None = None
         self._started = False
         self._mark: Path | None = None
 
-    def converse(self) -> None:
-        told = {**hello(self._world, self._job, self._ports, self._resolve), "code": self._has_code}
-        if self._texts is not None:
-            told["again"] = [list(task) for task in self._texts]
-        self._talk.send("hello", told)
-        steps = {
-            "plan": self._reserve, "again": self._again, "share": self._share, "go": self._go, "keep": self._keep,
-            "undo": self._undone,
-        }  # fmt: skip
+    def serve(self) -> None:
+        """Answer each message by the step that it asks for, and undo whatever was not kept."""
+        self._session.send(hello(self._system, self._request, self._has_code, tuple(self._files or ())))
         try:
             while True:
-                kind, value = self._talk.receive()
-                if kind not in steps:
-                    raise Refused(2, f"{kind!r:.40} is not a message of a start")
-                steps[kind](value)
-                if kind == "keep":
+                message = self._session.receive()
+                if isinstance(message, wire.Plan):
+                    self._reserve(message)
+                elif isinstance(message, wire.Rerun):
+                    self._rerun(message)
+                elif isinstance(message, wire.Share):
+                    self._share(message)
+                elif isinstance(message, wire.Go):
+                    self._go()
+                elif isinstance(message, wire.Keep):
+                    self._keep()
                     return
+                else:
+                    raise self._out_of_order(type(message).__name__.lower())
         finally:
             for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
                 signal.signal(number, signal.SIG_IGN)
@@ -78,138 +85,244 @@ class Start:
 
     @property
     def _has_code(self) -> bool:
-        return not self._digest or self._stored is not None
+        return not self._code or self._stored is not None
 
-    def _reserve(self, value: Any) -> None:
-        self._require(not self._made, "a plan")
-        incoming = None if self._has_code else self._receive()
+    # Step 1: check the plan, reserve, and write all files.
+
+    def _rerun(self, message: wire.Rerun) -> None:
+        """Make the plan here, so that the values of its variables never leave this host."""
+        self._require(self._files is not None and self._has_code, "rerun")
+        self._reserve(restart_files.plan(self._files or {}, message.record, self._code))
+
+    def _reserve(self, plan: Plan) -> None:
+        self._require(not self._reservation, "a plan")
+        incoming = None if self._has_code else self._receive_code()
         try:
-            self._plan = plan.read(value, self._job, self._digest)
-            self._made = build(self._world, self._plan, incoming)
-            refused = None
-        except Refused as error:
-            refused = error
+            checks.plan(plan, self._job, self._code)
+            self._reservation = _prepare(self._system, plan, incoming)
+            self._plan = plan
+            answer: wire.Reserved | wire.Refused = wire.Reserved()
+        except Refused as refused:
+            answer = wire.Refused(refused.error)
         except OSError as error:
-            refused = os_error(error, "cannot write")
+            answer = wire.Refused(os_error(error, "cannot write").error)
         finally:
             if incoming:
                 incoming.close()
-        self._talk.send("refused" if refused else "reserved", refused.error if refused else {})
+        self._session.send(answer)
 
-    def _again(self, value: Any) -> None:
-        """Make the plan here, so that the values of its variables never leave this host."""
-        self._require(self._texts is not None and self._has_code, "again")
-        self._reserve(again.plan_of(self._texts or {}, self._digest, value))
-
-    def _receive(self) -> code.Incoming:
-        kind, size = self._talk.receive()
-        self._require(kind == "code", kind)
-        incoming = code.Incoming(self._world, self._digest)
+    def _receive_code(self) -> code.Incoming:
+        message = self._session.receive()
+        if not isinstance(message, wire.Code):
+            raise self._out_of_order(type(message).__name__.lower())
+        incoming = code.Incoming(self._system, self._code or "")
         try:
-            incoming.receive(self._talk, plan.number(size, "a size", 0, 1 << 40))
+            incoming.receive(self._session, fields.number(message.size, "a size", 0, 1 << 40))
         except BaseException:
             incoming.close()
             raise
         return incoming
 
-    def _share(self, value: Any) -> None:
-        self._require(self._made and isinstance(value, dict) and len(value) == 1, "share")
-        if not self._plan:
-            return
-        [(what, nonce)] = value.items()
-        mark = self._world.at(self._plan.output) / f".tfctl-{plan.match(_NONCE, nonce, 'a nonce')}"
-        deeds: dict[str, Callable[[], object]] = {
+    # Step 2, only where several tasks write there: compare the hosts' output directories.
+
+    def _share(self, message: wire.Share) -> None:
+        self._require(self._reservation, "share")
+        assert self._plan
+        mark = self._system.at(self._plan.output) / f".tfctl-{fields.match(_NONCE, message.nonce, 'a nonce')}"
+        actions: dict[str, Callable[[], object]] = {
             "write": mark.touch,
             "find": lambda: _found(str(mark)),
             "remove": mark.unlink,
         }
-        self._require(what in deeds, f"share {what}")
-        self._mark = {"write": mark, "remove": None}.get(what, self._mark)
+        self._mark = {"write": mark, "remove": None}.get(message.action, self._mark)
         try:
-            self._talk.send("share", {"ok": as_user(self._world, deeds[what]) is not False})
+            ok = as_user(self._system, actions[message.action]) is not False
         except Refused:
-            self._talk.send("share", {"ok": False})
+            ok = False
+        self._session.send(wire.Shared(ok))
 
-    def _go(self, _value: Any) -> None:
-        self._require(self._made and not self._started, "go")
-        if not self._plan:
-            return
+    # Step 3: start the units, and see that systemd could execute them.
+
+    def _go(self) -> None:
+        self._require(self._reservation and not self._started, "go")
+        assert self._plan
         self._started = True
-        units, before = self._plan.units, time.time()
+        units, before = [names.unit(self._job, *task.name) for task in self._plan.tasks], time.time()
         if units:
-            process = self._world.managing("start", "--", *units)
+            process = self._system.managing("start", "--", *units)
             assert process.stderr
-            with process.stderr as said:
-                words = self._talk.attend(process, said, _LAUNCH)
-            shown = settled(self._world, units, bool(words))
-            failure = self._failure(shown)
+            with process.stderr as errors:
+                complaints = self._session.attend(process, errors, _LAUNCH_S)
+            properties = wait_for_execution(self._system, units, failed=bool(complaints))
+            failure = self._failure(self._plan, properties)
             if failure:
                 self._undo()
-                self._talk.send("undone", wire.error(6, failure, "correct the job or the host, then start again"))
+                remedy = "correct the job or the host, then start again"
+                self._session.send(wire.Undone(wire.Error(Exit.UNDONE, failure, remedy)))
                 return
-            self._keep_began(shown, before)
-        self._talk.send("started", {})
+            self._set_began(self._plan, properties, before)
+        self._session.send(wire.Started())
 
-    def _keep(self, _value: Any) -> None:
-        self._require(self._made and self._started, "keep")
-        if self._made:
-            reserve.keep(self._world, self._made[0])
-            book.note(self._world, self._job, self._made[0].attempt, "start")
-            again.drop(self._world, self._job)
-            os.close(self._made[1])
-            self._made = None
-        self._talk.send("kept", {})
-
-    def _undone(self, _value: Any) -> None:
-        self._undo()
-        self._talk.send("undone", {})
-
-    def _undo(self) -> None:
-        if self._mark:
-            with contextlib.suppress(Refused):
-                as_user(self._world, self._mark.unlink)
-        if self._made:
-            reservation, descriptor = self._made
-            reserve.undo(self._world, reservation)
-            os.close(descriptor)
-        self._made, self._plan, self._started, self._mark = None, None, False, None
-
-    def _failure(self, shown: dict[str, dict[str, str]]) -> str:
-        """Say why a task could not be started, or return "". A program that ran counts, however soon it ended."""
-        assert self._plan
-        for task in self._plan.tasks:
-            unit = names.unit(self._job, *task.task)
-            ends = book.ends(self._world, self._job, self._plan.attempt, *task.task)
-            reason = why(shown[unit], ends)
+    def _failure(self, plan: Plan, properties: dict[str, Properties]) -> str:
+        """Return why a task could not be started, or "". A program that ran counts, however soon it ended."""
+        for task in plan.tasks:
+            unit = names.unit(self._job, *task.name)
+            ends = jobstore.ends(self._system, self._job, plan.attempt, *task.name)
+            reason = exec_failure(properties[unit], ends)
             if reason:
-                return f"{task.name} could not be started on {host()}: {reason}{self._last_lines(unit)}"
+                what = f"{names.task(*task.name)} could not be started on {host()}: {reason}"
+                return f"{what}{self._last_lines(unit)}"
         return ""
 
-    def _keep_began(self, shown: dict[str, dict[str, str]], before: float) -> None:
+    def _set_began(self, plan: Plan, properties: dict[str, Properties], before: float) -> None:
         """Record when each task began. systemd forgets a task that succeeded: for that one use the time of the call."""
-        assert self._plan
         zero, times = clock_zero(), {}
-        for task in self._plan.tasks:
-            micros = shown[names.unit(self._job, *task.task)].get("ExecMainStartTimestampMonotonic", "0")
+        for task in plan.tasks:
+            micros = properties[names.unit(self._job, *task.name)].get("ExecMainStartTimestampMonotonic", "0")
             began = zero + int(micros) / 1e6 if micros.isdigit() else 0.0
-            times["{}-{}".format(*task.task)] = round(max(began, before), 3)
-        book.keep_began(self._world, self._job, self._plan.attempt, times)
+            times[names.task_key(*task.name)] = round(max(began, before), 3)
+        jobstore.set_began(self._system, self._job, plan.attempt, times)
 
     def _last_lines(self, unit: str) -> str:
         words = ["-q", "--no-pager", "-o", "cat", "-n", "5", "-u", unit, "--since=-2min"]
         try:
-            lines = run_to_end([*self._world.journalctl, *words], 10.0).output.strip()
+            lines = run_to_end([*self._system.journalctl, *words], 10.0).output.strip()
         except Refused:
             lines = ""
         return f"\n{lines}" if lines else ""
 
+    # Step 4: let them run, or undo everything.
+
+    def _keep(self) -> None:
+        self._require(self._reservation and self._started, "keep")
+        assert self._reservation
+        reservation, descriptor = self._reservation
+        reservations.keep(self._system, reservation)
+        jobstore.add_action(self._system, self._job, reservation.attempt, "start")
+        restart_files.delete(self._system, self._job)
+        os.close(descriptor)
+        self._reservation = None
+        self._session.send(wire.Kept())
+
+    def _undo(self) -> None:
+        if self._mark:
+            with contextlib.suppress(Refused):
+                as_user(self._system, self._mark.unlink)
+        if self._reservation:
+            reservation, descriptor = self._reservation
+            reservations.undo(self._system, reservation)
+            os.close(descriptor)
+        self._reservation, self._plan, self._started, self._mark = None, None, False, None
+
     def _require(self, fits: object, what: str) -> None:
         if not fits:
-            raise Refused(2, f"{what} is out of order in a start")
+            raise self._out_of_order(what)
+
+    def _out_of_order(self, what: str) -> Refused:
+        return Refused(Exit.USAGE, f"{what} is out of order in a start")
+
+
+def _prepare(system: System, plan: Plan, incoming: code.Incoming | None) -> tuple[Reservation, int]:
+    """Check, reserve and write everything that the plan needs, or leave nothing. Nothing runs yet.
+
+    The descriptor holds the reservation. Raises Refused, OSError.
+    """
+    made = Reservation(
+        plan.job, plan.attempt, plan.run, tuple(task.name for task in plan.tasks),
+        tuple(port for task in plan.tasks for port in task.ports),
+        tuple(gpu for task in plan.tasks for gpu in task.gpus),
+    )  # fmt: skip
+    try:
+        checks.fit(system, plan)
+        if incoming and incoming.store():
+            made = made._replace(stored=plan.code or "")
+        checks.programs(system, plan)
+        made = made._replace(made=tuple(_make_output(system, plan)))
+        with reservations.lock(system):
+            reservations.sweep(system)
+            checks.free(system, plan)
+            return made, _take(system, plan, made)
+    except BaseException:
+        reservations.undo_preparation(system, made)
+        raise
+
+
+def _take(system: System, plan: Plan, made: Reservation) -> int:
+    descriptor = reservations.take(system, made)
+    try:
+        _remove_previous_attempt(system, plan.job)
+        _write(system, plan)
+        _check_loaded(system, plan)
+    except BaseException:
+        reservations.undo(system, made)
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _make_output(system: System, plan: Plan) -> list[str]:
+    """Make the output directory as the jobs' user, for it and its group. Return the directories that were not there."""
+    path = system.at(plan.output)
+
+    def make() -> list[str]:
+        made = []
+        for one in [one for one in (path, *path.parents) if not one.exists()][::-1]:
+            with contextlib.suppress(FileExistsError):  # another host that shares it was faster
+                one.mkdir()
+                one.chmod(0o2770)
+                made.append(str(one))
+        if not os.access(path, os.W_OK | os.X_OK) or not path.is_dir():
+            what = f"user {system.account} cannot write to {plan.output} on {host()}"
+            raise Refused(Exit.PREFLIGHT, what, "chown it to that user")
+        return made
+
+    return list(as_user(system, make))
+
+
+def _remove_previous_attempt(system: System, job: str) -> None:
+    """Remove the previous attempt's units, which have ended."""
+    remove_units(system, job, [unit.task for unit in installed_units(system, job)], keep_restart_files=True)
+
+
+def _write(system: System, plan: Plan) -> None:
+    """Write directories, code, environment files, units and the record."""
+    user = system.user()
+    attempt = system.at(names.attempt_dir(plan.job, plan.attempt))
+    system.at(f"{names.RUN_DIR}/env").mkdir(0o700, parents=True, exist_ok=True)
+    system.at(names.UNITS).mkdir(0o755, parents=True, exist_ok=True)
+    attempt.mkdir(0o750, parents=True)
+    os.chown(attempt, -1, user.pw_gid)
+    (attempt / "stopped").mkdir(0o755)
+    code.copy(system, plan.code or "", system.at(names.code_dir(plan.job, plan.attempt)))
+    as_rendered = system.sees_execution()
+    for task in plan.tasks:
+        unit = task.unit if as_rendered else task.unit.replace("\nType=exec\n", "\nType=simple\n")
+        _write_task(system, plan, task._replace(unit=unit), user.pw_uid, user.pw_gid)
+    record = json.dumps(wire.encode(plan.record), separators=(",", ":")).encode()
+    jobstore.write(system.at(names.record_file(plan.job, plan.attempt)), record)
+
+
+def _write_task(system: System, plan: Plan, task: PlannedTask, uid: int, gid: int) -> None:
+    directory = system.at(names.task_dir(plan.job, plan.attempt, *task.name))
+    directory.mkdir(0o750)
+    os.chown(directory, uid, gid)
+    jobstore.write(system.at(names.env_file(plan.job, *task.name)), task.env.encode(), 0o600)
+    jobstore.write(system.at(names.unit_file(plan.job, *task.name)), task.unit.encode())
+
+
+def _check_loaded(system: System, plan: Plan) -> None:
+    """Check that systemd loaded the units, each under the drop-in. Raises Refused."""
+    units = [names.unit(plan.job, *task.name) for task in plan.tasks]
+    for unit, properties in system.settle(units, "loaded").items():
+        if properties.get("LoadState") != "loaded":
+            what = f"systemd of {host()} does not take {unit}: it is {properties.get('LoadState')}"
+            raise Refused(Exit.FAILED, what)
+        if names.DROP_IN not in properties.get("DropInPaths", ""):
+            raise Refused(Exit.PREFLIGHT, f"systemd of {host()} has not read {names.DROP_IN}", PROVISION)
 
 
 def _found(mark: str) -> bool:
-    until = time.monotonic() + _SEEN
+    until = time.monotonic() + _SEEN_S
     while True:
         try:
             # Opening the file asks the server; listing the directory may be answered from a cache.

@@ -1,11 +1,15 @@
-"""The state of a task, computed from systemd's properties, the task's end lines and its stop mark. Pure functions."""
+"""The state of a task, computed from systemd's properties, the task's run lines and its stop mark. Pure functions.
+
+The units of a task append *run lines* to ends.jsonl in its directory: ExecStartPre when a run begins, ExecStop when
+systemd is told to stop the run, ExecStopPost when the run has ended. Files of tfctl 1 have end lines only.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from . import wire
 
@@ -14,6 +18,10 @@ OWN_STATUS = range(200, 244)
 _WAITS = ("activating",)
 _RUNS = ("active", "deactivating", "reloading", "refreshing", "maintenance")
 _WORD = re.compile(r"[A-Za-z0-9+-]{0,32}")
+
+
+#: systemd's properties of a unit (tfctl.node.system.PROPERTIES).
+Properties = Mapping[str, str]
 
 
 class End(NamedTuple):
@@ -35,52 +43,93 @@ class End(NamedTuple):
         return f"SIG{self.status}" if self.code in ("killed", "dumped") and self.status else None
 
     @property
-    def refused(self) -> bool:
+    def not_executed(self) -> bool:
         """Whether systemd failed to execute the program."""
         return self.exit_code in OWN_STATUS
 
 
-def read_ends(text: str) -> list[End]:
-    """Parse the end lines of a task, oldest first. Skip any other line: the jobs' user may write to the file."""
-    found = []
+class Run(NamedTuple):
+    """One run of a task, as its run lines describe it.
+
+    ``boot``: the boot ID of the host when it began, or "" if no line says so. ``stopped``: systemd was told to stop the
+    run while its program ran, by tfctl, by an administrator, or because the host shuts down. ``end``: None if no line
+    says how it ended.
+    """
+
+    invocation: str
+    boot: str = ""
+    stopped: bool = False
+    end: End | None = None
+
+
+class Outcome(NamedTuple):
+    """The state of a task, the end that the state is based on, and why a lost task is lost, if that is known."""
+
+    state: wire.TaskStateName
+    end: End | None = None
+    loss: wire.Loss | None = None
+
+
+def read_runs(text: str) -> list[Run]:
+    """Parse the run lines of a task, oldest run first. Skip any other line: the jobs' user may write to the file."""
+    found: dict[str, Run] = {}
     for line in text.split("\n"):
         try:
             value = json.loads(line)
-            fields = [str(value[name]) for name in ("result", "code", "status", "invocation")]
-            time = float(value["time"])
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            begun, stopped = value.get("begin"), value.get("stop")
+        except (ValueError, AttributeError, RecursionError):
             continue
-        if all(map(_WORD.fullmatch, fields)) and 0 < time < 1e11:
-            found.append(End(fields[0], fields[1], fields[2], fields[3], time))
-    return found
+        if begun is not None:
+            boot = value.get("boot")
+            if _is_word(begun) and _is_word(boot) and begun not in found:
+                found[begun] = Run(begun, boot)
+        elif stopped is not None:
+            if _is_word(stopped):
+                found[stopped] = found.get(stopped, Run(stopped))._replace(stopped=True)
+        else:
+            end = _end(value)
+            if end:
+                found[end.invocation] = found.get(end.invocation, Run(end.invocation))._replace(end=end)
+    return list(found.values())
 
 
-def is_live(unit: Mapping[str, str] | None) -> bool:
+def ends(runs: Iterable[Run]) -> list[End]:
+    """Return the ends of the runs that have left one."""
+    return [run.end for run in runs if run.end]
+
+
+def is_live(unit: Properties | None) -> bool:
     """Return whether the unit is running, starting, ending or waiting to restart."""
     return bool(unit) and ((unit or {}).get("ActiveState") in (*_WAITS, *_RUNS) or _is_to_start(unit))
 
 
-def state(
-    unit: Mapping[str, str] | None, ends: Sequence[End], *, marked: bool, reserved: bool
-) -> tuple[str, End | None]:
-    """Return the first state that applies (DESIGN §4), and the end that it is based on.
+def state(unit: Properties | None, runs: Sequence[Run], *, marked: bool, reserved: bool, boot: str = "") -> Outcome:
+    """Return the first state that applies (DESIGN §4). Only the last run that began counts.
 
-    ``unit``: systemd's properties of this attempt's unit, or None; ``marked``: the task has a stop mark.
+    ``unit``: systemd's properties of this attempt's unit, or None; ``marked``: the task has a stop mark; ``boot``: the
+    host's boot ID.
     """
     active = (unit or {}).get("ActiveState", "")
-    end = ends[-1] if ends else told_by_systemd(unit)
     if active in _RUNS:
-        return "running", None
+        return Outcome("running")
     if active in _WAITS or _is_to_start(unit):
-        return "starting", None
+        return Outcome("starting")
+    last = runs[-1] if runs else Run("")
+    end = last.end
+    if not end or (unit or {}).get("InvocationID", "") not in ("", last.invocation):
+        end = end_from_systemd(unit) or end
     if marked:
-        return "stopped", end
-    if end:
-        return ("succeeded" if end.exit_code == 0 and end.result == "success" else "failed"), end
-    return ("pending" if reserved else "lost"), None
+        return Outcome("stopped", end)
+    if end and not last.stopped:
+        return Outcome("succeeded" if end.exit_code == 0 and end.result == "success" else "failed", end)
+    if reserved:
+        return Outcome("pending")
+    if last.boot and boot and last.boot != boot:
+        return Outcome("lost", loss="reboot")
+    return Outcome("lost", loss="stop" if last.stopped else None)
 
 
-def told_by_systemd(unit: Mapping[str, str] | None) -> End | None:
+def end_from_systemd(unit: Properties | None) -> End | None:
     """Return an end from systemd's properties, for when no end line was written (full disk). None if it never ran."""
     if not unit or not _number(unit, "ExecMainExitTimestampMonotonic"):
         return None
@@ -95,43 +144,72 @@ def told_by_systemd(unit: Mapping[str, str] | None) -> End | None:
     return End(result, code, status, unit.get("InvocationID", ""), None)
 
 
-def task_state(
-    unit: Mapping[str, str] | None,
-    ends: Sequence[End],
+def task_status(
+    task: wire.TaskName,
+    unit: Properties | None,
+    runs: Sequence[Run],
     *,
     marked: bool = False,
     reserved: bool = False,
     began: float | None = None,
     zero: float = 0.0,
-) -> dict[str, Any]:
-    """Return a STATE of tfctl.node.wire without role and index.
+    boot: str = "",
+    max_restarts: int = 0,
+) -> wire.TaskStatus:
+    """Return the status of a task.
 
-    ``began``: start time in epoch seconds; ``zero``: epoch seconds at the zero of the monotonic clock.
+    ``began``: start time in epoch seconds; ``zero``: epoch seconds at the zero of the monotonic clock; ``boot``: the
+    host's boot ID; ``max_restarts``: how often systemd restarts the task at most.
     """
-    name, end = state(unit, ends, marked=marked, reserved=reserved)
+    name, end, loss = state(unit, runs, marked=marked, reserved=reserved, boot=boot)
+    ended = ends(runs)
+    last = ended[-1] if ended and name in ("running", "starting") else None
     exited = _number(unit, "ExecMainExitTimestampMonotonic")
-    finished = end and (end.time if end.time is not None else zero + exited / 1e6)
-    return {
-        "state": name,
-        "exit_code": end and end.exit_code,
-        "signal": end and end.signal,
-        "started": began,
-        "finished": finished and round(finished, 3),
-        "restarts": _restarts(unit, ends),
-    }
+    finished = (end.time if end.time is not None else zero + exited / 1e6) if end else None
+    return wire.TaskStatus(
+        *task,
+        state=name,
+        exit_code=end.exit_code if end else None,
+        signal=end.signal if end else None,
+        started=began,
+        finished=round(finished, 3) if finished is not None else None,
+        restarts=_restarts(unit, runs, max_restarts),
+        loss=loss,
+        last_exit_code=last.exit_code if last else None,
+        last_signal=last.signal if last else None,
+    )
 
 
-def _is_to_start(unit: Mapping[str, str] | None) -> bool:
+def _end(value: Mapping[str, object]) -> End | None:
+    """Return the end that a line describes, or None if it is not a valid end line."""
+    try:
+        fields = [str(value[name]) for name in ("result", "code", "status", "invocation")]
+        time = float(value["time"])  # type: ignore[arg-type]  # TypeError if it is not a number
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return None
+    valid = all(map(_WORD.fullmatch, fields)) and 0 < time < 1e11
+    return End(fields[0], fields[1], fields[2], fields[3], time) if valid else None
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, str) and bool(_WORD.fullmatch(value))
+
+
+def _is_to_start(unit: Properties | None) -> bool:
     """Return whether an ended unit has a job queued in systemd, as between the two halves of a restart."""
     return (unit or {}).get("ActiveState") in ("inactive", "failed") and bool(_number(unit, "Job"))
 
 
-def _restarts(unit: Mapping[str, str] | None, ends: Sequence[End]) -> int:
-    """Return the number of runs less the first: those that ended, plus the current one if it is not among them."""
-    running = is_live(unit) and not any(end.invocation == (unit or {}).get("InvocationID") for end in ends)
-    return max(0, len(ends) + running - 1)
+def _restarts(unit: Properties | None, runs: Sequence[Run], max_restarts: int) -> int:
+    """Return the number of runs less the first: those that have lines, plus the current one if it has none yet.
+
+    Where no lines can be written, as on a full disk, systemd's own count is higher. It includes a restart that the
+    limit prevented.
+    """
+    running = is_live(unit) and not any(run.invocation == (unit or {}).get("InvocationID") for run in runs)
+    return max(0, len(runs) + running - 1, min(_number(unit, "NRestarts"), max_restarts))
 
 
-def _number(unit: Mapping[str, str] | None, name: str) -> int:
+def _number(unit: Properties | None, name: str) -> int:
     text = (unit or {}).get(name, "")
     return int(text) if text.isdigit() else 0

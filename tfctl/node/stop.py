@@ -5,99 +5,120 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Callable
 
-from . import again, book, ending, names, placed, plan, reserve, show, sockets, wire
-from .placed import Placed
-from .talk import Gone, Talk
-from .world import World, host
+from . import fields, jobstore, names, reservations, restart_files, show, sockets, wire
+from .exits import Exit
+from .judge import ALIVE
+from .session import Gone, Refused, Session
+from .system import System, host
+from .units import InstalledUnit, end_units, grace, installed_units, remove_units, run_of, units_without_file
+from .wire import TaskName
 
 #: Seconds beyond the longest TimeoutStopSec= of the units, for ExecStopPost and systemd's own SIGKILL.
-_MORE = 15.0
-#: Seconds for which a start may copy its code, under the lock: what has ended is not left for that.
-_LOCK = 330.0
+_MORE_S = 15.0
+#: How long to wait for the lock while a start copies code.
+_LOCK_S = 330.0
 #: How long a port may take to be free once its process has ended.
-_PORT = 2.0
+_PORT_S = 2.0
 #: Where the hierarchy that systemd keeps processes in is mounted: version 1, hybrid, version 2 alone.
 _CGROUPS = ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup")
-_SECONDS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def run(world: World, talk: Talk, request: dict[str, Any]) -> None:
-    """A client that goes meanwhile changes nothing: the stop is brought to its end. Raises Refused."""
-    job = plan.match(names.JOB, request.get("job"), "a job's name")
-    wanted = plan.tasks_wanted(request.get("tasks"))
-    with reserve.lock(world):
-        reserve.sweep(world)
-    only = plan.attempt_wanted(request.get("attempt"))
-    attempt = only or book.latest(world, job)
-    record = book.record(world, job, attempt) if attempt else None
+def run(system: System, session: Session, request: wire.StopRequest) -> None:
+    """Serve one request. The stop is completed even if the client leaves. Raises Refused."""
+    job, only, this_run = (
+        fields.job_name(request.job), fields.optional_attempt(request.attempt), fields.optional_run(request.run)
+    )  # fmt: skip
+    wanted = None if request.tasks is None else fields.task_names(request.tasks)
+    with reservations.lock(system):
+        reservations.sweep(system)
+    latest = jobstore.latest(system, job)
+    attempt = only or latest
+    record = jobstore.record(system, job, attempt) if attempt else None
+    if this_run is not None and (record is None or record.run != this_run):
+        attempt, record = 0, None
     if record is not None:
-        reserve.require_started(world, job, attempt)
-    tasks = [task for task in book.tasks(world, job, attempt) if wanted is None or task in wanted]
-    run = (record or {}).get("run", "")
-    units = _units(world, job, run, tasks, whole=wanted is None and only is None)
-    unmarked = _mark(world, job, attempt, tasks, units, whole=wanted is None) if record is not None else []
-    beat = _beats(talk)
-    left = _end(world, units, beat)
-    with reserve.lock(world, _LOCK, beat):  # the next start may have put its own in the place of what has ended
-        ended = [unit for unit in units if unit.unit not in left and reserve.run_of(world, job, unit.task) == unit.run]
-        ending.forget(world, job, [unit.task for unit in ended], keep=wanted is not None)
-        if wanted is None:
-            again.drop(world, job)
-            again.tidy(world)
-    sentences = [*left.values(), *_remains(world, ended), *unmarked]
-    ran = [list(unit.task) for unit in units if unit.live]
-    talk.send("stopped", {"attempt": attempt if record is not None else 0, "tasks": ran, "left": sentences})
+        reservations.require_started(system, job, attempt)
+    tasks = [task for task in jobstore.tasks(system, job, attempt) if wanted is None or task in wanted]
+    run = record.run if record else ""
+    units = _units(system, job, run, tasks, whole=wanted is None and only is None and this_run is None)
+    unmarked = _mark(system, record, tasks, units, whole=wanted is None) if record else []
+    if request.hold:
+        hosts = dict.fromkeys(task.host for task in record.tasks) if record else ()
+        _await_go(session, wire.Marked(attempt if record else 0, tuple(hosts)))
+    beat = _heartbeat(session)
+    survivors = end_units(system, [unit.unit for unit in units], _limit(system, units), beat)
+    with reservations.lock(system, _LOCK_S, beat):
+        # The next start may have written its own files under the names of units that have ended.
+        ended = [unit for unit in units if unit.unit not in survivors and run_of(system, job, unit.task) == unit.run]
+        remove_units(system, job, [unit.task for unit in ended], keep_restart_files=wanted is not None)
+        if wanted is None and attempt == latest:
+            restart_files.delete(system, job)
+    left = (*survivors.values(), *_remains(system, ended), *unmarked)
+    live = tuple(unit.task for unit in units if unit.live)
+    with contextlib.suppress(Gone):
+        session.send(wire.Stopped(attempt if record else 0, live, left))
 
 
-def _units(world: World, job: str, run: str, tasks: list[tuple[str, int]], *, whole: bool) -> list[Placed]:
-    """The tasks' units; of a whole job all that live, also where a file was removed by hand or there is no record."""
-    there = placed.units(world, job)
-    found = [unit for unit in there if (unit.run == run and unit.task in tasks) or (whole and unit.live)]
+def _await_go(session: Session, marked: wire.Marked) -> None:
+    """Report that the tasks are marked. Return when the client says `go`, and also if it leaves or is silent."""
+    with contextlib.suppress(Gone):
+        session.send(marked)
+        message = session.receive()
+        if not isinstance(message, wire.Go):
+            raise Refused(Exit.USAGE, f"{type(message).__name__.lower()} is out of order in a stop")
+
+
+def _units(system: System, job: str, run: str, tasks: Sequence[TaskName], *, whole: bool) -> list[InstalledUnit]:
+    """Return the tasks' units. Of a whole job, also return every live unit, even if it has no file or no record."""
+    installed = installed_units(system, job)
+    found = [unit for unit in installed if (unit.run == run and unit.task in tasks) or (whole and unit.live)]
     if not whole:
         return found
-    without = placed.without_file(world, job, [task for task in tasks if task not in {unit.task for unit in there}])
+    known = {unit.task for unit in installed}
+    without = units_without_file(system, job, [task for task in tasks if task not in known])
     return [*found, *(unit for unit in without if unit.live)]
 
 
 def _mark(
-    world: World, job: str, attempt: int, tasks: list[tuple[str, int]], units: list[Placed], *, whole: bool
+    system: System, record: wire.Record, tasks: Sequence[TaskName], units: Sequence[InstalledUnit], *, whole: bool
 ) -> list[str]:
-    """Write the stop marks of what has not ended by itself: how that ended stays true. Why they cannot be written: a
-    full disk keeps nothing from its end."""
-    shown = {unit.task: unit.shown for unit in units}
-    found = show.attempt_states(world, job, attempt, shown, 0.0, reserved=False)
-    going = [(one["role"], one["index"]) for one in found if one["state"] not in ("succeeded", "failed", "stopped")]
-    stopped = [task for task in tasks if task in going]
+    """Mark unfinished tasks as stopped; return why marking failed. How a task ended by itself stays true.
+
+    A failure, such as a full disk, must not keep the tasks from being ended.
+    """
+    job, attempt = record.job, record.attempt
+    found = show.task_statuses(system, record, {unit.task: unit.properties for unit in units})
+    unfinished = [one.name for one in found if one.state in ALIVE]
+    stopped = [task for task in tasks if task in unfinished]
     try:
         for task in stopped:
-            book.mark(world, job, attempt, *task)
-        if whole and going:
-            book.mark(world, job, attempt)
+            jobstore.mark(system, job, attempt, *task)
+        if whole and unfinished:
+            jobstore.mark(system, job, attempt)
     except OSError as error:
         return [f"that {job} was stopped cannot be noted on {host()}: {error.strerror}"]
     if stopped:
-        book.note(world, job, attempt, "stop", None if whole else stopped)
+        jobstore.add_action(system, job, attempt, "stop", None if whole else stopped)
     return []
 
 
-def _end(world: World, units: list[Placed], beat: Any) -> dict[str, str]:
-    """A sentence for each unit that lives on."""
-    seconds = max((grace(world, unit) for unit in units), default=0.0) + _MORE
-    return ending.end(world, [unit.unit for unit in units], seconds, beat)
+def _limit(system: System, units: Sequence[InstalledUnit]) -> float:
+    return max((grace(system, unit) for unit in units), default=0.0) + _MORE_S
 
 
-def _remains(world: World, ended: list[Placed]) -> list[str]:
-    """What is left of units that have ended: processes by the kernel's word, ports by a probe."""
+def _remains(system: System, ended: Sequence[InstalledUnit]) -> list[str]:
+    """Return an error for each process and port that is left of units that have ended."""
     found = []
     for unit in ended:
-        pids = _processes(world, unit.shown.get("ControlGroup", ""))
+        pids = _processes(system, unit.properties.get("ControlGroup", ""))
         if pids:
             text = ", ".join(map(str, pids[:10]))
             found.append(f"{names.task(*unit.task)} on {host()} has left processes: {text}")
-    until = time.monotonic() + _PORT
+    until = time.monotonic() + _PORT_S
     for port in [port for unit in ended if unit.live for port in unit.ports]:
         while not sockets.is_free(port) and time.monotonic() < until:
             time.sleep(0.05)
@@ -106,30 +127,19 @@ def _remains(world: World, ended: list[Placed]) -> list[str]:
     return found
 
 
-def _processes(world: World, group: str) -> list[int]:
-    """The processes of a control group and of those below it."""
+def _processes(system: System, group: str) -> list[int]:
+    """Return the processes of a control group and of those below it."""
     found: set[int] = set()
     for mount in _CGROUPS if group not in ("", "/") else ():
-        for place, _folders, files in os.walk(world.at(mount + group)):
+        for place, _folders, files in os.walk(system.at(mount + group)):
             if "cgroup.procs" in files:
                 with contextlib.suppress(OSError):
                     found |= {int(pid) for pid in (Path(place) / "cgroup.procs").read_text().split()}
     return sorted(found)
 
 
-def grace(world: World, unit: Placed) -> float:
-    """TimeoutStopSec= of the unit file."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in world.at(names.unit_file(unit.job, *unit.task)).read_text("utf-8", "replace").split("\n"):
-            if line.startswith("TimeoutStopSec="):
-                value = line.partition("=")[2]
-                digits = value.rstrip("mshdin")
-                return float(digits) * _SECONDS[value[len(digits) :] or "s"]
-    return 90.0
-
-
-def _beats(talk: Talk) -> Any:
-    """Called often, says something seldom; to a client that has gone, nothing."""
+def _heartbeat(session: Session) -> Callable[[], None]:
+    """Return a rate-limited heartbeat callback. It ignores that the client has gone."""
     last = time.monotonic()
 
     def beat() -> None:
@@ -137,6 +147,6 @@ def _beats(talk: Talk) -> Any:
         if time.monotonic() - last > wire.BEAT_S:
             last = time.monotonic()
             with contextlib.suppress(Gone):
-                talk.send("beat", {})
+                session.send(wire.Beat())
 
     return beat

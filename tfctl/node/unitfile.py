@@ -6,8 +6,8 @@ A unit is accepted if every line is allowed and in its exact form, and rejected 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from . import names
 
@@ -15,14 +15,16 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _SPAN = r"[0-9]{1,9}(ms|s|min|h|d)?"
 #: A word in double quotes, with `%` doubled so that it contains no specifier (systemd.syntax(7)).
 _WORD = r'"(?:[^"\\%]|\\.|%%)*"'
+_STATUS = r"([0-9]{1,3}|SIG[A-Z]{2,4})"
 _OPTIONAL = {
     "Unit": {"StartLimitIntervalSec": rf"infinity|{_SPAN}", "StartLimitBurst": r"[0-9]{1,9}"},
     "Service": {
         "UnsetEnvironment": rf"{_NAME}( {_NAME})*",
         "RestartSec": _SPAN,
-        "RestartForceExitStatus": r"[0-9]{1,3}( [0-9]{1,3})*",
-        "RestartPreventExitStatus": "SIGTERM",
+        "RestartForceExitStatus": rf"{_STATUS}( {_STATUS})*",
+        "RestartPreventExitStatus": "0|SIGTERM|0 SIGTERM",
         "RuntimeMaxSec": rf"infinity|{_SPAN}",
+        "KillMode": "mixed|control-group",
     },
     "X-Tfctl": {},
 }
@@ -38,6 +40,9 @@ def check(
 ) -> None:  # fmt: skip
     """Raise NotAllowed unless the text is a valid unit for this task."""
     required = _required(job, attempt, run, role, index, output, ports, gpus)
+    # Optional, because the next attempt may be made from a unit that an earlier version rendered without them.
+    notes = {key: re.escape(value) for key, value in _notes(job, attempt, role, index).items()}
+    allowed = {**_OPTIONAL, "Service": {**_OPTIONAL["Service"], **notes}}
     seen: set[tuple[str, str]] = set()
     section = ""
     for number, line in enumerate(text.split("\n"), 1):
@@ -50,7 +55,7 @@ def check(
             seen.add((section, ""))
         elif line:
             key, _, value = line.partition("=")
-            form = {**_OPTIONAL.get(section, {}), **required.get(section, {})}.get(key)
+            form = {**allowed.get(section, {}), **required.get(section, {})}.get(key)
             if form is None or (section, key) in seen:
                 raise NotAllowed(f"line {number}: {key[:60]} may not stand here")
             if value.endswith("\\") or not re.fullmatch(form, value):
@@ -61,31 +66,56 @@ def check(
         raise NotAllowed(f"{', '.join(missing)} is missing")
 
 
-def facts(text: str) -> dict[str, str]:
-    """Return TFCTL_RUN, Ports and Gpus of a unit that `check` accepted, as ``run``, ``ports`` and ``gpus``."""
+class Facts(NamedTuple):
+    """What a unit file says of its task beside what its name says."""
+
+    run: str
+    ports: tuple[int, ...]
+    gpus: tuple[str, ...]
+
+
+def facts(text: str) -> Facts:
+    """Return TFCTL_RUN, Ports and Gpus of a unit that `check` accepted."""
     found = {}
     for line in text.split("\n"):
         key, _, value = line.partition("=")
-        if key == "LogExtraFields":
-            found["run"] = value.partition("=")[2]
-        elif key in ("Ports", "Gpus"):
-            found[key.lower()] = value
-    return found
+        found[key] = value
+    ports = tuple(int(port) for port in found.get("Ports", "").split() if port.isdigit())
+    run = found.get("LogExtraFields", "").partition("=")[2]
+    return Facts(run, ports, tuple(found.get("Gpus", "").split()))
 
 
 def renewed(text: str, *, job: str, attempt: int, run: str, role: str, index: int, output: str) -> str:
     """Return the unit's text for another attempt: replace the lines that depend on the attempt."""
-    lines = {"Type": "exec", **_of_attempt(job, attempt, run, role, index, output)}
+    lines = {
+        "Type": "exec",
+        **_notes(job, attempt, role, index),
+        **_of_attempt(job, attempt, run, role, index, output),
+    }
     parts = (line.partition("=") for line in text.split("\n"))
     return "\n".join(f"{key}={lines[key]}" if key in lines else f"{key}{sign}{value}" for key, sign, value in parts)
 
 
 def program(text: str) -> str:
     """Return the program that the unit executes, or ""."""
+    import shlex  # only a start needs it
+
     for line in text.split("\n"):
         if line.startswith("ExecStart="):
             return next(iter(shlex.split(line)[1:]), "").replace("%%", "%")
     return ""
+
+
+def _notes(job: str, attempt: int, role: str, index: int) -> dict[str, str]:
+    """Return the lines that note when a run begins and when systemd is told to stop it.
+
+    The dash makes systemd ignore that a note cannot be written, as on a full disk. It replaces %b by the boot ID.
+    """
+    directory = names.task_dir(job, attempt, role, index)
+    return {
+        "ExecStartPre": f"-{names.NOTE_PROGRAM} begin {directory} %b",
+        "ExecStop": f"-{names.NOTE_PROGRAM} stop {directory}",
+    }
 
 
 def _of_attempt(job: str, attempt: int, run: str, role: str, index: int, output: str) -> dict[str, str]:

@@ -1,102 +1,569 @@
 """The protocol between client and node: one JSON object per line on the stdin and stdout of `tfctl-node`.
 
-The client's first line is a request that names its protocol and verb. To a request of another protocol the node
-answers one ``error`` with exit 8. Every message from the node is an object with one key, its kind.
+The client's first line is a request: ``{"protocol": 2, "verb": VERB}`` with the fields of that verb's request. Every
+other line is a message: an object with one key, its kind, whose value has the fields of the kind's class. This module
+has a class for each, and the only functions that encode and decode them. A node answers a request that it cannot serve
+with ``error``.
 
-start   request  {"protocol": 1, "verb": "start", "job": J, "code": SHA256 or null, "ports": [LO, HI],
-                  "resolve": [NAME], "again": N, the job's attempt to start again, or absent}
-        node     {"hello": {"protocol": 1, "host": its own host name, "highest": highest attempt of J here, or 0,
-                  "ports": {"2222": holder}, "names": {NAME: address or null}, "gpus": [GPU],
-                  "stacks": [NAME], "code": true if that code is here,
-                  "gpu_trouble": ERROR that says why the host's GPUs cannot be listed, or null,
-                  "again": [[ROLE, INDEX]], if asked for: tasks whose units and variables are kept here}}
-                                                                                                    no lock is held
-        client   {"plan": PLAN}, then, only if hello said code false, {"code": SIZE} and SIZE raw bytes (tar.gz)
-                 or  {"again": {"job", "attempt", "run", "record": RECORD}}: the node makes the plan from what it kept
-        node     {"reserved": {}}  or  {"refused": ERROR with "retry": true if a new hello may resolve it}
-        client   {"share": {"write": NONCE}}   node {"share": {"ok": true}}        an empty file in the output directory
-                 {"share": {"find": NONCE}}    node {"share": {"ok": found}}
-                 {"share": {"remove": NONCE}}  node {"share": {"ok": true}}
-        client   {"go": {}}      node  {"beat": {}} every 5 s, then {"started": {}}
-                                 or  {"undone": ERROR} (the node has already undone what it started)
-        client   {"keep": {}}    node  {"kept": {}}, and ends
-        client   {"undo": {}}    node  {"undone": {}}; another plan may follow
-        client   {"beat": {}}    at any time, no answer. After 30 s of silence, or if stdin ends before keep, the node
-                                 undoes the start and ends.
-show    request  {"protocol": 1, "verb": "show", "job": J or null, "attempt": N or null, "follow": bool}
-        node     {"show": {"host": ..., "jobs": [SHOWN]}}: the given or latest attempt of J, or the latest of each job.
-                 With follow: one more at every change, and {"beat": {}} every 5 s, until stdin ends.
-stop    request  {"protocol": 1, "verb": "stop", "job": J, "attempt": N or null, "tasks": [[ROLE, INDEX]] or null}
-                 tasks null: stop and mark all of the job on this host; otherwise only the tasks given
-        node     {"beat": {}} every 5 s, then {"stopped": {"attempt": N, "tasks": [[ROLE, INDEX]], "left": [sentence]}};
-                 tasks: those that were running; attempt: 0 if the job is not known here
-restart request  {"protocol": 1, "verb": "restart", "job": J, "attempt": N, "tasks": [[ROLE, INDEX]]}
-                 restarts only these, in place; refused with exit 7 if a unit is gone
-        node     {"beat": {}} every 5 s, then {"restarted": {"attempt": N, "tasks": [[ROLE, INDEX]]}}
-events  request  {"protocol": 1, "verb": "events", "job": J}
-        node     {"events": {"host": ..., "jobs": as in show, "events": [EVENT] of all attempts, in order of time}}
-nodes   request  {"protocol": 1, "verb": "nodes"}
-        node     {"node": {"protocol": 1, "version": of the node part, "host": ..., "os": its name, "kernel": ...,
-                  "systemd": int, "cpus": int, "load": of the last minute, "memory_mib": [total, available],
-                  "stacks": {NAME: environment}, "gpus": [GPU], "gpu_trouble": ERROR or null,
-                  "ports": {"2222": holder}, of the ports that jobs hold,
-                  "tasks": [{"job", "role", "index", "state": starting or running}]}}        unknown values are null
-logs    request  {"protocol": 1, "verb": "logs", "job": J, "attempt": N or null, "tasks": [[ROLE, INDEX]] or null,
-                  "cursor": CURSOR or null, "follow": bool, "tail": N or null, "since": epoch s or null, "until": same}
-        node     {"logs": {"attempt": N, "run": RUN, "units": {UNIT: [ROLE, INDEX]}}}, then journalctl's own JSON lines
+start    client  StartRequest
+         node    hello                                                                            no lock is held
+         client  plan, then, only if hello said code false, code and the announced number of raw bytes (tar.gz)
+                 or rerun: the node makes the plan from the restart files of the attempt that the request named
+         node    reserved or refused
+         client  share   node  share        the output directory: write, find or remove a mark that other hosts look for
+         client  go      node  beat every 5 s, then started, or undone: the node has already undone what it started
+         client  keep    node  kept, and ends
+         client  beat at any time, without an answer. After 30 s of silence, or if stdin ends before keep, the node
+                 undoes the start and ends.
+show     client  ShowRequest     node  show; with follow, one more at every change and beat every 5 s until stdin ends
+stop     client  StopRequest     node  with hold, marked, and waits for go; then beat every 5 s, then stopped
+restart  client  RestartRequest  node  beat every 5 s, then restarted; error with exit 7 if a unit is gone
+events   client  EventsRequest   node  events
+nodes    client  NodesRequest    node  node
+logs     client  LogsRequest     node  beat every 5 s, then logs, then journalctl's own JSON lines;
+                                       with grep, among them beats and, as the last line, perhaps an error
 
-ERROR   {"exit": code of tfctl.errors.Exit, "message": sentence, "remedy": sentence or "",
-         "stack": NAME, if the host lacks that stack: the client knows which stacks exist};
-        {"error": ERROR} answers any request that cannot be served.
-GPU     {"uuid": ..., "index": int, "name": ..., "memory_mib": int, "holder": text or ""}; a MIG instance counts as one,
-        with a UUID that begins with MIG-; index is the position by PCI address, from 0; memory_mib is 0 if unknown
-PLAN    {"job", "attempt", "run", "record": RECORD, "code": SHA256, "output": directory,
-         "stack": name or "none", of the first task; the env of each other task tells its own,
-         "tasks": [{"role", "index", "ports": [int], "gpus": [uuid], "program": first word of the command,
-                    "unit": text of the unit file, "env": text of the environment file}]}
-RECORD  the job as it was started, the same on all its hosts: {"job", "attempt", "run", "strategy", "stack",
-         "inventory", "output", "shared": true if several tasks write there, "code": SHA256, "started": epoch s,
-         "policy": {...}, "deciders": [[ROLE, INDEX]],
-         "vital": [[[ROLE, INDEX]]], groups of tasks: the job fails once all tasks of a group are gone for good,
-         "leaves": [ROLE], roles whose tasks end by themselves soon after the deciders,
-         "tasks": [{"role", "index", "host", "address", "port", "unit", "gpus"}],
-         "env": [names of variables, no values]}
-SHOWN   {"job", "attempt", "run", "record": RECORD, "stopped": epoch s of the job's stop mark or null,
-         "tasks": [STATE of each task of this host]}
-EVENT   {"time": epoch s, "attempt", "event": start, stop or restart (a user's action), begin or end (of a task's run),
-         "role", "index": null for the whole job, "by": user or null, "exit_code", "signal": of an end, or null}
-STATE   {"role", "index", "state", "exit_code", "signal", "started", "finished", "restarts"}: times in epoch s, or null
+Times are in epoch seconds. A task's name is [ROLE, INDEX].
 """
-
-from __future__ import annotations
 
 import json
 import signal
-from typing import Any
+from typing import Any, Literal, NamedTuple, Optional, Union
 
-PROTOCOL = 1
+from .codec import Malformed as Malformed
+from .codec import decode as decode
+from .codec import encode as encode
+
+PROTOCOL = 2
+#: How often (s) a side that works gives a sign of life.
 BEAT_S = 5.0
+#: The longest silence (s) of either side, and of a host that answers at once.
 SILENCE_S = 30.0
+#: The longest silence (s) of a host whose states are followed: it beats.
+FOLLOW_SILENCE_S = 15.0
+#: The longest time (s) in which a host checks and reserves a plan, which includes unpacking the code.
+RESERVE_S = 600.0
+#: The longest time (s) until a host confirms keep.
+KEEP_S = 15.0
 #: The longest line of JSON that either side accepts, in bytes.
 LINE_LIMIT = 16 * 2**20
+#: The room (bytes) that a start needs in the directory of the jobs, beside the code.
+SPARE = 200 * 1000**2
+#: What journalctl is asked for, beside the cursor and the times.
+JOURNAL_FIELDS = (
+    "MESSAGE", "_TRANSPORT", "_SYSTEMD_UNIT", "_STREAM_ID", "_LINE_BREAK", "N_DROPPED", "OBJECT_SYSTEMD_UNIT",
+)  # fmt: skip
+#: SD_MESSAGE_JOURNAL_DROPPED (sd-messages.h): the MESSAGE_ID with which journald says how many lines it dropped.
+DROPPED = "a596d6fe7bfa4994828e72309e95d61e"
+
+TaskName = tuple[str, int]
+TaskStateName = Literal["unknown", "pending", "starting", "running", "stopped", "succeeded", "failed", "lost"]
+#: Why a task is lost: its host was shut down or rebooted, or systemd was told to stop it by something other than tfctl.
+Loss = Literal["reboot", "stop"]
 
 
-def line(kind: str, value: Any) -> bytes:
-    """Encode one message."""
-    return json.dumps({kind: value}, separators=(",", ":")).encode() + b"\n"
+# What messages consist of.
 
 
-def request(verb: str, **more: Any) -> bytes:
+class Error(NamedTuple):
+    """A failure in sentences. ``exit``: a code of tfctl.node.exits. ``retry``: whether a new hello may resolve it.
+    ``stack``: the stack that the host lacks, because the client knows which stacks exist."""
+
+    exit: int
+    message: str
+    remedy: str = ""
+    retry: Optional[bool] = None
+    stack: Optional[str] = None
+
+
+class Gpu(NamedTuple):
+    """A device for tasks; a MIG instance counts as one, and its UUID begins with MIG-. ``index``: its position by PCI
+    address, from 0. ``memory_mib``: 0 if unknown. ``holder``: who uses it, or empty."""
+
+    uuid: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    name: str
+    memory_mib: int
+    holder: str
+
+
+class RecordedTask(NamedTuple):
+    """A task in a record. ``host`` is the inventory's name."""
+
+    role: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    host: str
+    address: str
+    port: int
+    unit: str
+    gpus: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> TaskName:
+        return self.role, self.index
+
+
+class RecordedPolicy(NamedTuple):
+    """What happens when the job is done. Durations are in seconds."""
+
+    clean: Literal["running", "all", "none"]
+    max_restarts: int
+    deadline: Optional[int]
+    grace: int
+    drain: int
+
+
+class Record(NamedTuple):
+    """The job as it was started, the same on all its hosts. A host keeps it as job.json.
+
+    ``shared``: several tasks write to the output. ``code``: its digest, or empty. ``deciders``: the tasks whose end
+    decides the job. ``vital``: groups of tasks; the job fails once all tasks of a group are gone for good. ``leaves``:
+    roles whose tasks end by themselves soon after the deciders. Older records lack fields that have a default.
+    """
+
+    job: str
+    attempt: int
+    run: str
+    strategy: str
+    stack: str
+    inventory: str
+    output: str
+    started: float
+    policy: RecordedPolicy
+    deciders: tuple[TaskName, ...]
+    tasks: tuple[RecordedTask, ...]
+    shared: bool = False
+    code: Optional[str] = ""
+    vital: tuple[tuple[TaskName, ...], ...] = ()
+    leaves: tuple[str, ...] = ()
+
+
+class PlannedTask(NamedTuple):
+    """A task to start. ``gpus``: UUIDs. ``program``: the first word of its command. ``unit`` and ``env``: the texts of
+    its unit file and of its environment file."""
+
+    role: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    ports: tuple[int, ...]
+    gpus: tuple[str, ...]
+    program: str
+    unit: str
+    env: str
+
+    @property
+    def name(self) -> TaskName:
+        return self.role, self.index
+
+
+class TaskStatus(NamedTuple):
+    """The state of a task, from its current or last run. ``loss``: None if the task is not lost, or if the cause is not
+    known. ``last_line_age``: how long ago (s) a running task printed its last line, if the request asks for it and
+    there is one. ``last_exit_code``, ``last_signal``: how the run before the current one ended."""
+
+    role: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    state: TaskStateName
+    exit_code: Optional[int]
+    signal: Optional[str]
+    started: Optional[float]
+    finished: Optional[float]
+    restarts: int
+    loss: Optional[Loss] = None
+    last_line_age: Optional[float] = None
+    last_exit_code: Optional[int] = None
+    last_signal: Optional[str] = None
+
+    @property
+    def name(self) -> TaskName:
+        return self.role, self.index
+
+
+class JobStatus(NamedTuple):
+    """One attempt of a job on one host. ``stopped``: the time of its stop mark. ``tasks``: those of this host."""
+
+    job: str
+    attempt: int
+    run: str
+    record: Record
+    stopped: Optional[float]
+    tasks: tuple[TaskStatus, ...]
+
+
+class Event(NamedTuple):
+    """``event``: start, stop or restart (by a user), begin or end (of a task's run). ``role`` and ``index`` are None
+    for the whole job."""
+
+    time: float
+    attempt: int
+    event: str
+    role: Optional[str]
+    index: Optional[int]  # type: ignore[assignment]  # hides tuple.index
+    by: Optional[str]
+    exit_code: Optional[int]
+    signal: Optional[str]
+
+
+class UserAction(NamedTuple):
+    """A line of notes.jsonl on a host. ``deed``: start, stop or restart. ``tasks``: None for the whole job."""
+
+    time: float
+    deed: str
+    by: str
+    tasks: Optional[tuple[TaskName, ...]]
+
+
+class Disk(NamedTuple):
+    """The file system of a directory. ``device`` identifies it among those of its host."""
+
+    path: str
+    device: int
+    free_mib: int
+    total_mib: int
+
+
+class RunningTask(NamedTuple):
+    """A live task of any job."""
+
+    job: str
+    role: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    state: TaskStateName
+
+
+# Requests. ``attempt`` None means the latest, ``tasks`` None all of the job's tasks on the host.
+
+
+class StartRequest(NamedTuple):
+    """``code``: its digest. ``ports``: the first and last port to look at. ``resolve``: host names to look up.
+    ``restart_of``: the attempt whose restart files are wanted."""
+
+    job: str
+    code: Optional[str]
+    ports: tuple[int, int]
+    resolve: tuple[str, ...] = ()
+    restart_of: Optional[int] = None
+
+
+class ShowRequest(NamedTuple):
+    """The given or latest attempt of a job or, if ``job`` is None, the latest attempt of each. ``lines``: the first
+    answer has the age of each running task's last line."""
+
+    job: Optional[str] = None
+    attempt: Optional[int] = None
+    follow: bool = False
+    lines: bool = False
+
+
+class StopRequest(NamedTuple):
+    """Without ``tasks`` the whole job is stopped and marked. ``run``: stop nothing unless the attempt, or the latest
+    one, is this run. ``hold``: mark the tasks, then wait for `go` before any is ended."""
+
+    job: str
+    attempt: Optional[int] = None
+    tasks: Optional[tuple[TaskName, ...]] = None
+    run: Optional[str] = None
+    hold: Optional[bool] = None
+
+
+class RestartRequest(NamedTuple):
+    """Restart these tasks in place. ``run``: restart nothing unless the attempt is this run."""
+
+    job: str
+    attempt: int
+    tasks: tuple[TaskName, ...]
+    run: Optional[str] = None
+
+
+class EventsRequest(NamedTuple):
+    """The events of all attempts."""
+
+    job: str
+
+
+class NodesRequest(NamedTuple):
+    """What the host has and who uses it."""
+
+
+class LogsRequest(NamedTuple):
+    """``cursor``: the journal's, of the last line read. ``tail``: how many of the last lines. ``since``, ``until``:
+    epoch seconds. ``grep``: send only lines that match this regular expression of Python's, and pieces of split lines.
+    The host may ignore it. ``patience``: how long (s) journald may take to write what tasks have printed; by default a
+    minute."""
+
+    job: str
+    attempt: Optional[int] = None
+    tasks: Optional[tuple[TaskName, ...]] = None
+    cursor: Optional[str] = None
+    follow: bool = False
+    tail: Optional[int] = None
+    since: Optional[float] = None
+    until: Optional[float] = None
+    grep: Optional[str] = None
+    patience: Optional[float] = None
+
+
+# Messages of both sides.
+
+
+class Beat(NamedTuple):
+    """A sign of life."""
+
+
+# Messages of the client, all within a start, apart from go, which also continues a stop.
+
+
+class Plan(NamedTuple):
+    """What a host is to create and start. ``code``: its digest. ``stack``: that of the first task, or ``none``; each
+    other task's environment file says its own."""
+
+    job: str
+    attempt: int
+    run: str
+    record: Record
+    code: Optional[str]
+    output: str
+    stack: str
+    tasks: tuple[PlannedTask, ...]
+
+
+class Rerun(NamedTuple):
+    """The next attempt of a job. The host makes its plan from its restart files."""
+
+    record: Record
+
+
+class Code(NamedTuple):
+    """``size`` raw bytes follow."""
+
+    size: int
+
+
+class Share(NamedTuple):
+    """Write, find or remove an empty file in the output directory."""
+
+    action: Literal["write", "find", "remove"]
+    nonce: str
+
+
+class Go(NamedTuple):
+    """Start the units or, within a stop, end them."""
+
+
+class Keep(NamedTuple):
+    """Let the units run on without this session."""
+
+
+# Messages of the node.
+
+
+class Hello(NamedTuple):
+    """``highest``: the job's highest attempt here, or 0. ``ports``: those of the range that are not free, with their
+    holders. ``names``: the names to resolve, with their addresses. ``code``: whether that code is here.
+    ``gpu_trouble``: why the GPUs cannot be listed. ``restartable``: the tasks that have restart files. ``horovod``:
+    whether each installed stack has Horovod; None if the host does not say. ``time``: the host's."""
+
+    highest: int
+    ports: dict[int, str]
+    names: dict[str, Optional[str]]
+    gpus: tuple[Gpu, ...]
+    gpu_trouble: Optional[Error]
+    code: bool
+    restartable: tuple[TaskName, ...]
+    horovod: Optional[dict[str, bool]] = None
+    time: Optional[float] = None
+
+
+class Reserved(NamedTuple):
+    """Everything is written, nothing runs yet."""
+
+
+class Refused(NamedTuple):
+    """The plan cannot be carried out. Nothing was made."""
+
+    error: Error
+
+
+class Shared(NamedTuple):
+    """Whether the file was written, found or removed."""
+
+    ok: bool
+
+
+class Started(NamedTuple):
+    """Every unit was started."""
+
+
+class Undone(NamedTuple):
+    """A unit could not be started. Everything was undone."""
+
+    error: Error
+
+
+class Kept(NamedTuple):
+    """The units run by themselves."""
+
+
+class Shown(NamedTuple):
+    """The jobs that were asked for, as far as this host has tasks of them. ``time``: the host's."""
+
+    jobs: tuple[JobStatus, ...]
+    time: Optional[float] = None
+
+
+class Marked(NamedTuple):
+    """The tasks to stop are marked, and still run. ``attempt``: 0 if the job is not known here. ``hosts``: all of the
+    job's hosts."""
+
+    attempt: int
+    hosts: tuple[str, ...]
+
+
+class Stopped(NamedTuple):
+    """``attempt``: 0 if the job is not known here. ``tasks``: those that were live. ``left``: a sentence for each
+    process, port or unit that is left."""
+
+    attempt: int
+    tasks: tuple[TaskName, ...]
+    left: tuple[str, ...]
+
+
+class Restarted(NamedTuple):
+    """The tasks run again."""
+
+    attempt: int
+    tasks: tuple[TaskName, ...]
+
+
+class Events(NamedTuple):
+    """The events in the order of time, and the job's latest attempt as in Shown."""
+
+    jobs: tuple[JobStatus, ...]
+    events: tuple[Event, ...]
+
+
+class Node(NamedTuple):
+    """``version``: of the node part. ``os``: its name. ``load``: of the last minute. ``memory_mib``: total and
+    available. ``stacks``: each installed one with its environment. ``ports``: those that jobs hold, with their holders.
+    ``disks``: the directory of the jobs, then those for output. ``stored_mib``: the size of the code of all jobs and of
+    what their tasks have written beside it. Unknown values are None."""
+
+    protocol: int
+    version: str
+    os: Optional[str]
+    kernel: str
+    systemd: int
+    cpus: Optional[int]
+    load: float
+    memory_mib: Optional[tuple[int, int]]
+    stacks: dict[str, str]
+    gpus: tuple[Gpu, ...]
+    gpu_trouble: Optional[Error]
+    ports: dict[int, str]
+    tasks: tuple[RunningTask, ...]
+    disks: tuple[Disk, ...] = ()
+    stored_mib: Optional[int] = None
+
+
+class Logs(NamedTuple):
+    """The attempt, its run, and the units whose lines follow. ``synced``: false if journald did not confirm that it
+    has written everything that the tasks have printed. ``began``: when the first run of each unit began. ``oldest``:
+    the time of the oldest entry in the journal; None after a cursor, or if unknown."""
+
+    attempt: int
+    run: str
+    units: dict[str, TaskName]
+    synced: bool = True
+    began: Optional[dict[str, float]] = None
+    oldest: Optional[float] = None
+
+
+class JournalEntry(NamedTuple):
+    """One line of the journal. ``transport``: ``stdout`` for what a task prints. ``is_split``: journald cut the line
+    because it is longer than LineMax= (48 KiB); the next entry of the same ``stream`` continues it. ``dropped``: the
+    number of lines of ``unit`` that journald dropped, in its own message about that."""
+
+    cursor: str
+    time: float
+    unit: str
+    transport: str
+    message: bytes
+    stream: str = ""
+    is_split: bool = False
+    dropped: Optional[int] = None
+
+    @property
+    def text(self) -> str:
+        return self.message.decode(errors="replace")
+
+
+Request = Union[StartRequest, ShowRequest, StopRequest, RestartRequest, EventsRequest, NodesRequest, LogsRequest]
+ClientMessage = Union[Plan, Rerun, Code, Share, Go, Keep, Beat]
+NodeMessage = Union[
+    Hello, Reserved, Refused, Shared, Started, Undone, Kept, Shown, Marked, Stopped, Restarted, Events, Node, Logs,
+    Error, Beat,
+]  # fmt: skip
+
+REQUESTS: dict[str, Any] = {
+    "start": StartRequest, "show": ShowRequest, "stop": StopRequest, "restart": RestartRequest,
+    "events": EventsRequest, "nodes": NodesRequest, "logs": LogsRequest,
+}  # fmt: skip
+CLIENT_MESSAGES: dict[str, Any] = {
+    "plan": Plan, "rerun": Rerun, "code": Code, "share": Share, "go": Go, "keep": Keep, "beat": Beat,
+}  # fmt: skip
+NODE_MESSAGES: dict[str, Any] = {
+    "hello": Hello, "reserved": Reserved, "refused": Refused, "share": Shared, "started": Started, "undone": Undone,
+    "kept": Kept, "show": Shown, "marked": Marked, "stopped": Stopped, "restarted": Restarted, "events": Events,
+    "node": Node, "logs": Logs, "error": Error, "beat": Beat,
+}  # fmt: skip
+_VERBS = {kind: verb for verb, kind in REQUESTS.items()}
+_KINDS = {kind: name for table in (CLIENT_MESSAGES, NODE_MESSAGES) for name, kind in table.items()}
+
+
+def request(asked: Request) -> bytes:
     """Encode the client's first line."""
-    return json.dumps({"protocol": PROTOCOL, "verb": verb, **more}, separators=(",", ":")).encode() + b"\n"
+    return _line({"protocol": PROTOCOL, "verb": _VERBS[type(asked)], **encode(asked)})
 
 
-def parse(text: bytes) -> tuple[str, Any]:
-    """Return the kind and value of a message. Raises ValueError for anything else."""
-    message = json.loads(text)
-    if not isinstance(message, dict) or len(message) != 1:
-        raise ValueError(f"not a message: {text[:200]!r}")
-    return next(iter(message.items()))
+def line(message: Union[ClientMessage, NodeMessage]) -> bytes:
+    """Encode a message."""
+    return _line({_KINDS[type(message)]: encode(message)})
+
+
+def client_message(text: bytes) -> ClientMessage:
+    """Decode a line from the client. Raises Malformed."""
+    return _message(text, CLIENT_MESSAGES)  # type: ignore[no-any-return]
+
+
+def node_message(text: bytes) -> NodeMessage:
+    """Decode a line from the node. Raises Malformed."""
+    return _message(text, NODE_MESSAGES)  # type: ignore[no-any-return]
+
+
+def parse(text: bytes) -> dict[str, Any]:
+    """Return the JSON object of a line. Raises Malformed."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Malformed("it is not an object of JSON")
+    return found
+
+
+def journal_entry(text: bytes) -> JournalEntry:
+    """Decode a line of journalctl's JSON. Raises Malformed."""
+    found = parse(text)
+    try:
+        time = decode(float, int(found["__REALTIME_TIMESTAMP"]) / 1e6)
+        more = (str(found.get("_SYSTEMD_UNIT", "")), str(found.get("_TRANSPORT", "stdout")))
+        message = _journal_bytes(found.get("MESSAGE"))
+        piece = (str(found.get("_STREAM_ID", "")), found.get("_LINE_BREAK") == "line-max")
+        entry = JournalEntry(decode(str, found["__CURSOR"]), time, *more, message, *piece)
+        if entry.transport != "driver" or "N_DROPPED" not in found:
+            return entry
+        return entry._replace(unit=str(found.get("OBJECT_SYSTEMD_UNIT", "")), dropped=int(found["N_DROPPED"]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        raise Malformed(f"not an entry of the journal: {text[:200]!r}") from None
 
 
 def signal_name(number: int) -> str:
@@ -107,10 +574,26 @@ def signal_name(number: int) -> str:
         return f"SIG{number}"
 
 
-def error(
-    exit_code: int, message: str, remedy: str = "", retry: bool | None = None, stack: str | None = None
-) -> dict[str, Any]:
-    """Build an ERROR."""
-    found = {"exit": exit_code, "message": message, "remedy": remedy}
-    more = {"retry": retry, "stack": stack}
-    return {**found, **{key: value for key, value in more.items() if value is not None}}
+def _journal_bytes(value: Any) -> bytes:
+    """Return the bytes of a MESSAGE. journalctl's JSON gives bytes that are not UTF-8 as a list, and several fields of
+    that name as a list of them (systemd.io, JOURNAL_EXPORT_FORMATS)."""
+    if isinstance(value, list) and value and not isinstance(value[0], int):
+        return _journal_bytes(value[0])
+    if isinstance(value, list):
+        return bytes(value)
+    return b"" if value is None else str(value).encode(errors="replace")
+
+
+def _line(message: dict[str, Any]) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def _message(text: bytes, kinds: dict[str, Any]) -> Any:
+    found = parse(text)
+    name = next(iter(found), "")
+    if len(found) != 1 or name not in kinds:
+        raise Malformed("it is not an object with a known kind as its only key")
+    try:
+        return decode(kinds[name], found[name])
+    except Malformed as error:
+        raise Malformed(f"{name}: {error}") from None

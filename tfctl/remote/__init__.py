@@ -1,1 +1,1 @@
-"""Access to other machines: ssh connections, inventories, provisioning."""
+"""Access to other machines: ssh connections, sessions with their node parts, and inventories."""

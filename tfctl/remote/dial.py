@@ -1,54 +1,67 @@
-"""The transport to an ssh server: a TCP connection, or a pipe to a proxy command, as for a jump host."""
+"""The byte stream to an ssh server: a TCP connection, or a pipe to a proxy command, as for a jump host."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import socket
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-from tfctl.errors import Unreachable
-from tfctl.remote.target import Target
+from tfctl.remote import refusals
+from tfctl.remote.jump import shared
+from tfctl.remote.ssh_config import Server
 
 # Milliseconds without an acknowledgement until the kernel closes a connection (tcp(7), TCP_USER_TIMEOUT).
 _UNACKNOWLEDGED = 45_000
+# sshd refuses at random when ten have connected and not yet logged in (MaxStartups 10:30:100).
+_proxies = threading.BoundedSemaphore(8)
 
 
-class Way:
-    """An open transport. ``stream`` is connected to the host until ``close``."""
+class Link:
+    """An open byte stream to an ssh server. ``stream`` is connected until ``close``."""
 
     def __init__(self, stream: socket.socket, release: Callable[[], None] = lambda: None) -> None:
         self.stream = stream
         self._release = release
 
     def close(self) -> None:
-        """Close the stream. The host notices at once."""
+        """Close the stream. The server notices at once."""
         with contextlib.suppress(OSError):
             self.stream.shutdown(socket.SHUT_RDWR)
         self.stream.close()
         self._release()
 
-    def said(self) -> str:
+    def error_text(self) -> str:
         """Return the last line that the proxy command wrote to stderr."""
         return ""
 
 
-def dial(target: Target, end: float) -> Way:
-    """Connect to ``target`` before ``end`` (on the clock of time.monotonic). Raises Unreachable."""
-    if target.proxy is None:
-        return Way(_tcp(target, end))
+@contextlib.contextmanager
+def turn(server: Server) -> Iterator[None]:
+    """Wait until few enough proxy commands are connecting: most of them log in to one and the same jump host."""
+    if server.proxy is None or server.jump is not None:
+        yield
+        return
+    with _proxies:
+        yield
+
+
+def dial(server: Server, end: float) -> Link:
+    """Connect to ``server`` before ``end`` (on the clock of time.monotonic). Raises Unreachable."""
+    if server.proxy is None:
+        return Link(_tcp(server, end))
     try:
-        return _Piped(target.proxy)
+        return _Piped(shared(server, server.jump, end) if server.jump else server.proxy)
     except OSError as error:
-        raise not_connected(target, error) from None
+        raise refusals.not_connected(server, error) from None
 
 
-def _tcp(target: Target, end: float) -> socket.socket:
-    addresses = _addresses(target)
+def _tcp(server: Server, end: float) -> socket.socket:
+    addresses = _addresses(server)
     error: OSError = TimeoutError()
     for number, (family, kind, protocol, _, address) in enumerate(addresses):
         try:
@@ -67,35 +80,18 @@ def _tcp(target: Target, end: float) -> socket.socket:
         except OSError as failure:
             stream.close()
             error = failure
-    raise not_connected(target, error)
+    raise refusals.not_connected(server, error)
 
 
-def _addresses(target: Target) -> list[Any]:
+def _addresses(server: Server) -> list[Any]:
     try:
-        return socket.getaddrinfo(target.address, target.port, type=socket.SOCK_STREAM)
+        return socket.getaddrinfo(server.address, server.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise Unreachable(
-            f"{target.name}: the name '{target.address}' is not found: {reason}",
-            "correct it, or give the address in the inventory: ansible_host=10.0.0.1",
-        ) from None
+        raise refusals.name_not_found(server, reason) from None
 
 
-def not_connected(target: Target, error: OSError) -> Unreachable:
-    """Convert the ``error`` of a connect to an Unreachable with a remedy."""
-    if isinstance(error, ConnectionRefusedError):
-        return Unreachable(
-            f"{target.name}: {target.place} refuses the connection",
-            "start sshd there (systemctl start ssh), or correct ansible_host and ansible_port",
-        )
-    if isinstance(error, TimeoutError) and error.errno is None:
-        return Unreachable(f"{target.name}: {target.place} does not answer within {target.limit:g} s", _IS_IT_UP)
-    if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH):
-        return Unreachable(f"{target.name}: no route to {target.place}", _IS_IT_UP)
-    return Unreachable(f"{target.name}: no connection to {target.place}: {error.strerror or error}", _IS_IT_UP)
-
-
-class _Piped(Way):
+class _Piped(Link):
     """A proxy command, run by the shell as ssh does, in its own session so that Ctrl-C does not end it."""
 
     def __init__(self, command: str) -> None:
@@ -111,7 +107,7 @@ class _Piped(Way):
             )
         super().__init__(ours, self._end)
 
-    def said(self) -> str:
+    def error_text(self) -> str:
         self._finish()
         self._stderr.seek(0)
         return (self._stderr.read().decode(errors="replace").strip().splitlines() or [""])[-1]
@@ -127,6 +123,3 @@ class _Piped(Way):
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-_IS_IT_UP = "is the machine up, the address right, and the way there open (ping, firewall, VPN)?"

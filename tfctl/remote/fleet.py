@@ -1,7 +1,7 @@
 """Run a function on many hosts at once. The failure of a host is a result and does not stop the others.
 
-Each host has a thread. paramiko starts one per connection anyway, long work on one host does not delay the others, and
-200 idle threads cost nothing. They are daemon threads, so Ctrl-C ends the program at once, whatever a host is doing.
+Each host has a thread. Long work on one host does not delay the others, and 200 idle threads cost nothing. They are
+daemon threads, so Ctrl-C ends the program at once, whatever a host is doing.
 """
 
 from __future__ import annotations
@@ -9,20 +9,24 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.model.host import Host
+from tfctl.remote import transport
 
 if TYPE_CHECKING:
-    from tfctl.remote.ssh import Connection
+    from tfctl.remote.transport import Connection
 
 T = TypeVar("T")
 
 #: Connections made at once: connecting is bound by this machine's CPU, so more would not be faster.
 CONNECTING = 32
+#: Seconds for which `map`, `begin` and `prepare` do not dial a host again that could not be reached.
+_REMEMBERED_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,10 @@ class Fleet:
         self._lock = threading.Lock()
         self._connections: dict[str, Connection] = {}
         self._attempts: dict[str, _Attempt] = {}
+        self._failed: dict[str, tuple[float, Unreachable]] = {}
         self._closed = False
+        #: By how many seconds each host's clock is ahead of this machine's, as far as it is known.
+        self.clock_offsets: dict[str, float] = {}
         _raise_file_limit()
 
     def __enter__(self) -> Fleet:
@@ -77,7 +84,7 @@ class Fleet:
         self.begin(work, done.put, chosen)
         outcomes: dict[str, Outcome[T]] = {}
         for _ in chosen:
-            outcome = done.get()
+            outcome = _next(done)
             if isinstance(outcome.error, Defect) and outcome.error.__cause__ is not None:
                 raise outcome.error.__cause__
             outcomes[outcome.host.name] = outcome
@@ -91,28 +98,32 @@ class Fleet:
     ) -> None:
         """Start ``work`` on each host and return. Each host's thread calls ``done`` with the outcome."""
 
-        # Import it before there are threads: among several it takes half as long again.
-        import tfctl.remote.ssh  # noqa: F401
+        chosen = self.hosts if hosts is None else tuple(hosts)
+        transport.preload(chosen)
 
         def once(host: Host) -> None:
-            done(_outcome(host, lambda: work(self.connection(host))))
+            done(_outcome(host, lambda: work(self.connection(host, again=False))))
 
-        for host in self.hosts if hosts is None else hosts:
+        for host in chosen:
             threading.Thread(target=once, args=(host,), name=host.name, daemon=True).start()
 
     def prepare(self) -> None:
         """Start to connect to all hosts, and return. A host that cannot be reached raises when it is used."""
         self.begin(lambda _: None, lambda _: None)
 
-    def connection(self, host: Host) -> Connection:
+    def connection(self, host: Host, again: bool = True) -> Connection:
         """Return the connection to ``host``; reconnect if it was lost. Concurrent callers share one attempt.
 
-        Raises Unreachable.
+        Without ``again``, raise the error of an attempt that failed within the last minute instead of dialing again:
+        a command that asks several times would wait each time. Raises Unreachable.
         """
         with self._lock:
             held = self._connections.get(host.name)
             if held is not None and held.alive:
                 return held
+            failed, error = self._failed.get(host.name, (0.0, None))
+            if error is not None and not again and time.monotonic() < failed + _REMEMBERED_S:
+                raise error
             attempt, mine = self._attempts.get(host.name), False
             if attempt is None:
                 attempt, mine = self._attempts.setdefault(host.name, _Attempt()), True
@@ -130,24 +141,25 @@ class Fleet:
             connection.close()
 
     def _make(self, host: Host, attempt: _Attempt) -> None:
-        from tfctl.remote.ssh import connect
-
         lost: Connection | None = None
         try:
             with self._connecting:
                 if self._closed:
                     raise Unreachable(f"{host.name}: given up")
-                made = connect(host)
+                made = transport.connect(host)
             with self._lock:
                 if self._closed:
                     lost = made
                     raise Unreachable(f"{host.name}: given up")
                 lost, self._connections[host.name] = self._connections.get(host.name), made
+                self._failed.pop(host.name, None)
             attempt.made = made
         except BaseException as error:
             attempt.error = error
         with self._lock:
             del self._attempts[host.name]
+            if isinstance(attempt.error, Unreachable):
+                self._failed[host.name] = time.monotonic(), attempt.error
         attempt.done.set()
         if lost is not None:
             lost.close()
@@ -166,6 +178,13 @@ class _Attempt:
         if self.made is None:
             raise self.error or Unreachable("given up")
         return self.made
+
+
+def _next(done: queue.SimpleQueue[Outcome[T]]) -> Outcome[T]:
+    """Wait for the next outcome. Wake once a second, because Ctrl-C does not end a wait that is just about to begin."""
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return done.get(timeout=1.0)
 
 
 def _outcome(host: Host, work: Callable[[], T]) -> Outcome[T]:

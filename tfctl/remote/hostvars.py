@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from tfctl.errors import BadFile
-from tfctl.model.host import DEFAULT_OUTPUT_ROOTS, DEFAULT_PORTS, Host, Ssh
-from tfctl.node.names import STACK
+from tfctl.model.host import DEFAULT_OUTPUT_ROOTS, DEFAULT_PORTS, TRANSPORTS, Host, Ssh
+from tfctl.model.ports import port_range
+from tfctl.model.text import stack_name
 from tfctl.remote.ansible_cfg import Setting, Settings
 
 # Neither a name nor an address may look like an option of ssh or contain a separator of lists or lines.
 _NAME = re.compile(r"(?!-|\.{1,2}$)[^\s\x00-\x1f\x7f-\x9f/,]+")
 _ADDRESS = re.compile(r"""(?!-)[^\s\x00-\x1f\x7f-\x9f'`"$\\;&<>|(){},/]+""")
 _OVER_SSH = ("ssh", "smart", "paramiko", "paramiko_ssh")
+_PASSWORDS = ("ansible_password", "ansible_ssh_password", "ansible_ssh_pass")
 _SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 
 
@@ -35,6 +37,8 @@ def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: Set
         user=known.text("ansible_user", "ansible_ssh_user", default=("defaults", "remote_user", "ANSIBLE_REMOTE_USER")),
         key=known.key(),
         args=tuple(word for variable in _SSH_ARGS for word in known.words(variable)),
+        transport=known.transport("tfctl_ssh"),
+        password=any(variables.get(variable) not in (None, "") for variable in _PASSWORDS),
     )
     return Host(
         name=name,
@@ -58,7 +62,7 @@ class _Variables:
         connection = self.text("ansible_connection") or "ssh"
         if connection.removeprefix("ansible.builtin.") not in _OVER_SSH:
             raise self._bad(
-                "ansible_connection", f"{connection!r} is not ssh", "tfctl reaches hosts by ssh: take it out"
+                "ansible_connection", f"{connection!r} is not ssh", "remove it: tfctl connects to hosts by ssh"
             )
 
     def text(self, *names: str, default: tuple[str, str, str] | None = None) -> str | None:
@@ -82,8 +86,16 @@ class _Variables:
     def stack(self, name: str) -> str | None:
         """Return the name of a stack, whether or not tfctl ships it."""
         text = self.text(name)
-        if text is not None and not STACK.fullmatch(text):
-            raise self._bad(name, f"{text!r} is not the name of a stack, such as tf2.15, or none")
+        try:
+            return None if text is None else stack_name(text)
+        except ValueError as error:
+            raise self._bad(name, str(error)) from None
+
+    def transport(self, name: str) -> str | None:
+        """Return the name of a transport."""
+        text = self.text(name)
+        if text is not None and text not in TRANSPORTS:
+            raise self._bad(name, f"{text!r} is not a transport", f"set it to {' or '.join(TRANSPORTS)}")
         return text
 
     def address_of(self, name: str) -> str:
@@ -96,15 +108,14 @@ class _Variables:
         return None if text is None else self._port_number(names[0], text)
 
     def port_range(self, name: str) -> tuple[int, int]:
-        """Parse ``2222-2299``, or a single port."""
+        """Return the first and the last port of a range such as ``2222-2299``."""
         text = self.text(name)
         if text is None:
             return DEFAULT_PORTS
-        first, _, last = text.partition("-")
-        ports = self._port_number(name, first.strip()), self._port_number(name, (last or first).strip())
-        if ports[0] > ports[1]:
-            raise self._bad(name, f"{text!r} ends before it begins", "write it as 2222-2299")
-        return ports
+        try:
+            return port_range(text)
+        except ValueError as error:
+            raise self._bad(name, str(error)) from None
 
     def paths(self, name: str) -> tuple[str, ...]:
         """Parse a list of absolute paths, or a string of them separated by commas."""
@@ -140,12 +151,18 @@ class _Variables:
         if isinstance(value, dict) and set(value) == {"__ansible_unsafe"}:
             value = value["__ansible_unsafe"]
         if isinstance(value, dict) and "__ansible_vault" in value:
-            raise self._bad(name, "is encrypted", "tfctl needs it in the clear; keep the vault for secrets")
+            raise self._bad(
+                name,
+                "is encrypted",
+                "tfctl cannot decrypt it: write the value itself, and use the vault only for secrets",
+            )
         if isinstance(value, dict | list):
             raise self._bad(name, "is not one value")
         text = str(value)
         if "{{" in text or "{%" in text:
-            raise self._bad(name, f"{text!r} is a template", "tfctl does not fill these in: write the value itself")
+            raise self._bad(
+                name, f"{text!r} is a template", "tfctl does not evaluate templates: write the value itself"
+            )
         if re.search(r"[\x00-\x1f\x7f-\x9f]", text):
             raise self._bad(name, f"{text!r} holds a control character")
         return text

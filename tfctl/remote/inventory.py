@@ -99,7 +99,7 @@ def _listing(path: Path) -> dict[str, Any]:
     unread = re.search(r"Unable to parse (.+?) as an inventory source", done.stderr)
     if done.returncode != 0 or unread:
         raise BadFile(
-            _why(Path(unread[1]) if unread else path, done.stderr), f"`ansible-inventory --list -i {path}` says more"
+            _cause(Path(unread[1]) if unread else path, done.stderr), f"`ansible-inventory --list -i {path}` says more"
         )
     try:
         listing = json.loads(done.stdout)
@@ -143,17 +143,17 @@ def _run(path: Path) -> subprocess.CompletedProcess[str]:
         raise BadFile(f"{path}: ansible-inventory gave no answer in {LIMIT_S:.0f} s", "run it by hand") from None
 
 
-def _why(path: Path, stderr: str) -> str:
+def _cause(path: Path, stderr: str) -> str:
     """Return the cause that Ansible gives for ``path``, in one line, preferring the plugin meant for such a file."""
     plugin = "yaml" if path.suffix in (".yml", ".yaml", ".json") else "script" if os.access(path, os.X_OK) else "ini"
     causes = re.findall(rf"Failed to parse inventory with '{plugin}' plugin: (.+)", stderr)
     places = re.findall(rf"Origin: ({re.escape(str(path))}\S*)", stderr)
     own = re.search(r"Standard error from inventory script:\n(.+)", stderr) if plugin == "script" else None
-    said = f" ({own[1]})" if own else ""
-    return f"{max(places, key=len, default=path)}: {causes[0] if causes else _last_words(stderr)}{said}"
+    message = f" ({own[1]})" if own else ""
+    return f"{max(places, key=len, default=path)}: {causes[0] if causes else _last_error(stderr)}{message}"
 
 
-def _last_words(stderr: str) -> str:
+def _last_error(stderr: str) -> str:
     lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith(("[ERROR]", "ERROR!"))]
     line = (errors or lines or ["Ansible gave no reason"])[-1]

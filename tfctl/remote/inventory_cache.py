@@ -53,9 +53,9 @@ def get(name: str | None) -> Answer | None:
     if name is None:
         return None
     try:
-        kept = json.loads(_file(name).read_bytes())
-        return tuple(_host(**each) for each in kept["hosts"]), {
-            group: tuple(members) for group, members in kept["groups"].items()
+        stored = json.loads(_file(name).read_bytes())
+        return tuple(_host(**each) for each in stored["hosts"]), {
+            group: tuple(members) for group, members in stored["groups"].items()
         }
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfctl.errors import Unreachable
-from tfctl.remote.target import Target, matches
+from tfctl.remote import refusals
+from tfctl.remote.ssh_config import Server, matches
 
 
 @dataclass(frozen=True)
@@ -28,13 +29,13 @@ class Entry:
     key: bytes
 
 
-def known(target: Target) -> list[Entry]:
-    """Return the entries for ``target``, looked up as ssh does: by HostKeyAlias, else by ``[host]:port`` if the port is
+def known(server: Server) -> list[Entry]:
+    """Return the entries for ``server``, looked up as ssh does: by HostKeyAlias, else by ``[host]:port`` if the port is
     not 22, else by the bare name."""
-    name = (target.key_alias or target.address).lower()
-    if target.key_alias is None and target.port != 22 and (found := _entries(target, f"[{name}]:{target.port}")):
+    name = (server.key_alias or server.address).lower()
+    if server.key_alias is None and server.port != 22 and (found := _entries(server, f"[{name}]:{server.port}")):
         return found
-    return _entries(target, name)
+    return _entries(server, name)
 
 
 def preferred(entries: Iterable[Entry], algorithms: Iterable[str]) -> tuple[str, ...]:
@@ -43,16 +44,26 @@ def preferred(entries: Iterable[Entry], algorithms: Iterable[str]) -> tuple[str,
     return tuple(sorted(algorithms, key=lambda name: ("ssh-rsa" if name.startswith("rsa-") else name) not in held))
 
 
-def check(target: Target, kind: str, key: bytes, entries: list[Entry]) -> None:
-    """Raise Unreachable unless ``key`` is among ``entries`` and not revoked."""
+def check(server: Server, kind: str, key: bytes, entries: list[Entry]) -> None:
+    """Raise Unreachable unless ``key`` is among ``entries`` and not revoked. A host certificate is not considered."""
     if any(entry.marker == "@revoked" and entry.key == key for entry in entries):
-        raise Unreachable(
-            f"{target.name}: {target.place} shows a host key that known_hosts marks @revoked ({fingerprint(key)})",
-            "do not connect: whoever revoked it knows why",
-        )
+        raise revoked(server, fingerprint(key))
+    if not any(entry.key == key for entry in entries if not entry.marker):
+        raise _only_certified(server, entries) or mismatch(server, kind, fingerprint(key), entries)
+
+
+def revoked(server: Server, shown: str) -> Unreachable:
+    """Return the error for a revoked key with the fingerprint ``shown``."""
+    return Unreachable(
+        f"{server.name}: {server.place} shows a host key that known_hosts marks @revoked ({shown})",
+        "do not connect; ask who revoked it",
+    )
+
+
+def mismatch(server: Server, kind: str, shown: str, entries: list[Entry]) -> Unreachable:
+    """Return the error for a key with the fingerprint ``shown`` that is not among ``entries``: changed or unknown."""
     held = [entry for entry in entries if not entry.marker]
-    if not any(entry.key == key for entry in held):
-        raise _changed(target, kind, key, held) if held else _unknown(target, kind, key)
+    return _changed(server, kind, shown, held) if held else _unknown(server, kind, shown)
 
 
 def fingerprint(key: bytes) -> str:
@@ -62,29 +73,37 @@ def fingerprint(key: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
 
 
-def _changed(target: Target, kind: str, key: bytes, held: list[Entry]) -> Unreachable:
+def _only_certified(server: Server, entries: list[Entry]) -> Unreachable | None:
+    """Return the error for a host that is known only by the authority that certifies its keys, else None."""
+    entry = next((entry for entry in entries if entry.marker == "@cert-authority"), None)
+    if entry is None or not all(entry.marker for entry in entries):
+        return None
+    return refusals.only_certified(server, f"{entry.file}:{entry.number}")
+
+
+def _changed(server: Server, kind: str, shown: str, held: list[Entry]) -> Unreachable:
     entry = next((entry for entry in held if entry.kind == kind), held[0])
-    name = target.key_alias or (target.address if target.port == 22 else f"[{target.address}]:{target.port}")
+    name = server.key_alias or (server.address if server.port == 22 else f"[{server.address}]:{server.port}")
     return Unreachable(
-        f"{target.name}: the host key of {target.place} has changed: {entry.file}:{entry.number} holds "
-        f"{fingerprint(entry.key)}, the host shows {fingerprint(key)} ({kind})",
+        f"{server.name}: the host key of {server.place} has changed: {entry.file}:{entry.number} holds "
+        f"{fingerprint(entry.key)}, the host shows {shown} ({kind})",
         "find out why: it was installed anew, or another machine answers in its place. If it is right:\n"
-        f"ssh-keygen -R {shlex.quote(name)} -f {shlex.quote(entry.file)}; {_keyscan(target, kind, entry.file)}",
+        f"ssh-keygen -R {shlex.quote(name)} -f {shlex.quote(entry.file)}; {_keyscan(server, kind, entry.file)}",
     )
 
 
-def _unknown(target: Target, kind: str, key: bytes) -> Unreachable:
-    file = next((file for file in target.known_hosts if file != "/dev/null"), "~/.ssh/known_hosts")
+def _unknown(server: Server, kind: str, shown: str) -> Unreachable:
+    file = next((file for file in server.known_hosts if file != "/dev/null"), "~/.ssh/known_hosts")
     return Unreachable(
-        f"{target.name}: the host key of {target.place} is not known: {fingerprint(key)} ({kind})",
+        f"{server.name}: the host key of {server.place} is not known: {shown} ({kind})",
         f"compare it with `ssh-keygen -lf /etc/ssh/ssh_host_{_short(kind)}_key.pub` on the host's console; if it is "
-        f"the same:\n{_keyscan(target, kind, file)}",
+        f"the same:\n{_keyscan(server, kind, file)}",
     )
 
 
-def _keyscan(target: Target, kind: str, file: str) -> str:
-    scan = shlex.join(["ssh-keyscan", "-t", _short(kind), "-p", str(target.port), target.address])
-    rename = f" | sed 's/^[^ ]*/{target.key_alias}/'" if target.key_alias else ""
+def _keyscan(server: Server, kind: str, file: str) -> str:
+    scan = shlex.join(["ssh-keyscan", "-t", _short(kind), "-p", str(server.port), server.address])
+    rename = f" | sed 's/^[^ ]*/{server.key_alias}/'" if server.key_alias else ""
     return f"{scan}{rename} >> {shlex.quote(file)}"
 
 
@@ -92,8 +111,8 @@ def _short(kind: str) -> str:
     return kind.removeprefix("ssh-").partition("-")[0]
 
 
-def _entries(target: Target, name: str) -> list[Entry]:
-    return [entry for file in target.known_hosts if (held := _read(file)) for entry in held.entries(name)]
+def _entries(server: Server, name: str) -> list[Entry]:
+    return [entry for file in server.known_hosts if (held := _read(file)) for entry in held.entries(name)]
 
 
 class _File:

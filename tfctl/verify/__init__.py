@@ -1,1 +1,1 @@
-"""`tfctl verify`: prove that what is installed works, by running ordinary jobs on the hosts."""
+"""`tfctl verify`: prove that the installed software works, by ordinary jobs on the hosts."""

@@ -1,79 +1,63 @@
-"""The results of a verification, and their JSON and JUnit forms."""
+"""What the program of a proof reports on a host (on_nodes/result.py)."""
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass, field
-from typing import Any
-from xml.etree import ElementTree
-
-from tfctl.errors import Exit, first_of
+from pydantic import BaseModel, ConfigDict
 
 
-@dataclass(frozen=True)
-class Result:
-    """One proof on some hosts. ``seconds`` is its duration; ``details`` is what was found or measured.
+class _Reported(BaseModel):
+    model_config = ConfigDict(frozen=True)
 
-    ``state`` is ok, failed, or not-tried if the stack lacks the feature or there are too few hosts (see ``message``).
-    ``exit`` is the exit code of a failure.
+
+class Software(_Reported):
+    """What a stack has on one host. ``horovod_has``: what Horovod was built with (gloo, mpi)."""
+
+    devices: tuple[str, ...]
+    python: str
+    tensorflow: str
+    horovod: str | None = None
+    horovod_has: tuple[str, ...] | None = None
+
+
+class Speed(_Reported):
+    """The speed of an all-reduce. ``mb_per_s``: the data of one host by time. ``replicas`` of TensorFlow or ``ranks``
+    of Horovod took part."""
+
+    mb_per_s: float
+    replicas: int | None = None
+    ranks: int | None = None
+    seconds: float
+
+
+class Pair(_Reported):
+    """The speed of an all-reduce with one other host. ``partner`` is its index."""
+
+    partner: int
+    mb_per_s: float
+    seconds: float
+
+
+class Trouble(_Reported):
+    """What went wrong with one other host. ``partner`` is its index."""
+
+    partner: int
+    message: str
+
+
+class HostReport(_Reported):
+    """One host's report of a proof.
+
+    ``message`` and ``remedy`` explain a failure. ``stopped``: another host had failed before this one was done.
+    ``all``: the speed over all hosts. ``lost``: the hosts with which no bytes could be exchanged over plain TCP.
+    ``broken``: the host with which an all-reduce failed.
     """
 
-    proof: str
-    hosts: tuple[str, ...]
-    state: str
+    ok: bool
     message: str = ""
     remedy: str = ""
-    seconds: float | None = None
-    details: dict[str, Any] = field(default_factory=dict)
-    exit: Exit = Exit.FAILED
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "proof": self.proof,
-            "hosts": list(self.hosts),
-            "state": self.state,
-            "message": self.message,
-            "remedy": self.remedy,
-            "seconds": self.seconds,
-            "details": self.details,
-        }
-
-
-@dataclass(frozen=True)
-class Report:
-    """All results, in the order of the proofs."""
-
-    results: tuple[Result, ...]
-
-    @property
-    def exit(self) -> Exit:
-        """The exit code of the gravest failure. A proof that was not tried is not a failure."""
-        return first_of(result.exit for result in self.results if result.state == "failed")
-
-    def to_json(self) -> dict[str, Any]:
-        return {"exit": int(self.exit), "results": [result.to_json() for result in self.results]}
-
-    def to_junit(self) -> str:
-        """Return the results as JUnit XML, which CI systems read. A proof is a class; its hosts name the test case."""
-        count = {state: sum(result.state == state for result in self.results) for state in ("failed", "not-tried")}
-        suite = ElementTree.Element(
-            "testsuite",
-            name="tfctl verify",
-            tests=str(len(self.results)),
-            failures=str(count["failed"]),
-            skipped=str(count["not-tried"]),
-        )
-        for result in self.results:
-            case = ElementTree.SubElement(suite, "testcase", classname=result.proof, name=_xml(" ".join(result.hosts)))
-            if result.seconds is not None:
-                case.set("time", f"{result.seconds:.3f}")
-            if result.state == "failed":
-                ElementTree.SubElement(case, "failure", message=_xml(result.message)).text = _xml(result.remedy)
-            elif result.state == "not-tried":
-                ElementTree.SubElement(case, "skipped", message=_xml(result.message))
-        return ElementTree.tostring(suite, encoding="unicode")
-
-
-def _xml(text: str) -> str:
-    """Remove characters that XML 1.0 cannot represent (its production Char), such as a program's colour codes."""
-    return re.sub(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "", text)
+    stopped: bool = False
+    software: Software | None = None
+    all: Speed | None = None
+    pairs: tuple[Pair, ...] = ()
+    lost: tuple[Trouble, ...] = ()
+    broken: Trouble | None = None

@@ -1,19 +1,19 @@
-"""Run the proofs one after another, each as a job with one task per host. Hosts without working software drop out."""
+"""Run the proofs one after another, each as a job with one task per host. Skip hosts whose software does not work."""
 
 from __future__ import annotations
 
 import json
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tfctl.errors import BadFile, Busy, TfctlError, UsageError
 from tfctl.jobs import code
-from tfctl.jobs.logs import Query, pattern, read
+from tfctl.jobs.journal import Line, Query
+from tfctl.jobs.logs import pattern, read
 from tfctl.jobs.start import start
 from tfctl.jobs.state import JobState
 from tfctl.jobs.stop import stop
@@ -22,24 +22,26 @@ from tfctl.model import stacks
 from tfctl.model.host import Host, Inventory
 from tfctl.model.job import Layout
 from tfctl.model.jobfile import JobFile
+from tfctl.model.layout import lay_out
 from tfctl.model.pattern import select
-from tfctl.model.placement import lay_out
-from tfctl.model.text import absolute_path
+from tfctl.model.text import output_path
 from tfctl.remote.fleet import Fleet
+from tfctl.verify.on_nodes.result import MARK
 from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, Answer, Proof, same_software
-from tfctl.verify.report import Report, Result
+from tfctl.verify.report import HostReport
+from tfctl.verify.results import Result, Results
 from tfctl.wording import counted
 
 NAME = "verify"
-_MARK = "tfctl-verify "
 _CODE = Path(__file__).resolve().parent / "on_nodes"
 #: Time (s) beyond a proof's own limit, to start units and finish the log.
 _MARGIN_S = 60.0
 
 
 @dataclass(frozen=True)
-class Request:
-    """``stack`` None means each host's own, from the inventory. ``shared`` is a directory all hosts should share."""
+class Verification:
+    """What to verify. ``stack`` None means each host's own stack, from the inventory. ``shared`` is a directory that
+    all hosts should share; None skips its proof."""
 
     inventory: Inventory
     stack: str | None = None
@@ -47,43 +49,43 @@ class Request:
     shared: str | None = None
 
 
-def run(request: Request, say: Callable[[str], None]) -> Report:
+def run(verification: Verification, say: Callable[[str], None]) -> Results:
     """Prove every stack on its hosts. ``say`` is called as each proof begins.
 
     Raise Busy (5) while another verification runs, BadFile (3) if no host matches the limit or jobs may not write to
     the directory, UsageError (2) if no stack is named or the directory is not an absolute path.
     """
-    if request.shared:
+    if verification.shared:
         try:
-            absolute_path(request.shared)
+            output_path(verification.shared)
         except ValueError as error:
             raise UsageError(f"--shared: {error}") from None
     by_stack: dict[str, list[Host]] = {}
-    for host in select(request.inventory, request.limit):
-        by_stack.setdefault(request.stack or host.stack or stacks.NONE, []).append(host)
+    for host in select(verification.inventory, verification.limit):
+        by_stack.setdefault(verification.stack or host.stack or stacks.NONE, []).append(host)
     without = by_stack.pop(stacks.NONE, [])
     if without and not by_stack:
         names = ", ".join(host.name for host in without)
         raise UsageError(f"{names}: the inventory names no stack to verify", "set tfctl_stack there, or use --stack")
-    results = [Result("tensorflow", (host.name,), "not-tried", "it has no stack") for host in without]
+    results = [Result("tensorflow", (host.name,), "not-tried", "the inventory sets no stack") for host in without]
     for name, hosts in by_stack.items():
-        results += _Session(request, stacks.get(name).name, say).prove(hosts)
-    return Report(tuple(results))
+        results += _StackProofs(verification, stacks.get(name).name, say).prove(hosts)
+    return Results(tuple(results))
 
 
-class _Session:
+class _StackProofs:
     """The proofs of one stack."""
 
-    def __init__(self, request: Request, stack: str, say: Callable[[str], None]) -> None:
-        self._request, self._stack, self._say = request, stack, say
+    def __init__(self, verification: Verification, stack: str, say: Callable[[str], None]) -> None:
+        self._verification, self._stack, self._say = verification, stack, say
 
     def prove(self, hosts: Sequence[Host]) -> list[Result]:
-        self._tell(SOFTWARE, len(hosts))
+        self._announce(SOFTWARE, len(hosts))
         software = self._ask(SOFTWARE, hosts)
         results = [*SOFTWARE.judge(software), *same_software(software)]
         fit = [host for host, answer in zip(hosts, software, strict=True) if answer.ok]
-        known = [answer for answer in software if answer.ok]
-        proofs = (*([SHARED] if self._request.shared else []), *COLLECTIVES) if fit else ()
+        known = {answer.host: answer.report.software for answer in software if answer.ok and answer.report.software}
+        proofs = (*([SHARED] if self._verification.shared else []), *COLLECTIVES) if fit else ()
         for proof in proofs:
             names = tuple(host.name for host in fit)
             obstacle = (
@@ -94,11 +96,11 @@ class _Session:
             if obstacle:
                 results.append(Result(proof.name, names, "not-tried", obstacle))
                 continue
-            self._tell(proof, len(fit))
+            self._announce(proof, len(fit))
             results += proof.judge(self._ask(proof, fit))
         return results
 
-    def _tell(self, proof: Proof, hosts: int) -> None:
+    def _announce(self, proof: Proof, hosts: int) -> None:
         self._say(f"{self._stack}: {proof.title}, {counted(hosts, 'host')}")
 
     def _ask(self, proof: Proof, hosts: Sequence[Host]) -> list[Answer]:
@@ -113,44 +115,49 @@ class _Session:
         except (Busy, BadFile):
             raise
         except TfctlError as error:
-            if len(hosts) > 1 and not proof.together:
+            if len(hosts) > 1 and not proof.fail_fast:
                 middle = len(hosts) // 2
                 return [*self._ask(proof, hosts[:middle]), *self._ask(proof, hosts[middle:])]
-            told = {"message": error.message, "remedy": error.remedy}
-            return [Answer(host.name, False, told, time.time() - asked, error.exit) for host in hosts]
+            report = HostReport(ok=False, message=error.message, remedy=error.remedy)
+            return [Answer(host.name, report, time.time() - asked, error.exit) for host in hosts]
 
     def _run(self, proof: Proof, hosts: Sequence[Host], asked: float) -> list[Answer]:
         layout = self._layout(proof, hosts)
         with Fleet(hosts) as fleet:
-            job = start(fleet, layout, code.pack(_CODE), self._say)
+            job = start(fleet, layout, code.pack(layout.code), self._say)
             try:
                 ended = wait(fleet, NAME, job.attempt, lambda _: None, proof.seconds + _MARGIN_S)
-                told = dict(self._told(fleet, ended, hosts, asked))
+                answers = dict(self._answers(fleet, ended, hosts, asked))
             finally:
                 with suppress(TfctlError):
                     stop(fleet, NAME)
-        silent = {"message": "it reported nothing: see its log: tfctl logs --job verify"}
+        silent = HostReport(ok=False, message=f"it reported nothing: see its log: tfctl logs --job {NAME}")
         return [
-            told.get(number, Answer(host.name, False, silent, time.time() - asked)) for number, host in enumerate(hosts)
+            answers.get(number, Answer(host.name, silent, time.time() - asked)) for number, host in enumerate(hosts)
         ]
 
-    def _told(self, fleet: Fleet, ended: JobState, hosts: Sequence[Host], asked: float) -> Any:
-        for line in read(fleet, ended, Query(grep=pattern(f"^{_MARK}")), lambda error: self._say(error.message)):
-            said: dict[str, Any] = json.loads(line.text.removeprefix(_MARK))
-            yield line.index, Answer(hosts[line.index].name, bool(said.pop("ok")), said, line.time - asked)
+    def _answers(
+        self, fleet: Fleet, ended: JobState, hosts: Sequence[Host], asked: float
+    ) -> Iterator[tuple[int, Answer]]:
+        for line in read(fleet, ended, Query(grep=pattern(f"^{MARK}")), lambda error: self._say(error.message)):
+            if not isinstance(line, Line):
+                continue
+            report = HostReport.model_validate_json(line.text.removeprefix(MARK))
+            yield line.index, Answer(hosts[line.index].name, report, line.time - asked)
 
     def _layout(self, proof: Proof, hosts: Sequence[Host]) -> Layout:
         names = [host.name for host in hosts]
-        asked: Mapping[str, Any] = {
+        asked: Mapping[str, object] = {
             "name": NAME,
             "strategy": proof.strategy,
             "launcher": proof.launcher,
             "stack": self._stack,
-            "command": ["python", "main.py", proof.program, str(proof.seconds), *["together"] * proof.together],
+            "code": str(_CODE),
+            "command": ["python", "main.py", proof.program, str(proof.seconds), *["fail-fast"] * proof.fail_fast],
             "env": {"VERIFY_HOSTS": json.dumps(names), "VERIFY_NONCE": secrets.token_hex(8)},
             "roles": {"worker": {"per_host": 1}},
             "policy": {"on_failure": "fail"},
-            **({"output": f"{self._request.shared}/{NAME}"} if self._request.shared else {}),
+            **({"output": f"{self._verification.shared}/{NAME}"} if self._verification.shared else {}),
         }
-        narrowed = Inventory(self._request.inventory.source, tuple(hosts))
+        narrowed = Inventory(self._verification.inventory.source, tuple(hosts))
         return lay_out(JobFile.model_validate(asked), narrowed, NAME)

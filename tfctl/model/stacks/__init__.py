@@ -101,6 +101,11 @@ class Stack(Strict):
     editions: dict[str, Edition]
     tested: list[Tested]
 
+    def release(self, module: str) -> tuple[int, ...]:
+        """Return the numbers of a module's version in ``imports``, or of TensorFlow's; (0,) if it is not there."""
+        version = self.tensorflow if module == "tensorflow" else self.imports.get(module, "0")
+        return tuple(int(part) for part in version.split("."))
+
     def lock(self, edition: str, python: str) -> Path:
         """Return the path of the lock: every wheel and its hashes, in pip's requirements format, for this Python."""
         return LOCKS / f"{self.name}-{edition}-{python}.txt"

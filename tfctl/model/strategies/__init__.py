@@ -1,19 +1,14 @@
-"""The ways of distributing TensorFlow, one file each. To add one, add a file and a line here."""
+"""The ways of distributing TensorFlow, one file each. To add one, add a file with a ``STRATEGY``."""
 
 from __future__ import annotations
 
-from tfctl.model.strategies import (
-    custom,
-    estimator,
-    horovod,
-    mirrored,
-    multi_worker_mirrored,
-    parameter_server,
-    tf1_ps,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
 from tfctl.model.strategies.base import Strategy
 
-STRATEGIES: dict[str, Strategy] = {
-    found.STRATEGY.name: found.STRATEGY
-    for found in (tf1_ps, estimator, parameter_server, multi_worker_mirrored, mirrored, horovod, custom)
-}
+_modules = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+_found: list[Strategy] = [module.STRATEGY for module in _modules if hasattr(module, "STRATEGY")]
+
+#: Every strategy by its name in job files, in alphabetical order.
+STRATEGIES: dict[str, Strategy] = {strategy.name: strategy for strategy in _found}

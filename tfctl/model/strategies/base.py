@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from tfctl.model.task import Task, TaskName
+
 if TYPE_CHECKING:
-    from tfctl.model.job import Job, Task
+    from tfctl.model.stacks import Stack
 
 #: Role → addresses (``host:port``), in the order of their indices.
 Cluster = Mapping[str, tuple[str, ...]]
 #: Role → number of its tasks.
 Counts = Mapping[str, int]
-#: A task: role and index.
-Name = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class RoleRule:
     tasks would wait for it forever.
     """
 
-    least: int = 0
-    most: int | None = None
+    minimum: int = 0
+    maximum: int | None = None
     why: str = ""
     gpu: bool = False
     serves: bool = False
@@ -36,10 +36,22 @@ class RoleRule:
 
 
 class Refusal(NamedTuple):
-    """Why the roles do not go together, and what to write instead."""
+    """The reason why the roles cannot be combined, and what to write instead."""
 
     message: str
     remedy: str
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """What a strategy changes to run on a stack: variables, unless the job sets them, and the ``reason`` for them.
+
+    ``warning``: what may go wrong on the stack all the same. Both continue a sentence that begins with the strategy.
+    """
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+    warning: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,37 +62,44 @@ class Strategy:
     ``cluster_of``: returns the cluster that a role's tasks see in TF_CONFIG; None for no TF_CONFIG at all.
     ``deciders``: returns the tasks whose success is the job's, with `success: auto` in the job file.
     ``refuse``: returns what is wrong with the roles beyond their counts.
+    ``lacking``: returns what a stack lacks, as the end of a sentence, or an empty string. ``instead``: what to use
+    where no such stack will do.
+    ``adapt``: returns what to change on a stack.
     ``restarts``: how often a failed task is restarted, unless the job file says.
     ``grace``: seconds between SIGTERM and SIGKILL, unless the job file says.
     ``shared_output``: tasks write to a shared output directory, whatever their number.
-    ``legacy_keras``: needs Keras 2 if the stack also has Keras 3. ``estimator``: needs tf.estimator.
-    ``since``: the first TensorFlow version that has it.
     ``equal_gpus``: all computing tasks need the same number of GPUs. ``host_gpus``: each task sees all GPUs that its
-    role has on its host and picks by local rank; of MIG instances it sees only its own. ``horovod``: needs Horovod.
+    role has on its host and picks by local rank; of MIG instances it sees only its own.
     ``launchers``: the variants that the job file's `launcher:` selects.
-    ``own_environment``: returns extra variables for one task. ``beneath``: the words of a wrapper program that runs
-    the task's command.
+    ``task_environment``: returns extra variables for one task, from all tasks, this task, and the job's secret.
+    ``wrapper``: the words of a program that runs the task's command.
+    ``needs_horovod``: hosts whose stack has no Horovod cannot run its tasks.
     """
 
     name: str
     roles: Mapping[str, RoleRule]
-    deciders: Callable[[Counts], tuple[Name, ...]]
+    deciders: Callable[[Counts], tuple[TaskName, ...]]
     cluster_of: Callable[[Cluster, str], Cluster | None]
     other: RoleRule | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     refuse: Callable[[Counts], Refusal | None] = lambda counts: None  # noqa: ARG005
+    lacking: Callable[[Stack], str] = lambda stack: ""  # noqa: ARG005
+    instead: str = ""
+    adapt: Callable[[Stack], Adaptation] = lambda stack: Adaptation()  # noqa: ARG005
     restarts: int = 3
     grace: int = 30
     shared_output: bool = False
-    legacy_keras: bool = False
-    estimator: bool = False
-    since: tuple[int, int] = (1, 0)
     equal_gpus: bool = False
     host_gpus: bool = False
-    horovod: bool = False
-    own_environment: Callable[[Job, Task], Mapping[str, str]] = lambda job, task: {}  # noqa: ARG005
-    beneath: tuple[str, ...] = ()
     launchers: Mapping[str, Strategy] = field(default_factory=dict)
+    task_environment: Callable[[Sequence[Task], Task, str], Mapping[str, str]] = lambda tasks, task, secret: {}  # noqa: ARG005
+    wrapper: tuple[str, ...] = ()
+    needs_horovod: bool = False
+
+    @property
+    def clustered(self) -> bool:
+        """Whether tasks find each other through TF_CONFIG."""
+        return self.cluster_of({}, "") is not None
 
     def rule(self, role: str) -> RoleRule | None:
         """Return the role's rule; None if the strategy has no such role."""
@@ -102,6 +121,22 @@ def evaluator_apart(cluster: Cluster, role: str) -> Cluster:
 def without_evaluator(cluster: Cluster, role: str) -> Cluster:  # noqa: ARG001
     """Return every role but the evaluator, for every task."""
     return {name: addresses for name, addresses in cluster.items() if name != "evaluator"}
+
+
+def with_keras_2(stack: Stack) -> Adaptation:
+    """Switch tf.keras to Keras 2, because the `fit` of Keras 3 fails with several workers.
+
+    Where tf_keras is missing, as on TensorFlow 2.15, the switch would break tf.keras. A custom training loop works
+    with either version.
+    """
+    if stack.release("keras") < (3,):
+        return Adaptation()
+    if "tf_keras" in stack.imports:
+        return Adaptation({"TF_USE_LEGACY_KERAS": "1"}, f"needs Keras 2 of stack {stack.name}")
+    return Adaptation(
+        warning=f"`fit` needs Keras 2, but stack {stack.name} has only Keras 3: install tf-keras there, or use a "
+        "custom training loop"
+    )
 
 
 #: Without it, tasks wait forever for a peer that is frozen or cut off.

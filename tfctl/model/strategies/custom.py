@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from tfctl.model.strategies.base import Counts, Name, RoleRule, Strategy, whole
+from tfctl.model.strategies.base import Counts, RoleRule, Strategy, whole
+from tfctl.model.task import TaskName
 
 _SERVING = ("ps", "evaluator")
 
 
-def deciders(counts: Counts) -> tuple[Name, ...]:
+def deciders(counts: Counts) -> tuple[TaskName, ...]:
     """Return the chief or master if there is one, else every task but ps and evaluator, else every task."""
     for role in ("chief", "master"):
         if role in counts:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from tfctl.model.strategies.base import Counts, Name, Refusal, RoleRule, Strategy, without_evaluator
+from typing import TYPE_CHECKING
+
+from tfctl.model.strategies.base import Counts, Refusal, RoleRule, Strategy, without_evaluator
+from tfctl.model.task import TaskName
+
+if TYPE_CHECKING:
+    from tfctl.model.stacks import Stack
 
 
-def deciders(counts: Counts) -> tuple[Name, ...]:
+def deciders(counts: Counts) -> tuple[TaskName, ...]:
     return (("master", 0),) if counts.get("master") else (("chief", 0),)
 
 
@@ -30,6 +36,11 @@ def refuse(counts: Counts) -> Refusal | None:
     return None
 
 
+def lacking(stack: Stack) -> str:
+    gone = stack.release("tensorflow") >= (2, 16)
+    return f"has TensorFlow {stack.tensorflow}, but tf.estimator was removed in 2.16" if gone else ""
+
+
 STRATEGY = Strategy(
     name="estimator",
     roles={
@@ -43,7 +54,7 @@ STRATEGY = Strategy(
     # RunConfig requires a chief in the evaluator's cluster too, and the evaluator in no cluster.
     cluster_of=without_evaluator,
     refuse=refuse,
+    lacking=lacking,
     grace=180,  # as tf1_ps
     shared_output=True,  # every task reads and writes model_dir
-    estimator=True,
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tfctl.model.strategies.base import KEEPALIVE, Counts, Name, RoleRule, Strategy, evaluator_apart
+from tfctl.model.strategies.base import KEEPALIVE, Counts, RoleRule, Strategy, evaluator_apart, with_keras_2
+from tfctl.model.task import TaskName
 
 
-def deciders(counts: Counts) -> tuple[Name, ...]:
+def deciders(counts: Counts) -> tuple[TaskName, ...]:
     """Return all training tasks. Judge them by exit code alone: even a good run may log a heartbeat timeout."""
     return tuple((role, index) for role in ("chief", "worker") for index in range(counts.get(role, 0)))
 
@@ -23,6 +24,6 @@ STRATEGY = Strategy(
     cluster_of=evaluator_apart,
     environment=KEEPALIVE,
     shared_output=True,  # all save, but only the chief's files are kept; all restore what the chief saved
-    legacy_keras=True,
+    adapt=with_keras_2,
     equal_gpus=True,  # a collective's group counts each worker's devices (tensorflow#33979)
 )

@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
-from tfctl.model.strategies.base import RoleRule, Strategy, evaluator_apart
+from typing import TYPE_CHECKING
+
+from tfctl.model.strategies.base import RoleRule, Strategy, evaluator_apart, with_keras_2
+
+if TYPE_CHECKING:
+    from tfctl.model.stacks import Stack
+
+
+def lacking(stack: Stack) -> str:
+    old = stack.release("tensorflow") < (2, 4)
+    return f"has TensorFlow {stack.tensorflow}, but 2.4 or newer is needed" if old else ""
+
 
 STRATEGY = Strategy(
     name="parameter_server",
@@ -16,7 +27,8 @@ STRATEGY = Strategy(
     deciders=lambda counts: (("chief", 0),),  # noqa: ARG005
     cluster_of=evaluator_apart,
     shared_output=True,  # the chief and each ps write their parts of a checkpoint
-    legacy_keras=True,
-    since=(2, 4),
+    lacking=lacking,
+    instead="tf1_ps for a TensorFlow 1 program",
+    adapt=with_keras_2,
     equal_gpus=True,  # "Mismatched number of GPUs per worker" (parameter_server_strategy_v2.py)
 )

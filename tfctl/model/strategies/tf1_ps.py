@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from tfctl.model.strategies.base import Counts, Name, RoleRule, Strategy, whole
+from tfctl.model.strategies.base import Counts, RoleRule, Strategy, whole
+from tfctl.model.task import TaskName
 
 
-def deciders(counts: Counts) -> tuple[Name, ...]:
+def deciders(counts: Counts) -> tuple[TaskName, ...]:
     """Return the chief if there is one, else worker 0, which is MonitoredTrainingSession's chief by convention."""
     return (("chief", 0),) if counts.get("chief") else (("worker", 0),)
 

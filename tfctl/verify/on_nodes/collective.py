@@ -9,8 +9,8 @@ import itertools
 import os
 
 from pairs import lost
+from result import Failed, addresses, index, names, note, report
 from rounds import BYTES, rounds, timed
-from telling import Failed, addresses, index, names, note, tell
 
 PAIR_SECONDS = 30.0
 GROUP = 1000  # the strategy uses the group keys below this
@@ -28,19 +28,19 @@ def prove():
         implementation=tf.distribute.experimental.CommunicationImplementation.AUTO
     )
     strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-    told = {"all": over_all(tf, strategy), "pairs": []}
+    found = {"all": over_all(tf, strategy), "pairs": []}
     for number, partner in enumerate(rounds(len(places), own)):
         if partner is None:
             continue
         pair = sorted((own, partner))
         try:
-            told["pairs"].append(over_pair(tf, own, pair, GROUP + number * len(places) + pair[0]))
+            found["pairs"].append(over_pair(tf, own, pair, GROUP + number * len(places) + pair[0]))
         except (tf.errors.OpError, Failed) as fault:
             why = getattr(fault, "message", str(fault))
             broken = {"partner": partner, "message": why}
-            raise Failed(f"with {hosts[partner]}: {why}", broken=broken, **told) from None
+            raise Failed(f"with {hosts[partner]}: {why}", broken=broken, **found) from None
     part(tf, strategy)
-    return told
+    return found
 
 
 def over_all(tf, strategy):
@@ -86,4 +86,4 @@ def part(tf, strategy):
 
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    tell(prove)
+    report(prove)

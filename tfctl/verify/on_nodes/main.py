@@ -11,22 +11,22 @@ import subprocess
 import sys
 from pathlib import Path
 
-from telling import MARK, SO_FAR
+from result import MARK, SO_FAR
 
 LAST_LINES = 12
 
 
 def main():
-    """Run `main.py PROOF SECONDS [together]` and print the outcome.
+    """Run `main.py PROOF SECONDS [fail-fast]` and print the outcome.
 
-    With ``together``, a failed proof exits with 1, so that the other hosts are stopped instead of waiting for this
+    With ``fail-fast``, a failed proof exits with 1, so that the other hosts are stopped instead of waiting for this
     one. A host that is stopped reports what it knows so far.
     """
     proof, seconds = sys.argv[1], float(sys.argv[2])
     signal.signal(signal.SIGTERM, stop)
     result = run(proof, seconds)
     sys.stdout.write(MARK + json.dumps(result, sort_keys=True) + "\n")
-    return 0 if result["ok"] or "together" not in sys.argv else 1
+    return 0 if result["ok"] or "fail-fast" not in sys.argv else 1
 
 
 class Stopped(Exception):
@@ -55,9 +55,9 @@ def run(proof, seconds):
             return dict(so_far(output.decode("utf-8", "replace")), ok=False, stopped=True, message="it was stopped")
         return failed(f"no end after {seconds:.0f} s", output)
     text = output.decode("utf-8", "replace")
-    told = marked(text, MARK)
-    if told:
-        return dict(so_far(text), **told[-1])
+    reports = marked(text, MARK)
+    if reports:
+        return dict(so_far(text), **reports[-1])
     if child.returncode < 0:
         name = signal.Signals(-child.returncode).name
         why = {

@@ -27,7 +27,7 @@ def lost(index, addresses, nonce, patience=PATIENCE_S):
         for _ in range(min(AT_ONCE, len(addresses) - index - 1)):
             work = (todo, index, addresses, nonce, met, reasons, over)
             threading.Thread(target=dial_each, args=work, daemon=True).start()
-        missing = {partner: "it did not come" for partner in range(len(addresses)) if partner != index}
+        missing = {partner: "it did not connect" for partner in range(len(addresses)) if partner != index}
         while missing and time.monotonic() < ends:
             try:
                 missing.pop(met.get(timeout=max(0.01, ends - time.monotonic())), None)
@@ -93,7 +93,7 @@ def receive(connection, count):
     while count:
         data = connection.recv(min(count, 65536))
         if not data:
-            raise OSError(errno.ECONNRESET, "it hung up")
+            raise OSError(errno.ECONNRESET, "it closed the connection")
         count -= len(data)
     return data
 

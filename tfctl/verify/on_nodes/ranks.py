@@ -2,8 +2,8 @@
 
 import os
 
+from result import Failed, names, report
 from rounds import BYTES, rounds, timed
-from telling import Failed, names, tell
 
 MOST_HOSTS = 24  # test pairs up to this many hosts: each pair is a process set that all ranks create together
 
@@ -15,14 +15,14 @@ def prove():
     size, own = hvd.size(), hvd.rank()
     if size != len(names()):
         raise Failed(f"Horovod counts {size} ranks, but there are {len(names())}")
-    told = {"all": dict(reduce(hvd, range(size), "all"), ranks=size), "pairs": []}
+    found = {"all": dict(reduce(hvd, range(size), "all"), ranks=size), "pairs": []}
     if hasattr(hvd, "add_process_set") and 2 < size <= MOST_HOSTS:
-        told["pairs"] = [pair for pair in over_pairs(hvd, own, size) if pair]
+        found["pairs"] = [pair for pair in over_pairs(hvd, own, size) if pair]
     elif size == 2:
-        told["pairs"] = [dict(told["all"], partner=1 - own)]
+        found["pairs"] = [dict(found["all"], partner=1 - own)]
     reduce(hvd, range(size), "end")  # the first rank to leave would take down the others
     hvd.shutdown()
-    return told
+    return found
 
 
 def over_pairs(hvd, own, size):
@@ -69,4 +69,4 @@ def reduce(hvd, ranks, name, **more):
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
-    tell(prove)
+    report(prove)

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 
-from telling import Failed, tell
+from result import Failed, report
 
 #: Soname → the key of its version in tf.sysconfig.get_build_info(), or its version by CUDA's major version.
 LIBRARIES = {
@@ -35,10 +35,10 @@ def prove():
     if len(gpus) < len(driver):
         missing = missing_libraries(tf)
         why = "it cannot load " + ", ".join(missing) if missing else "all libraries it needs load: see its log"
-        raise Failed(f"the driver shows {len(driver)} GPUs, TensorFlow sees {len(gpus)}; {why}", **found)
+        raise Failed(f"the driver shows {len(driver)} GPUs, TensorFlow sees {len(gpus)}; {why}", software=found)
     if not computes(tf):
-        raise Failed("2 x 2 matrices are multiplied wrongly", **found)
-    return dict(found, **horovod(found))
+        raise Failed("2 x 2 matrices are multiplied wrongly", software=found)
+    return {"software": dict(found, **horovod(found))}
 
 
 def horovod(found):
@@ -49,7 +49,7 @@ def horovod(found):
         import horovod
         import horovod.tensorflow as hvd
     except Exception as fault:
-        raise Failed(f"Horovod cannot be loaded: {fault}", **found) from None
+        raise Failed(f"Horovod cannot be loaded: {fault}", software=found) from None
     gloo = hasattr(hvd, "gloo_built") and hvd.gloo_built()
     mpi = not hasattr(hvd, "mpi_built") or hvd.mpi_built()  # early versions supported only MPI
     return {
@@ -98,4 +98,4 @@ def computes(tf):
 
 
 if __name__ == "__main__":
-    sys.exit(tell(prove))
+    sys.exit(report(prove))

@@ -1,0 +1,37 @@
+"""What `provision` and `preflight` share: how a playbook's run is shown, and the faults of its hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from tfctl.wording import plain
+
+if TYPE_CHECKING:
+    from tfctl.provision.events import Event
+    from tfctl.provision.results import HostResult, PlayResult
+    from tfctl.provision.run import ProvisionRequest
+
+UseCase = Callable[["ProvisionRequest", Callable[["Event"], None]], "PlayResult"]
+
+
+def run_shown(use_case: UseCase, request: ProvisionRequest) -> PlayResult:
+    """Run the use case and show its progress on stderr meanwhile."""
+    from tfctl.cli.progress import Progress
+
+    with Progress() as progress:
+        return use_case(request, progress.take)
+
+
+def host_lines(result: PlayResult, summary: Callable[[HostResult], str]) -> Iterator[str]:
+    """Yield a line for each host, its name and ``summary``, and below it the host's faults with their remedies."""
+    width = max(len(host.host) for host in result.hosts)
+    for host in result.hosts:
+        yield f"{host.host:{width}}  {summary(host)}"
+        yield from (f"{'':{width}}  {plain(line)}" for line in _faults(host))
+
+
+def _faults(host: HostResult) -> Iterator[str]:
+    for fault in host.faults:
+        yield from fault.message.splitlines()
+        yield from (f"→ {line}" for line in fault.remedy.splitlines())

@@ -1,0 +1,166 @@
+"""The tables of jobs, tasks and events. One definition serves text and JSON: to add a column, add a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tfctl.cli import text
+from tfctl.wording import plain
+
+if TYPE_CHECKING:
+    from tfctl.jobs.events import Event
+    from tfctl.jobs.state import JobState, TaskState
+
+T = TypeVar("T")
+#: A task that has printed nothing for longer (s) may be frozen.
+QUIET_S = 60.0
+#: What JSON can hold.
+Value = str | int | float | bool | list[str] | None
+
+
+class Column(Generic[T]):
+    """A column of a table: its heading and cell in text, and its keys in JSON.
+
+    Without a heading it is only in JSON, without keys only in text. ``coloured``: the cell is a state. ``if_needed``:
+    the text leaves the column out if all its cells are empty.
+    """
+
+    def __init__(
+        self,
+        heading: str,
+        cell: Callable[[T], str],
+        coloured: bool = False,
+        if_needed: bool = False,
+        **keys: Callable[[T], Value],
+    ) -> None:
+        self.heading, self.cell, self.coloured, self.if_needed, self.keys = heading, cell, coloured, if_needed, keys
+
+
+class Table(Generic[T]):
+    """A table, one row for each value."""
+
+    def __init__(self, *columns: Column[T]) -> None:
+        self._columns = columns
+        self._visible = [column for column in columns if column.heading]
+
+    def text(self, values: Iterable[T]) -> str:
+        """Return the rows below their headings."""
+        values = list(values)
+        shown = [
+            column for column in self._visible if not column.if_needed or any(column.cell(value) for value in values)
+        ]
+        rows = [[column.heading for column in shown]]
+        rows += [[column.cell(value) for column in shown] for value in values]
+        return text.table(rows, next((n for n, column in enumerate(shown) if column.coloured), None))
+
+    def json(self, values: Iterable[T]) -> list[dict[str, Value]]:
+        """Return an object for each value."""
+        keys: Mapping[str, Callable[[T], Value]] = {
+            name: get for column in self._columns for name, get in column.keys.items()
+        }
+        return [{name: get(value) for name, get in keys.items()} for value in values]
+
+
+def job_text(state: JobState) -> str:
+    """Return a job's state and its reason, above a table of its tasks, failed ones first."""
+    record = state.record
+    head = plain(f"{state.job}  attempt {state.attempt}  {record.strategy}  {record.stack}  ")
+    reason = [f"  {plain(state.reason)}"] if state.reason else []
+    left = [f"  {plain(_remaining(state))}"] if state.remaining else []
+    return "\n".join([head + text.state_word(state.state), *reason, *left, TASKS.text(state.by_attention())])
+
+
+def job_json(state: JobState) -> dict[str, Any]:
+    """Return the object that `status -o json` prints, and that `list -o json` prints for each job."""
+    return {**JOBS.json([state])[0], "tasks": TASKS.json(state.tasks)}
+
+
+def rfc3339(time: float | None) -> str | None:
+    """Format an epoch time as RFC 3339, in UTC, in whole seconds."""
+    return None if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def rfc3339_ms(time: float) -> str:
+    """Format an epoch time as RFC 3339, in UTC, to the millisecond."""
+    return datetime.fromtimestamp(time, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _exit(task: TaskState) -> str:
+    return task.signal or ("" if task.exit_code is None else str(task.exit_code))
+
+
+def _last_line(task: TaskState) -> str:
+    """Return how long ago a task printed its last line, or nothing if that is a minute or less."""
+    age = task.last_line_age or 0.0
+    return f"{text.duration(age)} ago" if age > QUIET_S else ""
+
+
+def _job_lasted(job: JobState) -> str:
+    return "" if job.ended and not job.finished else text.lasted(job.record.started, job.finished)
+
+
+def _job_state(job: JobState) -> str:
+    left = len(job.remaining)
+    return f"{job.state}, {left} task{'' if left == 1 else 's'} alive" if left else job.state
+
+
+def _remaining(job: JobState) -> str:
+    """Return a sentence about the tasks that are still alive, with the command that ends them."""
+    tasks = ", ".join(f"{task} on {task.host}" for task in job.remaining)
+    which = " of another run" if job.others else ""
+    return f"still alive{which}: {tasks}; tfctl stop {job.job} stops every task under this name"
+
+
+def _how(event: Event) -> str:
+    code = "" if event.exit_code is None else f"exit code {event.exit_code}"
+    return event.signal or code or event.reason or (f"by {event.by}" if event.by else "")
+
+
+TASKS: Table[TaskState] = Table(
+    Column("TASK", str, role=lambda task: task.role, index=lambda task: task.index),
+    Column("HOST", lambda task: task.host, host=lambda task: task.host),
+    Column(
+        "ADDRESS", lambda task: f"{task.address}:{task.port}",
+        address=lambda task: task.address, port=lambda task: task.port,
+    ),
+    Column("", str, unit=lambda task: task.unit),
+    Column("STATE", lambda task: task.state, coloured=True, state=lambda task: task.state),
+    Column("EXIT", _exit, exit_code=lambda task: task.exit_code, signal=lambda task: task.signal),
+    Column("RESTARTS", lambda task: str(task.restarts), restarts=lambda task: task.restarts),
+    Column("STARTED", lambda task: text.clock(task.started), started=lambda task: rfc3339(task.started)),
+    Column(
+        "LASTED", lambda task: "" if task.state == "lost" else text.lasted(task.started, task.finished),
+        finished=lambda task: rfc3339(task.finished),
+    ),
+    Column("LAST LINE", _last_line, if_needed=True, last_line_age=lambda task: task.last_line_age),
+    Column("", str, gpus=lambda task: list(task.gpus)),
+)  # fmt: skip
+
+JOBS: Table[JobState] = Table(
+    Column("JOB", lambda job: job.job, job=lambda job: job.job),
+    Column("ATTEMPT", lambda job: str(job.attempt), attempt=lambda job: job.attempt),
+    Column("", str, run=lambda job: job.record.run),
+    Column("STATE", _job_state, coloured=True, state=lambda job: job.state, alive=lambda job: len(job.remaining)),
+    Column("STRATEGY", lambda job: job.record.strategy, strategy=lambda job: job.record.strategy),
+    Column("TASKS", lambda job: str(len(job.tasks))),
+    Column("HOSTS", lambda job: str(len(job.hosts))),
+    Column("", str, inventory=lambda job: job.record.inventory),
+    Column("STARTED", lambda job: text.clock(job.record.started), started=lambda job: rfc3339(job.record.started)),
+    Column("LASTED", _job_lasted, finished=lambda job: rfc3339(job.finished)),
+    Column("", str, reason=lambda job: job.reason, culprit=lambda job: str(job.culprit) if job.culprit else None),
+)
+
+EVENTS: Table[Event] = Table(
+    Column("TIME", lambda event: text.clock(event.time), time=lambda event: rfc3339_ms(event.time)),
+    Column("ATTEMPT", lambda event: str(event.attempt), attempt=lambda event: event.attempt),
+    Column("TASK", lambda event: event.task, role=lambda event: event.role, index=lambda event: event.index),
+    Column("HOST", lambda event: event.host or "", host=lambda event: event.host),
+    Column("EVENT", lambda event: event.event, coloured=True, event=lambda event: event.event),
+    Column(
+        "HOW", _how,
+        by=lambda event: event.by, exit_code=lambda event: event.exit_code, signal=lambda event: event.signal,
+        reason=lambda event: event.reason,
+    ),
+)  # fmt: skip

@@ -1,0 +1,144 @@
+"""Which inventory, which job and which task a command line means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfctl.cli.common import say
+from tfctl.errors import BadFile, TfctlError, UsageError
+
+if TYPE_CHECKING:
+    from tfctl.jobs.state import JobState
+    from tfctl.model.host import Inventory
+    from tfctl.model.job import Layout
+    from tfctl.remote.fleet import Fleet
+
+
+@dataclass(frozen=True)
+class OpenJob:
+    """A job as its hosts report it. ``fleet`` holds exactly its hosts. ``errors``: of hosts that did not answer."""
+
+    fleet: Fleet
+    state: JobState
+    errors: list[TfctlError]
+
+
+@contextmanager
+def open_job(
+    argument: str | None, option: str | None, inventory: Path | None, changes: bool = False, lines: bool = False
+) -> Iterator[OpenJob]:
+    """Find the job that a command means, ask its hosts about it, and keep the connections for the block.
+
+    A job that was not named is named on stderr. ``changes``: the command alters the job; ``lines``: it shows the ages
+    of last lines (jobs.show.one). Raise UsageError (2), BadFile (3), NotFound (7), or the errors of the hosts if none
+    answers.
+    """
+    from tfctl.jobs import show
+
+    with open_fleet(argument, option, inventory) as (fleet, name):
+        state, errors = show.one(fleet, name, changes, lines)
+        say_clocks(fleet)
+        if name is None:
+            say(f"job: {state.job}")
+        fleet.narrow(state.hosts)
+        yield OpenJob(fleet, state, errors)
+
+
+@contextmanager
+def open_fleet(argument: str | None, option: str | None, inventory: Path | None) -> Iterator[tuple[Fleet, str | None]]:
+    """Yield all hosts of the inventory, connected on first use, and the job's name if one is given."""
+    from tfctl.remote.fleet import Fleet
+
+    found, name = find_job(argument, option, inventory)
+    with Fleet(found.hosts) as fleet:
+        yield fleet, name
+        say_clocks(fleet)
+
+
+def say_clocks(fleet: Fleet) -> None:
+    """Name, once, the hosts whose clocks differ from this machine's."""
+    from tfctl.jobs import clocks
+
+    if remark := clocks.remark(fleet.clock_offsets):
+        say(remark)
+    fleet.clock_offsets.clear()
+
+
+def job_name(fleet: Fleet, name: str | None) -> str:
+    """Return ``name``. If it is None, ask the hosts which job is meant, and name it on stderr."""
+    from tfctl.jobs import show
+
+    if name is not None:
+        return name
+    found = show.one(fleet, None)[0].job
+    say(f"job: {found}")
+    return found
+
+
+def parse_task(words: Sequence[str]) -> tuple[str, int | None] | None:
+    """Parse ``worker``, ``worker 3`` or ``worker/3`` as role and index; None for no words. Raise UsageError."""
+    if not words:
+        return None
+    role, *index = [*words[0].split("/"), *words[1:]]
+    if not role or len(index) > 1 or not all(number.isdecimal() for number in index):
+        raise UsageError(f"{' '.join(words)!r} is not a task", "write worker 3, or worker/3")
+    return role, int(index[0]) if index else None
+
+
+def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path | None = None) -> Inventory:
+    """Load the inventory: ``option``, else the one ``named`` in the job file ``jobfile``, else a default.
+
+    Raise BadFile if it cannot be used, UsageError if there is none.
+    """
+    from tfctl.jobs import last
+    from tfctl.remote import inventory
+
+    if option is not None:
+        return inventory.load(option)
+    if named is not None:
+        if not named.exists():
+            raise BadFile(
+                f"{jobfile}: inventory: {named} does not exist", "name one with -i, or create a lab's: tfctl lab up"
+            )
+        return inventory.load(named)
+    default, recent = inventory.default_path(), last.inventory()
+    # The one in ansible.cfg may not exist yet, like a lab's; one set in the environment is always meant.
+    if default is not None and (default.exists() or recent is None or os.environ.get("ANSIBLE_INVENTORY")):
+        return inventory.load(default)
+    if recent is None:
+        raise UsageError("no inventory is named", "give one with -i, or as `inventory:` in the job file")
+    say(f"inventory: {recent}, from the last start")
+    return inventory.load(recent)
+
+
+def lay_out(file: Path, option: Path | None) -> Layout:
+    """Return a job file's layout on its inventory. Raise BadFile (3)."""
+    from tfctl.model import layout, load
+
+    job = load.load(file)
+    return layout.lay_out(job, find_inventory(option, file, job.inventory), str(file))
+
+
+def find_job(argument: str | None, option: str | None, inventory: Path | None) -> tuple[Inventory, str | None]:
+    """Return the inventory and the job's name, or None if no job is named. A word with `/` or `.yaml` is a job file.
+
+    Raise UsageError (2), BadFile (3).
+    """
+    from tfctl.node.names import JOB
+
+    if argument and option and argument != option:
+        raise UsageError(f"two jobs are named, {argument} and {option}", "name one")
+    word = argument or option
+    if word and ("/" in word or word.endswith((".yaml", ".yml"))):
+        from tfctl.model import load
+
+        job = load.load(Path(word))
+        return find_inventory(inventory, Path(word), job.inventory), job.name
+    if word and not JOB.fullmatch(word):
+        raise UsageError(f"{word!r} is neither a job's name nor a job file (*.yaml)")
+    return find_inventory(inventory), word

@@ -1,0 +1,49 @@
+"""Report failures and restarts of tasks while their job is followed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from tfctl.jobs.state import JobState, TaskState
+from tfctl.node import judge
+from tfctl.node.wire import TaskName
+
+
+class Deaths:
+    """Compares successive states of a job, and reports each failure and each restart of ``tasks`` (None: all) once.
+
+    What had happened ``before`` is not reported.
+    """
+
+    def __init__(
+        self, say: Callable[[str], None], tasks: Collection[TaskName] | None = None, before: JobState | None = None
+    ) -> None:
+        self._say, self._tasks = say, tasks
+        self._seen: dict[TaskName, tuple[int, bool]] = {}
+        if before is not None:
+            self._seen = {task.name: (task.restarts, _is_gone(task)) for task in before.tasks}
+
+    def note(self, state: JobState) -> None:
+        """Report what has happened since the state before."""
+        for task in state.tasks:
+            if task.state == "unknown" or (self._tasks is not None and task.name not in self._tasks):
+                continue
+            restarts, was_gone = self._seen.get(task.name, (0, False))
+            if _is_gone(task) and not was_gone:
+                self._say(f"~~ {judge.failure(task.status, task.host)}")
+            elif task.restarts > restarts:
+                self._say(f"~~ {_restarted(task, state.record.policy.max_restarts)}")
+            self._seen[task.name] = task.restarts, _is_gone(task)
+
+
+def _is_gone(task: TaskState) -> bool:
+    return task.state in ("failed", "lost")
+
+
+def _restarted(task: TaskState, most: int) -> str:
+    how = "ended"
+    if task.last_signal:  # SIGTERM is also how `tfctl restart` ends a task
+        how = f"{'ended' if task.last_signal == 'SIGTERM' else 'failed'} with {task.last_signal}"
+    elif task.last_exit_code is not None:
+        how = f"failed with exit code {task.last_exit_code}"
+    return f"{task} on {task.host} {how}; restart {task.restarts}" + (f" of {most}" if task.restarts <= most else "")

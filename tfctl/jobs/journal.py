@@ -1,0 +1,203 @@
+"""Read one host's journal: its lines of a job's tasks, and the gaps where lines are missing.
+
+journald does not distinguish a task's stderr from its stdout; both are `stdout` here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from tfctl.errors import TfctlError
+from tfctl.jobs.state import JobState
+from tfctl.model.host import Host
+from tfctl.node import wire
+from tfctl.node.wire import TaskName
+from tfctl.remote.session import Session, open_session
+from tfctl.wording import plain
+
+if TYPE_CHECKING:
+    from tfctl.remote.transport import Connection
+
+#: Entries read beside the last lines that are wanted: enough for the pieces of a line of _LONGEST.
+_SPARE = 24
+#: The longest line (bytes) that is joined from the pieces that journald made of it.
+_LONGEST = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One printed line. ``time`` is in epoch seconds, by ``host``'s clock."""
+
+    time: float
+    role: str
+    index: int
+    host: str
+    stream: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Lines of ``tasks`` that the journal of ``host`` does not have, printed between ``since`` and ``until``.
+
+    journald ``dropped`` them or has deleted them (``rotated``) to make room for newer ones. Times are in epoch seconds,
+    by the host's clock; ``time`` is the place among the lines. ``since``, ``until`` and the number of ``lines`` are
+    None if unknown.
+    """
+
+    time: float
+    tasks: tuple[TaskName, ...]
+    host: str
+    cause: Literal["dropped", "rotated"]
+    since: float | None = None
+    until: float | None = None
+    lines: int | None = None
+
+
+@dataclass(frozen=True)
+class Query:
+    """Which lines to read: of ``tasks`` (None: all), between two times (epoch s), the last ``tail`` over all hosts.
+
+    ``patience``: how long (s) each journald may take to write what its tasks have printed; None: a minute.
+    """
+
+    tasks: tuple[TaskName, ...] | None = None
+    since: float | None = None
+    until: float | None = None
+    tail: int | None = None
+    grep: re.Pattern[str] | None = None
+    patience: float | None = None
+
+
+class Source:
+    """The wanted tasks of one host, and how far they have been read."""
+
+    def __init__(self, host: Host, state: JobState, query: Query) -> None:
+        self.host = host
+        self._state = state
+        self._query = query
+        # With grep, the host cannot count matching lines. A line may consist of several entries.
+        self._tail = None if query.tail is None or query.grep else query.tail + _SPARE
+        self._cursor: str | None = None
+        #: The time of the entry at the cursor.
+        self._time = 0.0
+        #: Whether the next entry should be the one at the cursor.
+        self._resuming = False
+        self._header = wire.Logs(0, "", {})
+        #: Whether the lines that were deleted before the first read have been reported.
+        self._looked_back = False
+        #: By unit and stream: a line of which journald has written only the first pieces.
+        self._pieces: dict[tuple[str, str], wire.JournalEntry] = {}
+        self._follows = False
+
+    @property
+    def synced(self) -> bool:
+        """Whether the host has written everything that its tasks had printed when `open` returned."""
+        return self._header.synced
+
+    def open(self, connection: Connection, follow: bool) -> Session:
+        """Open a session that delivers the lines after the last one read (wire: logs)."""
+        query, first = self._query, self._cursor is None
+        self._follows = follow
+        request = wire.LogsRequest(
+            job=self._state.job,
+            attempt=self._state.attempt,
+            tasks=query.tasks,
+            cursor=self._cursor,
+            follow=follow,
+            tail=self._tail if first else None,
+            since=query.since if first else None,
+            until=query.until,
+            grep=query.grep and query.grep.pattern,
+            patience=query.patience,
+        )
+        session = open_session(connection, request)
+        self._header = session.expect(wire.Logs, wire.SILENCE_S)
+        self._resuming = not first
+        return session
+
+    def lines(self, session: Session) -> Iterator[Line | Gap]:
+        """Yield the lines of a session from `open`, to its end. Raise TfctlError if the last ones are missing."""
+        with session:
+            yield from self._before_the_journal()
+            for raw in session.lines():
+                yield from self._take(raw)
+        self._tail = None
+        if not self._follows:  # these lines have no end
+            yield from filter(None, map(self._line, self._pieces.values()))
+            self._pieces.clear()
+            if self._resuming:  # not even the entry at the cursor is left
+                yield self._rotated(self._tasks, self._time, None)
+        if not self.synced:
+            raise TfctlError(
+                f"{self.host.name}: journald did not confirm that all lines are written; its last lines are missing",
+                f"run tfctl logs again, and see `systemctl status systemd-journald` on {self.host.name}",
+            )
+
+    def _take(self, raw: bytes) -> Iterator[Line | Gap]:
+        """Parse a line of journalctl's JSON. Yield nothing if it is not wanted, or repeats the last line read."""
+        try:
+            entry = wire.journal_entry(raw)
+        except wire.Malformed as error:
+            raise TfctlError(f"{self.host.name}: {plain(str(error))}", "run tfctl logs again") from None
+        repeated, since = entry.cursor == self._cursor, self._time
+        self._cursor, self._time = entry.cursor, entry.time
+        if self._resuming and not repeated:
+            yield self._rotated(self._tasks, since, entry.time)
+        self._resuming = False
+        if repeated:
+            return
+        if entry.dropped is not None:
+            yield from self._dropped(entry, entry.dropped)
+        elif (whole := self._joined(entry)) and (line := self._line(whole)):
+            yield line
+
+    def _joined(self, entry: wire.JournalEntry) -> wire.JournalEntry | None:
+        """Return the entry with the earlier pieces of its line, or None if the next entry continues the line.
+
+        The pieces of a progress bar, which rewrites its line, are returned as they come.
+        """
+        stream = entry.unit, entry.stream
+        if before := self._pieces.pop(stream, None):
+            entry = entry._replace(message=before.message + entry.message)
+        if entry.is_split and len(entry.message) < _LONGEST and b"\r" not in entry.message:
+            self._pieces[stream] = entry
+            return None
+        return entry
+
+    def _line(self, entry: wire.JournalEntry) -> Line | None:
+        task, text = self._header.units.get(entry.unit), entry.text
+        if task is None or (self._query.grep is not None and not self._query.grep.search(text)):
+            return None
+        return Line(entry.time, *task, self.host.name, entry.transport, text)
+
+    def _before_the_journal(self) -> Iterator[Gap]:
+        """Yield a gap if tasks began before the journal's oldest entry, unless that is known or was not asked for."""
+        oldest, query = self._header.oldest, self._query
+        if oldest is None or self._looked_back or (query.since or 0.0) >= oldest:
+            return
+        began = {task: self._began.get(unit, oldest) for unit, task in self._header.units.items()}
+        cut = {task: time for task, time in began.items() if time < min(oldest, query.until or oldest)}
+        if cut:
+            self._looked_back = True
+            yield self._rotated(tuple(cut), max(min(cut.values()), query.since or 0.0), oldest)
+
+    def _rotated(self, tasks: tuple[TaskName, ...], since: float, until: float | None) -> Gap:
+        return Gap(since if until is None else until, tasks, self.host.name, "rotated", since, until)
+
+    def _dropped(self, entry: wire.JournalEntry, lines: int) -> Iterator[Gap]:
+        """Yield the gap that a message of journald reports, unless it is about an earlier attempt's task."""
+        task = self._header.units.get(entry.unit)
+        if task is not None and entry.time >= self._began.get(entry.unit, 0.0):
+            yield Gap(entry.time, (task,), self.host.name, "dropped", until=entry.time, lines=lines)
+
+    @property
+    def _began(self) -> dict[str, float]:
+        return self._header.began or {}
+
+    @property
+    def _tasks(self) -> tuple[TaskName, ...]:
+        return tuple(self._header.units.values())

@@ -1,0 +1,70 @@
+"""Give every task a port and GPUs, from what its host reported."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+from tfctl.errors import BadFile, Busy, TfctlError
+from tfctl.model import gpus
+from tfctl.model.host import Host, Site
+from tfctl.model.job import Layout
+from tfctl.model.task import Slot, Task
+from tfctl.wording import counted
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+def assign(layout: Layout, sites: Mapping[str, Site], draw: Random | None = None) -> tuple[Task, ...]:
+    """Give every task a port and GPUs, from ``sites`` (by host name).
+
+    Ports are the lowest that are free or, with ``draw``, drawn from all that are free, so that starts which compete for
+    ports choose different ones.
+
+    Raise Busy or PreflightFailed if there are too few, and BadFile for a port range that is too small, GPU numbers
+    that the strategy does not allow, or an address that peers cannot reach.
+    """
+    shares = gpus.share(layout, sites)
+    free = {host.name: _free_ports(host, layout, sites[host.name].held) for host in layout.hosts}
+    if draw:
+        for ports in free.values():
+            draw.shuffle(ports)
+    tasks = []
+    for slot in layout.slots:
+        site, ports = sites[slot.host.name], free[slot.host.name]
+        if not ports:
+            raise _no_port(slot, layout, site)
+        tasks.append(Task(slot, _dialable(slot.host, site), ports.pop(0), shares[slot.name]))
+    return tuple(tasks)
+
+
+def _free_ports(host: Host, layout: Layout, held: Collection[int]) -> list[int]:
+    first, last = layout.ports or host.ports
+    return [port for port in range(first, last + 1) if port not in held]
+
+
+def _no_port(slot: Slot, layout: Layout, site: Site) -> TfctlError:
+    first, last = layout.ports or slot.host.ports
+    wanted = sum(other.host == slot.host for other in layout.slots)
+    where = "ports" if layout.ports else "tfctl_ports"
+    message = f"{slot.host.name}: {counted(wanted, 'task')}, but fewer free ports in {first}-{last} ({where})"
+    if wanted > last - first + 1:
+        return BadFile(message, "widen the range, or spread the tasks over more hosts")
+    holders = ", ".join(f"{port} {who}" for port, who in list(site.held.items())[:3])
+    return Busy(f"{message}; held are {holders}", "widen the range, or stop what holds them")
+
+
+def _dialable(host: Host, site: Site) -> str:
+    """Return the address at which the other tasks reach this host. Raise BadFile if they cannot."""
+    address = site.address
+    if site.alone:
+        return address
+    if address.startswith("127.") or address in ("localhost", "::1"):
+        raise BadFile(
+            f"{host.name}: its address is {address}, which other hosts cannot reach",
+            "set tfctl_address in the inventory to an address that the other hosts can reach",
+        )
+    if ":" in address:
+        raise BadFile(f"{host.name}: {address} is IPv6; TensorFlow's server listens on IPv4", "set tfctl_address")
+    return address

@@ -1,0 +1,117 @@
+"""Give every task of a job a host, from job file and inventory alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+
+from tfctl.errors import BadFile, located
+from tfctl.model import pattern, rules, stacks
+from tfctl.model.fit import fit
+from tfctl.model.host import Host, Inventory
+from tfctl.model.job import Layout
+from tfctl.model.jobfile import JobFile, RoleSpec
+from tfctl.model.stacks import Stack
+from tfctl.model.strategies import STRATEGIES
+from tfctl.model.strategies.base import Counts, Strategy
+from tfctl.model.task import Slot
+from tfctl.model.text import near
+
+
+def lay_out(job: JobFile, inventory: Inventory, place: str, known: Mapping[str, Stack] | None = None) -> Layout:
+    """Check the roles against the strategy and give every task a host.
+
+    Roles are placed in file order. Each role deals its replicas round-robin over its pattern's hosts, from the first.
+    ``place`` names the job file in errors. ``known`` holds the stacks whose contents tfctl knows, by default those it
+    ships. Raise BadFile.
+    """
+    with located(place):
+        strategy = _strategy(job)
+        slots = [slot for role, spec in job.roles.items() for slot in _slots(job, role, spec, inventory)]
+        counts = Counter(slot.role for slot in slots)
+        _check_counts(strategy, counts)
+        _check_folders(job, slots)
+        fitted, notes = fit(strategy, slots, stacks.load() if known is None else known)
+        used = {slot.host for slot in slots}
+        return Layout(
+            name=job.name,
+            strategy=strategy,
+            inventory=inventory.source,
+            code=job.code.path,
+            include=job.code.include,
+            output=job.output,
+            ports=job.ports,
+            cloud=job.environment == "cloud",
+            policy=job.policy,
+            rules=rules.resolve(job.policy, strategy, counts),
+            slots=tuple(fitted),
+            notes=notes,
+            others=tuple(host for host in inventory.hosts if host not in used),
+        )
+
+
+def _strategy(job: JobFile) -> Strategy:
+    found = STRATEGIES.get(job.strategy)
+    if found is None:
+        raise BadFile(f"strategy: {job.strategy!r} is not known; {near(job.strategy, list(STRATEGIES))}")
+    for role in job.roles:
+        if found.rule(role) is None:
+            raise _no_such_role(role, found)
+    if job.environment and not found.clustered:
+        raise BadFile(f"environment: tasks of {found.name} have no TF_CONFIG", "remove `environment:`")
+    if job.launcher and job.launcher not in found.launchers:
+        raise BadFile(f"launcher: {found.name} has no launchers to choose from", "remove `launcher:`")
+    return found.launchers[job.launcher] if job.launcher else found
+
+
+def _no_such_role(role: str, strategy: Strategy) -> BadFile:
+    message = f"roles/{role}: {strategy.name} has no such role"
+    if role == "master" and "chief" in strategy.roles:
+        return BadFile(f"{message}: only tf.estimator has a master", "write `chief` instead of `master`")
+    return BadFile(f"{message}; {near(role, list(strategy.roles))}")
+
+
+def _slots(job: JobFile, role: str, spec: RoleSpec, inventory: Inventory) -> Iterator[Slot]:
+    with located(f"roles/{role}/hosts"):
+        hosts = pattern.select(inventory, spec.hosts)
+    for index, host in enumerate(_dealt(spec, hosts)):
+        yield Slot(
+            role=role,
+            index=index,
+            host=host,
+            gpus=spec.gpus,
+            command=spec.command or job.command,
+            env={**job.env, **spec.env},
+            stack=spec.stack or job.stack or host.stack or stacks.NONE,
+        )
+
+
+def _dealt(spec: RoleSpec, hosts: tuple[Host, ...]) -> list[Host]:
+    """Return the host of each of the role's tasks."""
+    if spec.per_host is not None:
+        return [host for host in hosts for _ in range(spec.per_host)]
+    return [hosts[index % len(hosts)] for index in range(spec.replicas or 1)]
+
+
+def _check_counts(strategy: Strategy, counts: Counts) -> None:
+    for role, rule in strategy.roles.items():
+        count = counts.get(role, 0)
+        if count < rule.minimum:
+            raise BadFile(f"roles: {strategy.name} needs a {role}: {rule.why}", f"add `{role}: {rule.minimum}`")
+        if rule.maximum is not None and count > rule.maximum:
+            raise BadFile(f"roles/{role}: {strategy.name} has at most {rule.maximum}, not {count}")
+    refused = strategy.refuse(counts)
+    if refused:
+        raise BadFile(f"roles: {refused.message}", refused.remedy)
+
+
+def _check_folders(job: JobFile, slots: Iterable[Slot]) -> None:
+    """Check that the code exists on this machine, and that the hosts allow the output directory."""
+    if not job.code.path.is_dir():
+        raise BadFile(f"code: {job.code.path} is not a directory")
+    for host in dict.fromkeys(slot.host for slot in slots):
+        if not any(job.output.startswith(root.rstrip("/") + "/") for root in host.output_roots):
+            raise BadFile(
+                f"output: {job.output} is not below {' or '.join(host.output_roots)}, "
+                f"which {host.name} allows (tfctl_output_roots)"
+            )

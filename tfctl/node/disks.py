@@ -1,0 +1,55 @@
+"""Free space where jobs are kept and where they write, and how much of it the code of jobs takes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import time
+from pathlib import Path
+
+from . import jobstore, names
+from .system import System
+from .wire import Disk
+
+_SETTINGS = "/etc/tfctl/node.json"
+_ROOTS = ["/srv/tfctl"]
+#: How long (s) to add up sizes of files.
+_COUNT_S = 1.0
+
+
+def output_roots(system: System) -> list[str]:
+    """Return the directories in which the inventory allows outputs."""
+    settings = jobstore.read_json(system.at(_SETTINGS)) or {}
+    return [posixpath.normpath(str(root)) for root in settings.get("output_roots") or _ROOTS]
+
+
+def disks(system: System) -> tuple[Disk, ...]:
+    """Return the directory of the jobs, then each output directory that exists."""
+    found = (disk(system, path) for path in dict.fromkeys((names.JOBS, *output_roots(system))))
+    return tuple(each for each in found if each is not None)
+
+
+def disk(system: System, path: str) -> Disk | None:
+    """Return the file system of a directory, or of the nearest existing one above a directory of tfctl itself."""
+    for place in (path, posixpath.dirname(path)) if path.startswith(names.STATE_DIR) else (path,):
+        with contextlib.suppress(OSError):
+            info, device = os.statvfs(system.at(place)), system.at(place).stat().st_dev
+            return Disk(path, device, info.f_bavail * info.f_frsize // 2**20, info.f_blocks * info.f_frsize // 2**20)
+    return None
+
+
+def stored_mib(system: System) -> int | None:
+    """Return the size (MiB) of all stored code and of what tasks have written beside it.
+
+    None if counting takes longer than a second.
+    """
+    total, until = 0, time.monotonic() + _COUNT_S
+    for top in (names.CODE_STORE, names.JOBS):
+        for folder, _, files in os.walk(system.at(top)):
+            if time.monotonic() > until:
+                return None
+            for name in files:
+                with contextlib.suppress(OSError):
+                    total += Path(folder, name).lstat().st_blocks * 512
+    return total // 2**20

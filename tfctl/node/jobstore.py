@@ -1,0 +1,159 @@
+"""The files of each job on disk: attempts with their records, ends, users' actions and stop marks."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from . import names, states, wire
+from .system import System, caller
+from .wire import TaskName
+
+#: Most bytes read from a task's run lines: the jobs' user may write anything there.
+_RUN_LINES = 1 << 18
+
+
+def jobs(system: System) -> list[str]:
+    """Return the jobs that have an attempt here, sorted by name."""
+    return sorted(name for name in listing(system.at(names.JOBS)) if names.JOB.fullmatch(name) and latest(system, name))
+
+
+def latest(system: System, job: str) -> int:
+    """Return the highest attempt of the job that this host knows, or 0."""
+    return max(attempts(system, job), default=0)
+
+
+def attempts(system: System, job: str) -> list[int]:
+    """Return all attempts of the job that this host knows, in ascending order."""
+    return sorted(int(name) for name in listing(system.at(names.job_dir(job))) if name.isdigit())
+
+
+def record(system: System, job: str, attempt: int) -> wire.Record | None:
+    """Return the attempt's record, or None if there is none (yet) or it cannot be read."""
+    try:
+        return wire.decode(wire.Record, read_json(system.at(names.record_file(job, attempt))))
+    except wire.Malformed:
+        return None
+
+
+def tasks(system: System, job: str, attempt: int) -> list[TaskName]:
+    """Return the attempt's tasks on this host, those with a directory, in the order of its record."""
+    here = set(listing(system.at(names.attempt_dir(job, attempt))))
+    found = record(system, job, attempt)
+    return [task.name for task in found.tasks if names.task_key(*task.name) in here] if found else []
+
+
+def runs(system: System, job: str, attempt: int, role: str, index: int) -> list[states.Run]:
+    """Return a task's runs, oldest first. Open the file with care: the jobs' user controls it."""
+    path = system.at(names.task_dir(job, attempt, role, index)) / "ends.jsonl"
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return []
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        return []
+    with os.fdopen(descriptor, "rb") as file:
+        file.seek(max(0, found.st_size - _RUN_LINES))
+        return states.read_runs(file.read(_RUN_LINES).decode("utf-8", "replace"))
+
+
+def ends(system: System, job: str, attempt: int, role: str, index: int) -> list[states.End]:
+    """Return the ends of a task's runs, oldest first."""
+    return states.ends(runs(system, job, attempt, role, index))
+
+
+def marked(system: System, job: str, attempt: int, role: str = "", index: int = 0) -> float | None:
+    """Return the epoch seconds at which the job's stop mark (with a role, the task's) was written, or None."""
+    try:
+        return round(system.at(names.stop_mark(job, attempt, role, index)).stat().st_mtime, 3)
+    except OSError:
+        return None
+
+
+def mark(system: System, job: str, attempt: int, role: str = "", index: int = 0) -> None:
+    """Write a stop mark. An existing mark keeps its time."""
+    with contextlib.suppress(FileExistsError):
+        system.at(names.stop_mark(job, attempt, role, index)).touch(0o644, exist_ok=False)
+
+
+def unmark(system: System, job: str, attempt: int, role: str, index: int) -> None:
+    """Remove a task's stop mark, for a task that is to run again."""
+    with contextlib.suppress(FileNotFoundError):
+        system.at(names.stop_mark(job, attempt, role, index)).unlink()
+
+
+def add_action(system: System, job: str, attempt: int, what: str, tasks: Sequence[TaskName] | None = None) -> None:
+    """Note that the caller did ``what`` to the job or to some of its tasks just now. Never raises."""
+    action = wire.UserAction(round(time.time(), 3), what, caller(), None if tasks is None else tuple(tasks))
+    with contextlib.suppress(OSError), _actions(system, job, attempt).open("a") as file:
+        file.write(json.dumps(wire.encode(action), separators=(",", ":")) + "\n")
+
+
+def actions(system: System, job: str, attempt: int) -> list[wire.UserAction]:
+    """Return what users did, oldest first."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in _actions(system, job, attempt).read_bytes().splitlines():
+            with contextlib.suppress(wire.Malformed):
+                found.append(wire.decode(wire.UserAction, wire.parse(line)))
+    return found
+
+
+def began(system: System, job: str, attempt: int) -> dict[str, float]:
+    """Return when each task's first run began, as ``{"worker-0": epoch seconds}``."""
+    return read_json(_began(system, job, attempt)) or {}
+
+
+def set_began(system: System, job: str, attempt: int, times: dict[str, float]) -> None:
+    """Write when each task's first run began: systemd forgets them as soon as a unit succeeds."""
+    write(_began(system, job, attempt), json.dumps(times).encode())
+
+
+def listing(directory: Path) -> list[str]:
+    """Return the names in a directory, or an empty list if it cannot be read."""
+    try:
+        return [path.name for path in directory.iterdir()]
+    except OSError:
+        return []
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Return the JSON object in a file that root owns, or None if there is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def write(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file that root owns, atomically."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, mode)
+            file.write(data)
+        temporary.replace(path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # an error of write(), such as a full file system, names no file
+        raise
+
+
+def _actions(system: System, job: str, attempt: int) -> Path:
+    return system.at(names.attempt_dir(job, attempt)) / "notes.jsonl"
+
+
+def _began(system: System, job: str, attempt: int) -> Path:
+    return system.at(names.attempt_dir(job, attempt)) / "began.json"

@@ -1,0 +1,138 @@
+"""Judge a job: what its tasks' states mean for the job, which task decided it, and what is left to clean up.
+
+Pure functions over the record and what hosts report, so that clients and hosts reach the same verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from . import names
+from .wire import Loss, Record, RecordedTask, TaskName, TaskStateName, TaskStatus
+
+#: States that neither a task nor a job leaves by itself.
+ENDED = ("succeeded", "failed", "stopped", "lost")
+#: States of a task in which there is something to stop.
+ALIVE = ("running", "starting", "pending")
+#: What happened to a task that is lost.
+_LOSSES: Mapping[Loss | None, str] = {
+    "reboot": "the host was shut down or rebooted while it ran",
+    "stop": "systemd was told to stop it, as when the host shuts down",
+    None: "its unit is gone without a result, as after a reboot",
+}
+#: How long (s) a task that ends by itself may take to do so once the deciders have succeeded. A worker of TensorFlow 1
+#: that starts before the chief has initialised the variables looks again only after 30 s (SessionManager's
+#: recovery_wait_secs), and then finds that the training is over.
+LEAVE_S = 40.0
+
+
+class Verdict(NamedTuple):
+    """The state of a job: succeeded, failed, stopped, unknown, starting or running.
+
+    ``reason`` explains it in a sentence, or is empty. ``finished`` is when it ended, in epoch seconds, or None.
+    ``culprit`` is the task whose failure made the job fail, the first to end if there are several.
+    """
+
+    state: str
+    reason: str = ""
+    finished: float | None = None
+    culprit: TaskName | None = None
+
+
+def statuses(record: Record, reports: Mapping[str, Sequence[TaskStatus] | None]) -> tuple[TaskStatus, ...]:
+    """Return the status of each of the record's tasks, in their order. ``reports``: None for a host that is silent.
+
+    The tasks of a silent host are unknown. A host that answers but does not know its task has lost it.
+    """
+    known = {(host, status.name): status for host, found in reports.items() for status in found or ()}
+    return tuple(
+        known.get((task.host, task.name))
+        or _without_report(task, "lost" if reports.get(task.host) is not None else "unknown")
+        for task in record.tasks
+    )
+
+
+def judge(record: Record, tasks: Sequence[TaskStatus], stopped: float | None) -> Verdict:
+    """Return the first verdict that applies. How a job has ended comes before its stop mark, which may be later.
+
+    ``tasks``: the value of `statuses`; ``stopped``: the time of the job's stop mark, or None.
+    """
+    deciders = [task for task in tasks if task.name in record.deciders]
+    if all(task.state == "succeeded" for task in deciders):
+        return Verdict("succeeded", finished=_latest(deciders))
+    # A host that does not know its task, as one that was installed again, cannot refute the stop mark of the others.
+    fallen = _fallen(record, [task for task in tasks if stopped is None or task.started is not None])
+    if fallen:
+        host = next(task.host for task in record.tasks if task.name == fallen[0].name)
+        return Verdict("failed", failure(fallen[0], host), fallen[0].finished, fallen[0].name)
+    if stopped is not None:
+        return Verdict("stopped", finished=stopped)
+    states = {task.state for task in tasks}
+    if "unknown" in states:
+        silent = dict.fromkeys(where.host for where, task in zip(record.tasks, tasks) if task.state == "unknown")
+        return Verdict("unknown", f"no answer from {', '.join(silent)}")
+    if "starting" in states:
+        return Verdict("starting")
+    if "running" in states:
+        return Verdict("running")
+    if "pending" in states:
+        return Verdict("starting")
+    return Verdict("stopped", "its tasks were stopped one by one", _latest(tasks))
+
+
+def draining(record: Record, tasks: Sequence[TaskStatus], since: float) -> dict[TaskName, float]:
+    """Return the tasks of a succeeded job that may keep running, and for how long (s).
+
+    An evaluator may still evaluate the last checkpoint; a worker may still shut down. ``since`` is how long ago (s) the
+    job ended.
+    """
+    limits: dict[str, float] = {"evaluator": record.policy.drain, **dict.fromkeys(record.leaves, LEAVE_S)}
+    running = [task for task in tasks if task.state in ("running", "starting")]
+    return {task.name: limits[task.role] - since for task in running if limits.get(task.role, 0.0) > since}
+
+
+def to_clean(record: Record, tasks: Sequence[TaskStatus], draining: Collection[TaskName] = ()) -> list[TaskName]:
+    """Return the tasks of an ended job to stop: those still alive or, with the policy `all`, every one, so that its
+    unit is removed too.
+
+    The tasks that are ``draining`` may continue. While one of them ends by itself, nothing is stopped: a worker that
+    shuts down still needs its parameter servers.
+    """
+    if record.policy.clean == "none" or any(role in record.leaves for role, _ in draining):
+        return []
+    wanted = [task.name for task in tasks if record.policy.clean == "all" or task.state in ALIVE]
+    return [name for name in wanted if name not in draining]
+
+
+def failure(task: TaskStatus, host: str) -> str:
+    """Return how a task on ``host`` failed or was lost, as a sentence without a full stop."""
+    name = names.task(task.role, task.index)
+    if task.state == "lost":
+        return f"{name} on {host} is lost: {_LOSSES[task.loss]}"
+    ending = task.signal or (f"exit code {task.exit_code}" if task.exit_code is not None else "")
+    if not ending:
+        return f"{name} on {host} failed"
+    again = f" after {task.restarts} restart{'' if task.restarts == 1 else 's'}" if task.restarts else ""
+    return f"{name} on {host} failed with {ending}{again}"
+
+
+def _without_report(task: RecordedTask, state: TaskStateName) -> TaskStatus:
+    return TaskStatus(
+        task.role, task.index, state, exit_code=None, signal=None, started=None, finished=None, restarts=0
+    )
+
+
+def _fallen(record: Record, tasks: Sequence[TaskStatus]) -> list[TaskStatus]:
+    """Return the tasks whose failure made the job fail, in the order they ended. Those that ended at the same time, or
+    at an unknown one, are in the order of the record, so that every command names the same task first."""
+    gone = {task.name: task for task in tasks if task.state in ("failed", "lost")}
+    groups = [*((name,) for name in record.deciders), *record.vital]
+    whole = [group for group in groups if all(name in gone for name in group)]
+    found = {name for group in whole for name in group}
+    in_order = [gone[task.name] for task in record.tasks if task.name in found]
+    return sorted(in_order, key=lambda task: float("inf") if task.finished is None else task.finished)
+
+
+def _latest(tasks: Sequence[TaskStatus]) -> float | None:
+    return max((task.finished for task in tasks if task.finished is not None), default=None)

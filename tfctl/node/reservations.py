@@ -1,0 +1,210 @@
+"""The reservation of a start in progress: written before anything is made, in a file that its process keeps locked.
+
+/run/tfctl/lock             held while a start checks and writes, never while it waits for a client
+/run/tfctl/reserved/JOB     the reservation; if it is not locked, its process is dead and the next caller undoes it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Callable, NamedTuple
+
+from . import jobstore, names
+from .asuser import as_user
+from .exits import Exit
+from .session import Refused
+from .system import System, host
+from .units import InstalledUnit, end_units, installed_units, remove_units, run_of
+from .wire import TaskName
+
+_DIRECTORY = f"{names.RUN_DIR}/reserved"
+#: Seconds to wait for another start that is writing its files.
+_PATIENCE = 30.0
+
+
+class Reservation(NamedTuple):
+    """What a start makes. ``stored``: the code's digest if it was new here; ``made``: the output directories created,
+    outermost first."""
+
+    job: str
+    attempt: int
+    run: str
+    tasks: tuple[TaskName, ...]
+    ports: tuple[int, ...]
+    gpus: tuple[str, ...]
+    stored: str = ""
+    made: tuple[str, ...] = ()
+
+
+@contextlib.contextmanager
+def lock(system: System, patience: float = _PATIENCE, beat: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Hold the lock that all starts on this host share.
+
+    Raises Refused if another process does not release it within ``patience`` seconds; ``beat`` is called meanwhile.
+    """
+    system.at(names.RUN_DIR).mkdir(0o755, parents=True, exist_ok=True)
+    descriptor = os.open(system.at(f"{names.RUN_DIR}/lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    until = time.monotonic() + patience
+    try:
+        while not _flock(descriptor, fcntl.LOCK_EX):
+            if time.monotonic() > until:
+                raise Refused(Exit.BUSY, f"another start on {host()} is still writing its files", retry=True)
+            beat()
+            time.sleep(0.01)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def take(system: System, reservation: Reservation) -> int:
+    """Write the reservation and return the descriptor that holds its lock. Call under `lock`, after `sweep`."""
+    directory = system.at(_DIRECTORY)
+    directory.mkdir(0o700, parents=True, exist_ok=True)
+    temporary = directory / f".{os.getpid()}"
+    descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        data = json.dumps(reservation._asdict()).encode()
+        if os.write(descriptor, data) < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
+        temporary.rename(directory / reservation.job)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def keep(system: System, reservation: Reservation) -> None:
+    """Remove the reservation: the start is complete and is never undone."""
+    with contextlib.suppress(FileNotFoundError):
+        (system.at(_DIRECTORY) / reservation.job).unlink()
+
+
+def live(system: System) -> list[Reservation]:
+    """Return the reservations of starts in progress."""
+    return [found for found, alive in _all(system) if alive]
+
+
+class Held(NamedTuple):
+    """The holder, in words, of each port and of each GPU's UUID. ``starting``: the jobs of starts in progress."""
+
+    ports: dict[int, str]
+    gpus: dict[str, str]
+    starting: set[str]
+
+
+def held(system: System, known: list[InstalledUnit] | None = None) -> Held:
+    """Return what live units and starts in progress hold. ``known``: all units, if already read. Raises Refused."""
+    found = Held({}, {}, set())
+    for unit in installed_units(system) if known is None else known:
+        if unit.live:
+            found.ports.update(dict.fromkeys(unit.ports, str(unit)))
+            found.gpus.update(dict.fromkeys(unit.gpus, str(unit)))
+    for one in live(system):
+        found.starting.add(one.job)
+        text = f"job {one.job}, which is being started"
+        for port in one.ports:
+            found.ports.setdefault(port, text)
+        for gpu in one.gpus:
+            found.gpus.setdefault(gpu, text)
+    return found
+
+
+def require_started(system: System, job: str, attempt: int) -> None:
+    """Raise Refused if that attempt is still being started."""
+    if any((one.job, one.attempt) == (job, attempt) for one in live(system)):
+        raise Refused(
+            Exit.BUSY, f"job {job} is being started on {host()}", "end that start first, by Ctrl-C", retry=True
+        )
+
+
+def sweep(system: System) -> None:
+    """Undo starts whose process was killed. Call under `lock`."""
+    for found, alive in _all(system):
+        if not alive:
+            undo(system, found)
+
+
+def undo(system: System, reservation: Reservation) -> None:
+    """Remove everything this start made. Earlier attempts stay.
+
+    If systemd does not answer, the units may still run: the reservation stays, and the next `sweep` tries again.
+    """
+    import shutil  # slow to import, for it needs bz2 and lzma
+
+    job, run = reservation.job, reservation.run
+    ours = {names.unit(job, *task): task for task in reservation.tasks if run_of(system, job, task) == run}
+    complete = False
+    with contextlib.suppress(Refused, OSError):
+        # Keep the file of a unit that does not end: `stop` finds the unit by it, and starts see its ports as held.
+        alive = end_units(system, list(ours), system.grace)
+        ended = [task for unit, task in ours.items() if unit not in alive]
+        remove_units(system, job, ended, keep_restart_files=False)
+        complete = True
+    shutil.rmtree(system.at(names.attempt_dir(job, reservation.attempt)), ignore_errors=True)
+    with contextlib.suppress(OSError):  # the job's directory stays if there are other attempts
+        system.at(names.job_dir(job)).rmdir()
+    undo_preparation(system, reservation)
+    if complete:
+        keep(system, reservation)
+
+
+def undo_preparation(system: System, reservation: Reservation) -> None:
+    """Remove what a start makes before it takes its reservation: new code, and directories that are still empty."""
+    if reservation.stored:
+        from . import code  # slow to import, for it needs tarfile
+
+        code.discard(system, reservation.stored)
+    if reservation.made:
+        with contextlib.suppress(Refused):
+            as_user(system, lambda: _remove_empty(reservation.made))
+
+
+def _all(system: System) -> Iterator[tuple[Reservation, bool]]:
+    """Yield each reservation, and whether its process is alive."""
+    directory = system.at(_DIRECTORY)
+    for name in sorted(jobstore.listing(directory)):
+        if not names.JOB.fullmatch(name):
+            continue
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(directory / name, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                alive = not _flock(descriptor, fcntl.LOCK_SH)
+                if os.fstat(descriptor).st_nlink == 0:
+                    continue  # kept or undone just now
+                found = _read(directory / name)
+            finally:
+                os.close(descriptor)
+            if found:
+                yield found, alive
+
+
+def _read(path: Path) -> Reservation | None:
+    fields = jobstore.read_json(path)
+    if fields is None:
+        return None
+    return Reservation(
+        fields["job"], fields["attempt"], fields["run"], tuple((role, index) for role, index in fields["tasks"]),
+        tuple(fields["ports"]), tuple(fields["gpus"]), fields["stored"], tuple(fields["made"]),
+    )  # fmt: skip
+
+
+def _flock(descriptor: int, how: int) -> bool:
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _remove_empty(directories: tuple[str, ...]) -> None:
+    for directory in reversed(directories):
+        Path(directory).rmdir()

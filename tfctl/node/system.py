@@ -1,0 +1,158 @@
+"""The system that the node part runs on: a file tree, an account, systemctl, journalctl and nvidia-smi.
+
+The installed program uses the defaults of System. Only tests can pass another.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import pwd
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from . import names, wire
+from .exits import Exit
+from .session import Refused
+
+PROVISION = "run: tfctl provision --tags job_host"
+_QUIET = ("--no-pager", "--no-ask-password")
+#: The properties read of each unit. Monotonic timestamps are the only ones that all versions print alike.
+PROPERTIES = (
+    "Id", "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "ControlGroup", "NeedDaemonReload",
+    "DropInPaths", "FragmentPath", "ExecMainCode", "ExecMainStatus", "ExecMainStartTimestampMonotonic",
+    "ExecMainExitTimestampMonotonic", "Job", "NRestarts",
+)  # fmt: skip
+#: Most units in one call: the length of a command line is limited.
+_BATCH = 500
+
+
+class Done(NamedTuple):
+    """A program's exit status and output."""
+
+    status: int
+    output: str
+    errors: str
+
+
+class System(NamedTuple):
+    """``prefix`` is prepended to every path; ``nvidia_smi_timeout``, ``silence`` and ``grace`` are
+    in seconds."""
+
+    prefix: str = ""
+    account: str = names.USER
+    # In /bin: Debian 11 may have them only there; with a merged /usr it is the same directory.
+    systemctl: tuple[str, ...] = ("/bin/systemctl",)
+    journalctl: tuple[str, ...] = ("/bin/journalctl",)
+    nvidia_smi: tuple[str, ...] = ("/usr/bin/nvidia-smi",)
+    nvidia_smi_timeout: float = 20.0
+    silence: float = wire.SILENCE_S
+    grace: float = 5.0
+
+    def at(self, path: str) -> Path:
+        """Return the path of a file that is at the absolute path ``path`` on the node."""
+        return Path(self.prefix + path)
+
+    def user(self) -> pwd.struct_passwd:
+        """Return the account that jobs run as. Raises Refused."""
+        try:
+            found = pwd.getpwnam(self.account)
+        except KeyError:
+            raise Refused(Exit.PREFLIGHT, f"{host()} has no user {self.account}", PROVISION) from None
+        if found.pw_uid == 0:
+            raise Refused(
+                Exit.PREFLIGHT, f"user {self.account} of {host()} is root; jobs must not run as root", PROVISION
+            )
+        return found
+
+    def boot(self) -> str:
+        """Return the boot ID as systemd writes it, in 32 hex digits, or "" if it cannot be read."""
+        try:
+            return self.at("/proc/sys/kernel/random/boot_id").read_text("ascii").strip().replace("-", "")
+        except (OSError, ValueError):
+            return ""
+
+    def manage(self, *words: str, timeout: float = 60.0) -> Done:
+        """Run systemctl and wait for it. Raises Refused if that takes longer than ``timeout`` seconds."""
+        return run([*self.systemctl, *_QUIET, *words], timeout)
+
+    def managing(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start systemctl with its stderr as a pipe, and return the process."""
+        return subprocess.Popen(
+            [*self.systemctl, *_QUIET, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE, bufsize=0,
+        )  # fmt: skip
+
+    def show(self, units: Sequence[str]) -> dict[str, Mapping[str, str]]:
+        """Return the PROPERTIES of each unit. A missing unit has LoadState ``not-found``. Raises Refused."""
+        found: dict[str, Mapping[str, str]] = {}
+        for start in range(0, len(units), _BATCH):
+            batch = units[start : start + _BATCH]
+            done = self.manage("show", "--property=" + ",".join(PROPERTIES), "--", *batch)
+            blocks = done.output.strip("\n").split("\n\n")
+            if done.status != 0 or len(blocks) != len(batch):
+                raise Refused(Exit.FAILED, f"systemctl show failed on {host()}: {done.errors or 'no answer'}")
+            for unit, block in zip(batch, blocks):
+                found[unit] = dict(line.split("=", 1) for line in block.split("\n") if "=" in line)
+        return found
+
+    def sees_execution(self) -> bool:
+        """Return whether units may use Type=exec.
+
+        Before version 249 (Debian 11 has 247), PID 1 loses an event source if such a unit has an ExecStopPost= and
+        ends while it is being executed: PID 1 spins and the host stops answering (systemd PR #20030).
+        """
+        return self.systemd() >= 249
+
+    def systemd(self) -> int:
+        """Return systemd's version, such as 252, or 999 if it cannot be read."""
+        return _version(self.systemctl)
+
+    def settle(self, units: Sequence[str], load_state: str) -> dict[str, Mapping[str, str]]:
+        """Make systemd notice unit files just written (``loaded``) or removed (``not-found``). Return what `show` does.
+
+        systemd usually finds new files by itself. Reload only if it did not: a reload is slow on a large host and can
+        detach containers from their GPUs. Raises Refused.
+        """
+        shown = self.show(units)
+        if any(one.get("LoadState") != load_state or one.get("NeedDaemonReload") == "yes" for one in shown.values()):
+            done = self.manage("daemon-reload", timeout=90.0)
+            if done.status != 0:
+                raise Refused(Exit.FAILED, f"systemctl daemon-reload failed on {host()}: {done.errors}")
+            shown = self.show(units)
+        return shown
+
+
+@functools.cache
+def _version(systemctl: tuple[str, ...]) -> int:
+    words = run([*systemctl, "--version"], 20.0).output.split()
+    return int(words[1]) if len(words) > 1 and words[1].isdigit() else 999
+
+
+def clock_zero() -> float:
+    """Return the epoch seconds at which the monotonic clock, which systemd's timestamps use, was zero."""
+    return time.time() - time.monotonic()
+
+
+def host() -> str:
+    """Return this machine's own host name."""
+    return os.uname().nodename
+
+
+def caller() -> str:
+    """Return the login name of the user who ran sudo."""
+    return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
+
+
+def run(command: list[str], timeout: float) -> Done:
+    """Run a program and wait for it. Raises Refused if it cannot be started or takes too long."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        raise Refused(Exit.FAILED, f"{command[0]} on {host()} took longer than {timeout:.0f} s") from None
+    except OSError as error:
+        raise Refused(Exit.FAILED, f"cannot run {command[0]} on {host()}: {error.strerror}") from None
+    return Done(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace").strip())

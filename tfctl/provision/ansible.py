@@ -1,0 +1,266 @@
+"""Run one of tfctl's playbooks in a child process: report events while it runs, and a summary at the end.
+
+ansible-core is run, never imported. The plugin playbooks/callback_plugins/tfctl_events.py sends its events through a
+pipe that the child inherits. A second pipe, once it closes, signals to the plugin that this process was killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tfctl
+from tfctl.errors import BadFile, TfctlError
+from tfctl.provision.events import Collector, Event, Message
+from tfctl.provision.results import PlayResult
+
+#: Hosts that Ansible works on at the same time. Each needs a process of about 50 MB on this machine.
+FORKS = 50
+#: Seconds that Ansible may take to end after Ctrl-C before it is killed.
+GRACE_S = 5.0
+#: The names of the temporary folders begin with it.
+_PREFIX = "tfctl-ansible-"
+#: A temporary folder younger than this (s) may belong to a run that has just begun.
+_NEW_S = 60.0
+_SSH = (
+    "ControlMaster=auto",
+    "ControlPersist=60s",
+    # A prompt of ssh would be hidden by the progress on the terminal.
+    "BatchMode=yes",
+    "StrictHostKeyChecking=yes",
+    # Without these, a connection to a host that has crashed ends only after a quarter of an hour.
+    "ServerAliveInterval=10",
+    "ServerAliveCountMax=3",
+)
+_NO_HOSTS = ("inventory", "no hosts", "host pattern", "--limit")
+
+
+@dataclass(frozen=True)
+class Play:
+    """A run of a playbook: its name in playbooks/, and what ansible-playbook is given.
+
+    ``limit`` is a host pattern. ``variables`` override those of the inventory.
+    """
+
+    playbook: str
+    inventory: Path
+    limit: str | None = None
+    tags: tuple[str, ...] = ()
+    check: bool = False
+    diff: bool = False
+    variables: Mapping[str, object] = field(default_factory=dict)
+
+
+def data_dir() -> Path:
+    """Return the directory of playbooks/ and roles/: inside the installed package, or beside it in a checkout."""
+    package = Path(tfctl.__file__).resolve().parent
+    inside = package / "_ansible"
+    return inside if inside.is_dir() else package.parent
+
+
+def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
+    """Run ``play`` on all its hosts, call ``listen`` with each event, and return the result of every host.
+
+    Raises BadFile for an inventory that cannot be read or has no such hosts, TfctlError if Ansible itself fails, and
+    KeyboardInterrupt, once Ansible has ended, for Ctrl-C and SIGTERM.
+    """
+    if not play.inventory.exists():
+        raise BadFile(
+            f"{play.inventory}: no such inventory", "`tfctl lab up` makes a cluster here, and an inventory for it"
+        )
+    _remove_stale_folders()
+    with _private_folder() as folder, _terminated_as_interrupted():
+        collector = Collector()
+        with _connections(folder / "ssh"), (folder / "output").open("w+", encoding="utf-8", errors="replace") as output:
+            status = _run(play, folder, output.fileno(), lambda message: _report(collector, message, listen))
+            output.seek(0)
+            reason = _reason(output.read(), status)
+    if not collector.finished:
+        raise _early_end(play, reason)
+    result = collector.result()
+    if not result.hosts:
+        raise BadFile(
+            f"{play.inventory}: no hosts in it", "an inventory has one host a line: node1 ansible_host=10.0.0.1"
+        )
+    return result
+
+
+def _remove_stale_folders() -> None:
+    """Remove the temporary folders of runs that were killed, and close the ssh connections that they shared."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                status = os.fstat(lock)
+                # A new folder is not locked yet.
+                if status.st_uid == os.geteuid() and time.time() - status.st_mtime > _NEW_S:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _close_connections(folder / "ssh")
+                    shutil.rmtree(folder)
+            finally:
+                os.close(lock)
+
+
+@contextlib.contextmanager
+def _private_folder() -> Iterator[Path]:
+    """Yield a new temporary folder, which is locked as long as this process lives."""
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name:
+        lock = os.open(name, os.O_RDONLY)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield Path(name)
+        finally:
+            os.close(lock)
+
+
+def _report(collector: Collector, message: Message, listen: Callable[[Event], None]) -> None:
+    for event in collector.take(message):
+        listen(event)
+
+
+def _run(play: Play, folder: Path, output: int, handle: Callable[[Message], None]) -> int:
+    """Run ansible-playbook, call ``handle`` with each message of the plugin, and return the exit status."""
+    reader, writer = os.pipe()
+    alive, alive_end = os.pipe()
+    with os.fdopen(reader, encoding="utf-8") as events, os.fdopen(alive_end, "wb"):
+        try:
+            child = subprocess.Popen(
+                _command(play, folder),
+                env=_environment(folder, writer, alive),
+                pass_fds=(writer, alive),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        finally:
+            os.close(writer)
+            os.close(alive)
+        with _terminated(child):
+            for line in events:
+                handle(json.loads(line))
+            return child.wait()
+
+
+def _command(play: Play, folder: Path) -> list[str]:
+    variables = folder / "variables.json"
+    variables.write_text(json.dumps(play.variables))
+    playbook = data_dir() / "playbooks" / f"{play.playbook}.yml"
+    words = [sys.executable, "-m", "ansible", "playbook", str(playbook), "--inventory", str(play.inventory.absolute())]
+    words += ["--forks", str(FORKS), "--extra-vars", f"@{variables}"]
+    words += ["--limit", play.limit] if play.limit else []
+    words += ["--tags", ",".join(play.tags)] if play.tags else []
+    words += ["--check"] if play.check else []
+    return words + (["--diff"] if play.diff else [])
+
+
+def _environment(folder: Path, events: int, alive: int) -> dict[str, str]:
+    """Return the environment of Ansible. Its settings override those of the ansible.cfg that Ansible finds."""
+    playbooks = data_dir() / "playbooks"
+    return {
+        **os.environ,
+        "TFCTL_EVENTS_FD": str(events),
+        "TFCTL_ALIVE_FD": str(alive),
+        "ANSIBLE_STDOUT_CALLBACK": "tfctl_events",
+        "ANSIBLE_CALLBACK_PLUGINS": str(playbooks / "callback_plugins"),
+        "ANSIBLE_ROLES_PATH": str(data_dir() / "roles"),
+        "ANSIBLE_LIBRARY": str(playbooks / "library"),
+        "ANSIBLE_MODULE_UTILS": str(playbooks / "module_utils"),
+        "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "True",
+        "ANSIBLE_PYTHON_INTERPRETER": "/usr/bin/python3",
+        "ANSIBLE_GATHERING": "explicit",
+        "ANSIBLE_HOST_KEY_CHECKING": "True",
+        "ANSIBLE_PIPELINING": "True",
+        "ANSIBLE_SSH_ARGS": shlex.join(word for option in _SSH for word in ("-o", option)),
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder / "ssh"),
+        "ANSIBLE_TIMEOUT": "20",
+        "ANSIBLE_LOCAL_TEMP": str(folder / "local"),
+        "ANSIBLE_NO_TARGET_SYSLOG": "True",  # arguments of modules contain whole files
+        "ANSIBLE_RETRY_FILES_ENABLED": "False",
+        "ANSIBLE_DEPRECATION_WARNINGS": "False",
+        "ANSIBLE_NOCOLOR": "1",
+    }
+
+
+@contextlib.contextmanager
+def _terminated(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """End Ansible and all its child processes when the block is left, for any reason."""
+    try:
+        yield
+    except BaseException:
+        _signal_group(child, signal.SIGINT)
+        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            child.wait(GRACE_S)
+        raise
+    finally:
+        _signal_group(child, signal.SIGKILL)
+        child.wait()
+
+
+def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, number)
+
+
+@contextlib.contextmanager
+def _connections(folder: Path) -> Iterator[None]:
+    """Create the directory of ssh's shared connections, and close them at the end: a lab that is created again has
+    other hosts at the same addresses."""
+    folder.mkdir(mode=0o700)
+    try:
+        yield
+    finally:
+        _close_connections(folder)
+
+
+def _close_connections(folder: Path) -> None:
+    closing = [_close(socket) for socket in (folder.iterdir() if folder.is_dir() else ())]
+    for process in closing:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_S)
+
+
+def _close(socket: Path) -> subprocess.Popen[bytes]:
+    words = ["ssh", "-F", "none", "-O", "exit", "-S", str(socket), "any"]
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(words, stdin=nothing, stdout=nothing, stderr=nothing)
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupted() -> Iterator[None]:
+    """Treat SIGTERM as Ctrl-C: Ansible runs in its own session and would continue. Only the main thread can do this."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _reason(output: str, status: int) -> str:
+    """Return the error messages in Ansible's own output, else its last line, else its exit status."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    errors = [line.removeprefix("[ERROR]: ") for line in lines if line.startswith("[ERROR]")]
+    return "\n".join(errors or lines[-1:]) or f"exit {status}"
+
+
+def _early_end(play: Play, reason: str) -> TfctlError:
+    """Return the error for a run without a summary."""
+    if any(word in reason.lower() for word in _NO_HOSTS):
+        return BadFile(f"{play.inventory}: {reason}", f"see: ansible-inventory -i {play.inventory} --graph")
+    return TfctlError(f"Ansible ended early: {reason}")

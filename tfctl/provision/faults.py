@@ -1,0 +1,58 @@
+"""Faults: what is wrong on a host, and what a user can do about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypedDict
+
+from tfctl.errors import Exit
+from tfctl.provision.remedies import Remedy, remedy_for
+
+#: The exit codes of the kinds of playbooks/module_utils/tfctl_fault.py.
+KINDS = {"inventory": Exit.BAD_FILE, "unfit": Exit.PREFLIGHT, "failed": Exit.FAILED}
+_PASSWORD = re.compile(r"(//[^/\s:@]*):[^/\s@]+@")
+
+
+class ModuleFault(TypedDict):
+    """A fault as a module of ours reports it, see playbooks/module_utils/tfctl_fault.py."""
+
+    message: str
+    remedy: str
+    kind: str
+
+
+class FaultJson(TypedDict):
+    """A fault as -o json prints it."""
+
+    message: str
+    remedy: str
+    exit: int
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that is wrong on a host, with a remedy, or "" if none is known, and the exit code for it."""
+
+    message: str
+    remedy: str = ""
+    exit: Exit = Exit.FAILED
+
+    def json(self) -> FaultJson:
+        return {"message": self.message, "remedy": self.remedy, "exit": int(self.exit)}
+
+
+def reported(faults: Iterable[ModuleFault], host: str) -> tuple[Fault, ...]:
+    """Return a module's faults with the exit codes of their kinds, and with remedies that name the host."""
+    return tuple(_reported(fault, host) for fault in faults)
+
+
+def without_passwords(text: str) -> str:
+    """Mask passwords in URLs. User and host stay, to show which URL failed."""
+    return _PASSWORD.sub(r"\1:***@", text)
+
+
+def _reported(fault: ModuleFault, host: str) -> Fault:
+    remedy = Remedy("", fault["remedy"]) if fault["remedy"] else remedy_for(fault["message"])
+    return Fault(without_passwords(fault["message"]), remedy.naming(host) if remedy else "", KINDS[fault["kind"]])

@@ -1,0 +1,23 @@
+"""The parts of provisioning."""
+
+#: The roles in the order of the playbook. Their names are the tags that --tags takes.
+PARTS = (
+    "preflight",
+    "proxy",
+    "time_sync",
+    "firewall",
+    "shared_storage",
+    "job_host",
+    "dataset",
+    "ssh_mesh",
+    "python_env",
+    "toolchain",
+    "nvidia_repo",
+    "cuda",
+    "cudnn",
+    "nccl",
+    "nvidia_driver",
+    "tensorflow",
+    "openmpi",
+    "horovod",
+)

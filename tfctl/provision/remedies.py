@@ -1,0 +1,83 @@
+"""What can be done about failures of Ansible's own tasks, chosen by the first pattern found in their output."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tfctl.errors import Exit
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """``text`` may contain {host}. ``exit``: the exit code of such a failure on a host that can be reached."""
+
+    pattern: str
+    text: str
+    exit: Exit = Exit.FAILED
+
+    def naming(self, host: str) -> str:
+        """Return the text with the host's name filled in."""
+        return self.text.replace("{host}", host)
+
+
+_REMEDIES = (
+    Remedy(
+        r"host key verification failed|remote host identification has changed|no .* host key is known",
+        "compare {host}'s key with its owner, then correct the known_hosts file that the inventory names",
+    ),
+    Remedy(
+        r"permission denied \((publickey|password|keyboard)|no such identity|load key",
+        "give {host} the public key of ansible_ssh_private_key_file, or correct ansible_user",
+    ),
+    Remedy(
+        r"(become|sudo) password|a password is required|incorrect sudo|not in the sudoers|sudo: .*not found",
+        "let the login user of {host} use sudo without a password (NOPASSWD), for provisioning at least",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(r"tfctl_ports: .*range", "correct it in the inventory", Exit.BAD_FILE),
+    Remedy(
+        r"connect to host .*(timed out|no route|refused|unreachable)|could not resolve hostname|banner exchange"
+        r"|connection (closed|reset|timed out)|failed to connect to the host|^ssh ended before",
+        "check that {host} is up, and that its sshd listens at ansible_host and ansible_port",
+    ),
+    Remedy(
+        r"python3?: (not found|no such file)|python3?: command not found|interpreter .* was not found",
+        "install python3 on {host}, or name another with ansible_python_interpreter",
+    ),
+    Remedy(r"requires python|syntaxerror: future feature", "/usr/bin/python3 of {host} is too old: upgrade its system"),
+    Remedy(r"no space left on device|disk quota exceeded", "free space on {host} (df -h shows where), then try again"),
+    Remedy(
+        r"/srv/.*operation not permitted|chown",
+        "on the file server, make the UID of user tfctl (tfctl_uid) the owner of the directory, then try again",
+    ),
+    Remedy(
+        r"could not get lock|dpkg frontend lock|is another process using it",
+        "another apt is running on {host}: wait until it ends, then try again",
+    ),
+    Remedy(r"held packages were changed", "list them on {host} (apt-mark showhold), apt-mark unhold, then try again"),
+    Remedy(
+        r"failed to fetch|unable to locate package|failed to update apt cache|no package .* available",
+        "{host} does not reach its package sources: check its apt or dnf settings",
+    ),
+    Remedy(
+        r"do not match the hash|hash mismatch|hashes are required",
+        "the download does not match the lock file's hash: check your mirror, and do not bypass the check",
+    ),
+    Remedy(
+        r"no matching distribution|could not find a version|max retries exceeded|name resolution|connection broken",
+        "this machine does not reach a package index that has the wheels: check `pip config list`",
+    ),
+    Remedy(
+        r"horovod could not be built",
+        "the compiler's messages are above; tfctl_horovod=false provisions without Horovod",
+    ),
+    Remedy(r"certificate verify failed", "name the CA of the index's certificate in pip's configuration (global.cert)"),
+    Remedy(r"unit .* is masked", "unmask it on {host}: systemctl unmask UNIT"),
+    Remedy(r"sudo: ", "let the login user of {host} use sudo", Exit.PREFLIGHT),
+)
+
+
+def remedy_for(text: str) -> Remedy | None:
+    """Return the remedy for this output, or None if none is known."""
+    return next((remedy for remedy in _REMEDIES if re.search(remedy.pattern, text, re.IGNORECASE)), None)

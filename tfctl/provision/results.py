@@ -1,0 +1,123 @@
+"""The result of a run of Ansible, host by host: what failed, why, and what a user can do about it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TypedDict
+
+from tfctl.errors import Exit, first_of
+from tfctl.provision.explanation import Explanation
+from tfctl.provision.faults import Fault, FaultJson, ModuleFault, reported, without_passwords
+from tfctl.provision.remedies import remedy_for
+
+#: Lines of a failed task's output that are kept, beside the first.
+_REASON_LINES = 8
+#: Prefixes that Ansible puts before the actual message.
+_NOISE = re.compile(
+    r"^(task failed: |module failed: |e: |fatal: |data could not be sent to remote host .* over ssh: "
+    r"|failed to connect to the host via ssh: |finalization of task args for '\w+' failed: "
+    r"|error while resolving value for '\w+': |the (lookup|filter) plugin '[\w.]+' failed: )+",
+    re.IGNORECASE,
+)
+#: Messages that are unclear or too long, and their replacements.
+_CLEARER = (
+    (re.compile(r"^Failed to replace '([^']+)' with .*No space left on device.*"), r"no space left on device for \1"),
+    (re.compile(r"^'/usr/bin/apt-get [^\n]*' failed: E: "), ""),
+    # Ansible writes to an ssh that is about to end, and then does not read what ssh reports.
+    (re.compile(r"^\[Errno 32\] Broken pipe$"), "ssh ended before the connection was established"),
+)
+
+
+class TaskResult(TypedDict, total=False):
+    """What the callback plugin keeps of a task's result. ``items``: the messages of failed items of a loop."""
+
+    msg: str
+    faults: list[ModuleFault]
+    stderr: str
+    stdout: str
+    module_stderr: str
+    module_stdout: str
+    rc: int
+    warnings: list[str]
+    censored: str
+    items: list[str]
+    diff: str
+    explained: Explanation[ModuleFault]
+
+
+@dataclass(frozen=True)
+class HostResult:
+    """The result of one host. ``ok`` and ``changed`` count tasks as Ansible's recap does: ok includes changed ones.
+
+    ``task``: the task that failed or did not reach the host; ``faults``: why. ``explained``: what stacks would be on
+    the host, if that was asked for.
+    """
+
+    host: str
+    ok: int = 0
+    changed: int = 0
+    failed: bool = False
+    unreachable: bool = False
+    task: str = ""
+    faults: tuple[Fault, ...] = ()
+    explained: Explanation[FaultJson] | None = None
+
+    @property
+    def reason(self) -> str:
+        return "\n".join(fault.message for fault in self.faults)
+
+    @property
+    def remedy(self) -> str:
+        return "\n".join(dict.fromkeys(fault.remedy for fault in self.faults if fault.remedy))
+
+    @property
+    def exit(self) -> Exit:
+        return first_of(fault.exit for fault in self.faults)
+
+
+@dataclass(frozen=True)
+class PlayResult:
+    """The results of all hosts of a run, in inventory order."""
+
+    hosts: tuple[HostResult, ...]
+
+    @property
+    def changed(self) -> int:
+        return sum(host.changed for host in self.hosts)
+
+    @property
+    def exit(self) -> Exit:
+        """0, or the host's exit code that comes first in tfctl.errors.PRECEDENCE."""
+        return first_of(host.exit for host in self.hosts if host.exit is not Exit.OK)
+
+
+def faults_of(result: TaskResult, host: str, unreachable: bool = False) -> tuple[Fault, ...]:
+    """Return why a task failed: the faults that a module of ours reported, else one derived from its output."""
+    return reported(result.get("faults", []), host) or (_derived(result, host, unreachable),)
+
+
+def _derived(result: TaskResult, host: str, unreachable: bool) -> Fault:
+    lines = list(dict.fromkeys(_lines(result)))
+    reason = without_passwords("\n".join(lines[:1] + lines[1:][-_REASON_LINES:])) or "no reason given"
+    found = remedy_for("\n".join(lines))
+    code = found.exit if found else Exit.FAILED
+    # Ansible also calls a host unreachable whose sudo asks for a password.
+    if unreachable and code is not Exit.PREFLIGHT:
+        code = Exit.UNREACHABLE
+    return Fault(reason, found.naming(host) if found else "", code)
+
+
+def _lines(result: TaskResult) -> list[str]:
+    texts = [result.get("msg"), result.get("stderr"), result.get("module_stderr"), result.get("censored")]
+    texts += result.get("items", [])
+    if result.get("rc", 0) and not result.get("stderr"):
+        texts += [result.get("stdout"), result.get("module_stdout")]
+    lines = [_clearer(_NOISE.sub("", line.strip())) for text in texts for line in str(text or "").splitlines()]
+    return [line for line in lines if line and line != "non-zero return code"]
+
+
+def _clearer(line: str) -> str:
+    for pattern, replacement in _CLEARER:
+        line = pattern.sub(replacement, line)
+    return line

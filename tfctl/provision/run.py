@@ -1,0 +1,93 @@
+"""Run the provisioning playbooks, with the node part, the stacks and the user's options as their variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tfctl.errors import TfctlError, Unreachable, UsageError
+from tfctl.model import stacks
+from tfctl.provision import ansible
+from tfctl.provision.events import Event
+from tfctl.provision.explanation import Explanation
+from tfctl.provision.faults import FaultJson
+from tfctl.provision.parts import PARTS
+from tfctl.provision.results import PlayResult
+from tfctl.provision.variables import Variables, variables
+
+
+@dataclass(frozen=True)
+class ProvisionRequest:
+    """``stack`` None: each host's stack of the inventory. ``reboot``: reboot hosts whose driver needs it, in batches.
+
+    ``python_trees``: CPython trees of this machine, for hosts without a Python that their stack accepts.
+    ``rollback``: install nothing, but switch each host's stack back to its previous environment.
+    """
+
+    inventory: Path
+    stack: str | None = None
+    limit: str | None = None
+    tags: tuple[str, ...] = ()
+    check: bool = False
+    diff: bool = False
+    reboot: bool = False
+    python_trees: tuple[Path, ...] = ()
+    rollback: bool = False
+
+
+def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> PlayResult:
+    """Provision the hosts, or with ``check`` report what would change. A host's failure is part of the result.
+
+    Raises BadFile for an unknown stack, UsageError for an unknown tag, and whatever ansible.run raises.
+    """
+    if request.stack not in (None, stacks.NONE):
+        stacks.get(request.stack)
+    for tag in request.tags:
+        if tag not in PARTS:
+            raise UsageError(f"--tags {tag}: there is no such part", f"there are: {', '.join(PARTS)}")
+    if request.rollback and (request.tags or request.reboot or request.python_trees):
+        raise UsageError("--rollback can only be combined with --stack, --limit, --check and --diff")
+    play = ansible.Play(
+        "rollback" if request.rollback else "provision",
+        request.inventory,
+        request.limit,
+        request.tags,
+        request.check,
+        request.diff,
+        _variables(request),
+    )
+    return ansible.run(play, listen)
+
+
+def preflight(request: ProvisionRequest, listen: Callable[[Event], None]) -> PlayResult:
+    """Inspect the hosts without changing them, and report everything that would make `provision` fail.
+
+    Raises what `provision` raises.
+    """
+    return provision(replace(request, tags=("preflight",), check=True), listen)
+
+
+def explain(inventory: Path, host: str, python_trees: tuple[Path, ...] = ()) -> Explanation[FaultJson]:
+    """Inspect one host and return what each stack would be on it.
+
+    Raises UsageError for a pattern that matches several hosts, Unreachable or TfctlError for a host that cannot be
+    inspected, and whatever ansible.run raises.
+    """
+    given: Variables = {**variables(python_trees), "tfctl_explain": True}
+    (found, *more) = ansible.run(ansible.Play("explain", inventory, host, variables=given), lambda _: None).hosts
+    if more:
+        raise UsageError(f"--host {host} matches several hosts", "name one")
+    if found.explained is None:
+        kind = Unreachable if found.unreachable else TfctlError
+        raise kind(f"{found.host}: {found.reason}", found.remedy)
+    return found.explained
+
+
+def _variables(request: ProvisionRequest) -> Variables:
+    given: Variables = {} if request.rollback else variables(request.python_trees)
+    if request.reboot:
+        given["tfctl_reboot"] = True
+    if request.stack:
+        given["tfctl_stack"] = request.stack
+    return given

@@ -1,0 +1,212 @@
+"""The client's side of a session with `tfctl-node` on one host (tfctl.node.wire)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, TypeVar, overload
+
+from tfctl.errors import Exit, PreflightFailed, TfctlError, Unreachable, of_exit
+from tfctl.node import names, wire
+from tfctl.wording import plain
+
+if TYPE_CHECKING:
+    from tfctl.remote.channel import Channel
+    from tfctl.remote.transport import Connection
+
+A = TypeVar("A")
+B = TypeVar("B")
+
+#: Seconds to wait for the process to exit after its last output.
+_END_S = 10.0
+#: Lines of other programs, such as of a .bashrc, that are skipped before the first message.
+_FOREIGN_LINES = 1000
+_REMEDY = "tfctl provision INVENTORY --tags job_host"
+
+
+def open_session(connection: Connection, request: wire.Request) -> Session:
+    """Start `tfctl-node` on the host as root and send it ``request``. Raises Unreachable."""
+    words = [names.PROGRAM] if connection.is_root else ["sudo", "-n", names.PROGRAM]
+    session = Session(connection.exec(words))
+    session.send_raw(wire.request(request))
+    return session
+
+
+def as_error(host: str, error: wire.Error) -> TfctlError:
+    """Return the exception for an error that ``host`` sent."""
+    remedy = _missing_stack_remedy(error.stack) or error.remedy or (_REMEDY if error.exit == Exit.PREFLIGHT else "")
+    return of_exit(error.exit, f"{host}: {error.message or 'no reason given'}", remedy)
+
+
+def _missing_stack_remedy(name: str | None) -> str:
+    """Return the remedy for a missing stack that tfctl does not ship, else "". A site may have stacks of its own."""
+    if name is None:
+        return ""
+    from tfctl.model import stacks  # slow to import, for it needs pydantic
+
+    if name in stacks.load():
+        return ""
+    return f"tfctl ships no stack {name}: {stacks.others(name)}"
+
+
+class Session:
+    """A session, returned by `open_session`. A context manager; one thread may receive while others send.
+
+    All methods raise Unreachable if the connection broke, and PreflightFailed if tfctl's part is missing on the host,
+    may not be run, or speaks another protocol.
+    """
+
+    def __init__(self, channel: Channel) -> None:
+        self.host = channel.host
+        self._channel = channel
+        self._started = False
+        self._skipped: list[bytes] = []
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, message: wire.ClientMessage) -> None:
+        self._channel.send(wire.line(message))
+
+    def send_raw(self, data: bytes) -> None:
+        self._channel.send(data)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the node has ended or is known to be unreachable."""
+        return self._channel.ended
+
+    def beat(self) -> None:
+        """Send a heartbeat, unless another thread is sending: that serves the same purpose."""
+        self._channel.send_if_idle(wire.line(wire.Beat()))
+
+    def receive(self, timeout: float) -> wire.NodeMessage:
+        """Return the next message other than a beat. Each beat restarts ``timeout`` (seconds).
+
+        Before the first message, skip lines that are no object of JSON: a login shell's startup files may print them.
+        Raises the node's own error as a TfctlError (`as_error`), PreflightFailed for a line that is not a message, and
+        Unreachable on timeout.
+        """
+        while True:
+            try:
+                line = self._channel.readline(timeout)
+            except TimeoutError:
+                raise Unreachable(
+                    f"{self.host}: tfctl-node has sent nothing for {timeout:g} s{self._last_skipped()}",
+                    "the machine may be overloaded, or a file system there hangs",
+                ) from None
+            if not line.endswith(b"\n"):
+                raise self._ended(line)
+            if not self._started and len(self._skipped) < _FOREIGN_LINES and not _is_object(line):
+                self._skipped.append(line)
+                continue
+            message = self._decoded(line)
+            if isinstance(message, wire.Error):
+                raise as_error(self.host, message)
+            if not isinstance(message, wire.Beat):
+                return message
+
+    @overload
+    def expect(self, kind: type[A], timeout: float) -> A: ...
+    @overload
+    def expect(self, kind: tuple[type[A], type[B]], timeout: float) -> A | B: ...
+    def expect(self, kind: type[A] | tuple[type[A], type[B]], timeout: float) -> A | B:
+        """Return the next message, which must be of this class or of one of the two.
+
+        Raises as `receive`, and PreflightFailed for a message of another class.
+        """
+        message = self.receive(timeout)
+        if not isinstance(message, kind):
+            kinds = kind if isinstance(kind, tuple) else (kind,)
+            expected = " or ".join(one.__name__.lower() for one in kinds)
+            sent = type(message).__name__.lower()
+            raise PreflightFailed(f"{self.host}: tfctl-node sent {sent} in place of {expected}", _REMEDY)
+        return message
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield each further line with its newline as it arrives, until the node ends. Only complete lines, no beats.
+
+        Raises TfctlError if the output ends within a line, the exit status is not 0 or the node sends an error.
+        """
+        while (line := self._channel.readline(None)).endswith(b"\n"):
+            if not line.startswith((b'{"beat":', b'{"error":')):
+                yield line
+            elif isinstance(message := self._decoded(line), wire.Error):
+                raise as_error(self.host, message)
+        if line or self.wait() != 0:
+            raise self._ended(line)
+
+    def close_stdin(self) -> None:
+        """Close the node's stdin: nothing more will be sent."""
+        self._channel.close_stdin()
+
+    def wait(self) -> int:
+        """Return the exit status of the node program, after its last output."""
+        try:
+            return self._channel.wait(_END_S)
+        except TimeoutError:
+            raise Unreachable(f"{self.host}: tfctl-node does not exit", "try again") from None
+
+    def close(self) -> None:
+        """Close the channel: the node reads end of file."""
+        self._channel.close()
+
+    def _decoded(self, line: bytes) -> wire.NodeMessage:
+        try:
+            message = wire.node_message(line)
+        except wire.Malformed as error:
+            text = line[:200].decode(errors="replace").strip()
+            what = f"{self.host}: this is not a message of tfctl-node: {text!r} ({plain(str(error))})"
+            raise PreflightFailed(what, _REMEDY) from None
+        self._started = True
+        return message
+
+    def _last_skipped(self) -> str:
+        """Return the last skipped line as part of an error, or an empty string."""
+        if self._started or not self._skipped:
+            return ""
+        return f" but {plain(self._skipped[-1][:200].decode(errors='replace')).strip()!r}"
+
+    def _ended(self, rest: bytes) -> TfctlError:
+        """Return the error that explains why the node ended."""
+        status = self.wait()
+        skipped = b"" if self._started else b"".join(self._skipped)
+        output = "\n".join(
+            [skipped.decode(errors="replace"), self._channel.stderr(), rest.decode(errors="replace")]
+        ).strip()
+        if not self._started and (refusal := _not_run(self.host, output, status)):
+            return refusal
+        last = (output.splitlines() or ["it printed nothing"])[-1]
+        return TfctlError(
+            f"{self.host}: tfctl-node ended with status {status}: {last}", "`journalctl -e` there says more"
+        )
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        wire.parse(line)
+    except wire.Malformed:
+        return False
+    return True
+
+
+def _not_run(host: str, output: str, status: int) -> PreflightFailed | None:
+    """Return the reason why the program did not run, from the output of sudo or the shell, or None if it did run.
+    sudo's messages are in the host's language but start with its name."""
+    missing = r"sudo: (command )?not found|tfctl-node: (command )?not found|No such file or directory"
+    for line in reversed(output.splitlines()):
+        if "unable to resolve host" in line:
+            continue
+        if re.search(r"sudo: (command )?not found", line) and "tfctl-node" not in line:
+            return PreflightFailed(f"{host}: sudo is not installed", "install it there: apt install sudo")
+        if re.search(missing, line):
+            return PreflightFailed(f"{host}: tfctl's part ({names.PROGRAM}) is not installed", _REMEDY)
+        if line.startswith("sudo: ") or re.search(r"not allowed to execute|may not run sudo|not in the sudoers", line):
+            what = line.removeprefix("sudo: ")
+            return PreflightFailed(f"{host}: sudo does not let this user run {names.PROGRAM}: {what}", _REMEDY)
+    if status in (126, 127):
+        return PreflightFailed(f"{host}: {names.PROGRAM} cannot be run", _REMEDY)
+    return None

@@ -1,0 +1,268 @@
+"""Resolve a host's ssh settings: its own fields first, then its ssh arguments, then ssh_config(5).
+
+`ssh -G` does this, unless the fields and plain `-o Key=Value` arguments decide everything; then nothing is run.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import socket
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfctl.errors import BadFile, TfctlError
+from tfctl.model.host import Host, Ssh
+from tfctl.remote.ansible_cfg import expanded
+
+#: Seconds to connect if ConnectTimeout is not set.
+CONNECT_S = 10.0
+_USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
+# Options of a stock /etc/ssh/ssh_config that do not affect tfctl's connections.
+_HARMLESS = frozenset({"sendenv", "hashknownhosts", "gssapiauthentication"})
+SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
+
+Options = Mapping[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Jump:
+    """A jump host, reached by ssh, which verifies its key. ``options`` are words for ssh, ``host`` is its destination.
+
+    ``to`` is the address and port behind it, as `ssh -W` takes them.
+    """
+
+    options: tuple[str, ...]
+    host: str
+    to: str
+
+    def command(self, *more: str) -> str:
+        """Return the command whose stdin and stdout connect to ``to``; ``more`` are further options."""
+        return shlex.join(["ssh", *self.options, *more, "-o", "ServerAliveInterval=15", "-W", self.to, "--", self.host])
+
+
+@dataclass(frozen=True)
+class Server:
+    """An ssh server, with everything needed to reach it, verify its key and log in."""
+
+    name: str  # of the host in the inventory; every message begins with it
+    address: str
+    port: int
+    user: str
+    keys: tuple[str, ...]  # files that must be usable
+    only_named: bool  # IdentitiesOnly: of the agent's keys, offer only those that `keys` name
+    usual_keys: tuple[str, ...]  # files tried after the agent if `keys` is empty
+    agent: str | None  # its socket
+    known_hosts: tuple[str, ...]  # in the order ssh reads them; new keys belong in the first
+    key_alias: str | None  # its name in known_hosts
+    proxy: str | None  # a shell command whose stdin and stdout connect to the server
+    jump: Jump | None  # the jump host, whose connection is shared; `proxy` then connects without sharing it
+    limit: float  # seconds to connect
+
+    @property
+    def place(self) -> str:
+        """Address and port, as a user would type them."""
+        address = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{address}:{self.port}"
+
+
+def resolve(host: Host) -> Server:
+    """Return the Server of an inventory's host. Raises BadFile for arguments or an ssh_config that ssh rejects."""
+    own = None if _configured(host.ssh.host) else _plain_options(host.ssh.args)
+    options = _options_of_ssh(host) if own is None else {**own, **_fields(host.ssh)}
+    return _server(host, options)
+
+
+def matches(patterns: Iterable[str], name: str) -> bool:
+    """Match as ssh does: at least one pattern, and none with ``!``. Only ``*`` and ``?`` are special."""
+    rules = {pattern: re.escape(pattern.lstrip("!")).replace(r"\*", ".*").replace(r"\?", ".") for pattern in patterns}
+    matched = [pattern for pattern, rule in rules.items() if re.fullmatch(rule, name)]
+    return bool(matched) and not any(pattern.startswith("!") for pattern in matched)
+
+
+def _plain_options(words: Iterable[str]) -> dict[str, list[str]] | None:
+    """Parse `-o Key=Value` arguments, with keys in lower case. Return None if there are any others."""
+    options: dict[str, list[str]] = {}
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        value = word[2:] or (rest.pop(0) if rest else "")
+        found = re.fullmatch(r"\s*(\w+)\s*[=\s]\s*(.+)", value)
+        if not word.startswith("-o") or found is None or found[1].lower() in ("include", "match", "host"):
+            return None
+        # As in ssh, the first value of each key counts, except that all key files do.
+        options.setdefault(found[1].lower(), []).append(found[2])
+    return options
+
+
+def fields(ssh: Ssh) -> list[str]:
+    """Return the host's own fields as options of ssh, ``key=value``."""
+    return [f"{key}={value}" for key, (value,) in _fields(ssh).items()]
+
+
+def _fields(ssh: Ssh) -> dict[str, list[str]]:
+    given = {"port": ssh.port, "user": ssh.user, "identityfile": ssh.key and shlex.quote(ssh.key)}
+    return {key: [str(value)] for key, value in given.items() if value is not None}
+
+
+def _configured(address: str) -> bool:
+    """Return whether an ssh_config may affect the connection to ``address``. If in doubt, True."""
+    return not (_is_harmless(_home() / ".ssh/config", address) and _is_harmless(SYSTEM_CONFIG, address))
+
+
+def _is_harmless(file: Path, address: str, depth: int = 0) -> bool:
+    try:
+        lines = file.read_text(errors="replace").splitlines()
+    except OSError:
+        return True
+    applies = True
+    for line in lines:
+        key, _, rest = line.strip().replace("=", " ", 1).partition(" ")
+        key = key.lower()
+        if key == "host":
+            applies = matches(rest.replace('"', " ").split(), address)
+        elif key == "match":
+            return False
+        elif not applies or not key or key.startswith("#") or key in _HARMLESS:
+            continue
+        elif (
+            key != "include"
+            or depth > 8
+            or not all(
+                _is_harmless(found, address, depth + 1)
+                for pattern in rest.split()
+                for found in _included(file, pattern)
+            )
+        ):
+            return False
+    return True
+
+
+def _included(file: Path, pattern: str) -> Iterable[Path]:
+    path = expanded(file.parent / pattern) if not pattern.startswith("~") else expanded(Path(pattern))
+    return Path(path.anchor).glob(str(path.relative_to(path.anchor)))
+
+
+def _options_of_ssh(host: Host) -> dict[str, list[str]]:
+    """Return the options that `ssh -G` prints, without ssh's default key files."""
+    ssh = host.ssh
+    own = [word for option in fields(ssh) for word in ("-o", option)]
+    try:
+        done = subprocess.run(
+            ["ssh", "-G", *own, *ssh.args, "--", ssh.host],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=CONNECT_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise TfctlError("ssh is not installed", "install it: apt install openssh-client") from None
+    except subprocess.TimeoutExpired:
+        raise BadFile(f"{host.name}: `ssh -G {ssh.host}` gave no answer", "look into ~/.ssh/config") from None
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[0]
+        raise BadFile(f"{host.name}: ssh refuses its arguments or configuration: {reason}", f"try: ssh -G {ssh.host}")
+    options: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        key, _, value = line.partition(" ")
+        options.setdefault(key, []).append(shlex.quote(value) if key == "identityfile" else value)
+    usual = {f"~/.ssh/{name}" for name in ("id_dsa", "id_xmss", "id_ecdsa_sk", "id_ed25519_sk", *_USUAL_KEYS)}
+    options["identityfile"] = [key for key in options.get("identityfile", []) if "".join(shlex.split(key)) not in usual]
+    if "-F" in ssh.args:
+        options["config"] = [ssh.args[ssh.args.index("-F") + 1]]
+    return options
+
+
+def _server(host: Host, options: Options) -> Server:
+    def option(key: str) -> str | None:
+        value = (options.get(key) or [""])[0].strip('"')
+        return None if value.lower() in ("", "none") else value
+
+    import getpass
+
+    port = option("port") or "22"
+    if not port.isdigit():
+        raise BadFile(f"{host.name}: Port {port!r} is not a number", "correct it among the host's ssh arguments")
+    user = option("user") or getpass.getuser()
+    address = option("hostname") or host.ssh.host
+    tokens = _Tokens({"h": address, "n": host.ssh.host, "p": port, "r": user, "k": option("hostkeyalias") or address})
+    named = tuple(tokens.paths(" ".join(options.get("identityfile", []))))
+    only_named = (option("identitiesonly") or "no").lower() in ("yes", "true")
+    own = option("userknownhostsfile") or "~/.ssh/known_hosts ~/.ssh/known_hosts2"
+    shared = option("globalknownhostsfile") or "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
+    limit = option("connecttimeout") or ""
+    jump = _jump(option("proxyjump"), option("config"), tokens)
+    command = option("proxycommand")
+    return Server(
+        name=host.name,
+        address=address,
+        port=int(port),
+        user=user,
+        # As with IdentitiesOnly: a key named in the inventory is the only one to use.
+        keys=named[:1] if host.ssh.key else named,
+        only_named=only_named,
+        usual_keys=tuple(str(_home() / ".ssh" / name) for name in _USUAL_KEYS),
+        agent=None if only_named and not named else _agent(options, tokens),
+        known_hosts=tuple(tokens.paths(f"{own} {shared}")),
+        key_alias=option("hostkeyalias"),
+        proxy=jump.command() if jump else tokens.text(command) if command else None,
+        jump=jump,
+        limit=float(limit) if limit.isdigit() and int(limit) else CONNECT_S,
+    )
+
+
+def _agent(options: Options, tokens: _Tokens) -> str | None:
+    named = (options.get("identityagent") or ["SSH_AUTH_SOCK"])[0].strip('"')
+    if named.lower() == "none":
+        return None
+    if named == "SSH_AUTH_SOCK" or named.startswith("$"):
+        return os.environ.get(named.removeprefix("$")) or None
+    return tokens.paths(named)[0]
+
+
+def _jump(jump: str | None, config: str | None, tokens: _Tokens) -> Jump | None:
+    if jump is None:
+        return None
+    before, _, last = jump.rpartition(",")
+    words = [*(["-F", config] if config else []), *(["-J", before] if before else [])]
+    words += ["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"]
+    return Jump(tuple(words), last if "://" in last else f"ssh://{last}", tokens.text("[%h]:%p"))
+
+
+def _home() -> Path:
+    """Return the home directory from the user database, as OpenSSH does, not $HOME."""
+    import pwd
+
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        what = f"this machine has no user with the ID {os.getuid()}, and ssh needs one"
+        raise TfctlError(what, "add it to /etc/passwd, or run tfctl as another") from None
+
+
+class _Tokens:
+    """The % tokens of ssh_config(5), and ~."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        import getpass
+
+        self._values = {"%": "%", "d": str(_home()), "u": getpass.getuser(), "i": str(os.getuid()), **values}
+
+    def text(self, text: str) -> str:
+        return re.sub(r"%(.)", lambda found: self._value(found[1]) or found[0], text)
+
+    def paths(self, text: str) -> list[str]:
+        """Return the paths of a list as ssh writes it: separated by spaces, and quoted if they contain one."""
+        filled = (self.text(path) for path in shlex.split(text))
+        return [str(_home() / path[2:] if path.startswith("~/") else expanded(Path(path))) for path in filled]
+
+    def _value(self, letter: str) -> str | None:
+        if letter in "lL":
+            own = socket.gethostname()
+            return own if letter == "l" else own.partition(".")[0]
+        return self._values.get(letter)

@@ -1,0 +1,84 @@
+"""Connections over ssh by one of two transports: paramiko, or the system's `ssh` program.
+
+paramiko, the default, needs no process per host. OpenSSH also knows GSSAPI, FIDO keys and host certificates. A host's
+``tfctl_ssh`` chooses, else the environment variable TFCTL_SSH.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Protocol
+
+from tfctl.errors import UsageError
+from tfctl.model.host import TRANSPORTS, Host
+from tfctl.remote.channel import Channel
+
+#: Seconds between keepalives, which stop middleboxes from dropping the connection and reveal a dead peer.
+KEEPALIVE_S = 15
+_VARIABLE = "TFCTL_SSH"
+
+
+class Connection(Protocol):
+    """An open connection, returned by `connect`. A context manager; any thread may start processes on it."""
+
+    @property
+    def host(self) -> Host:
+        """The host of the inventory."""
+
+    @property
+    def is_root(self) -> bool:
+        """Whether the user who logged in is root."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the connection was still up when last heard from."""
+
+    def __enter__(self) -> Connection: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def exec(self, words: Sequence[str]) -> Channel:
+        """Start the command ``words`` on the host. Raises Unreachable."""
+
+    def close(self) -> None:
+        """Close the connection and all its channels."""
+
+
+def connect(host: Host) -> Connection:
+    """Connect to ``host``, verify its key and log in without a password, within its ConnectTimeout or else 10 s.
+
+    Raises Unreachable, which names the host and a remedy; BadFile for ssh arguments or an ssh_config that ssh rejects;
+    and UsageError for an unknown transport.
+    """
+    if transport_of(host) == "openssh":
+        from tfctl.remote import openssh_connection
+
+        return openssh_connection.connect(host)
+    from tfctl.remote import paramiko_connection
+
+    return paramiko_connection.connect(host)
+
+
+def transport_of(host: Host) -> str:
+    """Return the name of the host's transport, one of TRANSPORTS. Raises UsageError for an unknown one in TFCTL_SSH."""
+    if host.ssh.transport:
+        return host.ssh.transport
+    chosen = os.environ.get(_VARIABLE) or TRANSPORTS[0]
+    if chosen not in TRANSPORTS:
+        raise UsageError(
+            f"{_VARIABLE}={chosen}: tfctl has no such transport", f"set it to {' or '.join(TRANSPORTS)}, or unset it"
+        )
+    return chosen
+
+
+def preload(hosts: Iterable[Host]) -> None:
+    """Import what connecting to ``hosts`` needs. Several threads that import at once take half as long again."""
+    for name in {transport_of(host) for host in hosts}:
+        if name == "openssh":
+            import tfctl.remote.openssh_connection
+        else:
+            import tfctl.remote.paramiko_connection  # noqa: F401
