@@ -8,10 +8,10 @@ import signal
 from collections.abc import Iterator, Sequence
 
 import pytest
-from hosts import Hosts
 from loopback import Sshd, serving_loop
 
-from tfctl.remote import target
+from tests.cluster.hosts import Hosts
+from tfctl.remote import ssh_config
 
 # Whoever runs the tests in the background of a shell passes on that SIGINT is ignored; tests send it to clients.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -31,7 +31,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sequence[Sshd]
 
 @pytest.fixture(scope="module")
 def module_hosts(servers: Sequence[Sshd]) -> Iterator[Hosts]:
-    """For a whole module, which then has no ``hosts``."""
+    """Hosts for a whole module, whose tests then must not use ``hosts``."""
     yield from _hosts(servers)
 
 
@@ -41,13 +41,13 @@ def hosts(servers: Sequence[Sshd]) -> Iterator[Hosts]:
 
 
 def _hosts(servers: Sequence[Sshd]) -> Iterator[Hosts]:
-    """In a home of their own, where tfctl is run too: no ssh_config, no agent, no cache but the suite's."""
+    """Yield the hosts. tfctl runs in an empty home directory without ssh_config and agent; the cache is the suite's."""
     home = servers[0].folder.parent
     entry = [*pwd.getpwuid(os.getuid())]
     entry[5] = str(home)
     with pytest.MonkeyPatch.context() as patch, Hosts(servers, home) as made:
         patch.setattr(pwd, "getpwuid", lambda _: pwd.struct_passwd(entry))
-        patch.setattr(target, "SYSTEM_CONFIG", home / "ssh_config")
+        patch.setattr(ssh_config, "SYSTEM_CONFIG", home / "ssh_config")
         for name in [name for name in os.environ if name.startswith(("XDG_", "ANSIBLE_", "SSH_"))]:
             patch.delenv(name)
         patch.setenv("HOME", str(home))

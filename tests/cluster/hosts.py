@@ -1,7 +1,7 @@
 """Three hosts on loopback, and tfctl as a user runs it against them.
 
-Each host is a real ssh server whose `sudo -n …/tfctl-node` runs the real node part on a tree of its own. What stands in
-for systemd and journald is a fake with behaviour: units are processes, what they print is kept.
+Each host is a real ssh server whose `sudo -n …/tfctl-node` runs the real node part on its own directory tree. Fakes
+replace systemd and journald: units are real processes, and their output is stored.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from loopback import Sshd
+from loopback import Relay, Sshd, public
 from node_tree import ACCOUNT, HERE, Tree, wait_until
 
 from tfctl.cli import main
 
-#: A task that stays, and ends at once when it is told to.
+#: A task that runs until SIGTERM ends it.
 STAY = 'command: [sh, -c, "echo begun; exec sleep 600"]\n'
 
 
 @dataclass(frozen=True)
 class Done:
-    """How a verb ended, and what it said."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -39,12 +39,12 @@ class Done:
 
     @property
     def objects(self) -> list[dict[str, Any]]:
-        """Its stdout, a JSON object a line."""
+        """Return the JSON objects on stdout, one per line."""
         return [json.loads(line) for line in self.out.splitlines()]
 
 
 class Hosts:
-    """``folder`` is where tfctl is run; job files lie below it, and the inventory. Use as a context manager."""
+    """Three hosts. tfctl runs in ``folder``, which contains the inventory and the job files. A context manager."""
 
     def __init__(self, servers: Sequence[Sshd], folder: Path) -> None:
         self.names = [f"node{number}" for number, _ in enumerate(servers, 1)]
@@ -65,7 +65,7 @@ class Hosts:
             self.trees[name].__exit__()
 
     def write_inventory(self) -> None:
-        """Addresses are made up: placement rightly refuses loopback, and no task of these tests dials another."""
+        """Write an inventory with invented addresses: placement refuses loopback, and no task connects to another."""
         lines = [
             f"{name} ansible_host=127.0.0.1 ansible_port={server.port} ansible_user=ops tfctl_address=10.9.0.{number} "
             f"ansible_ssh_private_key_file={server.key_file} "
@@ -75,7 +75,7 @@ class Hosts:
         self.inventory.write_text("\n".join([*lines, "[all:vars]", "tfctl_ports=23400-23499", ""]))
 
     def file(self, name: str, text: str, **code: str) -> Path:
-        """A job file in a folder of its own; strategy custom and stack none. ``code``: scripts beside it."""
+        """Write a job file in its own directory, with strategy custom and stack none. ``code``: scripts beside it."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         for script, lines in code.items():
@@ -85,19 +85,40 @@ class Hosts:
         path.write_text(f"name: {name}\nstrategy: custom\nstack: none\n{textwrap.dedent(text)}")
         return path
 
+    def install_horovod(self, *names: str) -> None:
+        """Add Horovod to the stack tf2.15 of these hosts, as the role horovod does."""
+        for name in names:
+            packages = self.trees[name] / "opt/tfctl/stacks/tf2.15-ab/lib/python3.11/site-packages"
+            packages.mkdir(parents=True, exist_ok=True)
+            (packages / "tfctl-horovod.pth").write_text("/opt/tfctl/horovod/0123456789abcdef\n")
+
     def told(self, name: str, **variables: object) -> Path:
-        """An inventory that says other things of one host; nobody is waited for longer than a second."""
+        """Write an inventory with more variables for one host, and with a connection timeout of 1 s."""
         path = self.folder / f"told-{name}.ini"
         more = "".join(f" {key}={value}" for key, value in variables.items())
         text = re.sub(rf"^({name} .*)$", rf"\1{more}", self.inventory.read_text(), flags=re.MULTILINE)
         path.write_text(text.replace("-o GlobalKnownHostsFile", "-o ConnectTimeout=1 -o GlobalKnownHostsFile"))
         return path
 
+    @contextlib.contextmanager
+    def behind_relay(self, name: str) -> Iterator[Relay]:
+        """Reach this host through a network that can fail, during the block."""
+        server, before = self._servers[name], self.inventory
+        with contextlib.closing(Relay(server.port)) as relay:
+            known = server.known_hosts.read_text()
+            server.known_hosts.write_text(f"{known}[127.0.0.1]:{relay.port} {public(server.key)}\n")
+            self.inventory = self.told(name, ansible_port=relay.port)
+            try:
+                yield relay
+            finally:
+                self.inventory = before
+                server.known_hosts.write_text(known)
+
     def known_hosts(self, name: str) -> Path:
         return self._servers[name].known_hosts
 
     def __call__(self, *words: object) -> Done:
-        """tfctl in this process, to its end."""
+        """Run tfctl in this process, to its end."""
         return self.with_inventory(self.inventory, *words)
 
     def with_inventory(self, inventory: Path | None, *words: object) -> Done:
@@ -108,31 +129,36 @@ class Hosts:
         return done
 
     def ok(self, *words: object) -> str:
-        """Its stdout; it must succeed."""
+        """Run tfctl, which must succeed; return its stdout."""
         done = self(*words)
         assert done.code == 0, done
         return done.out
 
-    def begin(self, *words: object, patch: str = "") -> Client:
-        """tfctl in a process of its own. ``patch``: lines of Python run before, to reach a moment between two steps."""
-        script = f"import os, signal, time\n{patch}\nimport sys\nfrom tfctl.cli import main\nmain.main()"
+    def begin(self, *words: object) -> Client:
+        """Start tfctl in its own process."""
+        script = "from tfctl.cli import main\nmain.main()"
         return Client([sys.executable, "-c", script, *self.words(*words)], self.folder)
 
     def words(self, *words: object) -> list[str]:
         return [*map(str, words), "-i", str(self.inventory)]
 
-    def status(self, job: str) -> dict[str, Any]:
-        return dict(json.loads(self.ok("status", job, "-o", "json")))
+    def status(self, job: str, *, with_ages: bool = False) -> dict[str, Any]:
+        """Return the job's status, without the ages of last lines unless they are asked for: they always change."""
+        found = dict(json.loads(self.ok("status", job, "-o", "json")))
+        for task in found["tasks"]:
+            if not with_ages:
+                del task["last_line_age"]
+        return found
 
     def states(self, job: str) -> dict[str, str]:
         return {f"{task['role']}/{task['index']}": task["state"] for task in self.status(job)["tasks"]}
 
     def alive(self) -> list[str]:
-        """The units that run, as ``worker-0`` of any job, on any host."""
+        """Return the names of the units that run on any host."""
         return sorted(unit for tree in self.trees.values() for unit in tree.alive())
 
     def left(self, but: str = "") -> list[str]:
-        """What starts have left: units that run, files of units, environments and reservations."""
+        """Return what starts have left: running units, and files of units, environments and reservations."""
         trees = {name: tree for name, tree in self.trees.items() if name != but}
         found = [f"{name}: {unit} runs" for name, tree in trees.items() for unit in tree.alive()]
         for name, tree in trees.items():
@@ -142,39 +168,70 @@ class Hosts:
         return found
 
     def untouched(self, but: str = "") -> None:
-        """Nothing runs or is reserved, as soon as the hosts have noticed."""
+        """Wait until nothing runs and nothing is reserved on any host."""
         wait_until(lambda: not self.left(but), lambda: str(self.left(but)), timeout=40)
 
     def reserved(self, name: str) -> bool:
-        """A start is under way there, past its reservation."""
+        """Return whether a start has made its reservation on this host."""
         return any(file.startswith("run/systemd/system/") for file in self.trees[name].files())
 
     def shown(self, name: str) -> bool:
-        """Somebody has asked how its units are."""
+        """Return whether its systemd has been asked for the state of units."""
         return any(call.startswith("show ") for call in self.trees[name].calls())
 
     def forget(self, name: str) -> None:
-        """What it was asked before now."""
+        """Delete the log of the calls of its systemd."""
         (self.trees[name] / "manager/calls.log").unlink(missing_ok=True)
 
     def drop(self, name: str) -> None:
-        """Its connections break."""
+        """Break all connections to this host."""
         self._servers[name].drop()
 
     def refuse(self, name: str, script: str) -> None:
-        """What its `sudo` does instead."""
+        """Replace its `sudo` by a shell script."""
         self._servers[name].command("sudo", script)
 
     def heal(self, name: str) -> None:
-        """Its `sudo` runs the node part."""
-        words = [sys.executable, "-S", str(HERE / "fake_node.py"), str(self.trees[name].path), ACCOUNT, "30"]
-        self.refuse(
-            name, f'test "$*" = "-n /usr/local/sbin/tfctl-node" || exit 99\nexec env SUDO_USER=ops {" ".join(words)}'
-        )
+        """Let its `sudo` run the node part again."""
+        self._run_node(name)
+
+    def lose(self, name: str, kind: str) -> None:
+        """Lose the client's first message or request of this kind, and end the session there."""
+        self._run_node(name, *_proxy("lose", "client", kind, self.folder / f"lost-{name}"))
+
+    @contextlib.contextmanager
+    def delayed(self, name: str, kind: str) -> Iterator[tuple[Callable[[], bool], Callable[[], None]]]:
+        """Hold a message of the client. Yield functions that tell whether it has arrived and that release it."""
+        hold = self.folder / f"hold-{name}-{kind}"
+        hold.write_text("")
+        self._run_node(name, *_proxy("hold", "client", kind, hold))
+        try:
+            yield lambda: hold.read_text() == "reached", hold.unlink
+        finally:
+            hold.unlink(missing_ok=True)
+            self.heal(name)
+
+    @contextlib.contextmanager
+    def stalled(self, names: Sequence[str], side: str, kind: str) -> Iterator[Callable[[], bool]]:
+        """Forward nothing from this message of this side on. Yield a function: has it arrived on all of the hosts?"""
+        files = {name: self.folder / f"stall-{name}" for name in names}
+        for name, file in files.items():
+            self._run_node(name, *_proxy("stall", side, kind, file))
+        try:
+            yield lambda: all(file.exists() for file in files.values())
+        finally:
+            for name, file in files.items():
+                file.unlink(missing_ok=True)
+                self.heal(name)
+
+    def _run_node(self, name: str, *proxy: str) -> None:
+        node = [sys.executable, "-S", str(HERE / "fake_node.py"), str(self.trees[name].path), ACCOUNT, "30"]
+        words = " ".join([*proxy, *node])
+        self.refuse(name, f'test "$*" = "-n /usr/local/sbin/tfctl-node" || exit 99\nexec env SUDO_USER=ops {words}')
 
     @contextlib.contextmanager
     def held(self, name: str) -> Iterator[None]:
-        """Its systemd is asked to start units, and does not come back meanwhile."""
+        """Make its systemd hang when it starts units, during the block."""
         hold = self.trees[name] / "manager/hold-start"
         hold.parent.mkdir(exist_ok=True)
         hold.touch()
@@ -183,9 +240,13 @@ class Hosts:
         finally:
             hold.unlink(missing_ok=True)
 
+    def release(self, name: str) -> None:
+        """End what `held` does before the end of its block."""
+        (self.trees[name] / "manager/hold-start").unlink(missing_ok=True)
+
     @contextlib.contextmanager
     def locked(self, name: str) -> Iterator[Callable[[], None]]:
-        """Another start there is busy with its files, until what is given is called."""
+        """Hold the lock of the node part. Yield a function that releases it."""
         lock = self.trees[name] / "run/tfctl/lock"
         lock.parent.mkdir(exist_ok=True)
         with lock.open("w") as file:
@@ -194,7 +255,7 @@ class Hosts:
 
 
 class Client:
-    """tfctl as a process. Its output goes to files, so that nobody waits for a reader; use as a context manager."""
+    """tfctl as a process. Its output goes to files, so that it never blocks. A context manager that kills it."""
 
     def __init__(self, command: Sequence[str], folder: Path) -> None:
         self._out = (folder / f"out.{os.urandom(4).hex()}").open("w+")
@@ -221,9 +282,13 @@ class Client:
         return Path(self._err.name).read_text()
 
     def until(self, out: str = "", err: str = "") -> None:
-        """It has said so."""
+        """Wait until these texts are on stdout and stderr."""
         wait_until(lambda: out in self.out and err in self.err, lambda: self.out + self.err, timeout=40)
 
     def done(self) -> Done:
-        """Its end."""
+        """Wait for the end of the process."""
         return Done(self.process.wait(60), self.out, self.err)
+
+
+def _proxy(mode: str, side: str, kind: str, file: Path) -> list[str]:
+    return [sys.executable, "-S", str(HERE / "fake_proxy.py"), mode, side, kind, str(file)]

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import asyncssh
 import pytest
-from hosts import Done, Hosts
 from loopback import Impostor, public
+
+from tests.cluster.hosts import Done, Hosts
 
 GOOD = "name: bad\nstrategy: custom\nstack: none\ncommand: sleep 600\nroles: {worker: 3}\n"
 PS = "strategy: parameter_server"
@@ -45,7 +46,7 @@ def write(hosts: Hosts, text: str | bytes) -> Path:
 
 # -- the job file
 
-#: Lines that take the place of GOOD's lines of the same keys, and what is said of them.
+#: Lines that replace the lines of GOOD with the same keys, and the expected error.
 LINES = {
     "unknown key": ("commnd: x", "commnd: unknown key; did you mean `command`? (line 6)"),
     "unknown key of a role": ("roles: {worker: {hots: all}}", "roles/worker/hots: unknown key; did you mean `hosts`?"),
@@ -76,7 +77,7 @@ LINES = {
     "name of 300 characters": (f"name: {'a' * 300}", "aaaa ... is not a job name: lowercase letters"),
     "a shell's word": (
         "command: a && b",
-        "command: '&&' needs a shell and there is none: quote it, or use [sh, -c, …]",
+        "command: '&&' needs a shell and there is none: quote it, or use [sh, -c, 'exec …']",
     ),
     "unknown word in a command": (
         "command: a {rank}",
@@ -102,7 +103,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("row", LINES)
-def test_lines_of_a_job_file(row: str, hosts: Hosts) -> None:
+def test_start_rejects_a_wrong_line_of_a_job_file_with_its_place(row: str, hosts: Hosts) -> None:
     lines, said = LINES[row]
     keys = [line.partition(":")[0] for line in lines.splitlines()]
     kept = [line for line in GOOD.splitlines() if line.partition(":")[0] not in keys]
@@ -111,7 +112,7 @@ def test_lines_of_a_job_file(row: str, hosts: Hosts) -> None:
         refused(hosts(verb, file), 3, f"tfctl: {file}: ", said)
 
 
-FILES = {
+FILES: dict[str, tuple[str | bytes, str]] = {
     "empty": ("", "a job file is a mapping of keys to values, beginning with `name:`"),
     "a list": ("- a\n- b\n", "a job file is a mapping of keys to values, beginning with `name:`"),
     "no YAML": ("name: [", "not valid YAML: "),
@@ -127,14 +128,14 @@ FILES = {
 
 
 @pytest.mark.parametrize("row", FILES)
-def test_a_file_that_is_no_job_file(row: str, hosts: Hosts) -> None:
+def test_start_rejects_a_file_that_is_not_a_job_file(row: str, hosts: Hosts) -> None:
     text, said = FILES[row]
     file = write(hosts, text)
     for verb in ("render", "start", "status"):
         refused(hosts(verb, file), 3, f"tfctl: {file}: ", said)
 
 
-def test_more_tasks_than_ports(hosts: Hosts) -> None:
+def test_start_names_the_remedy_when_there_are_fewer_ports_than_tasks(hosts: Hosts) -> None:
     file = write(hosts, GOOD.replace("3}", "{replicas: 3, hosts: node1}}") + "ports: 3000-3001\n")
     said = "node1: 3 tasks, but fewer free ports in 3000-3001 (ports)\n  → widen the range, or spread the tasks"
     for verb in ("render", "start"):
@@ -154,7 +155,7 @@ INVENTORIES = {
 
 
 @pytest.mark.parametrize("row", INVENTORIES)
-def test_an_inventory(row: str, hosts: Hosts) -> None:
+def test_commands_reject_a_wrong_inventory_with_its_place(row: str, hosts: Hosts) -> None:
     text, executable, said = INVENTORIES[row]
     path = hosts.folder / f"{row.replace(' ', '-')}.ini"
     if text is not None:
@@ -164,7 +165,7 @@ def test_an_inventory(row: str, hosts: Hosts) -> None:
         refused(hosts.with_inventory(path, *words), 3, f"tfctl: {path}", said, "  → ")
 
 
-def test_an_inventory_that_a_job_file_names(hosts: Hosts) -> None:
+def test_start_rejects_a_missing_inventory_that_the_job_file_names(hosts: Hosts) -> None:
     file = write(hosts, GOOD + "inventory: none.ini\n")
     for verb in ("render", "start"):
         refused(
@@ -233,19 +234,19 @@ def a_stranger(hosts: Hosts) -> Iterator[dict[str, object]]:
         (a_stranger, "does not let user ops in with"),
     ],
 )
-def test_a_host_that_is_not_reached(fault: object, said: str, hosts: Hosts) -> None:
+def test_start_names_a_host_that_it_cannot_reach(fault: object, said: str, hosts: Hosts) -> None:
     with fault(hosts) as variables:  # type: ignore[operator]
         path = hosts.told("node2", **variables)
         refused(hosts.with_inventory(path, "start", write(hosts, GOOD)), 4, "tfctl: node2: ", said, "  → ")
 
 
-def test_a_host_whose_node_part_is_of_another_version(hosts: Hosts) -> None:
+def test_start_refuses_a_host_with_a_node_part_of_another_version(hosts: Hosts) -> None:
     said = '{"error": {"exit": 8, "message": "node2 speaks protocol 9 of tfctl\'s node part", "remedy": ""}}'
     hosts.refuse("node2", f"read request; echo '{said.replace(chr(39), chr(39) + chr(92) + chr(39) * 2)}'")
     refused(hosts("start", write(hosts, GOOD)), 8, "node2: node2 speaks protocol 9", "→ tfctl provision")
 
 
-def test_a_program_that_a_host_lacks(hosts: Hosts) -> None:
+def test_start_names_a_program_that_a_host_lacks(hosts: Hosts) -> None:
     file = write(hosts, GOOD.replace("sleep 600", "no-such-program --epochs 3"))
     refused(
         hosts("start", file), 8, "node1: worker/0: program no-such-program is not on the PATH", "→ correct the command"
@@ -253,8 +254,8 @@ def test_a_program_that_a_host_lacks(hosts: Hosts) -> None:
 
 
 @pytest.mark.parametrize("lines", ["stack: tf2.51\n", "roles: {ps: 1, worker: {replicas: 3, stack: tf2.51}}\n"])
-def test_a_stack_that_neither_a_host_nor_tfctl_has(lines: str, hosts: Hosts) -> None:
-    """A site may have stacks of its own, so hosts are asked; what they lack, tfctl does not bring."""
+def test_start_suggests_a_stack_when_neither_host_nor_tfctl_has_the_named_one(lines: str, hosts: Hosts) -> None:
+    """Hosts are asked because a site may have its own stacks. tfctl cannot install a stack that it does not ship."""
     key = lines.partition(":")[0]
     kept = [line for line in GOOD.splitlines() if not line.startswith(key)]
     done = hosts("start", write(hosts, "\n".join([*kept, lines])))
@@ -262,7 +263,7 @@ def test_a_stack_that_neither_a_host_nor_tfctl_has(lines: str, hosts: Hosts) -> 
     assert "none" in done.err.splitlines()[-1]
 
 
-def test_a_stack_that_tfctl_has_and_a_host_lacks(hosts: Hosts) -> None:
+def test_start_suggests_provision_when_a_host_lacks_a_stack_of_tfctl(hosts: Hosts) -> None:
     file = write(hosts, GOOD.replace("none", "tf2.18"))
     refused(hosts("start", file), 8, "stack tf2.18 is not installed on", "→ run: tfctl provision --stack tf2.18")
 
@@ -289,16 +290,15 @@ def test_a_stack_that_tfctl_has_and_a_host_lacks(hosts: Hosts) -> None:
         ("logs --since yesterday", 2, "--since: 'yesterday' is neither a duration such as 10m nor a time"),
         ("logs --grep (", 2, "--grep: '(' is not a regular expression"),
         ("logs worker/x", 2, "'worker/x' is not a task\n  → write worker 3"),
+        ("logs worker three", 2, "'worker three' is not a task\n  → write worker 3"),
     ],
 )
-def test_words_that_mean_nothing(words: str, code: int, said: str, hosts: Hosts) -> None:
+def test_commands_reject_words_that_they_do_not_know(words: str, code: int, said: str, hosts: Hosts) -> None:
     refused(hosts(*words.split()), code, said)
 
 
-@pytest.mark.parametrize(
-    "words", ["start", "logs worker three", "strat job.yaml", "start job.yaml --wate", "logs -n x"]
-)
-def test_words_that_typer_refuses(words: str, hosts: Hosts) -> None:
+@pytest.mark.parametrize("words", ["start", "strat job.yaml", "start job.yaml --wate", "logs -n x"])
+def test_commands_reject_unknown_options_in_one_sentence(words: str, hosts: Hosts) -> None:
     done = hosts(*words.split())
     assert (done.code, done.out) == (2, "")
     assert "Usage: tfctl" in done.err

@@ -1,15 +1,17 @@
-"""tfctl events: what happened to a job, and by whom, from what its hosts keep."""
+"""`tfctl events`: what happened to a job and who did it, from the records of its hosts."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from hosts import STAY, Hosts
 from node_tree import wait_until
+from records import make_record
 
+from tests.cluster.hosts import STAY, Hosts
 from tfctl.jobs.events import merged
 from tfctl.jobs.state import JobState
+from tfctl.node import wire
 
 
 def told(hosts: Hosts, job: str) -> list[dict[str, Any]]:
@@ -17,7 +19,7 @@ def told(hosts: Hosts, job: str) -> list[dict[str, Any]]:
 
 
 def short(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Attempt, event, task and how; the tasks of one moment in no order."""
+    """Return attempt, event, task, and signal or exit code of each event."""
     return [
         (
             e["attempt"],
@@ -29,12 +31,12 @@ def short(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_a_life_with_everything_in_it(hosts: Hosts) -> None:
+def test_events_lists_starts_stops_and_restarts_in_order(hosts: Hosts) -> None:
     file = hosts.file("lives", STAY + "roles: {worker: 2}\n")
     hosts.ok("start", file)
     hosts.ok("restart", "lives", "worker", 1)
     hosts.ok("stop", "lives")
-    hosts.ok("stop", "lives")  # of which there is nothing to tell
+    hosts.ok("stop", "lives")  # nothing ran, so it adds no event
     hosts.ok("start", file)
     found = told(hosts, "lives")
     assert [e["time"] for e in found] == sorted(e["time"] for e in found)
@@ -56,7 +58,7 @@ def test_a_life_with_everything_in_it(hosts: Hosts) -> None:
     assert first[-2:] == ["start", "by ops"]
 
 
-def test_restarts_by_itself_and_how_the_job_ended(hosts: Hosts) -> None:
+def test_events_lists_automatic_restarts_and_how_the_job_ended(hosts: Hosts) -> None:
     text = "command: [sh, -c, 'test {index} = 1 || exec sleep 600; exit 7']\nroles: {worker: 2}\n"
     file = hosts.file("falls", text + "policy: {max_restarts: 1}\n")
     assert hosts("start", file, "--wait").code == 100
@@ -68,11 +70,11 @@ def test_restarts_by_itself_and_how_the_job_ended(hosts: Hosts) -> None:
     ]  # fmt: skip
     failed = lines.index((1, "failed", "", None))
     assert lines[failed - 1] == second[-1]
-    assert (1, "stop", "worker/0", None) in lines[failed:], "who waited has cleaned up"
+    assert (1, "stop", "worker/0", None) in lines[failed:], "the waiting client has stopped the other task"
     assert "worker/1 on node2 failed with exit code 7 after 1 restart" in hosts.ok("events", "falls")
 
 
-def test_where_a_host_does_not_answer_or_no_job_is_known(hosts: Hosts) -> None:
+def test_events_fails_when_a_host_of_the_job_is_silent_or_no_job_is_known(hosts: Hosts) -> None:
     assert hosts("events").code == 7
     done = hosts("events", "never")
     assert (done.code, "no host knows a job 'never'" in done.err) == (7, True)
@@ -86,9 +88,8 @@ def test_where_a_host_does_not_answer_or_no_job_is_known(hosts: Hosts) -> None:
     wait_until(lambda: len(hosts.alive()) == 2)
 
 
-def test_what_all_hosts_tell_of_the_whole_job_stands_once() -> None:
-    now = JobState("j", 1, "running", "", None, {}, ())
-    deed = {"attempt": 1, "event": "stop", "role": None, "index": None, "by": "ops", "exit_code": None, "signal": None}
-    other = {**deed, "by": "eve"}
-    events = merged(now, {"a": [{**deed, "time": 5.0}], "b": [{**deed, "time": 4.0}, {**other, "time": 6.0}]})
+def test_events_of_the_whole_job_are_listed_once() -> None:
+    now = JobState("j", 1, "running", "", None, make_record(), ())
+    stop = wire.Event(5.0, 1, "stop", None, None, by="ops", exit_code=None, signal=None)
+    events = merged(now, {"a": [stop], "b": [stop._replace(time=4.0), stop._replace(time=6.0, by="eve")]})
     assert [(event.time, event.by) for event in events] == [(4.0, "ops"), (6.0, "eve")]

@@ -1,11 +1,12 @@
-"""Whoever follows a job sees each line once and its end, though connections break."""
+"""Following a job prints each line once, and its end, even if connections break."""
 
 from __future__ import annotations
 
 import signal
 
-from hosts import STAY, Hosts
 from node_tree import wait_until
+
+from tests.cluster.hosts import STAY, Hosts
 
 COUNT = """
     n=0
@@ -22,8 +23,8 @@ def counted(index: int) -> list[str]:
     return [f"{index} {n}" for n in range(1, 61)]
 
 
-def test_start_and_follow(hosts: Hosts) -> None:
-    """The logs are the data, so the job's name is talk."""
+def test_start_with_follow_prints_every_line_once_when_connections_break(hosts: Hosts) -> None:
+    """The logs are the data on stdout, so the job's name is printed on stderr."""
     with hosts.begin("start", hosts.file("count", COUNTING, count=COUNT), "--follow") as client:
         client.until(out="worker/1 │ 1 5\n")
         hosts.drop("node2")
@@ -39,7 +40,7 @@ def test_start_and_follow(hosts: Hosts) -> None:
     assert "tfctl:" not in done.err
 
 
-def test_logs_of_a_job_that_runs_end_with_it(hosts: Hosts) -> None:
+def test_logs_with_follow_end_when_the_job_ends(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("count", COUNTING, count=COUNT))
     with hosts.begin("logs", "-f", "worker") as client:
         client.until(out="worker/0 │ 0 5\n", err="job: count")
@@ -49,8 +50,7 @@ def test_logs_of_a_job_that_runs_end_with_it(hosts: Hosts) -> None:
     assert [lines(done.out, f"worker/{index}") for index in range(3)] == [counted(index) for index in range(3)]
 
 
-def test_the_last_lines_and_what_comes(hosts: Hosts) -> None:
-    """Of all hosts together, as without following."""
+def test_logs_with_follow_and_tail_print_the_last_lines_of_all_hosts_together(hosts: Hosts) -> None:
     command = "command: [sh, -c, 'for n in 1 2 3; do echo {index} $n; done; exec sleep 600']\n"
     hosts.ok("start", hosts.file("tailed", command + "roles: {worker: 3}\n"))
     wait_until(lambda: len(hosts.ok("logs", "-j", "tailed").splitlines()) == 9)
@@ -63,13 +63,13 @@ def test_the_last_lines_and_what_comes(hosts: Hosts) -> None:
     assert "tfctl:" not in done.err
 
 
-def test_wait_goes_on_behind_a_connection_that_broke(hosts: Hosts) -> None:
+def test_wait_continues_when_connections_break(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("awaited", STAY + "roles: {worker: 3}\n"))
     for name in hosts.names:
         hosts.forget(name)
     with hosts.begin("wait", "awaited") as client:
         for _ in range(2):
-            for _ in range(3):  # the first time it asks which attempt there is; who follows is shown it again and again
+            for _ in range(3):  # the first query is for the attempt; following then reads the states repeatedly
                 wait_until(lambda: all(hosts.shown(name) for name in hosts.names), lambda: client.err)
                 for name in hosts.names:
                     hosts.forget(name)
@@ -81,12 +81,12 @@ def test_wait_goes_on_behind_a_connection_that_broke(hosts: Hosts) -> None:
     assert done.code == 103, done.err
 
 
-def test_ctrl_c_of_who_waits_says_what_stays(hosts: Hosts) -> None:
+def test_start_with_wait_says_that_the_job_keeps_running_on_ctrl_c(hosts: Hosts) -> None:
     with hosts.begin("start", hosts.file("detached", STAY + "roles: {worker: 3}\n"), "--wait") as client:
         client.until(err="3 tasks run")
         client.process.send_signal(signal.SIGINT)
         done = client.done()
     assert done.code == 130
-    assert "detached goes on" in done.err
-    assert "`tfctl stop detached` ends it" in done.err
+    assert "detached keeps running" in done.err
+    assert "`tfctl stop detached` to end it" in done.err
     assert set(hosts.states("detached").values()) == {"running"}

@@ -1,11 +1,11 @@
-"""Who asks for a state, or ends a job, waits for no library that is not needed for it."""
+"""Commands for running jobs import no slow library that they do not need."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-from hosts import STAY, Hosts
+from tests.cluster.hosts import STAY, Hosts
 
 NEVER = {"pydantic", "jinja2", "yaml", "rich", "ansible", "asyncio", "uv"}
 SCRIPT = """
@@ -17,7 +17,7 @@ sys.exit(code)
 """
 
 
-def test_what_a_verb_imports(hosts: Hosts) -> None:
+def test_commands_for_running_jobs_import_no_slow_library(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("light", STAY + "roles: {worker: 1}\n"))
     for words, code in (
         (["status", "light"], 0),

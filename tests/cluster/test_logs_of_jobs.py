@@ -1,12 +1,12 @@
-"""tfctl logs of a job that has ended: which lines, in which order and form."""
+"""`tfctl logs` of a job that has ended: which lines it prints, in which order and form."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
-from hosts import Hosts
+
+from tests.cluster.hosts import Hosts
 
 TALK = r"""
     if [ $1 = ps ]; then echo serving; printf '\033[2Jred\a\n'; printf 'caf\351\n'; exit; fi
@@ -17,24 +17,24 @@ TALK = r"""
 
 
 @pytest.fixture(scope="module")
-def told(module_hosts: Hosts) -> Iterator[Hosts]:
-    """A job named talk has ended."""
+def told(module_hosts: Hosts) -> Hosts:
+    """Hosts on which a job named talk has ended."""
     text = "command: [sh, talk, '{role}', '{index}']\nroles: {ps: 1, worker: 3}\n"
     assert module_hosts("start", module_hosts.file("talk", text, talk=TALK), "--wait").code == 0
     return module_hosts
 
 
-def test_one_task_by_its_two_names(told: Hosts) -> None:
+def test_logs_accepts_both_forms_of_a_task_name(told: Hosts) -> None:
     lines = ["worker1 step 1", "worker1 step 2", "worker1 step 3", " 9/9 [===]", "größer"]
     for words in (["worker", "1"], ["worker/1"]):
         assert told.ok("logs", *words, "--job", "talk") == "".join(f"worker/1 │ {line}\n" for line in lines)
 
 
-def test_one_role_and_what_a_terminal_would_obey(told: Hosts) -> None:
+def test_logs_replaces_control_characters(told: Hosts) -> None:
     assert told.ok("logs", "ps", "-j", "talk") == "ps/0     │ serving\nps/0     │ ?[2Jred?\nps/0     │ caf�\n"
 
 
-def test_all_of_them_in_the_order_of_time(told: Hosts) -> None:
+def test_logs_of_all_tasks_are_sorted_by_time(told: Hosts) -> None:
     found = told("logs", "-o", "json")
     assert found.err == "job: talk\n"
     assert len(found.objects) == 18
@@ -44,25 +44,25 @@ def test_all_of_them_in_the_order_of_time(told: Hosts) -> None:
     assert first == {"role": "worker", "index": 2, "host": "node3", "stream": "stdout", "line": "worker2 step 1"}
 
 
-def test_the_last_of_all_together(told: Hosts) -> None:
+def test_logs_with_tail_prints_the_last_lines_of_all_tasks_together(told: Hosts) -> None:
     every = told.ok("logs", "-j", "talk").splitlines()
     assert told.ok("logs", "-j", "talk", "--tail", "4").splitlines() == every[-4:]
     assert told.ok("logs", "-j", "talk", "--tail", "0") == ""
 
 
-def test_those_that_match(told: Hosts) -> None:
+def test_logs_with_grep_prints_matching_lines(told: Hosts) -> None:
     found = told.ok("logs", "worker", "-j", "talk", "--grep", "step [23]$", "--tail", "2", "-o", "json")
-    # The last of both workers together, which may be one worker's: they run as the machine lets them.
+    # The last two lines of all workers together; both may be of one worker.
     assert len(found.splitlines()) == 2
     assert "step 3" in found.splitlines()[-1]
     assert told.ok("logs", "worker", "2", "-j", "talk", "--grep", "step 2") == "worker/2 │ worker2 step 2\n"
 
 
-def test_a_stretch_of_time(told: Hosts) -> None:
+def test_logs_with_since_and_until_print_that_period(told: Hosts) -> None:
     lines = told("logs", "worker", "0", "-j", "talk", "-o", "json").objects
     since = lines[2]["time"]
     until = (datetime.fromisoformat(since) - timedelta(microseconds=1)).isoformat()
-    # On a busy machine several lines come within one millisecond.
+    # On a busy machine, several lines have the same millisecond.
     late = [line for line in lines if line["time"] >= since]
     early = [line for line in lines if line["time"] < since]
     assert told("logs", "worker/0", "-j", "talk", "-o", "json", "--since", since).objects == late
@@ -70,7 +70,7 @@ def test_a_stretch_of_time(told: Hosts) -> None:
     assert len(told("logs", "worker/0", "-j", "talk", "-o", "json", "--since", "1h30m").objects) == 5
 
 
-def test_with_their_times(told: Hosts) -> None:
+def test_logs_with_timestamps_prints_the_time_of_each_line(told: Hosts) -> None:
     [first, *_] = told("logs", "worker/0", "-j", "talk", "-o", "json").objects
     shown = told.ok("logs", "worker/0", "-j", "talk", "--timestamps").splitlines()
     assert shown[0] == f"{first['time']} worker/0 │ worker0 step 1"
@@ -83,19 +83,19 @@ def test_with_their_times(told: Hosts) -> None:
         (["chief"], 7, "talk has no chief\n  → it has ps 0, worker 0 to 2"),
         (["--job", "never"], 7, "no host knows a job 'never'"),
         (["worker/x"], 2, "'worker/x' is not a task"),
-        (["worker/1", "1"], 2, "'worker/1' is not a task"),
+        (["worker/1", "1"], 2, "'worker/1 1' is not a task"),
         (["--grep", "(["], 2, "--grep: '([' is not a regular expression"),
         (["--since", "yesterday"], 2, "--since: 'yesterday' is neither a duration such as 10m nor a time"),
         (["--tail", "-1"], 2, "--tail"),
     ],
 )
-def test_what_is_refused(words: list[str], code: int, said: str, told: Hosts) -> None:
+def test_logs_rejects_unknown_tasks_and_invalid_options(words: list[str], code: int, said: str, told: Hosts) -> None:
     done = told("logs", *words)
     assert (done.code, done.out) == (code, "")
     assert said in done.err
 
 
-def test_a_host_that_does_not_answer_is_named_and_the_others_lines_come(told: Hosts) -> None:
+def test_logs_prints_the_lines_of_the_other_hosts_when_one_does_not_answer(told: Hosts) -> None:
     told.refuse("node2", "exit 127")
     try:
         done = told("logs", "-j", "talk", "-o", "json")

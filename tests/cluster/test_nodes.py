@@ -1,4 +1,4 @@
-"""tfctl nodes: what every host is and who has what of it, whether or not it answers."""
+"""`tfctl nodes`: the state of every host, and which jobs hold its GPUs and ports."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 import re
 import sys
 
-from hosts import STAY, Hosts
 from node_tree import HERE
 
+from tests.cluster.hosts import STAY, Hosts
 from tfctl.cli.nodes import ranges
 
 SMI = HERE / "fake_nvidia_smi.py"
 
 
-def test_every_host_in_one_table(hosts: Hosts) -> None:
+def test_nodes_shows_every_host_and_asks_each_once(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("held", STAY + "roles: {ps: 1, worker: 3}\n"))
     (hosts.trees["node1"] / "etc/os-release").write_text('NAME="D"\nPRETTY_NAME="Debian 12"\n')
     for name in hosts.names:
@@ -25,10 +25,10 @@ def test_every_host_in_one_table(hosts: Hosts) -> None:
     first, second, _ = done.objects[0]["nodes"]
     assert list(first) == [
         "host", "address", "state", "error", "protocol", "version", "os", "kernel", "systemd", "cpus", "load",
-        "memory_mib", "stacks", "gpus", "gpu_trouble", "ports", "tasks", "current",
+        "memory_mib", "stacks", "gpus", "gpu_trouble", "ports", "tasks", "disks", "stored_mib", "current",
     ]  # fmt: skip
     assert [first[key] for key in ("host", "address", "state", "error", "protocol", "os", "systemd", "gpus")] == [
-        "node1", "10.9.0.1", "ready", None, 1, "Debian 12", 252, [],
+        "node1", "10.9.0.1", "ready", None, 2, "Debian 12", 252, [],
     ]  # fmt: skip
     assert first["stacks"] == {"tf2.15": "tf2.15-ab"}
     assert first["cpus"] >= 1
@@ -45,7 +45,27 @@ def test_every_host_in_one_table(hosts: Hosts) -> None:
     assert row[-3:] == ["none", "23400-23401", "held: ps/0 worker/0"]
 
 
-def test_who_does_not_answer_says_why(hosts: Hosts) -> None:
+def test_nodes_shows_free_space_and_what_jobs_have_left_and_names_a_host_that_is_full(hosts: Hosts) -> None:
+    left = hosts.trees["node1"] / "var/lib/tfctl/jobs/old/1/code/checkpoint"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(bytes(3 * 2**20))
+    (hosts.trees["node2"] / "var/lib/tfctl/jobs").symlink_to("/proc")  # a file system that never has room
+    done = hosts("nodes", "-o", "json")
+    assert done.code == 8
+    assert (
+        "node2: /var/lib/tfctl/jobs has 0 MiB free; a start needs 190 MiB\n  → remove what is not needed there"
+    ) in done.err
+    first, second, _ = done.objects[0]["nodes"]
+    assert [disk["path"] for disk in first["disks"]] == ["/var/lib/tfctl/jobs", "/srv/tfctl"]
+    assert all(0 < disk["free_mib"] <= disk["total_mib"] for disk in first["disks"])
+    assert (first["state"], first["stored_mib"]) == ("ready", 3)
+    assert (second["state"], second["disks"][0]["free_mib"]) == ("unfit", 0)
+    head, row, *_ = (re.split(r"\s{2,}", line) for line in hosts("nodes").out.splitlines())
+    assert head[-5:-2] == ["DISK", "CODE", "GPUS"]
+    assert (row[-3].endswith(" GiB free"), row[-2:]) == (True, ["0.0 GiB", "none"])
+
+
+def test_nodes_says_why_a_host_does_not_answer(hosts: Hosts) -> None:
     hosts.refuse("node2", "exit 127")
     done = hosts("nodes")
     assert done.code == 8
@@ -64,13 +84,13 @@ def test_who_does_not_answer_says_why(hosts: Hosts) -> None:
     assert hosts.with_inventory(inventory, "nodes").code == 4
 
 
-def test_a_job_names_the_hosts_it_runs_on(hosts: Hosts) -> None:
+def test_nodes_with_a_job_shows_the_hosts_of_that_job(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("two", STAY + "roles: {worker: 2}\n"))
     found = hosts("nodes", "-j", "two", "-o", "json").objects[0]["nodes"]
     assert [node["host"] for node in found] == ["node1", "node2"]
 
 
-def test_gpus_by_who_has_them(hosts: Hosts) -> None:
+def test_nodes_shows_who_holds_each_gpu(hosts: Hosts) -> None:
     rows = [f"{card}, GPU-{card}{card}, 00000000:0{card}:00.0, 23034 MiB, [N/A], NVIDIA L4" for card in (1, 2)]
     recording = {"gpus": "\n".join(["index, uuid, pci.bus_id, memory.total [MiB], mig.mode.current, name", *rows])}
     (hosts.trees["node1"] / "smi.json").write_text(json.dumps(recording))
@@ -90,6 +110,6 @@ def test_gpus_by_who_has_them(hosts: Hosts) -> None:
     ]
 
 
-def test_ports_as_ranges() -> None:
+def test_ranges_joins_consecutive_ports() -> None:
     assert ranges([]) == ""
     assert ranges([2230, 2223, 2222, 2224]) == "2222-2224 2230"

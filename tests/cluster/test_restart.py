@@ -1,4 +1,4 @@
-"""tfctl restart: the next attempt on all hosts or on none, of what they keep; and one task anew."""
+"""`tfctl restart`: the next attempt on all hosts or on none, from their restart files; and one task in place."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import re
 import signal
 
 import pytest
-from hosts import STAY, Hosts
 from node_tree import wait_until
 
+from tests.cluster.hosts import STAY, Hosts
 from tfctl.cli.restart import parse
 from tfctl.errors import UsageError
 from tfctl.jobs import show
@@ -19,7 +19,7 @@ from tfctl.remote.fleet import Fleet
 THREE = STAY + "roles: {worker: 3}\n"
 
 
-def test_a_job_that_runs_is_begun_again_without_its_file(hosts: Hosts) -> None:
+def test_restart_starts_the_next_attempt_without_the_job_file(hosts: Hosts) -> None:
     text = "command: [sh, -c, 'echo $SECRET in $TFCTL_ATTEMPT from $(cat words); exec sleep 600']\n"
     file = hosts.file("anew", text + "env: {SECRET: s3cret}\nroles: {worker: 3}\n", words="the code\n")
     hosts.ok("start", file)
@@ -39,7 +39,7 @@ def test_a_job_that_runs_is_begun_again_without_its_file(hosts: Hosts) -> None:
     assert not [record for record in records if "s3cret" in record]
 
 
-def test_a_job_that_has_failed_and_was_cleaned_is_begun_again(hosts: Hosts) -> None:
+def test_restart_starts_a_failed_job_whose_tasks_were_cleaned_up(hosts: Hosts) -> None:
     text = "command: [sh, -c, 'test {role}0 = ps0 && exec sleep 600; exit $((2 - TFCTL_ATTEMPT))']\n"
     assert hosts("start", hosts.file("second", text + "roles: {ps: 1, worker: 2}\n"), "--wait").code == 100
     assert hosts.states("second")["ps/0"] == "stopped"
@@ -48,19 +48,19 @@ def test_a_job_that_has_failed_and_was_cleaned_is_begun_again(hosts: Hosts) -> N
     assert hosts.status("second")["attempt"] == 2
 
 
-def test_who_cleans_up_late_leaves_the_next_attempt_alone(hosts: Hosts) -> None:
-    """As a laptop does that slept since the job's end."""
+def test_late_cleanup_leaves_the_next_attempt_alone(hosts: Hosts) -> None:
+    """A client that was suspended since the end of the job may clean up after a restart."""
     text = "command: [sh, -c, 'test $TFCTL_ATTEMPT = 1 || exec sleep 600']\npolicy: {clean: all}\nroles: {worker: 3}\n"
     hosts.ok("start", hosts.file("late", text))
     wait_until(lambda: hosts.status("late")["state"] == "succeeded")
     with Fleet(inventory.load(hosts.inventory).hosts) as fleet:
         ended = show.one(fleet, "late")[0]
         hosts.ok("restart", "late")
-        assert clean(fleet, ended, lambda _: None) == ["worker/0", "worker/1", "worker/2"]
+        assert clean(fleet, ended, lambda _: None).names == [("worker", 0), ("worker", 1), ("worker", 2)]
     assert set(hosts.states("late").values()) == {"running"}
 
 
-def test_the_dry_run_changes_nothing(hosts: Hosts) -> None:
+def test_restart_with_dry_run_changes_nothing(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("dry", THREE))
     before, files = hosts.status("dry"), {name: tree.files() for name, tree in hosts.trees.items()}
     lines = hosts.ok("restart", "dry", "--dry-run").splitlines()
@@ -74,7 +74,7 @@ def test_the_dry_run_changes_nothing(hosts: Hosts) -> None:
     assert {name: tree.files() for name, tree in hosts.trees.items()} == files
 
 
-def test_what_one_host_no_longer_knows_stops_nothing(hosts: Hosts) -> None:
+def test_restart_stops_nothing_when_one_host_has_lost_its_restart_files(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("rebooted", THREE))
     (hosts.trees["node2"] / "run/tfctl/env/tfctl-rebooted-worker-1.env").unlink()
     done = hosts("restart", "rebooted")
@@ -87,7 +87,7 @@ def test_what_one_host_no_longer_knows_stops_nothing(hosts: Hosts) -> None:
     assert len(hosts.alive()) == 3
 
 
-def test_what_one_host_refuses_runs_on_none(hosts: Hosts) -> None:
+def test_restart_starts_nothing_when_one_host_refuses(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("lacks", "command: sleep 600\nroles: {worker: 3}\n"))
     program = hosts.trees["node3"] / "usr/bin/sleep"
     program.rename(program.with_name("asleep"))
@@ -101,8 +101,8 @@ def test_what_one_host_refuses_runs_on_none(hosts: Hosts) -> None:
     assert (done.code, "no longer knows what worker/0 of lacks was started with" in done.err) == (7, True)
 
 
-def test_hosts_that_no_longer_share_the_output_run_nothing(hosts: Hosts) -> None:
-    """The hosts of this suite share nothing, so that what was seen at the start is taken from the record."""
+def test_restart_starts_nothing_when_hosts_no_longer_share_the_output(hosts: Hosts) -> None:
+    """The hosts of this suite share no directory, so the test changes the record as if they had."""
     hosts.ok("start", hosts.file("apart", STAY + "roles: {worker: 3}\n"))
     for tree in hosts.trees.values():
         record = tree / "var/lib/tfctl/jobs/apart/1/job.json"
@@ -115,7 +115,7 @@ def test_hosts_that_no_longer_share_the_output_run_nothing(hosts: Hosts) -> None
     assert hosts.status("apart")["attempt"] == 1
 
 
-def test_ctrl_c_while_units_start_undoes(hosts: Hosts) -> None:
+def test_restart_undoes_the_next_attempt_on_ctrl_c_while_units_start(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("broken-off", THREE))
     with hosts.held("node3"), hosts.begin("restart", "broken-off") as client:
         wait_until(lambda: sum(call.startswith("start ") for call in hosts.trees["node3"].calls()) == 2)
@@ -127,31 +127,31 @@ def test_ctrl_c_while_units_start_undoes(hosts: Hosts) -> None:
     assert hosts.status("broken-off")["attempt"] == 1
 
 
-def test_a_host_that_goes_before_it_is_told_to_stop(hosts: Hosts) -> None:
+def test_restart_starts_nothing_when_a_host_loses_the_stop_request(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("half", THREE))
-    patch = """
-from tfctl.jobs import restart
-real = restart._next
-def wait(*words):
-    found = real(*words)
-    open("half.asked", "w").close()
-    while not os.path.exists("half.go-on"):
-        time.sleep(0.05)
-    return found
-restart._next = wait
-"""
-    with hosts.begin("restart", "half", patch=patch) as client:
-        wait_until((hosts.folder / "half.asked").exists)
-        hosts.refuse("node3", "exit 127")
-        (hosts.folder / "half.go-on").touch()
-        done = client.done()
+    hosts.lose("node3", "stop")
+    done = hosts("restart", "half")
     assert (done.code, done.out) == (8, "")
     assert "half was stopped on the hosts that answer, and not started again" in done.err
     hosts.heal("node3")
     assert hosts.states("half") == {"worker/0": "stopped", "worker/1": "stopped", "worker/2": "running"}
 
 
-def test_one_task_begins_anew_in_place(hosts: Hosts) -> None:
+def test_restart_leaves_an_attempt_alone_that_another_user_started_meanwhile(hosts: Hosts) -> None:
+    file = hosts.file("taken", STAY + "roles: {worker: 1}\n")
+    hosts.ok("start", file)
+    with hosts.delayed("node1", "stop") as (reached, release), hosts.begin("restart", "taken") as client:
+        wait_until(reached)
+        hosts.heal("node1")
+        hosts.ok("stop", "taken")
+        hosts.ok("start", file)
+        release()
+        done = client.done()
+    assert (done.code, "taken has been started again meanwhile" in done.err) == (5, True), done
+    assert (hosts.status("taken")["attempt"], hosts.states("taken")) == (2, {"worker/0": "running"})
+
+
+def test_restart_of_one_task_restarts_it_in_place(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("one", THREE + "policy: {max_restarts: 1}\n"))
     before = hosts.status("one")
     done = hosts("restart", "one", "worker", 1)
@@ -160,12 +160,13 @@ def test_one_task_begins_anew_in_place(hosts: Hosts) -> None:
     before["tasks"][1]["restarts"] = 1
     assert after == before
     assert hosts("restart", "worker/1", "-j", "one").code == 0
-    assert hosts("restart", "one", "worker").code == 7, "there are three"
+    done = hosts("restart", "one", "worker")
+    assert (done.code, "one has 3 tasks of role worker\n  → name one: it has worker 0 to 2" in done.err) == (7, True)
     done = hosts("restart", "one", "ps")
-    assert (done.code, "one has no ps\n  → name one of worker/0, worker/1, worker/2" in done.err) == (7, True)
+    assert (done.code, "one has no ps\n  → it has worker 0 to 2" in done.err) == (7, True)
 
 
-def test_a_task_of_a_job_that_is_over_is_not_begun_alone(hosts: Hosts) -> None:
+def test_restart_refuses_one_task_of_an_ended_job(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("over", THREE))
     hosts.ok("stop", "over")
     done = hosts("restart", "over", "worker/0")
@@ -177,7 +178,7 @@ def test_a_task_of_a_job_that_is_over_is_not_begun_alone(hosts: Hosts) -> None:
     assert hosts.alive() == []
 
 
-def test_which_job(hosts: Hosts) -> None:
+def test_restart_needs_the_name_of_a_job_when_none_runs(hosts: Hosts) -> None:
     done = hosts("restart")
     assert (done.code, "which job? running: none" in done.err) == (2, True)
     done = hosts("restart", "never")
@@ -197,11 +198,11 @@ def test_which_job(hosts: Hosts) -> None:
         (["worker", "3"], True, (None, ("worker", 3))),
     ],
 )
-def test_the_words(words: list[str], named: bool, meant: object) -> None:
+def test_restart_parses_job_and_task(words: list[str], named: bool, meant: object) -> None:
     assert parse(words, named) == meant
 
 
 @pytest.mark.parametrize("words", [["a", "worker", "x"], ["a", "worker", "3", "4"], ["a", "worker/3/4"]])
-def test_words_that_are_no_task(words: list[str]) -> None:
+def test_restart_rejects_words_that_are_not_a_task(words: list[str]) -> None:
     with pytest.raises(UsageError, match="is not a task"):
         parse(words, False)

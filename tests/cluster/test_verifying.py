@@ -1,26 +1,27 @@
-"""`tfctl verify` where there is nothing to prove: each host says why, and the exit code is the cause's."""
+"""`tfctl verify` when no host has a stack: each result names the cause, which determines the exit code."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
-from hosts import Hosts
+
+from tests.cluster.hosts import Hosts
 
 
-def test_a_host_that_cannot_be_reached_is_named_and_so_is_what_the_others_lack(hosts: Hosts) -> None:
+def test_verify_names_the_unreachable_host_and_what_the_others_lack(hosts: Hosts) -> None:
     inventory = hosts.told("node2", ansible_port=9)
     done = hosts.with_inventory(None, "verify", inventory, "--stack", "tf2.15", "-o", "json", "--junit", "v.xml")
     results = {tuple(result["hosts"]): result for result in json.loads(done.out)["results"]}
     assert results["node2",]["state"] == results["node1",]["state"] == "failed"
     assert "node2" in results["node2",]["message"] and "node1" in results["node1",]["message"]
-    assert {result["proof"] for result in results.values()} == {"tensorflow"}, "nobody is left for the others"
+    assert {result["proof"] for result in results.values()} == {"tensorflow"}, "no host is left for the other proofs"
     assert done.code == json.loads(done.out)["exit"] != 0
     assert "testsuite" in (hosts.folder / "v.xml").read_text()
     assert hosts.left() == []
 
 
-def test_without_a_stack_there_is_nothing_to_verify(hosts: Hosts) -> None:
+def test_verify_is_refused_without_a_stack(hosts: Hosts) -> None:
     done = hosts.with_inventory(None, "verify", hosts.inventory)
     assert (done.code, "names no stack to verify" in done.err) == (2, True)
 
@@ -29,7 +30,9 @@ def test_without_a_stack_there_is_nothing_to_verify(hosts: Hosts) -> None:
     ("option", "value", "said"),
     [("--shared", "data", "'data' is not a plain absolute path"), ("--junit", "no/v.xml", "no such directory")],
 )
-def test_what_cannot_be_is_said_before_anything_runs(hosts: Hosts, option: str, value: str, said: str) -> None:
+def test_verify_rejects_invalid_options_before_it_runs_anything(
+    hosts: Hosts, option: str, value: str, said: str
+) -> None:
     done = hosts.with_inventory(None, "verify", hosts.inventory, "--stack", "tf2.15", option, value)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith(f"tfctl: {option}") and said in done.err

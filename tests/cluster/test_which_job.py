@@ -1,17 +1,19 @@
-"""status, list, stop and wait: which job they mean, and what they say of it."""
+"""`status`, `list`, `stop` and `wait`: which job they choose, and what they print about it."""
 
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
-from hosts import STAY, Hosts
 from node_tree import wait_until
+
+from tests.cluster.hosts import STAY, Hosts
 
 ONE = STAY + "roles: {worker: 1}\n"
 
 
-def test_where_there_is_no_job(hosts: Hosts) -> None:
+def test_commands_exit_with_7_when_there_is_no_such_job(hosts: Hosts) -> None:
     for words in (["status"], ["logs"], ["wait"]):
         done = hosts(*words)
         assert (done.code, done.out) == (7, ""), words
@@ -27,12 +29,13 @@ def test_where_there_is_no_job(hosts: Hosts) -> None:
     assert hosts("list", "-o", "json").objects == [{"jobs": []}]
 
 
-def test_where_some_run(hosts: Hosts) -> None:
+def test_commands_choose_the_only_running_job_or_ask_which_one(hosts: Hosts) -> None:
     first = hosts.file("first", ONE)
     hosts.ok("start", first)
     done = hosts("status", "-o", "json")
     assert (done.objects[0]["job"], done.err) == ("first", "job: first\n")
-    assert hosts("status", first, "-o", "json").objects == hosts("status", "-j", "first", "-o", "json").objects
+    for words in ((first,), ("-j", "first")):
+        assert hosts("status", *words, "-o", "json").objects[0]["run"] == done.objects[0]["run"]
 
     hosts.ok("start", hosts.file("second", ONE))
     assert hosts("status", "-o", "json").objects[0]["job"] == "second"
@@ -51,7 +54,7 @@ def test_where_some_run(hosts: Hosts) -> None:
     assert hosts.alive() == []
 
 
-def test_words_that_are_no_job(hosts: Hosts) -> None:
+def test_commands_reject_words_that_are_not_a_job(hosts: Hosts) -> None:
     for words, code, said in (
         (["status", "one", "-j", "two"], 2, "two jobs are named, one and two"),
         (["status", "Not_A_Job"], 2, "'Not_A_Job' is neither a job's name nor a job file"),
@@ -64,7 +67,7 @@ def test_words_that_are_no_job(hosts: Hosts) -> None:
         assert said in done.err
 
 
-def test_what_is_left_of_a_job_that_is_over_is_stopped_unnamed(hosts: Hosts) -> None:
+def test_stop_without_a_name_ends_the_remaining_tasks_of_an_ended_job(hosts: Hosts) -> None:
     text = "command: [sh, -c, 'test {index} = 0 || exec sleep 600; exit 3']\nroles: {worker: 2}\n"
     hosts.ok("start", hosts.file("over", text))
     wait_until(lambda: hosts.status("over")["state"] == "failed")
@@ -73,7 +76,54 @@ def test_what_is_left_of_a_job_that_is_over_is_stopped_unnamed(hosts: Hosts) -> 
     assert hosts("stop", "over").err == "over: nothing was running\n"
 
 
-def test_an_inventory_that_is_set_and_not_there_is_no_reason_to_take_another(
+@pytest.mark.parametrize(("ending", "state", "code"), [("exit 0", "succeeded", 0), ("exit 3", "failed", 100)])
+def test_stop_keeps_how_a_job_has_ended_when_it_ends_a_task_that_was_left(
+    hosts: Hosts, ending: str, state: str, code: int
+) -> None:
+    text = f"command: [sh, -c, 'test {{index}} = 0 || exec sleep 600; {ending}']\nroles: {{worker: 2}}\n"
+    hosts.ok("start", hosts.file("ended", text + "policy: {success: worker0}\n"))
+    wait_until(lambda: hosts.status("ended")["state"] == state)
+    before = hosts.status("ended")
+    hosts.ok("stop", "ended")
+    after = hosts.status("ended")
+    assert {key: after[key] for key in ("state", "reason", "finished")} == {
+        key: before[key] for key in ("state", "reason", "finished")
+    }
+    assert hosts("wait", "ended").code == code
+    assert hosts.alive() == []
+
+
+def test_stop_marks_every_host_before_it_ends_a_task_on_any(hosts: Hosts) -> None:
+    """worker/1 fails as soon as worker/0 ends, as a TensorFlow worker without its chief."""
+    flag = hosts.trees["node1"] / "ended"
+    script = f"""
+        test $1 = 0 || {{ until test -e {flag}; do sleep 0.05; done; exit 3; }}
+        trap 'touch {flag}; sleep 1; exit 0' TERM
+        while :; do sleep 0.05; done
+    """
+    hosts.trees["node1"].path.chmod(0o777)
+    hosts.ok("start", hosts.file("chain", 'command: [sh, run, "{index}"]\nroles: {worker: 2}\n', run=script))
+    with hosts.delayed("node2", "stop") as (reached, release), hosts.begin("stop", "chain") as client:
+        wait_until(reached)
+        time.sleep(0.5)
+        release()
+        assert client.done().code == 0
+    assert set(hosts.states("chain").values()) == {"stopped"}
+    assert hosts("wait", "chain").code == 103
+
+
+def test_stop_exits_by_the_hosts_of_the_job_alone(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("alone", ONE))
+    hosts.refuse("node3", "exit 127")
+    done = hosts("stop", "alone")
+    assert done.code == 0, done
+    assert done.err.startswith("node3: /usr/local/sbin/tfctl-node cannot be run\n")
+    assert done.err.endswith("alone: stopped worker/0\n")
+    done = hosts("stop", "nonesuch")
+    assert (done.code, "no host knows a job 'nonesuch'; node3 could not be asked" in done.err) == (7, True)
+
+
+def test_commands_fail_when_the_inventory_that_is_set_does_not_exist(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hosts.ok("start", hosts.file("set", ONE))
@@ -86,18 +136,18 @@ def test_an_inventory_that_is_set_and_not_there_is_no_reason_to_take_another(
     assert hosts.ok("stop", "set") == ""
 
 
-def test_no_time_at_all_asks_how_it_is_now(hosts: Hosts) -> None:
+def test_wait_with_timeout_0_returns_the_state_at_once(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("asked", ONE))
     assert hosts("wait", "--timeout", "0").code == 101
     hosts.ok("stop", "asked")
     assert hosts("wait", "--timeout", "0s").code == 103
 
 
-def test_all_that_status_says(hosts: Hosts) -> None:
+def test_status_prints_every_field_of_a_failed_job(hosts: Hosts) -> None:
     text = "command: [sh, -c, 'test {index} = 0 || exec sleep 600; kill -KILL $$']\nroles: {worker: 3}\n"
     hosts.ok("start", hosts.file("said", text + "policy: {clean: none}\n"))
     assert hosts("wait", "said").code == 100
-    found = hosts.status("said")
+    found = hosts.status("said", with_ages=True)
     first, second = found["tasks"][:2]
     assert {key: found[key] for key in ("job", "attempt", "state", "strategy", "inventory", "reason")} == {
         "job": "said", "attempt": 1, "state": "failed", "strategy": "custom", "inventory": str(hosts.inventory),
@@ -111,20 +161,23 @@ def test_all_that_status_says(hosts: Hosts) -> None:
     assert first == {
         "role": "worker", "index": 0, "host": "node1", "address": "10.9.0.1", "port": 23400,
         "unit": "tfctl-said-worker-0.service", "state": "failed", "exit_code": None, "signal": "SIGKILL",
-        "restarts": 0, "gpus": [],
+        "restarts": 0, "last_line_age": None, "gpus": [],
     }  # fmt: skip
     assert (second["state"], second["exit_code"], second["signal"], second["finished"]) == ("running", None, None, None)
 
-    head, reason, *rows = hosts.ok("status", "said").splitlines()
+    head, reason, left, *rows = hosts.ok("status", "said").splitlines()
     assert head == "said  attempt 1  custom  none  failed"
     assert reason == "  worker/0 on node1 failed with SIGKILL"
+    assert (
+        left == "  still alive: worker/1 on node2, worker/2 on node3; tfctl stop said stops every task under this name"
+    )
     assert [re.split(r"\s{2,}", row)[:5] for row in rows[:2]] == [
         ["TASK", "HOST", "ADDRESS", "STATE", "EXIT"],
         ["worker/0", "node1", "10.9.0.1:23400", "failed", "SIGKILL"],
     ]
 
 
-def test_a_host_that_does_not_answer(hosts: Hosts) -> None:
+def test_status_and_list_name_a_host_that_does_not_answer(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("part", STAY + "roles: {worker: 3}\n"))
     hosts.refuse("node3", "exit 127")
     done = hosts("status", "part", "-o", "json")
@@ -144,7 +197,7 @@ def test_a_host_that_does_not_answer(hosts: Hosts) -> None:
     assert hosts("stop", "part").code == 0
 
 
-def test_a_watch_ends_with_the_job(hosts: Hosts) -> None:
+def test_status_with_watch_ends_when_the_job_ends(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("watched", ONE))
     with hosts.begin("status", "--watch", "-o", "json") as client:
         client.until(out='"running"')

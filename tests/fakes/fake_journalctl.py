@@ -1,4 +1,10 @@
-"""journalctl for the tree's journal: `fake_journalctl.py TREE …`, with the words that the node part uses."""
+"""journalctl for the tree's journal: `fake_journalctl.py TREE …`, with the words that the node part uses.
+
+TREE/journald is the state of journald. While the file `stopped` is there, journald does not run: what units print
+waits in `queue.jsonl`, and `--sync` waits too. While the file `broken` is there, `--sync` fails. While the file
+`dropping` is there, lines of units exceed journald's rate limit (fake_systemctl). Tree.vacuum deletes the oldest
+entries; `--cursor` with the cursor of such an entry begins with the first entry after it, as in journalctl(1).
+"""
 
 from __future__ import annotations
 
@@ -13,25 +19,27 @@ def main() -> int:
     journal = Path(sys.argv[1]) / "journal.jsonl"
     words = sys.argv[2:]
     if "--sync" in words:
-        return 0
+        return _sync(Path(sys.argv[1]))
     options = dict(word.partition("=")[::2] for word in words if word.startswith("--"))
-    wanted: dict[str, set[str]] = {}
+    alternatives: list[dict[str, set[str]]] = [{}]
     for word in words:
-        if "=" in word and not word.startswith("-"):
-            wanted.setdefault(word.partition("=")[0], set()).add(word.partition("=")[2])
+        if word == "+":
+            alternatives.append({})
+        elif "=" in word and not word.startswith("-"):
+            alternatives[-1].setdefault(word.partition("=")[0], set()).add(word.partition("=")[2])
     if "-u" in words:
-        wanted["_SYSTEMD_UNIT"] = {words[words.index("-u") + 1]}
-    seen = 0
+        alternatives[-1]["_SYSTEMD_UNIT"] = {words[words.index("-u") + 1]}
+    seen = -1
     while True:
         # What stands behind the last newline is being written at this moment.
         text = journal.read_text().rpartition("\n")[0] if journal.exists() else ""
         records = [json.loads(line) for line in text.splitlines()]
-        found = [one for one in records[seen:] if all(one.get(name) in values for name, values in wanted.items())]
-        seen = len(records)
+        found = [one for one in records if _number(one["__CURSOR"]) > seen and _matches(one, alternatives)]
+        seen = _number(records[-1]["__CURSOR"]) if records else seen
         found = [one for one in found if _in_time(one, options)]
         if "--cursor" in options:
-            cursors = [one["__CURSOR"] for one in found]
-            found = found[cursors.index(options.pop("--cursor")) :]
+            first = _number(options.pop("--cursor"))
+            found = [one for one in found if _number(one["__CURSOR"]) >= first]
         if "--lines" in options:
             count = int(options.pop("--lines"))
             found = found[-count:] if count else []
@@ -43,6 +51,28 @@ def main() -> int:
         if "-f" not in words:
             return 0
         time.sleep(0.02)
+
+
+def _number(cursor: str) -> int:
+    return int(cursor.partition("i=")[2], 16)
+
+
+def _matches(record: dict[str, Any], alternatives: list[dict[str, set[str]]]) -> bool:
+    return any(all(record.get(name) in values for name, values in wanted.items()) for wanted in alternatives)
+
+
+def _sync(tree: Path) -> int:
+    while (tree / "journald/stopped").exists():
+        time.sleep(0.02)
+    if (tree / "journald/broken").exists():
+        print("Failed to execute operation: No data available", file=sys.stderr)
+        return 1
+    queue = tree / "journald/queue.jsonl"
+    if queue.exists():
+        with (tree / "journal.jsonl").open("a") as file:
+            file.write(queue.read_text())
+        queue.unlink()
+    return 0
 
 
 def _in_time(record: dict[str, Any], options: dict[str, str]) -> bool:

@@ -1,9 +1,9 @@
 """A service manager in one directory, spoken to as systemctl: `fake_systemctl.py TREE show|start|stop|kill|…`.
 
 Enough of systemd to start, restart, kill and forget units for real. Each running unit has a supervisor process, as
-PID 1 would be: it starts the command, keeps its output in the tree's journal, writes cgroup.procs, runs ExecStopPost=
-and restarts. State: TREE/manager/UNIT.json. Units are read from TREE/run/systemd/system. TREE/manager/calls.log has the
-calls.
+PID 1 would be: it starts the command, keeps its output in the tree's journal, writes cgroup.procs, runs ExecStartPre=,
+ExecStop= and ExecStopPost=, and restarts. State: TREE/manager/UNIT.json. Units are read from
+TREE/run/systemd/system. TREE/manager/calls.log has the calls.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-END = Path(__file__).parents[2] / "tfctl/node/bin/end"
+PROGRAMS = Path(__file__).parents[2] / "tfctl/node/bin"
 DROP_IN = "etc/systemd/system/tfctl-.service.d/10-tfctl.conf"
+#: The default of journald.conf(5), in bytes.
+LINE_MAX = 48 * 1024
 BLANK = {
     "ActiveState": "inactive", "SubState": "dead", "Result": "success", "ExecMainCode": "0", "ExecMainStatus": "0",
     "InvocationID": "", "ExecMainStartTimestampMonotonic": "0", "ExecMainExitTimestampMonotonic": "0",
-    "ControlGroup": "",
+    "ControlGroup": "", "NRestarts": "0",
 }  # fmt: skip
 ENDED = ("inactive", "failed")
 #: sd-messages(3), SD_MESSAGE_UNIT_STARTED
 STARTED = "39f53479d3a045ac8e11786248231fbf"
+#: SD_MESSAGE_JOURNAL_DROPPED
+DROPPED = "a596d6fe7bfa4994828e72309e95d61e"
 
 
 class Manager:
@@ -41,11 +45,13 @@ class Manager:
         self.home.mkdir(exist_ok=True)
 
     def file(self, name: str) -> dict[str, str] | None:
-        """The unit file's directives; None when there is none."""
+        """The directives of the unit file and of the drop-in, which wins. None when there is no unit file."""
         try:
             lines = (self.tree / "run/systemd/system" / name).read_text().splitlines()
         except FileNotFoundError:
             return None
+        with contextlib.suppress(FileNotFoundError):
+            lines += (self.tree / DROP_IN).read_text().splitlines()
         return dict(line.split("=", 1) for line in lines if "=" in line)
 
     def state(self, name: str) -> dict[str, str]:
@@ -73,17 +79,43 @@ class Manager:
         return self.tree / path.lstrip("/")
 
     def log(self, unit: str, fields: dict[str, str], message: bytes) -> None:
-        with (self.tree / "journal.jsonl").open("a+") as file:
+        """Print a line. journald splits it at LineMax=."""
+        *pieces, last = [message[start : start + LINE_MAX] for start in range(0, len(message) or 1, LINE_MAX)]
+        for piece in pieces:
+            self._log(unit, {**fields, "_LINE_BREAK": "line-max"}, piece)
+        self._log(unit, fields, last)
+
+    def _log(self, unit: str, fields: dict[str, str], message: bytes) -> None:
+        """Write an entry. It waits in a queue while journald is stopped (fake_journalctl).
+
+        While journald drops lines, it counts them. Their number is written before the unit's next line
+        (journald.conf(5), RateLimitBurst=).
+        """
+        stopped = (self.tree / "journald/stopped").exists()
+        dropped = self.tree / f"journald/{unit}.dropped"
+        with (self.tree / ("journald/queue.jsonl" if stopped else "journal.jsonl")).open("a+") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            file.seek(0)
-            cursor = f"s=f0;i={sum(1 for _ in file):x}"
-            record = {"__CURSOR": cursor, "__REALTIME_TIMESTAMP": str(time.time_ns() // 1000), "_SYSTEMD_UNIT": unit,
-                      "_TRANSPORT": "stdout", "MESSAGE": _shown(message), **fields}  # fmt: skip
-            file.write(json.dumps(record) + "\n")
+            count = int(dropped.read_text()) if dropped.exists() else 0
+            if (self.tree / "journald/dropping").exists():
+                dropped.write_text(str(count + 1))
+                return
+            if count:
+                dropped.unlink()
+                driver = {"_SYSTEMD_UNIT": "systemd-journald.service", "_TRANSPORT": "driver", "MESSAGE_ID": DROPPED,
+                          "N_DROPPED": str(count), "OBJECT_SYSTEMD_UNIT": unit}  # fmt: skip
+                file.write(_entry(f"Suppressed {count} messages from {unit}", driver))
+            file.write(_entry(_shown(message), {"_SYSTEMD_UNIT": unit, "_TRANSPORT": "stdout", **fields}))
+
+
+def _entry(message: Any, fields: dict[str, str]) -> str:
+    """A line of journalctl's JSON. The number in the cursor only rises."""
+    now = time.time_ns()
+    stamps = {"__CURSOR": f"s=f0;i={now:x}", "__REALTIME_TIMESTAMP": str(now // 1000)}
+    return json.dumps({**stamps, "MESSAGE": message, **fields}) + "\n"
 
 
 def _shown(message: bytes) -> Any:
-    """As journalctl's JSON has it: what is not printable, or no UTF-8, is a list of its bytes."""
+    """Return a value as in journalctl's JSON: a list of bytes if it is not printable or not UTF-8."""
     try:
         text = message.decode()
     except UnicodeDecodeError:
@@ -92,13 +124,15 @@ def _shown(message: bytes) -> Any:
 
 
 def supervise(manager: Manager, name: str, ready: int) -> None:
-    """Be PID 1 for one unit, until it has ended for good."""
+    """Supervise one unit, as PID 1 does, until it will not be restarted."""
     unit = manager.file(name) or {}
     restarts = 0
     while True:
         result = _once(manager, name, unit, ready)
         ready = -1
         again = result not in ("success", "resources") and unit["Restart"] == "on-failure"
+        again = again or _status(manager, name) in unit.get("RestartForceExitStatus", "").split()
+        again = again and _status(manager, name) not in unit.get("RestartPreventExitStatus", "").split()
         if again and not manager.stopping(name).exists() and restarts < int(unit.get("StartLimitBurst", "5")) - 1:
             restarts += 1
             manager.update(name, ActiveState="activating", SubState="auto-restart")
@@ -106,8 +140,11 @@ def supervise(manager: Manager, name: str, ready: int) -> None:
             while time.monotonic() < until and not manager.stopping(name).exists():
                 time.sleep(0.005)
             if not manager.stopping(name).exists():
+                manager.update(name, NRestarts=restarts)
                 continue
             result = "success"
+        elif again and not manager.stopping(name).exists():
+            manager.update(name, NRestarts=restarts + 1)  # systemd counts the restart that its limit prevents
         manager.stopping(name).unlink(missing_ok=True)
         over = "inactive" if result == "success" else "failed"
         manager.update(name, ActiveState=over, SubState="dead" if over == "inactive" else "failed", ControlGroup="")
@@ -116,8 +153,15 @@ def supervise(manager: Manager, name: str, ready: int) -> None:
         return
 
 
+def _status(manager: Manager, name: str) -> str:
+    """Return how the last run ended, in the form of systemd.service(5): ``7`` or ``SIGTERM``."""
+    state = manager.state(name)
+    number = int(state["ExecMainStatus"])
+    return str(number) if state["ExecMainCode"] == "1" else signal.Signals(number).name
+
+
 def _once(manager: Manager, name: str, unit: dict[str, str], ready: int) -> str:
-    """One run of the unit, to the end of its ExecStopPost=; systemd's name for how it went."""
+    """Run the unit once, including ExecStopPost=. Return systemd's name for the result."""
     fields = dict([unit["LogExtraFields"].split("=", 1)])
     manager.update(name, ActiveState="activating", SubState="start", InvocationID=uuid.uuid4().hex)
     try:
@@ -129,6 +173,7 @@ def _once(manager: Manager, name: str, unit: dict[str, str], ready: int) -> str:
     if unit["Type"] == "simple":  # started as soon as it is forked
         _tell(ready, "ok")
     environment["INVOCATION_ID"] = manager.state(name)["InvocationID"]
+    _run(manager, unit, "ExecStartPre", environment)
     status = _cannot(manager, unit)
     began = time.monotonic_ns() // 1000
     if status:
@@ -155,48 +200,80 @@ def _once(manager: Manager, name: str, unit: dict[str, str], ready: int) -> str:
     manager.log(name, started, f"Started {name}.".encode())
     if unit["Type"] != "simple":
         _tell(ready, "ok")
-    result = _watch(manager, name, unit, process, reader, fields)
+    os.set_blocking(reader, False)
+    output = Output(manager, name, fields, reader)
+    result = _watch(manager, name, unit, process, output, environment)
     code, status = (1, process.returncode) if process.returncode >= 0 else (2, -process.returncode)
-    return _stop_post(manager, name, unit, environment, result, code, status)
+    if unit.get("KillMode") == "mixed":
+        _kill_group(process.pid, signal.SIGKILL)
+    result = _stop_post(manager, name, unit, environment, result, code, status)
+    _final_sigterm(manager, name, process.pid, _seconds(unit["TimeoutStopSec"]), output)
+    with contextlib.suppress(OSError):
+        (manager.group(name) / "cgroup.procs").unlink()
+        manager.group(name).rmdir()
+    return result
 
 
 def _cannot(manager: Manager, unit: dict[str, str]) -> int:
-    """systemd.exec(5): 200 no working directory, 226 no such directory to write to."""
+    """Return the exit status of systemd.exec(5): 200 without a working directory, 226 without a directory to write."""
     if not manager.at(unit["WorkingDirectory"]).is_dir():
         return 200
     return 0 if all(manager.at(path).is_dir() for path in shlex.split(unit["ReadWritePaths"])) else 226
 
 
+class Output:
+    """What a unit's processes print, on its way to the journal."""
+
+    def __init__(self, manager: Manager, name: str, fields: dict[str, str], reader: int) -> None:
+        self._manager, self._name, self._fields, self._reader, self._rest = manager, name, fields, reader, b""
+
+    def forward(self) -> None:
+        """Write the lines that have been printed to the journal."""
+        with contextlib.suppress(BlockingIOError):
+            while data := os.read(self._reader, 65536):
+                *lines, self._rest = (self._rest + data).split(b"\n")
+                for line in lines:
+                    self._manager.log(self._name, self._fields, line)
+
+    def close(self) -> None:
+        self.forward()
+        os.close(self._reader)
+
+
 def _watch(
-    manager: Manager, name: str, unit: dict[str, str], process: subprocess.Popen[bytes], reader: int,
-    fields: dict[str, str],
+    manager: Manager, name: str, unit: dict[str, str], process: subprocess.Popen[bytes], output: Output,
+    environment: dict[str, str],
 ) -> str:  # fmt: skip
     """Until the command has ended; systemd's name for how."""
-    os.set_blocking(reader, False)
-    rest, asked, killed = b"", 0.0, False
+    asked, killed = 0.0, False
+    limit = unit.get("RuntimeMaxSec", "infinity")
+    deadline = time.monotonic() + (_seconds(limit) if limit != "infinity" else 1e9)
+    late = False
     while True:
         over = process.poll() is not None
-        with contextlib.suppress(BlockingIOError):
-            while data := os.read(reader, 65536):
-                *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    manager.log(name, fields, line)
+        output.forward()
         if over:
             break
-        if not asked and manager.stopping(name).exists():
+        late = late or (not asked and time.monotonic() > deadline)
+        if not asked and (late or manager.stopping(name).exists()):
             asked = time.monotonic()
-            manager.update(name, ActiveState="deactivating", SubState="stop-sigterm")
-            process.terminate()
+            manager.update(name, ActiveState="deactivating", SubState="stop")
+            told = {"MAINPID": str(process.pid), "SERVICE_RESULT": "timeout" if late else "success"}
+            _run(manager, unit, "ExecStop", {**environment, **told})
+            manager.update(name, SubState="stop-sigterm")
+            if unit.get("KillMode") == "mixed":
+                process.terminate()
+            else:  # control-group, the default of systemd.kill(5)
+                _kill_group(process.pid, signal.SIGTERM)
         if asked and not killed and time.monotonic() - asked > _seconds(unit["TimeoutStopSec"]):
             killed = True
-            os.killpg(process.pid, signal.SIGKILL)
+            _kill_group(process.pid, signal.SIGKILL)
         time.sleep(0.005)
-    os.close(reader)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)  # KillMode=mixed
-    if killed:
+    if killed or late:
         return "timeout"
     if process.returncode in (0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, -signal.SIGPIPE):
+        if not asked:
+            _run(manager, unit, "ExecStop", {**environment, "SERVICE_RESULT": "success"})
         return "success"
     return "signal" if process.returncode < 0 else "exit-code"
 
@@ -208,17 +285,50 @@ def _stop_post(
                    ExecMainStatus=status, ExecMainExitTimestampMonotonic=time.monotonic_ns() // 1000)  # fmt: skip
     told = {"SERVICE_RESULT": result, "EXIT_CODE": "exited" if code == 1 else "killed",
             "EXIT_STATUS": str(status) if code == 1 else signal.Signals(status).name[3:]}  # fmt: skip
-    if not _cannot(manager, unit):  # what keeps the command from its execution keeps this too
-        directory = unit["ExecStopPost"].split()[1]
-        subprocess.run([str(END), str(manager.at(directory))], env={**environment, **told}, timeout=10)
-    with contextlib.suppress(OSError):
-        (manager.group(name) / "cgroup.procs").unlink()
-        manager.group(name).rmdir()
+    if not _run(manager, unit, "ExecStopPost", {**environment, **told}) and result == "success":
+        result = "exit-code"
+        manager.update(name, Result=result)
     return result
 
 
+def _final_sigterm(manager: Manager, name: str, group: int, grace: float, output: Output) -> None:
+    """End what the main process has left, once ExecStopPost= has run: SIGTERM, then SIGKILL after the grace period."""
+    manager.update(name, SubState="final-sigterm")
+    left, until = _kill_group(group, signal.SIGTERM), time.monotonic() + grace
+    while left and time.monotonic() < until:
+        output.forward()
+        time.sleep(0.005)
+        left = _kill_group(group, 0)
+    _kill_group(group, signal.SIGKILL)
+    output.close()
+
+
+def _kill_group(group: int, number: int) -> bool:
+    """Send a signal to all processes of a unit. Return whether there are any."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _run(manager: Manager, unit: dict[str, str], key: str, environment: dict[str, str]) -> bool:
+    """Run the program of tfctl in this line, if the unit has one, with %b replaced by the boot ID.
+
+    Return whether nothing failed.
+    """
+    if key not in unit:
+        return True
+    if _cannot(manager, unit):  # what keeps the command from its execution keeps this too
+        return False
+    program, *words = unit[key].lstrip("-").split()
+    boot = (manager.tree / "proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+    words = [str(manager.at(word)) if word.startswith("/") else word.replace("%b", boot) for word in words]
+    return subprocess.run([str(PROGRAMS / Path(program).name), *words], env=environment, timeout=10).returncode == 0
+
+
 def _environment(manager: Manager, unit: dict[str, str]) -> dict[str, str]:
-    """The environment file's, with every directory of PATH in the tree."""
+    """Return the variables of the environment file, with every directory of PATH moved into the tree."""
     text = manager.at(unit["EnvironmentFile"]).read_text()
     found = {
         name: re.sub(r'\\([\\"`$])', r"\1", value)
@@ -240,7 +350,7 @@ def _tell(ready: int, word: str) -> None:
 
 
 def start(manager: Manager, units: list[str]) -> int:
-    """All begin at once; it returns when each was executed, or could not be."""
+    """Start units concurrently. Return when each has been executed or could not be."""
     status, waiting = 0, {}
     for unit in units:
         if manager.file(unit) is None:
@@ -285,7 +395,7 @@ def stop(manager: Manager, units: list[str]) -> None:
 
 
 def restart(manager: Manager, units: list[str]) -> int:
-    """Each has an order (Job=) until it runs anew, also while it does not run."""
+    """Restart units. Each has a job (Job=) until it runs again."""
     for unit in units:
         manager.order(unit).touch()
     stop(manager, units)
@@ -336,6 +446,9 @@ def main() -> int:
         version = manager.home / "version"
         print(f"systemd {version.read_text() if version.exists() else '252'} (252.39-1)")
         return 0
+    if (manager.home / "silent").exists():
+        print("Failed to connect to bus: Connection refused", file=sys.stderr)
+        return 1
     options = [word for word in words if word.startswith("--")]
     verb, *units = [word for word in words if not word.startswith("--")]
     with (manager.home / "calls.log").open("a") as log:

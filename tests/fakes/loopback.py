@@ -1,4 +1,4 @@
-"""A real ssh server on loopback, and what can be wrong with one and with the way there."""
+"""A real ssh server on the loopback interface, and faults of servers and of networks."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ import asyncssh
 
 from tfctl.model.host import Host, Ssh
 from tfctl.remote.channel import Channel
-from tfctl.remote.ssh import Connection
+from tfctl.remote.transport import Connection
 
 T = TypeVar("T")
 
 
 @contextlib.contextmanager
 def serving_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop in a thread of its own, for servers."""
+    """Run an event loop for servers in a thread."""
     made = asyncio.new_event_loop()
     thread = threading.Thread(target=made.run_forever, daemon=True)
     thread.start()
@@ -44,7 +44,10 @@ def serving_loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 
 class Sshd:
-    """An ssh server that runs commands by /bin/sh as this user; ``bin`` comes first on their PATH."""
+    """An ssh server that runs commands by /bin/sh as this user, with ``bin`` first on their PATH.
+
+    ``logins`` counts all of them; ``most_pending`` is how many clients at once had connected but not logged in.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, folder: Path, **options: Any) -> None:
         self.folder = folder
@@ -54,15 +57,19 @@ class Sshd:
         self.known_hosts = folder / "known_hosts"
         self.key = asyncssh.generate_private_key("ssh-ed25519")
         self.logins = 0
+        self.pending = 0
+        self.most_pending = 0
         self.forwards: list[tuple[str, int]] = []
         self.may_forward = True
         self.hang_in_login = False
+        self.may_log_in = True
         self.connections: list[asyncssh.SSHServerConnection] = []
         self.serving: set[asyncio.Task[None]] = set()
         self._closed = False
         self._loop = loop
         user = asyncssh.generate_private_key("ssh-ed25519")
         user.write_private_key(self.key_file)
+        self.key_file.chmod(0o600)
         user.write_public_key(f"{self.key_file}.pub")
         options = {"server_host_keys": [self.key], "authorized_client_keys": f"{self.key_file}.pub", **options}
         self._acceptor = self._do(self._listen(options))
@@ -74,19 +81,19 @@ class Sshd:
         self.known_hosts.write_text(f"{marker} [127.0.0.1]:{self.port} {public(key)}\n".lstrip())
 
     def host(self, name: str = "node1", *ssh_args: str, **changes: Any) -> Host:
-        """This server as an inventory would give it, pinned key and all; ``changes`` are fields of Ssh."""
+        """Return this server as a host of an inventory, with its key known; ``changes`` are fields of Ssh."""
         words = ("-o", f"UserKnownHostsFile={self.known_hosts}", "-o", "GlobalKnownHostsFile=none", *ssh_args)
         fields = {"host": "127.0.0.1", "port": self.port, "user": "ops", "key": str(self.key_file), "args": words}
         return Host(name, Ssh(**{**fields, **changes}))
 
     def command(self, name: str, script: str) -> None:
-        """Put a command of this name on the server's PATH."""
+        """Create a command of this name on the server's PATH."""
         file = self.bin / name
         file.write_text(f"#!/bin/sh\n{script}\n")
         file.chmod(0o755)
 
     def drop(self) -> None:
-        """Break every connection there is, without a word."""
+        """Break all connections without notice."""
 
         async def drop() -> None:
             for connection in self.connections:
@@ -158,7 +165,7 @@ def _serve(owner: Sshd) -> Callable[[asyncssh.SSHServerProcess[bytes]], Coroutin
             feed.cancel()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
-            child._transport.close()
+            child._transport.close()  # type: ignore[attr-defined]
             await child.wait()
         # As OpenSSH does: end of file, status, close.
         process.stdout.write_eof()
@@ -175,15 +182,21 @@ class _Server(asyncssh.SSHServer):
         self._owner = owner
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._connection = conn
         self._owner.connections.append(conn)
+        self._owner.pending += 1
+        self._owner.most_pending = max(self._owner.most_pending, self._owner.pending)
 
     async def begin_auth(self, username: str) -> bool:  # noqa: ARG002
         while self._owner.hang_in_login:
             await asyncio.sleep(0.05)
+        if not self._owner.may_log_in:
+            self._connection.set_authorized_keys(asyncssh.import_authorized_keys(""))
         return True
 
     def auth_completed(self) -> None:
         self._owner.logins += 1
+        self._owner.pending -= 1
 
     def connection_requested(self, dest_host: str, dest_port: int, *_: object) -> bool:
         self._owner.forwards.append((dest_host, dest_port))
@@ -191,7 +204,7 @@ class _Server(asyncssh.SSHServer):
 
 
 class _Listener:
-    """Takes connections on ``port`` until it is closed."""
+    """Accepts connections on ``port`` until it is closed."""
 
     def __init__(self) -> None:
         self.sockets: list[socket.socket] = []
@@ -221,11 +234,12 @@ class _Listener:
 
 
 class Relay(_Listener):
-    """A network between client and server, with the faults of one."""
+    """A network between client and server, which can be slow, silent or cut."""
 
     def __init__(self, to: int) -> None:
         self.delay = 0.0
         self.frozen = False
+        self._forgotten = 0
         self._to = to
         self._over = threading.Event()
         super().__init__()
@@ -233,11 +247,15 @@ class Relay(_Listener):
     def take(self, taken: socket.socket) -> None:
         far = socket.create_connection(("127.0.0.1", self._to))
         self.sockets.append(far)
-        threading.Thread(target=self._pump, args=(taken, far), daemon=True).start()
-        threading.Thread(target=self._pump, args=(far, taken), daemon=True).start()
+        for ends in ((taken, far), (far, taken)):
+            threading.Thread(target=self._pump, args=(*ends, self._forgotten), daemon=True).start()
+
+    def forget(self) -> None:
+        """Silently drop everything on the existing connections, as a firewall does after its restart."""
+        self._forgotten += 1
 
     def cut(self) -> None:
-        """The connections end without a word, by a reset."""
+        """Reset all connections."""
         for end in self.sockets:
             with contextlib.suppress(OSError):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -249,18 +267,18 @@ class Relay(_Listener):
         self.cut()
         super().close()
 
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, born: int) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 time.sleep(self.delay)
-                while self.frozen and not self._over.wait(0.01):
+                while (self.frozen or born < self._forgotten) and not self._over.wait(0.01):
                     pass
                 sink.sendall(data)
             sink.shutdown(socket.SHUT_WR)
 
 
 class Impostor(_Listener):
-    """Something that listens and is no working sshd: says ``greeting``, then keeps silent or hangs up."""
+    """A listener that is not a working sshd: it sends ``greeting``, then stays silent or hangs up."""
 
     def __init__(self, greeting: bytes = b"", hang_up: bool = False) -> None:
         self._greeting = greeting
@@ -274,7 +292,7 @@ class Impostor(_Listener):
 
 
 class Done(NamedTuple):
-    """What a process left: its exit status (-1: killed), all of its stdout, the end of its stderr."""
+    """The result of a process: its exit status (-1: killed), its stdout, and the end of its stderr."""
 
     status: int
     stdout: bytes
@@ -282,19 +300,19 @@ class Done(NamedTuple):
 
 
 def run(connection: Connection, words: Sequence[str], stdin: bytes = b"") -> Done:
-    """A process on a connection, to its end."""
+    """Run a command on a connection and return its result."""
     with connection.exec(words) as channel:
         channel.send(stdin)
         return finish(channel)
 
 
 def finish(channel: Channel, limit: float = 20.0) -> Done:
-    """Close its stdin, and take all that it writes."""
+    """Close the process's stdin and return its result."""
     channel.close_stdin()
     status = channel.wait(limit)
     return Done(status, b"".join(iter(lambda: channel.readline(limit), b"")), channel.stderr())
 
 
 def public(key: asyncssh.SSHKey) -> str:
-    """Type and base64, as known_hosts has them."""
+    """Return the key's type and base64 text, as in known_hosts."""
     return " ".join(key.export_public_key().decode().split()[:2])

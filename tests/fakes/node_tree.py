@@ -1,8 +1,9 @@
-"""A node in a temporary directory, the client's end of the wire, and plans to send."""
+"""A node in a temporary directory, the client's end of a session, and plans to send."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import gzip
 import hashlib
 import io
@@ -19,6 +20,7 @@ import tarfile
 import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,9 @@ DROP_IN = HERE.parents[1] / "tfctl/node/10-tfctl.conf"
 # As root the jobs' user is another, so that its rights are real.
 ACCOUNT = "nobody" if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
 RUN = "0123abcd"
-#: A command that stays until it is told to end.
+#: Where the kernel shows its boot ID.
+BOOT_ID = "proc/sys/kernel/random/boot_id"
+#: A command that runs until SIGTERM ends it.
 STAY = ["sh", "-c", "echo begun; exec sleep 600"]
 
 
@@ -39,7 +43,7 @@ def sh(script: str) -> list[str]:
 
 
 class Tree:
-    """Use as a context manager: whatever was started in it is killed at the end."""
+    """The file system of a node. A context manager that kills everything that was started on it."""
 
     def __init__(self) -> None:
         # Not pytest's tmp_path, which another user may not enter.
@@ -53,11 +57,18 @@ class Tree:
             "opt/tfctl/stacks/tf2.15-ab/bin",
         ):
             (self / name).mkdir(parents=True)
+        # What journald writes when it starts: its journal is older than every job.
+        now = time.time_ns()
+        first = {"__CURSOR": f"s=f0;i={now:x}", "__REALTIME_TIMESTAMP": str(now // 1000), "MESSAGE": "Journal started",
+                 "_TRANSPORT": "driver", "_SYSTEMD_UNIT": "systemd-journald.service"}  # fmt: skip
+        (self / "journal.jsonl").write_text(json.dumps(first) + "\n")
         os.chown(self / "srv/tfctl", pwd.getpwnam(ACCOUNT).pw_uid, -1)
         (self / "opt/tfctl/stacks/tf2.15").symlink_to("tf2.15-ab")
         (self / names.DROP_IN).parent.mkdir(parents=True)
         shutil.copy(DROP_IN, self / names.DROP_IN)
-        for program in ("sh", "sleep", "cat", "date"):
+        (self / BOOT_ID).parent.mkdir(parents=True)
+        (self / BOOT_ID).write_text(f"{uuid.uuid4()}\n")
+        for program in ("sh", "sleep", "cat", "date", "rm", "mkdir"):
             (self / "usr/bin" / program).symlink_to(f"/bin/{program}")
 
     def __truediv__(self, path: str) -> Path:
@@ -67,6 +78,28 @@ class Tree:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._cut_power()
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def lose_power(self) -> None:
+        """Boot again after a power loss: nothing could end in an orderly way, and what was in memory is gone."""
+        self._cut_power()
+        self._boot()
+
+    def reboot(self) -> None:
+        """Reboot as `systemctl reboot` does: systemd stops every unit first."""
+        alive = self.alive()
+        if alive:
+            self.systemctl("stop", *alive)
+        wait_until(lambda: not self.alive())
+        self._boot()
+
+    def systemctl(self, *words: str) -> None:
+        """Run systemctl, as an administrator does."""
+        command = [sys.executable, "-S", str(HERE / "fake_systemctl.py"), str(self.path), *words]
+        subprocess.run(command, check=True, timeout=20)
+
+    def _cut_power(self) -> None:
         for state in (self / "manager").glob("*.json"):
             with contextlib.suppress(FileNotFoundError):
                 known = json.loads(state.read_text())
@@ -74,36 +107,41 @@ class Tree:
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         if int(known.get(name, 0)) > 1:
                             os.killpg(int(known[name]), signal.SIGKILL)
-        shutil.rmtree(self.path, ignore_errors=True)
 
-    def talk(self, verb: str = "", *, silence: float = 30.0, account: str = ACCOUNT, **arguments: Any) -> Talk:
+    def _boot(self) -> None:
+        for place in ("run", "manager", "sys"):
+            shutil.rmtree(self / place, ignore_errors=True)
+        (self / "run/systemd/system").mkdir(parents=True)
+        (self / BOOT_ID).write_text(f"{uuid.uuid4()}\n")
+
+    def session(self, verb: str = "", *, silence: float = 30.0, account: str = ACCOUNT, **arguments: Any) -> Session:
         command = [sys.executable, "-S", str(HERE / "fake_node.py"), str(self.path), account, str(silence)]
-        talk = Talk(command)
+        session = Session(command)
         if verb:
-            talk.say(wire.request(verb, **arguments))
-        return talk
+            session.say(request(verb, **arguments))
+        return session
 
     def ask(self, verb: str, **arguments: Any) -> Any:
-        """The value of the last message of a verb that needs no more than its request."""
-        with self.talk(verb, **arguments) as talk:
-            return talk.rest()[-1][1]
+        """Return the value of the last answer to a request that needs no further message."""
+        with self.session(verb, **arguments) as session:
+            return session.rest()[-1][1]
 
-    def start(self, job: str = "digits", code: bytes | None = None, **more: Any) -> Talk:
-        """A start that has said hello."""
-        talk = self.talk("start", job=job, code=digest(code), ports=[2222, 2224], resolve=[], **more)
-        talk.expect("hello")
-        return talk
+    def start(self, job: str = "digits", code: bytes | None = None, **more: Any) -> Session:
+        """Open a session to start a job, and wait for its hello."""
+        session = self.session("start", job=job, code=digest(code), ports=[2222, 2224], resolve=[], **more)
+        session.expect("hello")
+        return session
 
     def run(self, plan: Mapping[str, Any], code: bytes | None = None) -> None:
-        """Start and keep."""
-        with self.start(plan["job"], code) as talk:
-            reserve(talk, plan, code)
-            talk.ask("go", "started")
-            talk.ask("keep", "kept")
-            assert talk.process.wait(10) == 0
+        """Start a job and let it run without a client."""
+        with self.start(plan["job"], code) as session:
+            reserve(session, plan, code)
+            session.ask("go", "started")
+            session.ask("keep", "kept")
+            assert session.process.wait(10) == 0
 
     def states(self, job: str = "digits", attempt: int | None = None) -> dict[str, dict[str, Any]]:
-        """STATE by ``worker/0``."""
+        """Return the status of each task by its name."""
         [shown] = self.ask("show", job=job, attempt=attempt, follow=False)["jobs"]
         return {names.task(one["role"], one["index"]): one for one in shown["tasks"]}
 
@@ -112,32 +150,56 @@ class Tree:
         return self.states(job)[task]
 
     def files(self) -> list[str]:
-        """Every file that the node part could have made. It may be at it: os.walk bears with what goes meanwhile."""
+        """Return every file that the node part could have made. os.walk tolerates files that are deleted meanwhile."""
         walks = (walk for top in ("run", "var", "srv") for walk in os.walk(self / top))
         found = [Path(folder, name) for folder, folders, names in walks for name in (*folders, *names)]
         return sorted(str(path.relative_to(self.path)) for path in found if path.is_file() or path.is_symlink())
 
     def alive(self) -> list[str]:
-        """The units that run."""
+        """Return the units that run."""
         states = {}
         for path in (self / "manager").glob("*.json"):
-            with contextlib.suppress(FileNotFoundError):  # a unit that ends well is forgotten
+            with contextlib.suppress(FileNotFoundError):  # the unit succeeded, so its state was removed
                 states[path.name[:-5]] = json.loads(path.read_text())
         return sorted(name for name, one in states.items() if one["ActiveState"] not in ("inactive", "failed"))
+
+    def entries(self) -> list[dict[str, Any]]:
+        """What the journal has, oldest first."""
+        return [json.loads(line) for line in (self / "journal.jsonl").read_text().splitlines()]
+
+    def vacuum(self, message: str) -> None:
+        """journald deletes the entries before the first one with this message."""
+        with (self / "journal.jsonl").open("r+") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            entries = file.read().splitlines(keepends=True)
+            kept = next(number for number, entry in enumerate(entries) if json.loads(entry)["MESSAGE"] == message)
+            file.seek(0)
+            file.writelines(entries[kept:])
+            file.truncate()
+
+    @contextlib.contextmanager
+    def dropping(self) -> Iterator[None]:
+        """journald drops what units print, and says so before the next line of each."""
+        (self / "journald").mkdir(exist_ok=True)
+        (self / "journald/dropping").touch()
+        try:
+            yield
+        finally:
+            (self / "journald/dropping").unlink()
 
     def calls(self) -> list[str]:
         log = self / "manager/calls.log"
         return log.read_text().splitlines() if log.exists() else []
 
 
-class Talk:
-    """The client's end of one conversation."""
+class Session:
+    """The client's end of a session."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self._rest = b""
 
-    def __enter__(self) -> Talk:
+    def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -154,10 +216,10 @@ class Talk:
         self.process.stdin.flush()
 
     def tell(self, kind: str, value: Any = None) -> None:
-        self.say(wire.line(kind, {} if value is None else value))
+        self.say(line(kind, {} if value is None else value))
 
     def hear(self, timeout: float = 60.0) -> tuple[str, Any] | None:
-        """The next message; None at the end, or when there is none in time."""
+        """Return the next message, or None at the end of the output or after the timeout."""
         assert self.process.stdout
         until = time.monotonic() + timeout
         while b"\n" not in self._rest:
@@ -166,11 +228,14 @@ class Talk:
             if not data:
                 return None
             self._rest += data
-        line, _, self._rest = self._rest.partition(b"\n")
-        return wire.parse(line)
+        found, _, self._rest = self._rest.partition(b"\n")
+        [(kind, value)] = json.loads(found).items()
+        return kind, value
 
     def expect(self, kind: str) -> Any:
         heard = self.hear()
+        while heard == ("beat", {}):  # a slow machine takes longer than a heartbeat
+            heard = self.hear()
         assert heard, self.errors()
         assert heard[0] == kind, heard
         return heard[1]
@@ -180,7 +245,7 @@ class Talk:
         return self.expect(answer)
 
     def rest(self) -> list[tuple[str, Any]]:
-        """All messages to the end."""
+        """Return all messages up to the end of the output."""
         found = []
         while heard := self.hear():
             found.append(heard)
@@ -188,7 +253,7 @@ class Talk:
 
     @contextlib.contextmanager
     def beating(self) -> Iterator[None]:
-        """As a client does, only faster."""
+        """Send heartbeats during the block, more often than a real client."""
         over = threading.Event()
 
         def beat() -> None:
@@ -204,7 +269,7 @@ class Talk:
             thread.join()
 
     def hang_up(self) -> int:
-        """Close the node's input, as a dead client does; the exit status."""
+        """Close the node's stdin, as happens when a client dies; return the exit status."""
         assert self.process.stdin
         self.process.stdin.close()
         return self.process.wait(20)
@@ -214,19 +279,29 @@ class Talk:
         return self.process.stderr.read().decode() if self.process.poll() is not None else "silence"
 
 
-def reserve(talk: Talk, plan: Mapping[str, Any], code: bytes | None = None) -> None:
-    # All at once: a beat may come between two sayings.
-    talk.say(wire.line("plan", plan) + (b"" if code is None else wire.line("code", len(code)) + code))
-    talk.expect("reserved")
+def request(verb: str, **fields: Any) -> bytes:
+    """Return the first line of a client, a request of the current protocol."""
+    return (json.dumps({"protocol": wire.PROTOCOL, "verb": verb, **fields}) + "\n").encode()
 
 
-def refused(talk: Talk, plan: Mapping[str, Any], code: bytes | None = None) -> dict[str, Any]:
-    """The ERROR that the plan is refused with."""
-    talk.tell("plan", plan)
+def line(kind: str, value: Any) -> bytes:
+    """Encode a message, which may be malformed."""
+    return (json.dumps({kind: value}) + "\n").encode()
+
+
+def reserve(session: Session, plan: Mapping[str, Any], code: bytes | None = None) -> None:
+    # Sent at once, because another thread may send a heartbeat between two calls.
+    session.say(line("plan", plan) + (b"" if code is None else line("code", {"size": len(code)}) + code))
+    session.expect("reserved")
+
+
+def refused(session: Session, plan: Mapping[str, Any], code: bytes | None = None) -> dict[str, Any]:
+    """Send a plan that must be refused; return the error."""
+    session.tell("plan", plan)
     if code is not None:
-        talk.tell("code", len(code))
-        talk.say(code)
-    return dict(talk.expect("refused"))
+        session.tell("code", {"size": len(code)})
+        session.say(code)
+    return dict(session.expect("refused")["error"])
 
 
 def make_task(
@@ -234,16 +309,19 @@ def make_task(
     run: str = RUN, ports: Sequence[int] = (), gpus: Sequence[str] = (), env: str = "",
     output: str = "/srv/tfctl/digits", service: str = "Restart=no\n",
 ) -> dict[str, Any]:  # fmt: skip
-    """A task of a plan, with its unit as the client renders it."""
+    """Return a task of a plan, with its unit as the client renders it."""
     words = " ".join('"' + word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"' for word in command)
     paths = " ".join(f'"{path}"' for path in names.writable(job, attempt, output))
     unit = (
         f"[Unit]\nDescription=tfctl {job} {role}/{index}\nStartLimitIntervalSec=0\nStartLimitBurst=4\n\n"
         f"[Service]\nType=exec\nSlice={names.job_slice(job)}\nEnvironmentFile={names.env_file(job, role, index)}\n"
         f"UnsetEnvironment=http_proxy https_proxy\nWorkingDirectory={names.code_dir(job, attempt)}\n"
+        f"ExecStartPre=-{names.NOTE_PROGRAM} begin {names.task_dir(job, attempt, role, index)} %b\n"
         f"ExecStart=:/usr/bin/env {words}\n"
+        f"ExecStop=-{names.NOTE_PROGRAM} stop {names.task_dir(job, attempt, role, index)}\n"
         f"ExecStopPost={names.END_PROGRAM} {names.task_dir(job, attempt, role, index)}\n{service}"
-        f"TimeoutStopSec=500ms\nReadWritePaths={paths}\nLogExtraFields=TFCTL_RUN={run}\nSyslogIdentifier={role}/{index}\n\n"
+        f"KillMode=mixed\nTimeoutStopSec=500ms\nReadWritePaths={paths}\n"
+        f"LogExtraFields=TFCTL_RUN={run}\nSyslogIdentifier={role}/{index}\n\n"
         f"[X-Tfctl]\nPorts={names.port_list(ports)}\nGpus={' '.join(gpus)}\n"
     )
     return {
@@ -257,9 +335,16 @@ def make_plan(
     output: str = "/srv/tfctl/digits", stack: str = "none",
 ) -> dict[str, Any]:  # fmt: skip
     chosen = tasks or (make_task(job=job, attempt=attempt, run=run, output=output),)
+    tasks_of_all = [
+        {"role": one["role"], "index": one["index"], "host": "node1", "address": "10.9.0.1", "port": 2222,
+         "unit": names.unit(job, one["role"], one["index"]), "gpus": one["gpus"]}
+        for one in chosen
+    ]  # fmt: skip
     record = {
-        "job": job, "attempt": attempt, "run": run, "started": 1.7e9,
-        "tasks": [{"role": one["role"], "index": one["index"], "host": "node1"} for one in chosen],
+        "job": job, "attempt": attempt, "run": run, "strategy": "custom", "stack": stack, "inventory": "/i.ini",
+        "output": output, "started": 1.7e9, "tasks": tasks_of_all,
+        "policy": {"clean": "running", "max_restarts": 0, "deadline": None, "grace": 30, "drain": 600},
+        "deciders": [[one["role"], one["index"]] for one in chosen],
     }  # fmt: skip
     return {
         "job": job, "attempt": attempt, "run": run, "record": record, "code": digest(code), "output": output,
@@ -268,7 +353,7 @@ def make_plan(
 
 
 def tarball(files: Mapping[str, str] | None = None, *members: tarfile.TarInfo) -> bytes:
-    """A tar.gz of these files (executable when they begin with #!), and of members without content."""
+    """Return a tar.gz of these files (executable if they begin with #!) and of members without content."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, text in (files or {}).items():

@@ -1,4 +1,4 @@
-"""The labs of a run: made when a test needs one, gone at the end."""
+"""The labs of a test run: created when a test needs one, deleted at the end."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from jobs import Jobs
-from labs import LABS, TFCTL, Lab
+
+from tests.lab.jobs import Jobs
+from tests.lab.labs import LABS, TFCTL, Lab
 
 PREFIX = "test-"
 
-# Whoever runs the tests in the background of a shell passes on that SIGINT is ignored; a test sends it to tfctl.
+# A shell lets background processes ignore SIGINT, and children inherit that. Tests send SIGINT to tfctl.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--keep", action="store_true", help="leave the run's labs standing, to look at")
+    parser.addoption("--keep", action="store_true", help="keep the lab of the run for inspection")
 
 
 @pytest.fixture(scope="session")
 def run_name() -> str:
-    """What the labs of this run are called, and no other's. What a run left that was killed is cleared first."""
+    """The prefix of the names of this run's labs. Deletes first what killed runs have left."""
     for entry in LABS.glob(f"{PREFIX}*"):
         if not Path("/proc", entry.name.removeprefix(PREFIX).partition("-")[0]).exists():
             subprocess.run([TFCTL, "lab", "down", "--name", entry.name], check=True, capture_output=True, timeout=180)
@@ -33,7 +34,7 @@ def run_name() -> str:
 
 @pytest.fixture(scope="session")
 def lab(run_name: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    """Four nodes for the whole run; those of the lab that TFCTL_TEST_LAB names, where it is set."""
+    """Four nodes for the whole run, or those of the lab that TFCTL_TEST_LAB names."""
     standing = os.environ.get("TFCTL_TEST_LAB")
     found = Lab(standing or run_name, tmp_path_factory.mktemp("lab"))
     try:
@@ -46,21 +47,21 @@ def lab(run_name: str, tmp_path_factory: pytest.TempPathFactory, request: pytest
 
 @pytest.fixture(scope="session")
 def cluster(lab: Lab) -> Lab:
-    """The run's lab, ready for jobs."""
+    """The lab of the run after `tfctl provision`."""
     lab.tfctl("provision", lab.inventory, timeout=400)
     return lab
 
 
 @pytest.fixture
 def jobs(cluster: Lab, tmp_path: Path) -> Iterator[Jobs]:
-    """For jobs of one test, which are stopped at its end."""
-    made = Jobs(cluster, tmp_path)
-    yield made
-    made.clean()
+    """For the jobs of one test, which are stopped at its end."""
+    found = Jobs(cluster, tmp_path)
+    yield found
+    found.clean()
 
 
 @pytest.fixture(scope="module")
 def module_jobs(cluster: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-    made = Jobs(cluster, tmp_path_factory.mktemp("jobs"))
-    yield made
-    made.clean()
+    found = Jobs(cluster, tmp_path_factory.mktemp("jobs"))
+    yield found
+    found.clean()

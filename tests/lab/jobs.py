@@ -1,4 +1,4 @@
-"""Jobs of plain Python and shell on a provisioned lab, started as a user starts them."""
+"""Jobs on a provisioned lab, started as a user starts them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from labs import TFCTL, Lab
+from tests.lab.labs import TFCTL, Lab
 
-#: What a job could leave on a host: files, units, mounts, ports, processes. A login's own come and go; tfctl.slice
-#: stays, empty.
-LOOK = r"""
+#: Lists what a job could leave on a host: files, units, mounts, ports, processes. It omits what a login creates, and
+#: tfctl.slice and directories of the node part, which stay.
+LIST_TRACES = r"""
 find /run/tfctl /run/systemd/system /run/systemd/transient /etc/systemd/system /var/lib/tfctl /srv/tfctl \
-    -not -path '*/__pycache__*' -not -name 'session-*' -not -path /run/tfctl/lock | sort
+    -not -path '*/__pycache__*' -not -name 'session-*' -not -path /run/tfctl/lock \
+    -not -path /run/tfctl/env -not -path /run/tfctl/reserved | sort
 systemctl list-units --all --plain --no-legend --type=service,slice,timer,mount,socket,scope |
     awk '{print $1, $2, $3}' | grep -Ev '^(user|session|run-user)|^systemd-|^run-credentials|^tfctl.slice' | sort
 grep -Ev ' /run/(user|credentials)/' /proc/mounts | cut -d' ' -f2,3 | sort
@@ -33,8 +33,10 @@ ps -e -o user=,args= | grep -Ev '^ops|ssh|sd-pam|systemd|ps -e|sudo|sort|grep|aw
 
 @dataclass
 class Jobs:
-    """Job files in ``folder``, and tfctl run there with the lab's inventory, or another; ``names`` are stopped at the
-    end."""
+    """Job files in ``folder``, and tfctl run there with the inventory of the lab, or another one.
+
+    ``names``: the jobs that `clean` stops.
+    """
 
     lab: Lab
     folder: Path
@@ -42,7 +44,7 @@ class Jobs:
     inventory: Path | None = None
 
     def file(self, name: str, text: str) -> Path:
-        """A job file of that name in a folder of its own; strategy custom and stack none unless the text says."""
+        """Write a job file in its own directory. Strategy and stack default to custom and none."""
         folder = self.folder / name
         folder.mkdir(exist_ok=True)
         lines = textwrap.dedent(text)
@@ -56,7 +58,7 @@ class Jobs:
         return path
 
     def __call__(self, *words: object, timeout: float = 90) -> subprocess.CompletedProcess[str]:
-        """tfctl, to its end, whatever its exit code."""
+        """Run tfctl to its end, whatever its exit code."""
         done = subprocess.run(
             self.command(*words), capture_output=True, text=True, timeout=timeout, cwd=self.folder,
             stdin=subprocess.DEVNULL,
@@ -66,26 +68,15 @@ class Jobs:
         return done
 
     def ok(self, *words: object, timeout: float = 90) -> str:
-        """Its stdout; it must succeed."""
+        """Run tfctl, which must succeed; return its stdout."""
         done = self(*words, timeout=timeout)
         assert done.returncode == 0, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
     def begin(self, *words: object) -> subprocess.Popen[str]:
-        """tfctl, left running."""
+        """Start tfctl and return at once."""
         return subprocess.Popen(
             self.command(*words), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
-            stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-
-    def begin_patched(self, patch: str, *words: object) -> subprocess.Popen[str]:
-        """tfctl with some of its own lines replaced first: how a test reaches the moment between two of its steps."""
-        script = (
-            f"import os, signal, sys, time\nfrom tfctl.jobs import start, talks\n{textwrap.dedent(patch)}\n"
-            f"sys.argv = {['tfctl', *self.words(*words)]!r}\nfrom tfctl.cli.main import main\nmain()"
-        )
-        return subprocess.Popen(
-            [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
 
@@ -95,8 +86,8 @@ class Jobs:
     def words(self, *words: object) -> list[str]:
         return [*map(str, words), "-i", str(self.inventory or self.lab.inventory)]
 
-    def told(self, host: str, **variables: object) -> Jobs:
-        """The same, with an inventory that says other things of a host."""
+    def with_host_variables(self, host: str, **variables: object) -> Jobs:
+        """Return the same with an inventory that has more variables for one host."""
         path = self.folder / f"{host}.ini"
         more = "".join(f" {name}={shlex.quote(str(value))}" for name, value in variables.items())
         path.write_text(re.sub(rf"^({host} .*)$", rf"\1{more}", self.lab.inventory.read_text(), flags=re.MULTILINE))
@@ -109,7 +100,7 @@ class Jobs:
         return {f"{task['role']}/{task['index']}": task["state"] for task in self.status(name)["tasks"]}
 
     def traces(self) -> dict[str, list[str]]:
-        """What this test's jobs have left on each host: units, environment files; and any process and port of a job."""
+        """Return what is left on each host: files of this test's jobs, and processes and ports of any job."""
         names = "|".join(self.names)
         look = (
             f"ls /run/systemd/system /run/tfctl/env | grep -E '^tfctl-({names})-'; ps -u tfctl -o pid=,args=; "
@@ -117,23 +108,23 @@ class Jobs:
         )
         return self.everywhere(look)
 
-    def everywhere(self, command: str) -> dict[str, list[str]]:
-        """The lines that a shell line prints on each host, as root."""
-        hosts = list(self.lab.hosts())
+    def everywhere(self, command: str, hosts: Sequence[str] = ()) -> dict[str, list[str]]:
+        """Run a shell command as root on these hosts, by default on all; return the lines that each prints."""
+        hosts = hosts or list(self.lab.hosts())
         with ThreadPoolExecutor(len(hosts)) as pool:
-            said = pool.map(lambda host: self.root(host, command), hosts)
-        return {host: text.splitlines() for host, text in zip(hosts, said, strict=True)}
+            outputs = pool.map(lambda host: self.root(host, command), hosts)
+        return {host: text.splitlines() for host, text in zip(hosts, outputs, strict=True)}
 
     def root(self, host: str, command: str) -> str:
-        """What a shell line prints there, as root."""
-        return self.lab.said(host, f"sudo sh -c {shlex.quote(command)}")
+        """Run a shell command on a host as root; return its stdout."""
+        return self.lab.shell(host, f"sudo sh -c {shlex.quote(command)}")
 
     @contextmanager
     def leaving_nothing(self, within: float = 60, but: str = "no such line") -> Iterator[None]:
-        """All of LOOK is afterwards as it was before, within so many seconds; ``but`` matches what does not count."""
+        """Assert that within these seconds the traces are as before; ``but``: a pattern of lines to ignore."""
 
         def look() -> dict[str, list[str]]:
-            found = self.everywhere(LOOK)
+            found = self.everywhere(LIST_TRACES)
             return {host: [line for line in lines if not re.search(but, line)] for host, lines in found.items()}
 
         before = look()
@@ -147,25 +138,26 @@ class Jobs:
 
         wait_for(same, within, lambda: str({host: sorted({*before[host]} ^ {*now[host]}) for host in before}))
 
-    def untouched(self) -> None:
-        """Nothing of this test's jobs runs or waits on any host, within 60 s."""
+    def assert_nothing_left(self) -> None:
+        """Assert that within 60 s nothing of this test's jobs is left on any host."""
         wait_for(lambda: not any(self.traces().values()), 60, lambda: str(self.traces()))
 
     def clean(self) -> None:
+        """Stop all jobs of this test."""
         for name in dict.fromkeys(self.names):
             self("stop", name)
 
 
-def wait_for(true: Callable[[], bool], seconds: float, shown: Callable[[], str] = lambda: "") -> None:
-    """Until it is; fails after so long."""
+def wait_for(condition: Callable[[], bool], seconds: float, shown: Callable[[], str] = lambda: "") -> None:
+    """Wait until the condition holds; fail after these seconds with what ``shown`` returns."""
     end = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < end, f"not within {seconds} s: {shown()}"
         time.sleep(0.2)
 
 
 def lines_of(text: str) -> list[tuple[str, str]]:
-    """`tfctl logs` as (task, line)."""
+    """Parse the output of `tfctl logs` into (task, line)."""
     found = []
     for line in text.splitlines():
         task, _, rest = line.partition(" │ ")
@@ -173,5 +165,6 @@ def lines_of(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def said_by(text: str, task: str) -> list[str]:
-    return [line for who, line in lines_of(text) if who == task]
+def lines_of_task(text: str, task: str) -> list[str]:
+    """Return the lines of one task in the output of `tfctl logs`."""
+    return [line for owner, line in lines_of(text) if owner == task]

@@ -1,7 +1,8 @@
-"""A lab seen through eyes that are not tfctl's: its inventory read as text, plain OpenSSH to its nodes."""
+"""A lab without the code of tfctl: the tests read its inventory as text and reach its nodes with plain OpenSSH."""
 
 from __future__ import annotations
 
+import base64
 import json
 import shlex
 import subprocess
@@ -22,7 +23,7 @@ LABS = Path("/var/lib/tfctl-lab/labs")
 
 @dataclass(frozen=True)
 class Lab:
-    """A lab by its name; its inventory is in ``folder``/inventory."""
+    """The lab of this name; its inventory is in ``folder``/inventory."""
 
     name: str
     folder: Path
@@ -32,7 +33,7 @@ class Lab:
         return self.folder / "inventory" / f"{self.name}.ini"
 
     def tfctl(self, *words: object, check: bool = True, timeout: float = 180) -> subprocess.CompletedProcess[str]:
-        """`tfctl` as a user runs it."""
+        """Run `tfctl` as a user does; unless ``check`` is False it must succeed."""
         command = [str(TFCTL), *map(str, words)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=self.folder)
         assert "Traceback" not in done.stderr, done.stderr
@@ -40,46 +41,51 @@ class Lab:
         return done
 
     def up(self, *words: object) -> str:
-        """What it says."""
+        """Run `tfctl lab up`; return its stderr."""
         return self.tfctl("lab", "up", "--name", self.name, *words, timeout=600).stderr
 
     def down(self) -> None:
         self.tfctl("lab", "down", "--name", self.name)
 
     def hosts(self) -> dict[str, dict[str, str]]:
-        """The variables of each host's line, by its name."""
+        """Return the variables of each host in the inventory, by name."""
         lines = [shlex.split(line) for line in self.inventory.read_text().splitlines() if line.startswith("node")]
         return {name: dict(word.split("=", 1) for word in words) for name, *words in lines}
 
     def ssh(self, node: str, command: str) -> list[str]:
-        told = self.hosts()[node]
-        return [
-            "ssh", "-F", "none", "-o", "BatchMode=yes", "-i", told["ansible_ssh_private_key_file"],
-            *shlex.split(told["ansible_ssh_common_args"]), f"{told['ansible_user']}@{told['ansible_host']}", command,
-        ]  # fmt: skip
+        """Return the ssh command that runs a shell command on a node."""
+        variables = self.hosts()[node]
+        login = f"{variables['ansible_user']}@{variables['ansible_host']}"
+        options = ["-F", "none", "-o", "BatchMode=yes", "-i", variables["ansible_ssh_private_key_file"]]
+        return ["ssh", *options, *shlex.split(variables["ansible_ssh_common_args"]), login, command]
 
-    def said(self, node: str, command: str, timeout: float = 30) -> str:
-        """What a shell line prints there, as the user that Ansible logs in as."""
+    def shell(self, node: str, command: str, timeout: float = 30) -> str:
+        """Run a shell command on a node as the user as whom Ansible logs in; return its stdout. It must succeed."""
         done = subprocess.run(self.ssh(node, command), capture_output=True, text=True, timeout=timeout)
         assert done.returncode == 0, f"{node}: {command}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
 
+    def root_script(self, node: str, script: str, timeout: float) -> str:
+        """Run a shell script on a node as root, up to the first command that fails; return its stdout."""
+        text = base64.b64encode(script.encode()).decode()
+        return self.shell(node, f"echo {text} | base64 -d | sudo -n sh -e", timeout)
+
     def testinfra(self, node: str) -> Host:
-        """The node as root sees it. All looks share one connection, which closes some seconds after the last."""
-        told = self.hosts()[node]
+        """Return a testinfra host for the node, as root. Its checks share a connection that is closed 10 s later."""
+        variables = self.hosts()[node]
         options = ["BatchMode=yes", "ServerAliveInterval=5", f"ControlPath={self.folder}/%h"]
         extra = shlex.join(word for option in options for word in ("-o", option))
         return testinfra.get_host(
-            f"ssh://{told['ansible_user']}@{told['ansible_host']}",
+            f"ssh://{variables['ansible_user']}@{variables['ansible_host']}",
             sudo=True,
             ssh_config="none",
-            ssh_identity_file=told["ansible_ssh_private_key_file"],
-            ssh_extra_args=f"{extra} {told['ansible_ssh_common_args']}",
+            ssh_identity_file=variables["ansible_ssh_private_key_file"],
+            ssh_extra_args=f"{extra} {variables['ansible_ssh_common_args']}",
             controlpersist=10,
         )
 
     def inside(self, node: str, command: str) -> str:
-        """What a shell line prints there, as root, without any network."""
+        """Run a shell command on a node as root, without the network; return its stdout."""
         nodes = json.loads(self.tfctl("lab", "status", "--name", self.name, "-o", "json").stdout)["nodes"]
         [nspawn] = [each["pid"] for each in nodes if each["name"] == node]
         init = Path(f"/proc/{nspawn}/task/{nspawn}/children").read_text().split()[0]
@@ -87,8 +93,8 @@ class Lab:
         return subprocess.run(enter, capture_output=True, text=True, timeout=30).stdout.strip()
 
     @contextmanager
-    def unplugged(self, node: str) -> Iterator[None]:
-        """The node's network cable hangs loose."""
+    def without_network(self, node: str) -> Iterator[None]:
+        """Disconnect the node from the network during the block."""
         cable = spec.cable(spec.machine_prefix(self.name) + node.removeprefix("node"))
         subprocess.run(["ip", "link", "set", cable, "down"], check=True, timeout=10)
         try:

@@ -1,4 +1,4 @@
-"""Single roles on a node, with plans that preflight did not make: for hosts that no lab has."""
+"""Single roles on a node, with plans of the test in place of those of preflight, for hosts that a lab cannot have."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from labs import Lab
-
-from tfctl.remote import ansible
+from tests.lab.labs import Lab
+from tfctl.provision import ansible
 
 
 def play(lab: Lab, roles: Sequence[str], given: dict[str, Any], *words: str) -> str:
-    """What ansible-playbook says of the roles on node1."""
+    """Run the roles on node1; return the output of ansible-playbook."""
     found = {"hosts": "node1", "gather_facts": False, "become": True, "roles": [{"role": name} for name in roles]}
     (lab.folder / "roles.yml").write_text(json.dumps([found]))
     data = ansible.data_dir()

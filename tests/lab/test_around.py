@@ -1,4 +1,4 @@
-"""The roles that a site asks for around its jobs: brought, left alone by a second run, broken, and brought back."""
+"""The optional roles: each is applied, unchanged by a second run, damaged, and repaired."""
 
 from __future__ import annotations
 
@@ -9,54 +9,56 @@ import json
 import socket
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import made
 import pytest
-from jobs import wait_for
-from labs import Lab
 from testinfra.host import Host
+
+from tests.lab import expected_state
+from tests.lab.jobs import wait_for
+from tests.lab.labs import Lab
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 class Site:
-    """Two nodes."""
+    """A lab of two nodes, and its inventory with variables for the roles."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
 
     def root(self, node: str, script: str, timeout: float = 60) -> str:
-        text = base64.b64encode(script.encode()).decode()
-        return self.lab.said(node, f"echo {text} | base64 -d | sudo -n sh -e", timeout)
+        return self.lab.root_script(node, script, timeout)
 
-    def provision(self, role: str, variables: dict[str, object], *words: object) -> dict[str, Any]:
-        """The object of -o json, with what was told meanwhile as `told`."""
+    def provision(self, role: str, variables: Mapping[str, object], *words: object) -> dict[str, Any]:
+        """Run `tfctl provision`; return the object that -o json prints, with stderr as `stderr`."""
         inventory = self.lab.folder / "site.json"
-        hosts = {name: {"tfctl_stack": "none", **told} for name, told in self.lab.hosts().items()}
+        hosts = {name: {"tfctl_stack": "none", **variables} for name, variables in self.lab.hosts().items()}
         inventory.write_text(json.dumps({"all": {"hosts": hosts, "vars": variables}}))
         done = self.lab.tfctl("provision", inventory, "--tags", role, "-o", "json", *words, check=False, timeout=250)
-        return {**json.loads(done.stdout), "told": done.stderr}
+        return {**json.loads(done.stdout), "stderr": done.stderr}
 
-    def changed(self, role: str, variables: dict[str, object], *words: object) -> int:
+    def changed(self, role: str, variables: Mapping[str, object], *words: object) -> int:
         report = self.provision(role, variables, *words)
         assert report["exit"] == 0, [host["reason"] for host in report["hosts"]]
         return int(report["changed"])
 
-    def settles(self, role: str, variables: dict[str, object], *words: object) -> None:
-        """It changes something; then a second run and a check find nothing to do."""
+    def assert_applied_once(self, role: str, variables: Mapping[str, object], *words: object) -> None:
+        """Assert that the role changes something once, and that a second run and a check change nothing."""
         assert self.changed(role, variables, *words) > 0
         assert self.changed(role, variables, *words) == 0
         assert self.changed(role, variables, *words, "--check") == 0
 
-    def is_mended(self, role: str, variables: dict[str, object], *harms: str, spec: Callable[[Host], None]) -> None:
-        """Each harm to node1 is seen by a check, which mends nothing; one run mends what all of them did."""
+    def assert_repaired(
+        self, role: str, variables: Mapping[str, object], *harms: str, spec: Callable[[Host], None]
+    ) -> None:
+        """Assert that a check reports each damage to node1, and that one run repairs all of them."""
         limit, node1 = ("--limit", "node1"), self.lab.testinfra("node1")
         spec(node1)
         for harm in harms:
             self.root("node1", harm)
-            made.seen(spec, node1)
+            expected_state.is_violated(spec, node1)
             assert self.changed(role, variables, *limit, "--check") > 0, harm
         assert self.changed(role, variables, *limit) > 0
         assert self.changed(role, variables, *limit) == 0
@@ -75,8 +77,8 @@ def site(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Si
         found.lab.down()
 
 
-def dials(site: Site, port: int) -> tuple[bool, bool]:
-    """Whether node2, and this machine, which is no host of the cluster, come through to a port of node1."""
+def can_connect(site: Site, port: int) -> tuple[bool, bool]:
+    """Return whether a port of node1 accepts node2, and whether it accepts this machine, which is outside the lab."""
     address = site.lab.hosts()["node1"]["ansible_host"]
     try:
         socket.create_connection((address, port), 3).close()
@@ -87,29 +89,34 @@ def dials(site: Site, port: int) -> tuple[bool, bool]:
     return site.root("node2", f'python3 -c "{script}" 2>/dev/null && echo yes || echo no') == "yes", outside
 
 
-def test_the_ports_of_jobs_are_open_to_the_cluster_only(site: Site) -> None:
+def test_firewall_opens_job_ports_to_the_cluster_only(site: Site) -> None:
     for port in (2222, 2300):
         site.root("node1", f"systemd-run --quiet --unit=listen{port} python3 -m http.server {port}")
-    site.settles("firewall", {"tfctl_firewall": True})
-    assert (dials(site, 2222), dials(site, 2300)) == ((True, False), (True, True))
+    site.assert_applied_once("firewall", {"tfctl_firewall": True})
+    assert (can_connect(site, 2222), can_connect(site, 2300)) == ((True, False), (True, True))
     harms = ["nft flush ruleset", "systemctl stop tfctl_firewall", "rm /etc/tfctl/firewall.nft",
              "systemctl disable tfctl_firewall"]  # fmt: skip
-    site.is_mended("firewall", {"tfctl_firewall": True}, *harms, spec=lambda host: made.firewall(host, "2222-2299"))
+    site.assert_repaired(
+        "firewall", {"tfctl_firewall": True}, *harms, spec=lambda host: expected_state.firewall(host, "2222-2299")
+    )
     site.root("node1", "systemctl restart nftables")
-    wait_for(lambda: dials(site, 2222) == (True, False), 10)
+    wait_for(lambda: can_connect(site, 2222) == (True, False), 10)
+    assert site.changed("firewall", {"tfctl_firewall": True, "tfctl_ports": "2300"}) == 2
+    assert (can_connect(site, 2222), can_connect(site, 2300)) == ((True, True), (True, False))
     wider = {"tfctl_firewall": True, "tfctl_ports": "2222-2399"}
     assert site.changed("firewall", wider) == 2
-    assert dials(site, 2300) == (True, False)
-    report = site.provision("firewall", {"tfctl_firewall": True, "tfctl_ports": "2222"})
-    assert (report["exit"], report["hosts"][0]["reason"]) == (3, "tfctl_ports '2222' is not a range")
+    assert can_connect(site, 2300) == (True, False)
+    report = site.provision("firewall", {"tfctl_firewall": True, "tfctl_ports": "2299-2222"})
+    assert report["exit"] == 3
+    assert "tfctl_ports: 2299-2222: the range must ascend and lie within 1-65535" in report["hosts"][0]["reason"]
     assert site.changed("firewall", {"tfctl_firewall": False}) == 2
-    assert dials(site, 2222) == (True, True)
+    assert can_connect(site, 2222) == (True, True)
     assert site.changed("firewall", {"tfctl_firewall": False}, "--check") == 0
     site.root("node1", "systemctl stop listen2222 listen2300")
 
 
-def test_a_directory_is_mounted_by_sshfs_and_proved_to_be_one(site: Site) -> None:
-    """node2 is the server, to itself too."""
+def test_shared_storage_mounts_one_directory_by_sshfs(site: Site) -> None:
+    """node2 is the server for both nodes."""
     keyed = "ssh-keygen -q -t ed25519 -N '' -f /root/.ssh/id_ed25519; cat /root/.ssh/id_ed25519.pub"
     keys = [site.root(node, f"mkdir -pm 700 /root/.ssh; {keyed}") for node in ("node1", "node2")]
     site.root(
@@ -123,17 +130,19 @@ def test_a_directory_is_mounted_by_sshfs_and_proved_to_be_one(site: Site) -> Non
         "tfctl_shared_source": "ops@node2:/srv/store",
         "tfctl_shared_dir": "/mnt/all",
     }
-    site.settles("shared_storage", asked)
+    site.assert_applied_once("shared_storage", asked)
     site.root(
         "node1", "systemctl reset-failed; echo from node1 > /mnt/all/word; stat -c %u /mnt/all/word | grep -x 880"
     )
     assert site.root("node2", "cat /srv/store/word") == "from node1"
-    site.is_mended("shared_storage", asked, "umount /mnt/all", "rm /etc/systemd/system/mnt-all.mount",
-                   "systemctl disable mnt-all.mount",
-                   spec=lambda host: made.shared_storage(host, "/mnt/all", "ops@node2:/srv/store"))  # fmt: skip
+    harms = ["umount /mnt/all", "rm /etc/systemd/system/mnt-all.mount", "systemctl disable mnt-all.mount"]
+    source = "ops@node2:/srv/store"
+    site.assert_repaired(
+        "shared_storage", asked, *harms, spec=lambda host: expected_state.shared_storage(host, "/mnt/all", source)
+    )
 
 
-def test_a_directory_that_hosts_do_not_share_is_named(site: Site) -> None:
+def test_shared_storage_names_a_host_whose_directory_is_not_shared(site: Site) -> None:
     asked = {"tfctl_shared_storage": "existing", "tfctl_shared_dir": "/srv/tfctl"}
     assert site.changed("shared_storage", asked) == 0
     site.root("node2", "mount -t tmpfs -o uid=880,gid=880 mine /srv/tfctl")
@@ -148,7 +157,7 @@ def test_a_directory_that_hosts_do_not_share_is_named(site: Site) -> None:
     assert (nowhere["exit"], nowhere["hosts"][0]["reason"]) == (8, "nothing is mounted at /srv/nowhere")
 
 
-def test_what_a_mount_would_hide_is_named(site: Site) -> None:
+def test_shared_storage_refuses_to_mount_over_existing_files(site: Site) -> None:
     site.root("node1", "mkdir /srv/full; touch /srv/full/mine")
     asked = {"tfctl_shared_storage": "nfs", "tfctl_shared_source": "nas", "tfctl_shared_dir": "/srv/full"}
     one, two = site.provision("shared_storage", asked)["hosts"]
@@ -156,7 +165,7 @@ def test_what_a_mount_would_hide_is_named(site: Site) -> None:
     assert "/srv/full has files of this host" in one["reason"] and "'nas' is not" in one["reason"]
 
 
-#: chronyd on a node, which may not set the clock, nor is told that it is a container's.
+#: Lets chronyd run on a node: it does not set the clock and does not see that the node is a container.
 CHRONY = {
     "/usr/local/bin/systemd-detect-virt": "#!/bin/sh\necho none; exit 1\n",
     "/etc/systemd/system/chrony.service.d/lab.conf": (
@@ -165,20 +174,20 @@ CHRONY = {
 }
 
 
-def test_a_clock_is_kept_in_step(site: Site) -> None:
-    """node2 takes its own clock for right, and node1 asks it."""
-    assert site.changed("time_sync", {"tfctl_time_sync": True}) == 0, "a container's clock is its host's"
+def test_time_sync_keeps_the_clock_synchronized_with_a_server(site: Site) -> None:
+    """node2 serves its own clock, and node1 synchronizes with it."""
+    assert site.changed("time_sync", {"tfctl_time_sync": True}) == 0, "a container has no clock of its own"
     for node in ("node1", "node2"):
         for path, text in CHRONY.items():
             site.root(node, f"mkdir -p $(dirname {path}); cat > {path} <<'END'\n{text}END\nchmod 755 {path}")
     site.root("node2", "apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install chrony >/dev/null", 120)
     site.root("node2", "printf 'local stratum 8\\nallow\\n' > /etc/chrony/chrony.conf; systemctl restart chrony")
-    asked: dict[str, object] = {"tfctl_time_sync": True, "tfctl_ntp_servers": ["node2"]}
-    site.settles("time_sync", asked, "--limit", "node1")
+    asked = {"tfctl_time_sync": True, "tfctl_ntp_servers": ["node2"]}
+    site.assert_applied_once("time_sync", asked, "--limit", "node1")
     assert "node2" in site.root("node1", "chronyc sources")
     harms = ["systemctl stop chrony", "systemctl disable chrony", "echo 'server nowhere' > /etc/chrony/chrony.conf",
              "apt-get -qq remove chrony >/dev/null"]  # fmt: skip
-    site.is_mended("time_sync", asked, *harms, spec=lambda host: made.time_sync(host, "node2"))
+    site.assert_repaired("time_sync", asked, *harms, spec=lambda host: expected_state.time_sync(host, "node2"))
     site.root("node2", "systemctl stop chrony")
     site.root("node1", "systemctl restart chrony")
     report = site.provision("time_sync", asked, "--limit", "node1")
@@ -186,7 +195,7 @@ def test_a_clock_is_kept_in_step(site: Site) -> None:
     assert (report["exit"], report["hosts"][0]["reason"]) == (1, asks)
 
 
-#: Answers one kind of request, GET, and writes down which came.
+#: A proxy that answers GET requests and logs them.
 PROXY = """
 import http.server, urllib.request
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -199,7 +208,7 @@ http.server.HTTPServer(("", 3128), Handler).serve_forever()
 """
 
 
-def test_a_host_goes_out_by_its_proxy(site: Site) -> None:
+def test_proxy_is_used_by_apt_and_checked_by_provision(site: Site) -> None:
     site.root("node2", f"cat > /srv/proxy.py <<'END'{PROXY}END\nsystemd-run --quiet --unit=proxy python3 /srv/proxy.py")
     address = f"http://{site.lab.hosts()['node2']['ansible_host']}:3128"
     certificate = site.lab.folder / "ca.pem"
@@ -217,14 +226,14 @@ def test_a_host_goes_out_by_its_proxy(site: Site) -> None:
     ]
     subprocess.run([*words, "-out", certificate], check=True, capture_output=True, timeout=60)
     asked = {"tfctl_http_proxy": address, "tfctl_no_proxy": "near.example", "tfctl_ca_bundle": str(certificate)}
-    site.settles("proxy", asked)
+    site.assert_applied_once("proxy", asked)
     site.root("node1", "printf 'deb [trusted=yes] http://far.example/ ./\n' > /tmp/far.list; apt-get -qq update "
               "-o Dir::Etc::SourceList=/tmp/far.list -o Dir::Etc::SourceParts=/dev/null 2>&1 || true")  # fmt: skip
     assert "http://far.example/./InRelease" in site.root("node2", "journalctl -u proxy -o cat")
     site.root("node1", "! grep -is proxy /etc/environment")
     harms = ["rm /etc/tfctl/proxy.env", "echo > /etc/apt/apt.conf.d/95tfctl-proxy",
              "rm /usr/local/share/ca-certificates/tfctl.crt; update-ca-certificates"]  # fmt: skip
-    site.is_mended("proxy", asked, *harms, spec=lambda host: made.proxy(host, address, certificate))
+    site.assert_repaired("proxy", asked, *harms, spec=lambda host: expected_state.proxy(host, address, certificate))
     site.root("node2", "systemctl stop proxy")
     report = site.provision("proxy", asked)
     where = address.removeprefix("http://")
@@ -234,8 +243,8 @@ def test_a_host_goes_out_by_its_proxy(site: Site) -> None:
     assert site.root("node1", "ls /etc/apt/apt.conf.d /etc/tfctl | grep proxy || true") == ""
 
 
-def test_a_data_set_comes_once_from_its_source_and_then_from_host_to_host(site: Site) -> None:
-    """The source is a server that counts; the hosts' own archives serve whoever comes later."""
+def test_data_set_is_downloaded_once_and_copied_between_hosts(site: Site) -> None:
+    """The source is a web server whose log counts the downloads. Later hosts copy the archive from other hosts."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as file:
         for number in range(3):
@@ -252,14 +261,14 @@ def test_a_data_set_comes_once_from_its_source_and_then_from_host_to_host(site: 
     site.root("node2", f"mkdir -p /srv/source; echo {data} | base64 -d > /srv/source/set.tgz; {serve}")
     address = f"http://{site.lab.hosts()['node2']['ansible_host']}:8000/set.tgz"
     wanted = {"name": "parts", "source": address, "sha256": right, "unpack": True, "files": {"set/part-*": 3}}
-    asked: dict[str, object] = {"tfctl_datasets": [wanted]}
+    asked = {"tfctl_datasets": [wanted]}
     other = site.provision("dataset", {"tfctl_datasets": [{**wanted, "sha256": "0" * 64}]})
     one, two = other["hosts"]
     assert one["reason"] == f"{address} has sha256 {right}; {'0' * 64} was asked for, so it was not installed"
     assert two["reason"] == "node1, from which parts was to come, has not got it"
-    site.settles("dataset", asked)
+    site.assert_applied_once("dataset", asked)
     came = site.root("node2", "journalctl -u source -o cat | grep -c 'GET /set.tgz'")
-    assert came == "2", "once with the wrong hash, once with the right one"
+    assert came == "2", "one download with the wrong hash, one with the right one"
     for node in ("node1", "node2"):
         there = site.root(
             node, "cd /var/lib/tfctl/datasets/parts/set; cat part-* | sha256sum; systemctl is-active tfctl_give || true"
@@ -267,38 +276,38 @@ def test_a_data_set_comes_once_from_its_source_and_then_from_host_to_host(site: 
         assert there.split()[0] == hashlib.sha256(b"".join(bytes([n]) * 100_000 for n in range(3))).hexdigest()
         assert there.endswith("inactive")
     site.root("node2", "systemctl stop source")
-    site.is_mended(
+    site.assert_repaired(
         "dataset",
         asked,
         "rm /var/lib/tfctl/datasets/parts/set/part-1",
         "echo x > /var/lib/tfctl/datasets/parts/set/more",
-        spec=lambda host: made.dataset(host, "/var/lib/tfctl/datasets/parts/set", parts),
+        spec=lambda host: expected_state.dataset(host, "/var/lib/tfctl/datasets/parts/set", parts),
     )
     site.root("node1", "rm -r /var/lib/tfctl/datasets/parts /var/lib/tfctl/datasets/.archives")
-    assert site.changed("dataset", asked) == 1, "from node2, for the source is gone"
+    assert site.changed("dataset", asked) == 1, "it must come from node2, since the source has been stopped"
     here = {"name": "whole", "source": str(site.lab.folder / "set.tgz"), "sha256": right, "dest": "/srv/sets"}
-    site.settles("dataset", {"tfctl_datasets": [here]})
+    site.assert_applied_once("dataset", {"tfctl_datasets": [here]})
     assert site.root("node2", "sha256sum /srv/sets/whole/set.tgz").split()[0] == right
     report = site.provision("dataset", {"tfctl_datasets": [{"name": "imagenet-tfrecords", "sha": 1}]})
     assert report["exit"] == 3 and "'imagenet-tfrecords': sha is not known" in report["hosts"][0]["reason"]
 
 
-def test_a_user_goes_from_host_to_host(site: Site) -> None:
+def test_ssh_mesh_lets_a_user_log_in_from_host_to_host(site: Site) -> None:
     for node in ("node1", "node2"):
         site.root(node, "useradd --create-home --shell /bin/bash alice")
     site.root(
         "node1", "install -d -o alice -g alice -m 700 /home/alice/.ssh; echo mine > /home/alice/.ssh/authorized_keys"
     )
-    asked: dict[str, object] = {"tfctl_ssh_mesh": "alice"}
-    site.settles("ssh_mesh", asked)
+    asked = {"tfctl_ssh_mesh": "alice"}
+    site.assert_applied_once("ssh_mesh", asked)
     as_alice = "runuser -u alice -- ssh -o BatchMode=yes node2"
     assert site.root("node1", f"cd /; {as_alice} whoami") == "alice"
     assert site.root("node1", "head -1 /home/alice/.ssh/authorized_keys") == "mine"
-    site.is_mended("ssh_mesh", asked, "rm /home/alice/.ssh/id_tfctl", "rm /home/alice/.ssh/known_hosts_tfctl",
+    site.assert_repaired("ssh_mesh", asked, "rm /home/alice/.ssh/id_tfctl", "rm /home/alice/.ssh/known_hosts_tfctl",
                    "sed -i /tfctl/d /home/alice/.ssh/authorized_keys",
-                   spec=lambda host: made.ssh_mesh(host, "alice", ["node1"]))  # fmt: skip
-    assert site.changed("ssh_mesh", asked) == 2, "node2 is told of node1's new key, and node1 of what it has lost"
+                   spec=lambda host: expected_state.ssh_mesh(host, "alice", ["node1"]))  # fmt: skip
+    assert site.changed("ssh_mesh", asked) == 2, "node2 gets the new key of node1, and node1 gets its files back"
     for node in ("node1", "node2"):
-        made.ssh_mesh(site.lab.testinfra(node), "alice", ["node1", "node2"])
+        expected_state.ssh_mesh(site.lab.testinfra(node), "alice", ["node1", "node2"])
     assert site.root("node1", f"cd /; {as_alice} whoami") == "alice"
-    assert site.changed("ssh_mesh", asked, "--limit", "node2") == 0, "node1 stays known"
+    assert site.changed("ssh_mesh", asked, "--limit", "node2") == 0, "the entry of node1 must stay"

@@ -1,6 +1,6 @@
-"""What is built on a host, for real: Open MPI from its own tarball, and a build whose provisioning dies meanwhile.
+"""Real builds on hosts: Open MPI from its source, and a build of Horovod during which tfctl is killed.
 
-Some ten minutes of two cores: Open MPI's build takes most of them.
+The tests take about ten minutes on two cores, most of it for the build of Open MPI.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import made
 import pytest
-from jobs import wait_for
-from labs import Lab
-from test_provision_faults import below
+
+from tests.lab import expected_state
+from tests.lab.jobs import wait_for
+from tests.lab.labs import Lab
+from tests.lab.test_provision_faults import with_descendants
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
-#: Debian's upstream tarball is Open MPI's own; that of 4.1.8, which the stack names, is not to be had everywhere.
+#: Debian's source package contains this tarball. That of 4.1.8, which the stack names, is not available everywhere.
 VERSION = "4.1.4"
 FETCH = """
 mkdir -p /srv/source/lists/partial; cd /srv/source
@@ -39,10 +40,10 @@ options="-o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts=/srv/source 
 apt-get -qq $options update; apt-get -qq $options source --download-only openmpi >&2
 ls /srv/source/openmpi_*.orig.tar.?z*
 """
-#: `tfctl` with another Open MPI in the stack.
-OTHER = """
+#: `tfctl` with another Open MPI in its stack.
+TFCTL_WITH_OPENMPI = """
 import json, sys
-from tfctl.remote import provision
+from tfctl.provision import variables as provision
 catalogue, other = provision.catalogue, json.loads(sys.argv.pop(1))
 provision.catalogue = lambda: {**catalogue(), "tf2.15": {**catalogue()["tf2.15"], "openmpi": other}}
 from tfctl.cli.main import main
@@ -52,7 +53,7 @@ main()
 
 @dataclass(frozen=True)
 class Builders:
-    """Two nodes with tf2.15, whose stack names this Open MPI. ``cache``: nothing that was built before is in it."""
+    """Two nodes with tf2.15, whose stack names this Open MPI. ``cache``: an empty cache for the control machine."""
 
     lab: Lab
     openmpi: Mapping[str, Any]
@@ -63,30 +64,32 @@ class Builders:
         return f"/opt/tfctl/openmpi/{VERSION}-{self.openmpi['sha256'][:12]}"
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
-        """With Horovod; the Open MPI is the distribution's where Horovod's own part is run."""
+        """Start `tfctl provision` with Horovod, and with Open MPI from source unless the tags include horovod."""
         openmpi = "distribution" if "openmpi,horovod" in words else "source"
         inventory = self.lab.folder / "builders.ini"
         more = f"[all:vars]\ntfctl_horovod=true\ntfctl_openmpi={openmpi}\n"
         inventory.write_text(f"{self.lab.inventory.read_text()}\n{more}")
+        command = [sys.executable, "-c", TFCTL_WITH_OPENMPI, json.dumps(self.openmpi)]
         return subprocess.Popen(
-            [sys.executable, "-c", OTHER, json.dumps(self.openmpi), "provision", str(inventory), "-o", "json", *words],
+            [*command, "provision", str(inventory), "-o", "json", *words],
             cwd=self.lab.folder, env={**os.environ, "XDG_CACHE_HOME": str(self.cache)}, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
     def provision(self, *words: str) -> tuple[int, str]:
-        """How many changes, and what was told meanwhile."""
-        done, told = (child := self.begin(*words)).communicate(timeout=2000)
-        assert child.returncode == 0, done + told
-        return int(json.loads(done)["changed"]), told
+        """Run it to its end; return the number of changes, and stderr."""
+        done, stderr = (child := self.begin(*words)).communicate(timeout=2000)
+        assert child.returncode == 0, done + stderr
+        return int(json.loads(done)["changed"]), stderr
 
-    def settled(self, *words: str) -> None:
+    def assert_unchanged(self, *words: str) -> None:
+        """Assert that a second run and a run with --check change nothing."""
         assert [self.provision(*words)[0], self.provision(*words, "--check")[0]] == [0, 0]
 
     def left(self, node: str) -> str:
-        """What a build may have left there."""
+        """Return the files that a build has left on the node."""
         look = "ls -A /opt/tfctl/* /var/tmp | grep -E 'build|part|^(openmpi|horovod)-'"
-        return self.lab.testinfra(node).run(look).stdout
+        return str(self.lab.testinfra(node).run(look).stdout)
 
 
 @pytest.fixture(scope="module")
@@ -106,56 +109,56 @@ def builders(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         lab.down()
 
 
-def test_open_mpi_is_built_on_one_host_and_given_to_the_other(builders: Builders) -> None:
+def test_openmpi_is_built_on_one_host_and_copied_to_the_other(builders: Builders) -> None:
     began = time.monotonic()
-    _, told = builders.provision("--tags", "openmpi")
+    _, stderr = builders.provision("--tags", "openmpi")
     print(f"Open MPI {VERSION}, built and handed on: {time.monotonic() - began:.0f} s")
-    assert re.findall(r"(\w+)  changed  openmpi: Build Open MPI", told) == ["node1"]
+    assert re.findall(r"(\w+)  changed  openmpi: Build Open MPI", stderr) == ["node1"]
     hosts = [builders.lab.testinfra(node) for node in ("node1", "node2")]
     for node, host in zip(("node1", "node2"), hosts, strict=True):
-        made.openmpi_source(host, VERSION, builders.prefix, "tf2.15")
+        expected_state.openmpi_source(host, VERSION, builders.prefix, "tf2.15")
         assert builders.left(node) == ""
     assert len({host.file(f"{builders.prefix}/lib/libmpi.so.40").sha256sum for host in hosts}) == 1
-    assert not hosts[1].package("gcc").is_installed, "who is given it needs no compiler"
-    builders.settled("--tags", "openmpi")
+    assert not hosts[1].package("gcc").is_installed, "a host that gets a finished build needs no compiler"
+    builders.assert_unchanged("--tags", "openmpi")
 
 
 @pytest.mark.parametrize("harm", ["rm {prefix}/bin/mpirun", "rm {prefix}/lib/libmpi.so*", "rm {link}/bin/orted"])
-def test_what_was_broken_is_mended_without_a_build(builders: Builders, harm: str) -> None:
+def test_openmpi_is_repaired_without_a_build(builders: Builders, harm: str) -> None:
     spec = (builders.lab.testinfra("node2"), VERSION, builders.prefix, "tf2.15")
     spec[0].check_output(harm.format(prefix=builders.prefix, link="/opt/tfctl/stacks/tf2.15"))
-    made.seen(made.openmpi_source, *spec)
-    changed, told = builders.provision("--tags", "openmpi")
-    assert (changed, "Build Open MPI" in told) == (1, False)
-    builders.settled("--tags", "openmpi")
-    made.openmpi_source(*spec)
+    expected_state.is_violated(expected_state.openmpi_source, *spec)
+    changed, stderr = builders.provision("--tags", "openmpi")
+    assert (changed, "Build Open MPI" in stderr) == (1, False)
+    builders.assert_unchanged("--tags", "openmpi")
+    expected_state.openmpi_source(*spec)
 
 
-def test_a_build_goes_on_when_its_provisioning_dies_and_the_next_run_waits_for_it(builders: Builders) -> None:
-    """SIGKILL to tfctl and all below it while compilers run. Who comes then says for whom it waits, and builds no
-    other. Jobs of the host go first meanwhile."""
+def test_build_continues_when_provision_is_killed_and_the_next_run_waits_for_it(builders: Builders) -> None:
+    """tfctl and all its children get SIGKILL while compilers run. The next run reports for which process it waits, and
+    does not build again. The build runs at low priority."""
     node1 = builders.lab.testinfra("node1")
     child = builders.begin("--tags", "openmpi,horovod")
     wait_for(lambda: bool(compilers(builders)) or child.poll() is not None, 300)
     assert child.poll() is None, child.communicate()
-    for process in below(child.pid):
+    for process in with_descendants(child.pid):
         with contextlib.suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
     child.communicate(timeout=20)
     assert child.returncode == -signal.SIGKILL
     began = time.monotonic()
-    wait_for(lambda: compilers(builders) == {"10"}, 30, lambda: "the build goes on, and is nice")
-    _, told = builders.provision("--tags", "openmpi,horovod")
+    wait_for(lambda: compilers(builders) == {"10"}, 30, lambda: "the build does not continue at low priority")
+    _, stderr = builders.provision("--tags", "openmpi,horovod")
     print(f"Horovod, the end of a build that was broken off: {time.monotonic() - began:.0f} s")
     waits = r"node1: waits up to 15 min: another run builds Horovod on this host, for \d+ s now \(process (\d+)\)"
-    assert len(set(re.findall(waits, told))) == 1, told
+    assert len(set(re.findall(waits, stderr))) == 1, stderr
     for node in ("node1", "node2"):
-        made.horovod(builders.lab.testinfra(node), "tf2.15", "3.11")
+        expected_state.horovod(builders.lab.testinfra(node), "tf2.15", "3.11")
         assert builders.left(node) == ""
     assert not node1.file("/opt/tfctl/horovod/.build").exists
-    builders.settled("--tags", "openmpi,horovod")
+    builders.assert_unchanged("--tags", "openmpi,horovod")
 
 
 def compilers(builders: Builders) -> set[str]:
-    """The niceness of each that runs on node1; none before there is one."""
+    """Return the nice values of the compilers that run on node1."""
     return {*builders.lab.testinfra("node1").run("ps -C cc1plus -o ni=").stdout.split()}

@@ -1,7 +1,7 @@
-"""The GPU parts of tfctl provision, on two nodes that take themselves for GPU hosts.
+"""The GPU roles of tfctl provision, on two nodes that appear to have GPUs.
 
-Real: Debian's packages of NVIDIA's driver and of NCCL, installed, held and brought back; what apt reads; what the
-loader finds; a reboot. Stubs: the device and its kernel module, files below /sys and /proc; what nvidia-smi answers.
+Real are Debian's packages of the NVIDIA driver, CUDA and NCCL, the files that apt reads, what the loader finds, and a
+reboot. Fake are the device and its kernel module, the files below /sys and /proc, and nvidia-smi.
 """
 
 from __future__ import annotations
@@ -17,14 +17,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import made
 import pytest
-from labs import Lab
-from plays import play
+
+from tests.lab import expected_state
+from tests.lab.labs import Lab
+from tests.lab.plays import play
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-#: What a kernel shows of a GPU, and of the driver when one is loaded; at each boot, as a kernel does.
+#: Creates what a kernel shows of a GPU and of its driver, once per boot.
 KERNEL = """#!/bin/sh -e
 mountpoint -q /sys/bus/pci/devices && exit 0
 device=/run/stub/pci/0000:17:00.0
@@ -51,7 +52,7 @@ ExecStart=
 ExecStart=/bin/sh -c 'mkdir -p /run/nvidia-persistenced; touch /run/nvidia-persistenced/socket; exec sleep infinity'
 ExecStopPost=
 """
-#: A kernel of the node's own machine, for which Debian has no headers: an empty package stands for them.
+#: Debian has no headers for the kernel of the machine that runs the lab: install an empty package in their place.
 HEADERS = """
 folder=$(mktemp -d); mkdir $folder/DEBIAN
 cat > $folder/DEBIAN/control <<END
@@ -77,14 +78,13 @@ FILES = {
 
 
 class Gpus:
-    """node1 is Debian 12, node2 Debian 13."""
+    """A lab with GPUs: node1 is Debian 12, node2 is Debian 13."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
 
     def root(self, node: str, script: str, timeout: float = 60) -> str:
-        text = base64.b64encode(script.encode()).decode()
-        return self.lab.said(node, f"echo {text} | base64 -d | sudo -n sh -e", timeout)
+        return self.lab.root_script(node, script, timeout)
 
     def put(self, node: str, files: dict[str, str]) -> None:
         for path, text in files.items():
@@ -92,7 +92,7 @@ class Gpus:
             self.root(node, f"mkdir -p $(dirname {path}); echo {coded} | base64 -d > {path}; chmod 755 {path}")
 
     def provision(self, node: str, *words: object, tags: str, **variables: object) -> dict[str, Any]:
-        """The node's line of the report, with the exit code as `code`."""
+        """Run `tfctl provision`; return the host's entry of the report, with the exit code of tfctl as `code`."""
         inventory = self.lab.folder / "gpus.ini"
         more = "".join(f"{name}={value}\n" for name, value in variables.items())
         inventory.write_text(f"{self.lab.inventory.read_text()}\n[all:vars]\n{more}")
@@ -101,8 +101,8 @@ class Gpus:
         (host,) = json.loads(done.stdout)["hosts"]
         return {**host, "code": done.returncode}
 
-    def settled(self, node: str, **more: Any) -> None:
-        """A second run and a check find nothing to do."""
+    def assert_unchanged(self, node: str, **more: Any) -> None:
+        """Assert that a second run and a run with --check change nothing."""
         for words in ((), ("--check",)):
             host = self.provision(node, *words, **more)
             assert (host["code"], host["changed"]) == (0, 0), (words, host)
@@ -121,7 +121,7 @@ def gpus(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gp
         found.lab.down()
 
 
-def test_debians_driver_is_installed_held_and_brought_back(gpus: Gpus) -> None:
+def test_driver_of_debian_is_installed_and_held(gpus: Gpus) -> None:
     host = gpus.provision("node1", "--check", tags="nvidia_driver")
     assert (host["code"], host["changed"] > 0) == (0, True), host
     assert gpus.root("node1", "ls /etc/modprobe.d /etc/apt/sources.list.d | grep tfctl || true") == ""
@@ -129,9 +129,9 @@ def test_debians_driver_is_installed_held_and_brought_back(gpus: Gpus) -> None:
     assert host["code"] == 0, host
     listed = gpus.root("node1", "cat /etc/apt/sources.list.d/tfctl-non-free.list")
     assert re.search(r"^deb (\[signed-by=/\S+\] )?\S+ bookworm contrib non-free non-free-firmware$", listed, re.M)
-    made.nvidia_driver(gpus.lab.testinfra("node1"), "535")
+    expected_state.nvidia_driver(gpus.lab.testinfra("node1"), "535")
     assert gpus.root("node1", "ls -d /usr/src/nvidia-current-*")
-    gpus.settled("node1", tags="nvidia_driver")
+    gpus.assert_unchanged("node1", tags="nvidia_driver")
 
 
 @pytest.mark.parametrize(
@@ -144,18 +144,18 @@ def test_debians_driver_is_installed_held_and_brought_back(gpus: Gpus) -> None:
         "systemctl disable nvidia-persistenced",
     ],
 )
-def test_what_was_broken_is_mended(gpus: Gpus, harm: str) -> None:
+def test_driver_is_repaired_after_a_manual_change(gpus: Gpus, harm: str) -> None:
     node1 = gpus.lab.testinfra("node1")
     gpus.root("node1", harm)
-    made.seen(made.nvidia_driver, node1, "535")
+    expected_state.is_violated(expected_state.nvidia_driver, node1, "535")
     host = gpus.provision("node1", tags="nvidia_driver")
     assert (host["code"], host["changed"] > 0) == (0, True), host
-    made.nvidia_driver(node1, "535")
-    gpus.settled("node1", tags="nvidia_driver")
+    expected_state.nvidia_driver(node1, "535")
+    gpus.assert_unchanged("node1", tags="nvidia_driver")
 
 
-def test_a_host_is_rebooted_when_that_is_needed_allowed_and_harmless(gpus: Gpus) -> None:
-    """The driver in the kernel is an older one than that installed. The reboot is a real one."""
+def test_reboot_happens_only_when_needed_allowed_and_no_job_runs(gpus: Gpus) -> None:
+    """The kernel has loaded an older driver than the installed one. The reboot is real."""
     boot = "cat /proc/sys/kernel/random/boot_id"
     installed = gpus.root("node1", "cat /etc/stub-version")
     gpus.root("node1", "echo 530.30.02 > /etc/stub-version; modprobe nvidia; rm /etc/stub-version")
@@ -175,11 +175,11 @@ def test_a_host_is_rebooted_when_that_is_needed_allowed_and_harmless(gpus: Gpus)
     host = gpus.provision("node1", "--reboot", tags="nvidia_driver")
     assert host["code"] == 0, host
     assert gpus.root("node1", boot) != before
-    gpus.settled("node1", tags="nvidia_driver")
+    gpus.assert_unchanged("node1", tags="nvidia_driver")
 
 
-def test_debians_nccl_is_installed_held_and_loaded(gpus: Gpus) -> None:
-    """On Debian 13, where somebody else looks after the driver; a link stands for a Python 3.11 given by hand."""
+def test_nccl_of_debian_is_installed_held_and_loadable(gpus: Gpus) -> None:
+    """The node runs Debian 13 with a driver that tfctl does not manage, and a Python 3.11 that the user installed."""
     gpus.root(
         "node2",
         "echo 550.163.01 > /etc/stub-version; modprobe nvidia; ln -s /usr/bin/python3 /usr/local/bin/python3.11",
@@ -188,18 +188,18 @@ def test_debians_nccl_is_installed_held_and_loaded(gpus: Gpus) -> None:
     host = gpus.provision("node2", **wishes)
     assert host["code"] == 0, host
     nccl = (gpus.lab.testinfra("node2"), {"libnccl2": "2.22.3", "libnccl-dev": "2.22.3"}, "libnccl.so.2")
-    made.nccl(*nccl)
-    gpus.settled("node2", **wishes)
+    expected_state.nccl(*nccl)
+    gpus.assert_unchanged("node2", **wishes)
     gpus.root("node2", "apt-get -qy --allow-change-held-packages remove libnccl-dev")
-    made.seen(made.nccl, *nccl)
+    expected_state.is_violated(expected_state.nccl, *nccl)
     host = gpus.provision("node2", **wishes)
     assert (host["code"], host["changed"]) == (0, 1), host
-    made.nccl(*nccl)
-    gpus.settled("node2", **wishes)
+    expected_state.nccl(*nccl)
+    gpus.assert_unchanged("node2", **wishes)
 
 
-def test_debians_cuda_is_installed_held_and_loaded(gpus: Gpus) -> None:
-    """11.8, which no stack takes: by a plan that preflight did not make. These two are a sixth of the toolkit."""
+def test_cuda_of_debian_is_installed_held_and_loadable(gpus: Gpus) -> None:
+    """Debian has CUDA 11.8, which no stack needs, so the test passes a plan of its own, for two small libraries."""
     node1, packages = gpus.lab.testinfra("node1"), ["libcudart11.0", "libcublas11"]
     cuda = (node1, dict.fromkeys(packages, "11."), "libcudart.so.11.0", "libcublas.so.11")
     plan = {
@@ -208,16 +208,16 @@ def test_debians_cuda_is_installed_held_and_loaded(gpus: Gpus) -> None:
     }  # fmt: skip
     for harm in ("true", "apt-mark unhold libcublas11", "apt-get -qy --allow-change-held-packages remove libcublas11"):
         gpus.root("node1", harm)
-        made.seen(made.cuda, *cuda)
-        assert re.search("changed=1 .*failed=0 ", said := role(gpus.lab, "cuda", cuda_plan=plan)), said
-        role_settled(gpus.lab, "cuda", cuda_plan=plan)
-        made.cuda(*cuda)
-    said = role(gpus.lab, "cuda", cuda_plan={**plan, "version": "11.2.2"})
-    assert "libcudart.so.11.0 says that it is version 11080; 11020 was to be installed" in said
+        expected_state.is_violated(expected_state.cuda, *cuda)
+        assert re.search("changed=1 .*failed=0 ", output := role(gpus.lab, "cuda", cuda_plan=plan)), output
+        assert_role_unchanged(gpus.lab, "cuda", cuda_plan=plan)
+        expected_state.cuda(*cuda)
+    output = role(gpus.lab, "cuda", cuda_plan={**plan, "version": "11.2.2"})
+    assert "libcudart.so.11.0 says that it is version 11080; 11020 was to be installed" in output
 
 
-#: As a job would: the stack's own Python, and no path to libraries.
-LOADS = """
+#: Loads the libraries as a job does: with the Python of the stack and without LD_LIBRARY_PATH.
+LOAD_LIBRARIES = """
 import ctypes, pathlib, sys
 import tensorflow
 built = tensorflow.sysconfig.get_build_info()
@@ -233,33 +233,33 @@ print((folder / "cuda_nvcc/bin/ptxas").exists())
 
 
 @pytest.mark.timeout(1200)
-def test_the_edition_for_gpus_brings_cuda_cudnn_and_nccl_as_wheels(gpus: Gpus) -> None:
+def test_gpu_edition_installs_cuda_cudnn_and_nccl_from_wheels(gpus: Gpus) -> None:
     host = gpus.provision("node1", tags="job_host,tensorflow")
     assert host["code"] == 0, host
-    gpus.put("node1", {"/srv/loads.py": LOADS})
-    said = gpus.root(
+    gpus.put("node1", {"/srv/loads.py": LOAD_LIBRARIES})
+    output = gpus.root(
         "node1", "runuser -u nobody -- /opt/tfctl/stacks/tf2.15/bin/python -I /srv/loads.py 2>/dev/null", 120
     )
-    assert said.splitlines() == ["2.15.1 12.2 8", "[]", "8904 21605", "True"]
-    gpus.settled("node1", tags="job_host,tensorflow")
+    assert output.splitlines() == ["2.15.1 12.2 8", "[]", "8904 21605", "True"]
+    gpus.assert_unchanged("node1", tags="job_host,tensorflow")
 
 
-def test_a_compiler_that_nvcc_takes(gpus: Gpus) -> None:
+def test_toolchain_installs_and_repairs_a_compiler_that_nvcc_supports(gpus: Gpus) -> None:
     host = gpus.provision("node1", tags="toolchain", tfctl_toolchain="true")
     assert host["code"] == 0, host
     node1 = gpus.lab.testinfra("node1")
-    made.toolchain(node1, 12)
-    gpus.settled("node1", tags="toolchain", tfctl_toolchain="true")
+    expected_state.toolchain(node1, 12)
+    gpus.assert_unchanged("node1", tags="toolchain", tfctl_toolchain="true")
     gpus.root("node1", "apt-get -qy remove g++-12 make")
-    made.seen(made.toolchain, node1, 12)
+    expected_state.is_violated(expected_state.toolchain, node1, 12)
     host = gpus.provision("node1", tags="toolchain", tfctl_toolchain="true")
     assert (host["code"], host["changed"] > 0) == (0, True), host
-    made.toolchain(node1, 12)
-    gpus.settled("node1", tags="toolchain", tfctl_toolchain="true")
+    expected_state.toolchain(node1, 12)
+    gpus.assert_unchanged("node1", tags="toolchain", tfctl_toolchain="true")
 
 
-def test_an_archive_is_found_by_the_loader(gpus: Gpus, tmp_path: Path) -> None:
-    """Of NVIDIA's none can be had; this one holds a real shared library that says it is cuDNN 8.9.7."""
+def test_cudnn_from_an_archive_is_found_by_the_loader_and_repaired(gpus: Gpus, tmp_path: Path) -> None:
+    """The archive contains a shared library that reports version 8.9.7, since NVIDIA's cannot be downloaded freely."""
     library, data = tmp_path / "libcudnn.so.8", io.BytesIO()
     words = ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library), "-Wl,-soname,libcudnn.so.8"]
     source = "unsigned long cudnnGetVersion(void) { return 8907; }"
@@ -274,26 +274,26 @@ def test_an_archive_is_found_by_the_loader(gpus: Gpus, tmp_path: Path) -> None:
                     "path": "/opt/tfctl/cudnn/8.9.7.29", "kind": "tar"},
     }  # fmt: skip
     cudnn: tuple[Any, ...] = (gpus.lab.testinfra("node1"), {}, "libcudnn.so.8")
-    assert re.search("changed=3 .*failed=0 ", said := role(gpus.lab, "cudnn", cudnn_plan=plan)), said
-    made.cudnn(*cudnn)
+    assert re.search("changed=3 .*failed=0 ", output := role(gpus.lab, "cudnn", cudnn_plan=plan)), output
+    expected_state.cudnn(*cudnn)
     assert "/opt/tfctl/cudnn/8.9.7.29/lib/libcudnn.so.8" in gpus.root("node1", "ldconfig -p")
-    role_settled(gpus.lab, "cudnn", cudnn_plan=plan)
+    assert_role_unchanged(gpus.lab, "cudnn", cudnn_plan=plan)
     for harm in ("rm /opt/tfctl/cudnn/8.9.7.29/lib/libcudnn.so.8", "rm /etc/ld.so.conf.d/tfctl-cudnn-*; ldconfig"):
         gpus.root("node1", harm)
-        made.seen(made.cudnn, *cudnn)
-        said = role(gpus.lab, "cudnn", cudnn_plan=plan)
-        assert "failed=0" in said and "changed=0 " not in said, said
-        role_settled(gpus.lab, "cudnn", cudnn_plan=plan)
-        made.cudnn(*cudnn)
-    said = role(gpus.lab, "cudnn", cudnn_plan={**plan, "version": "8.9.4.25"})
-    assert "libcudnn.so.8 says that it is version 8907; 8904 was to be installed" in said
+        expected_state.is_violated(expected_state.cudnn, *cudnn)
+        output = role(gpus.lab, "cudnn", cudnn_plan=plan)
+        assert "failed=0" in output and "changed=0 " not in output, output
+        assert_role_unchanged(gpus.lab, "cudnn", cudnn_plan=plan)
+        expected_state.cudnn(*cudnn)
+    output = role(gpus.lab, "cudnn", cudnn_plan={**plan, "version": "8.9.4.25"})
+    assert "libcudnn.so.8 says that it is version 8907; 8904 was to be installed" in output
 
 
 def role(lab: Lab, name: str, *words: str, **variables: object) -> str:
-    """What ansible-playbook says of one role on node1."""
+    """Run one role on node1; return the output of ansible-playbook."""
     return play(lab, [name], {f"{name}_packager": "apt-get", f"{name}_sources_ready": True, **variables}, *words)
 
 
-def role_settled(lab: Lab, name: str, **variables: object) -> None:
+def assert_role_unchanged(lab: Lab, name: str, **variables: object) -> None:
     for words in ((), ("--check",)):
-        assert re.search("changed=0 .*failed=0 ", said := role(lab, name, *words, **variables)), said
+        assert re.search("changed=0 .*failed=0 ", output := role(lab, name, *words, **variables)), output

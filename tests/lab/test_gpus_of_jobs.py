@@ -1,4 +1,4 @@
-"""Who gets which GPUs, on nodes whose nvidia-smi prints what was recorded on real machines; tasks are plain shell."""
+"""How tasks get GPUs, on nodes with a fake nvidia-smi that prints recorded answers; the tasks are shell commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from jobs import Jobs, said_by
+
+from tests.lab.jobs import Jobs, lines_of_task
 
 TESTS = Path(__file__).parents[1]
 RECORDED: dict[str, dict[str, Any]] = yaml.safe_load((TESTS / "unit/node/nvidia_smi.yaml").read_text())
@@ -18,10 +19,10 @@ DIVIDED = RECORDED["Four A100, the first one in MIG instances, driver 535.54.03"
 SICK = RECORDED["The driver was upgraded under the kernel"]
 MIG = [device[1] for device in DIVIDED["devices"][:4]]
 WHOLE = [device[1] for device in DIVIDED["devices"][4:]]
-#: A card on the bus, as a kernel shows it.
+#: Creates a GPU on the PCI bus, as a kernel shows it.
 BUS = """card=/run/stub/pci/0000:17:00.0; mkdir -p $card; echo 0x10de > $card/vendor; echo 0x030200 > $card/class
 mountpoint -q /sys/bus/pci/devices || mount --bind /run/stub/pci /sys/bus/pci/devices"""
-#: A task that stays, and says what it sees.
+#: A task that keeps running and prints which devices it sees.
 STAY = "command: [sh, -c, 'echo sees $CUDA_VISIBLE_DEVICES by $CUDA_DEVICE_ORDER; sleep 60']\n"
 
 
@@ -38,7 +39,7 @@ def install(jobs: Jobs, node: str, recording: dict[str, Any]) -> None:
 
 @pytest.fixture
 def gpus(jobs: Jobs) -> Iterator[Jobs]:
-    """node1 has a divided A100 and three whole ones; node2 a driver that does not answer."""
+    """node1 has one A100 divided by MIG and three undivided ones; the driver of node2 does not work."""
     install(jobs, "node1", DIVIDED)
     install(jobs, "node2", SICK)
     yield jobs
@@ -46,19 +47,19 @@ def gpus(jobs: Jobs) -> Iterator[Jobs]:
         jobs.root(node, "rm -f /usr/bin/nvidia-smi; umount /sys/bus/pci/devices; rm -r /run/stub")
 
 
-def seen(jobs: Jobs, job: str) -> dict[str, str]:
-    """What each task prints of what it sees."""
+def visible_devices(jobs: Jobs, job: str) -> dict[str, str]:
+    """Return the devices that each task prints."""
     log = jobs.ok("logs", "--job", job)
     tasks = [f"{task['role']}/{task['index']}" for task in jobs.status(job)["tasks"]]
-    return {task: said_by(log, task)[0].removeprefix("sees ").strip() for task in tasks}
+    return {task: lines_of_task(log, task)[0].removeprefix("sees ").strip() for task in tasks}
 
 
-def test_each_task_has_devices_of_its_own_by_uuid_and_who_has_them_is_told(gpus: Jobs) -> None:
-    """A ps sees none unless it is given one; of MIG instances nobody has two."""
+def test_tasks_get_their_own_gpus_by_uuid_and_a_refusal_names_the_holders(gpus: Jobs) -> None:
+    """A ps gets no GPU unless it asks for one; no task gets two MIG instances."""
     here = "replicas: 1, hosts: node1"
     roles = f"{{ps: {{{here}}}, chief: {{{here}, gpus: 2}}, worker: {{per_host: 2, hosts: node1, gpus: 1}}}}"
     gpus.ok("start", gpus.file("has", f"strategy: tf1_ps\n{STAY}roles: {roles}\n"))
-    assert seen(gpus, "has") == {
+    assert visible_devices(gpus, "has") == {
         "ps/0": "-1 by",
         "worker/0": f"{MIG[0]} by PCI_BUS_ID",
         "worker/1": f"{MIG[1]} by PCI_BUS_ID",
@@ -67,7 +68,7 @@ def test_each_task_has_devices_of_its_own_by_uuid_and_who_has_them_is_told(gpus:
     gpus_of = {task["role"]: task["gpus"] for task in gpus.status("has")["tasks"]}
     assert (gpus_of["ps"], gpus_of["chief"]) == ([], WHOLE[:2])
 
-    stranger = gpus.lab.said("node1", "sleep 600 > /dev/null 2>&1 & echo $!")
+    stranger = gpus.lab.shell("node1", "sleep 600 > /dev/null 2>&1 & echo $!")
     install(gpus, "node1", {**DIVIDED, "users": f"gpu_uuid, pid, process_name\n{WHOLE[2]}, {stranger}, python3\n"})
     try:
         roles = f"{{ps: {{{here}, gpus: 1}}, worker: {{{here}, gpus: 2}}}}"
@@ -77,17 +78,17 @@ def test_each_task_has_devices_of_its_own_by_uuid_and_who_has_them_is_told(gpus:
         assert f"node1: 3 GPUs wanted, 2 free; the others are held by {holders}, pid {stranger}" in done.stderr
         assert f"pid {stranger} (python3) of ops" in done.stderr
     finally:
-        gpus.lab.said("node1", f"kill {stranger}")
+        gpus.lab.shell("node1", f"kill {stranger}")
     install(gpus, "node1", DIVIDED)
     gpus.ok("stop", "has")
     gpus.ok("start", gpus.folder / "wants/job.yaml")
-    assert seen(gpus, "wants") == {
+    assert visible_devices(gpus, "wants") == {
         "ps/0": f"{MIG[0]} by PCI_BUS_ID",
         "worker/0": f"{WHOLE[0]},{WHOLE[1]} by PCI_BUS_ID",
     }
 
 
-def test_a_driver_that_does_not_answer_is_told_and_not_computed_without(gpus: Jobs) -> None:
+def test_start_refuses_a_host_whose_driver_fails_unless_gpus_is_zero(gpus: Jobs) -> None:
     text = STAY + "roles: {any: {replicas: 1, hosts: node2, gpus: %s}}\n"
     for unsaid in (text.replace(", gpus: %s", ""), text % 1):
         done = gpus("start", gpus.file("sick", unsaid))
@@ -96,4 +97,4 @@ def test_a_driver_that_does_not_answer_is_told_and_not_computed_without(gpus: Jo
         assert "restart the host" in done.stderr
         assert "`gpus: 0` computes without" in done.stderr
     gpus.ok("start", gpus.file("sick", text % 0))
-    assert seen(gpus, "sick") == {"any/0": "-1 by"}
+    assert visible_devices(gpus, "sick") == {"any/0": "-1 by"}

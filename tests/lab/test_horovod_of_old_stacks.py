@@ -1,4 +1,4 @@
-"""Horovod beside tf1.15, tf2.0 and tf2.15 on the same two nodes, with Pythons of this machine.
+"""Horovod with tf1.15, tf2.0 and tf2.15 on the same two nodes, with Python trees of this machine.
 
 Where this machine keeps no wheels for them yet, the first test waits for three builds: some minutes of two cores.
 """
@@ -9,17 +9,18 @@ import shutil
 from pathlib import Path
 
 import pytest
-from jobs import Jobs, said_by
-from labs import Lab
-from test_horovod import TWO, inventory  # noqa: F401
-from test_provision import provision
-from test_stacks import PROGRAMS, tree
-from test_verify import verify
+
+from tests.lab.jobs import Jobs, lines_of_task
+from tests.lab.labs import Lab
+from tests.lab.test_horovod import TWO, inventory  # noqa: F401
+from tests.lab.test_provision import provision
+from tests.lab.test_stacks import PROGRAMS, tree
+from tests.lab.test_verify import verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 PYTHONS = {"tf1.15": "3.7", "tf2.0": "3.6"}
-#: Of three ranks on two hosts; what is written is rank 0's alone.
+#: Three ranks on two hosts; only rank 0 writes checkpoints.
 JOB = """
     strategy: horovod
     launcher: {launcher}
@@ -31,7 +32,7 @@ JOB = """
 
 @pytest.fixture(scope="module")
 def stacks(cluster: Lab, inventory: Path) -> Path:  # noqa: F811
-    """The inventory by which all three are there."""
+    """The inventory of nodes on which all three stacks are installed with Horovod."""
     for stack, python in PYTHONS.items():
         words = ("--stack", stack, "--python-tree", tree(python), *TWO)
         cluster.tfctl("provision", inventory, *words, timeout=900)
@@ -39,7 +40,9 @@ def stacks(cluster: Lab, inventory: Path) -> Path:  # noqa: F811
 
 
 @pytest.mark.parametrize(("stack", "version"), [("tf1.15", "0.19.5"), ("tf2.0", "0.18.2"), ("tf2.15", "0.28.1")])
-def test_three_stacks_reduce_side_by_side(cluster: Lab, stacks: Path, stack: str, version: str) -> None:
+def test_horovod_reduces_with_three_stacks_on_the_same_hosts(
+    cluster: Lab, stacks: Path, stack: str, version: str
+) -> None:
     code, report, _ = provision(cluster, "--stack", stack, *TWO, inventory=stacks)
     assert (code, report["changed"]) == (0, 0)
     code, results = verify(cluster, stacks, "--stack", stack, *TWO)
@@ -48,7 +51,7 @@ def test_three_stacks_reduce_side_by_side(cluster: Lab, stacks: Path, stack: str
     for proof in ("horovod-gloo", "horovod-mpi"):
         found = results[proof, "node1 node2"]["details"]
         assert found["ranks"] == 2
-        assert found["mb_per_s"] < 5000, "nothing went to the other host"
+        assert found["mb_per_s"] < 5000, "too fast: the ranks did not use the network"
 
 
 @pytest.mark.parametrize("launcher", ["gloo", "mpi"])
@@ -56,7 +59,7 @@ def test_three_stacks_reduce_side_by_side(cluster: Lab, stacks: Path, stack: str
     ("stack", "program", "tensorflow"),
     [("tf1.15", "horovod_hooks.py", "1.15.5"), ("tf2.0", "horovod_keras.py", "2.0.0")],
 )
-def test_programs_of_their_time_run_unchanged(
+def test_horovod_programs_of_old_tensorflow_run_unchanged(
     cluster: Lab, stacks: Path, tmp_path: Path, stack: str, program: str, tensorflow: str, launcher: str
 ) -> None:
     jobs = Jobs(cluster, tmp_path, inventory=stacks)
@@ -71,6 +74,6 @@ def test_programs_of_their_time_run_unchanged(
     assert done.returncode == 0, done.stderr + log[-3000:]
     python = f"tensorflow {tensorflow} on python {PYTHONS[stack]}"
     for rank, local in ((0, 0), (1, 0), (2, 1)):
-        said = {python, f"rank {rank} of 3, {local} on its host", "w 3.000, b 2.000"}
-        assert said <= set(said_by(log, f"worker/{rank}"))
+        lines = {python, f"rank {rank} of 3, {local} on its host", "w 3.000, b 2.000"}
+        assert lines <= set(lines_of_task(log, f"worker/{rank}"))
     assert jobs.root("node1", f"ls /srv/tfctl/old-{launcher}/checkpoints") != ""

@@ -1,4 +1,4 @@
-"""Jobs from start to end on real nodes: they succeed, fail, are stopped, and leave nothing."""
+"""Jobs on real nodes from start to end: they succeed, fail or are stopped, and leave nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 
-from jobs import Jobs, said_by, wait_for
+from tests.lab.jobs import Jobs, lines_of_task, wait_for
 
 ECHO = """
     command: [sh, -c, "echo hello from {role}/{index}; sleep 1; echo bye"]
@@ -18,7 +18,7 @@ TICK = """
 """
 
 
-def test_a_job_runs_on_all_hosts_and_succeeds(jobs: Jobs) -> None:
+def test_job_runs_on_all_hosts_and_succeeds(jobs: Jobs) -> None:
     done = jobs("start", jobs.file("echo", ECHO), "--wait")
     assert (done.returncode, done.stdout) == (0, "echo\n"), done.stderr
     found = jobs.status("echo")
@@ -34,10 +34,12 @@ def test_a_job_runs_on_all_hosts_and_succeeds(jobs: Jobs) -> None:
     assert all(task["state"] == "succeeded" and task["exit_code"] == 0 for task in workers)
     assert all(task["started"] <= task["finished"] for task in workers)
     logs = jobs.ok("logs", "--job", "echo")
-    assert [said_by(logs, f"worker/{n}") for n in range(4)] == [[f"hello from worker/{n}", "bye"] for n in range(4)]
+    assert [lines_of_task(logs, f"worker/{n}") for n in range(4)] == [
+        [f"hello from worker/{n}", "bye"] for n in range(4)
+    ]
 
 
-def test_a_failure_ends_the_job_and_what_still_ran_of_it(jobs: Jobs) -> None:
+def test_job_fails_and_stops_its_other_tasks_when_one_task_fails(jobs: Jobs) -> None:
     text = """
         command: [sh, -c, "sleep 1; test {role}{index} != worker1 || exit 7; sleep 60"]
         roles: {ps: 1, worker: 3}
@@ -53,7 +55,7 @@ def test_a_failure_ends_the_job_and_what_still_ran_of_it(jobs: Jobs) -> None:
     assert not any("sleep" in line for lines in jobs.traces().values() for line in lines)
 
 
-def test_stop_asks_then_kills_and_leaves_nothing(jobs: Jobs) -> None:
+def test_stop_sends_sigterm_then_kills_and_leaves_nothing(jobs: Jobs) -> None:
     file = jobs.file("stubborn", "command: python3 stubborn.py\nroles: {worker: 2}\npolicy: {grace: 2s}\n")
     (file.parent / "stubborn.py").write_text(
         "import signal, time\n"
@@ -66,13 +68,13 @@ def test_stop_asks_then_kills_and_leaves_nothing(jobs: Jobs) -> None:
     jobs.ok("stop", "stubborn")
     assert set(jobs.states("stubborn").values()) == {"stopped"}
     assert jobs("wait", "stubborn").returncode == 103
-    assert said_by(jobs.ok("logs", "--job", "stubborn"), "worker/0") == ["asked"]
-    jobs.untouched()
+    assert lines_of_task(jobs.ok("logs", "--job", "stubborn"), "worker/0") == ["asked"]
+    jobs.assert_nothing_left()
     assert jobs("stop", "stubborn").returncode == 0
     assert jobs("stop", "never-was").returncode == 7
 
 
-def test_a_running_job_is_busy_and_its_next_attempt_counts_on(jobs: Jobs) -> None:
+def test_start_refuses_a_running_job_and_numbers_the_next_attempt(jobs: Jobs) -> None:
     file = jobs.file("twice", TICK)
     jobs.ok("start", file)
     again = jobs("start", file)
@@ -84,30 +86,30 @@ def test_a_running_job_is_busy_and_its_next_attempt_counts_on(jobs: Jobs) -> Non
     assert jobs.status("twice")["attempt"] == 2
 
 
-def test_of_two_starts_at_once_one_wins(jobs: Jobs) -> None:
+def test_start_succeeds_once_when_two_run_at_the_same_time(jobs: Jobs) -> None:
     file = jobs.file("race", TICK)
     both = [jobs.begin("start", file) for _ in range(2)]
-    said = [process.communicate(timeout=60) for process in both]
-    assert sorted(process.returncode for process in both) == [0, 5], said
+    output = [process.communicate(timeout=60) for process in both]
+    assert sorted(process.returncode for process in both) == [0, 5], output
     assert set(jobs.states("race").values()) == {"running"}
 
 
-def test_a_program_that_one_host_lacks_is_refused_by_all(jobs: Jobs) -> None:
+def test_start_is_refused_when_one_host_lacks_the_program(jobs: Jobs) -> None:
     for host in ("node1", "node2", "node4"):
-        jobs.lab.said(host, "sudo install -m 755 /bin/sleep /usr/local/bin/only-here")
+        jobs.lab.shell(host, "sudo install -m 755 /bin/sleep /usr/local/bin/only-here")
     done = jobs("start", jobs.file("lacks", "command: only-here 60\nroles: {worker: 4}\n"))
     assert done.returncode == 8
     assert "node3" in done.stderr
     assert "only-here" in done.stderr
     assert jobs("status", "lacks").returncode == 7
-    jobs.untouched()
+    jobs.assert_nothing_left()
 
 
-def test_a_port_that_a_stranger_holds_is_passed_by_or_refused(jobs: Jobs) -> None:
+def test_start_avoids_a_port_in_use_or_refuses_when_no_other_is_allowed(jobs: Jobs) -> None:
     squat = "sudo systemd-run --quiet --collect --unit=squatter python3 -m http.server 3000"
-    jobs.lab.said("node2", squat)
+    jobs.lab.shell("node2", squat)
     try:
-        wait_for(lambda: "3000" in jobs.lab.said("node2", "ss -Hltn"), 10)
+        wait_for(lambda: "3000" in jobs.lab.shell("node2", "ss -Hltn"), 10)
         done = jobs("start", jobs.file("squat", "command: sleep 60\nports: 3000-3000\nroles: {worker: 4}\n"))
         assert done.returncode == 5
         assert "node2" in done.stderr
@@ -115,10 +117,10 @@ def test_a_port_that_a_stranger_holds_is_passed_by_or_refused(jobs: Jobs) -> Non
         jobs.ok("start", jobs.file("passes", "command: sleep 60\nports: 3000-3001\nroles: {worker: 4}\n"))
         assert [task["port"] for task in jobs.status("passes")["tasks"]] == [3000, 3001, 3000, 3000]
     finally:
-        jobs.lab.said("node2", "sudo systemctl stop squatter")
+        jobs.lab.shell("node2", "sudo systemctl stop squatter")
 
 
-def test_ctrl_c_of_a_wait_lets_the_job_go_on_and_says_so(jobs: Jobs) -> None:
+def test_start_with_wait_leaves_the_job_running_after_ctrl_c(jobs: Jobs) -> None:
     file = jobs.file("detached", TICK)
     process = jobs.begin("start", file, "--wait")
     wait_for(lambda: jobs("status", "detached").returncode == 0 and "running" in jobs.states("detached").values(), 20)
@@ -129,8 +131,8 @@ def test_ctrl_c_of_a_wait_lets_the_job_go_on_and_says_so(jobs: Jobs) -> None:
     assert set(jobs.states("detached").values()) == {"running"}
 
 
-def test_a_command_that_cannot_be_executed_is_undone(jobs: Jobs) -> None:
-    """It is there and may be executed, but its interpreter is missing."""
+def test_start_is_undone_when_the_command_cannot_be_executed(jobs: Jobs) -> None:
+    """The file exists and is executable, but its interpreter is missing."""
     file = jobs.file("broken", "command: ./run\nroles: {worker: 2}\n")
     run = file.parent / "run"
     run.write_text("#!/no/such/interpreter\n")
@@ -139,10 +141,10 @@ def test_a_command_that_cannot_be_executed_is_undone(jobs: Jobs) -> None:
     assert done.returncode in (6, 100), done.stderr
     assert "worker/" in done.stderr
     jobs("stop", "broken")
-    jobs.untouched()
+    jobs.assert_nothing_left()
 
 
-def test_values_arrive_byte_for_byte(jobs: Jobs) -> None:
+def test_arguments_and_variables_reach_the_task_unchanged(jobs: Jobs) -> None:
     env = {
         "QUOTES": "a\"b'c", "SIGNS": "100% $HOME ${HOME} `x` back\\slash\\", "SPACE": " tab\there\nnew line ",
         "LETTERS": "größer, 漢字, 🙂", "HASH": "# ; no comment", "JSON": '{"a": [1, "b"]}', "EMPTY": "",
@@ -163,26 +165,26 @@ def test_values_arrive_byte_for_byte(jobs: Jobs) -> None:
     assert json.loads("".join(lines)) == [words, env]
 
 
-def test_the_code_arrives_and_can_be_written_to(jobs: Jobs) -> None:
+def test_code_directory_of_a_task_is_writable(jobs: Jobs) -> None:
     file = jobs.file("code", "command: python3 pkg/main.py\nroles: {worker: 2}\n")
     (file.parent / "pkg").mkdir(exist_ok=True)
     (file.parent / "pkg" / "main.py").write_text(
         "import pathlib\npathlib.Path('below').mkdir()\nprint(pathlib.Path.cwd())\n"
     )
     out = jobs.ok("start", file, "--follow")
-    assert said_by(out, "worker/1")[0].startswith("/var/lib/tfctl/jobs/code/")
+    assert lines_of_task(out, "worker/1")[0].startswith("/var/lib/tfctl/jobs/code/")
 
 
-def test_units_pass_systemds_own_verification(jobs: Jobs) -> None:
+def test_units_pass_systemd_analyze_verify(jobs: Jobs) -> None:
     jobs.ok("start", jobs.file("verified", TICK))
     for host in ("node1", "node2"):
         verify = "sudo systemd-analyze verify $(ls /run/systemd/system/tfctl-verified-*.service) 2>&1"
-        assert jobs.lab.said(host, verify) == ""
+        assert jobs.lab.shell(host, verify) == ""
         user = "sudo systemctl show -P User $(cd /run/systemd/system; ls tfctl-verified-*.service)"
-        assert set(jobs.lab.said(host, user).split()) == {"tfctl"}
+        assert set(jobs.lab.shell(host, user).split()) == {"tfctl"}
 
 
-def test_a_host_that_is_down_is_named_and_nothing_starts(jobs: Jobs) -> None:
+def test_start_names_an_unreachable_host_and_starts_nothing(jobs: Jobs) -> None:
     lines = jobs.lab.inventory.read_text().replace(
         jobs.lab.hosts()["node4"]["ansible_host"], jobs.lab.hosts()["node4"]["ansible_host"][:-2] + "99"
     )
@@ -192,4 +194,4 @@ def test_a_host_that_is_down_is_named_and_nothing_starts(jobs: Jobs) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=jobs.folder)
     assert done.returncode == 4
     assert "node4" in done.stderr
-    jobs.untouched()
+    jobs.assert_nothing_left()

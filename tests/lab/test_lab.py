@@ -1,4 +1,4 @@
-"""`tfctl lab` itself: what comes up, what can befall it, and that nothing of it is left."""
+"""`tfctl lab` itself: what a new lab has, how it survives failures, and that it leaves nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from labs import LABS, TFCTL, Lab
+
+from tests.lab.labs import LABS, TFCTL, Lab
 
 pytestmark = pytest.mark.timeout(300)  # once, an image may have to be built; else each test takes seconds
 
@@ -25,21 +26,21 @@ MakeLab = Callable[[str], Lab]
 
 @pytest.fixture
 def fresh(run_name: str, tmp_path: Path) -> Iterator[MakeLab]:
-    """Makes labs that are not there yet, and takes them down at the end."""
-    made = []
+    """A function that names new labs, which are deleted after the test."""
+    labs: list[Lab] = []
 
     def make(word: str) -> Lab:
-        made.append(Lab(f"{run_name}-{word}", tmp_path))
-        return made[-1]
+        labs.append(Lab(f"{run_name}-{word}", tmp_path))
+        return labs[-1]
 
     yield make
-    for one in made:
-        one.tfctl("lab", "down", "--name", one.name, check=False)
+    for lab in labs:
+        lab.tfctl("lab", "down", "--name", lab.name, check=False)
 
 
 @pytest.fixture(scope="module")
 def pair(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab of two nodes that tests may trouble, as long as it works again afterwards."""
+    """A lab of two nodes that tests may damage, as long as they repair it."""
     found = Lab(f"{run_name}-pair", tmp_path_factory.mktemp("pair"))
     try:
         found.up("--nodes", 2)
@@ -65,7 +66,7 @@ def output(*command: str) -> str:
 
 
 def traces(lab: Lab) -> list[str]:
-    """Mounts, processes, links, rules, cgroups and folders of a lab, as the system's own tools list them."""
+    """List everything that belongs to a lab: mounts, processes, network devices, rules, cgroups and directories."""
     digits = re.escape(subprocess.run(["sha256sum"], input=lab.name, capture_output=True, text=True).stdout[:6])
     mine = re.compile(rf"/labs/{lab.name}(/|\s|$)|tfctl-lab:{lab.name}\"|tfctl-{digits}|tl{digits}n")
     commands = ("findmnt -rn", "ps -eww -o pid,args", "ip -o link", "iptables-save")
@@ -80,7 +81,7 @@ def layers() -> set[Path]:
 
 
 def kill_hard(lab: Lab) -> list[int]:
-    """Every systemd-nspawn of the lab at once, as a crash would; gives the nodes' own first processes."""
+    """Kill every systemd-nspawn of the lab; return the process IDs of the first processes of the nodes."""
     found = pids(lab)
     inits = [int(output("pgrep", "--parent", str(pid))) for pid in found]
     for pid in found:
@@ -89,38 +90,38 @@ def kill_hard(lab: Lab) -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """Empty for a process that has ended."""
+    """Return the command line of a process, or "" if it has ended."""
     with suppress(FileNotFoundError, ProcessLookupError):
         return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     return ""
 
 
-# -- what is there after `up`
+# -- after `up`
 
 
-def test_each_node_is_a_machine_of_its_own(pair: Lab) -> None:
-    assert [pair.said(node, "hostname") for node in pair.hosts()] == ["node1", "node2"]
+def test_lab_nodes_have_their_own_identity_and_boot_completely(pair: Lab) -> None:
+    assert [pair.shell(node, "hostname") for node in pair.hosts()] == ["node1", "node2"]
     for file in ("/etc/machine-id", "/proc/sys/kernel/random/boot_id"):
-        assert len({pair.said(node, f"cat {file}") for node in pair.hosts()}) == 2
-    assert pair.said("node1", "systemctl is-system-running") == "running"
-    assert "Server listening" in pair.said("node1", "sudo -n journalctl -q -b -u ssh.service -o cat")
-    assert pair.said("node1", "stat --file-system --format %T /tmp") != "tmpfs"
+        assert len({pair.shell(node, f"cat {file}") for node in pair.hosts()}) == 2
+    assert pair.shell("node1", "systemctl is-system-running") == "running"
+    assert "Server listening" in pair.shell("node1", "sudo -n journalctl -q -b -u ssh.service -o cat")
+    assert pair.shell("node1", "stat --file-system --format %T /tmp") != "tmpfs"
 
 
-def test_nodes_reach_each_other_by_name(pair: Lab) -> None:
-    pair.said("node1", "exec 3<>/dev/tcp/node2/22 && head -c 4 <&3 | grep -q SSH-")
-    assert pair.said("node1", "getent hosts node1").split()[0] == pair.hosts()["node1"]["ansible_host"]
+def test_lab_nodes_reach_each_other_by_name(pair: Lab) -> None:
+    pair.shell("node1", "exec 3<>/dev/tcp/node2/22 && head -c 4 <&3 | grep -q SSH-")
+    assert pair.shell("node1", "getent hosts node1").split()[0] == pair.hosts()["node1"]["ansible_host"]
 
 
-def test_only_the_key_logs_in_and_only_as_ops(pair: Lab) -> None:
-    said = set(pair.said("node1", "sudo -n sshd -T").splitlines())
-    assert {"passwordauthentication no", "permitrootlogin no", "kbdinteractiveauthentication no"} <= said
+def test_lab_node_accepts_only_the_key_and_only_for_ops(pair: Lab) -> None:
+    output = set(pair.shell("node1", "sudo -n sshd -T").splitlines())
+    assert {"passwordauthentication no", "permitrootlogin no", "kbdinteractiveauthentication no"} <= output
     as_root = [word.replace("ops@", "root@") for word in pair.ssh("node1", "true")]
     assert subprocess.run(as_root, capture_output=True, timeout=20).returncode == 255
 
 
-def test_a_node_with_another_host_key_is_not_believed(pair: Lab, tmp_path: Path) -> None:
-    """known_hosts was there before the first connection: so a stranger at the address is noticed."""
+def test_lab_inventory_rejects_a_node_with_another_host_key(pair: Lab, tmp_path: Path) -> None:
+    """known_hosts is written before the first connection, so another machine at the address is refused."""
     first, second = (host["ansible_host"] for host in pair.hosts().values())
     known = LABS / pair.name / "known_hosts"
     (tmp_path / "known").write_text(known.read_text().replace(second, "0.0.0.0").replace(first, second))
@@ -130,60 +131,60 @@ def test_a_node_with_another_host_key_is_not_believed(pair: Lab, tmp_path: Path)
     assert "Host key verification failed" in done.stderr
 
 
-def test_the_shared_directory_is_one_for_all(pair: Lab) -> None:
-    pair.said("node1", "echo hello | sudo -n tee /srv/tfctl/word")
-    assert pair.said("node2", "cat /srv/tfctl/word") == "hello"
+def test_lab_shared_directory_is_the_same_on_every_node(pair: Lab) -> None:
+    pair.shell("node1", "echo hello | sudo -n tee /srv/tfctl/word")
+    assert pair.shell("node2", "cat /srv/tfctl/word") == "hello"
     assert Path(status(pair)["shared"], "word").read_text() == "hello\n"
 
 
-def test_apt_and_pip_work_inside(pair: Lab) -> None:
-    pair.said("node1", "sudo -n apt-get update -q --error-on=any", timeout=60)
-    pair.said("node1", "python3 -m venv /tmp/v && /tmp/v/bin/pip download -q --no-deps -d /tmp/got six", timeout=60)
-    assert pair.said("node1", "ls /tmp/got").startswith("six-")
+def test_lab_node_can_use_apt_and_pip(pair: Lab) -> None:
+    pair.shell("node1", "sudo -n apt-get update -q --error-on=any", timeout=60)
+    pair.shell("node1", "python3 -m venv /tmp/v && /tmp/v/bin/pip download -q --no-deps -d /tmp/got six", timeout=60)
+    assert pair.shell("node1", "ls /tmp/got").startswith("six-")
 
 
-def test_a_login_long_after_the_last_logout_is_quick(pair: Lab) -> None:
-    """logind ends the user's manager 10 s after the last logout; where nodes share a cgroup, that takes minutes."""
+def test_lab_login_is_fast_after_a_long_pause(pair: Lab) -> None:
+    """logind stops the user manager 10 s after the last logout. This took minutes when nodes shared a cgroup."""
     for node in pair.hosts():
-        pair.said(node, "true")
+        pair.shell(node, "true")
     time.sleep(15)
     for node in pair.hosts():
         began = time.monotonic()
-        pair.said(node, "true")
+        pair.shell(node, "true")
         assert time.monotonic() - began < 2
 
 
-def test_the_same_unit_on_two_nodes_is_in_two_cgroups(pair: Lab) -> None:
-    """In a shared one, the stopped unit's cgroup would stay, populated by the other node's processes."""
+def test_lab_nodes_do_not_share_cgroups(pair: Lab) -> None:
+    """In a shared cgroup the processes of the other node would keep the cgroup of the stopped unit alive."""
     for node in pair.hosts():
-        pair.said(node, "sudo -n systemd-run -q --unit=twin --slice=tfctl-t.slice sleep 600")
-    pair.said("node1", "sudo -n systemctl stop tfctl-t.slice")
-    assert pair.said("node1", "find /sys/fs/cgroup -name twin.service") == ""
-    assert pair.said("node2", "find /sys/fs/cgroup -name twin.service") != ""
-    assert pair.said("node2", "systemctl is-active twin") == "active"
-    pair.said("node2", "sudo -n systemctl stop twin")
+        pair.shell(node, "sudo -n systemd-run -q --unit=twin --slice=tfctl-t.slice sleep 600")
+    pair.shell("node1", "sudo -n systemctl stop tfctl-t.slice")
+    assert pair.shell("node1", "find /sys/fs/cgroup -name twin.service") == ""
+    assert pair.shell("node2", "find /sys/fs/cgroup -name twin.service") != ""
+    assert pair.shell("node2", "systemctl is-active twin") == "active"
+    pair.shell("node2", "sudo -n systemctl stop twin")
 
 
-def test_up_again_changes_nothing(pair: Lab) -> None:
+def test_lab_up_changes_nothing_when_the_lab_runs(pair: Lab) -> None:
     before = status(pair), traces(pair), pair.inventory.read_bytes()
     assert "all nodes run" in pair.up()
     assert (status(pair), traces(pair), pair.inventory.read_bytes()) == before
 
 
 @pytest.mark.parametrize("words", [["--nodes", 1], ["--suite", "trixie"], ["--from", "bare"]])
-def test_another_shape_is_refused_with_what_to_type(pair: Lab, words: list[object]) -> None:
+def test_lab_up_with_other_options_is_refused_with_a_command(pair: Lab, words: list[object]) -> None:
     done = pair.tfctl("lab", "up", "--name", pair.name, *words, check=False)
     assert done.returncode == 5
     assert f"tfctl lab down --name {pair.name}" in done.stderr
     assert states(pair) == ["running", "running"]
 
 
-# -- what can befall it
+# -- failures
 
 
-def test_a_reboot_brings_the_node_back(pair: Lab) -> None:
+def test_lab_node_comes_back_after_a_reboot(pair: Lab) -> None:
     look = "cat /proc/sys/kernel/random/boot_id"
-    before = pair.said("node2", look)
+    before = pair.shell("node2", look)
     subprocess.run(pair.ssh("node2", "sudo -n systemctl reboot"), capture_output=True, timeout=20)
     again, end = before, time.monotonic() + 40
     while again in ("", before) and time.monotonic() < end:
@@ -192,8 +193,8 @@ def test_a_reboot_brings_the_node_back(pair: Lab) -> None:
     assert again not in ("", before)
 
 
-def test_up_starts_a_node_whose_container_was_killed_and_what_survived_of_it_is_ended(pair: Lab) -> None:
-    pair.said("node2", "echo kept > ~/file")
+def test_lab_up_restarts_killed_nodes_and_ends_their_leftover_processes(pair: Lab) -> None:
+    pair.shell("node2", "echo kept > ~/file")
     first = pids(pair)[0]
     inits = kill_hard(pair)
     assert states(pair) == ["off", "off"]
@@ -201,10 +202,10 @@ def test_up_starts_a_node_whose_container_was_killed_and_what_survived_of_it_is_
     assert states(pair) == ["running", "running"]
     assert first not in pids(pair)
     assert [command_of(pid) for pid in inits] == ["", ""]
-    assert pair.said("node2", "cat ~/file") == "kept"
+    assert pair.shell("node2", "cat ~/file") == "kept"
 
 
-def test_what_is_not_there_is_not_found(pair: Lab) -> None:
+def test_lab_verbs_exit_7_when_the_lab_or_snapshot_is_missing(pair: Lab) -> None:
     for words in (["down", "--name", "never"], ["status", "--name", "never"], ["up", "--name", "x", "--from", "never"]):
         done = pair.tfctl("lab", *words, check=False)
         assert done.returncode == 7
@@ -214,51 +215,51 @@ def test_what_is_not_there_is_not_found(pair: Lab) -> None:
 # -- snapshots
 
 
-def test_a_snapshot_is_what_the_lab_was_and_stays_so(pair: Lab, fresh: MakeLab, run_name: str) -> None:
+def test_snapshot_keeps_the_state_of_the_lab_when_it_was_taken(pair: Lab, fresh: MakeLab, run_name: str) -> None:
     name = f"{run_name}-snap"
-    pair.said("node1", "echo first > ~/word; sudo -n mkdir -m 2770 /srv/tfctl/out; logger --tag mark before")
+    pair.shell("node1", "echo first > ~/word; sudo -n mkdir -m 2770 /srv/tfctl/out; logger --tag mark before")
     pair.tfctl("lab", "snapshot", name, "--name", pair.name)
     try:
-        pair.said("node1", "cat ~/word && echo second > ~/word && sudo -n rmdir /srv/tfctl/out")
+        pair.shell("node1", "cat ~/word && echo second > ~/word && sudo -n rmdir /srv/tfctl/out")
         other = fresh("other")
         other.up("--from", name)
         assert list(other.hosts()) == ["node1", "node2"]
-        assert other.said("node1", "cat ~/word; stat -c %a /srv/tfctl/out; systemctl is-system-running") == (
+        assert other.shell("node1", "cat ~/word; stat -c %a /srv/tfctl/out; systemctl is-system-running") == (
             "first\n2770\nrunning"
         )
-        assert other.said("node1", "sudo -n journalctl -q -t mark -o cat") == "before"
-        assert other.said("node1", "getent hosts node2").split()[0] == other.hosts()["node2"]["ansible_host"]
+        assert other.shell("node1", "sudo -n journalctl -q -t mark -o cat") == "before"
+        assert other.shell("node1", "getent hosts node2").split()[0] == other.hosts()["node2"]["ansible_host"]
         assert other.hosts()["node1"]["ansible_host"] != pair.hosts()["node1"]["ansible_host"]
-        assert pair.said("node1", "cat ~/word") == "second"
+        assert pair.shell("node1", "cat ~/word") == "second"
         fewer = fresh("fewer")
         fewer.up("--from", name, "--nodes", 1)
-        assert fewer.said("node1", "cat ~/word; grep -c node /etc/hosts") == "first\n1"
+        assert fewer.shell("node1", "cat ~/word; grep -c node /etc/hosts") == "first\n1"
         done = other.tfctl("lab", "up", "--name", f"{run_name}-more", "--from", name, "--nodes", 3, check=False)
-        assert (done.returncode, "has 2" in done.stderr) == (2, True)
-        # What is deleted is the name: a lab that was made from it keeps all it has.
+        assert (done.returncode, "has only 2" in done.stderr) == (2, True)
+        # Only the name is deleted: a lab that was created from the snapshot keeps its files.
         pair.tfctl("lab", "snapshot", name, "--delete")
         assert name not in status(other)["snapshots"]
         kill_hard(other)
         other.up()
-        assert other.said("node1", "cat ~/word") == "first"
+        assert other.shell("node1", "cat ~/word") == "first"
     finally:
         pair.tfctl("lab", "snapshot", name, "--delete", check=False)
 
 
-def test_a_snapshot_is_replaced_and_taken_of_a_lab_that_came_from_one(fresh: MakeLab, run_name: str) -> None:
+def test_snapshot_can_be_replaced_and_taken_from_a_restored_lab(fresh: MakeLab, run_name: str) -> None:
     name, one, other = f"{run_name}-chain", fresh("one"), fresh("two")
     try:
         one.up("--nodes", 1)
         for word in ("a", "b"):
-            one.said("node1", f"touch ~/{word}")
+            one.shell("node1", f"touch ~/{word}")
             one.tfctl("lab", "snapshot", name, "--name", one.name)
         one.down()
         other.up("--from", name)
-        other.said("node1", "rm ~/a && touch ~/c")
+        other.shell("node1", "rm ~/a && touch ~/c")
         other.tfctl("lab", "snapshot", name, "--name", other.name)
         other.down()
         one.up("--from", name)
-        assert one.said("node1", "ls") == "b\nc"
+        assert one.shell("node1", "ls") == "b\nc"
         before = layers()
         one.down()
     finally:
@@ -266,10 +267,10 @@ def test_a_snapshot_is_replaced_and_taken_of_a_lab_that_came_from_one(fresh: Mak
     assert len(before - layers()) == 4  # three of the disk, one shared directory
 
 
-# -- that nothing is left
+# -- cleanup
 
 
-def test_down_leaves_nothing_and_a_lab_beside_it_alone(pair: Lab, fresh: MakeLab) -> None:
+def test_lab_down_leaves_nothing_and_does_not_touch_other_labs(pair: Lab, fresh: MakeLab) -> None:
     beside = fresh("beside")
     beside.up("--nodes", 1)
     assert status(beside)["network"] != status(pair)["network"]
@@ -283,11 +284,11 @@ def test_down_leaves_nothing_and_a_lab_beside_it_alone(pair: Lab, fresh: MakeLab
 
 @pytest.mark.parametrize("lost", ["nothing", "record", "folder"])
 @pytest.mark.parametrize("then", ["down", "up"])
-def test_a_crash_is_cleared(fresh: MakeLab, lost: str, then: str) -> None:
+def test_lab_up_and_down_clean_up_after_a_crash(fresh: MakeLab, lost: str, then: str) -> None:
     lab = fresh("crash")
     lab.up("--nodes", 2)
     inits = kill_hard(lab)
-    assert all(command_of(pid) for pid in inits)  # they live on: so there is something to clear
+    assert all(command_of(pid) for pid in inits)  # they survive, so there is something to clean up
     if lost == "record":
         (LABS / lab.name / "lab.json").unlink()
     if lost == "folder":
@@ -298,7 +299,7 @@ def test_a_crash_is_cleared(fresh: MakeLab, lost: str, then: str) -> None:
     if then == "up":
         lab.up("--nodes", 2)
         assert states(lab) == ["running", "running"]
-        assert lab.said("node1", "echo alive") == "alive"
+        assert lab.shell("node1", "echo alive") == "alive"
     lab.down()
     assert [command_of(pid) for pid in inits] == ["", ""]
     assert traces(lab) == []
@@ -306,7 +307,7 @@ def test_a_crash_is_cleared(fresh: MakeLab, lost: str, then: str) -> None:
 
 
 @pytest.mark.parametrize("then", ["down", "up"])
-def test_an_up_that_was_killed_half_way(fresh: MakeLab, then: str) -> None:
+def test_lab_up_and_down_recover_from_a_killed_up(fresh: MakeLab, then: str) -> None:
     lab = fresh("half")
     command = [str(TFCTL), "lab", "up", "--name", lab.name, "--nodes", "2"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=lab.folder) as started:
@@ -322,7 +323,7 @@ def test_an_up_that_was_killed_half_way(fresh: MakeLab, then: str) -> None:
     assert traces(lab) == []
 
 
-def test_two_ups_at_once_are_as_one(fresh: MakeLab) -> None:
+def test_lab_up_starts_each_node_once_when_two_run_at_the_same_time(fresh: MakeLab) -> None:
     lab = fresh("twice")
     command = [str(TFCTL), "lab", "up", "--name", lab.name, "--nodes", "2"]
     both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=lab.folder) for _ in range(2)]
@@ -341,7 +342,7 @@ ensure(asked, lambda line: print(line, flush=True))
 """
 
 
-def test_a_build_that_was_killed_leaves_no_image_and_no_process() -> None:
+def test_image_build_leaves_no_image_and_no_process_when_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", BUILD], stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout is not None
         image = Path(started.stdout.readline().strip())
@@ -364,7 +365,7 @@ def soon(what: Callable[[], bool]) -> bool:
     return held
 
 
-def test_a_file_that_is_no_lab_inventory_stops_up_before_anything(fresh: MakeLab) -> None:
+def test_lab_up_refuses_to_overwrite_a_foreign_inventory(fresh: MakeLab) -> None:
     lab = fresh("file")
     lab.inventory.parent.mkdir()
     lab.inventory.write_text("[gpu]\nreal1\n")

@@ -1,10 +1,10 @@
-"""What an operator looks at: the hosts, what stands against them, and what became of a job."""
+"""The commands that show hosts and jobs: nodes, events and preflight."""
 
 from __future__ import annotations
 
 import json
 
-from jobs import Jobs
+from tests.lab.jobs import Jobs
 
 STAY = """
     command: sleep 600
@@ -13,12 +13,12 @@ STAY = """
 """
 
 
-def test_hosts_and_a_jobs_story(jobs: Jobs) -> None:
+def test_nodes_and_events_describe_hosts_and_the_history_of_a_job(jobs: Jobs) -> None:
     jobs.ok("start", jobs.file("story", STAY))
     attempt = jobs.status("story")["attempt"]
     nodes = json.loads(jobs.ok("nodes", "-o", "json"))["nodes"]
     assert [node["host"] for node in nodes] == list(jobs.lab.hosts())
-    assert {(node["state"], node["protocol"], node["systemd"] >= 247) for node in nodes} == {("ready", 1, True)}
+    assert {(node["state"], node["protocol"], node["systemd"] >= 247) for node in nodes} == {("ready", 2, True)}
     assert len({node["version"] for node in nodes}) == 1
     tasks = [f"{task['role']}/{task['index']}" for node in nodes for task in node["tasks"] if task["job"] == "story"]
     assert sorted(tasks) == ["ps/0", "worker/0", "worker/1", "worker/2"]
@@ -38,9 +38,9 @@ def test_hosts_and_a_jobs_story(jobs: Jobs) -> None:
     assert second[0]["signal"] == "SIGKILL"
 
 
-def test_nothing_stands_against_a_lab(jobs: Jobs) -> None:
-    told = jobs.lab.tfctl("preflight", jobs.lab.inventory, "--stack", "none", "-o", "json")
-    assert {host["state"] for host in json.loads(told.stdout)["hosts"]} == {"fit"}
+def test_preflight_finds_a_lab_fit_and_names_a_changed_gid(jobs: Jobs) -> None:
+    done = jobs.lab.tfctl("preflight", jobs.lab.inventory, "--stack", "none", "-o", "json")
+    assert {host["state"] for host in json.loads(done.stdout)["hosts"]} == {"fit"}
     jobs.root("node2", "groupmod -g 881 tfctl")
     try:
         done = jobs.lab.tfctl("preflight", jobs.lab.inventory, "--stack", "none", check=False)

@@ -1,10 +1,9 @@
-"""NVIDIA's package repository, as far as one of our own can stand for it: served by http, signed, with packages of the
-same names and versions that hold real shared libraries. apt, its pins, its holds and the loader are real.
+"""NVIDIA's package repository, replaced by a fake on the node: signed, served over HTTP, with packages of the same
+names and versions that contain shared libraries. apt, its pins, its holds and the loader are real.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import re
@@ -15,10 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import made
 import pytest
-from labs import Lab
-from plays import play
+
+from tests.lab import expected_state
+from tests.lab.labs import Lab
+from tests.lab.plays import play
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -27,7 +27,7 @@ LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 CUDA = "int cudaRuntimeGetVersion(int *v) { *v = 12020; return 0; }"
 NCCL = "int ncclGetVersion(int *v) { *v = 21605; return 0; }"
 CUDNN = "unsigned long cudnnGetVersion(void) { return %d; }"
-#: Name, version, and the file that it has with the C that it is made of.
+#: Name, version, and the library in the package with the C source from which it is compiled.
 PACKAGES = [
     ("cuda-toolkit-12-2", "12.2.2-1", f"{HOME}/lib64/libcudart.so.12", CUDA),
     ("libcudnn8", "8.9.4.25-1+cuda12.2", f"{LIBRARIES}/libcudnn.so.8", CUDNN % 8904),
@@ -39,7 +39,7 @@ PACKAGES = [
     ("nvidia-driver-580", "580.95.05-1", None, None),
     ("bash", "99-1", None, None),
 ]
-#: What preflight plans for tf2.15 on such a host (tests/unit/provision/gpu_hosts.yaml).
+#: The plan of preflight for tf2.15 on such a host (tests/unit/provision/gpu_hosts.yaml).
 PLANS = {
     "cuda": ("12.2.2", ["cuda-toolkit-12-2=12.2.*"], [f"{HOME}/lib64"], "libcudart.so.12"),
     "cudnn": ("8.9.4.25", ["libcudnn8=8.9.4.25-1+cuda12*", "libcudnn8-dev=8.9.4.25-1+cuda12*"], [], "libcudnn.so.8"),
@@ -58,17 +58,16 @@ gpg --with-colons --list-keys | grep ^fpr | cut -d: -f10
 
 @dataclass(frozen=True)
 class Node:
-    """A node with the repository at 127.0.0.1, and the fingerprint of its key."""
+    """A node with the fake repository at 127.0.0.1, and the fingerprint of its key."""
 
     lab: Lab
     fingerprint: str
 
     def root(self, script: str, timeout: float = 120) -> str:
-        text = base64.b64encode(script.encode()).decode()
-        return self.lab.said("node1", f"echo {text} | base64 -d | sudo -n sh -e", timeout)
+        return self.lab.root_script("node1", script, timeout)
 
     def provision(self, *words: str, **source: Any) -> str:
-        """The four roles, one after the other, as tfctl runs them; what ansible-playbook says."""
+        """Run the four roles in the order in which tfctl runs them; return the output of ansible-playbook."""
         reached = {
             "uri": "http://127.0.0.1:8791/",
             "key_url": "http://127.0.0.1:8791/key.asc",
@@ -85,19 +84,19 @@ class Node:
             given[f"{name}_packager"], given[f"{name}_sources_ready"] = "apt-get", True
         return play(self.lab, ["nvidia_repo", "cuda", "cudnn", "nccl"], given, *words)
 
-    def settled(self) -> None:
-        """A second run and a check find nothing to do, and what is asked for is there."""
+    def assert_unchanged(self) -> None:
+        """Assert that a second run and a check change nothing, and that the host is in the expected state."""
         for words in ((), ("--check",)):
-            assert re.search("changed=0 .*failed=0 ", said := self.provision(*words)), said
-        self.as_made()
+            assert re.search("changed=0 .*failed=0 ", output := self.provision(*words)), output
+        self.assert_expected_state()
 
-    def as_made(self) -> None:
-        """What the four roles make of it."""
+    def assert_expected_state(self) -> None:
+        """Assert that the host is in the state in which the four roles leave it."""
         host, cudnn, nccl = self.lab.testinfra("node1"), "8.9.4.25-1+cuda12.2", "2.16.5-1+cuda12.0"
-        made.nvidia_repo(host, "http://127.0.0.1:8791/", host.file("/srv/nvidia/key.asc").content)
-        made.cuda(host, {"cuda-toolkit-12-2": "12.2.2-1"}, "libcudart.so.12")
-        made.cudnn(host, {"libcudnn8": cudnn, "libcudnn8-dev": cudnn}, "libcudnn.so.8")
-        made.nccl(host, {"libnccl2": nccl, "libnccl-dev": nccl}, "libnccl.so.2")
+        expected_state.nvidia_repo(host, "http://127.0.0.1:8791/", host.file("/srv/nvidia/key.asc").content)
+        expected_state.cuda(host, {"cuda-toolkit-12-2": "12.2.2-1"}, "libcudart.so.12")
+        expected_state.cudnn(host, {"libcudnn8": cudnn, "libcudnn8-dev": cudnn}, "libcudnn.so.8")
+        expected_state.nccl(host, {"libnccl2": nccl, "libnccl-dev": nccl}, "libnccl.so.2")
 
 
 @pytest.fixture(scope="module")
@@ -115,14 +114,14 @@ def node(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[No
 
 @pytest.fixture(scope="module")
 def provided(node: Node) -> Node:
-    """The node with the libraries."""
-    said = node.provision()
-    assert "failed=0" in said, said
+    """The node after the four roles have run."""
+    output = node.provision()
+    assert "failed=0" in output, output
     return node
 
 
 def repository(folder: Path) -> bytes:
-    """A tarball with the directory `nvidia`: packages, their list, and its hash, which is yet to be signed."""
+    """Return a tarball of the directory `nvidia`: packages, `Packages`, and `Release`, which is not signed yet."""
     out, listed = folder / "nvidia", []
     out.mkdir()
     for number, (name, version, file, source) in enumerate(PACKAGES):
@@ -153,14 +152,14 @@ def repository(folder: Path) -> bytes:
     return data.getvalue()
 
 
-def test_another_key_than_nvidias_is_refused(node: Node) -> None:
-    said = node.provision(fingerprint="0" * 40)
-    assert f"key.asc is key {node.fingerprint}; {'0' * 40} was asked for" in said
+def test_repository_is_refused_when_its_key_has_another_fingerprint(node: Node) -> None:
+    output = node.provision(fingerprint="0" * 40)
+    assert f"key.asc is key {node.fingerprint}; {'0' * 40} was asked for" in output
     assert node.root("ls /usr/share/keyrings /etc/apt/sources.list.d | grep tfctl || true") == ""
 
 
-def test_the_libraries_come_in_the_versions_asked_for_and_nothing_else_does(provided: Node) -> None:
-    provided.settled()
+def test_repository_provides_the_requested_versions_and_nothing_else(provided: Node) -> None:
+    provided.assert_unchanged()
     policy = provided.root("apt-cache policy bash nvidia-driver-580")
     assert policy.count("Candidate: (none)") == 1, policy
     assert "Candidate: 99-1" not in policy
@@ -181,9 +180,9 @@ def test_the_libraries_come_in_the_versions_asked_for_and_nothing_else_does(prov
         "rm /etc/ld.so.conf.d/tfctl-cuda-12.2.2.conf; ldconfig",
     ],
 )
-def test_what_was_broken_is_mended(provided: Node, harm: str) -> None:
+def test_repository_and_libraries_are_repaired_after_a_manual_change(provided: Node, harm: str) -> None:
     provided.root(harm)
-    made.seen(provided.as_made)
-    said = provided.provision()
-    assert "failed=0" in said and "changed=0 " not in said, said
-    provided.settled()
+    expected_state.is_violated(provided.assert_expected_state)
+    output = provided.provision()
+    assert "failed=0" in output and "changed=0 " not in output, output
+    provided.assert_unchanged()

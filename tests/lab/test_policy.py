@@ -1,11 +1,12 @@
-"""What a job file's policy says happens on real nodes: the deadline, and what is stopped when the job has ended."""
+"""The policy of a job file on real nodes: the deadline, restarts, and what is stopped when the job has ended."""
 
 from __future__ import annotations
 
 import pytest
-from jobs import Jobs
 
-#: A ps that stays, and a worker that succeeds, or fails at once.
+from tests.lab.jobs import Jobs, wait_for
+
+#: A ps that keeps running, and workers that succeed or fail after a second.
 ENDS = """
     command: [sh, -c, "test {role} = ps && exec sleep 600; sleep 1; exit %d"]
     roles: {ps: 1, worker: 3}
@@ -18,10 +19,10 @@ UNITS = "ls /run/systemd/system | grep -E '^tfctl-%s-'; true"
 @pytest.mark.parametrize(
     ("clean", "ps", "units"), [("running", "stopped", True), ("all", "stopped", False), ("none", "running", True)]
 )
-def test_what_is_stopped_when_the_job_has_ended(
+def test_policy_clean_decides_what_is_stopped_when_a_job_ends(
     clean: str, ps: str, units: bool, code: int, job: str, jobs: Jobs
 ) -> None:
-    """``units``: whether those of the workers that have ended are there to be looked at."""
+    """``units``: whether the units of the ended workers are still there."""
     name = f"{clean}-{job}"
     done = jobs("start", jobs.file(name, ENDS % (code, clean)), "--wait")
     assert done.returncode == (100 if code else 0), done.stderr
@@ -31,14 +32,13 @@ def test_what_is_stopped_when_the_job_has_ended(
     there = [line for lines in jobs.everywhere(UNITS % name).values() for line in lines]
     assert [any("worker" in line for line in there), any("-ps-" in line for line in there)] == [units, ps == "running"]
     jobs.ok("stop", name)
-    after = "stopped" if ps == "running" else job
-    assert jobs.status(name)["state"] == after, "a stop of what has ended by itself does not change how it ended"
-    jobs.untouched()
+    assert jobs.status(name)["state"] == job, "a stop after the end must not change how the job ended"
+    jobs.assert_nothing_left()
 
 
 @pytest.mark.parametrize("restarts", [0, 2])
-def test_the_deadline_ends_each_task_for_good(restarts: int, jobs: Jobs) -> None:
-    """A task that dies of it then is not begun again."""
+def test_deadline_stops_every_task_without_a_restart(restarts: int, jobs: Jobs) -> None:
+    """systemd does not restart a task that it stopped at the deadline."""
     text = f"policy: {{deadline: 3s, max_restarts: {restarts}}}\n"
     name = f"deadline-{restarts}"
     file = jobs.file(name, 'command: [sh, -c, "echo begun; exec sleep 600"]\nroles: {worker: 2}\n' + text)
@@ -49,11 +49,29 @@ def test_the_deadline_ends_each_task_for_good(restarts: int, jobs: Jobs) -> None
     assert {task["restarts"] for task in found["tasks"]} == {0}
     assert jobs.ok("logs", "--job", name).count("begun") == 2
     jobs.ok("stop", name)
-    jobs.untouched()
+    jobs.assert_nothing_left()
 
 
-def test_a_failure_before_the_deadline_is_still_begun_again(jobs: Jobs) -> None:
+def test_failed_task_is_restarted_before_the_deadline(jobs: Jobs) -> None:
     command = '[sh, -c, "test -e tried || { touch tried; kill -9 $$; }"]'
     text = f"command: {command}\nroles: {{worker: 1}}\npolicy: {{deadline: 30s, max_restarts: 3}}\n"
     jobs.ok("start", jobs.file("tries", text), "--wait")
     assert jobs.status("tries")["tasks"][0]["restarts"] == 1
+
+
+@pytest.mark.parametrize("command", ["[sh, -c, 'python3 train.py; echo over']", "[bash, run.sh]"])
+def test_stop_gives_a_program_that_a_shell_runs_its_grace_period(command: str, jobs: Jobs) -> None:
+    """systemd ends the shell first, and the program only after ExecStopPost."""
+    file = jobs.file("shell", f"command: {command}\nroles: {{worker: 1}}\npolicy: {{grace: 20s}}\n")
+    (file.parent / "run.sh").write_text("python3 train.py\necho over\n")
+    (file.parent / "train.py").write_text(
+        "import signal, sys, time\n"
+        "def save(*_):\n    time.sleep(3)\n    print('saved', flush=True)\n    sys.exit()\n"
+        "signal.signal(signal.SIGTERM, save)\nprint('begun', flush=True)\ntime.sleep(600)\n"
+    )
+    jobs.ok("start", file)
+    wait_for(lambda: "begun" in jobs.ok("logs", "--job", "shell"), 20)
+    jobs.ok("stop", "shell")
+    assert "saved" in jobs.ok("logs", "--job", "shell")
+    assert jobs.states("shell") == {"worker/0": "stopped"}
+    jobs.assert_nothing_left()

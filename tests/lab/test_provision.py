@@ -1,4 +1,4 @@
-"""tfctl provision on real nodes: from bare, a second time, with faults, and after something was broken."""
+"""tfctl provision on real nodes: bare, provisioned, unfit, unreachable, or damaged."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import made
 import pytest
-from labs import Lab
-from plays import play
 
-SHOW = json.dumps({"protocol": 1, "verb": "show", "job": None, "attempt": None})
+from tests.lab import expected_state
+from tests.lab.labs import Lab
+from tests.lab.plays import play
+
+SHOW = json.dumps({"protocol": 2, "verb": "show", "job": None, "attempt": None})
 REMOTE_TASKS = ("preflight: Look", "job_host: Prepare", "tensorflow: Look")
 
 
 def provision(lab: Lab, *words: object, inventory: Path | None = None) -> tuple[int, dict[str, Any], str]:
-    """Exit code, the one object of -o json, and what was told meanwhile."""
+    """Run `tfctl provision`; return its exit code, the object that -o json prints, and stderr."""
     done = lab.tfctl("provision", inventory or lab.inventory, "-o", "json", *words, check=False, timeout=400)
     return done.returncode, json.loads(done.stdout), done.stderr
 
@@ -30,7 +31,7 @@ def by_name(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def edited(lab: Lab, folder: Path, **settings: str) -> Path:
-    """The lab's inventory with more said of some hosts."""
+    """Write a copy of the inventory with more variables for some hosts; return its path."""
     lines = lab.inventory.read_text().splitlines()
     path = folder / "edited.ini"
     path.write_text("".join(f"{line} {settings.get(line.partition(' ')[0], '')}\n" for line in lines))
@@ -39,82 +40,82 @@ def edited(lab: Lab, folder: Path, **settings: str) -> Path:
 
 @pytest.fixture(scope="module")
 def pair(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Two bare nodes; on the second the job user's number is taken."""
+    """Two bare nodes; on node2 another user has the UID 880."""
     found = Lab(f"{run_name}-prov", tmp_path_factory.mktemp("pair"))
     found.up("--nodes", 2)
-    found.said("node2", "sudo useradd --system --uid 880 squatter")
+    found.shell("node2", "sudo useradd --system --uid 880 squatter")
     try:
         yield found
     finally:
         found.down()
 
 
-def test_bare_nodes_are_prepared_and_one_that_is_not_fit_is_named(pair: Lab) -> None:
+def test_provision_prepares_bare_nodes_and_names_an_unfit_one(pair: Lab) -> None:
     code, report, _ = provision(pair, "--stack", "none", "--check", "--limit", "node1")
     assert (code, report["changed"]) == (0, 1)
-    assert pair.said("node1", "id tfctl || true") == ""
-    code, report, told = provision(pair, "--stack", "none")
+    assert pair.shell("node1", "id tfctl || true") == ""
+    code, report, stderr = provision(pair, "--stack", "none")
     hosts = by_name(report)
     assert code == report["exit"] == 8
     assert (hosts["node1"]["failed"], hosts["node1"]["changed"]) == (False, 1)
     assert hosts["node2"]["failed"] and hosts["node2"]["task"] == "preflight: Look at the host"
     assert hosts["node2"]["reason"] == "number 880 is the user squatter's here\nnumber 880 is the group squatter's here"
     assert "tfctl_uid" in hosts["node2"]["remedy"]
-    assert "node2  FAILED" in told and "node1  changed" in told
-    assert pair.said("node1", f"echo '{SHOW}' | sudo -n /usr/local/sbin/tfctl-node").startswith('{"show":')
-    made.job_host(pair.testinfra("node1"))
+    assert "node2  FAILED" in stderr and "node1  changed" in stderr
+    assert pair.shell("node1", f"echo '{SHOW}' | sudo -n /usr/local/sbin/tfctl-node").startswith('{"show":')
+    expected_state.job_host(pair.testinfra("node1"))
     refused = pair.testinfra("node2")
     assert not refused.user("tfctl").exists and not refused.file("/usr/local/sbin/tfctl-node").exists
-    assert '(root) NOPASSWD: /usr/local/sbin/tfctl-node ""' in pair.said("node1", "sudo -l")
-    assert "tfctl.conf" in pair.said("node1", "systemd-analyze cat-config systemd/journald.conf")
+    assert '(root) NOPASSWD: /usr/local/sbin/tfctl-node ""' in pair.shell("node1", "sudo -l")
+    assert "tfctl.conf" in pair.shell("node1", "systemd-analyze cat-config systemd/journald.conf")
     for words in ((), ("--check",)):
         code, report, _ = provision(pair, "--stack", "none", "--limit", "node1", *words)
         assert (code, report["changed"]) == (0, 0)
 
 
-def test_the_journal_is_kept_and_what_runs_knows_its_limit(pair: Lab) -> None:
-    assert pair.said("node1", "ls /var/log/journal/*/system.journal")
-    said = pair.said("node1", "sudo journalctl -u systemd-journald -n 3 --no-pager")
-    assert "max 4.0G" in said
+def test_provision_makes_the_journal_persistent_and_limits_its_size(pair: Lab) -> None:
+    assert pair.shell("node1", "ls /var/log/journal/*/system.journal")
+    output = pair.shell("node1", "sudo journalctl -u systemd-journald -n 3 --no-pager")
+    assert "max 4.0G" in output
 
 
 @pytest.mark.slow
-def test_a_python_of_the_distribution(pair: Lab) -> None:
-    """A second one, which no stack takes, in place of those that Debian 12 has not got; by the role alone."""
+def test_provision_installs_a_python_from_the_distribution(pair: Lab) -> None:
+    """The package stands for the Pythons that Debian 12 lacks; no stack uses it. Only this role runs."""
     given = {"python_env_packages": ["python3.11-nopie"], "python_env_packager": "apt-get", "python_env_tree": None}
     node1 = pair.testinfra("node1")
     for harm in ("true", "apt-get -qq -y remove python3.11-nopie"):
         node1.check_output(harm)
-        made.seen(made.python_env_packages, node1, "python3.11-nopie")
-        assert re.search("changed=1 .*failed=0 ", said := play(pair, ["python_env"], given)), said
+        expected_state.is_violated(expected_state.python_env_packages, node1, "python3.11-nopie")
+        assert re.search("changed=1 .*failed=0 ", output := play(pair, ["python_env"], given)), output
         for words in ((), ("--check",)):
-            assert re.search("changed=0 .*failed=0 ", said := play(pair, ["python_env"], given, *words)), said
-        made.python_env_packages(node1, "python3.11-nopie")
+            assert re.search("changed=0 .*failed=0 ", output := play(pair, ["python_env"], given, *words)), output
+        expected_state.python_env_packages(node1, "python3.11-nopie")
 
 
-def test_an_operator_is_not_root_and_may_run_one_program(pair: Lab) -> None:
-    pair.said("node1", "sudo useradd --create-home alice")
+def test_operator_may_run_tfctl_node_as_root_and_nothing_else(pair: Lab) -> None:
+    pair.shell("node1", "sudo useradd --create-home alice")
     inventory = edited(pair, pair.folder, node1="""tfctl_operators="['ops','alice']" """)
     code, report, _ = provision(pair, "--stack", "none", "--limit", "node1", inventory=inventory)
     assert (code, report["changed"]) == (0, 1)
     as_alice = "sudo -u alice sudo -n"
-    assert pair.said("node1", f"echo '{SHOW}' | {as_alice} /usr/local/sbin/tfctl-node").startswith('{"show":')
+    assert pair.shell("node1", f"echo '{SHOW}' | {as_alice} /usr/local/sbin/tfctl-node").startswith('{"show":')
     for other in ("/usr/local/sbin/tfctl-node --help", "/bin/true"):
-        assert "a password is required" in pair.said("node1", f"{as_alice} {other} 2>&1 || true")
+        assert "a password is required" in pair.shell("node1", f"{as_alice} {other} 2>&1 || true")
 
 
-def test_a_second_run_changes_nothing_in_four_remote_tasks(cluster: Lab) -> None:
+def test_provision_changes_nothing_in_a_second_run_of_three_tasks(cluster: Lab) -> None:
     began = time.monotonic()
-    code, report, told = provision(cluster)
+    code, report, stderr = provision(cluster)
     print(f"second run: {time.monotonic() - began:.1f} s")
     assert (code, report["changed"]) == (0, 0)
-    tasks = [line.split(" s  ")[1] for line in told.splitlines()]
+    tasks = [line.split(" s  ")[1] for line in stderr.splitlines()]
     assert [task.startswith(begin) for task, begin in zip(tasks, REMOTE_TASKS, strict=True)] == [True] * 3
     code, report, _ = provision(cluster, "--check")
     assert (code, report["changed"]) == (0, 0)
 
 
-def test_hosts_that_cannot_be_had_are_named_and_the_others_finished(cluster: Lab, tmp_path: Path) -> None:
+def test_provision_names_unusable_hosts_and_finishes_the_others(cluster: Lab, tmp_path: Path) -> None:
     inventory = edited(
         cluster, tmp_path, node1="ansible_port=9", node3="ansible_user=stranger", node4="tfctl_stack=tf9"
     )
@@ -129,8 +130,8 @@ def test_hosts_that_cannot_be_had_are_named_and_the_others_finished(cluster: Lab
     assert provision(cluster, "--limit", "node1,node2", inventory=inventory)[0] == 4
 
 
-# What somebody may do to a node, and what of it the next run names.
-HARMS = {
+# Each damage to a node, and what the next run prints about it.
+DAMAGES = {
     "rm /etc/sudoers.d/tfctl": "after: /etc/sudoers.d/tfctl",
     "chmod 777 /var/lib/tfctl/jobs": "after: /var/lib/tfctl/jobs",
     "echo '# mine' >> /usr/local/lib/tfctl/current/tfctl_node/states.py": "tfctl_node/states.py",
@@ -141,32 +142,32 @@ HARMS = {
 }
 
 
-def test_what_was_broken_is_mended(cluster: Lab) -> None:
+def test_provision_repairs_a_host_after_manual_changes(cluster: Lab) -> None:
     node2 = cluster.testinfra("node2")
-    made.job_host(node2)
-    for harm in HARMS:
-        cluster.said("node2", f'sudo sh -c "{harm}"')
-    made.seen(made.job_host, node2)
-    code, report, told = provision(cluster, "--limit", "node2", "--check", "--diff")
+    expected_state.job_host(node2)
+    for damage in DAMAGES:
+        cluster.shell("node2", f'sudo sh -c "{damage}"')
+    expected_state.is_violated(expected_state.job_host, node2)
+    code, report, stderr = provision(cluster, "--limit", "node2", "--check", "--diff")
     assert (code, report["changed"]) == (0, 1)
-    assert [named for named in HARMS.values() if named not in told] == []
+    assert [named for named in DAMAGES.values() if named not in stderr] == []
     code, report, _ = provision(cluster, "--limit", "node2")
     assert (code, report["changed"]) == (0, 1)
     code, report, _ = provision(cluster, "--limit", "node2")
     assert (code, report["changed"]) == (0, 0)
-    made.job_host(node2)
-    assert cluster.said("node2", f"echo '{SHOW}' | sudo -n /usr/local/sbin/tfctl-node").startswith('{"show":')
+    expected_state.job_host(node2)
+    assert cluster.shell("node2", f"echo '{SHOW}' | sudo -n /usr/local/sbin/tfctl-node").startswith('{"show":')
 
 
-def test_an_environment_that_was_broken_is_built_anew_and_survives_a_kill(cluster: Lab) -> None:
+def test_provision_rebuilds_a_damaged_environment_even_after_an_interruption(cluster: Lab) -> None:
     keras = "/opt/tfctl/stacks/tf2.15/lib/python3.11/site-packages/keras/src/callbacks.py"
     node3 = cluster.testinfra("node3")
-    made.tensorflow(node3, "tf2.15", "3.11")
-    cluster.said("node3", f"sudo rm {keras}")
-    made.seen(made.tensorflow, node3, "tf2.15", "3.11")
-    code, report, told = provision(cluster, "--limit", "node3", "--check", "--diff")
+    expected_state.tensorflow(node3, "tf2.15", "3.11")
+    cluster.shell("node3", f"sudo rm {keras}")
+    expected_state.is_violated(expected_state.tensorflow, node3, "tf2.15", "3.11")
+    code, report, stderr = provision(cluster, "--limit", "node3", "--check", "--diff")
     assert (code, report["changed"]) == (0, 1)
-    assert "keras/src/callbacks.py is missing" in told
+    assert "keras/src/callbacks.py is missing" in stderr
     words = [*map(str, (Path(cluster.tfctl("--version").args[0]), "provision", cluster.inventory, "--limit", "node3"))]
     child = subprocess.Popen(words, cwd=cluster.folder, stderr=subprocess.PIPE, text=True)
     assert child.stderr is not None
@@ -181,7 +182,7 @@ def test_an_environment_that_was_broken_is_built_anew_and_survives_a_kill(cluste
     code, report, _ = provision(cluster, "--limit", "node3")
     assert code == 0
     assert provision(cluster, "--limit", "node3", "--check")[1]["changed"] == 0
-    made.tensorflow(node3, "tf2.15", "3.11")
-    cluster.said("node3", "sudo -u tfctl /opt/tfctl/stacks/tf2.15/bin/python -c 'import tensorflow' 2>&1", timeout=60)
-    left = cluster.said("node3", "sudo ls -A /opt/tfctl/stacks /var/tmp | grep -E 'part|old|tar$' || true")
+    expected_state.tensorflow(node3, "tf2.15", "3.11")
+    cluster.shell("node3", "sudo -u tfctl /opt/tfctl/stacks/tf2.15/bin/python -c 'import tensorflow' 2>&1", timeout=60)
+    left = cluster.shell("node3", "sudo ls -A /opt/tfctl/stacks /var/tmp | grep -E 'part|old|tar$' || true")
     assert left == ""

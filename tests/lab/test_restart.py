@@ -1,8 +1,8 @@
-"""What an operator does with a job that runs: begins it again, or one task of it, under systemd's own eyes."""
+"""`tfctl restart` of a whole job and of one task, with the real systemd."""
 
 from __future__ import annotations
 
-from jobs import Jobs, said_by, wait_for
+from tests.lab.jobs import Jobs, lines_of_task, wait_for
 
 STAY = """
     command: [sh, -c, "echo begun in $TFCTL_ATTEMPT with $SECRET; exec sleep 600"]
@@ -11,7 +11,7 @@ STAY = """
 """
 
 
-def test_a_job_of_which_a_task_has_failed_runs_again_without_its_file(jobs: Jobs) -> None:
+def test_restart_runs_a_failed_job_again_without_its_job_file(jobs: Jobs) -> None:
     jobs.ok("start", file := jobs.file("anew", STAY))
     file.unlink()
     attempt = jobs.status("anew")["attempt"] + 1
@@ -22,7 +22,7 @@ def test_a_job_of_which_a_task_has_failed_runs_again_without_its_file(jobs: Jobs
     assert (found["attempt"], found["state"]) == (attempt, "running")
     tasks = [f"{task['role']}/{task['index']}" for task in found["tasks"]]
     wait_for(lambda: jobs.ok("logs", "--job", "anew").count(f"begun in {attempt}") == len(tasks), 20)
-    assert {tuple(said_by(jobs.ok("logs", "--job", "anew"), task)) for task in tasks} == {
+    assert {tuple(lines_of_task(jobs.ok("logs", "--job", "anew"), task)) for task in tasks} == {
         (f"begun in {attempt} with s3cret",)
     }
     assert not any(
@@ -32,12 +32,12 @@ def test_a_job_of_which_a_task_has_failed_runs_again_without_its_file(jobs: Jobs
     )
     assert set().union(*jobs.everywhere("stat -c %a /run/tfctl/env/tfctl-anew-* 2>/dev/null; true").values()) == {"600"}
     jobs.ok("stop", "anew")
-    jobs.untouched()
+    jobs.assert_nothing_left()
     assert not any(jobs.everywhere("ls -d /run/tfctl/ended 2>/dev/null; true").values())
 
 
-def test_one_task_comes_back_and_nobody_takes_it_for_failed(jobs: Jobs) -> None:
-    """Also not who looks while systemd has ended it and not yet begun it: the first failure would end this job."""
+def test_restart_of_one_task_is_not_mistaken_for_a_failure(jobs: Jobs) -> None:
+    """A `wait` that looks between the old process and the new one must not see a failure, which would end the job."""
     jobs.ok("start", jobs.file("single", STAY + "    policy: {max_restarts: 1}\n"))
     process = jobs.begin("wait", "single", "--timeout", "60s")
     for number in range(1, 6):
@@ -50,4 +50,4 @@ def test_one_task_comes_back_and_nobody_takes_it_for_failed(jobs: Jobs) -> None:
     jobs.ok("stop", "single")
     process.communicate(timeout=30)
     assert process.returncode == 103
-    jobs.untouched()
+    jobs.assert_nothing_left()

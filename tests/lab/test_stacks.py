@@ -1,4 +1,4 @@
-"""Classic stacks beside a modern one on one Debian 12 node, with Pythons of this machine; there and back again."""
+"""Classic stacks beside modern ones on one Debian 12 node, with Python trees of this machine, and rollback."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import made
 import pytest
-from jobs import Jobs, said_by
-from labs import Lab
-from test_provision import by_name, provision
+
+from tests.lab import expected_state
+from tests.lab.jobs import Jobs, lines_of_task
+from tests.lab.labs import Lab
+from tests.lab.test_provision import by_name, provision
 
 pytestmark = pytest.mark.timeout(600)
 
 PROGRAMS = Path(__file__).parent / "programs"
-#: Where this machine has CPython trees, as pyenv keeps them.
+#: The directory of CPython trees on this machine, as pyenv creates them.
 TREES = Path(os.environ.get("TFCTL_TEST_PYTHONS", "~/.pyenv/versions")).expanduser()
 STACKS = "/opt/tfctl/stacks"
 
@@ -31,7 +32,7 @@ def tree(version: str) -> Path:
 
 @pytest.fixture(scope="module")
 def node(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """One bare node; of the lab that TFCTL_TEST_LAB names the first, where it is set."""
+    """One bare node, or the first one of the lab that TFCTL_TEST_LAB names."""
     standing = os.environ.get("TFCTL_TEST_LAB")
     found = Lab(standing or f"{run_name}-classic", tmp_path_factory.mktemp("classic"))
     found.up(*(() if standing else ("--nodes", 1)))
@@ -44,24 +45,24 @@ def node(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[La
 
 @pytest.fixture
 def classic(node: Lab, tmp_path: Path) -> Iterator[Jobs]:
-    made = Jobs(node, tmp_path)
-    yield made
-    made.clean()
+    jobs = Jobs(node, tmp_path)
+    yield jobs
+    jobs.clean()
 
 
-def bring(node: Lab, stack: str, *words: object) -> dict[str, Any]:
-    """What became of node1, which must be right."""
-    code, report, told = provision(node, "--stack", stack, "--limit", "node1", *words)
-    assert code == 0, told
+def install(node: Lab, stack: str, *words: object) -> dict[str, Any]:
+    """Provision node1 with a stack, which must succeed; return the entry of node1 in the report."""
+    code, report, stderr = provision(node, "--stack", stack, "--limit", "node1", *words)
+    assert code == 0, stderr
     return by_name(report)["node1"]
 
 
-def leads_to(node: Lab, stack: str) -> str:
-    return node.said("node1", f"readlink {STACKS}/{stack}")
+def link_target(node: Lab, stack: str) -> str:
+    return node.shell("node1", f"readlink {STACKS}/{stack}")
 
 
-def trained(classic: Jobs, name: str, text: str) -> str:
-    """The log of a job with the programs of this folder, which must end well."""
+def log_of(classic: Jobs, name: str, text: str) -> str:
+    """Run a job with the classic programs, which must succeed; return its log."""
     file = classic.file(name, text)
     for program in PROGRAMS.glob("classic_*.py"):
         shutil.copy(program, file.parent)
@@ -87,37 +88,37 @@ KERAS = """
 
 
 @pytest.mark.slow
-def test_classic_stacks_stand_beside_modern_ones(node: Lab) -> None:
+def test_classic_stacks_are_installed_beside_modern_ones(node: Lab) -> None:
     for stack, python in (("tf1.15", "3.7"), ("tf2.0", "3.6")):
-        bring(node, stack, "--python-tree", tree(python))
-        inside = node.said("node1", f"sudo -u tfctl readlink -f {STACKS}/{stack}/bin/python")
+        install(node, stack, "--python-tree", tree(python))
+        inside = node.shell("node1", f"sudo -u tfctl readlink -f {STACKS}/{stack}/bin/python")
         assert inside.startswith(f"/opt/tfctl/pythons/cpython-{python}.")
-    bring(node, "tf2.15")
-    bring(node, "tf2.21")
+    install(node, "tf2.15")
+    install(node, "tf2.21")
     for stack in ("tf1.15", "tf2.0", "tf2.15", "tf2.21"):
-        assert bring(node, stack)["changed"] == 0, stack
-        assert leads_to(node, stack).startswith(f"{stack}-")
+        assert install(node, stack)["changed"] == 0, stack
+        assert link_target(node, stack).startswith(f"{stack}-")
 
 
 @pytest.mark.slow
-def test_programs_of_their_time_run_unchanged(classic: Jobs) -> None:
-    log = trained(classic, "flags", FLAGS)
-    worker = said_by(log, "worker/0")
+def test_classic_programs_run_unchanged(classic: Jobs) -> None:
+    log = log_of(classic, "flags", FLAGS)
+    worker = lines_of_task(log, "worker/0")
     assert {"tensorflow 1.15.5 on python 3.7", "chief: True", "loss 0.000000"} <= set(worker)
-    log = trained(classic, "keras", KERAS)
+    log = log_of(classic, "keras", KERAS)
     for task, chief in (("worker/0", True), ("worker/1", False)):
-        said = {"tensorflow 2.0.0 on python 3.6", f"chief: {chief}, replicas: 2", "loss 0.000000"}
-        assert said <= set(said_by(log, task))
+        output = {"tensorflow 2.0.0 on python 3.6", f"chief: {chief}, replicas: 2", "loss 0.000000"}
+        assert output <= set(lines_of_task(log, task))
 
 
 @pytest.mark.slow
-def test_a_stack_goes_back_to_what_it_was_and_not_under_a_job(classic: Jobs) -> None:
+def test_rollback_restores_the_previous_environment_unless_a_job_uses_it(classic: Jobs) -> None:
     node, back = classic.lab, ("--stack", "tf1.15", "--limit", "node1", "--rollback")
-    first = leads_to(node, "tf1.15")
+    first = link_target(node, "tf1.15")
     code, report, _ = provision(node, *back)
     assert (code, by_name(report)["node1"]["reason"]) == (1, f"of tf1.15 there is no environment before {first}")
-    bring(node, "tf1.15", "--python-tree", tree("3.6"))
-    second = leads_to(node, "tf1.15")
+    install(node, "tf1.15", "--python-tree", tree("3.6"))
+    second = link_target(node, "tf1.15")
     assert second != first
     file = classic.file("holder", "stack: tf1.15\ncommand: sleep 300\nroles: {worker: {replicas: 1, hosts: node1}}\n")
     classic.ok("start", file)
@@ -125,32 +126,32 @@ def test_a_stack_goes_back_to_what_it_was_and_not_under_a_job(classic: Jobs) -> 
     assert code == 1 and by_name(report)["node1"]["reason"].startswith("tfctl-holder-worker-0.service: running with")
     classic.ok("stop", "holder")
     assert provision(node, *back, "--check")[1]["changed"] == 1
-    assert leads_to(node, "tf1.15") == second
+    assert link_target(node, "tf1.15") == second
     assert provision(node, *back)[0] == 0
-    assert leads_to(node, "tf1.15") == first
+    assert link_target(node, "tf1.15") == first
     assert provision(node, *back)[0] == 0
-    assert leads_to(node, "tf1.15") == second
+    assert link_target(node, "tf1.15") == second
 
 
 @pytest.mark.slow
-def test_what_a_host_would_get_is_told(node: Lab) -> None:
+def test_stacks_explain_says_what_a_host_would_get(node: Lab) -> None:
     done = node.tfctl("stacks", "explain", "tf1.15", "--host", "node1", "-i", node.inventory, timeout=60)
     assert "  before it      tf1.15-" in done.stdout and "(in use)" in done.stdout
     assert "tf2.18  would do, with Python 3.11 from this host" in done.stdout
 
 
 @pytest.mark.slow
-def test_a_tree_that_was_broken_is_sent_again(node: Lab) -> None:
-    python = node.said("node1", f"readlink -f {STACKS}/tf2.0/bin/python")
+def test_damaged_python_tree_is_sent_again(node: Lab) -> None:
+    python = node.shell("node1", f"readlink -f {STACKS}/tf2.0/bin/python")
     home, host = str(Path(python).parents[1]), node.testinfra("node1")
-    made.python_env(host, home, "3.6")
-    node.said("node1", f"sudo rm {home}/lib/python3.6/ssl.py")
-    made.seen(made.python_env, host, home, "3.6")
+    expected_state.python_env(host, home, "3.6")
+    node.shell("node1", f"sudo rm {home}/lib/python3.6/ssl.py")
+    expected_state.is_violated(expected_state.python_env, host, home, "3.6")
     code, report, _ = provision(node, "--stack", "tf2.0", "--limit", "node1", "--tags", "preflight")
-    assert code == 0, "the other tree would do"
-    assert bring(node, "tf2.0", "--python-tree", tree("3.6"), "--check")["changed"] >= 1
-    bring(node, "tf2.0", "--python-tree", tree("3.6"))
-    made.python_env(host, home, "3.6")
+    assert code == 0, "preflight accepts the other tree"
+    assert install(node, "tf2.0", "--python-tree", tree("3.6"), "--check")["changed"] >= 1
+    install(node, "tf2.0", "--python-tree", tree("3.6"))
+    expected_state.python_env(host, home, "3.6")
     for words in ((), ("--check",)):
-        assert bring(node, "tf2.0", *words)["changed"] == 0
+        assert install(node, "tf2.0", *words)["changed"] == 0
     assert report["changed"] == 0

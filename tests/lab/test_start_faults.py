@@ -1,77 +1,60 @@
-"""A start in which something goes wrong: it is said where, and nothing is left of it on any host, whoever helps."""
+"""Starts that fail: tfctl names the host and the cause, and nothing is left on any host."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
-from jobs import Jobs, wait_for
+
+from tests.lab.jobs import Jobs, wait_for
+from tests.lab.proxy import proxied
 
 FOUR = "command: sleep 600\nroles: {worker: 4}\n"
 
-#: The moments of a start at which its client can go, each as the lines that stop there.
-PHASES = {
-    "connected": "talks.open_node = lambda *_: gone()",
-    "hello": "start._place = lambda *_: gone()",
-    "plan sent": "after(talks.NodeChannel, 'send', lambda kind, _: kind == 'plan')",
-    "code half sent": """
-        whole = talks.NodeChannel.send_raw
-        def half(channel, data):
-            large = len(data) > 100_000
-            whole(channel, data[: len(data) // 2] if large else data)
-            if large:
-                gone()
-        talks.NodeChannel.send_raw = half
-    """,
-    "reserved on some": "after(talks.Talks, '_each', lambda hosts, _: list(hosts) == ['node1'])",
-    "reserved": "start._require_shared = lambda *_: gone()",
-    "go told to some": "after(talks.NodeChannel, 'send', lambda kind, _: kind == 'go')",
-    "started": "talks.Talks.keep = lambda _: gone()",
-}
-GONE = """
-def gone():
-    os.kill(os.getpid(), signal.{signal})
-    time.sleep(60)
+ALL = ("node1", "node2", "node3", "node4")
 
-def after(owner, name, fits):
-    real = getattr(owner, name)
-    def done(self, *words):
-        found = real(self, *words)
-        if fits(*words):
-            gone()
-        return found
-    setattr(owner, name, done)
-"""
+#: The moments of a start at which its client can die: the side and the kind of the message that gets lost, and where.
+#: The host that sorts first is asked to reserve before the others.
+PHASES: Mapping[str, tuple[Literal["client", "node"], str, Sequence[str]]] = {
+    "connected": ("client", "start", ALL),
+    "hello": ("client", "plan", ALL[:1]),
+    "plan sent": ("client", "code", ALL[:1]),
+    "code half sent": ("client", "code-2", ALL[:1]),
+    "reserved on some": ("client", "plan", ALL[1:]),
+    "reserved": ("client", "go", ALL),
+    "go sent to some": ("client", "go", ALL[1:]),
+    "started": ("node", "started", ALL),
+}
 
 
 @pytest.fixture
 def four(jobs: Jobs) -> Path:
-    """A job of a task on each host, with code of some size that no host has yet."""
+    """A job with one task per host and 1 MiB of code that no host has yet."""
     file = jobs.file("faulty", FOUR)
     (file.parent / "data").write_bytes(os.urandom(2**20))
     return file
 
 
-def refused(jobs: Jobs, file: Path, code: int, *said: str) -> str:
-    """What it says on stderr when it is refused with all of that, and leaves nothing."""
+def refused(jobs: Jobs, file: Path, code: int, *messages: str) -> str:
+    """Assert that a start is refused with these texts and leaves nothing; return stderr."""
     with jobs.leaving_nothing():
         done = jobs("start", file)
     assert (done.returncode, done.stdout) == (code, ""), done.stderr
-    for text in said:
+    for text in messages:
         assert text in done.stderr
     return done.stderr
 
 
 @contextmanager
 def changed(jobs: Jobs, host: str, do: str, undo: str) -> Iterator[None]:
-    """Shell lines, by root, before and after."""
+    """Run a shell command as root before the block, and another one after it."""
     jobs.root(host, do)
     try:
         yield
@@ -79,38 +62,36 @@ def changed(jobs: Jobs, host: str, do: str, undo: str) -> Iterator[None]:
         jobs.root(host, undo)
 
 
-def paused(jobs: Jobs, file: Path, phase: str) -> tuple[subprocess.Popen[str], Callable[[], object]]:
-    """A start that waits when all hosts have reserved, or started; and what lets it go on."""
-    place = {"reserved": "start, '_require_shared'", "started": "talks.Talks, 'keep'"}[phase]
-    ready, go_on = jobs.folder / "ready", jobs.folder / "go-on"
-    lines = f"""
-        def paused(owner, name):
-            real = getattr(owner, name)
-            def wait(*words):
-                open({str(ready)!r}, 'w').close()
-                while not os.path.exists({str(go_on)!r}):
-                    time.sleep(0.05)
-                return real(*words)
-            setattr(owner, name, wait)
-        paused({place})
-    """
-    process = jobs.begin_patched(lines, "start", file)
-    wait_for(ready.exists, 30)
-    return process, go_on.touch
+@contextmanager
+def paused(jobs: Jobs, file: Path, phase: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[], None]]]:
+    """Begin a start that pauses when all hosts have reserved or started; yield it and a function that resumes it."""
+    held = proxied(jobs, "hold", "client", "go", ALL)
+    if phase == "started":
+        held = proxied(jobs, "hold", "node", "started", ALL[1:2])
+    with held as proxy:
+        process = jobs.begin("start", file)
+        wait_for(proxy.reached, 60)
+        if phase == "started":
+            wait_for(lambda: all(jobs.everywhere("pgrep -u tfctl sleep; true").values()), 30)
+        yield process, proxy.release
 
 
-# -- the client goes
+# -- the client dies
 
 
 @pytest.mark.parametrize("phase", PHASES)
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGINT", "SIGTERM"])
-def test_a_client_that_goes_before_keep_leaves_nothing(how: str, phase: str, jobs: Jobs, four: Path) -> None:
-    with jobs.leaving_nothing():
-        process = jobs.begin_patched(GONE.format(signal=how) + textwrap.dedent(PHASES[phase]), "start", four)
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+def test_start_leaves_nothing_when_its_client_dies_before_keep(
+    how: signal.Signals, phase: str, jobs: Jobs, four: Path
+) -> None:
+    with proxied(jobs, "stall", *PHASES[phase]) as proxy, jobs.leaving_nothing():
+        process = jobs.begin("start", four)
+        wait_for(proxy.reached, 60)
+        process.send_signal(how)
         out, err = process.communicate(timeout=55)
     assert out == ""
     assert "Traceback" not in err
-    if how == "SIGKILL":
+    if how == signal.SIGKILL:
         assert process.returncode == -signal.SIGKILL
     else:
         assert process.returncode == 130, err
@@ -122,13 +103,13 @@ def test_a_client_that_goes_before_keep_leaves_nothing(how: str, phase: str, job
 
 
 @pytest.mark.parametrize(
-    ("hosts", "said"),
+    ("hosts", "message"),
     [
         ("node1 node2 node4", "node3: stack tf0.0 is not installed on node3"),
         ("", "node1: stack tf0.0 is not installed on node1"),
     ],
 )
-def test_a_stack_that_is_missing(hosts: str, said: str, jobs: Jobs, four: Path) -> None:
+def test_start_is_refused_when_a_host_lacks_the_stack(hosts: str, message: str, jobs: Jobs, four: Path) -> None:
     four.write_text(four.read_text().replace("stack: none", "stack: tf0.0"))
     stack = "/opt/tfctl/stacks/tf0.0"
     with ExitStack() as there:
@@ -136,12 +117,14 @@ def test_a_stack_that_is_missing(hosts: str, said: str, jobs: Jobs, four: Path) 
             there.enter_context(
                 changed(jobs, host, f"install -d {stack}-a/bin; ln -s tf0.0-a {stack}", f"rm -r {stack}*")
             )
-        err = refused(jobs, four, 8, said, "tfctl ships no stack tf0.0: did you mean tf2.0?")
+        err = refused(jobs, four, 8, message, "tfctl ships no stack tf0.0: did you mean tf2.0?")
     assert all(f"{host}: stack" not in err for host in hosts.split())
 
 
 @pytest.mark.parametrize("known", ["", "other"])
-def test_a_host_key_that_is_not_the_known_one(known: str, jobs: Jobs, four: Path, tmp_path: Path) -> None:
+def test_start_is_refused_when_a_host_key_is_unknown_or_changed(
+    known: str, jobs: Jobs, four: Path, tmp_path: Path
+) -> None:
     file = tmp_path / "known_hosts"
     key = subprocess.run(
         ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True, timeout=20
@@ -150,19 +133,19 @@ def test_a_host_key_that_is_not_the_known_one(known: str, jobs: Jobs, four: Path
     address = jobs.lab.hosts()["node3"]["ansible_host"]
     file.write_text(f"{address} {(tmp_path / 'other.pub').read_text()}" if known else "")
     args = f"-o UserKnownHostsFile={file} -o StrictHostKeyChecking=yes"
-    said = "has changed" if known else "is not known"
+    message = "has changed" if known else "is not known"
     refused(
-        jobs.told("node3", ansible_ssh_common_args=args),
+        jobs.with_host_variables("node3", ansible_ssh_common_args=args),
         four,
         4,
         "node3: ",
-        said,
+        message,
         "ssh-keygen -R" if known else "ssh-keyscan",
     )
 
 
 @pytest.mark.parametrize("rule", ["asked ALL=(ALL) ALL", ""])
-def test_a_login_user_whom_sudo_refuses(rule: str, jobs: Jobs, four: Path) -> None:
+def test_start_is_refused_when_sudo_refuses_the_login_user(rule: str, jobs: Jobs, four: Path) -> None:
     make = (
         "useradd --create-home asked; install -d -o asked -m 700 /home/asked/.ssh;"
         "install -o asked -m 600 /home/ops/.ssh/authorized_keys /home/asked/.ssh/authorized_keys;"
@@ -170,11 +153,17 @@ def test_a_login_user_whom_sudo_refuses(rule: str, jobs: Jobs, four: Path) -> No
     )
     unmake = "rm /etc/sudoers.d/asked; loginctl terminate-user asked; userdel --force --remove asked 2>&1; true"
     with changed(jobs, "node3", make, unmake):
-        refused(jobs.told("node3", ansible_user="asked"), four, 8, "node3: sudo does not let", "tfctl provision")
+        refused(
+            jobs.with_host_variables("node3", ansible_user="asked"),
+            four,
+            8,
+            "node3: sudo does not let",
+            "tfctl provision",
+        )
 
 
 @pytest.mark.parametrize(
-    ("place", "size", "said"),
+    ("place", "size", "message"),
     [
         ("/var/lib/tfctl/code", "512k", "cannot keep the code on node2: No space left on device"),
         ("/var/lib/tfctl/jobs", "512k", "No space left on device"),
@@ -182,16 +171,18 @@ def test_a_login_user_whom_sudo_refuses(rule: str, jobs: Jobs, four: Path) -> No
         ("/srv/tfctl", "4k,nr_inodes=1", "No space left on device: /srv/tfctl/faulty"),
     ],
 )
-def test_no_space_on_one_of_four_hosts(place: str, size: str, said: str, jobs: Jobs, four: Path) -> None:
+def test_start_is_refused_when_one_host_has_no_space(
+    place: str, size: str, message: str, jobs: Jobs, four: Path
+) -> None:
     mount = f"mount -t tmpfs -o size={size},mode=1777 tmpfs {place}"
     if place == "/var/lib/tfctl":
         mount += f"; install -d -o tfctl {place}/home; install -d {place}/code {place}/jobs"
     with changed(jobs, "node2", mount, f"umount {place}"):
-        refused(jobs, four, 8, "node2: ", said, "make room" if "left" in said else "remove what is not needed")
+        refused(jobs, four, 8, "node2: ", message, "make room" if "left" in message else "remove what is not needed")
 
 
 @pytest.mark.parametrize(
-    ("make", "unmake", "said"),
+    ("make", "unmake", "message"),
     [
         (
             "echo '[Service]' > /etc/systemd/system/tfctl-faulty-worker-1.service; systemctl daemon-reload",
@@ -206,66 +197,67 @@ def test_no_space_on_one_of_four_hosts(place: str, size: str, said: str, jobs: J
     ],
     ids=["file", "transient"],
 )
-def test_a_unit_of_that_name_is_there(make: str, unmake: str, said: str, jobs: Jobs, four: Path) -> None:
+def test_start_is_refused_when_a_foreign_unit_has_the_same_name(
+    make: str, unmake: str, message: str, jobs: Jobs, four: Path
+) -> None:
     with changed(jobs, "node2", make, unmake):
-        refused(jobs, four, 5, "node2: node2 has a unit tfctl-faulty-worker-1.service that is not tfctl's", said)
+        refused(jobs, four, 5, "node2: node2 has a unit tfctl-faulty-worker-1.service that is not tfctl's", message)
 
 
-def test_a_host_without_power(jobs: Jobs, four: Path) -> None:
-    with jobs.lab.unplugged("node4"):
+def test_start_is_refused_when_a_host_is_unreachable(jobs: Jobs, four: Path) -> None:
+    with jobs.lab.without_network("node4"):
         done = jobs("start", four)
     assert (done.returncode, done.stdout) == (4, ""), done.stderr
     assert "node4: " in done.stderr
-    jobs.untouched()
+    jobs.assert_nothing_left()
 
 
-# -- a host goes
-
-
-@pytest.mark.parametrize("phase", ["reserved", "started"])
-def test_a_host_that_is_cut_off_in_mid_start(phase: str, jobs: Jobs, four: Path) -> None:
-    """Seen from within that host too: nothing of it runs there 60 s after the cut, and nothing elsewhere."""
-    process, go_on = paused(jobs, four, phase)
-    with jobs.lab.unplugged("node4"):
-        end = time.monotonic() + 60
-        go_on()
-        out, err = process.communicate(timeout=100)
-        wait_for(lambda: not jobs.lab.inside("node4", "ps -u tfctl -o args="), end - time.monotonic())
-    assert (process.returncode, out) == (6, ""), err
-    assert "node4: " in err
-    assert not any(jobs.traces().values())
+# -- a host fails
 
 
 @pytest.mark.parametrize("phase", ["reserved", "started"])
-def test_a_node_program_that_is_killed_in_mid_start(phase: str, jobs: Jobs, four: Path) -> None:
-    with jobs.leaving_nothing():
-        process, go_on = paused(jobs, four, phase)
-        jobs.root("node3", "pkill -KILL -f '^/usr/bin/python3 .*tfctl-nod[e]'")
-        go_on()
+def test_start_is_undone_everywhere_when_a_host_loses_its_network(phase: str, jobs: Jobs, four: Path) -> None:
+    """Nothing may run on the disconnected host 60 s later, as seen on that host itself, and nothing on the others."""
+    with paused(jobs, four, phase) as (process, resume):
+        with jobs.lab.without_network("node4"):
+            end = time.monotonic() + 60
+            resume()
+            out, err = process.communicate(timeout=100)
+            wait_for(lambda: not jobs.lab.inside("node4", "ps -u tfctl -o args="), end - time.monotonic())
+        assert (process.returncode, out) == (6, ""), err
+        assert "node4: " in err
+        assert not any(jobs.traces().values())
+
+
+@pytest.mark.parametrize("phase", ["reserved", "started"])
+def test_start_is_undone_when_tfctl_node_is_killed_on_a_host(phase: str, jobs: Jobs, four: Path) -> None:
+    with jobs.leaving_nothing(), paused(jobs, four, phase) as (process, resume):
+        jobs.root("node3", "pkill -KILL -f '^/usr/bin/python3 -IS [^ ]*/tfctl-node$'")
+        resume()
         out, err = process.communicate(timeout=60)
     assert out == ""
     assert process.returncode == 6, err
     assert "node3: tfctl-node ended" in err
 
 
-def test_of_two_jobs_that_want_one_port_one_starts(jobs: Jobs) -> None:
+def test_start_succeeds_for_one_of_two_jobs_that_want_the_same_port(jobs: Jobs) -> None:
     files = [jobs.file(name, FOUR + "ports: 3000-3000\n") for name in ("one", "other")]
     both = [jobs.begin("start", file) for file in files]
-    said = [process.communicate(timeout=60) for process in both]
+    outputs = [process.communicate(timeout=60) for process in both]
     codes = [process.returncode for process in both]
-    assert sorted(codes) == [0, 5], said
+    assert sorted(codes) == [0, 5], outputs
     winner, loser = ("one", "other") if codes == [0, 5] else ("other", "one")
-    assert said[codes.index(5)][0] == ""
-    assert "3000" in said[codes.index(5)][1]
+    assert outputs[codes.index(5)][0] == ""
+    assert "3000" in outputs[codes.index(5)][1]
     assert set(jobs.states(winner).values()) == {"running"}
     assert jobs("status", loser).returncode == 7
 
 
-# -- the output
+# -- the output directory
 
 
-def test_an_output_that_not_all_hosts_share(jobs: Jobs) -> None:
-    """No word about a job in which one task writes; where several do, the host that is apart is named."""
+def test_start_names_the_host_whose_output_directory_is_not_shared(jobs: Jobs) -> None:
+    """A job in which only one task writes may start; with several writers the deviating host is named."""
     file = jobs.file("apart", "command: sleep 600\nroles: {ps: 2, worker: 4}\n")
     with changed(jobs, "node3", "mount -t tmpfs -o mode=1777 tmpfs /srv/tfctl", "umount /srv/tfctl"):
         refused(jobs, file, 8, "node3: /srv/tfctl/apart is not the same directory as on node1", "mount one")
@@ -276,40 +268,41 @@ def test_an_output_that_not_all_hosts_share(jobs: Jobs) -> None:
     assert jobs.root("node2", "ls -A /srv/tfctl/apart") == ""
 
 
-def test_an_output_without_room_for_the_mark(jobs: Jobs) -> None:
-    """Its directory is there, and no file can be made in it: that is not the same as two directories."""
+def test_start_is_refused_when_the_output_directory_is_full(jobs: Jobs) -> None:
+    """The directory exists, but no file can be created in it. The error must not claim that hosts do not share it."""
     small = "mount -t tmpfs -o nr_inodes=2,mode=1777 tmpfs /srv/tfctl; install -d -o tfctl /srv/tfctl/tight"
     file = jobs.file("tight", "command: sleep 600\nroles: {ps: 2, worker: 4}\n")
     with changed(jobs, "node1", small, "umount /srv/tfctl"):
         refused(jobs, file, 8, "node1: no file can be made in /srv/tfctl/tight", "whether it is full")
 
 
-def test_an_output_that_is_no_longer_shared_when_the_job_begins_again(jobs: Jobs) -> None:
-    """As after a file system was unmounted: what was seen at the start is seen again."""
+def test_restart_is_refused_when_the_output_directory_is_no_longer_shared(jobs: Jobs) -> None:
+    """The check at the start is repeated, for example because a file system was unmounted since."""
     jobs.ok("start", jobs.file("later", "command: sleep 600\nroles: {ps: 2, worker: 4}\n"))
     with changed(jobs, "node3", "mount -t tmpfs -o mode=1777 tmpfs /srv/tfctl", "umount /srv/tfctl"):
         done = jobs("restart", "later")
     assert (done.returncode, done.stdout) == (8, "")
     assert "node3: /srv/tfctl/later is not the same directory as on node1" in done.stderr
     assert "later was stopped, but its next attempt could not be started" in done.stderr
-    jobs.untouched()
+    jobs.assert_nothing_left()
 
 
-@pytest.mark.parametrize("word", ["write", "find"])
-def test_a_client_that_goes_while_hosts_look_for_its_mark(word: str, jobs: Jobs) -> None:
+@pytest.mark.parametrize("hosts", [ALL[:1], ALL[1:]], ids=["written", "found"])
+def test_start_leaves_nothing_when_its_client_dies_during_the_output_check(hosts: Sequence[str], jobs: Jobs) -> None:
+    """The first host writes a mark; then all look for it. An answer is lost."""
     file = jobs.file("marked", "command: sleep 600\nroles: {ps: 2, worker: 4}\n")
-    patch = f"after(talks.NodeChannel, 'send', lambda kind, value: kind == 'share' and {word!r} in value)"
-    with jobs.leaving_nothing():
-        process = jobs.begin_patched(GONE.format(signal="SIGKILL") + patch, "start", file)
+    with proxied(jobs, "stall", "node", "share", hosts) as proxy, jobs.leaving_nothing():
+        process = jobs.begin("start", file)
+        wait_for(proxy.reached, 60)
+        process.kill()
         process.communicate(timeout=30)
-    assert process.returncode == -signal.SIGKILL
 
 
 # -- stop
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_stop_that_is_interrupted_is_brought_to_its_end(how: signal.Signals, jobs: Jobs) -> None:
+def test_stop_is_completed_on_the_hosts_when_the_client_is_interrupted(how: signal.Signals, jobs: Jobs) -> None:
     slow = "command: python3 slow.py\nroles: {worker: 4}\npolicy: {grace: 20s}\n"
     file = jobs.file("slow", slow)
     (file.parent / "slow.py").write_text(
@@ -321,22 +314,22 @@ def test_a_stop_that_is_interrupted_is_brought_to_its_end(how: signal.Signals, j
     process.send_signal(how)
     process.communicate(timeout=20)
     assert process.returncode == (130 if how == signal.SIGINT else -how)
-    jobs.untouched()
+    jobs.assert_nothing_left()
     jobs.ok("stop", "slow")
     jobs.ok("stop", "slow")
     assert set(jobs.states("slow").values()) == {"stopped"}
 
 
-def test_a_stop_finds_a_task_whose_unit_file_was_removed(jobs: Jobs) -> None:
-    """systemd then knows a unit that runs, and has no file."""
+def test_stop_ends_a_task_whose_unit_file_was_removed(jobs: Jobs) -> None:
+    """systemd then has a running unit without a file."""
     jobs.ok("start", jobs.file("fileless", FOUR))
     jobs.root("node2", "rm /run/systemd/system/tfctl-fileless-worker-1.service; systemctl daemon-reload")
     assert "worker/1" in jobs("stop", "fileless").stderr
     assert not any(jobs.traces().values())
 
 
-def test_a_stop_on_a_host_without_room_for_its_mark(jobs: Jobs) -> None:
-    """The task ends there all the same, and what is not noted is said."""
+def test_stop_ends_tasks_and_reports_a_host_without_space_for_its_mark(jobs: Jobs) -> None:
+    """The task on that host ends nevertheless, and tfctl reports that the stop was not recorded."""
     small = "mount -t tmpfs -o size=200m,nr_inodes=60,mode=755 tmpfs /var/lib/tfctl/jobs"
     with changed(jobs, "node2", small, "umount /var/lib/tfctl/jobs"):
         jobs.ok("start", jobs.file("full", FOUR))
@@ -344,12 +337,12 @@ def test_a_stop_on_a_host_without_room_for_its_mark(jobs: Jobs) -> None:
         done = jobs("stop", "full")
         assert done.returncode == 1, done.stderr
         assert "node2: that full was stopped cannot be noted on node2: No space left on device" in done.stderr
-        jobs.untouched()
+        jobs.assert_nothing_left()
 
 
 @pytest.mark.parametrize("end", ["stop", "exit"])
-def test_a_daemon_that_a_task_left_dies_with_it(end: str, jobs: Jobs) -> None:
-    """It has its own session, no parent, deaf ears and a port."""
+def test_daemon_started_by_a_task_ends_with_the_task(end: str, jobs: Jobs) -> None:
+    """The daemon has its own session and no parent, ignores SIGTERM and holds a port."""
     file = jobs.file("daemons", f"command: python3 daemon.py {end}\nroles: {{worker: 2}}\npolicy: {{grace: 2s}}\n")
     (file.parent / "daemon.py").write_text(
         "import os, signal, socket, sys, time\n"
@@ -371,15 +364,15 @@ def test_a_daemon_that_a_task_left_dies_with_it(end: str, jobs: Jobs) -> None:
     assert not any(line for lines in jobs.traces().values() for line in lines if "tfctl-" not in line)
 
 
-# -- again and again
+# -- many times
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_fifty_starts_and_stops_leave_the_hosts_as_they_were(jobs: Jobs) -> None:
+def test_fifty_starts_and_stops_leave_hosts_unchanged(jobs: Jobs) -> None:
     file = jobs.file("often", "command: sleep 600\nroles: {ps: 1, worker: 4}\n")
     jobs.ok("start", file)
-    jobs.ok("stop", file)  # its directories, the records of its attempts and its output are meant to stay
+    jobs.ok("stop", file)  # creates directories, records and output, which stay
     with jobs.leaving_nothing(but="/tfctl/jobs/often/[0-9]"):
         for _ in range(50):
             jobs.ok("start", file)

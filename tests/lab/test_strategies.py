@@ -1,11 +1,11 @@
-"""What a strategy says of a job's end, with tasks of plain shell: a second or two each."""
+"""How each strategy decides when a job ends, tested with shell commands that take a second or two."""
 
 from __future__ import annotations
 
-from jobs import Jobs, lines_of
+from tests.lab.jobs import Jobs, lines_of
 
 
-def test_a_ps_that_is_gone_for_good_takes_the_job_with_it(jobs: Jobs) -> None:
+def test_job_fails_when_a_parameter_server_is_out_of_restarts(jobs: Jobs) -> None:
     text = """
         strategy: tf1_ps
         command: [sh, -c, "test {role} = worker || exit 7; sleep 60"]
@@ -18,7 +18,7 @@ def test_a_ps_that_is_gone_for_good_takes_the_job_with_it(jobs: Jobs) -> None:
     assert jobs.states("ps-gone") == {"ps/0": "failed", "worker/0": "stopped", "worker/1": "stopped"}
 
 
-def test_the_last_worker_of_a_coordinator_takes_the_job_with_it_and_no_other_does(jobs: Jobs) -> None:
+def test_coordinator_job_fails_only_when_its_last_worker_fails(jobs: Jobs) -> None:
     text = """
         strategy: parameter_server
         command: [sh, -c, "case {role}{index} in worker0) exit 7;; worker1) sleep 3; exit 8;; esac; sleep 60"]
@@ -31,8 +31,8 @@ def test_the_last_worker_of_a_coordinator_takes_the_job_with_it_and_no_other_doe
     assert states == {"chief/0": "stopped", "ps/0": "stopped", "worker/0": "failed", "worker/1": "failed"}
 
 
-def test_where_all_workers_decide_one_that_is_gone_fails_the_job(jobs: Jobs) -> None:
-    """As in step, where the others would wait for it for ever."""
+def test_job_fails_with_one_worker_when_success_needs_all_workers(jobs: Jobs) -> None:
+    """In synchronous training the other workers would wait for the failed one forever."""
     text = """
         strategy: tf1_ps
         command: [sh, -c, "test {role}{index} != worker1 || exit 7; sleep 60"]
@@ -44,7 +44,7 @@ def test_where_all_workers_decide_one_that_is_gone_fails_the_job(jobs: Jobs) -> 
     assert jobs.states("in-step") == {"ps/0": "stopped", "worker/0": "stopped", "worker/1": "failed"}
 
 
-def test_the_first_failure_ends_a_custom_job(jobs: Jobs) -> None:
+def test_custom_job_fails_with_its_first_failed_task(jobs: Jobs) -> None:
     text = """
         command: [sh, -c, "test {role} != extra || exit 7; sleep 60"]
         roles: {chief: 1, extra: 1}
@@ -54,7 +54,7 @@ def test_the_first_failure_ends_a_custom_job(jobs: Jobs) -> None:
     assert jobs.states("first") == {"chief/0": "stopped", "extra/0": "failed"}
 
 
-def test_an_evaluator_drains_alone_and_no_longer_than_it_may(jobs: Jobs) -> None:
+def test_evaluator_may_finish_after_the_job_within_its_drain_time(jobs: Jobs) -> None:
     text = """
         strategy: estimator
         command: [sh, -c, "case {role} in chief) exit;; evaluator) sleep 6; echo seen;; *) sleep 60;; esac"]
@@ -75,19 +75,19 @@ def test_an_evaluator_drains_alone_and_no_longer_than_it_may(jobs: Jobs) -> None
     assert jobs.states("dries")["evaluator/0"] == "stopped"
 
 
-def test_a_mirrored_task_has_none_of_a_tf_config_that_systemd_hands_down(jobs: Jobs) -> None:
-    jobs.lab.said("node1", "sudo systemctl set-environment TF_CONFIG=stale")
+def test_mirrored_task_does_not_inherit_tf_config_from_systemd(jobs: Jobs) -> None:
+    jobs.lab.shell("node1", "sudo systemctl set-environment TF_CONFIG=stale")
     try:
         done = jobs("start", jobs.file("bare", "strategy: mirrored\ncommand: env\nroles: {worker: 1}\n"), "--wait")
     finally:
-        jobs.lab.said("node1", "sudo systemctl unset-environment TF_CONFIG")
+        jobs.lab.shell("node1", "sudo systemctl unset-environment TF_CONFIG")
     assert done.returncode == 0, done.stderr
-    told = [line for _, line in lines_of(jobs.ok("logs", "--job", "bare"))]
-    assert "TFCTL_ROLE=worker" in told
-    assert not [line for line in told if line.startswith("TF_CONFIG")]
+    lines = [line for _, line in lines_of(jobs.ok("logs", "--job", "bare"))]
+    assert "TFCTL_ROLE=worker" in lines
+    assert not [line for line in lines if line.startswith("TF_CONFIG")]
 
 
-def test_a_script_that_sets_tf_config_is_named_before_it_runs(jobs: Jobs) -> None:
+def test_start_warns_about_a_script_that_sets_tf_config(jobs: Jobs) -> None:
     file = jobs.file("sets", "strategy: mirrored\ncommand: python3 train.py\nroles: {worker: 1}\n")
     (file.parent / "train.py").write_text("import os\nos.environ['TF_CONFIG'] = '{}'\n")
     done = jobs("start", file, "--wait")

@@ -6,18 +6,19 @@ import re
 from pathlib import Path
 
 import pytest
-from jobs import Jobs, said_by
+
+from tests.lab.jobs import Jobs, lines_of_task
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.timeout(180)
-def test_the_digits_are_learned_by_parameter_servers(jobs: Jobs) -> None:
+def test_provision_and_start_train_a_model_from_bare_nodes(jobs: Jobs) -> None:
     jobs.names.append("digits-ps")
-    jobs.lab.said("node1", "sudo rm -rf /srv/tfctl/digits-ps")
+    jobs.lab.shell("node1", "sudo rm -rf /srv/tfctl/digits-ps")
     done = jobs("start", EXAMPLES / "digits-ps" / "job.yaml", "--wait", "--follow", timeout=150)
     assert done.returncode == 0, done.stderr
-    accuracy = re.search(r"test accuracy (\d\.\d+)", "\n".join(said_by(done.stdout, "chief/0")))
+    accuracy = re.search(r"test accuracy (\d\.\d+)", "\n".join(lines_of_task(done.stdout, "chief/0")))
     assert accuracy, done.stdout[-2000:]
     assert float(accuracy[1]) > 0.85
     assert jobs.states("digits-ps") == {
@@ -25,7 +26,7 @@ def test_the_digits_are_learned_by_parameter_servers(jobs: Jobs) -> None:
         "worker/0": "stopped", "worker/1": "stopped", "worker/2": "stopped",
     }  # fmt: skip
     # Written by tasks of several hosts, and seen by one that ran none of them.
-    written = jobs.lab.said("node4", "sudo find /srv/tfctl/digits-ps -type f")
+    written = jobs.lab.shell("node4", "sudo find /srv/tfctl/digits-ps -type f")
     assert "events.out.tfevents" in written
     assert re.search(r"\.data-00000-of-0000\d", written), written
     # The chief's unit stays, to be looked at; no process and no port does.

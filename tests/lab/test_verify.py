@@ -1,4 +1,4 @@
-"""`tfctl verify` on real nodes: what works is proved, what was broken is named."""
+"""`tfctl verify` on real nodes: it passes on working nodes and names broken ones."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from jobs import Jobs
-from labs import Lab
-from test_horovod import inventory  # noqa: F401
+
+from tests.lab.jobs import Jobs
+from tests.lab.labs import Lab
+from tests.lab.test_horovod import inventory  # noqa: F401
 
 PACKAGES = "/opt/tfctl/stacks/tf2.15/lib/python3.11/site-packages"
 
 
 def verify(lab: Lab, *words: object) -> tuple[int, dict[tuple[str, str], dict[str, Any]]]:
-    """Exit code, and the results by proof and hosts."""
+    """Run `tfctl verify`; return its exit code, and the results by check and hosts."""
     done = lab.tfctl("verify", *words, "-o", "json", check=False, timeout=600)
     assert done.stdout, done.stderr
     results = json.loads(done.stdout)["results"]
@@ -28,13 +29,14 @@ def verify(lab: Lab, *words: object) -> tuple[int, dict[tuple[str, str], dict[st
 
 @pytest.fixture
 def leaves_nothing(cluster: Lab, tmp_path: Path) -> Iterator[None]:
+    """Assert that the jobs of `tfctl verify` leave nothing on the hosts."""
     yield
     look = Jobs(cluster, tmp_path, ["verify"])
-    look.untouched()
+    look.assert_nothing_left()
 
 
 @pytest.mark.usefixtures("leaves_nothing")
-def test_a_provisioned_lab_holds_every_proof(cluster: Lab, tmp_path: Path) -> None:
+def test_verify_passes_every_check_on_a_provisioned_lab(cluster: Lab, tmp_path: Path) -> None:
     nodes, junit = list(cluster.hosts()), tmp_path / "verify.xml"
     code, results = verify(cluster, cluster.inventory, "--shared", "/srv/tfctl", "--junit", junit)
     assert code == 0, results
@@ -51,7 +53,7 @@ def test_a_provisioned_lab_holds_every_proof(cluster: Lab, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("leaves_nothing")
-def test_horovod_reduces_over_gloo_and_under_mpirun(cluster: Lab, inventory: Path) -> None:  # noqa: F811
+def test_verify_checks_horovod_with_gloo_and_mpirun(cluster: Lab, inventory: Path) -> None:  # noqa: F811
     code, results = verify(cluster, inventory, "--limit", "node1,node2")
     assert code == 0, results
     for proof in ("horovod-gloo", "horovod-mpi"):
@@ -60,22 +62,22 @@ def test_horovod_reduces_over_gloo_and_under_mpirun(cluster: Lab, inventory: Pat
 
 
 @contextmanager
-def unheard(lab: Lab, node: str, other: str) -> Iterator[None]:
-    """The node drops what comes from the other, from where jobs have their ports; ssh goes on."""
+def blocked(lab: Lab, node: str, other: str) -> Iterator[None]:
+    """Let the node drop all packets from the other one, except those for ssh."""
     address = lab.hosts()[other]["ansible_host"]
     rule = f"nft add rule inet cut in ip saddr {address} tcp dport != 22 drop"
     chain = "nft add chain inet cut in '{ type filter hook input priority 0; }'"
-    lab.said(node, f'sudo sh -c "nft add table inet cut; {chain}; {rule}"')
+    lab.shell(node, f'sudo sh -c "nft add table inet cut; {chain}; {rule}"')
     try:
         yield
     finally:
-        lab.said(node, "sudo nft delete table inet cut")
+        lab.shell(node, "sudo nft delete table inet cut")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("leaves_nothing")
-def test_a_pair_that_cannot_talk_is_named(cluster: Lab) -> None:
-    with unheard(cluster, "node2", "node3"):
+def test_verify_names_a_pair_of_hosts_that_cannot_communicate(cluster: Lab) -> None:
+    with blocked(cluster, "node2", "node3"):
         code, results = verify(cluster, cluster.inventory, "--limit", "node1,node2,node3")
     assert code == 1
     assert {hosts for (proof, hosts), each in results.items() if each["state"] == "failed"} == {
@@ -87,17 +89,17 @@ def test_a_pair_that_cannot_talk_is_named(cluster: Lab) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("leaves_nothing")
-def test_what_is_broken_is_named_and_the_others_are_proved(cluster: Lab) -> None:
+def test_verify_names_broken_hosts_and_checks_the_others(cluster: Lab) -> None:
     broken, unshared = "node1", "node2"
-    library = cluster.said(broken, f"ls {PACKAGES}/tensorflow/libtensorflow_framework.so.2")
-    cluster.said(broken, f"sudo mv {library} {library}.away")
-    cluster.said(unshared, "sudo mount -t tmpfs -o mode=1777 tmpfs /srv/tfctl")
+    library = cluster.shell(broken, f"ls {PACKAGES}/tensorflow/libtensorflow_framework.so.2")
+    cluster.shell(broken, f"sudo mv {library} {library}.away")
+    cluster.shell(unshared, "sudo mount -t tmpfs -o mode=1777 tmpfs /srv/tfctl")
     try:
         words = (cluster.inventory, "--limit", "node1,node2,node3", "--shared", "/srv/tfctl")
         code, results = verify(cluster, *words)
     finally:
-        cluster.said(broken, f"sudo mv {library}.away {library}")
-        cluster.said(unshared, "sudo umount -l /srv/tfctl")
+        cluster.shell(broken, f"sudo mv {library}.away {library}")
+        cluster.shell(unshared, "sudo umount -l /srv/tfctl")
     assert code == 1
     assert "libtensorflow_framework.so.2" in results["tensorflow", broken]["message"]
     assert results["tensorflow", unshared]["state"] == "ok"

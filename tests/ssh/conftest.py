@@ -1,4 +1,4 @@
-"""Servers, networks and a home folder for the ssh tests; loopback.py has what they are made of."""
+"""Servers, networks and a home directory for the ssh tests, made of the parts in tests/fakes/loopback.py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from loopback import Relay, Sshd, serving_loop
 
-from tfctl.remote import target
+from tfctl.model.host import TRANSPORTS
+from tfctl.remote import ssh_config
 
 # Whoever runs the tests in the background of a shell passes on that SIGINT is ignored; a test sends it to a child.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -28,7 +29,7 @@ def loop() -> Iterator[asyncio.AbstractEventLoop]:
 
 @pytest.fixture
 def sshd_with(loop: asyncio.AbstractEventLoop, tmp_path: Path) -> Iterator[Callable[..., Sshd]]:
-    """Makes servers: ``sshd_with(name, **options of asyncssh.listen)``."""
+    """Return a function that starts servers: ``sshd_with(name, **options of asyncssh.listen)``."""
     made: list[Sshd] = []
 
     def make(name: str = "sshd", **options: Any) -> Sshd:
@@ -51,15 +52,34 @@ def relay(sshd: Sshd) -> Iterator[Relay]:
         yield made
 
 
+@pytest.fixture
+def bastion(sshd_with: Callable[..., Sshd], tmp_path: Path) -> tuple[Sshd, tuple[str, ...]]:
+    """Return a jump host, and the arguments that name an ssh_config with its settings."""
+    server = sshd_with("bastion")
+    (tmp_path / "config").write_text(
+        f"Host bastion\n  HostName 127.0.0.1\n  Port {server.port}\n  User jumper\n  IdentityFile {server.key_file}\n"
+        f"  UserKnownHostsFile {server.known_hosts}\n"
+    )
+    return server, ("-F", str(tmp_path / "config"))
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of its own, without agent, keys and ssh_config; for `ssh -G`, which takes no word for it, give -F."""
+    """Give each test an empty home directory and no agent. `ssh -G` ignores $HOME, so tests that run it pass -F."""
     folder = tmp_path / "home"
     (folder / ".ssh").mkdir(parents=True)
     entry = [*pwd.getpwuid(os.getuid())]
     entry[5] = str(folder)
     monkeypatch.setattr(pwd, "getpwuid", lambda _: pwd.struct_passwd(entry))
-    monkeypatch.setattr(target, "SYSTEM_CONFIG", folder / "ssh_config")
+    monkeypatch.setattr(ssh_config, "SYSTEM_CONFIG", folder / "ssh_config")
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
     return folder
+
+
+@pytest.fixture(params=TRANSPORTS)
+def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the test once with each transport."""
+    name = str(request.param)
+    monkeypatch.setenv("TFCTL_SSH", name)
+    return name

@@ -1,4 +1,4 @@
-"""Remote processes: words, streams, ends, and the loss of the connection."""
+"""Remote processes: their arguments, streams and ends, and the loss of the connection."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from loopback import Relay, Sshd, finish, run
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.node.wire import LINE_LIMIT
 from tfctl.remote.channel import STDERR_KEPT, Channel
-from tfctl.remote.ssh import connect
+from tfctl.remote.transport import connect
+
+pytestmark = pytest.mark.usefixtures("transport")
 
 WAIT = 20.0
-"""Seconds; no test is meant to need them."""
+"""Limit in seconds, which no passing test reaches."""
 
 
-def test_run(sshd: Sshd) -> None:
+def test_a_command_returns_its_output_and_its_exit_status(sshd: Sshd) -> None:
     with connect(sshd.host()) as connection:
         done = run(connection, ["sh", "-c", "cat; echo oops >&2; exit 3"], b"in\0put")
         assert done == (3, b"in\0put", "oops\n")
@@ -30,7 +32,7 @@ def test_run(sshd: Sshd) -> None:
         assert run(connection, ["vanish"]) == (-1, b"", "")
 
 
-def test_words_arrive_as_they_were_given(sshd: Sshd) -> None:
+def test_arguments_arrive_unchanged(sshd: Sshd) -> None:
     words = st.lists(
         st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20), max_size=40
     )
@@ -46,14 +48,14 @@ def test_words_arrive_as_they_were_given(sshd: Sshd) -> None:
         check()
 
 
-def test_command_that_is_not_there(sshd: Sshd) -> None:
+def test_a_missing_command_ends_with_status_127(sshd: Sshd) -> None:
     with connect(sshd.host()) as connection:
         done = run(connection, ["no-such-command"], b"x" * 200_000)
         assert done.status == 127
         assert "no-such-command" in done.stderr
 
 
-def test_one_that_takes_too_long(sshd: Sshd) -> None:
+def test_wait_raises_a_timeout_while_the_command_runs(sshd: Sshd) -> None:
     with connect(sshd.host()) as connection:
         with (
             pytest.raises(TimeoutError, match=r"^node1: `sleep 60` still runs"),
@@ -63,7 +65,7 @@ def test_one_that_takes_too_long(sshd: Sshd) -> None:
         assert run(connection, ["echo", "on"]).stdout == b"on\n"
 
 
-def test_conversation(sshd: Sshd) -> None:
+def test_input_and_output_alternate_line_by_line(sshd: Sshd) -> None:
     with connect(sshd.host()) as connection, connection.exec(["cat"]) as channel:
         for number in range(3):
             channel.send(b"line %d\n" % number)
@@ -75,10 +77,10 @@ def test_conversation(sshd: Sshd) -> None:
         assert channel.wait(WAIT) == 0
 
 
-def test_timeout_loses_nothing(sshd: Sshd) -> None:
+def test_reading_continues_without_loss_after_a_timeout(sshd: Sshd) -> None:
     script = "printf half; read go; echo ' and half'"
     with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
-        with pytest.raises(TimeoutError, match=r"has said nothing for 0\.3 s"):
+        with pytest.raises(TimeoutError, match=r"has sent nothing for 0\.3 s"):
             channel.readline(0.3)
         with pytest.raises(TimeoutError, match="still runs"):
             channel.wait(0.1)
@@ -86,7 +88,7 @@ def test_timeout_loses_nothing(sshd: Sshd) -> None:
         assert channel.readline(WAIT) == b"half and half\n"
 
 
-def test_line_without_end(sshd: Sshd) -> None:
+def test_a_line_longer_than_the_limit_is_an_error(sshd: Sshd) -> None:
     with (
         connect(sshd.host()) as connection,
         connection.exec(["cat", "/dev/zero"]) as channel,
@@ -95,7 +97,7 @@ def test_line_without_end(sshd: Sshd) -> None:
         channel.readline(WAIT)
 
 
-def test_flood_on_stderr_blocks_nothing(sshd: Sshd) -> None:
+def test_much_output_on_stderr_does_not_block_stdout(sshd: Sshd) -> None:
     # Both streams share one window of 2 MiB: whoever reads stdout alone waits for ever.
     script = "head -c 5000000 /dev/zero | tr '\\0' e >&2; echo last >&2; echo done"
     with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
@@ -106,7 +108,7 @@ def test_flood_on_stderr_blocks_nothing(sshd: Sshd) -> None:
         assert len(tail) == STDERR_KEPT
 
 
-def test_flood_both_ways_blocks_nothing(sshd: Sshd) -> None:
+def test_much_input_and_much_output_do_not_block_each_other(sshd: Sshd) -> None:
     data = os.urandom(5_000_000)
     with connect(sshd.host()) as connection, connection.exec(["cat"]) as channel:
         # Nobody reads while this is sent, so cat cannot write, so it cannot read.
@@ -114,22 +116,19 @@ def test_flood_both_ways_blocks_nothing(sshd: Sshd) -> None:
         assert finish(channel) == (0, data, "")
 
 
-def test_wait_takes_in_what_is_written(sshd: Sshd) -> None:
+def test_wait_reads_the_output_that_the_command_would_block_on(sshd: Sshd) -> None:
     with connect(sshd.host()) as connection, connection.exec(["head", "-c", "5000000", "/dev/zero"]) as channel:
         assert channel.wait(WAIT) == 0
         assert len(channel.readline(WAIT)) == 5_000_000
 
 
-def test_new_keys_in_mid_stream(sshd_with: Callable[..., Sshd]) -> None:
+def test_a_stream_continues_when_the_server_renews_its_keys(sshd_with: Callable[..., Sshd]) -> None:
     with connect(sshd_with(rekey_bytes=1 << 20).host()) as connection:
         done = run(connection, ["sh", "-c", "head -c 8000000 /dev/zero; echo end"])
         assert done == (0, bytes(8_000_000) + b"end\n", "")
-        # The session is named for ever by the hash of its first key exchange (RFC 4253, 7.2).
-        transport = connection._transport
-        assert transport.session_id != transport.H
 
 
-def test_two_processes_on_one_connection(sshd: Sshd) -> None:
+def test_two_processes_share_one_connection(sshd: Sshd) -> None:
     with connect(sshd.host()) as connection, connection.exec(["cat"]) as one, connection.exec(["cat"]) as two:
         one.send(b"1\n")
         two.send(b"2\n")
@@ -137,7 +136,7 @@ def test_two_processes_on_one_connection(sshd: Sshd) -> None:
     assert sshd.logins == 1
 
 
-def test_closing_ends_the_process(sshd: Sshd) -> None:
+def test_closing_a_channel_ends_its_process(sshd: Sshd) -> None:
     mark = sshd.folder / "ended"
     with connect(sshd.host()) as connection:
         channel = connection.exec(["sh", "-c", f"echo up; cat; touch {mark}"])
@@ -151,7 +150,7 @@ def test_closing_ends_the_process(sshd: Sshd) -> None:
 
 @pytest.fixture
 def chatting(sshd: Sshd, relay: Relay) -> Iterator[Channel]:
-    """A process that has said hello, over a network that can be cut."""
+    """Start a process whose output has begun, over a network that a test can cut."""
     sshd.port = relay.port
     sshd.trust(sshd.key)
     with connect(sshd.host()) as connection:
@@ -174,7 +173,9 @@ def send_for_ever(channel: Channel) -> None:
     ],
     ids=["readline", "wait", "send"],
 )
-def test_lost_connection_is_not_an_end(chatting: Channel, relay: Relay, use: Callable[[Channel], object]) -> None:
+def test_a_lost_connection_is_an_error_and_not_the_end_of_the_output(
+    chatting: Channel, relay: Relay, use: Callable[[Channel], object]
+) -> None:
     threading.Timer(0.1, relay.cut).start()
     began = time.monotonic()
     with pytest.raises(Unreachable, match=r"^node1: the connection broke while `sh -c .*` ran") as caught:
@@ -183,7 +184,7 @@ def test_lost_connection_is_not_an_end(chatting: Channel, relay: Relay, use: Cal
     assert time.monotonic() - began < WAIT / 2
 
 
-def test_starting_on_a_lost_connection(sshd: Sshd, relay: Relay) -> None:
+def test_starting_a_process_on_a_lost_connection_fails(sshd: Sshd, relay: Relay) -> None:
     sshd.port = relay.port
     sshd.trust(sshd.key)
     with connect(sshd.host()) as connection:
@@ -196,7 +197,7 @@ def test_starting_on_a_lost_connection(sshd: Sshd, relay: Relay) -> None:
             connection.exec(["true"])
 
 
-def test_process_that_ends_before_it_has_read(sshd: Sshd) -> None:
+def test_input_for_a_process_that_has_ended_is_discarded(sshd: Sshd) -> None:
     script = "read first; echo no; echo enough >&2; exit 4"
     with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
         channel.send(b"a question\n")

@@ -1,4 +1,4 @@
-"""Many hosts at once: order, failures as results, nothing that holds up the rest."""
+"""Many hosts at once: the order of outcomes, failures as outcomes, and no host that delays another."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from loopback import Impostor, Relay, Sshd, run
 from tfctl.errors import NotFound, TfctlError, Unreachable
 from tfctl.model.host import Host, Ssh
 from tfctl.remote.fleet import CONNECTING, Fleet, Outcome
-from tfctl.remote.ssh import Connection
+from tfctl.remote.transport import Connection
 
+#: Run the test once with each transport.
+both = pytest.mark.usefixtures("transport")
 WAIT = 20.0
 
 
@@ -26,7 +28,7 @@ def name_of(connection: Connection) -> str:
     return run(connection, ["printf", connection.host.name]).stdout.decode()
 
 
-def test_order_is_kept(sshd: Sshd) -> None:
+def test_outcomes_are_in_the_order_of_the_hosts(sshd: Sshd) -> None:
     hosts = [sshd.host(f"node{number}") for number in range(6)]
 
     def slow_first(connection: Connection) -> str:
@@ -37,12 +39,13 @@ def test_order_is_kept(sshd: Sshd) -> None:
         assert fleet.map(slow_first) == [Outcome(host, host.name) for host in hosts]
 
 
-def test_no_hosts() -> None:
+def test_a_fleet_without_hosts_has_no_outcomes() -> None:
     with Fleet([]) as fleet:
         assert fleet.map(name_of) == []
 
 
-def test_failure_of_one_host_is_its_result(sshd: Sshd) -> None:
+@both
+def test_the_failure_of_one_host_is_its_outcome(sshd: Sshd) -> None:
     def work(connection: Connection) -> str:
         if connection.host.name == "odd":
             raise NotFound("odd: no such job")
@@ -58,11 +61,11 @@ def test_failure_of_one_host_is_its_result(sshd: Sshd) -> None:
     assert isinstance(cut.error, Unreachable)
     assert cut.error.message.startswith("rude: 127.0.0.1")
     assert isinstance(odd.error, NotFound)
-    with pytest.raises(Unreachable, match="slow: `sleep 60` has said nothing"):
+    with pytest.raises(Unreachable, match="slow: `sleep 60` has sent nothing"):
         slow.get()
 
 
-def test_dead_hosts_hold_up_nobody(sshd: Sshd) -> None:
+def test_hosts_that_do_not_answer_do_not_delay_the_others(sshd: Sshd) -> None:
     with contextlib.closing(Impostor()) as silent:
         hosts = [sshd.host("silent", port=silent.port), *(sshd.host(f"node{number}") for number in range(4))]
         ended: list[str] = []
@@ -80,8 +83,8 @@ def test_dead_hosts_hold_up_nobody(sshd: Sshd) -> None:
     assert "closes the connection" in outcomes[0].error.message
 
 
-def test_streams_are_not_counted_among_those_that_connect(sshd: Sshd) -> None:
-    """More hosts than connect at once, all of which stream until the last has begun."""
+def test_long_work_does_not_count_against_the_connection_limit(sshd: Sshd) -> None:
+    """There are more hosts than connect at once, and each runs until the last has started."""
     hosts = [sshd.host(f"node{number}") for number in range(CONNECTING + 3)]
     begun = threading.Barrier(len(hosts))
     with Fleet(hosts) as fleet:
@@ -89,19 +92,19 @@ def test_streams_are_not_counted_among_those_that_connect(sshd: Sshd) -> None:
         assert [outcome.error for outcome in outcomes] == [None] * len(hosts)
 
 
-def test_a_defect_is_not_a_result(sshd: Sshd) -> None:
+def test_an_exception_that_is_no_tfctl_error_is_raised(sshd: Sshd) -> None:
     with Fleet([sshd.host()]) as fleet:
         with pytest.raises(ZeroDivisionError):
             fleet.map(lambda _: 1 // 0)
-        told: list[Outcome[int]] = []
-        rung = threading.Event()
-        fleet.begin(lambda _: 1 // 0, lambda outcome: (told.append(outcome), rung.set()))
-        assert rung.wait(WAIT)
-        assert isinstance(told[0].error, TfctlError)
-        assert "node1: this is a defect in tfctl: ZeroDivisionError" in told[0].error.message
+        outcomes: queue.SimpleQueue[Outcome[int]] = queue.SimpleQueue()
+        fleet.begin(lambda _: 1 // 0, outcomes.put)
+        error = outcomes.get(timeout=WAIT).error
+        assert isinstance(error, TfctlError)
+        assert "node1: this is a defect in tfctl: ZeroDivisionError" in error.message
 
 
-def test_connections_are_kept_until_the_end(sshd: Sshd) -> None:
+@both
+def test_a_connection_is_used_again_until_the_fleet_is_closed(sshd: Sshd) -> None:
     hosts = [sshd.host("node0"), sshd.host("node1")]
     kept: list[Connection] = []
     with Fleet(hosts) as fleet:
@@ -113,8 +116,9 @@ def test_connections_are_kept_until_the_end(sshd: Sshd) -> None:
     assert [connection.alive for connection in kept] == [False, False]
 
 
-def test_who_wants_a_connection_while_it_is_made_gets_the_same(sshd: Sshd) -> None:
-    """A second one would end the first, and what runs on it."""
+@both
+def test_concurrent_callers_share_one_connection_attempt(sshd: Sshd) -> None:
+    """A second connection would replace the first and end what runs on it."""
     sshd.hang_in_login = True
     found: queue.SimpleQueue[Connection] = queue.SimpleQueue()
     with Fleet([sshd.host()]) as fleet:
@@ -126,7 +130,8 @@ def test_who_wants_a_connection_while_it_is_made_gets_the_same(sshd: Sshd) -> No
     assert len(sshd.connections) == 1
 
 
-def test_a_lost_connection_is_made_anew(sshd: Sshd, relay: Relay) -> None:
+@both
+def test_a_lost_connection_is_replaced(sshd: Sshd, relay: Relay) -> None:
     sshd.port = relay.port
     sshd.trust(sshd.key)
 
@@ -141,7 +146,55 @@ def test_a_lost_connection_is_made_anew(sshd: Sshd, relay: Relay) -> None:
         assert [outcome.value for outcome in fleet.map(name_of)] == ["node1"]
 
 
-def test_closing_ends_what_goes_on(sshd: Sshd) -> None:
+@both
+def test_one_login_at_a_jump_host_carries_forty_hosts_behind_it(
+    sshd: Sshd, bastion: tuple[Sshd, tuple[str, ...]]
+) -> None:
+    server, config = bastion
+    hosts = [sshd.host(f"node{number}", *config, "-J", "bastion", "-o", "ConnectTimeout=60") for number in range(40)]
+    with Fleet(hosts) as fleet:
+        assert [outcome.value for outcome in fleet.map(name_of)] == [host.name for host in hosts]
+    assert server.logins == 1
+    assert server.forwards == [("127.0.0.1", sshd.port)] * 40
+
+
+def test_the_login_at_a_jump_host_is_made_anew_when_its_connection_broke(
+    sshd: Sshd, bastion: tuple[Sshd, tuple[str, ...]]
+) -> None:
+    server, config = bastion
+    with Fleet([sshd.host("node1", *config, "-J", "bastion")]) as fleet:
+        assert [outcome.value for outcome in fleet.map(name_of)] == ["node1"]
+        server.drop()
+        limit = time.monotonic() + WAIT
+        while fleet.connection(fleet.hosts[0]).alive and server.logins < 2 and time.monotonic() < limit:
+            time.sleep(0.05)
+        assert [outcome.value for outcome in fleet.map(name_of)] == ["node1"]
+    assert server.logins == 2
+
+
+def test_a_jump_host_that_refuses_the_login_is_asked_less_often_than_once_per_host(
+    sshd: Sshd, bastion: tuple[Sshd, tuple[str, ...]]
+) -> None:
+    server, config = bastion
+    server.may_log_in = False
+    with Fleet([sshd.host(f"node{number}", *config, "-J", "bastion") for number in range(8)]) as fleet:
+        errors = [outcome.error for outcome in fleet.map(name_of)]
+    assert all(error is not None and "Permission denied" in error.message for error in errors)
+    assert len(server.connections) < 8
+
+
+def test_proxy_commands_that_log_in_to_a_jump_host_take_turns(
+    sshd: Sshd, bastion: tuple[Sshd, tuple[str, ...]]
+) -> None:
+    server, (_, config) = bastion
+    way = ("-o", f"ProxyCommand=ssh -F {config} -W %h:%p bastion", "-o", "ConnectTimeout=60")
+    with Fleet([sshd.host(f"node{number}", *way) for number in range(20)]) as fleet:
+        assert [outcome.error for outcome in fleet.map(name_of)] == [None] * 20
+    assert server.most_pending < 10
+
+
+@both
+def test_closing_a_fleet_ends_unfinished_work(sshd: Sshd) -> None:
     fleet = Fleet([sshd.host()])
     started = threading.Event()
 
@@ -163,7 +216,8 @@ def test_closing_ends_what_goes_on(sshd: Sshd) -> None:
     stopper.join()
 
 
-def test_ctrl_c_is_passed_on_at_once(sshd: Sshd) -> None:
+@both
+def test_ctrl_c_ends_the_program_at_once(sshd: Sshd) -> None:
     # It leaves as tfctl.cli.main does: the interpreter's own farewell may wait for a connection's thread.
     script = f"""
 import os, sys
@@ -197,7 +251,7 @@ except KeyboardInterrupt:
     assert time.monotonic() - began < 3.0
 
 
-def test_file_limit_is_raised() -> None:
+def test_the_limit_on_open_files_is_raised() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
     try:

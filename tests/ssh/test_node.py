@@ -13,19 +13,21 @@ from loopback import Relay, Sshd
 
 from tfctl.errors import Busy, Exit, NotFound, PreflightFailed, TfctlError, Unreachable
 from tfctl.node import names, wire
-from tfctl.remote.node import NodeChannel, open_node
-from tfctl.remote.ssh import connect
+from tfctl.remote.session import Session, open_session
+from tfctl.remote.transport import connect
 
 WAIT = 20.0
-REQUEST = wire.request("show", job=None, attempt=None, follow=False)
+REQUEST = wire.ShowRequest()
+HELLO = {"highest": 0, "ports": {}, "names": {}, "gpus": [], "gpu_trouble": None, "code": True, "restartable": []}
+LOGS = {"attempt": 1, "run": "0123abcd", "units": {}}
 PROVISION = "tfctl provision INVENTORY --tags job_host"
 
 
 @contextlib.contextmanager
-def conversation(sshd: Sshd, script: str) -> Iterator[NodeChannel]:
-    """With a host whose sudo is ``script``."""
+def conversation(sshd: Sshd, script: str) -> Iterator[Session]:
+    """Open a session with a host whose sudo is ``script``."""
     sshd.command("sudo", script)
-    with connect(sshd.host("node2")) as connection, open_node(connection, REQUEST) as node:
+    with connect(sshd.host("node2")) as connection, open_session(connection, REQUEST) as node:
         yield node
 
 
@@ -33,17 +35,19 @@ def says(*messages: object) -> str:
     return "read request\n" + "".join(f"echo '{json.dumps(message)}'\n" for message in messages)
 
 
-def test_it_is_run_by_sudo_and_reads_its_request(sshd: Sshd) -> None:
-    script = f'[ "$*" = "-n {names.PROGRAM}" ] || exit 9; read -r request; echo "{{\\"got\\": $request}}"'
+def test_node_part_is_run_with_sudo_and_reads_its_request(sshd: Sshd) -> None:
+    header = json.dumps({"logs": LOGS})
+    script = f"[ \"$*\" = '-n {names.PROGRAM}' ] || exit 9; read -r request; echo '{header}'; echo \"$request\""
     with conversation(sshd, script) as node:
-        assert node.receive(WAIT) == ("got", json.loads(REQUEST))
+        node.expect(wire.Logs, WAIT)
+        assert list(node.lines()) == [wire.request(REQUEST)]
 
 
 def test_root_needs_no_sudo(sshd: Sshd) -> None:
     sshd.command("sudo", "exit 9")
     with (
         connect(sshd.host(user="root")) as connection,
-        open_node(connection, REQUEST) as node,
+        open_session(connection, REQUEST) as node,
         pytest.raises(PreflightFailed) as caught,
     ):
         node.receive(WAIT)
@@ -51,30 +55,31 @@ def test_root_needs_no_sudo(sshd: Sshd) -> None:
     assert caught.value.remedy == PROVISION
 
 
-def test_conversation(sshd: Sshd) -> None:
+def test_session_exchanges_messages_with_the_node_part(sshd: Sshd) -> None:
     with conversation(sshd, "read request; exec cat") as node:
-        node.send("plan", {"job": "ä" * 100_000})
-        assert node.receive(WAIT) == ("plan", {"job": "ä" * 100_000})
+        error = wire.Undone(wire.Error(6, "ä" * 100_000))
+        node.send_raw(wire.line(error))
+        assert node.expect(wire.Undone, WAIT) == error
         node.beat()
-        node.send_raw(wire.line("go", {}))
-        assert node.receive(WAIT) == ("go", {})
+        node.send_raw(wire.line(wire.Kept()))
+        assert isinstance(node.receive(WAIT), wire.Kept)
         node.close_stdin()
         assert node.wait() == 0
 
 
-def test_a_beat_ends_the_silence_and_is_no_message(sshd: Sshd) -> None:
-    beats = "for _ in 1 2 3 4 5; do sleep 0.2; echo '{\"beat\": {}}'; done; " + "echo '{\"stopped\": 1}'; sleep 60"
+def test_heartbeat_ends_the_silence_and_is_not_a_message(sshd: Sshd) -> None:
+    beats = "for _ in 1 2 3 4 5; do sleep 0.2; echo '{\"beat\": {}}'; done; " + "echo '{\"kept\": {}}'; sleep 60"
     with conversation(sshd, beats) as node:
-        assert node.receive(0.6) == ("stopped", 1)
+        assert isinstance(node.receive(0.6), wire.Kept)
         began = time.monotonic()
-        with pytest.raises(Unreachable, match=r"^node2: tfctl-node has said nothing for 0\.3 s"):
+        with pytest.raises(Unreachable, match=r"^node2: tfctl-node has sent nothing for 0\.3 s"):
             node.receive(0.3)
         assert time.monotonic() - began < 5
 
 
-def test_a_beat_waits_for_nobody(sshd: Sshd) -> None:
-    """Where much is being sent to a node that does not read, the others want their beats all the same."""
-    with conversation(sshd, "read request; echo '{\"hello\": {}}'; sleep 60") as node:
+def test_heartbeats_reach_other_nodes_while_one_reads_nothing(sshd: Sshd) -> None:
+    """A node that does not read its input must not delay the heartbeats of the others."""
+    with conversation(sshd, says({"hello": HELLO}) + "sleep 60") as node:
         node.receive(WAIT)
 
         def send() -> None:
@@ -101,9 +106,12 @@ def test_a_beat_waits_for_nobody(sshd: Sshd) -> None:
         (77, TfctlError),
     ],
 )
-def test_an_error_of_the_node(sshd: Sshd, exit_code: int, kind: type[TfctlError]) -> None:
+def test_error_of_the_node_part_is_raised_with_its_exit_code(
+    sshd: Sshd, exit_code: int, kind: type[TfctlError]
+) -> None:
     with conversation(
-        sshd, says({"hello": {}}, {"error": wire.error(exit_code, "port 2222 is taken", "stop it")})
+        sshd,
+        says({"hello": HELLO}, {"error": {"exit": exit_code, "message": "port 2222 is taken", "remedy": "stop it"}}),
     ) as node:
         node.receive(WAIT)
         with pytest.raises(TfctlError) as caught:
@@ -112,18 +120,47 @@ def test_an_error_of_the_node(sshd: Sshd, exit_code: int, kind: type[TfctlError]
     assert (caught.value.message, caught.value.remedy) == ("node2: port 2222 is taken", "stop it")
 
 
-def test_another_protocol(sshd: Sshd) -> None:
-    error = wire.error(8, "this node speaks protocol 2, the client 1")
+def test_session_is_refused_when_the_node_part_speaks_another_protocol(sshd: Sshd) -> None:
+    error = {"exit": 8, "message": "this node speaks protocol 1, the client 2"}
     with conversation(sshd, says({"error": error})) as node, pytest.raises(PreflightFailed) as caught:
         node.receive(WAIT)
     assert caught.value.remedy == PROVISION
 
 
-@pytest.mark.parametrize("said", ["Welcome to node2!", "[1, 2]", '{"a": 1, "b": 2}', "17"])
-def test_what_is_no_message(sshd: Sshd, said: str) -> None:
-    with conversation(sshd, f"echo '{said}'; cat") as node, pytest.raises(PreflightFailed) as caught:
+@pytest.mark.parametrize("said", ["Welcome to node2!", "", "[1, 2]", "17", "[info] module loaded", "{"])
+def test_a_session_skips_lines_before_the_first_message_that_are_not_messages(sshd: Sshd, said: str) -> None:
+    with conversation(sshd, f"echo '{said}'; echo '{said}'\n" + says({"kept": {}})) as node:
+        assert isinstance(node.receive(WAIT), wire.Kept)
+
+
+def test_a_session_quotes_what_it_skipped_when_no_message_follows(sshd: Sshd) -> None:
+    with (
+        conversation(sshd, "echo Welcome; sleep 60") as node,
+        pytest.raises(Unreachable, match=r"nothing for 0\.5 s but 'Welcome'"),
+    ):
+        node.receive(0.5)
+    with (
+        conversation(sshd, "echo 'This account is locked'; exit 1") as node,
+        pytest.raises(TfctlError, match="ended with status 1: This account is locked"),
+    ):
         node.receive(WAIT)
-    assert caught.value.message == f"node2: this is not a message of tfctl-node: {said!r}"
+
+
+def test_a_session_skips_only_a_limited_number_of_lines(sshd: Sshd) -> None:
+    with (
+        conversation(sshd, "exec yes") as node,
+        pytest.raises(PreflightFailed, match="not a message of tfctl-node: 'y'"),
+    ):
+        node.receive(WAIT)
+
+
+@pytest.mark.parametrize("said", ["Welcome to node2!", "[1, 2]", '{"a": 1, "b": 2}', "17"])
+def test_a_line_after_the_first_message_that_is_no_message_is_an_error(sshd: Sshd, said: str) -> None:
+    script = says({"hello": HELLO}) + f"echo '{said}'; cat"
+    with conversation(sshd, script) as node, pytest.raises(PreflightFailed) as caught:
+        node.receive(WAIT)
+        node.receive(WAIT)
+    assert caught.value.message.startswith(f"node2: this is not a message of tfctl-node: {said!r} (it is not ")
     assert caught.value.remedy == PROVISION
 
 
@@ -141,7 +178,7 @@ def test_what_is_no_message(sshd: Sshd, said: str) -> None:
         ("", 126, "cannot be run"),
     ],
 )
-def test_sudo_that_runs_nothing(sshd: Sshd, stderr: str, status: int, said: str) -> None:
+def test_session_says_why_sudo_runs_nothing(sshd: Sshd, stderr: str, status: int, said: str) -> None:
     text = stderr.replace("'", "'\\''")
     script = f"printf '%s\\n' '{text}' >&2; exit {status}"
     with conversation(sshd, script) as node, pytest.raises(PreflightFailed) as caught:
@@ -152,8 +189,8 @@ def test_sudo_that_runs_nothing(sshd: Sshd, stderr: str, status: int, said: str)
     assert caught.value.remedy
 
 
-def test_node_that_ends_in_mid_sentence(sshd: Sshd) -> None:
-    script = says({"hello": {}}) + "echo 'No such file or directory' >&2; echo 'ValueError: oops' >&2; exit 1"
+def test_session_reports_a_node_part_that_ends_within_a_message(sshd: Sshd) -> None:
+    script = says({"hello": HELLO}) + "echo 'No such file or directory' >&2; echo 'ValueError: oops' >&2; exit 1"
     with conversation(sshd, script) as node:
         node.receive(WAIT)
         with pytest.raises(TfctlError, match=r"^node2: tfctl-node ended with status 1: ValueError: oops") as caught:
@@ -161,15 +198,15 @@ def test_node_that_ends_in_mid_sentence(sshd: Sshd) -> None:
     assert caught.value.exit == Exit.FAILED
 
 
-def test_lines(sshd: Sshd) -> None:
-    script = says({"logs": {}}) + "head -c 3000000 /dev/zero | tr '\\0' a; echo; echo '{}'"
+def test_lines_are_yielded_to_the_end_of_the_output(sshd: Sshd) -> None:
+    script = says({"logs": LOGS}) + "head -c 3000000 /dev/zero | tr '\\0' a; echo; echo '{}'"
     with conversation(sshd, script) as node:
-        assert node.receive(WAIT) == ("logs", {})
+        assert node.receive(WAIT) == wire.Logs(1, "0123abcd", {})
         assert list(node.lines()) == [b"a" * 3_000_000 + b"\n", b"{}\n"]
 
 
-def test_a_line_without_its_end_is_none(sshd: Sshd) -> None:
-    with conversation(sshd, says({"logs": {}}) + "echo '{}'; printf '{\"__CURSOR\":\"s='") as node:
+def test_incomplete_last_line_is_an_error(sshd: Sshd) -> None:
+    with conversation(sshd, says({"logs": LOGS}) + "echo '{}'; printf '{\"__CURSOR\":\"s='") as node:
         node.receive(WAIT)
         lines = node.lines()
         assert next(lines) == b"{}\n"
@@ -177,8 +214,8 @@ def test_a_line_without_its_end_is_none(sshd: Sshd) -> None:
             next(lines)
 
 
-def test_lines_of_a_journal_that_cannot_be_read(sshd: Sshd) -> None:
-    script = says({"logs": {}}) + "echo '{}'; echo 'Failed to seek to cursor' >&2; exit 1"
+def test_lines_raise_the_error_of_a_node_part_that_fails(sshd: Sshd) -> None:
+    script = says({"logs": LOGS}) + "echo '{}'; echo 'Failed to seek to cursor' >&2; exit 1"
     with conversation(sshd, script) as node:
         node.receive(WAIT)
         lines = node.lines()
@@ -187,10 +224,10 @@ def test_lines_of_a_journal_that_cannot_be_read(sshd: Sshd) -> None:
             next(lines)
 
 
-def test_connection_that_breaks(sshd: Sshd, relay: Relay) -> None:
+def test_session_reports_a_broken_connection(sshd: Sshd, relay: Relay) -> None:
     sshd.port = relay.port
     sshd.trust(sshd.key)
-    with conversation(sshd, says({"hello": {}}) + "cat") as node:
+    with conversation(sshd, says({"hello": HELLO}) + "cat") as node:
         node.receive(WAIT)
         relay.cut()
         with pytest.raises(Unreachable, match=r"^node2: the connection broke"):

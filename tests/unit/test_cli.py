@@ -20,7 +20,7 @@ def tfctl(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "tfctl", *words], capture_output=True, text=True, timeout=30)
 
 
-def test_help_names_the_program() -> None:
+def test_help_prints_usage_and_complete_sentences() -> None:
     done = tfctl("--help")
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: tfctl ")
@@ -35,19 +35,19 @@ def test_help_imports_nothing_slow() -> None:
     assert SLOW.isdisjoint(done.stderr.split())
 
 
-def test_version() -> None:
+def test_version_prints_the_version() -> None:
     assert tfctl("--version").stdout == f"tfctl {__version__}\n"
 
 
 @pytest.mark.parametrize("where", [">&-", "2>&- >&-"])
-def test_a_closed_stream_is_no_fault(where: str) -> None:
+def test_closed_output_stream_is_not_an_error(where: str) -> None:
     command = f"{shlex.quote(sys.executable)} -m tfctl stacks {where}"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize(("words", "code"), [(["status", "-i", "none.ini"], 3), (["run", "job.yaml", "--local"], 100)])
-def test_talk_that_nobody_hears_stops_no_verb(words: list[str], code: int, tmp_path: Path) -> None:
+def test_verb_keeps_its_exit_code_when_stderr_is_a_broken_pipe(words: list[str], code: int, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("name: quiet\nstrategy: custom\ncommand: 'false'\nroles: {worker: 1}\n")
     reader, writer = os.pipe()
     os.close(reader)
@@ -59,14 +59,14 @@ def test_talk_that_nobody_hears_stops_no_verb(words: list[str], code: int, tmp_p
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has one")
-def test_a_full_disk_is_named() -> None:
+def test_full_disk_is_reported_when_output_cannot_be_written() -> None:
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "tfctl", "stacks"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
     assert (done.returncode, done.stderr) == (1, "tfctl: cannot write the output: No space left on device\n")
 
 
-def test_a_letter_that_the_locale_has_not_is_no_fault(tmp_path: Path) -> None:
+def test_output_replaces_characters_that_the_locale_cannot_encode(tmp_path: Path) -> None:
     job = "name: letters\nstrategy: custom\ncommand: [echo, größer ✓]\nroles: {worker: 1}\n"
     (tmp_path / "job.yaml").write_text(job, "utf-8")
     environ = {**os.environ, "PYTHONIOENCODING": "latin-1", "XDG_CACHE_HOME": str(tmp_path)}
@@ -78,7 +78,7 @@ def test_a_letter_that_the_locale_has_not_is_no_fault(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["no-such-verb"], ["--no-such-option"]])
-def test_wrong_words_are_usage_errors(words: list[str]) -> None:
+def test_unknown_verb_or_option_is_a_usage_error(words: list[str]) -> None:
     done = tfctl(*words)
     assert done.returncode == 2
     assert done.stdout == ""
@@ -91,7 +91,7 @@ def test_wrong_words_are_usage_errors(words: list[str]) -> None:
     [("start", "-j", "job file"), ("render", "--job", "job file"), ("run", "-j", "job file"),
      ("provision", "-i", "inventory"), ("preflight", "-i", "inventory"), ("verify", "--inventory", "inventory")],
 )  # fmt: skip
-def test_what_a_verb_needs_is_its_word_or_its_option(
+def test_verb_takes_its_file_as_argument_or_option_but_not_both(
     verb: str, option: str, what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     local = ("--local",) if verb == "run" else ()
@@ -104,7 +104,7 @@ def test_what_a_verb_needs_is_its_word_or_its_option(
 
 
 @pytest.mark.parametrize(
-    ("error", "code", "said"),
+    ("error", "code", "stderr"),
     [
         (Busy("job digits runs", "tfctl stop digits"), 5, "tfctl: job digits runs\n  → tfctl stop digits\n"),
         (Busy("node1 says \x1b[2J"), 5, "tfctl: node1 says ?[2J\n"),
@@ -113,12 +113,12 @@ def test_what_a_verb_needs_is_its_word_or_its_option(
         (ZeroDivisionError("oh"), 1, "tfctl: this is a defect in tfctl: ZeroDivisionError: oh\n"),
     ],
 )
-def test_an_error_becomes_a_sentence_and_an_exit_code(
-    error: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_error_is_printed_as_a_sentence_with_its_exit_code(
+    error: BaseException, code: int, stderr: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(_app: object) -> None:
         raise error
 
     monkeypatch.setattr("typer.main.get_command", fail)
     assert main.run([]) == code
-    assert capsys.readouterr().err.startswith(said)
+    assert capsys.readouterr().err.startswith(stderr)

@@ -1,15 +1,19 @@
-"""What the documentation says is tested against what it speaks of."""
+"""The documentation is compared with the code that it describes."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import typer.main
+from typer.core import TyperGroup
 
-from tfctl.cli.main import app
+from tfctl.cli.main import command_line
+from tfctl.errors import Exit
 from tfctl.model import stacks
 from tfctl.model.jobfile import JobFile, Policy, RoleSpec
+from tfctl.model.load import load
 from tfctl.model.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[2]
@@ -24,28 +28,32 @@ def keys(section: str) -> set[str]:
     return {key for row in rows for key in re.findall(r"`(\w+)`", row)}
 
 
-def test_the_page_of_the_job_file_has_every_key_and_no_other() -> None:
+def test_job_file_page_lists_exactly_the_keys_of_the_model() -> None:
     assert keys("") == set(JobFile.model_fields)
     assert keys("Roles") == set(RoleSpec.model_fields)
     assert keys("Policy") == set(Policy.model_fields)
 
 
-def test_the_page_of_strategies_has_each_with_its_roles_and_restarts() -> None:
+def test_strategies_page_lists_each_strategy_with_its_roles_and_restarts() -> None:
     rows = [line.split("|")[1:-1] for line in (ROOT / "docs" / "strategies.md").read_text().splitlines() if "|" in line]
-    told = {cells[0].strip(" `"): cells for cells in rows if len(cells) == 6 and "`" in cells[0]}
-    assert set(told) == set(STRATEGIES)
+    rows_by_name = {cells[0].strip(" `"): cells for cells in rows if len(cells) == 6 and "`" in cells[0]}
+    assert set(rows_by_name) == set(STRATEGIES)
     for name, strategy in STRATEGIES.items():
-        assert set(re.findall(r"`(\w+)`", told[name][1])) == set(strategy.roles), name
-        assert int(told[name][4]) == strategy.restarts, name
+        assert set(re.findall(r"`(\w+)`", rows_by_name[name][1])) == set(strategy.roles), name
+        assert int(rows_by_name[name][4]) == strategy.restarts, name
 
 
-def test_the_readme_has_every_strategy_with_an_example() -> None:
-    rows = re.findall(r"^\| `(\w+)` \|.*\| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+def test_strategies_page_links_an_example_that_uses_each_strategy() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \|.*\]\(\.\./(examples/.*)/README.md\) \|$", (ROOT / "docs/strategies.md").read_text(), re.M
+    )
     assert {name for name, _ in rows} == set(STRATEGIES)
-    assert {name for name, example in rows if "examples/" in example} == set(STRATEGIES)
+    for name, folder in rows:
+        used = {load(file).strategy for file in (ROOT / folder).glob("*.yaml")}
+        assert name in used, f"{folder} has no job file for {name}"
 
 
-def test_the_page_of_stacks_has_each_with_its_versions() -> None:
+def test_stacks_page_lists_each_stack_with_its_versions() -> None:
     rows = re.findall(
         r"^\| `(tf[\d.]+)` \| (\S+) \|.*\| (\S+) \| (\S+) \|", (ROOT / "docs/stacks.md").read_text(), re.M
     )
@@ -56,13 +64,73 @@ def test_the_page_of_stacks_has_each_with_its_versions() -> None:
         assert (stack.tensorflow, stack.gpu and stack.gpu.cuda, built) == (tensorflow, cuda, horovod), name
 
 
-def test_the_readme_has_every_verb() -> None:
-    text = (ROOT / "README.md").read_text()
-    for verb in typer.main.get_command(app).commands:  # type: ignore[attr-defined]
-        assert f"tfctl {verb}" in text or f"`{verb}" in text, verb
+def commands_of(group: TyperGroup, *words: str) -> Iterator[tuple[str, set[str]]]:
+    """Yield each command of tfctl, as the words that a user types, with its options."""
+    for name, command in group.commands.items():
+        if isinstance(command, TyperGroup):
+            yield from commands_of(command, *words, name)
+        if not isinstance(command, TyperGroup) or command.invoke_without_command:
+            yield " ".join([*words, name]), {option for each in command.params for option in each.opts}
 
 
-def test_every_file_that_a_page_links_to_is_there() -> None:
+def readme_rows() -> Iterator[tuple[list[str], set[str]]]:
+    """Yield each row of the README's table: its commands, as a user types them, and the options that it names.
+
+    A cell such as "`tfctl lab up`, `down`" holds the commands `lab up` and `lab down`.
+    """
+    for cell, text in re.findall(r"^\| (`tfctl .*?) \| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE):
+        commands: list[list[str]] = []
+        for prefix, words in re.findall(r"`(tfctl )?([a-z]+(?: [a-z]+)*)", cell):
+            commands.append([*([] if prefix else commands[-1][:-1]), *words.split()])
+        yield [" ".join(words) for words in commands], set(re.findall(r"`(--?[a-z-]+)", text))
+
+
+def test_readme_table_lists_exactly_the_commands_and_no_unknown_option() -> None:
+    root = typer.main.get_command(command_line())
+    assert isinstance(root, TyperGroup)
+    options = dict(commands_of(root))
+    rows = list(readme_rows())
+    assert sorted(command for commands, _ in rows for command in commands) == sorted(options)
+    for commands, named in rows:
+        assert named <= set().union(*(options[command] for command in commands)), commands
+
+
+def test_readme_table_lists_exactly_the_exit_codes() -> None:
+    listed = re.findall(r"^\| (\d+) \| \w", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert sorted(map(int, listed)) == sorted(Exit)
+
+
+def test_readme_lists_the_stopped_tasks_in_the_order_of_the_job_file() -> None:
+    roles = load(ROOT / "examples" / "digits-ps" / "job.yaml").roles
+    stopped = [f"{role}/{n}" for role, spec in roles.items() if role != "chief" for n in range(spec.replicas or 1)]
+    assert f"stopped {', '.join(stopped)}, which had nothing left to do" in (ROOT / "README.md").read_text()
+
+
+def test_links_between_pages_lead_to_existing_files() -> None:
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")]:
         for target in re.findall(r"\]\(([^)#:]+)[^):]*\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_structure_page_names_only_existing_files() -> None:
+    """A name without a folder is in the last named folder, or in the folder of the last named file."""
+    folders = [ROOT]
+    names = re.findall(r"`(\w[\w./-]*(?:\.py|/))`", (ROOT / "docs" / "structure.md").read_text())
+    assert names
+    for name in names:
+        if "/" in name:
+            path = next((base / name for base in (ROOT, ROOT / "tfctl") if (base / name).exists()), None)
+            assert path, name
+            folders = [path, path.parent]
+        else:
+            assert any((place / name).exists() for place in (*folders, ROOT / "tfctl")), name
+
+
+def test_structure_page_names_only_existing_objects() -> None:
+    source = "\n".join(path.read_text() for path in ROOT.glob("tfctl/**/*.py"))
+    page = (ROOT / "docs" / "structure.md").read_text()
+    rows = [line.split("|")[3] for line in page.splitlines() if line.count("|") == 4]
+    names = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert names
+    for name in names:
+        assert re.search(rf"^(?:class|def) {name}\b|^{name}\b.* = ", source, re.MULTILINE), name

@@ -1,4 +1,4 @@
-"""Ansible's inventories to hosts. Ansible itself reads those that are to be read: 0.4 s each."""
+"""Ansible inventories become hosts. Real Ansible reads them, which takes 0.4 s each."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tfctl.remote.inventory import default_path, load
 
 @pytest.fixture(autouse=True)
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home, a cache and a working directory of its own, and no word of Ansible's in the environment."""
+    """A home, a cache and a working directory for the test, and no variable of Ansible in the environment."""
     for name in [name for name in os.environ if name.startswith("ANSIBLE_")]:
         monkeypatch.delenv(name)
     (tmp_path / "home").mkdir()
@@ -33,8 +33,8 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
-    """How often Ansible has been asked: its command, found on PATH, keeps a tally."""
+def ansible_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """A function that returns how often ansible-inventory has run; a script on PATH counts its calls."""
     real = Path(sys.executable).parent / "ansible-inventory"
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin/ansible-inventory"
@@ -57,7 +57,7 @@ def refusal(path: Path) -> BadFile:
     return error
 
 
-def one(path: Path, variables: str) -> Host:
+def load_one(path: Path, variables: str) -> Host:
     path.write_text(f"node1 {variables}\n")
     [host] = load(path).hosts
     return host
@@ -82,7 +82,7 @@ ansible_ssh_extra_args=-4
 ARGS = ("-o", "UserKnownHostsFile=/kh", "-o", "ProxyCommand=nc %h %p", "-4")
 
 
-def test_ini_with_variables_beside_it(work: Path, asked: Callable[[], int]) -> None:
+def test_inventory_ini_is_read_with_group_vars_and_host_vars(work: Path, ansible_runs: Callable[[], int]) -> None:
     path = work / "hosts.ini"
     path.write_text(INI)
     (work / "group_vars").mkdir()
@@ -92,7 +92,7 @@ def test_ini_with_variables_beside_it(work: Path, asked: Callable[[], int]) -> N
     )
     (work / "host_vars").mkdir()
     (work / "host_vars/node2.yml").write_text("tfctl_address: 192.168.0.2\nansible_user: root\n")
-    # Of the directory one happens to stand in, not of the inventory.
+    # These variables belong to the current directory, not to the inventory, and must not be read.
     (work / "elsewhere/group_vars").mkdir(parents=True)
     (work / "elsewhere/group_vars/all.yml").write_text("ansible_port: 1\n")
 
@@ -118,12 +118,21 @@ def test_ini_with_variables_beside_it(work: Path, asked: Callable[[], int]) -> N
     expected = Inventory(str(path), hosts, groups)
     for _ in ("asked", "remembered"):
         assert load(path) == expected
-    assert asked() == 1
+    assert ansible_runs() == 1
     os.chdir(work / "elsewhere")
     assert load(Path("../hosts.ini")) == expected
 
 
-def test_yaml_keeps_its_order(work: Path) -> None:
+def test_inventory_chooses_the_transport_and_says_whether_there_is_a_password(work: Path) -> None:
+    assert load_one(work / "none.ini", "").ssh == Ssh("node1")
+    found = load_one(work / "both.ini", "tfctl_ssh=openssh ansible_password=secret").ssh
+    assert found == Ssh("node1", transport="openssh", password=True)
+    assert "secret" not in repr(found)
+    # The second time, the answer comes from the cache.
+    assert load_one(work / "both.ini", "tfctl_ssh=openssh ansible_password=secret").ssh == found
+
+
+def test_inventory_yaml_keeps_the_order_of_hosts(work: Path) -> None:
     (work / "hosts.yml").write_text(
         "all:\n  children:\n    worker:\n      hosts: {w2: {}, w1: {}}\n    chief:\n      hosts: {c1: {}, w1: {}}\n"
         "    everything: {children: {chief: {}, worker: {}}}\n"
@@ -134,28 +143,30 @@ def test_yaml_keeps_its_order(work: Path) -> None:
     assert found.groups["chief"] == ("w1", "c1")
 
 
-def test_directory(work: Path, asked: Callable[[], int]) -> None:
+def test_inventory_directory_is_merged_and_read_again_after_a_change(
+    work: Path, ansible_runs: Callable[[], int]
+) -> None:
     (work / "lab/group_vars").mkdir(parents=True)
     (work / "lab/a.ini").write_text("[gpu]\na\n")
     (work / "lab/b.yml").write_text("gpu: {hosts: {b: {}}}\n")
     (work / "lab/group_vars/gpu.yml").write_text("tfctl_stack: one\n")
     for _ in range(2):
         assert [(host.name, host.stack) for host in load(work / "lab").hosts] == [("a", "one"), ("b", "one")]
-    assert asked() == 1
+    assert ansible_runs() == 1
     (work / "lab/group_vars/gpu.yml").write_text("tfctl_stack: two\n")
     assert [host.stack for host in load(work / "lab").hosts] == ["two", "two"]
     (work / "lab/b.yml").write_text("gpu: {hosts: [\n")
     assert "b.yml" in refusal(work / "lab").message
 
 
-def test_program(work: Path, asked: Callable[[], int]) -> None:
+def test_inventory_program_is_run_each_time(work: Path, ansible_runs: Callable[[], int]) -> None:
     path = work / "cloud"
     listing = {"gpu": {"hosts": ["b", "a"]}, "_meta": {"hostvars": {"a": {"ansible_host": "10.0.0.1"}}}}
     path.write_text(f"#!/bin/sh\necho '{json.dumps(listing)}'\n")
     path.chmod(0o755)
     for _ in range(2):
         assert [(host.name, host.ssh.host) for host in load(path).hosts] == [("b", "b"), ("a", "10.0.0.1")]
-    assert asked() == 2
+    assert ansible_runs() == 2
     path.write_text("#!/bin/sh\necho 'the cloud is down' >&2\nexit 1\n")
     assert "the cloud is down" in refusal(path).message
     path.write_text("#!/bin/sh\necho hello\n")
@@ -163,7 +174,7 @@ def test_program(work: Path, asked: Callable[[], int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "no hosts"),
         ("[gpu]\n", "no hosts"),
@@ -171,19 +182,19 @@ def test_program(work: Path, asked: Callable[[], int]) -> None:
         ("[a:children]\nb\n", "undefined group"),
     ],
 )
-def test_inventory_that_cannot_be_used(work: Path, text: str, said: str) -> None:
+def test_inventory_that_is_invalid_is_refused(work: Path, text: str, message: str) -> None:
     (work / "hosts.ini").write_text(text)
-    assert said in refusal(work / "hosts.ini").message
+    assert message in refusal(work / "hosts.ini").message
 
 
-def test_inventory_that_is_not_there(work: Path) -> None:
+def test_inventory_that_is_missing_is_refused_with_a_remedy(work: Path) -> None:
     error = refusal(work / "hosts.ini")
     assert error.message == f"{work}/hosts.ini: no such inventory"
     assert "tfctl lab up" in error.remedy
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "message"),
     [
         ("ansible_host={{ ip }}", "ansible_host: '{{ ip }}' is a template"),
         ("ansible_port={{ port }}", "ansible_port: '{{ port }}' is a template"),
@@ -200,35 +211,36 @@ def test_inventory_that_is_not_there(work: Path) -> None:
         ("ansible_host=10.0.0.1:22", "ansible_host: '10.0.0.1:22' holds a port"),
         ("tfctl_stack=tf2/15", "tfctl_stack: 'tf2/15' is not the name of a stack"),
         ("tfctl_address=a\\tb", "tfctl_address: "),
+        ("tfctl_ssh=telnet", "tfctl_ssh: 'telnet' is not a transport"),
         ("ansible_connection=local", "ansible_connection: 'local' is not ssh"),
         ("ansible_port=0", "ansible_port: '0' is not a port"),
         ("ansible_port=ssh", "ansible_port: 'ssh' is not a port"),
-        ("tfctl_ports=70000-70001", "tfctl_ports: '70000' is not a port"),
-        ("tfctl_ports=2299-2222", "tfctl_ports: '2299-2222' ends before it begins"),
-        ("tfctl_ports=many", "tfctl_ports: 'many' is not a port"),
+        ("tfctl_ports=70000-70001", "tfctl_ports: 70000-70001: the range must ascend and lie within 1-65535"),
+        ("tfctl_ports=2299-2222", "tfctl_ports: 2299-2222: the range must ascend"),
+        ("tfctl_ports=many", "tfctl_ports: 'many' is not a range such as 2222-2299"),
         ("tfctl_output_roots=data", "tfctl_output_roots: 'data' is not an absolute path"),
         ("tfctl_output_roots=/srv/../etc", "tfctl_output_roots: "),
         ("tfctl_output_roots=/", "tfctl_output_roots: "),
         ('ansible_ssh_common_args=-o "A', "ansible_ssh_common_args: no closing quotation"),
     ],
 )
-def test_variables_that_cannot_be_used(variables: str, said: str) -> None:
+def test_host_variable_that_is_invalid_is_refused(variables: str, message: str) -> None:
     name, _, value = variables.partition("=")
     with pytest.raises(BadFile) as caught:
         hostvars.host(Path("/hosts.ini"), "node1", {name: value}, Settings(None, {}))
     assert caught.value.message.startswith("/hosts.ini: host node1: ")
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert caught.value.remedy
 
 
 @pytest.mark.parametrize("name", ["a b", "-a", "a/b", "a\u0007b", ".."])
-def test_names_that_no_host_can_have(name: str) -> None:
+def test_host_name_that_is_invalid_is_refused(name: str) -> None:
     with pytest.raises(BadFile) as caught:
         hostvars.host(Path("/hosts.ini"), name, {"ansible_host": "10.0.0.1"}, Settings(None, {}))
     assert f"no host can be called {name!r}" in caught.value.message
 
 
-def test_a_refusal_names_inventory_and_host(work: Path) -> None:
+def test_refusal_names_the_inventory_and_the_host(work: Path) -> None:
     (work / "hosts.ini").write_text("node1 ansible_port='{{ port }}'\n")
     assert (
         refusal(work / "hosts.ini").message
@@ -236,9 +248,9 @@ def test_a_refusal_names_inventory_and_host(work: Path) -> None:
     )
 
 
-def test_forms_of_values(work: Path) -> None:
+def test_host_variables_are_accepted_in_each_form(work: Path) -> None:
     path = work / "hosts.ini"
-    host = one(
+    host = load_one(
         path,
         "tfctl_ports=2222 tfctl_output_roots=/a,/b/ ansible_host=fe80::1%eth0 ansible_ssh_private_key_file=keys/id",
     )
@@ -248,7 +260,7 @@ def test_forms_of_values(work: Path) -> None:
     assert "is a template" in refusal(work / "hosts.yml").message
 
 
-def test_what_ansible_cfg_says(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ansible_cfg_provides_inventory_user_key_and_ssh_arguments(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = work / "inventory/hosts.ini"
     path.parent.mkdir()
     path.write_text("a\nb ansible_user=own\n")
@@ -273,7 +285,7 @@ def test_what_ansible_cfg_says(work: Path, monkeypatch: pytest.MonkeyPatch) -> N
         default_path()
 
 
-def test_cache_is_private_and_may_be_broken_or_unwritable(work: Path, asked: Callable[[], int]) -> None:
+def test_inventory_cache_is_private_and_optional(work: Path, ansible_runs: Callable[[], int]) -> None:
     (work / "hosts.ini").write_text("a\n")
     expected = load(work / "hosts.ini")
     [file] = (work.parent / "cache/tfctl/inventory").iterdir()
@@ -281,14 +293,14 @@ def test_cache_is_private_and_may_be_broken_or_unwritable(work: Path, asked: Cal
     for content in ("", "{}", '{"hosts": [{"name": "a"}], "groups": {}}'):
         file.write_text(content)
         assert load(work / "hosts.ini") == expected
-    assert asked() == 4
+    assert ansible_runs() == 4
     file.unlink()
     file.parent.rmdir()
     file.parent.write_text("in the way")
     assert load(work / "hosts.ini") == expected
 
 
-def test_remembered_inventory_is_quick(work: Path) -> None:
+def test_cached_inventory_loads_quickly_without_heavy_imports(work: Path) -> None:
     (work / "hosts.ini").write_text("[gpu]\nnode[1:200] ansible_user=ops\n")
     load(work / "hosts.ini")
     script = (

@@ -1,4 +1,4 @@
-"""The lab's pure parts: names and addresses, what is written into nodes and inventories, what an image is made from."""
+"""The parts of the lab that need no root: names, addresses, files of nodes, inventories, keys of images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfctl.lab.image import Recipe
 from tfctl.lab.record import Record, Snapshot
 from tfctl.lab.spec import Disk
 
-IFNAMSIZ = 16  # <linux/if.h>, the closing zero byte counted
+IFNAMSIZ = 16  # <linux/if.h>, including the terminating zero byte
 
 
 def a_record(count: int = 3, name: str = "lab") -> Record:
@@ -35,14 +35,14 @@ def tfctl(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "tfctl", *words], capture_output=True, text=True, timeout=30)
 
 
-def test_help_shows_how_it_is_used() -> None:
-    said = tfctl("lab", "--help").stdout
-    assert "Example: tfctl lab up --nodes 4" in said
-    assert all(verb in said for verb in ("up", "down", "status", "snapshot"))
+def test_lab_help_shows_an_example_and_all_verbs() -> None:
+    output = tfctl("lab", "--help").stdout
+    assert "Example: tfctl lab up --nodes 4" in output
+    assert all(verb in output for verb in ("up", "down", "status", "snapshot"))
 
 
 @pytest.mark.parametrize("words", [["up", "--nodes", "0"], ["up", "--name", "A"], ["up", "--suite", "sid"]])
-def test_wrong_words_name_their_place_before_anything_else_is_looked_at(words: list[str]) -> None:
+def test_lab_refuses_an_invalid_option_before_other_checks(words: list[str]) -> None:
     done = tfctl("lab", *words)
     assert (done.returncode, done.stderr.startswith(f"tfctl: {words[1]}: ")) == (2, True)
 
@@ -50,29 +50,29 @@ def test_wrong_words_name_their_place_before_anything_else_is_looked_at(words: l
 # -- one at a time
 
 
-def test_a_lock_goes_with_who_has_it_and_never_lets_two_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twenty take it in turn, each waiting for a file that the one before removes."""
+def test_lab_lock_admits_one_holder_and_is_deleted_after_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty threads take the lock in turn; each waits for a file that the one before it deletes."""
     monkeypatch.setattr(host, "_LOCKS", tmp_path)
     inside: list[int] = []
-    most: list[int] = []
+    counts: list[int] = []
 
     def take(number: int) -> None:
         with host.locked("one", lambda _: None):
             inside.append(number)
             time.sleep(0.002)
-            most.append(len(inside))
+            counts.append(len(inside))
             inside.remove(number)
 
     with ThreadPoolExecutor(20) as pool:
         list(pool.map(take, range(200), timeout=60))
-    assert (max(most), len(most)) == (1, 200)
+    assert (max(counts), len(counts)) == (1, 200)
     assert list(tmp_path.iterdir()) == []
 
 
 # -- names and addresses
 
 
-def test_nodes_are_numbered_and_addressed_in_order() -> None:
+def test_lab_nodes_are_numbered_and_addressed_in_order() -> None:
     assert [(node.name, node.address) for node in nodes()] == [
         ("node1", "10.77.5.11"),
         ("node2", "10.77.5.12"),
@@ -80,28 +80,26 @@ def test_nodes_are_numbered_and_addressed_in_order() -> None:
     ]
 
 
-def test_suites_are_given_in_turn() -> None:
-    asked = LabSpec(nodes=5, suites=parse_suites("bookworm, trixie"))
-    assert asked.new_suites() == ("bookworm", "trixie", "bookworm", "trixie", "bookworm")
+def test_lab_suites_are_assigned_in_turn() -> None:
+    wanted = LabSpec(nodes=5, suites=parse_suites("bookworm, trixie"))
+    assert wanted.new_suites() == ("bookworm", "trixie", "bookworm", "trixie", "bookworm")
     assert LabSpec().new_suites() == ("bookworm",) * 4
 
 
-def test_what_is_given_to_the_caller_is_never_what_a_link_leads_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lab_never_follows_a_symlink_when_it_changes_ownership(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_UID", str(os.getuid()))
     monkeypatch.setenv("SUDO_GID", str(os.getgid()))
     (tmp_path / "lab.ini").symlink_to(tmp_path / "elsewhere")
     host.give_to_caller(tmp_path / "lab.ini")
 
 
-def test_the_longest_names_fit_an_interface_name() -> None:
+def test_lab_interface_names_fit_when_the_lab_name_is_longest() -> None:
     last = nodes(spec.MAX_NODES, "a" * 40)[-1]
     assert max(len(spec.cable(last.machine)), len(last.lab.bridge)) < IFNAMSIZ
     assert last.address == "10.77.5.210"
 
 
-def test_labs_share_no_name_in_the_kernel() -> None:
+def test_labs_share_no_machine_or_bridge_name() -> None:
     one, other = nodes(1, "blue")[0], nodes(1, "green")[0]
     assert one.machine != other.machine
     assert one.lab.bridge != other.lab.bridge
@@ -109,7 +107,7 @@ def test_labs_share_no_name_in_the_kernel() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "-a", "a-", "A", "a_b", "a/b", "..", "a" * 41, "lab\n"])
-def test_a_name_that_is_no_name_is_refused(name: str) -> None:
+def test_lab_name_that_is_invalid_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="--name"):
         LabSpec(name=name)
     with pytest.raises(UsageError, match="--from"):
@@ -117,7 +115,7 @@ def test_a_name_that_is_no_name_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "place"),
+    ("wanted", "place"),
     [
         ({"nodes": 0}, "--nodes: 0"),
         ({"nodes": 201}, "--nodes: 201"),
@@ -126,17 +124,17 @@ def test_a_name_that_is_no_name_is_refused(name: str) -> None:
         ({"suites": ("bookworm",), "snapshot": "a"}, "--suite and --from"),
     ],
 )
-def test_a_lab_that_cannot_be_is_refused(asked: dict[str, object], place: str) -> None:
+def test_lab_options_that_are_invalid_are_refused(wanted: dict[str, object], place: str) -> None:
     with pytest.raises(UsageError, match=place):
-        LabSpec(**asked)  # type: ignore[arg-type]
+        LabSpec(**wanted)  # type: ignore[arg-type]
 
 
-def test_the_inventory_is_named_after_the_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lab_inventory_is_named_after_the_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert LabSpec(name="blue").inventory_path == tmp_path / "inventory/blue.ini"
 
 
-def test_a_lab_keeps_its_network_and_gives_way_to_others() -> None:
+def test_lab_network_is_stable_and_avoids_those_in_use() -> None:
     first = spec.choose_octet("lab", set())
     assert first == spec.choose_octet("lab", set())
     second = spec.choose_octet("lab", {first})
@@ -156,7 +154,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("state")
-def test_a_record_reads_back_as_it_was_kept() -> None:
+def test_lab_record_is_read_back_as_it_was_written() -> None:
     disks = record.with_layer(a_record(2).disks, ("aa", "bb"))
     lab = Record("blue", 7, disks, "bare", ("/somewhere/blue.ini",))
     record.keep(lab)
@@ -168,7 +166,7 @@ def test_a_record_reads_back_as_it_was_kept() -> None:
     assert record.layers() == {"aa", "bb", "cc", "dd", "ee"}
 
 
-def test_layers_are_not_known_while_a_record_cannot_be_read(state: Path) -> None:
+def test_lab_layers_cannot_be_listed_while_a_record_is_unreadable(state: Path) -> None:
     record.keep(a_record())
     (state / "labs/lab/lab.json").write_text("{")
     with pytest.raises(TfctlError, match=r"lab\.json: cannot be read") as fault:
@@ -178,17 +176,17 @@ def test_layers_are_not_known_while_a_record_cannot_be_read(state: Path) -> None
 
 
 @pytest.mark.usefixtures("state")
-def test_what_is_not_there_is_not_found_and_what_is_there_is_named() -> None:
+def test_missing_lab_is_not_found_and_existing_ones_are_listed() -> None:
     record.keep(a_record())
     with pytest.raises(TfctlError, match="'red'") as no_lab:
         record.get("red")
     with pytest.raises(TfctlError, match="'red'") as no_snapshot:
         record.get_snapshot("red")
     assert no_lab.value.exit == no_snapshot.value.exit == Exit.NOT_FOUND
-    assert no_lab.value.remedy == "Labs here: lab. One is made by: tfctl lab up --name red"
+    assert no_lab.value.remedy == "Existing labs: lab. To create it: tfctl lab up --name red"
 
 
-# -- what a node is given
+# -- files of a node
 
 
 def seeds(ways: Egress | None = None) -> dict[str, seed.Seed]:
@@ -196,13 +194,13 @@ def seeds(ways: Egress | None = None) -> dict[str, seed.Seed]:
     return seed.seeds(peers[0], peers, seed.Identity("0" * 32, "PRIVATE\n", "ssh-ed25519 AAAA\n"), ways or Egress())
 
 
-def test_every_node_knows_every_name_by_its_address_and_none_by_loopback() -> None:
+def test_lab_node_resolves_every_node_name_to_its_address() -> None:
     lines = seeds()["etc/hosts"].text.splitlines()
     assert lines[2:] == ["10.77.5.11 node1", "10.77.5.12 node2", "10.77.5.13 node3"]
     assert not any(line.startswith("127.") and "node" in line for line in lines)
 
 
-def test_secrets_are_readable_by_their_owner_alone() -> None:
+def test_lab_secrets_are_readable_by_their_owner_only() -> None:
     files = seeds(Egress(apt_logins={"mirror.conf": "machine m login l password p"}))
     key, login = files["etc/ssh/ssh_host_ed25519_key"], files["home/ops/.ssh/authorized_keys"]
     assert (key.mode, key.owner) == (0o600, 0)
@@ -210,12 +208,12 @@ def test_secrets_are_readable_by_their_owner_alone() -> None:
     assert files["etc/apt/auth.conf.d/mirror.conf"].mode == 0o600
 
 
-def test_known_hosts_names_each_node_by_address_and_name() -> None:
+def test_lab_known_hosts_lists_each_node_by_address_and_name() -> None:
     node = nodes(1)[0]
     assert seed.known_hosts([(node, "ssh-ed25519 AAAA comment\n")]) == "10.77.5.11,node1 ssh-ed25519 AAAA\n"
 
 
-def test_pip_and_apt_of_a_node_go_the_machines_way() -> None:
+def test_lab_node_gets_the_pip_and_apt_settings_of_the_machine() -> None:
     ways = Egress(
         ca_bundle="PEM",
         index_url="https://index.example/simple",
@@ -233,24 +231,24 @@ def test_pip_and_apt_of_a_node_go_the_machines_way() -> None:
     )
 
 
-def test_a_machine_without_a_bundle_leaves_the_nodes_own() -> None:
+def test_lab_node_keeps_its_own_certificates_when_the_machine_has_no_bundle() -> None:
     assert "etc/ssl/certs/ca-certificates.crt" not in seeds()
 
 
-# -- how it is booted
+# -- how a node is booted
 
 
-def test_a_keeper_is_known_by_its_machine_and_nothing_else_is() -> None:
+def test_lab_keeper_process_is_recognised_by_its_machine() -> None:
     node = nodes(1)[0]
     command = boot.nspawn(node)
     assert f"--machine={node.machine}" in command
-    assert boot.kept_machine(boot.keeper(command, node.machine, [])) == node.machine
-    assert boot.kept_machine(["grep", "-r", "tfctl-lab-keeper", node.machine]) == ""
+    assert boot.supervised_machine(boot.supervised(command, node.machine, [])) == node.machine
+    assert boot.supervised_machine(["grep", "-r", "tfctl-lab-supervisor", node.machine]) == ""
 
 
 @pytest.mark.parametrize(("statuses", "wanted"), [(["133", "133", "0"], 0), (["7"], 7)])
-def test_a_keeper_starts_again_after_a_reboot_only(tmp_path: Path, statuses: list[str], wanted: int) -> None:
-    """The command ends with the first number left in a file, as systemd-nspawn does: 133 for a node that reboots."""
+def test_lab_keeper_restarts_its_node_only_after_a_reboot(tmp_path: Path, statuses: list[str], wanted: int) -> None:
+    """The command exits with the next number in a file; systemd-nspawn exits with 133 when a node reboots."""
     queue = tmp_path / "statuses"
     queue.write_text("\n".join(statuses))
     one = (
@@ -258,7 +256,7 @@ def test_a_keeper_starts_again_after_a_reboot_only(tmp_path: Path, statuses: lis
         "file.write_text(' '.join(rest)); sys.exit(int(first))"
     )
     groups = [tmp_path / "a/x", tmp_path / "b/x"]
-    done = subprocess.run(boot.keeper([sys.executable, "-c", one, str(queue)], "x", groups), timeout=20)
+    done = subprocess.run(boot.supervised([sys.executable, "-c", one, str(queue)], "x", groups), timeout=20)
     assert done.returncode == wanted
     assert queue.read_text() == ""
     assert all((group / "cgroup.procs").read_text().strip().isdigit() for group in groups)
@@ -272,7 +270,7 @@ def test_a_keeper_starts_again_after_a_reboot_only(tmp_path: Path, statuses: lis
         (["systemd/cgroup.procs"], ["systemd/tfctl-lab/m1"]),
     ],
 )
-def test_a_node_has_a_cgroup_in_every_hierarchy_of_systemd(
+def test_lab_node_has_a_cgroup_in_every_systemd_hierarchy(
     tmp_path: Path, present: list[str], wanted: list[str]
 ) -> None:
     for name in present:
@@ -281,7 +279,7 @@ def test_a_node_has_a_cgroup_in_every_hierarchy_of_systemd(
     assert cgroup.folders("m1", tmp_path) == [tmp_path / name for name in wanted]
 
 
-def test_the_cgroups_of_a_lab_are_told_from_anothers(tmp_path: Path) -> None:
+def test_lab_cgroups_are_distinguished_from_those_of_another_lab(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").touch()
     ours, other = nodes(12)[11].machine, nodes(1, "blue")[0].machine
     for machine in (ours, other):
@@ -289,7 +287,7 @@ def test_the_cgroups_of_a_lab_are_told_from_anothers(tmp_path: Path) -> None:
     assert cgroup.machines("lab", tmp_path) == {ours}
 
 
-def test_a_unit_of_systemd_gets_each_dollar_as_it_is() -> None:
+def test_lab_unit_escapes_dollar_signs_for_systemd() -> None:
     words = boot.unit(["sh", "-c", 'echo "$1"'], nodes(1)[0])
     assert words[words.index("--") + 1 :] == ["sh", "-c", 'echo "$$1"']
 
@@ -297,7 +295,7 @@ def test_a_unit_of_systemd_gets_each_dollar_as_it_is() -> None:
 # -- the image's key
 
 
-def test_an_image_is_keyed_by_all_it_is_made_from() -> None:
+def test_lab_image_key_depends_on_every_input() -> None:
     recipe = Recipe("bookworm", ("deb http://mirror.example/debian bookworm main",))
     assert recipe.key == replace(recipe).key
     assert recipe.key.startswith("bookworm-")
@@ -317,7 +315,7 @@ def test_an_image_is_keyed_by_all_it_is_made_from() -> None:
 # -- the inventory
 
 
-def test_the_inventory_as_a_user_reads_it() -> None:
+def test_lab_inventory_text_lists_nodes_and_logins() -> None:
     lab = "/var/lib/tfctl-lab/labs/lab"
     login = (
         f"ansible_user=ops ansible_ssh_private_key_file={lab}/id_ed25519 "
@@ -325,7 +323,7 @@ def test_the_inventory_as_a_user_reads_it() -> None:
     )
     assert inventory.text(nodes(2)).splitlines() == [
         "# Written by `tfctl lab up` for lab lab.",
-        "# Its next `up` writes it anew, its `down` deletes it.",
+        "# The next `tfctl lab up` overwrites it; `tfctl lab down` deletes it.",
         "",
         "[gpu]",
         f"node1 ansible_host=10.77.5.11 {login}",
@@ -337,7 +335,7 @@ def test_the_inventory_as_a_user_reads_it() -> None:
     ]
 
 
-def test_ansible_reads_back_what_was_meant(tmp_path: Path) -> None:
+def test_ansible_reads_the_lab_inventory_as_intended(tmp_path: Path) -> None:
     file = tmp_path / "deep/lab.ini"
     inventory.save(file, nodes(2))
     tool = Path(sys.executable).with_name("ansible-inventory")
@@ -356,7 +354,7 @@ def test_ansible_reads_back_what_was_meant(tmp_path: Path) -> None:
     }
 
 
-def test_a_file_that_is_no_lab_inventory_is_left_alone(tmp_path: Path) -> None:
+def test_lab_refuses_to_overwrite_a_file_that_is_not_its_inventory(tmp_path: Path) -> None:
     file = tmp_path / "lab.ini"
     file.write_text("[gpu]\nreal1\n")
     with pytest.raises(BadFile, match="is not the inventory of lab 'lab'"):
@@ -367,7 +365,7 @@ def test_a_file_that_is_no_lab_inventory_is_left_alone(tmp_path: Path) -> None:
 # -- this machine
 
 
-def test_settings_go_back_to_what_they_were_before_the_first_lab(tmp_path: Path) -> None:
+def test_kernel_settings_are_restored_to_their_values_before_the_first_lab(tmp_path: Path) -> None:
     found = {"net/ipv4/ip_forward": "0", "fs/inotify/max_user_instances": "9000", "fs/inotify/max_user_watches": "8192"}
     for name, value in found.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -382,13 +380,13 @@ def test_settings_go_back_to_what_they_were_before_the_first_lab(tmp_path: Path)
     assert not before.exists()
 
 
-def test_without_linux_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lab_is_refused_when_the_system_is_not_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(PreflightFailed, match="needs a Linux machine"):
         host.preflight()
 
 
-def test_missing_packages_are_named_with_the_line_to_type(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_lab_names_the_command_that_installs_missing_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(host, "_SBIN", ())
@@ -399,7 +397,7 @@ def test_missing_packages_are_named_with_the_line_to_type(monkeypatch: pytest.Mo
     )
 
 
-def test_without_root_it_is_one_sentence_and_exit_8(
+def test_lab_without_root_exits_8_with_one_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from tfctl.cli.main import run
@@ -412,7 +410,7 @@ def test_without_root_it_is_one_sentence_and_exit_8(
         )
 
 
-def test_mounts_are_found_below_a_folder_and_not_beside_it(tmp_path: Path) -> None:
+def test_mounts_under_a_directory_are_listed_deepest_first(tmp_path: Path) -> None:
     points = ("/lab", "/lab/nodes/a\\040b/root", "/lab/nodes/a\\040b/root/srv", "/labs", "/")
     table = tmp_path / "mountinfo"
     table.write_text("".join(f"36 35 98:0 / {point} rw,noatime - ext4 /dev/root rw\n" for point in points))

@@ -1,4 +1,4 @@
-"""What a node gets of this machine's ways out: name servers, pip's settings, apt's sources."""
+"""How a lab node reaches the network as this machine does: name servers, pip settings, apt sources."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tfctl.lab import apt, egress
 
 
-def test_a_loopback_name_server_is_passed_over(tmp_path: Path) -> None:
+def test_loopback_name_server_is_skipped(tmp_path: Path) -> None:
     stub, real = tmp_path / "stub", tmp_path / "real"
     stub.write_text("nameserver 127.0.0.53\n")
     real.write_text("# by resolved\nnameserver 192.0.2.1\nsearch example\n")
@@ -29,11 +29,11 @@ def test_a_loopback_name_server_is_passed_over(tmp_path: Path) -> None:
         ("", False),
     ],
 )
-def test_what_a_node_can_reach(url: str, wanted: bool) -> None:
+def test_url_of_this_machine_is_not_reachable_from_a_node(url: str, wanted: bool) -> None:
     assert egress.reachable(url) is wanted
 
 
-def test_pip_settings_come_from_the_strongest_place(tmp_path: Path) -> None:
+def test_pip_settings_come_from_the_source_with_the_highest_precedence(tmp_path: Path) -> None:
     weak, strong = tmp_path / "weak", tmp_path / "strong"
     weak.write_text(
         "[global]\nindex-url = https://weak.example\nextra-index-url = https://x.example\n  https://y.example\n"
@@ -83,7 +83,7 @@ def etc(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_deb822_sources_of_another_suite(etc: Path) -> None:
+def test_deb822_sources_are_rewritten_for_another_suite(etc: Path) -> None:
     (etc / "apt/sources.list.d/debian.sources").write_text(DEB822)
     assert [str(source) for source in apt.sources("trixie", etc)] == [
         "deb [signed-by=/usr/share/keyrings/archive.gpg] http://mirror.example/debian trixie main",
@@ -92,7 +92,7 @@ def test_deb822_sources_of_another_suite(etc: Path) -> None:
     ]
 
 
-def test_one_line_sources_of_the_own_suite(etc: Path) -> None:
+def test_one_line_sources_of_the_same_suite_are_kept(etc: Path) -> None:
     (etc / "apt/sources.list").write_text(ONE_LINE)
     assert [str(source) for source in apt.sources("bookworm", etc)] == [
         "deb [signed-by=/k.gpg] http://mirror.example/debian bookworm main",
@@ -100,7 +100,7 @@ def test_one_line_sources_of_the_own_suite(etc: Path) -> None:
     ]
 
 
-def test_a_machine_that_is_no_debian_has_no_debian_sources(etc: Path) -> None:
+def test_machine_other_than_debian_has_no_debian_sources(etc: Path) -> None:
     (etc / "os-release").write_text("ID=ubuntu\nVERSION_CODENAME=noble\n")
     (etc / "apt/sources.list").write_text("deb http://mirror.example/ubuntu noble main\n")
     assert apt.sources("bookworm", etc) == ()

@@ -1,4 +1,4 @@
-"""Proofs: how answers become results, who meets whom, and what a proof that dies tells."""
+"""The checks of `tfctl verify`: how answers become results, which hosts meet, and what a check that dies reports."""
 
 from __future__ import annotations
 
@@ -22,19 +22,24 @@ from node_tree import wait_until
 import tfctl.verify
 from tfctl.errors import Exit
 from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, Answer, same_software
-from tfctl.verify.report import Report, Result
+from tfctl.verify.report import HostReport, Software, Speed
+from tfctl.verify.results import Result, Results
 
 ON_NODES = Path(tfctl.verify.__file__).with_name("on_nodes")
 BY_NAME = {proof.name: proof for proof in (SOFTWARE, SHARED, *COLLECTIVES)}
 
 
-def answer(host: str, ok: bool = True, **told: Any) -> Answer:
-    return Answer(host, ok, told, 1.5)
+def answer(host: str, ok: bool = True, **values: Any) -> Answer:
+    return Answer(host, HostReport(ok=ok, **values), 1.5)
+
+
+def software(tensorflow: str = "2.15.1", **values: Any) -> Software:
+    return Software(devices=("CPU:0",), python="3.11.2", tensorflow=tensorflow, **values)
 
 
 @contextmanager
 def node(name: str) -> Iterator[ModuleType]:
-    """A file of on_nodes/. They import each other by plain names, as they do on a node."""
+    """Import a file of on_nodes/. These files import each other by plain names, as they do on a node."""
     sys.path.insert(0, str(ON_NODES))
     try:
         yield __import__(name)
@@ -44,7 +49,7 @@ def node(name: str) -> Iterator[ModuleType]:
 
 
 @given(st.integers(2, 33))
-def test_everybody_meets_everybody_once_and_both_know_it(count: int) -> None:
+def test_rounds_pair_every_two_hosts_exactly_once(count: int) -> None:
     with node("rounds") as module:
         partners = [list(module.rounds(count, index)) for index in range(count)]
     for index, own in enumerate(partners):
@@ -54,32 +59,37 @@ def test_everybody_meets_everybody_once_and_both_know_it(count: int) -> None:
             assert partner is None or partners[partner][number] == index
 
 
-def test_every_host_has_a_line_of_its_own() -> None:
-    good = answer("a", tensorflow="2.15.1", devices=["CPU:0"])
+def test_software_check_reports_one_result_per_host() -> None:
+    good = answer("a", software=software())
     bad = answer("b", False, message="ImportError: libcudart.so.12: cannot open shared object file")
-    left = Answer("c", False, {"message": "c: no stack tf2.15", "remedy": "tfctl provision"}, 0.1, Exit.PREFLIGHT)
+    report = HostReport(ok=False, message="c: no stack tf2.15", remedy="tfctl provision")
+    left = Answer("c", report, 0.1, Exit.PREFLIGHT)
     one, two, three = SOFTWARE.judge([good, bad, left])
-    assert (one.state, one.details["devices"]) == ("ok", ["CPU:0"])
-    assert (two.state, two.message, "tfctl logs" in two.remedy) == ("failed", bad.message, True)
+    assert (one.state, one.facts()) == ("ok", {"devices": ["CPU:0"], "python": "3.11.2", "tensorflow": "2.15.1"})
+    assert (two.state, two.message, "tfctl logs" in two.remedy) == ("failed", bad.report.message, True)
     assert (three.exit, three.remedy) == (Exit.PREFLIGHT, "tfctl provision")
-    assert Report((one, two, three)).exit is Exit.PREFLIGHT
+    assert Results((one, two, three)).exit is Exit.PREFLIGHT
 
 
-def test_hosts_that_object_are_named_in_what_all_prove_together() -> None:
-    said = "does not show what a wrote"
-    (result,) = SHARED.judge([answer("a"), answer("b", False, message=said), answer("c", False, message=said)])
-    assert (result.state, result.hosts, result.message) == ("failed", ("a", "b", "c"), f"b, c: {said}")
+def test_shared_check_names_the_hosts_that_failed() -> None:
+    text = "does not show what a wrote"
+    (result,) = SHARED.judge([answer("a"), answer("b", False, message=text), answer("c", False, message=text)])
+    assert (result.state, result.hosts, result.message) == ("failed", ("a", "b", "c"), f"b, c: {text}")
     assert "mount one directory" in result.remedy
 
 
-def test_of_a_pair_the_slower_figure_counts() -> None:
+TWO = Speed(mb_per_s=25.0, seconds=2, replicas=2)
+
+
+def test_allreduce_reports_the_slower_bandwidth_of_a_pair() -> None:
     answers = [
-        answer("a", all={"replicas": 2}, pairs=[{"partner": 1, "seconds": 1, "mb_per_s": 50.0}]),
-        answer("b", all={"replicas": 2}, pairs=[{"partner": 0, "seconds": 2, "mb_per_s": 25.0}]),
+        answer("a", all=TWO, pairs=[{"partner": 1, "seconds": 1, "mb_per_s": 50.0}]),
+        answer("b", all=TWO, pairs=[{"partner": 0, "seconds": 2, "mb_per_s": 25.0}]),
     ]
     everybody, pair = BY_NAME["allreduce"].judge(answers)
-    assert (everybody.state, everybody.details) == ("ok", {"replicas": 2})
-    assert (pair.proof, pair.hosts, pair.details["mb_per_s"]) == ("allreduce-pair", ("a", "b"), 25.0)
+    assert (everybody.state, everybody.details) == ("ok", TWO)
+    assert (pair.proof, pair.hosts) == ("allreduce-pair", ("a", "b"))
+    assert pair.facts() == {"mb_per_s": 25.0, "seconds": 2}
 
 
 def bad_pairs(answers: list[Answer]) -> dict[tuple[str, ...], str]:
@@ -87,28 +97,28 @@ def bad_pairs(answers: list[Answer]) -> dict[tuple[str, ...], str]:
     return {r.hosts: r.message for r in results if (r.proof, r.state) == ("allreduce-pair", "failed")}
 
 
-def test_a_pair_between_which_nothing_passes_is_named_though_the_ring_only_hangs() -> None:
+def test_allreduce_names_the_disconnected_pair_when_the_whole_ring_hangs() -> None:
     hung = "no end after 300 s"
     answers = [
         answer("a", False, message=hung, lost=[{"partner": 2, "message": "timed out"}]),
         answer("b", False, message=hung, lost=[]),
-        answer("c", False, message=hung, lost=[{"partner": 0, "message": "it did not come"}]),
+        answer("c", False, message=hung, lost=[{"partner": 0, "message": "it did not connect"}]),
     ]
     assert bad_pairs(answers) == {("a", "c"): "a: nothing passes between them over TCP: timed out"}
     assert BY_NAME["allreduce"].judge(answers)[0].state == "failed"
 
 
-def test_a_pair_that_came_late_and_reduced_is_well() -> None:
+def test_allreduce_ignores_a_failed_connection_when_the_pair_finished() -> None:
     good = {"partner": 1, "seconds": 1, "mb_per_s": 50.0}
     answers = [
-        answer("a", all={}, pairs=[good], lost=[{"partner": 1, "message": "connection refused"}]),
-        answer("b", all={}, pairs=[{**good, "partner": 0}], lost=[]),
+        answer("a", all=TWO, pairs=[good], lost=[{"partner": 1, "message": "connection refused"}]),
+        answer("b", all=TWO, pairs=[{**good, "partner": 0}], lost=[]),
     ]
     assert [result.state for result in BY_NAME["allreduce"].judge(answers)] == ["ok", "ok"]
 
 
-def test_of_pairs_that_broke_off_the_one_that_both_blame_is_bad() -> None:
-    """c met a when a was through already."""
+def test_allreduce_blames_a_broken_pair_only_when_both_hosts_report_it() -> None:
+    """Host c met host a when a had already finished."""
     answers = [
         answer("a", False, message="with b", broken={"partner": 1, "message": "Deadline Exceeded"}, lost=[]),
         answer("b", False, message="with a", broken={"partner": 0, "message": "Unavailable"}, lost=[]),
@@ -119,7 +129,7 @@ def test_of_pairs_that_broke_off_the_one_that_both_blame_is_bad() -> None:
 
 
 def meet(number: int, absent: tuple[int, ...] = (), nonces: dict[int, str] | None = None, patience: float = 30) -> Any:
-    """What each of so many hosts, here with a port of its own each, tells of the others."""
+    """Run the TCP check between this many hosts, each with a port on loopback; return {host: {partner: error}}."""
     with ExitStack() as held:
         ports = []
         for _ in range(number):
@@ -128,29 +138,30 @@ def meet(number: int, absent: tuple[int, ...] = (), nonces: dict[int, str] | Non
     present = [index for index in range(number) if index not in absent]
     with node("pairs") as module, ThreadPoolExecutor(number) as hosts:
         words = [(index, addresses, (nonces or {}).get(index, "word"), patience) for index in present]
-        told = list(hosts.map(lambda word: module.lost(*word), words))
+        values = list(hosts.map(lambda word: module.lost(*word), words))
     for index in present:
         socket.create_server(("127.0.0.1", ports[index])).close()  # TensorFlow listens there next
-    return {i: {each["partner"]: each["message"] for each in own} for i, own in zip(present, told, strict=True)}
+    return {i: {each["partner"]: each["message"] for each in own} for i, own in zip(present, values, strict=True)}
 
 
-def test_every_pair_meets_over_tcp_and_the_ports_are_free_again() -> None:
+def test_tcp_check_connects_every_pair_and_frees_its_ports() -> None:
     assert meet(4) == {index: {} for index in range(4)}
 
 
-def test_who_cannot_be_met_is_named_by_all_others_and_nobody_else_is() -> None:
+def test_tcp_check_names_only_the_absent_host() -> None:
     assert meet(4, absent=(2,), patience=3) == {
-        0: {2: "connection refused"}, 1: {2: "connection refused"}, 3: {2: "it did not come"},
+        0: {2: "connection refused"}, 1: {2: "connection refused"}, 3: {2: "it did not connect"},
     }  # fmt: skip
 
 
-def test_another_job_at_an_address_is_no_partner() -> None:
-    told = meet(3, nonces={1: "other"}, patience=3)
-    assert {index: set(lost) for index, lost in told.items()} == {0: {1}, 1: {0, 2}, 2: {1}}
+def test_tcp_check_rejects_a_host_that_belongs_to_another_job() -> None:
+    values = meet(3, nonces={1: "other"}, patience=3)
+    assert {index: set(lost) for index, lost in values.items()} == {0: {1}, 1: {0, 2}, 2: {1}}
 
 
-def test_hosts_with_other_versions_are_the_odd_ones() -> None:
-    answers = [answer(name, horovod="0.28.1") for name in "ab"] + [answer("c", horovod="0.19.5"), answer("d")]
+def test_software_versions_that_differ_from_the_majority_are_reported() -> None:
+    versions = {"a": "0.28.1", "b": "0.28.1", "c": "0.19.5", "d": None}
+    answers = [answer(name, software=software(horovod=version)) for name, version in versions.items()]
     (result,) = same_software(answers)
     assert (result.state, result.hosts) == ("failed", ("c",))
     assert result.message == "horovod: c has 0.19.5; the others have 0.28.1"
@@ -158,32 +169,31 @@ def test_hosts_with_other_versions_are_the_odd_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("proof", "told", "why"),
+    ("proof", "values", "why"),
     [
-        ("horovod-gloo", {"horovod_has": ["mpi"]}, "b: no Horovod with Gloo there (tfctl_horovod)"),
-        ("horovod-gloo", {"horovod_has": ["gloo", "mpi"]}, ""),
-        ("horovod-mpi", {"horovod_has": ["gloo"]}, "a, b: no Horovod with MPI there (tfctl_horovod, tfctl_openmpi)"),
+        ("horovod-gloo", {"horovod_has": ("mpi",)}, "b: no Horovod with Gloo there (tfctl_horovod)"),
+        ("horovod-gloo", {"horovod_has": ("gloo", "mpi")}, ""),
+        ("horovod-mpi", {"horovod_has": ("gloo",)}, "a, b: no Horovod with MPI there (tfctl_horovod, tfctl_openmpi)"),
         ("allreduce", {}, ""),
     ],
 )
-def test_what_a_host_does_not_have_is_not_tried(proof: str, told: dict[str, Any], why: str) -> None:
-    has = answer("a", tensorflow="2.15.1", horovod_has=["gloo"])
-    assert BY_NAME[proof].obstacle([has, answer("b", **told)]) == why
+def test_check_is_not_tried_when_a_host_lacks_what_it_needs(proof: str, values: dict[str, Any], why: str) -> None:
+    assert BY_NAME[proof].obstacle({"a": software(horovod_has=("gloo",)), "b": software(**values)}) == why
 
 
-def test_an_old_tensorflow_has_no_collectives_of_its_own() -> None:
+def test_allreduce_is_not_tried_with_a_tensorflow_before_its_strategy_was_stable() -> None:
     why = "TensorFlow 2.0.0 has no stable MultiWorkerMirroredStrategy"
-    assert BY_NAME["allreduce"].obstacle([answer("a", tensorflow="2.0.0")]) == why
+    assert BY_NAME["allreduce"].obstacle({"a": software("2.0.0")}) == why
 
 
-def test_a_report_is_json_and_junit_and_an_exit_code() -> None:
+def test_report_becomes_json_junit_and_an_exit_code() -> None:
     good = Result("tensorflow", ("a",), "ok", seconds=1.5)
     skipped = Result("horovod-gloo", ("a",), "not-tried", "a: no Horovod")
-    said = "\x1b[31mred\x1b[0m\x00 \ud800 \ufffe ä <SIGILL>"
-    assert Report((good, skipped)).exit is Exit.OK
-    report = Report((good, skipped, Result("tensorflow", ("b",), "failed", said, "run it elsewhere")))
+    text = "\x1b[31mred\x1b[0m\x00 \ud800 \ufffe ä <SIGILL>"
+    assert Results((good, skipped)).exit is Exit.OK
+    report = Results((good, skipped, Result("tensorflow", ("b",), "failed", text, "run it elsewhere")))
     assert report.exit is Exit.FAILED
-    assert report.to_json()["results"][2]["message"] == said
+    assert report.all[2].to_json()["message"] == text
     suite = ElementTree.fromstring(report.to_junit())
     assert [suite.get(name) for name in ("tests", "failures", "skipped")] == ["3", "1", "1"]
     failure = suite[2].find("failure")
@@ -192,7 +202,7 @@ def test_a_report_is_json_and_junit_and_an_exit_code() -> None:
 
 
 def begin_main(folder: Path, program: str, seconds: float, *more: str) -> subprocess.Popen[str]:
-    for name in ("main.py", "telling.py"):
+    for name in ("main.py", "result.py"):
         (folder / name).write_text((ON_NODES / name).read_text())
     (folder / "proof.py").write_text(program)
     command = [sys.executable, str(folder / "main.py"), "proof", str(seconds), *more]
@@ -204,9 +214,9 @@ def run_main(folder: Path, program: str, seconds: float = 60, *more: str, exits:
 
 
 def end_main(process: subprocess.Popen[str], exits: int) -> dict[str, Any]:
-    said, _ = process.communicate(timeout=60)
+    text, _ = process.communicate(timeout=60)
     assert process.returncode == exits
-    (line,) = [line for line in said.splitlines() if line.startswith("tfctl-verify ")]
+    (line,) = [line for line in text.splitlines() if line.startswith("tfctl-verify ")]
     found: dict[str, Any] = json.loads(line.removeprefix("tfctl-verify "))
     return found
 
@@ -217,39 +227,39 @@ def end_main(process: subprocess.Popen[str], exits: int) -> dict[str, Any]:
         ("import os, signal; print('last words', flush=True); os.kill(os.getpid(), signal.SIGILL)", "lacks an instruc"),
         ("import time; time.sleep(60)", "no end after 1 s"),
         ("raise SystemExit('no licence')", "ended with exit code 1 and reported nothing\nno licence"),
-        ("from telling import tell\ntell(lambda: 1 / 0)", "ZeroDivisionError: division by zero"),
-        ("from telling import Failed, tell\ndef f(): raise Failed('x is y')\ntell(f)", "x is y"),
+        ("from result import report\nreport(lambda: 1 / 0)", "ZeroDivisionError: division by zero"),
+        ("from result import Failed, report\ndef f(): raise Failed('x is y')\nreport(f)", "x is y"),
     ],
 )
-def test_however_a_proof_ends_one_line_tells_of_it(tmp_path: Path, program: str, says: str) -> None:
+def test_check_prints_one_result_line_however_it_ends(tmp_path: Path, program: str, says: str) -> None:
     found = run_main(tmp_path, program, 1 if "sleep" in program else 60)
     assert not found["ok"]
     assert says in found["message"]
 
 
-def test_what_is_noted_counts_however_the_proof_ends(tmp_path: Path) -> None:
-    found = run_main(tmp_path, "from telling import note, tell\nnote(lost=[1])\nraise SystemExit(3)")
+def test_check_keeps_noted_values_however_it_ends(tmp_path: Path) -> None:
+    found = run_main(tmp_path, "from result import note, report\nnote(lost=[1])\nraise SystemExit(3)")
     assert (found["lost"], found["ok"]) == ([1], False)
     assert "so-far" not in found["message"]
 
 
-def test_who_is_stopped_since_another_host_has_failed_tells_what_it_knows(tmp_path: Path) -> None:
-    failed = run_main(tmp_path, "from telling import tell\ntell(lambda: 1 / 0)", 60, "together", exits=1)
-    assert not failed["ok"], "so that the others are stopped"
-    program = "import time\nfrom pathlib import Path\nfrom telling import note\nnote(lost=[1])\n"
+def test_check_reports_its_values_when_it_is_stopped_after_another_host_failed(tmp_path: Path) -> None:
+    failed = run_main(tmp_path, "from result import report\nreport(lambda: 1 / 0)", 60, "fail-fast", exits=1)
+    assert not failed["ok"], "a failure must end the task, so that tfctl stops the others"
+    program = "import time\nfrom pathlib import Path\nfrom result import note\nnote(lost=[1])\n"
     program += f"Path({str(tmp_path / 'begun')!r}).touch()\ntime.sleep(60)"
-    process = begin_main(tmp_path, program, 60, "together")
+    process = begin_main(tmp_path, program, 60, "fail-fast")
     wait_until((tmp_path / "begun").exists, lambda: "it does not begin")
     process.terminate()
-    told = end_main(process, exits=1)
-    assert (told["ok"], told["stopped"], told["lost"]) == (False, True, [1])
+    values = end_main(process, exits=1)
+    assert (values["ok"], values["stopped"], values["lost"]) == (False, True, [1])
     bad = [
         answer("a", False, **{"message": failed["message"]}),
-        answer("b", False, message=told["message"], stopped=True),
+        answer("b", False, message=values["message"], stopped=True),
     ]
     assert [result.message.partition(":")[0] for result in SHARED.judge(bad)] == ["a"]
 
 
-def test_a_proof_that_holds_tells_what_it_found(tmp_path: Path) -> None:
-    found = run_main(tmp_path, "from telling import tell\nprint('noise', end='')\ntell(lambda: {'a': 1})")
+def test_check_that_succeeds_prints_its_findings(tmp_path: Path) -> None:
+    found = run_main(tmp_path, "from result import report\nprint('noise', end='')\nreport(lambda: {'a': 1})")
     assert found == {"ok": True, "a": 1}

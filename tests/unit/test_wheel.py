@@ -1,4 +1,4 @@
-"""What `pip install tfctl` brings: everything that works in a checkout works away from it."""
+"""The wheel that `pip install tfctl` installs contains everything that works in a checkout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel's content, unpacked."""
+    """The unpacked content of the wheel."""
     folder = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=100)
@@ -26,7 +26,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def test_every_file_is_in_it(installed: Path) -> None:
+def test_wheel_contains_every_file(installed: Path) -> None:
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "tfctl", "tfctl_runtime", "playbooks", "roles"],
         capture_output=True, text=True, check=True, timeout=30,
@@ -37,7 +37,7 @@ def test_every_file_is_in_it(installed: Path) -> None:
     assert wanted - there == set()
 
 
-def test_it_renders_and_finds_its_playbooks_elsewhere(installed: Path, tmp_path: Path) -> None:
+def test_wheel_renders_a_job_and_finds_its_playbooks(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("name: j\nstrategy: custom\nstack: none\ncommand: run\nroles: {worker: 1}\n")
     (tmp_path / "hosts.ini").write_text("node1 ansible_host=10.0.0.1\n")
     environment = {**os.environ, "PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(tmp_path)}
@@ -48,14 +48,14 @@ def test_it_renders_and_finds_its_playbooks_elsewhere(installed: Path, tmp_path:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert "# node1/tfctl-j-worker-0.service" in done.stdout
-    where = "import tfctl.remote.ansible as a; print(a.__file__)"
+    where = "import tfctl.provision.ansible as a; print(a.__file__)"
     shown = subprocess.run(
         [sys.executable, "-P", "-c", where], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60
     )
     assert shown.stdout.startswith(str(installed)), shown
 
 
-def test_it_provisions_from_elsewhere(installed: Path, tmp_path: Path) -> None:
+def test_wheel_provisions_outside_of_a_checkout(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "hosts.ini").write_text("away ansible_host=127.0.0.1 ansible_port=9 ansible_user=me\n")
     words = [sys.executable, "-P", "-m", "tfctl", "provision", "hosts.ini", "--stack", "none", "-o", "json"]
     environment = {**os.environ, "PYTHONPATH": str(installed)}

@@ -8,14 +8,15 @@ from sklearn.datasets import load_digits
 import tfctl_runtime as runtime
 
 STEPS = 300  # of 50 ms and more
-told = []
+first_step = True
 
 
-def tell(batch, _logs):
-    """The first step of this process, and every tenth."""
-    if not told or batch % 10 == 0:
-        print("step" if told else "begins at step", batch, flush=True)
-    told.append(batch)
+def print_step(batch, _logs):
+    """Print the first step of this process and every tenth."""
+    global first_step
+    if first_step or batch % 10 == 0:
+        print("begins at step" if first_step else "step", batch, flush=True)
+    first_step = False
     time.sleep(0.05)
 
 
@@ -24,6 +25,6 @@ with runtime.strategy().scope():
     model.compile("adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 images, labels = load_digits(return_X_y=True)
 data = tf.data.Dataset.from_tensor_slices((images / 16, labels)).shuffle(1797, seed=1).repeat().batch(64)
-callbacks = [*runtime.callbacks(backup_steps=10), tf.keras.callbacks.LambdaCallback(on_train_batch_begin=tell)]
+callbacks = [*runtime.callbacks(backup_steps=10), tf.keras.callbacks.LambdaCallback(on_train_batch_begin=print_step)]
 seen = model.fit(runtime.shard(data), epochs=1, steps_per_epoch=STEPS, verbose=0, callbacks=callbacks)
 print(f"loss {seen.history['loss'][0]:.4f}", flush=True)

@@ -6,16 +6,24 @@ import json
 import time
 
 import pytest
+from records import make_record
 
-from tfctl.cli.logs import Printer, moment
+from tfctl.cli.lines import Printer
+from tfctl.cli.times import moment
 from tfctl.cli.wait import detaching
 from tfctl.errors import Unreachable, UsageError
-from tfctl.jobs.logs import Line
+from tfctl.jobs.journal import Line
 from tfctl.jobs.state import JobState, TaskState
 
 NAMES = [("chief", 0), ("worker", 0), ("worker", 10)]
 STATE = JobState(
-    "j", 1, "running", "", None, {}, tuple(TaskState(role, index, "n", "", 1, "", "running") for role, index in NAMES)
+    "j",
+    1,
+    "running",
+    "",
+    None,
+    make_record(),
+    tuple(TaskState(role, index, "n", "", 1, "", "running") for role, index in NAMES),
 )
 
 
@@ -28,7 +36,7 @@ def printed(capsys: pytest.CaptureFixture[str], *texts: str, **how: bool) -> str
     return capsys.readouterr().out
 
 
-def test_prefixes_are_of_one_width(capsys: pytest.CaptureFixture[str]) -> None:
+def test_prefixes_of_lines_have_equal_width(capsys: pytest.CaptureFixture[str]) -> None:
     Printer(STATE)([line("a"), line("b", "worker", 10)])
     assert capsys.readouterr().out == "chief/0   │ a\nworker/10 │ b\n"
 
@@ -44,15 +52,15 @@ def test_prefixes_are_of_one_width(capsys: pytest.CaptureFixture[str]) -> None:
         ("", ""),
     ],
 )
-def test_what_a_reader_of_a_terminal_would_have_seen(text: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_progress_bar_is_printed_in_its_last_state(text: str, shown: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, text) == f"chief/0   │ {shown}\n"
 
 
-def test_times_before_the_prefix(capsys: pytest.CaptureFixture[str]) -> None:
+def test_timestamps_stand_before_the_prefix(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed(capsys, "a", timestamps=True) == "2023-11-14T22:13:20.123Z chief/0   │ a\n"
 
 
-def test_json_has_the_line_as_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_holds_the_unchanged_line(capsys: pytest.CaptureFixture[str]) -> None:
     out = printed(capsys, " 1/9\r 9/9 ✓\r", "\x1b[0m", as_json=True)
     first, second = map(json.loads, out.splitlines())
     assert first == {
@@ -69,7 +77,7 @@ def test_a_duration_counts_back_from_now(word: str, ago: int) -> None:
     assert abs(time.time() - ago - found) < 60
 
 
-def test_a_time_is_local_unless_it_says_otherwise() -> None:
+def test_a_time_is_local_unless_it_has_an_offset() -> None:
     assert moment("2023-11-14T22:13:20Z", "--since") == 1700000000.0
     assert moment("2023-11-14T23:13:20+01:00", "--since") == 1700000000.0
     local = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(1700000000))
@@ -79,13 +87,13 @@ def test_a_time_is_local_unless_it_says_otherwise() -> None:
 
 
 @pytest.mark.parametrize("word", ["yesterday", "10 m", "-5m", "", "2023-13-01", "0", "10x"])
-def test_what_is_neither(word: str) -> None:
+def test_a_word_that_is_neither_duration_nor_time_is_refused(word: str) -> None:
     with pytest.raises(UsageError, match="--until"):
         moment(word, "--until")
 
 
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), BrokenPipeError(), Unreachable("no host answers")])
-def test_who_leaves_a_job_alone_is_told_what_stays(end: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
+def test_breaking_off_a_wait_says_that_the_job_goes_on(end: BaseException, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(type(end)), detaching("digits"):
         raise end
-    assert "digits goes on" in capsys.readouterr().err
+    assert "digits keeps running" in capsys.readouterr().err

@@ -23,14 +23,14 @@ def test_the_table_has_every_stack(capsys: pytest.CaptureFixture[str]) -> None:
     assert classic.split() == ["tf2.0", "2.0.0", "3.7", "3.6", "10.0", "0.18.2", "debian-12"]
 
 
-def test_json_is_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_stacks_as_json_are_the_data_itself(capsys: pytest.CaptureFixture[str]) -> None:
     told = json.loads(said(capsys, "stacks", "-o", "json"))["stacks"]
     assert [each["name"] for each in told] == list(stacks.load())
     assert json.loads(said(capsys, "stacks", "explain", "tf2.15", "-o", "json")) in told
 
 
 @pytest.mark.parametrize("name", stacks.load())
-def test_what_a_stack_consists_of(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_shows_the_contents_of_a_stack(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = said(capsys, "stacks", "explain", name)
     stack = stacks.get(name)
     assert text.startswith(f"{name}: {stack.title}\n")
@@ -40,6 +40,6 @@ def test_what_a_stack_consists_of(name: str, capsys: pytest.CaptureFixture[str])
         assert all(each in text for each in edition.substitutes.values())
 
 
-def test_an_unknown_stack_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_explaining_an_unknown_stack_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["stacks", "explain", "tf9"]) == 3
     assert "there is no such stack" in capsys.readouterr().err

@@ -7,12 +7,16 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from records import make_record
 
-from tfctl.cli import common, provision, text
+from tfctl.cli import common, tables, text
+from tfctl.cli.host_results import host_lines
 from tfctl.cli.progress import Progress
 from tfctl.cli.wait import sentence
 from tfctl.jobs.state import JobState, TaskState
-from tfctl.remote.report import HostDone, HostReport, Report, Warned
+from tfctl.provision.events import HostDone, Warned
+from tfctl.provision.faults import Fault
+from tfctl.provision.results import HostResult, PlayResult
 from tfctl.wording import plain
 
 
@@ -39,25 +43,26 @@ def test_columns_are_as_wide_as_their_widest_cell() -> None:
     ]
 
 
-def test_what_a_terminal_would_obey_is_replaced() -> None:
+def test_control_characters_are_replaced() -> None:
     evil = "a\x1b[2Jb\x9b1mc\rd\x07e\x7f"
     assert plain(evil) == "a?[2Jb?1mc?d?e?"
     assert plain("tab\tand größer ✓") == "tab\tand größer ✓"
     assert "\x1b" not in text.table([("HOST", "STATE"), (evil, "failed")], state=1)
 
 
-def test_nothing_that_is_told_is_obeyed_by_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_control_characters_from_hosts_never_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     evil = "apt says \x1b]0;mine\x07"
     with Progress() as progress:
         progress.take(Warned("node1", evil))
         progress.take(HostDone("node1", "a task", "changed", diff=evil))
-    provision._print(Report((HostReport("node1", failed=True, task="a task", reason=evil, remedy=evil),)), check=False)
+    failed = HostResult("node1", failed=True, task="a task", faults=(Fault(evil, evil),))
+    print(*host_lines(PlayResult((failed,)), lambda _: "failed"), sep="\n")
     common.say(evil)
     out, err = capsys.readouterr()
     assert (out.count("apt says ?]0;mine?"), err.count("apt says ?]0;mine?")) == (2, 3)
 
 
-def test_a_state_has_its_colour_on_a_terminal_and_the_columns_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_are_coloured_on_a_terminal_without_shifting_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [("TASK", "STATE", "EXIT"), ("ps/0", "failed", "1"), ("ps/1", "succeeded", "0")]
     plain = text.table(rows, state=1)
     monkeypatch.setattr("sys.stdout", Terminal())
@@ -71,7 +76,7 @@ def test_a_state_has_its_colour_on_a_terminal_and_the_columns_stay(monkeypatch: 
 
 
 @pytest.mark.parametrize("variable", ["NO_COLOR", None])
-def test_no_colours_without_a_terminal_or_where_nobody_wants_them(
+def test_there_are_no_colours_without_a_terminal_or_with_no_color(
     variable: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.stdout", Terminal() if variable else io.StringIO())
@@ -80,22 +85,22 @@ def test_no_colours_without_a_terminal_or_where_nobody_wants_them(
     assert text.coloured("failed", "red") == "failed"
 
 
-def test_a_variable_that_is_set_and_empty_wants_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_no_color_leaves_the_colours_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """no-color.org: present, and not an empty string."""
     monkeypatch.setattr("sys.stdout", Terminal())
     monkeypatch.setenv("NO_COLOR", "")
     assert text.coloured("failed", "red") != "failed"
 
 
-def test_of_what_is_lost_nobody_knows_how_long_it_lasted() -> None:
+def test_a_lost_task_has_no_duration() -> None:
     task = TaskState("worker", 0, "node1", "10.0.0.1", 2222, "u", "lost", started=time.time() - 42)
-    record = {"strategy": "custom", "stack": "none", "started": time.time() - 42}
+    record = make_record(started=time.time() - 42)
     gone = JobState("digits", 1, "failed", "worker/0 on node1 is lost", None, record, (task,))
-    assert " s" not in text.status(gone).splitlines()[-1]
+    assert " s" not in tables.job_text(gone).splitlines()[-1]
     assert sentence(gone) == "digits failed: worker/0 on node1 is lost"
 
 
-def test_json_is_one_line_for_programs_and_indented_for_readers(
+def test_json_is_one_line_in_a_pipe_and_indented_on_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text.print_json({"job": "größer", "tasks": []})
@@ -109,11 +114,11 @@ def test_json_is_one_line_for_programs_and_indented_for_readers(
 @pytest.mark.parametrize(
     ("seconds", "shown"), [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2 h"), (-5, "0 s")]
 )
-def test_how_long_it_lasted(seconds: int, shown: str) -> None:
+def test_a_duration_is_shown_in_its_largest_unit(seconds: int, shown: str) -> None:
     assert text.lasted(1000.0, 1000.0 + seconds) == shown
 
 
-def test_times_that_are_not_there() -> None:
+def test_missing_times_are_empty_cells() -> None:
     assert text.lasted(None, 5.0) == ""
     assert text.clock(None) == ""
 

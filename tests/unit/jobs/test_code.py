@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tfctl.errors import BadFile
-from tfctl.jobs.code import Code, pack
+from tfctl.jobs.code import Code, pack, select
 
 
 def names(code: Code) -> list[str]:
@@ -19,7 +19,7 @@ def names(code: Code) -> list[str]:
         return archive.getnames()
 
 
-def test_without_git_all_files_but_bytecode(tmp_path: Path) -> None:
+def test_without_git_all_files_but_bytecode_are_packed(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print()")
     (tmp_path / "__pycache__").mkdir()
     (tmp_path / "__pycache__" / "train.pyc").write_text("")
@@ -30,7 +30,7 @@ def test_without_git_all_files_but_bytecode(tmp_path: Path) -> None:
     assert names(pack(tmp_path)) == ["sub/a b\n%.txt", "train.py"]
 
 
-def test_with_git_what_it_would_list(tmp_path: Path) -> None:
+def test_with_git_the_files_that_it_lists_are_packed(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     for name in ("kept.py", "data.bin", ".gitignore", "gone.py"):
         (tmp_path / name).write_text("*.bin\n")
@@ -39,7 +39,7 @@ def test_with_git_what_it_would_list(tmp_path: Path) -> None:
     assert names(pack(tmp_path)) == [".gitignore", "kept.py"]
 
 
-def test_a_folder_within_a_work_tree_is_packed_alone(tmp_path: Path) -> None:
+def test_only_the_named_folder_of_a_work_tree_is_packed(tmp_path: Path) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     (tmp_path / "outside.py").write_text("")
     (tmp_path / "job").mkdir()
@@ -56,7 +56,59 @@ def test_the_same_files_give_the_same_digest_and_a_mode_counts(tmp_path: Path) -
     assert pack(tmp_path).digest != first
 
 
-def test_an_inner_link_is_kept(tmp_path: Path) -> None:
+SECRETS = [".env", ".env.production", "keys/id_rsa", "store.p12", "tls.pem"]
+
+
+def with_secrets(folder: Path) -> Path:
+    """A directory with each of SECRETS, and files that resemble them."""
+    (folder / "keys").mkdir()
+    for name in (*SECRETS, ".env.example", "train.py", "environment.env"):
+        (folder / name).write_text("x")
+    (folder / "keys" / "id_rsa").write_text("-----BEGIN OPENSSH PRIVATE KEY-----\nx\n")
+    (folder / "tls.pem").write_text("-----BEGIN CERTIFICATE-----\nx\n-----BEGIN PRIVATE KEY-----\nx\n")
+    (folder / "ca.pem").write_text("-----BEGIN CERTIFICATE-----\nx\n")
+    (folder / "keys" / "id_rsa.pub").write_text("ssh-rsa x\n")
+    return folder
+
+
+def test_files_that_look_like_secrets_are_left_out_and_named(tmp_path: Path) -> None:
+    listing = select(with_secrets(tmp_path))
+    assert listing.names == (".env.example", "ca.pem", "environment.env", "keys/id_rsa.pub", "train.py")
+    assert listing.left_out == tuple(SECRETS)
+    (remark,) = listing.remarks
+    assert ", ".join(SECRETS) in remark
+    assert select(tmp_path, SECRETS).remarks == ()
+
+
+def test_files_that_look_like_secrets_are_packed_if_git_tracks_them(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", with_secrets(tmp_path)], check=True)
+    subprocess.run(["git", "-C", tmp_path, "add", ".env", "keys"], check=True)
+    listing = select(tmp_path)
+    assert listing.left_out == (".env.production", "store.p12", "tls.pem")
+    assert {".env", "keys/id_rsa"} < set(listing.names)
+
+
+def test_an_included_file_is_packed_even_if_git_ignores_it(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", with_secrets(tmp_path)], check=True)
+    (tmp_path / ".gitignore").write_text(".env\n")
+    assert ".env" not in select(tmp_path).names
+    assert ".env" in names(pack(tmp_path, include=[".env"]))
+
+
+def test_an_included_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadFile, match=r"code/include: .*/\.env is not a file"):
+        select(tmp_path, [".env"])
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o400, 0o700])
+def test_the_owners_rights_to_a_file_are_packed(mode: int, tmp_path: Path) -> None:
+    (tmp_path / "key.txt").write_text("x")
+    (tmp_path / "key.txt").chmod(mode)
+    with tarfile.open(fileobj=io.BytesIO(pack(tmp_path).data)) as archive:
+        assert archive.getmember("key.txt").mode == mode
+
+
+def test_a_link_within_the_folder_is_packed_as_a_link(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "real").write_text("x")
     (tmp_path / "sub" / "link").symlink_to("../sub/real")
@@ -80,7 +132,7 @@ def mine() -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("closed", ["secret", "sub"])
-def test_what_cannot_be_read_is_named(closed: str, mine: Path) -> None:
+def test_a_file_that_cannot_be_read_is_named(closed: str, mine: Path) -> None:
     (mine / "secret").write_text("x")
     (mine / "sub").mkdir()
     (mine / closed).chmod(0)
@@ -90,13 +142,13 @@ def test_what_cannot_be_read_is_named(closed: str, mine: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "../secret", "sub/../../secret"])
-def test_a_link_that_leads_out_is_refused(target: str, tmp_path: Path) -> None:
+def test_a_link_out_of_the_folder_is_refused(target: str, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(target)
     with pytest.raises(BadFile, match="outside the code"):
         pack(tmp_path)
 
 
-def test_too_much_and_the_wrong_kind_are_refused(tmp_path: Path) -> None:
+def test_too_much_code_and_special_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"x" * (2**20 + 1))
     with pytest.raises(BadFile, match="larger than 1 MB"):
         pack(tmp_path, limit_mb=1)

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import time
 from typing import Any
 
 import pytest
 
-from tfctl.errors import NotFound
-from tfctl.jobs.logs import Line, _in_order, _message, tasks_of
-from tfctl.jobs.state import JobState, TaskState
+from tfctl.jobs.journal import Gap, Line
+from tfctl.jobs.logs import Item, _in_order, _last
+from tfctl.node import wire
 
 
 def line(when: float, host: str, text: str = "") -> Line:
     return Line(when, "worker", 0, host, "stdout", text)
 
 
-def ordered(*lines: Line | None, hosts: int = 2) -> list[list[Line]]:
-    news: queue.Queue[Line | None] = queue.Queue()
+def ordered(*lines: Line | None, hosts: int = 2) -> list[list[Item]]:
+    news: queue.Queue[Item | None] = queue.Queue()
     for each in lines:
         news.put(each)
     return list(_in_order(news, hosts))
 
 
-def test_hosts_are_merged_by_time() -> None:
+def test_lines_of_several_hosts_are_merged_by_time() -> None:
     a, b, c, d = line(1, "a"), line(2, "b"), line(3, "a"), line(4, "b")
     assert ordered(b, d, a, None, c, None) == [[a, b, c, d]]
 
 
-def test_lines_of_one_host_stay_as_they_came() -> None:
+def test_lines_of_one_host_keep_their_order() -> None:
     """Also where its clock was set back, and where several have one time."""
     first, second, third = line(9, "a", "first"), line(5, "a", "second"), line(5, "a", "third")
     other = line(7, "b")
@@ -37,19 +38,29 @@ def test_lines_of_one_host_stay_as_they_came() -> None:
     assert [each for each in found if each.host == "a"] == [first, second, third]
 
 
-def test_hosts_that_have_nothing_to_say() -> None:
+def test_silent_hosts_do_not_hold_up_the_others() -> None:
     assert ordered(None, None) == []
     assert ordered(hosts=0) == []
 
 
-class Flood(queue.Queue[Line | None]):
+def test_the_last_lines_are_counted_without_gaps_and_keep_those_just_before_them() -> None:
+    first, second, third = line(1, "a"), line(3, "a"), line(5, "b")
+    early, late = Gap(0.5, (("worker", 0),), "a", "rotated"), Gap(2, (("worker", 0),), "a", "dropped")
+    everything: list[Item] = [early, first, late, second, third]
+    assert list(_last(everything, 3)) == everything
+    assert list(_last(everything, 2)) == [late, second, third]
+    assert list(_last(everything, 1)) == [third]
+    assert list(_last(everything, 0)) == []
+
+
+class Flood(queue.Queue[Item | None]):
     """Never empty."""
 
-    def get(self, *_: object, **__: object) -> Line | None:
+    def get(self, *_: object, **__: object) -> Item | None:
         return line(time.time(), "a")
 
 
-def test_lines_come_though_more_come_all_the_time() -> None:
+def test_lines_are_printed_while_new_ones_keep_arriving() -> None:
     """A flood would otherwise be held back, and grow, for as long as it lasts."""
     batches = _in_order(Flood(), 1)
     assert next(batches)
@@ -69,17 +80,7 @@ def test_lines_come_though_more_come_all_the_time() -> None:
         ([[104, 105], "of two"], "hi"),
     ],
 )
-def test_a_message(value: Any, text: str) -> None:
-    assert _message(value) == text
-
-
-def test_the_tasks_that_are_meant() -> None:
-    names = [("ps", 0), ("worker", 0), ("worker", 1)]
-    tasks = tuple(TaskState(role, index, "node1", "", 1, "", "running") for role, index in names)
-    state = JobState("j", 1, "running", "", None, {}, tasks)
-    assert tasks_of(state, None, None) is None
-    assert tasks_of(state, "worker", None) == (("worker", 0), ("worker", 1))
-    assert tasks_of(state, "worker", 1) == (("worker", 1),)
-    with pytest.raises(NotFound) as found:
-        tasks_of(state, "ps", 1)
-    assert (found.value.message, found.value.remedy) == ("j has no ps 1", "it has ps 0, worker 0 to 1")
+def test_every_form_of_a_journal_message_is_decoded(value: Any, text: str) -> None:
+    entry = {"__CURSOR": "s=1", "__REALTIME_TIMESTAMP": "1700000000000000", "MESSAGE": value}
+    found = wire.journal_entry(json.dumps(entry).encode())
+    assert (found.cursor, found.time, found.unit, found.transport, found.text) == ("s=1", 1.7e9, "", "stdout", text)

@@ -5,37 +5,39 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from records import make_record
 
-from tfctl.jobs.events import merged
-from tfctl.jobs.state import JobState, jobs
+from tfctl.cli.tables import JOBS, job_json, job_text
+from tfctl.errors import NotFound
+from tfctl.jobs.state import JobState, jobs, select, select_one
+from tfctl.node import wire
 
-#: wire.RECORD of two workers that decide and one ps.
-RECORD: dict[str, Any] = {
-    "job": "digits", "attempt": 2, "run": "0123abcd", "strategy": "custom", "stack": "none", "inventory": "/i.ini",
-    "output": "/srv/tfctl/digits", "started": 100.0, "policy": {}, "env": [],
-    "deciders": [["worker", 0], ["worker", 1]],
-    "tasks": [
-        {"role": role, "index": index, "host": host, "address": "10.0.0.1", "port": 2222, "unit": "u", "gpus": []}
-        for role, index, host in (("worker", 0, "node1"), ("worker", 1, "node2"), ("ps", 0, "node2"))
-    ],
-}  # fmt: skip
-_WHERE = {"worker/0": "node1", "worker/1": "node2", "ps/0": "node2"}
+_TASKS = (("worker", 0, "node1"), ("worker", 1, "node2"), ("ps", 0, "node2"))
+#: Two workers that decide, and one ps.
+RECORD = make_record(_TASKS, deciders=[("worker", 0), ("worker", 1)], attempt=2)
 
 
-def told(stopped: float | None = None, attempt: int = 2, record: dict[str, Any] = RECORD, **states: str) -> JobState:
-    """The job of hosts that say these states: ``worker0="failed"``; ``node2="silent"`` for a host without answer."""
-    answers: dict[str, Any] = {}
+def reported(
+    stopped: float | None = None, record: wire.Record = RECORD, silent: str = "", **states: wire.TaskStateName
+) -> JobState:
+    """Return the job of hosts that report these states, by ``worker0`` and so on. ``silent``: a host without answer."""
+    answers: dict[str, list[wire.JobStatus] | None] = {}
     for host in ("node1", "node2"):
-        tasks = [
-            {"role": "worker" if name[0] == "w" else "ps", "index": int(name[-1]), "state": state, "signal": None,
-             "exit_code": {"failed": 7, "succeeded": 0}.get(state), "started": 101.0, "restarts": 0,
-             "finished": 110.0 + int(name[-1]) if state in ("failed", "succeeded") else None}
-            for name, state in states.items()
-            if name[:4] != "node" and _WHERE[f"{name[:-1]}/{name[-1]}"] == host
-        ]  # fmt: skip
-        shown = {"job": "digits", "attempt": attempt, "run": "r", "record": record, "stopped": stopped, "tasks": tasks}
-        answers[host] = None if states.get(host) == "silent" else [shown]
+        tasks = tuple(
+            _status(role, index, states[f"{role}{index}"])
+            for role, index, where in _TASKS
+            if where == host and f"{role}{index}" in states
+        )
+        shown = wire.JobStatus("digits", record.attempt, "r", record, stopped, tasks)
+        answers[host] = None if host == silent else [shown]
     return jobs(answers)[0]
+
+
+def _status(role: str, index: int, state: wire.TaskStateName) -> wire.TaskStatus:
+    return wire.TaskStatus(
+        role, index, state, exit_code={"failed": 7, "succeeded": 0}.get(state), signal=None, started=101.0,
+        finished=110.0 + index if state in ("failed", "succeeded") else None, restarts=0,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -52,76 +54,125 @@ def told(stopped: float | None = None, attempt: int = 2, record: dict[str, Any] 
         ({"worker0": "running", "worker1": "running", "ps0": "failed"}, "running"),
         ({"worker0": "stopped", "worker1": "failed", "ps0": "stopped"}, "failed"),
         ({"worker0": "stopped", "worker1": "stopped", "ps0": "stopped"}, "stopped"),
-        ({"worker0": "running", "node2": "silent"}, "unknown"),
-        ({"worker0": "failed", "node2": "silent"}, "failed"),
+        ({"worker0": "running", "silent": "node2"}, "unknown"),
+        ({"worker0": "failed", "silent": "node2"}, "failed"),
         ({"worker0": "running", "worker1": "running"}, "running"),
     ],
 )
-def test_the_jobs_state(states: dict[str, str], state: str) -> None:
-    assert told(**states).state == state
+def test_the_state_of_a_job_follows_from_its_tasks(states: dict[str, Any], state: str) -> None:
+    assert reported(**states).state == state
 
 
 @pytest.mark.parametrize(
     ("vital", "states", "state"),
     [
-        ([[["ps", 0]]], {"worker0": "running", "worker1": "running", "ps0": "failed"}, "failed"),
-        ([[["ps", 0]]], {"worker0": "running", "worker1": "running", "ps0": "lost"}, "failed"),
-        ([[["ps", 0]]], {"worker0": "succeeded", "worker1": "running", "ps0": "failed"}, "succeeded"),
-        ([[["worker", 1], ["ps", 0]]], {"worker0": "running", "worker1": "failed", "ps0": "running"}, "running"),
-        ([[["worker", 1], ["ps", 0]]], {"worker0": "running", "worker1": "failed", "ps0": "failed"}, "failed"),
+        ([[("ps", 0)]], {"worker0": "running", "worker1": "running", "ps0": "failed"}, "failed"),
+        ([[("ps", 0)]], {"worker0": "running", "worker1": "running", "ps0": "lost"}, "failed"),
+        ([[("ps", 0)]], {"worker0": "succeeded", "worker1": "running", "ps0": "failed"}, "succeeded"),
+        ([[("worker", 1), ("ps", 0)]], {"worker0": "running", "worker1": "failed", "ps0": "running"}, "running"),
+        ([[("worker", 1), ("ps", 0)]], {"worker0": "running", "worker1": "failed", "ps0": "failed"}, "failed"),
     ],
 )
-def test_a_group_that_the_others_need_takes_the_job_with_it_when_all_of_it_is_gone(
-    vital: list[list[list[Any]]], states: dict[str, str], state: str
+def test_a_job_fails_when_every_task_of_a_vital_group_is_gone(
+    vital: list[list[tuple[str, int]]], states: dict[str, Any], state: str
 ) -> None:
-    record = {**RECORD, "deciders": [["worker", 0]], "vital": vital}
-    assert told(record=record, **states).state == state
+    record = make_record(_TASKS, deciders=[("worker", 0)], vital=vital)
+    assert reported(record=record, **states).state == state
 
 
-def test_a_stop_mark_goes_before_everything() -> None:
-    found = told(stopped=120.0, worker0="failed", worker1="succeeded", ps0="stopped")
-    assert (found.state, found.finished, found.ended) == ("stopped", 120.0, True)
+@pytest.mark.parametrize("gone", ["failed", "lost"])
+def test_a_parameter_server_that_goes_makes_a_job_fail_only_before_it_has_succeeded(gone: str) -> None:
+    """A reboot after the end of the job loses the parameter servers that still run."""
+    record = make_record(_TASKS, deciders=[("worker", 0)], vital=[[("ps", 0)]])
+    before: dict[str, Any] = {"worker0": "running", "worker1": "running", "ps0": gone}
+    after: dict[str, Any] = {**before, "worker0": "succeeded"}
+    assert (reported(record=record, **before).state, reported(record=record, **after).state) == ("failed", "succeeded")
 
 
-def test_the_reason_names_task_host_and_ending() -> None:
-    assert (
-        told(worker0="succeeded", worker1="failed", ps0="running").reason == "worker/1 on node2 failed with exit code 7"
-    )
-    assert told(worker0="lost", worker1="running", ps0="running").reason.startswith("worker/0 on node1 is lost: ")
-    assert told(worker0="running", node2="silent").reason == "no answer from node2"
+@pytest.mark.parametrize(
+    ("states", "state", "finished"),
+    [
+        ({"worker0": "failed", "worker1": "succeeded", "ps0": "stopped"}, "failed", 110.0),
+        ({"worker0": "failed", "worker1": "stopped", "ps0": "stopped"}, "failed", 110.0),
+        ({"worker0": "succeeded", "worker1": "succeeded", "ps0": "stopped"}, "succeeded", 111.0),
+        ({"worker0": "succeeded", "worker1": "stopped", "ps0": "stopped"}, "stopped", 120.0),
+        ({"worker0": "stopped", "worker1": "stopped", "ps0": "failed"}, "stopped", 120.0),
+        ({"worker0": "stopped", "silent": "node2"}, "stopped", 120.0),
+        ({"worker0": "lost", "worker1": "stopped", "ps0": "stopped"}, "failed", None),
+        ({"worker0": "stopped"}, "stopped", 120.0),
+    ],
+)
+def test_a_stop_mark_counts_only_for_a_job_that_had_not_ended(
+    states: dict[str, Any], state: str, finished: float | None
+) -> None:
+    found = reported(stopped=120.0, **states)
+    assert (found.state, found.finished, found.ended) == (state, finished, True)
 
 
-def test_a_host_that_answers_and_knows_nothing_has_lost_its_task() -> None:
-    states = {str(task): task.state for task in told(worker0="running").tasks}
+def test_the_reason_names_the_failed_task_with_its_host_and_ending() -> None:
+    failed = reported(worker0="succeeded", worker1="failed", ps0="running")
+    assert failed.reason == "worker/1 on node2 failed with exit code 7"
+    assert reported(worker0="lost", worker1="running", ps0="running").reason.startswith("worker/0 on node1 is lost: ")
+    assert reported(worker0="running", silent="node2").reason == "no answer from node2"
+
+
+def test_a_task_that_its_host_does_not_know_is_lost() -> None:
+    states = {str(task): task.state for task in reported(worker0="running").tasks}
     assert states == {"worker/0": "running", "worker/1": "lost", "ps/0": "lost"}
 
 
-def test_what_a_newer_version_adds_is_left_out() -> None:
-    newer = {**RECORD, "rack": 7, "tasks": [{**task, "rack": 7} for task in RECORD["tasks"]]}
-    assert told(record=newer, worker0="running", worker1="running", ps0="running").state == "running"
-    event = {"time": 1.0, "attempt": 1, "event": "begin", "role": "ps", "index": 0, "by": None, "rack": 7}
-    assert [str(one.task) for one in merged(told(worker0="running"), {"node1": [event]})] == ["ps/0"]
-
-
-def test_the_highest_attempt_counts() -> None:
-    old = {"job": "digits", "attempt": 1, "run": "r", "record": RECORD, "stopped": None, "tasks": []}
-    new = {**old, "attempt": 2}
-    found = jobs({"node1": [old], "node2": [new]})
+def test_jobs_takes_the_highest_attempt_when_hosts_report_two() -> None:
+    old = wire.JobStatus("digits", 1, "r", RECORD, None, ())
+    found = jobs({"node1": [old], "node2": [old._replace(attempt=2)]})
     assert [state.attempt for state in found] == [2]
 
 
+def test_a_run_that_was_started_later_on_another_host_is_the_job_whatever_its_attempt() -> None:
+    old = make_record([("worker", 0, "node1")], started=100.0)
+    new = make_record([("worker", 0, "node3")], started=200.0)._replace(run="89abcdef")
+    answers = {
+        "node1": [wire.JobStatus("digits", 1, old.run, old, None, (_status("worker", 0, "running"),))],
+        "node3": [wire.JobStatus("digits", 1, new.run, new, None, (_status("worker", 0, "failed"),))],
+    }
+    [found] = jobs(answers)
+    assert (found.record.run, found.state, found.hosts) == ("89abcdef", "failed", ("node3",))
+    assert [(str(task), task.host) for task in found.others] == [("worker/0", "node1")]
+    assert found.alive and found.remaining == found.others
+
+
+def test_list_and_status_show_the_live_tasks_of_a_job_that_has_ended() -> None:
+    found = reported(stopped=120.0, worker0="stopped", worker1="running", ps0="stopped")
+    assert "stopped, 1 task alive" in JOBS.text([found])
+    assert "  still alive: worker/1 on node2; tfctl stop digits stops every task under this name\n" in job_text(found)
+    assert (job_json(found)["state"], job_json(found)["alive"]) == ("stopped", 1)
+    assert job_json(reported(worker0="running", worker1="running", ps0="running"))["alive"] == 0
+
+
 def test_json_has_every_field_of_the_contract() -> None:
-    value = told(worker0="succeeded", worker1="failed", ps0="stopped").json()
+    value = job_json(reported(worker0="succeeded", worker1="failed", ps0="stopped"))
     assert list(value) == [
-        "job", "attempt", "run", "state", "strategy", "inventory", "started", "finished", "reason", "tasks",
+        "job", "attempt", "run", "state", "alive", "strategy", "inventory", "started", "finished", "reason", "culprit",
+        "tasks",
     ]  # fmt: skip
     assert list(value["tasks"][0]) == [
-        "role", "index", "host", "address", "port", "unit", "state", "exit_code", "signal", "started", "finished",
-        "restarts", "gpus",
+        "role", "index", "host", "address", "port", "unit", "state", "exit_code", "signal", "restarts", "started",
+        "finished", "last_line_age", "gpus",
     ]  # fmt: skip
     assert (value["started"], value["finished"]) == ("1970-01-01T00:01:40Z", "1970-01-01T00:01:51Z")
 
 
-def test_failed_tasks_stand_first() -> None:
-    order = [str(task) for task in told(worker0="succeeded", worker1="failed", ps0="running").by_attention()]
+def test_failed_tasks_come_first() -> None:
+    order = [str(task) for task in reported(worker0="succeeded", worker1="failed", ps0="running").by_attention()]
     assert order == ["worker/1", "ps/0", "worker/0"]
+
+
+def test_a_role_and_an_index_select_tasks() -> None:
+    state = reported(worker0="running", worker1="running", ps0="running")
+    assert [task.name for task in select(state, "worker", None)] == [("worker", 0), ("worker", 1)]
+    assert [task.name for task in select(state, "worker", 1)] == [("worker", 1)]
+    assert select_one(state, "ps", None).name == ("ps", 0)
+    with pytest.raises(NotFound) as missing:
+        select(state, "ps", 1)
+    assert (missing.value.message, missing.value.remedy) == ("digits has no ps 1", "it has worker 0 to 1, ps 0")
+    with pytest.raises(NotFound, match="digits has 2 tasks of role worker"):
+        select_one(state, "worker", None)

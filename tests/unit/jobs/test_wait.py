@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
+from records import POLICY, make_record
 
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.wait import going
+from tfctl.node.judge import LEAVE_S
+from tfctl.node.wire import TaskStateName
 
-RECORD: dict[str, Any] = {"policy": {"drain": 1800, "clean": "running"}, "leaves": ["worker"]}
+RECORD = make_record(leaves=["worker"], policy=POLICY._replace(drain=1800))
 
 
-def ended(ago: float, state: str = "succeeded", **states: str) -> JobState:
+def ended(ago: float, state: str = "succeeded", **states: TaskStateName) -> JobState:
     tasks = [
         TaskState(role, 0, "node1", "10.0.0.1", 2222, f"tfctl-j-{role}-0.service", found)
         for role, found in states.items()
@@ -24,19 +26,19 @@ def ended(ago: float, state: str = "succeeded", **states: str) -> JobState:
 @pytest.mark.parametrize(
     ("ago", "roles"), [(1, ["worker", "evaluator"]), (60, ["evaluator"]), (1700, ["evaluator"]), (1900, [])]
 )
-def test_an_evaluator_until_it_is_drained_and_a_worker_for_a_moment(ago: float, roles: list[str]) -> None:
+def test_an_evaluator_may_drain_and_a_worker_may_leave_after_success(ago: float, roles: list[str]) -> None:
     found = going(ended(ago, chief="succeeded", ps="running", worker="running", evaluator="running"))
     assert [task.role for task in found] == roles
     assert all(0 < left <= 1800 - ago for task, left in found.items() if task.role == "evaluator")
 
 
-def test_who_saw_the_end_does_not_ask_the_hosts_clocks() -> None:
+def test_an_end_that_was_observed_does_not_depend_on_the_hosts_clocks() -> None:
     found = ended(7200, worker="running", evaluator="running")
     assert going(found) == {}
-    assert {task.role: left for task, left in going(found, 4.0).items()} == {"worker": 6.0, "evaluator": 1796.0}
+    assert {task.role: left for task, left in going(found, 4.0).items()} == {"worker": LEAVE_S - 4, "evaluator": 1796.0}
 
 
-def test_nobody_when_they_have_ended_or_the_job_failed() -> None:
+def test_no_task_goes_on_when_the_job_has_failed_or_all_have_ended() -> None:
     assert not going(ended(1, chief="succeeded", worker="succeeded", evaluator="failed", ps="running"))
     assert not going(ended(1, "failed", chief="failed", worker="running", evaluator="running"))
     assert not going(ended(1, "running", chief="running", worker="running", evaluator="running"))

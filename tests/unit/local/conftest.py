@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from local_run import Local
+
+from tests.unit.local.local_run import Local
 
 
 @pytest.fixture
 def local(tmp_path: Path) -> Iterator[Local]:
-    """`tfctl run --local` in a directory of its own; at the end whatever still runs is killed."""
+    """Run `tfctl run --local` in an empty directory; at the end, kill what still runs."""
     made = Local(tmp_path)
     yield made
     made.close()

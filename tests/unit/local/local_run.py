@@ -13,7 +13,7 @@ LIMIT_S = 60.0
 
 
 class Done:
-    """How a run ended; ``lines``: what each task printed, ``{"worker/0": [...]}``."""
+    """The result of a run. ``lines``: the output of each task, ``{"worker/0": [...]}``."""
 
     def __init__(self, code: int, out: str, err: str) -> None:
         self.code, self.out, self.err = code, out, err
@@ -56,7 +56,7 @@ class Local:
         return self.end(self.begin(*options))
 
     def numbers(self, name: str) -> list[int]:
-        """The process ids that a task has written to a file of this name, once it is there."""
+        """Wait for the file of this name, and return the process IDs that a task has written to it."""
         path = self.folder / name
         wait_for(lambda: path.exists() and path.read_text().endswith("\n"))
         return [int(word) for word in path.read_text().split()]
@@ -76,7 +76,7 @@ def wait_for(holds: object) -> None:
 
 
 def lives(pid: int) -> bool:
-    """Whether there is such a process, and it is no zombie."""
+    """Return whether this process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

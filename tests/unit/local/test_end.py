@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from local_run import Local, lives, wait_for
 
-from tfctl.local import keeper
+from tests.unit.local.local_run import Local, lives, wait_for
+from tfctl.local import supervisor
 
 #: A task, its child that ignores SIGTERM, and what a double fork into a session of its own leaves.
 FAMILY = """
@@ -50,7 +50,7 @@ def family(local: Local) -> list[int]:
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_lets_tasks_say_goodbye_and_leaves_nobody(local: Local, how: signal.Signals) -> None:
+def test_an_interrupt_ends_the_tasks_with_sigterm_and_leaves_no_process(local: Local, how: signal.Signals) -> None:
     local.write(JOB, FAMILY.replace("EXTRA", ""))
     running = local.begin()
     pids = family(local)
@@ -61,7 +61,7 @@ def test_an_interrupt_lets_tasks_say_goodbye_and_leaves_nobody(local: Local, how
     assert not [pid for pid in pids if lives(pid)]
 
 
-def test_who_does_not_hear_sigterm_is_killed_after_the_grace(local: Local) -> None:
+def test_a_task_that_ignores_sigterm_is_killed_after_the_grace(local: Local) -> None:
     local.write(JOB, FAMILY.replace("EXTRA", "signal.signal(signal.SIGTERM, signal.SIG_IGN)"))
     running = local.begin()
     pids = family(local)
@@ -70,7 +70,7 @@ def test_who_does_not_hear_sigterm_is_killed_after_the_grace(local: Local) -> No
     assert not [pid for pid in pids if lives(pid)]
 
 
-def test_a_second_ctrl_c_does_not_wait(local: Local) -> None:
+def test_a_second_ctrl_c_kills_at_once(local: Local) -> None:
     local.write(
         JOB.replace("1s", "1h"),
         FAMILY.replace("EXTRA", "signal.signal(signal.SIGTERM, lambda *_: note('heard'))"),
@@ -84,7 +84,7 @@ def test_a_second_ctrl_c_does_not_wait(local: Local) -> None:
     assert not [pid for pid in pids if lives(pid)]
 
 
-def test_a_killed_tfctl_leaves_nobody(local: Local) -> None:
+def test_a_killed_tfctl_leaves_no_process(local: Local) -> None:
     local.write(JOB, FAMILY.replace("EXTRA", ""))
     running = local.begin()
     pids = family(local)
@@ -92,17 +92,20 @@ def test_a_killed_tfctl_leaves_nobody(local: Local) -> None:
     wait_for(lambda: not [pid for pid in pids if lives(pid)])
 
 
-def test_a_task_that_ends_leaves_nobody_behind_while_others_run(local: Local) -> None:
+def test_a_task_leaves_no_process_when_it_ends_before_others(local: Local) -> None:
     local.write(
         JOB.replace("worker: 2", "worker: 1, ps: {replicas: 1, command: sleep 600}"),
-        FAMILY.replace("EXTRA", "sys.exit(0)"),
+        FAMILY.replace(
+            "EXTRA",
+            "while not (os.path.exists('child0') and os.path.exists('daemon0')): time.sleep(0.01)\n    sys.exit(0)",
+        ),
     )
     done = local.run()
     assert done.code == 0
     assert not [pid for name in NAMES[:3] for pid in local.numbers(name) if lives(pid)]
 
 
-def test_a_reader_that_goes_away_ends_the_run(local: Local) -> None:
+def test_a_closed_pipe_ends_the_run(local: Local) -> None:
     local.write(JOB, FAMILY.replace("EXTRA", "while True: print('talk', flush=True); time.sleep(0.01)"))
     running = local.begin()
     pids = family(local)
@@ -125,10 +128,33 @@ def test_without_proc_tasks_are_known_by_their_environment(tmp_path: Path, monke
     for name, value in (("RUN", "0123abcd"), ("ROLE", "worker"), ("INDEX", "1")):
         monkeypatch.setenv(f"TFCTL_{name}", value)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    assert list(keeper.marked()) == [501]
+    assert list(supervisor.processes_by_environment()) == [501]
 
 
-def test_a_keeper_runs_what_cannot_be_run_into_an_exit_code() -> None:
-    words = [sys.executable, "-I", "-S", keeper.__file__, "1", "/no/such/program"]
+def test_a_program_that_cannot_run_has_the_exit_code_of_a_shell() -> None:
+    words = [sys.executable, "-I", "-S", supervisor.__file__, "mixed", "1", "/no/such/program"]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10)
     assert "No such file" in done.stdout
+
+
+def test_an_interrupt_gives_a_program_that_a_shell_runs_its_grace_period(local: Local) -> None:
+    script = """
+        import os, signal, sys, time
+        def save(*_):
+            time.sleep(0.3)
+            print("saved", flush=True)
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, save)
+        with open("task.new", "w") as file:
+            file.write(f"{os.getpid()}\\n")
+        os.rename("task.new", "task")
+        time.sleep(600)
+    """
+    command = "command: [sh, -c, 'python train.py; echo over']\n"
+    local.write(f"strategy: custom\n{command}roles: {{worker: 1}}\npolicy: {{grace: 20s}}\n", script)
+    running = local.begin()
+    [pid] = local.numbers("task")
+    running.send_signal(signal.SIGINT)
+    done = local.end(running)
+    assert done.lines == {"worker/0": ["saved"]}
+    assert not lives(pid)

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from local_run import Local
 
+from tests.unit.local.local_run import Local
 from tfctl.errors import BadFile
 from tfctl.local import machine
 from tfctl.local.environment import environment
@@ -26,7 +26,7 @@ def job_file(folder: Path, text: str) -> Path:
     return folder / "job.yaml"
 
 
-def test_the_environment_is_the_plan_s_within_the_user_s_own(tmp_path: Path) -> None:
+def test_a_local_task_has_the_users_environment_plus_the_jobs(tmp_path: Path) -> None:
     text = (
         "strategy: parameter_server\nstack: tf2.15\ncommand: run\nenv: {BATCH: 64, HOSTS: '{ps_hosts}'}\n"
         "roles: {chief: 1, ps: 2, worker: {replicas: 2, hosts: 'gpu[0]', gpus: 1, stack: tf1.15}}\n"
@@ -42,7 +42,7 @@ def test_the_environment_is_the_plan_s_within_the_user_s_own(tmp_path: Path) -> 
             assert told["TFCTL_OUTPUT"] == str(tmp_path / "out")
 
 
-def test_the_job_file_s_own_path_and_pythonpath_hold(tmp_path: Path) -> None:
+def test_the_job_files_path_and_pythonpath_are_kept(tmp_path: Path) -> None:
     file = job_file(
         tmp_path, "strategy: custom\ncommand: run\nroles: {worker: 1}\nenv: {PATH: /mine, PYTHONPATH: lib}\n"
     )
@@ -61,7 +61,9 @@ def test_the_job_file_s_own_path_and_pythonpath_hold(tmp_path: Path) -> None:
         (("3", "1"), ["3", "1"]),
     ],
 )
-def test_gpus_are_disjoint_and_too_few_stop_nobody(tmp_path: Path, gpus: tuple[str, ...], workers: list[str]) -> None:
+def test_gpus_are_disjoint_and_a_job_runs_with_too_few(
+    tmp_path: Path, gpus: tuple[str, ...], workers: list[str]
+) -> None:
     file = job_file(
         tmp_path, "strategy: parameter_server\ncommand: run\nroles: {chief: 1, ps: 1, worker: {replicas: 2, gpus: 1}}\n"
     )
@@ -77,19 +79,19 @@ def test_gpus_are_disjoint_and_too_few_stop_nobody(tmp_path: Path, gpus: tuple[s
     ("own", "seen"),
     [("0,2", ("0", "2")), ("GPU-1a-2b, MIG-3", ("GPU-1a-2b", "MIG-3")), ("1,-1,2", ("1",)), ("", ()), ("none", ())],
 )
-def test_the_user_s_own_choice_of_gpus_holds(own: str, seen: tuple[str, ...]) -> None:
+def test_the_users_cuda_visible_devices_is_kept(own: str, seen: tuple[str, ...]) -> None:
     assert machine.visible_gpus({"CUDA_VISIBLE_DEVICES": own}) == seen
 
 
 def program(folder: Path, name: str, text: str) -> dict[str, str]:
-    """An environment in which there is this program; it is a shell script."""
+    """Return an environment with this program, a shell script, on its PATH."""
     (folder / name).write_text(f"#!/bin/sh\n{text}\n")
     (folder / name).chmod(0o755)
     return {"PATH": f"{folder}:/usr/bin:/bin"}
 
 
-def test_gpus_by_nvidia_smi(tmp_path: Path) -> None:
-    """A divided GPU is stood for by its instances."""
+def test_gpus_are_read_from_nvidia_smi(tmp_path: Path) -> None:
+    """A GPU with MIG instances is represented by these."""
     listed = """cat <<'.'
 GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5c89852c)
   MIG 3g.20gb     Device  0: (UUID: MIG-c7384736)
@@ -112,7 +114,7 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-d37e37ac)
         ({}, "multi_worker_mirrored", None, ""),
     ],
 )
-def test_the_active_python_is_the_stack(
+def test_the_active_python_serves_as_the_stack(
     tmp_path: Path, packages: dict[str, str], strategy: str, switch: str | None, said: str
 ) -> None:
     """Keras 2 is switched on where the strategy needs it and it is there."""
@@ -124,7 +126,7 @@ def test_the_active_python_is_the_stack(
     assert [said in note for note in job.layout.notes] == ([True] if said else [])
 
 
-def test_a_broken_package_hides_no_other(tmp_path: Path) -> None:
+def test_a_broken_package_does_not_hide_others(tmp_path: Path) -> None:
     for name, text in (("tensorflow-2.15.1", "Name: tensorflow\nVersion: 2.15.1\n"), ("~ip-24.0", "")):
         (tmp_path / f"{name}.dist-info").mkdir()
         (tmp_path / f"{name}.dist-info" / "METADATA").write_text(text)
@@ -133,7 +135,7 @@ def test_a_broken_package_hides_no_other(tmp_path: Path) -> None:
     assert found and found.tensorflow == "2.15.1"
 
 
-def test_an_estimator_without_one_is_refused(tmp_path: Path) -> None:
+def test_estimator_is_refused_when_the_active_tensorflow_lacks_it(tmp_path: Path) -> None:
     file = job_file(tmp_path, "strategy: estimator\ncommand: run\nroles: {chief: 1}\n")
     environ = program(tmp_path, "python", 'echo \'{"tensorflow": "2.21.0"}\'')
     with (
@@ -143,7 +145,7 @@ def test_an_estimator_without_one_is_refused(tmp_path: Path) -> None:
         pass
 
 
-def test_a_port_that_somebody_has_is_stepped_over(tmp_path: Path) -> None:
+def test_a_port_in_use_is_skipped(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -154,7 +156,7 @@ def test_a_port_that_somebody_has_is_stepped_over(tmp_path: Path) -> None:
         assert found == (port,)
 
 
-def test_without_local_it_says_where_jobs_run(local: Local) -> None:
+def test_run_without_local_points_to_start(local: Local) -> None:
     local.write("strategy: custom\ncommand: ls\nroles: {worker: 1}\n")
     words = [sys.executable, "-m", "tfctl", "run", "job.yaml"]
     done = subprocess.run(words, cwd=local.folder, capture_output=True, text=True, timeout=15)

@@ -7,14 +7,14 @@ import subprocess
 import sys
 
 import pytest
-from local_run import Local
 
+from tests.unit.local.local_run import Local
 from tfctl.jobs.code import names
 
 CUSTOM = "strategy: custom\ncommand: python train.py\n"
 
 
-def test_tasks_run_side_by_side_and_what_never_ends_is_ended(local: Local) -> None:
+def test_tasks_run_in_parallel_and_servers_are_ended(local: Local) -> None:
     local.write(
         CUSTOM + "roles: {chief: 1, worker: 2, ps: {replicas: 1, command: sleep 600}}\n",
         """
@@ -37,7 +37,7 @@ def test_tasks_run_side_by_side_and_what_never_ends_is_ended(local: Local) -> No
     ]  # fmt: skip
 
 
-def test_a_failure_ends_the_rest_and_says_which_and_how(local: Local) -> None:
+def test_a_failure_ends_the_job_and_names_the_task(local: Local) -> None:
     local.write(
         CUSTOM + "roles: {worker: 2}\n",
         """
@@ -60,14 +60,14 @@ def test_a_failure_ends_the_rest_and_says_which_and_how(local: Local) -> None:
     ("number", "name"),
     [(9, "SIGKILL"), pytest.param(35, "SIG35", marks=pytest.mark.skipif(sys.platform != "linux", reason="real-time"))],
 )
-def test_a_signal_is_named(local: Local, number: int, name: str) -> None:
+def test_a_task_that_a_signal_ended_is_reported_with_its_name(local: Local, number: int, name: str) -> None:
     local.write(f"strategy: custom\ncommand: [sh, -c, 'kill -{number} $$']\nroles: {{worker: 1}}\n")
     done = local.run()
     assert done.code == 100
     assert f"worker/0 on localhost failed with {name}" in done.err
 
 
-def test_a_failed_task_comes_back_alone_and_a_limit_ends_that(local: Local) -> None:
+def test_a_failed_task_is_restarted_alone_up_to_max_restarts(local: Local) -> None:
     local.write(
         CUSTOM + "roles: {worker: 2}\npolicy: {max_restarts: 1}\n",
         """
@@ -88,7 +88,7 @@ def test_a_failed_task_comes_back_alone_and_a_limit_ends_that(local: Local) -> N
     assert [(local.folder / f"times{index}").read_text() for index in "01"] == ["xx", "xx"]
 
 
-def test_who_decides_is_the_model_s_choice(local: Local) -> None:
+def test_the_deciders_of_a_local_job_are_those_of_the_model(local: Local) -> None:
     """tf1_ps: worker 0 decides; another that fails beside it does not; a ps does."""
     job = "strategy: tf1_ps\ncommand: [sh, -c, 'sleep 0.5; exit $TFCTL_INDEX']\npolicy: {max_restarts: 0}\n"
     local.write(job + "roles: {worker: 2, ps: {replicas: 1, command: sleep 600}}\n")
@@ -119,6 +119,14 @@ def test_a_deadline_ends_a_task(local: Local) -> None:
     assert "worker/0 on localhost failed with SIGTERM" in done.err
 
 
+def test_a_task_that_sigterm_ends_is_restarted_in_a_local_run(local: Local) -> None:
+    command = "command: [sh, -c, 'test -e again && exit 0; echo > again; kill -TERM $$']\n"
+    local.write(f"strategy: custom\n{command}roles: {{worker: 1}}\npolicy: {{max_restarts: 1}}\n")
+    done = local.run()
+    assert done.code == 0
+    assert "worker/0 failed with SIGTERM; again in 2 s (1 of 1)" in done.err
+
+
 def test_an_evaluator_sees_the_last_checkpoint(local: Local) -> None:
     local.write(
         "strategy: custom\ncommand: 'true'\n"
@@ -130,7 +138,7 @@ def test_an_evaluator_sees_the_last_checkpoint(local: Local) -> None:
     assert done.lines["evaluator/0"] == ["scored"]
 
 
-def test_much_output_arrives_whole_in_order_and_cut_as_journald_cuts(local: Local) -> None:
+def test_long_output_arrives_complete_in_order_and_split_like_journald(local: Local) -> None:
     local.write(
         CUSTOM + "roles: {worker: 2}\n",
         r"""
@@ -150,9 +158,10 @@ def test_much_output_arrives_whole_in_order_and_cut_as_journald_cuts(local: Loca
         assert lines[-1] == "caf\ufffd ?[31m"
 
 
-def test_tf_config_is_dense_and_ports_are_distinct_also_between_two_runs(local: Local) -> None:
+def test_two_runs_at_once_use_distinct_ports(local: Local) -> None:
     local.write(
-        "strategy: parameter_server\ncommand: [sh, -c, 'echo $TF_CONFIG; sleep 1']\n"
+        "strategy: parameter_server\ncommand: [sh, -c, 'echo $TF_CONFIG; : > run-$TFCTL_RUN; "
+        "until [ $(ls run-* | wc -l) = 2 ]; do sleep 0.1; done']\n"
         "roles: {chief: 1, ps: {per_host: 2, hosts: 'gpu[0]'}, worker: 2}\nports: 2222-2222\n"
     )
     first, second = local.begin(), local.begin()
@@ -181,7 +190,7 @@ def test_tf_config_is_dense_and_ports_are_distinct_also_between_two_runs(local: 
         ("strategy: custom\ncommand: ls {nothing}\nroles: {worker: 1}\n", 3, "{nothing} is not a placeholder"),
     ],
 )
-def test_what_cannot_run_starts_nothing(local: Local, job: str, code: int, said: str) -> None:
+def test_a_job_that_cannot_run_starts_no_task(local: Local, job: str, code: int, said: str) -> None:
     local.write(job)
     done = local.run()
     assert (done.code, done.out) == (code, "")
@@ -189,14 +198,14 @@ def test_what_cannot_run_starts_nothing(local: Local, job: str, code: int, said:
     assert not (local.folder / "tfctl-output").exists()
 
 
-def test_output_may_be_elsewhere(local: Local) -> None:
+def test_output_may_be_another_directory(local: Local) -> None:
     local.write("strategy: custom\ncommand: [sh, -c, 'echo {output} $TFCTL_OUTPUT']\nroles: {worker: 1}\n")
     done = local.run("--output", "my results")
     where = str(local.folder / "my results")
     assert done.lines["worker/0"] == [f"{where} {where}"]
 
 
-def test_git_and_so_the_next_start_see_nothing_of_the_output(local: Local) -> None:
+def test_git_ignores_the_output(local: Local) -> None:
     subprocess.run(["git", "init", "-q", local.folder], check=True)
     local.write("strategy: custom\ncommand: [sh, -c, 'echo 1 > $TFCTL_OUTPUT/checkpoint']\nroles: {worker: 1}\n")
     assert local.run().code == 0
@@ -204,7 +213,7 @@ def test_git_and_so_the_next_start_see_nothing_of_the_output(local: Local) -> No
     assert not [name for name in names(local.folder) if name.startswith("tfctl-output")]
 
 
-def test_horovods_ranks_meet_anew_when_one_has_failed(local: Local) -> None:
+def test_horovod_ranks_meet_again_after_one_has_failed(local: Local) -> None:
     """Ranks as Horovod's are: each leaves its address where all meet, and waits for that of the others."""
     local.write(
         "strategy: horovod\ncommand: python train.py\nroles: {worker: 3}\n",

@@ -7,25 +7,44 @@ from pathlib import Path
 import pytest
 
 from tfctl.errors import BadFile
+from tfctl.model.jobfile import JobFile
 from tfctl.model.load import load
 
 GOOD = "name: digits\nstrategy: custom\ncommand: python train.py\nroles: {worker: 2}\n"
 
 
-def read(folder: Path, text: str) -> object:
+def read(folder: Path, text: str) -> JobFile:
     file = folder / "job.yaml"
     file.write_text(text)
     return load(file)
 
 
-def test_defaults(tmp_path: Path) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text(GOOD)
-    job = load(file)
+def test_keys_have_their_documented_defaults(tmp_path: Path) -> None:
+    job = read(tmp_path, GOOD)
     assert job.output == "/srv/tfctl/digits"
     assert job.command == ("python", "train.py")
     assert job.roles["worker"].replicas == 2
     assert (job.policy.start_timeout, job.policy.drain, job.policy.clean) == (600, 1800, "running")
+
+
+def test_paths_are_relative_to_the_job_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    folder = tmp_path / "job"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert read(folder, GOOD).code.path == folder
+    assert read(folder, GOOD).inventory is None
+    relative = read(Path("job"), GOOD + "code: ../src\ninventory: hosts.ini\n")
+    assert (relative.code.path, relative.inventory) == (tmp_path / "src", folder / "hosts.ini")
+    absolute = read(folder, GOOD + "code: /src\ninventory: ~/hosts.ini\n")
+    assert (absolute.code.path, absolute.inventory) == (Path("/src"), Path("/home/me/hosts.ini"))
+
+
+def test_code_is_a_directory_or_one_with_files_to_include(tmp_path: Path) -> None:
+    job = read(tmp_path, GOOD + "code: {path: src, include: [.env, keys/id_rsa]}\n")
+    assert (job.code.path, job.code.include) == (tmp_path / "src", (".env", "keys/id_rsa"))
+    job = read(tmp_path, GOOD + "code: {include: [.env]}\n")
+    assert (job.code.path, job.code.include) == (tmp_path, (".env",))
 
 
 @pytest.mark.parametrize(
@@ -65,12 +84,24 @@ def test_defaults(tmp_path: Path) -> None:
         ("env: {X: 0755}", "X: YAML reads this as 0755; quote it"),
         ('env: {X: "a\\0b"}', "control character '\\x00' at position 1"),
         ("env: {TF_CONFIG: x}", "TF_CONFIG is set by tfctl itself"),
+        ("env: {EXIT_STATUS: x}", "EXIT_STATUS is set by systemd, and tells tfctl how a task ended"),
+        ("env: {MAINPID: x}", "MAINPID is set by systemd, and tells tfctl how a task ended"),
+        ("env: {EXIT_CODE: x}", "EXIT_CODE is set by systemd"),
+        ("env: {SERVICE_RESULT: x}", "SERVICE_RESULT is set by systemd"),
+        ("env: {INVOCATION_ID: x}", "INVOCATION_ID is set by systemd"),
+        ("output: /home/me/out", "output: /home/me/out is in /home, which tasks cannot see"),
         ("env: {TFCTL_X: x}", "TFCTL_X is set by tfctl itself"),
         ("env: {a-b: x}", "'a-b' is not a variable name"),
         ("output: relative", "'relative' is not a plain absolute path"),
         ("ports: 2299-2222", "2299-2222: the range must ascend"),
         ("ports: 80-90", "80-90: the range must ascend and lie within 1024-65535"),
         ("ports: many", "'many' is not a range"),
+        ("code: {include: .env}", "code/include: "),
+        ("code: {include: [../.env]}", "code/include: '../.env' is not the path of a file relative to `path`"),
+        ("code: {includes: []}", "code/includes: unknown key; did you mean `include`?"),
+        ("code: 3", "code: should be a valid string, not 3"),
+        ("code: ~no-such-user/src", "code: ~no-such-user/src: this machine has no such user; write the full path"),
+        ('inventory: "a\\0b"', "inventory: control character '\\x00' at position 1"),
         ("policy: {deadline: soon}", "policy/deadline: 'soon' is not a duration"),
         ("policy: {grace: 0}", "policy/grace: 0 is not a duration"),
         ("policy: {success: some}", "policy/success: should be 'auto', 'chief', 'worker0' or 'all_workers'"),
@@ -102,23 +133,23 @@ def test_a_fault_is_named_with_its_place(line: str, sentence: str, tmp_path: Pat
         ("x: " + "y" * 2**20, "larger than 1 MiB"),
     ],
 )
-def test_what_is_no_job_file(text: str, sentence: str, tmp_path: Path) -> None:
+def test_a_text_that_is_not_a_job_file_is_refused(text: str, sentence: str, tmp_path: Path) -> None:
     with pytest.raises(BadFile, match=sentence.replace("(", r"\(").replace(")", r"\)")):
         read(tmp_path, text)
 
 
-def test_a_bomb_of_aliases_is_refused_at_once(tmp_path: Path) -> None:
+def test_exploding_aliases_are_refused_at_once(tmp_path: Path) -> None:
     rows = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     rows += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12)]
     with pytest.raises(BadFile, match="aliases stand for more than"):
         read(tmp_path, "\n".join(rows))
 
 
-def test_an_alias_of_one_value_is_fine(tmp_path: Path) -> None:
+def test_an_alias_for_a_single_value_is_accepted(tmp_path: Path) -> None:
     read(tmp_path, GOOD + "env: {A: &a 1, B: *a}\n")
 
 
-def test_no_file_and_a_directory(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="no such job file"):
         load(tmp_path / "none.yaml")
     with pytest.raises(BadFile, match="cannot be read"):

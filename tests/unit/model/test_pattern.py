@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from four_hosts import INVENTORY
 
+from tests.unit.model.four_hosts import INVENTORY
 from tfctl.errors import BadFile
 from tfctl.model.pattern import select
 
@@ -35,6 +35,6 @@ def test_a_pattern_takes_hosts_in_inventory_order(pattern: str, numbers: str) ->
 
 
 @pytest.mark.parametrize("pattern", ["cpu", "gpu[9]", "gpu:!all", "!node1", "gpu[", "~node[", "node1 node2"])
-def test_what_matches_nothing_is_refused(pattern: str) -> None:
+def test_a_pattern_that_matches_no_host_is_refused(pattern: str) -> None:
     with pytest.raises(BadFile, match=r"pattern|matches no host|only takes|regular"):
         select(INVENTORY, pattern)

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from random import Random
 
 import pytest
-from four_hosts import MakeJob
 
+from tests.unit.model.four_hosts import MakeJob
 from tfctl.errors import BadFile, Busy, PreflightFailed
-from tfctl.model import env
+from tfctl.model import env, plan
+from tfctl.model.assign import assign
 from tfctl.model.host import Site
 from tfctl.model.job import Job
-from tfctl.model.placement import assign
 
+TROUBLESHOOTING = Path(__file__).parents[3] / "docs" / "troubleshooting.md"
 HEAD = "name: digits\nstrategy: custom\ncommand: run\n"
 PS = "name: digits\nstrategy: parameter_server\ncommand: run\nroles: {chief: 1, ps: 2, worker: 3}\n"
 
@@ -19,7 +22,7 @@ def places(job: Job) -> list[str]:
     return [f"{task} {task.host.name} {task.port}" for task in job.tasks]
 
 
-def test_every_role_begins_at_the_first_host_and_ports_are_the_lowest_free(make_job: MakeJob) -> None:
+def test_each_role_starts_at_the_first_host_and_takes_the_lowest_free_ports(make_job: MakeJob) -> None:
     assert places(make_job(PS)) == [
         "chief/0 node1 2222",
         "ps/0 node1 2223",
@@ -30,12 +33,28 @@ def test_every_role_begins_at_the_first_host_and_ports_are_the_lowest_free(make_
     ]
 
 
-def test_more_replicas_than_hosts_go_round(make_job: MakeJob) -> None:
+def test_more_replicas_than_hosts_are_dealt_round_robin(make_job: MakeJob) -> None:
     job = make_job(HEAD + "roles: {worker: {replicas: 3, hosts: big}}\n")
     assert places(job) == ["worker/0 node3 2222", "worker/1 node4 2222", "worker/2 node3 2223"]
 
 
-def test_per_host_counts_host_by_host(make_job: MakeJob) -> None:
+def test_assign_draws_different_free_ports_for_starts_that_compete(make_job: MakeJob) -> None:
+    layout = make_job(PS).layout
+    held = dict.fromkeys(range(2222, 2290), "job other")
+    sites = {host.name: Site(host.address or "", held) for host in layout.hosts}
+    drawn = [[task.port for task in assign(layout, sites, Random(seed))] for seed in range(20)]
+    assert {port for ports in drawn for port in ports} == set(range(2290, 2300))
+    assert len({tuple(ports) for ports in drawn}) == 20
+    assert len({(task.host, task.port) for task in assign(layout, sites, Random(0))}) == len(layout.slots)
+
+
+def test_a_layout_knows_the_hosts_of_the_inventory_that_get_no_task(make_job: MakeJob) -> None:
+    layout = make_job(HEAD + "roles: {worker: {replicas: 1, hosts: big}}\n").layout
+    assert [host.name for host in layout.hosts] == ["node3"]
+    assert [host.name for host in layout.others] == ["node1", "node2", "node4"]
+
+
+def test_per_host_numbers_the_tasks_host_by_host(make_job: MakeJob) -> None:
     job = make_job(HEAD + "roles: {worker: {per_host: 2, hosts: 'gpu[2:]'}}\n")
     assert places(job) == ["worker/0 node3 2222", "worker/1 node3 2223", "worker/2 node4 2222", "worker/3 node4 2223"]
 
@@ -54,21 +73,28 @@ def test_per_host_counts_host_by_host(make_job: MakeJob) -> None:
         (HEAD.replace("custom", "mirrored") + "roles: {worker: 1}\n", False),
     ],
 )
-def test_whose_output_several_tasks_write(text: str, shared: bool, make_job: MakeJob) -> None:
+def test_a_job_says_whether_several_tasks_write_to_its_output(text: str, shared: bool, make_job: MakeJob) -> None:
     assert make_job(text).layout.shares_output is shared
 
 
-def test_held_ports_are_left_out(make_job: MakeJob) -> None:
+def test_ports_in_use_are_skipped(make_job: MakeJob) -> None:
     job = make_job(HEAD + "roles: {worker: 1}\n", held={2222: "sshd", 2223: "job a"})
     assert places(job) == ["worker/0 node1 2224"]
 
 
-def test_a_range_that_is_held_is_busy_and_one_that_is_small_is_wrong(make_job: MakeJob) -> None:
+def test_a_held_port_range_is_busy_and_a_small_one_is_a_bad_file(make_job: MakeJob) -> None:
     text = HEAD + "ports: 3000-3001\nroles: {worker: {replicas: 2, hosts: node1}}\n"
     with pytest.raises(Busy, match=r"node1: 2 tasks.* 3000-3001 \(ports\); held are 3000 job a"):
         make_job(text, held={3000: "job a"})
     with pytest.raises(BadFile, match="fewer free ports"):
         make_job(text.replace("3000-3001", "3000-3000"))
+
+
+def test_troubleshooting_quotes_the_message_about_held_ports_as_it_is_printed(make_job: MakeJob) -> None:
+    text = HEAD + "ports: 2222-2222\nroles: {worker: {replicas: 1, hosts: node2}}\n"
+    with pytest.raises(Busy) as caught:
+        make_job(text, held={2222: "pid 246 (python3)"})
+    assert f"`{caught.value.message}`" in TROUBLESHOOTING.read_text()
 
 
 @pytest.mark.parametrize(
@@ -83,21 +109,21 @@ def test_a_range_that_is_held_is_busy_and_one_that_is_small_is_wrong(make_job: M
         (HEAD + "policy: {success: chief}\nroles: {worker: 1}", "policy/success: chief, but the job has no such task"),
     ],
 )
-def test_what_does_not_fit_is_refused(text: str, sentence: str, make_job: MakeJob) -> None:
+def test_a_layout_that_does_not_fit_is_refused_with_its_place(text: str, sentence: str, make_job: MakeJob) -> None:
     with pytest.raises(BadFile) as caught:
         make_job(text)
     assert sentence in caught.value.message
     assert caught.value.message.startswith("job.yaml: ")
 
 
-def test_gpus_are_disjoint_and_unsaid_workers_share_what_is_left(make_job: MakeJob) -> None:
+def test_gpus_are_disjoint_and_workers_without_a_number_share_the_rest(make_job: MakeJob) -> None:
     roles = "roles: {ps: 1, big: {replicas: 1, gpus: 1}, worker: {per_host: 2, hosts: node1}}\n"
     job = make_job(HEAD + roles, gpus=("GPU-a", "GPU-b", "GPU-c", "GPU-d", "GPU-e"))
     given = {str(task): env.environment(job, task).get("CUDA_VISIBLE_DEVICES") for task in job.tasks}
     assert given == {"ps/0": "-1", "big/0": "GPU-a", "worker/0": "GPU-b,GPU-c", "worker/1": "GPU-d,GPU-e"}
 
 
-def test_more_gpus_than_there_are_is_busy(make_job: MakeJob) -> None:
+def test_asking_for_more_gpus_than_exist_is_busy(make_job: MakeJob) -> None:
     with pytest.raises(Busy, match="node1: 2 GPUs wanted, 1 free"):
         make_job(HEAD + "roles: {worker: {replicas: 1, gpus: 2}}\n", gpus=("GPU-a",))
 
@@ -113,7 +139,7 @@ MIG = ("MIG-a", "MIG-b", "GPU-c", "GPU-d")
         ("{worker: {per_host: 4, hosts: node1, gpus: 1}}", {f"worker/{n}": gpu for n, gpu in enumerate(MIG)}),
     ],
 )
-def test_nobody_has_a_mig_instance_beside_another_device(
+def test_a_task_with_a_mig_instance_has_no_other_device(
     roles: str, expected: dict[str, str], make_job: MakeJob
 ) -> None:
     """CUDA shows a process one instance and nothing else."""
@@ -121,13 +147,13 @@ def test_nobody_has_a_mig_instance_beside_another_device(
     assert {str(task): env.environment(job, task)["CUDA_VISIBLE_DEVICES"] for task in job.tasks} == expected
 
 
-def test_instances_do_not_make_up_for_whole_gpus(make_job: MakeJob) -> None:
+def test_mig_instances_do_not_replace_whole_gpus(make_job: MakeJob) -> None:
     with pytest.raises(Busy, match="node1: worker/0 wants 3 GPUs, and 2 whole ones are free; a process can compute on"):
         make_job(HEAD + "roles: {worker: {replicas: 1, gpus: 3}}\n", gpus=MIG)
 
 
 @pytest.mark.parametrize("roles", ["{worker: 1}", "{worker: {replicas: 1, gpus: 1}}"])
-def test_gpus_that_cannot_be_told_are_no_reason_to_compute_without(roles: str, make_job: MakeJob) -> None:
+def test_a_start_fails_when_the_gpus_cannot_be_listed(roles: str, make_job: MakeJob) -> None:
     trouble = PreflightFailed("node1: nvidia-smi: Driver/library version mismatch", "restart the host")
     sites = {"node1": Site("10.0.0.1", {}, (), (), trouble)}
     with pytest.raises(PreflightFailed, match="Driver/library version mismatch") as caught:
@@ -136,7 +162,7 @@ def test_gpus_that_cannot_be_told_are_no_reason_to_compute_without(roles: str, m
     assert assign(make_job(HEAD + "roles: {worker: {replicas: 1, gpus: 0}}\n").layout, sites)
 
 
-def test_hosts_without_gpus_leave_the_variable_alone(make_job: MakeJob) -> None:
+def test_cuda_visible_devices_is_unset_on_hosts_without_gpus(make_job: MakeJob) -> None:
     job = make_job(HEAD + "roles: {worker: 1}\n", gpus=())
     assert "CUDA_VISIBLE_DEVICES" not in env.environment(job, job.tasks[0])
 
@@ -152,16 +178,16 @@ def test_tf_config_of_a_parameter_server_job(make_job: MakeJob) -> None:
     }
 
 
-def test_tf_config_of_a_custom_job_is_dense(make_job: MakeJob) -> None:
+def test_tf_config_of_a_custom_job_has_every_role(make_job: MakeJob) -> None:
     job = make_job(HEAD + "environment: cloud\nroles: {evaluator: 1, ps: 1, any: 1}\n")
     config = json.loads(env.tf_config(job, job.tasks[0]) or "")
     assert list(config["cluster"]) == ["evaluator", "ps", "any"]
     assert config["environment"] == "cloud"
 
 
-def test_deciders(make_job: MakeJob) -> None:
+def test_the_deciders_follow_from_strategy_roles_and_policy(make_job: MakeJob) -> None:
     def deciders(text: str) -> list[str]:
-        return [f"{role}/{index}" for role, index in make_job(text).layout.policy.deciders]
+        return [f"{role}/{index}" for role, index in make_job(text).layout.rules.deciders]
 
     assert deciders(PS) == ["chief/0"]
     assert deciders(HEAD + "roles: {ps: 1, worker: 2, evaluator: 1}\n") == ["worker/0", "worker/1"]
@@ -170,9 +196,9 @@ def test_deciders(make_job: MakeJob) -> None:
     assert deciders(HEAD + "roles: {worker: 2}\npolicy: {success: worker0}\n") == ["worker/0"]
 
 
-def test_restarts_are_the_strategys_unless_the_job_says(make_job: MakeJob) -> None:
+def test_the_job_file_overrides_the_strategys_restarts(make_job: MakeJob) -> None:
     def restarts(text: str) -> int:
-        return make_job(text).layout.policy.max_restarts
+        return make_job(text).layout.rules.max_restarts
 
     custom = HEAD + "roles: {worker: 1}\n"
     assert (restarts(PS), restarts(custom)) == (3, 0)
@@ -181,7 +207,7 @@ def test_restarts_are_the_strategys_unless_the_job_says(make_job: MakeJob) -> No
     assert restarts(PS + "policy: {on_failure: fail}\n") == 0
 
 
-def test_words_and_values_are_filled_in(make_job: MakeJob) -> None:
+def test_placeholders_in_commands_and_variables_are_filled_in(make_job: MakeJob) -> None:
     job = make_job(
         HEAD.replace("command: run", "command: [run, '--ps={ps_hosts}', '--i={index}', '{\"json\": 1}', '{}']")
         + "env: {WHERE: '{output}/{role}'}\nroles: {ps: 2}\n"
@@ -191,7 +217,7 @@ def test_words_and_values_are_filled_in(make_job: MakeJob) -> None:
     assert env.environment(job, task)["WHERE"] == "/srv/tfctl/digits/ps"
 
 
-def test_a_role_says_its_own(make_job: MakeJob) -> None:
+def test_a_role_overrides_command_env_and_stack(make_job: MakeJob) -> None:
     job = make_job(
         HEAD + "env: {A: 1, B: 2}\nstack: none\nroles: {ps: 1, worker: {command: other, env: {B: 3}, stack: tf9}}\n"
     )
@@ -202,7 +228,20 @@ def test_a_role_says_its_own(make_job: MakeJob) -> None:
     assert env.environment(job, ps)["PATH"].startswith("/usr/local")
 
 
-def test_no_proxy_comes_down_but_what_the_job_names(make_job: MakeJob) -> None:
+def test_a_path_of_the_job_comes_after_the_stacks_programs(make_job: MakeJob) -> None:
+    job = make_job(HEAD + "env: {PATH: '/opt/ours:/usr/bin'}\nroles: {ps: 1, worker: {stack: none}}\n")
+    stack, none = (env.environment(job, task)["PATH"] for task in job.tasks)
+    assert stack == "/opt/tfctl/stacks/tf2.15/bin:/opt/ours:/usr/bin"
+    assert none == "/opt/ours:/usr/bin"
+
+
+def test_a_tf_config_that_is_longer_than_linux_takes_is_refused(make_job: MakeJob) -> None:
+    job = make_job("name: big\nstrategy: custom\ncommand: run\nports: 2000-12000\nroles: {worker: 9000}\n")
+    with pytest.raises(BadFile, match=r"worker/0: TF_CONFIG has \d+ bytes; Linux takes at most 130816"):
+        plan.files(job)
+
+
+def test_proxy_variables_are_unset_unless_the_job_sets_them(make_job: MakeJob) -> None:
     job = make_job(HEAD + "env: {https_proxy: 'http://p'}\nroles: {worker: 1}\n")
     assert "https_proxy" not in env.unset(job, job.tasks[0])
     assert {"http_proxy", "no_proxy", "HTTPS_PROXY"} <= set(env.unset(job, job.tasks[0]))
@@ -210,7 +249,7 @@ def test_no_proxy_comes_down_but_what_the_job_names(make_job: MakeJob) -> None:
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "localhost", "::1", "fe80::1"])
-def test_addresses_that_peers_cannot_dial_are_refused(address: str, make_job: MakeJob) -> None:
+def test_addresses_that_other_hosts_cannot_reach_are_refused(address: str, make_job: MakeJob) -> None:
     layout = make_job(HEAD + "roles: {worker: 1}\n").layout
     with pytest.raises(BadFile, match="node1: "):
         assign(layout, {"node1": Site(address, {})})

@@ -26,7 +26,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_written_is_what_was_read_and_agreed_on(case: str, tmp_path: Path) -> None:
+def test_rendered_files_equal_the_golden_files(case: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert run(["render", str(GOLDEN / case / "job.yaml"), "--to", str(out)]) == 0
     expected = GOLDEN / case / "expected"
@@ -47,7 +47,7 @@ def test_files_are_utf_8_whatever_the_locale(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_units_are_hardened(case: str, tmp_path: Path) -> None:
+def test_rendered_units_are_hardened(case: str, tmp_path: Path) -> None:
     """systemd-analyze(1) security: 2.0 or better, with the drop-in beside the unit."""
     tool = shutil.which("systemd-analyze")
     assert tool, "systemd-analyze is missing (on Debian: apt-get install systemd)"

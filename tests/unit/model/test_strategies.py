@@ -8,26 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from four_hosts import INVENTORY, MakeJob
 
+from tests.unit.model.four_hosts import INVENTORY, MakeJob
 from tfctl.errors import BadFile, Busy
-from tfctl.model import env, load, placement, plan, stacks
+from tfctl.model import env, load, plan, stacks, strategies
+from tfctl.model.assign import assign
 from tfctl.model.host import Site
 from tfctl.model.job import Job
+from tfctl.model.layout import lay_out
 from tfctl.model.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted(ROOT.glob("examples/*/*.yaml"))
-#: The smallest job of each.
-ROLES = {
-    "tf1_ps": "{ps: 1, worker: 1}",
-    "estimator": "{chief: 1}",
-    "parameter_server": "{chief: 1, ps: 1, worker: 1}",
-    "multi_worker_mirrored": "{worker: 1}",
-    "mirrored": "{worker: 1}",
-    "horovod": "{worker: 1}",
-    "custom": "{any: 1}",
-}
+
+
+def smallest(strategy: str) -> str:
+    """Return the roles of the smallest job of a strategy."""
+    found = STRATEGIES[strategy]
+    needed = {role: rule.minimum for role, rule in found.roles.items() if rule.minimum}
+    roles = needed or {"any" if found.other else next(iter(found.roles)): 1}
+    return f"{{{', '.join(f'{role}: {count}' for role, count in roles.items())}}}"
 
 
 def text(strategy: str, roles: str, more: str = "") -> str:
@@ -35,28 +35,32 @@ def text(strategy: str, roles: str, more: str = "") -> str:
 
 
 def told(job: Job) -> dict[str, str | None]:
-    """Each task's TF_CONFIG, byte for byte."""
+    """Return the TF_CONFIG of each task, byte for byte."""
     return {str(task): env.tf_config(job, task) for task in job.tasks}
 
 
 def deciders(job: Job) -> list[str]:
-    return [f"{role}/{index}" for role, index in job.layout.policy.deciders]
+    return [f"{role}/{index}" for role, index in job.layout.rules.deciders]
 
 
 def config(cluster: dict[str, list[str]], role: str, index: int = 0) -> str:
     return json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
 
 
-def test_every_strategy_has_its_smallest_job(make_job: MakeJob) -> None:
-    assert set(ROLES) == set(STRATEGIES)
-    for name, roles in ROLES.items():
-        assert make_job(text(name, roles)).layout.strategy is STRATEGIES[name]
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_the_smallest_job_of_a_strategy_is_laid_out(strategy: str, make_job: MakeJob) -> None:
+    assert make_job(text(strategy, smallest(strategy))).layout.strategy is STRATEGIES[strategy]
+
+
+def test_each_file_of_a_strategy_is_found_by_its_name() -> None:
+    files = {path.stem for path in Path(strategies.__file__).parent.glob("*.py")} - {"__init__", "base"}
+    assert set(STRATEGIES) == files
 
 
 # What tasks are told
 
 
-def test_tf1_tasks_are_all_told_of_all(make_job: MakeJob) -> None:
+def test_every_tf1_task_sees_the_full_cluster(make_job: MakeJob) -> None:
     cluster = {
         "ps": ["10.0.0.1:2222", "10.0.0.2:2222"],
         "worker": ["10.0.0.1:2223", "10.0.0.2:2223", "10.0.0.3:2222"],
@@ -67,7 +71,7 @@ def test_tf1_tasks_are_all_told_of_all(make_job: MakeJob) -> None:
     }
 
 
-def test_an_estimators_evaluator_is_told_of_the_others_and_they_not_of_it(make_job: MakeJob) -> None:
+def test_an_estimators_cluster_lacks_the_evaluator_for_every_task(make_job: MakeJob) -> None:
     """RunConfig raises for a cluster without a chief, in the evaluator too."""
     cluster = {"chief": ["10.0.0.1:2222"], "ps": ["10.0.0.1:2223"], "worker": ["10.0.0.1:2224"]}
     assert told(make_job(text("estimator", "{chief: 1, ps: 1, worker: 1, evaluator: 1}"))) == {
@@ -75,7 +79,7 @@ def test_an_estimators_evaluator_is_told_of_the_others_and_they_not_of_it(make_j
     }
 
 
-def test_an_estimator_with_a_master_in_the_cloud(make_job: MakeJob) -> None:
+def test_the_tf_config_of_a_master_has_the_cloud_environment(make_job: MakeJob) -> None:
     job = make_job(text("estimator", "{master: 1, ps: 1, worker: 1}", "environment: cloud"))
     assert told(job)["master/0"] == (
         '{"cluster": {"master": ["10.0.0.1:2222"], "ps": ["10.0.0.1:2223"], "worker": ["10.0.0.1:2224"]}, '
@@ -87,7 +91,7 @@ def test_an_estimator_with_a_master_in_the_cloud(make_job: MakeJob) -> None:
     ("strategy", "trainers"),
     [("multi_worker_mirrored", ["chief", "worker"]), ("parameter_server", ["chief", "ps", "worker"])],
 )
-def test_an_evaluator_beside_trainers_that_dial_everyone_is_alone(
+def test_an_evaluator_and_the_trainers_do_not_see_each_other(
     strategy: str, trainers: list[str], make_job: MakeJob
 ) -> None:
     roles = ", ".join(f"{role}: 1" for role in trainers)
@@ -99,14 +103,14 @@ def test_an_evaluator_beside_trainers_that_dial_everyone_is_alone(
     }
 
 
-def test_multi_worker_has_workers_alone_unless_a_chief_is_asked_for(make_job: MakeJob) -> None:
+def test_a_multi_worker_cluster_has_no_chief_unless_the_job_has_one(make_job: MakeJob) -> None:
     cluster = {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}
     assert told(make_job(text("multi_worker_mirrored", "{worker: 2}"))) == {
         f"worker/{index}": config(cluster, "worker", index) for index in range(2)
     }
 
 
-def test_a_mirrored_task_has_no_tf_config_and_no_inherited_one(make_job: MakeJob) -> None:
+def test_a_mirrored_task_has_no_tf_config_and_inherits_none(make_job: MakeJob) -> None:
     job = make_job(text("mirrored", "{worker: 1}"))
     (task,) = job.tasks
     assert told(job) == {"worker/0": None}
@@ -114,8 +118,8 @@ def test_a_mirrored_task_has_no_tf_config_and_no_inherited_one(make_job: MakeJob
     assert "TF_CONFIG" in env.unset(job, task)
 
 
-def test_ranks_are_told_what_horovodrun_would_tell_them(make_job: MakeJob) -> None:
-    """Two on node1, two on node2, one on node3, who has no neighbour of his local rank 1."""
+def test_gloo_ranks_get_the_variables_that_horovodrun_sets(make_job: MakeJob) -> None:
+    """Two ranks on node1, two on node2, one on node3, which therefore has no local rank 1."""
     job = make_job(text("horovod", "{worker: {replicas: 5, hosts: 'node1:node2:node3'}}"))
     assert set(told(job).values()) == {None}
     found = [env.environment(job, task) for task in job.tasks]
@@ -133,7 +137,7 @@ def test_ranks_are_told_what_horovodrun_would_tell_them(make_job: MakeJob) -> No
         assert json.loads(one["TFCTL_RANKS"])[3] == "10.0.0.1:2223"
 
 
-def test_a_rank_becomes_one_by_a_program_of_tfctl_that_every_python_finds(make_job: MakeJob) -> None:
+def test_a_rank_runs_below_a_wrapper_that_every_python_finds(make_job: MakeJob) -> None:
     job = make_job(text("horovod", "{worker: 1}"))
     assert env.unit_words(job, job.tasks[0]) == ("python3", "-m", "tfctl_runtime.horovod.gloo", "run")
     assert "PYTHONPATH" not in env.environment(job, job.tasks[0])
@@ -141,25 +145,25 @@ def test_a_rank_becomes_one_by_a_program_of_tfctl_that_every_python_finds(make_j
     assert env.environment(own, own.tasks[0])["PYTHONPATH"] == "/opt/ours:/usr/local/lib/tfctl/current/runtime"
 
 
-def test_ranks_under_mpirun_are_told_by_it(make_job: MakeJob) -> None:
+def test_mpi_ranks_leave_their_numbers_to_mpirun(make_job: MakeJob) -> None:
     job = replace(make_job(text("horovod", "{worker: 2}", "launcher: mpi")), secret="5ec2e7")
     found = env.environment(job, job.tasks[1])
     assert env.unit_words(job, job.tasks[1])[:3] == ("python3", "-m", "tfctl_runtime.horovod.mpi")
     assert (found["HOROVOD_CONTROLLER"], found["TFCTL_SECRET"]) == ("mpi", "5ec2e7")
     assert json.loads(found["TFCTL_RANKS"]) == ["10.0.0.1:2222", "10.0.0.2:2222"]
     assert "HOROVOD_RANK" not in found
-    assert "5ec2e7" not in json.dumps(plan.record(job))
+    assert "5ec2e7" not in str(plan.record(job))
 
 
-def test_ranks_of_one_host_see_each_others_gpus(make_job: MakeJob) -> None:
+def test_ranks_on_one_host_see_all_gpus_of_the_job_there(make_job: MakeJob) -> None:
     """A script takes gpus[hvd.local_rank()]."""
     job = make_job(text("horovod", "{worker: {per_host: 2, gpus: 1, hosts: node1}}"), gpus=("GPU-a", "GPU-b", "GPU-c"))
     assert [task.gpus for task in job.tasks] == [("GPU-a",), ("GPU-b",)]
     assert {env.environment(job, task)["CUDA_VISIBLE_DEVICES"] for task in job.tasks} == {"GPU-a,GPU-b"}
 
 
-def test_ranks_with_mig_instances_see_their_own_alone(make_job: MakeJob) -> None:
-    """Of several CUDA would show each rank the first."""
+def test_ranks_with_mig_instances_see_only_their_own(make_job: MakeJob) -> None:
+    """If a rank saw several, CUDA would show it only the first."""
     job = make_job(text("horovod", "{worker: {per_host: 2, gpus: 1, hosts: node1}}"), gpus=("MIG-a", "MIG-b", "GPU-c"))
     assert [env.environment(job, task)["CUDA_VISIBLE_DEVICES"] for task in job.tasks] == ["MIG-a", "MIG-b"]
 
@@ -180,7 +184,7 @@ def test_ranks_with_mig_instances_see_their_own_alone(make_job: MakeJob) -> None
         ("mirrored", "{worker: 1}", False, False),
     ],
 )
-def test_grpc_is_told_not_to_wait_for_a_frozen_peer(
+def test_grpc_is_set_not_to_wait_for_a_frozen_peer(
     strategy: str, roles: str, fails_fast: bool, keeps_alive: bool, make_job: MakeJob
 ) -> None:
     job = make_job(text(strategy, roles))
@@ -189,8 +193,8 @@ def test_grpc_is_told_not_to_wait_for_a_frozen_peer(
         assert ("grpc.keepalive_time_ms=30000" in found.get("TF_GRPC_DEFAULT_OPTIONS", "")) is keeps_alive
 
 
-def test_the_jobs_options_for_grpc_stand_behind_those_of_tfctl(make_job: MakeJob) -> None:
-    """Of two that are alike the last counts."""
+def test_the_jobs_grpc_options_are_appended_to_tfctls(make_job: MakeJob) -> None:
+    """If an option occurs twice, the last one counts."""
     job = make_job(text("tf1_ps", "{ps: 1, worker: 1}", "env: {TF_GRPC_DEFAULT_OPTIONS: 'grpc.keepalive_time_ms=9'}"))
     assert env.environment(job, job.tasks[0])["TF_GRPC_DEFAULT_OPTIONS"] == (
         "grpc.keepalive_time_ms=30000,grpc.keepalive_timeout_ms=20000,grpc.keepalive_time_ms=9"
@@ -208,7 +212,7 @@ def test_the_jobs_options_for_grpc_stand_behind_those_of_tfctl(make_job: MakeJob
         ("mirrored", "{worker: 1}", ["worker/0"]),
     ],
 )
-def test_who_computes_shares_the_gpus_and_the_others_see_none(
+def test_computing_tasks_share_the_gpus_and_the_others_see_none(
     strategy: str, roles: str, seeing: list[str], make_job: MakeJob
 ) -> None:
     job = make_job(text(strategy, roles), gpus=("GPU-a", "GPU-b"))
@@ -239,38 +243,40 @@ def test_who_computes_shares_the_gpus_and_the_others_see_none(
         ("horovod", "{worker: 2}", "", ["worker/0", "worker/1"]),
     ],
 )
-def test_who_decides(strategy: str, roles: str, more: str, expected: list[str], make_job: MakeJob) -> None:
+def test_success_depends_on_the_deciders_of_the_strategy(
+    strategy: str, roles: str, more: str, expected: list[str], make_job: MakeJob
+) -> None:
     assert deciders(make_job(text(strategy, roles, more))) == expected
 
 
 @pytest.mark.parametrize(
     ("strategy", "roles", "vital", "leaves"),
     [
-        ("tf1_ps", "{ps: 2, worker: 2}", [[["ps", 0]], [["ps", 1]]], ["worker"]),
-        ("estimator", "{chief: 1, ps: 1, worker: 1, evaluator: 1}", [[["ps", 0]]], ["worker"]),
-        ("parameter_server", "{chief: 1, ps: 1, worker: 2}", [[["ps", 0]], [["worker", 0], ["worker", 1]]], []),
-        ("multi_worker_mirrored", "{worker: 2, evaluator: 1}", [], []),
-        ("custom", "{master: 1, evaluator: 1}", [[["master", 0]], [["evaluator", 0]]], []),
+        ("tf1_ps", "{ps: 2, worker: 2}", ((("ps", 0),), (("ps", 1),)), ("worker",)),
+        ("estimator", "{chief: 1, ps: 1, worker: 1, evaluator: 1}", ((("ps", 0),),), ("worker",)),
+        ("parameter_server", "{chief: 1, ps: 1, worker: 2}", ((("ps", 0),), (("worker", 0), ("worker", 1))), ()),
+        ("multi_worker_mirrored", "{worker: 2, evaluator: 1}", (), ()),
+        ("custom", "{master: 1, evaluator: 1}", ((("master", 0),), (("evaluator", 0),)), ()),
     ],
 )
-def test_who_takes_the_job_along_when_it_is_gone_for_good(
-    strategy: str, roles: str, vital: list[Any], leaves: list[str], make_job: MakeJob
+def test_the_record_lists_the_groups_whose_loss_fails_the_job(
+    strategy: str, roles: str, vital: tuple[Any, ...], leaves: tuple[str, ...], make_job: MakeJob
 ) -> None:
     record = plan.record(make_job(text(strategy, roles)))
-    assert (record["vital"], record["leaves"]) == (vital, leaves)
+    assert (record.vital, record.leaves) == (vital, leaves)
 
 
-def test_where_a_failure_is_to_fail_the_job_everybodys_does(make_job: MakeJob) -> None:
+def test_on_failure_fail_makes_every_task_vital_without_restarts(make_job: MakeJob) -> None:
     record = plan.record(make_job(text("tf1_ps", "{ps: 1, worker: 2}", "policy: {on_failure: fail}")))
-    assert record["vital"] == [[["ps", 0]], [["worker", 0]], [["worker", 1]]]
-    assert record["policy"]["max_restarts"] == 0
+    assert record.vital == ((("ps", 0),), (("worker", 0),), (("worker", 1),))
+    assert record.policy.max_restarts == 0
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
-def test_how_often_tasks_come_back_and_how_long_they_have_to_end(strategy: str, make_job: MakeJob) -> None:
-    policy = make_job(text(strategy, ROLES[strategy])).layout.policy
-    assert policy.max_restarts == (0 if strategy == "custom" else 3)
-    assert policy.grace == (180 if strategy in ("tf1_ps", "estimator") else 30)
+def test_each_strategy_has_its_restarts_and_grace(strategy: str, make_job: MakeJob) -> None:
+    rules = make_job(text(strategy, smallest(strategy))).layout.rules
+    assert rules.max_restarts == (0 if strategy == "custom" else 3)
+    assert rules.grace == (180 if strategy in ("tf1_ps", "estimator") else 30)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +291,9 @@ def test_how_often_tasks_come_back_and_how_long_they_have_to_end(strategy: str, 
         ("custom", "{worker: 2}", False),
     ],
 )
-def test_whose_output_every_host_must_share(strategy: str, roles: str, shared: bool, make_job: MakeJob) -> None:
+def test_a_strategy_says_whether_its_output_must_be_shared(
+    strategy: str, roles: str, shared: bool, make_job: MakeJob
+) -> None:
     assert make_job(text(strategy, roles)).layout.shares_output is shared
 
 
@@ -324,7 +332,7 @@ def test_whose_output_every_host_must_share(strategy: str, roles: str, shared: b
         ("horovod", "{worker: 1}", "environment: cloud", "environment: tasks of horovod have no TF_CONFIG"),
     ],
 )  # fmt: skip
-def test_what_tensorflow_would_not_run_is_refused_with_a_sentence(
+def test_roles_that_tensorflow_would_not_run_are_refused(
     strategy: str, roles: str, more: str, sentence: str, make_job: MakeJob
 ) -> None:
     with pytest.raises(BadFile) as caught:
@@ -332,7 +340,7 @@ def test_what_tensorflow_would_not_run_is_refused_with_a_sentence(
     assert sentence in caught.value.message
 
 
-def test_tasks_of_one_group_must_have_as_many_gpus(make_job: MakeJob) -> None:
+def test_computing_tasks_of_one_group_must_have_equal_gpus(make_job: MakeJob) -> None:
     roles = "{chief: {replicas: 1, hosts: node1}, worker: {replicas: 1, hosts: node1, gpus: 1}}"
     with pytest.raises(
         BadFile, match="chief/0 on node1 has 2 GPUs and worker/0 on node1 1; multi_worker_mirrored needs"
@@ -341,12 +349,12 @@ def test_tasks_of_one_group_must_have_as_many_gpus(make_job: MakeJob) -> None:
     assert make_job(text("tf1_ps", f"{{ps: 1, {roles[1:]}"), gpus=("GPU-a", "GPU-b", "GPU-c"))
 
 
-def test_who_says_nothing_of_gpus_takes_none_that_another_has(make_job: MakeJob) -> None:
+def test_a_task_without_a_gpu_number_takes_none_in_use(make_job: MakeJob) -> None:
     layout = make_job(text("mirrored", "{worker: 1}")).layout
     with pytest.raises(
         Busy, match=r"node1: 1 task that computes, 0 GPUs free; the others are held by tfctl-a-worker-0"
     ):
-        placement.assign(layout, {"node1": Site("10.0.0.1", {}, (), ("tfctl-a-worker-0.service",))})
+        assign(layout, {"node1": Site("10.0.0.1", {}, (), ("tfctl-a-worker-0.service",))})
     with pytest.raises(Busy, match="node1: 2 tasks that compute, 1 GPU free"):
         make_job(text("custom", "{worker: {per_host: 2, hosts: node1}}"), gpus=("GPU-a",))
     with pytest.raises(Busy, match="node1: 1 task that computes, 0 GPUs free"):
@@ -362,38 +370,38 @@ def new_stack(*, tf_keras: bool) -> stacks.Stack:
     return stacks.get("tf2.15").model_copy(update={"name": "new", "tensorflow": "2.21.0", "imports": imports})
 
 
-def lay_out(tmp_path: Path, strategy: str, more: str, *known: stacks.Stack) -> Any:
+def laid_out(tmp_path: Path, strategy: str, more: str, *known: stacks.Stack) -> Any:
     file = tmp_path / "job.yaml"
-    file.write_text(text(strategy, ROLES[strategy], more))
-    return placement.lay_out(load.load(file), INVENTORY, "job.yaml", {stack.name: stack for stack in known})
+    file.write_text(text(strategy, smallest(strategy), more))
+    return lay_out(load.load(file), INVENTORY, "job.yaml", {stack.name: stack for stack in known})
 
 
-def test_tf_estimator_is_gone_from_newer_stacks(tmp_path: Path) -> None:
+def test_estimator_is_refused_on_a_stack_without_tf_estimator(tmp_path: Path) -> None:
     known = (stacks.get("tf2.15"), new_stack(tf_keras=True))
     with pytest.raises(BadFile) as caught:
-        lay_out(tmp_path, "estimator", "stack: new", *known)
+        laid_out(tmp_path, "estimator", "stack: new", *known)
     assert "stack new has TensorFlow 2.21.0, but tf.estimator was removed in 2.16" in caught.value.message
     assert caught.value.remedy == "take one of tf2.15"
-    assert lay_out(tmp_path, "estimator", "stack: tf2.15", *known)
-    assert lay_out(tmp_path, "estimator", "stack: our-own", *known), "the hosts may have it"
+    assert laid_out(tmp_path, "estimator", "stack: tf2.15", *known)
+    assert laid_out(tmp_path, "estimator", "stack: our-own", *known), "the hosts may have it"
 
 
 @pytest.mark.parametrize("stack", ["tf1.15", "tf2.0"])
-def test_parameter_servers_of_tensorflow_2_want_one_that_has_them(stack: str, make_job: MakeJob) -> None:
-    with pytest.raises(BadFile, match=r"has TensorFlow \S+, and the strategy came with 2.4") as caught:
-        make_job(text("parameter_server", ROLES["parameter_server"], f"stack: {stack}"))
+def test_parameter_server_is_refused_on_an_older_tensorflow(stack: str, make_job: MakeJob) -> None:
+    with pytest.raises(BadFile, match=r"has TensorFlow \S+, but 2.4 or newer is needed") as caught:
+        make_job(text("parameter_server", smallest("parameter_server"), f"stack: {stack}"))
     assert caught.value.remedy == "take one of tf2.15, tf2.18, tf2.21, or tf1_ps for a TensorFlow 1 program"
-    assert make_job(text("tf1_ps", ROLES["tf1_ps"], f"stack: {stack}"))
+    assert make_job(text("tf1_ps", smallest("tf1_ps"), f"stack: {stack}"))
 
 
-def test_horovod_is_not_looked_for_where_a_stack_has_none(tmp_path: Path) -> None:
+def test_horovod_is_refused_on_a_stack_without_it(tmp_path: Path) -> None:
     known = (stacks.get("tf2.15"), new_stack(tf_keras=True).model_copy(update={"horovod": None}))
     with pytest.raises(BadFile) as caught:
-        lay_out(tmp_path, "horovod", "stack: new", *known)
+        laid_out(tmp_path, "horovod", "stack: new", *known)
     assert "stack new has no Horovod for its TensorFlow 2.21.0" in caught.value.message
     assert caught.value.remedy == "take one of tf2.15, or the strategy multi_worker_mirrored"
-    assert lay_out(tmp_path, "horovod", "stack: tf2.15", *known)
-    assert lay_out(tmp_path, "horovod", "stack: our-own", *known), "the hosts may have it"
+    assert laid_out(tmp_path, "horovod", "stack: tf2.15", *known)
+    assert laid_out(tmp_path, "horovod", "stack: our-own", *known), "the hosts may have it"
 
 
 @pytest.mark.parametrize(
@@ -406,10 +414,10 @@ def test_horovod_is_not_looked_for_where_a_stack_has_none(tmp_path: Path) -> Non
         ("tf1_ps", True, False),
     ],
 )
-def test_keras_2_is_switched_on_where_it_is_there_beside_keras_3_and_needed(
+def test_keras_2_is_switched_on_where_the_strategy_needs_it(
     tmp_path: Path, strategy: str, tf_keras: bool, switched: bool
 ) -> None:
-    layout = lay_out(tmp_path, strategy, "stack: new", new_stack(tf_keras=tf_keras))
+    layout = laid_out(tmp_path, strategy, "stack: new", new_stack(tf_keras=tf_keras))
     assert [slot.env.get("TF_USE_LEGACY_KERAS") for slot in layout.slots] == ["1" if switched else None] * len(
         layout.slots
     )
@@ -417,19 +425,17 @@ def test_keras_2_is_switched_on_where_it_is_there_beside_keras_3_and_needed(
         assert layout.notes == (f"TF_USE_LEGACY_KERAS=1 is set: {strategy} needs Keras 2 of stack new",)
     elif strategy == "parameter_server":
         assert len(layout.notes) == 1
-        assert layout.notes[0].startswith(
-            f"`fit` under {strategy} needs Keras 2, but stack new has only Keras 3: install"
-        )
+        assert layout.notes[0].startswith(f"{strategy}: `fit` needs Keras 2, but stack new has only Keras 3: install")
     else:
         assert layout.notes == ()
 
 
-def test_the_job_may_say_otherwise_and_keras_2_alone_has_no_switch(tmp_path: Path) -> None:
-    said = lay_out(
+def test_the_job_overrides_the_keras_switch_and_keras_2_alone_has_none(tmp_path: Path) -> None:
+    said = laid_out(
         tmp_path, "multi_worker_mirrored", "stack: new\nenv: {TF_USE_LEGACY_KERAS: 0}", new_stack(tf_keras=True)
     )
     assert (said.slots[0].env["TF_USE_LEGACY_KERAS"], said.notes) == ("0", ())
-    old = lay_out(tmp_path, "multi_worker_mirrored", "stack: tf2.15", stacks.get("tf2.15"))
+    old = laid_out(tmp_path, "multi_worker_mirrored", "stack: tf2.15", stacks.get("tf2.15"))
     assert "TF_USE_LEGACY_KERAS" not in old.slots[0].env
 
 
@@ -439,8 +445,8 @@ def test_the_job_may_say_otherwise_and_keras_2_alone_has_no_switch(tmp_path: Pat
 @pytest.mark.parametrize("file", EXAMPLES, ids=lambda file: f"{file.parent.name}/{file.name}")
 def test_every_example_renders_on_four_hosts(file: Path) -> None:
     job = load.load(file)
-    layout = placement.lay_out(job, INVENTORY, str(file))
+    layout = lay_out(job, INVENTORY, str(file))
     sites = {host.name: Site(host.address or "", {}) for host in layout.hosts}
-    files = plan.files(Job(layout, 1, "00000000", 0.0, placement.assign(layout, sites)))
+    files = plan.files(Job(layout, 1, "00000000", 0.0, assign(layout, sites)))
     assert sum(path.endswith(".env") for path in files) == len(layout.slots)
     assert (file.parent / layout.slots[0].command[1]).is_file(), "the script that it names"

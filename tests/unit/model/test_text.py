@@ -39,8 +39,8 @@ def test_a_quoted_command_is_split_as_a_shell_would(words: list[str]) -> None:
     ("command", "word"),
     [("a && b", "&&"), ("a | b", "|"), ("a; b", ";"), ("a > b", ">"), ("a < b", "<"), ("a $X", "$"), ("a `b`", "`")],
 )
-def test_what_needs_a_shell_is_refused(command: str, word: str) -> None:
-    with pytest.raises(ValueError, match=r"\[sh, -c"):
+def test_a_command_that_needs_a_shell_is_refused(command: str, word: str) -> None:
+    with pytest.raises(ValueError, match=r"\[sh, -c, 'exec …'\]"):
         text.split(command)
     quoted = command.replace(word, f"'{word}'")
     assert word in "".join(text.split(quoted))
@@ -49,7 +49,7 @@ def test_what_needs_a_shell_is_refused(command: str, word: str) -> None:
 @pytest.mark.parametrize(
     ("given", "seconds"), [(90, 90), ("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2d", 172800), ("45", None)]
 )
-def test_durations(given: object, seconds: int | None) -> None:
+def test_a_duration_is_parsed_as_seconds(given: object, seconds: int | None) -> None:
     if seconds is None:
         with pytest.raises(ValueError, match="duration"):
             text.seconds(given)
@@ -58,18 +58,32 @@ def test_durations(given: object, seconds: int | None) -> None:
 
 
 @pytest.mark.parametrize("bad", ["nul\0", "bell\a", "escape\x1b[0m", "return\r", "\ud800", "x" * 140_000])
-def test_what_cannot_arrive_is_refused(bad: str) -> None:
+def test_text_that_cannot_reach_a_process_unchanged_is_refused(bad: str) -> None:
     with pytest.raises(ValueError, match=r"control character|longer than"):
         text.clean(bad)
 
 
-@pytest.mark.parametrize("bad", ["relative", "/a/../b", "/a b", "/a\nb", "/a%b", '/a"b', ""])
+@pytest.mark.parametrize("bad", ["\uffff", "\ufffe", "\ufdd0", "\U0010ffff", "\u2028", "\u2029"])
+def test_a_character_that_systemd_does_not_take_is_refused(bad: str) -> None:
+    with pytest.raises(ValueError, match="position 1 cannot stand in a unit; put the text in a file"):
+        text.clean(f"a{bad}")
+    assert text.clean("\ufffd\ufdcf") == "\ufffd\ufdcf"
+
+
+@pytest.mark.parametrize("bad", ["relative", "/a/../b", "/a b", "/a\nb", "/a%b", '/a"b', "", f"/{201 * 'a'}"])
 def test_a_path_that_is_not_plain_is_refused(bad: str) -> None:
     with pytest.raises(ValueError, match="plain absolute path"):
         text.absolute_path(bad)
 
 
-def test_a_path_is_made_plain() -> None:
+@pytest.mark.parametrize("hidden", ["/home/me/out", "/root", "/run/user/1000/x", "//home//me"])
+def test_an_output_that_tasks_cannot_see_is_refused(hidden: str) -> None:
+    with pytest.raises(ValueError, match="which tasks cannot see"):
+        text.output_path(hidden)
+    assert text.output_path("/srv/home") == "/srv/home"
+
+
+def test_doubled_and_trailing_slashes_are_removed() -> None:
     assert text.absolute_path("//srv//tfctl/./x/") == "/srv/tfctl/x"
 
 

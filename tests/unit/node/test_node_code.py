@@ -1,10 +1,11 @@
-"""The code that a client sends: what is unpacked, what is refused, and whose it is then."""
+"""The code that a client sends: what is unpacked, what is refused, and who owns it then."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import tarfile
+from pathlib import Path
 
 import pytest
 from node_tree import ACCOUNT, Tree, digest, link, make_plan, make_task, refused, reserve, tarball
@@ -20,22 +21,49 @@ def member(name: str, kind: bytes) -> tarfile.TarInfo:
     return link(name, "", kind)
 
 
-def test_it_is_stored_once_and_each_attempt_has_its_own(tree: Tree) -> None:
-    with tree.start(code=GOOD) as talk:
-        reserve(talk, make_plan(make_task(command=["./run.sh"]), code=GOOD), GOOD)
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+def test_code_is_stored_once_and_each_attempt_has_its_own_copy(tree: Tree) -> None:
+    with tree.start(code=GOOD) as session:
+        reserve(session, make_plan(make_task(command=["./run.sh"]), code=GOOD), GOOD)
         stored, own = tree / names.stored_code(digest(GOOD) or ""), tree / names.code_dir("digits", 1)
         for copy, user in ((stored, os.geteuid()), (own, pwd.getpwnam(ACCOUNT).pw_uid)):
             assert (copy / "a/latest").read_text() == "x = 1\n"
-            assert (copy / "a/train.py").stat().st_mode & 0o777 == 0o644
-            assert (copy / "run.sh").stat().st_mode & 0o777 == 0o755
+            assert mode(copy / "a/train.py") == 0o640
+            assert mode(copy / "run.sh") == 0o750
             assert {path.lstat().st_uid for path in copy.rglob("*")} == {user}
             assert str((copy / "b").readlink()) == "a/../run.sh"
-        talk.ask("go", "started")
-        talk.ask("keep", "kept")
-    with tree.talk("start", job="other", code=digest(GOOD), ports=[2222, 2222], resolve=[]) as talk:
-        assert talk.expect("hello")["code"] is True
-        reserve(talk, make_plan(make_task(job="other"), job="other", code=GOOD))
+        session.ask("go", "started")
+        session.ask("keep", "kept")
+    with tree.session("start", job="other", code=digest(GOOD), ports=[2222, 2222], resolve=[]) as session:
+        assert session.expect("hello")["code"] is True
+        reserve(session, make_plan(make_task(job="other"), job="other", code=GOOD))
     assert stored.is_dir()
+
+
+def test_code_and_attempts_are_readable_by_root_and_the_jobs_group_only(tree: Tree) -> None:
+    code = tarball({"train.py": "x = 1\n", "run.sh": "#!/bin/sh\n"}, link("a", "", tarfile.DIRTYPE))
+    with tree.start(code=code) as session:
+        reserve(session, make_plan(make_task(command=["./run.sh"]), code=code), code)
+        group = pwd.getpwnam(ACCOUNT).pw_gid
+        for top in (tree / names.stored_code(digest(code) or ""), tree / names.attempt_dir("digits", 1)):
+            assert (mode(top), top.stat().st_gid) == (0o750, group)
+            for path in (top, *(top / name for name in ("code", "code/run.sh", "run.sh", "train.py", "a"))):
+                if path.exists():
+                    assert (mode(path) & 0o007, path.stat().st_gid) == (0, group), path
+
+
+@pytest.mark.parametrize(("packed", "kept"), [(0o600, 0o640), (0o400, 0o440), (0o700, 0o750), (0o200, 0o640)])
+def test_the_mode_of_a_packed_file_is_kept_for_the_owner(packed: int, kept: int, tree: Tree) -> None:
+    key = link("key", "", tarfile.REGTYPE)
+    key.mode = packed
+    code = tarball(None, key)
+    with tree.start(code=code) as session:
+        reserve(session, make_plan(code=code), code)
+        for copy in (names.stored_code(digest(code) or ""), names.code_dir("digits", 1)):
+            assert mode(tree / copy / "key") == kept
 
 
 @pytest.mark.parametrize(
@@ -58,30 +86,30 @@ def test_it_is_stored_once_and_each_attempt_has_its_own(tree: Tree) -> None:
         "noise", "cut",
     ],
 )  # fmt: skip
-def test_what_is_refused_leaves_nothing(tree: Tree, code: bytes, message: str) -> None:
+def test_refused_code_leaves_nothing(tree: Tree, code: bytes, message: str) -> None:
     before = tree.files()
-    with tree.start(code=code) as talk:
-        error = refused(talk, make_plan(code=code), code)
+    with tree.start(code=code) as session:
+        error = refused(session, make_plan(code=code), code)
         assert (error["exit"], message in error["message"]) == (3, True), error
         assert [name for name in tree.files() if name != "run/tfctl/lock"] == before
-        error = refused(talk, make_plan(code=code), code)
+        error = refused(session, make_plan(code=code), code)
         assert error["exit"] == 3
 
 
-def test_what_is_not_what_was_announced(tree: Tree) -> None:
-    with tree.start(code=GOOD) as talk:
-        talk.tell("plan", make_plan(code=GOOD))
-        talk.tell("code", 5)
-        talk.say(b"other")
-        error = talk.expect("refused")
+def test_code_with_another_size_or_digest_is_refused(tree: Tree) -> None:
+    with tree.start(code=GOOD) as session:
+        session.tell("plan", make_plan(code=GOOD))
+        session.tell("code", {"size": 5})
+        session.say(b"other")
+        error = session.expect("refused")["error"]
         assert (error["exit"], "does not match its announced digest" in error["message"]) == (1, True)
-        reserve(talk, make_plan(code=GOOD), GOOD)
+        reserve(session, make_plan(code=GOOD), GOOD)
 
 
-def test_a_client_that_dies_in_the_middle_of_it(tree: Tree) -> None:
-    with tree.start(code=GOOD) as talk:
-        talk.tell("plan", make_plan(code=GOOD))
-        talk.tell("code", len(GOOD))
-        talk.say(GOOD[:50])
-        assert talk.hang_up() == 1
+def test_code_is_removed_when_the_client_dies_while_sending_it(tree: Tree) -> None:
+    with tree.start(code=GOOD) as session:
+        session.tell("plan", make_plan(code=GOOD))
+        session.tell("code", {"size": len(GOOD)})
+        session.say(GOOD[:50])
+        assert session.hang_up() == 1
     assert list((tree / names.CODE_STORE).iterdir()) == []

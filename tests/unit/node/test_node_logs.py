@@ -1,16 +1,17 @@
-"""`logs`: one line that says which units, then what the journal has of them."""
+"""`logs`: one line that names the units, then their entries in the journal."""
 
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
-from node_tree import Talk, Tree, make_plan, make_task, sh, wait_until
+from node_tree import Session, Tree, make_plan, make_task, sh, wait_until
 
-from tfctl.node import logs
-from tfctl.node.talk import Refused
-from tfctl.node.world import World
+from tfctl.node import logs, wire
+from tfctl.node.session import Session as NodeSession
+from tfctl.node.system import System
 
 ASK: dict[str, Any] = {
     "job": "digits", "attempt": None, "tasks": None, "cursor": None, "follow": False, "tail": None, "since": None,
@@ -18,17 +19,17 @@ ASK: dict[str, Any] = {
 }  # fmt: skip
 
 
-def lines(talk: Talk) -> list[dict[str, Any]]:
-    assert talk.process.stdout
-    rest = talk._rest + talk.process.stdout.read()
-    talk._rest = b""
+def lines(session: Session) -> list[dict[str, Any]]:
+    assert session.process.stdout
+    rest = session._rest + session.process.stdout.read()
+    session._rest = b""
     return [json.loads(line) for line in rest.splitlines()]
 
 
 def printed(tree: Tree, **more: Any) -> list[str]:
-    with tree.talk("logs", **{**ASK, **more}) as talk:
-        talk.expect("logs")
-        return [one["MESSAGE"] for one in lines(talk)]
+    with tree.session("logs", **{**ASK, **more}) as session:
+        session.expect("logs")
+        return [one["MESSAGE"] for one in lines(session)]
 
 
 @pytest.fixture
@@ -41,47 +42,47 @@ def job(tree: Tree) -> Tree:
     return tree
 
 
-def test_all_of_it_and_it_ends_without_watching_stdin(job: Tree) -> None:
-    with job.talk("logs", **ASK) as talk:
-        assert talk.process.stdin
-        talk.process.stdin.close()
-        header = talk.expect("logs")
+def test_logs_without_follow_end_even_if_stdin_stays_open(job: Tree) -> None:
+    with job.session("logs", **ASK) as session:
+        assert session.process.stdin
+        session.process.stdin.close()
+        header = session.expect("logs")
         assert (header["attempt"], header["run"]) == (1, "0123abcd")
         assert header["units"] == {
             "tfctl-digits-ps-0.service": ["ps", 0],
             "tfctl-digits-worker-0.service": ["worker", 0],
         }
-        assert sorted(one["MESSAGE"] for one in lines(talk)) == ["p1", "w1", "w2"]
-        assert talk.process.wait(10) == 0
+        assert sorted(one["MESSAGE"] for one in lines(session)) == ["p1", "w1", "w2"]
+        assert session.process.wait(10) == 0
 
 
-def test_parts_of_it(job: Tree) -> None:
+def test_logs_can_be_limited_to_tasks_and_lines(job: Tree) -> None:
     assert printed(job, tasks=[["worker", 0]]) == ["w1", "w2"]
     assert printed(job, tasks=[["worker", 0]], tail=1) == ["w2"]
     assert printed(job, until=1.0) == []
     assert printed(job, tasks=[["worker", 9]]) == []
 
 
-def test_from_a_cursor_that_one_comes_first(job: Tree) -> None:
-    with job.talk("logs", **{**ASK, "tasks": [["worker", 0]]}) as talk:
-        talk.expect("logs")
-        cursors = [one["__CURSOR"] for one in lines(talk)]
+def test_logs_from_a_cursor_begin_with_its_own_line(job: Tree) -> None:
+    with job.session("logs", **{**ASK, "tasks": [["worker", 0]]}) as session:
+        session.expect("logs")
+        cursors = [one["__CURSOR"] for one in lines(session)]
     assert printed(job, tasks=[["worker", 0]], cursor=cursors[1]) == ["w2"]
 
 
-def test_following_ends_with_the_client(tree: Tree) -> None:
+def test_logs_with_follow_end_when_the_client_disconnects(tree: Tree) -> None:
     tree.run(make_plan(make_task(command=sh("while :; do echo on; sleep 0.1; done"))))
-    with tree.talk("logs", **{**ASK, "follow": True}) as talk:
-        talk.expect("logs")
-        assert talk.process.stdout
-        assert json.loads(talk.process.stdout.readline())["MESSAGE"] == "on"
-        talk.hang_up()
-        assert {one["MESSAGE"] for one in lines(talk)} <= {"on"}  # its pipe has ended: no journalctl lives on
+    with tree.session("logs", **{**ASK, "follow": True}) as session:
+        session.expect("logs")
+        assert session.process.stdout
+        assert json.loads(session.process.stdout.readline())["MESSAGE"] == "on"
+        session.hang_up()
+        assert {one["MESSAGE"] for one in lines(session)} <= {"on"}  # its pipe has ended: no journalctl lives on
 
 
-def test_a_job_that_is_not_known(tree: Tree) -> None:
-    with tree.talk("logs", **ASK) as talk:
-        error = talk.expect("error")
+def test_logs_refuse_an_unknown_job(tree: Tree) -> None:
+    with tree.session("logs", **ASK) as session:
+        error = session.expect("error")
         assert (error["exit"], "knows no attempt of job digits" in error["message"]) == (7, True)
 
 
@@ -95,15 +96,76 @@ def test_a_job_that_is_not_known(tree: Tree) -> None:
         ({"since": 1.5, "until": 2}, ["--since=@1.500000", "--until=@2.000000"]),
     ],
 )
-def test_the_words_for_journalctl(asked: dict[str, Any], words: list[str]) -> None:
-    found = logs.command(World(), "0123abcd", ["a.service", "b.service"], asked)
+def test_logs_pass_the_right_arguments_to_journalctl(asked: dict[str, Any], words: list[str]) -> None:
+    found = logs.command(System(), "0123abcd", ["a.service", "b.service"], wire.LogsRequest("digits", **asked))
     assert found[:7] == ["/bin/journalctl", "-q", "--no-pager", "--all", "-o", "json", found[6]]
-    assert found[7:] == [*words, "TFCTL_RUN=0123abcd", "_SYSTEMD_UNIT=a.service", "_SYSTEMD_UNIT=b.service"]
+    printed = ["TFCTL_RUN=0123abcd", "_SYSTEMD_UNIT=a.service", "_SYSTEMD_UNIT=b.service"]
+    dropped = ["_TRANSPORT=driver", "MESSAGE_ID=a596d6fe7bfa4994828e72309e95d61e"]
+    objects = ["OBJECT_SYSTEMD_UNIT=a.service", "OBJECT_SYSTEMD_UNIT=b.service"]
+    assert found[7:] == [*words, *printed, "+", *dropped, *objects]
 
 
 @pytest.mark.parametrize(
     "asked", [{"cursor": "a\nb"}, {"cursor": 5}, {"tail": -1}, {"tail": "5"}, {"since": "now"}, {"until": float("nan")}]
 )
-def test_what_journalctl_is_never_told(asked: dict[str, Any]) -> None:
-    with pytest.raises(Refused):
-        logs.command(World(), "0123abcd", ["a.service"], asked)
+def test_logs_refuses_what_journalctl_must_not_be_given(tree: Tree, asked: dict[str, Any]) -> None:
+    tree.run(make_plan())
+    with tree.session("logs", **{**ASK, **asked}) as session:
+        assert session.expect("error")["exit"] == 2
+
+
+def test_logs_sends_only_the_lines_that_match(job: Tree) -> None:
+    assert printed(job, grep="^w") == ["w1", "w2"]
+    assert printed(job, grep="2$", tasks=[["worker", 0]]) == ["w2"]
+    assert printed(job, grep="x") == []
+
+
+def test_logs_sends_every_line_when_its_python_cannot_read_the_pattern(job: Tree) -> None:
+    """The client checks each line again; the host's Python may be older."""
+    assert sorted(printed(job, grep="([")) == ["p1", "w1", "w2"]
+
+
+def test_logs_sends_the_first_line_after_a_cursor_without_a_check(job: Tree) -> None:
+    """The client compares it with the cursor, to see whether lines were deleted."""
+    with job.session("logs", **{**ASK, "tasks": [["worker", 0]]}) as session:
+        session.expect("logs")
+        cursor = lines(session)[0]["__CURSOR"]
+    assert printed(job, tasks=[["worker", 0]], cursor=cursor, grep="2$") == ["w1", "w2"]
+
+
+@pytest.mark.timeout(60)
+def test_logs_refuses_a_pattern_that_takes_too_long(tree: Tree) -> None:
+    """To find that this line does not match takes years."""
+    tree.run(make_plan(make_task(command=sh("echo " + "a" * 60 + "b"))))
+    tree.wait_for("worker/0", "succeeded")
+    with tree.session("logs", **{**ASK, "grep": "^(a+)+$"}) as session:
+        session.expect("logs")
+        error = session.expect("error")
+        assert error["exit"] == 2
+        assert "to match a line of 61 characters takes more than 1 s" in error["message"]
+        assert session.process.wait(10) == 1
+
+
+def test_following_with_a_pattern_ends_with_the_client(tree: Tree) -> None:
+    tree.run(make_plan(make_task(command=sh("while :; do echo on; echo off; sleep 0.1; done"))))
+    with tree.session("logs", **{**ASK, "follow": True, "grep": "off"}) as session:
+        session.expect("logs")
+        assert session.process.stdout
+        assert json.loads(session.process.stdout.readline())["MESSAGE"] == "off"
+        session.hang_up()
+        assert {one["MESSAGE"] for one in lines(session)} <= {"off"}
+
+
+def test_logs_gives_up_a_journald_that_does_not_answer_and_beats_meanwhile() -> None:
+    source, sink = os.pipe(), os.pipe()
+    try:
+        session = NodeSession(source[0], sink[1])
+        stuck = System(journalctl=("/bin/sh", "-c", "exec sleep 600"))
+        assert not logs.is_synced(stuck, session, limit=5.5)
+        assert os.read(sink[0], 1000).startswith(wire.line(wire.Beat()))
+        assert logs.is_synced(System(journalctl=("/bin/true",)), session)
+        assert not logs.is_synced(System(journalctl=("/bin/false",)), session)
+        assert not logs.is_synced(System(journalctl=("/nonexistent",)), session)
+    finally:
+        for descriptor in (*source, *sink):
+            os.close(descriptor)

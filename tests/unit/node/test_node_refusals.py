@@ -1,20 +1,26 @@
-"""Every reason for which a host refuses a plan, in its words and with its exit code."""
+"""Every reason for which a host refuses a plan, with the message and the exit code."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from node_tree import Tree, free_port, make_plan, make_task, refused, reserve, sh, tarball
+from node_tree import ACCOUNT, Tree, free_port, make_plan, make_task, refused, reserve, sh, tarball
 
-from tfctl.node import code, names, sockets
-from tfctl.node.talk import Refused
-from tfctl.node.world import World
+from tfctl.model.text import output_path
+from tfctl.node import code, names, sockets, wire
+from tfctl.node.asuser import as_user
+from tfctl.node.hello import hello
+from tfctl.node.session import Refused
+from tfctl.node.system import System
 
 CODE = tarball({"run.sh": "#!/bin/sh\n", "notes.txt": "no program\n"})
 GPU = "GPU-8f2b1c5e-0000-4000-8000-000000000001"
@@ -47,11 +53,13 @@ def nothing(_tree: Tree) -> None:
     ],
     ids=lambda value: value[:20] if isinstance(value, str) else None,
 )
-def test_a_host_that_is_not_fit(tree: Tree, spoil: Callable[[Tree], None], plan: dict[str, Any], message: str) -> None:
+def test_start_is_refused_by_an_unfit_host(
+    tree: Tree, spoil: Callable[[Tree], None], plan: dict[str, Any], message: str
+) -> None:
     spoil(tree)
     before = tree.files()
-    with tree.start() as talk:
-        error = refused(talk, plan)
+    with tree.start() as session:
+        error = refused(session, plan)
         assert error["exit"] == 8
         assert message in error["message"]
         assert error["remedy"]
@@ -62,117 +70,164 @@ def test_a_host_that_is_not_fit(tree: Tree, spoil: Callable[[Tree], None], plan:
 @pytest.mark.parametrize(
     ("account", "message"), [("tfctl-nobody", "has no user tfctl-nobody"), ("root", "user root of")]
 )
-def test_a_host_without_a_user_for_jobs(tree: Tree, account: str, message: str) -> None:
-    with tree.start(account=account) as talk:
-        error = refused(talk, make_plan())
+def test_start_is_refused_when_the_job_user_is_missing(tree: Tree, account: str, message: str) -> None:
+    with tree.start(account=account) as session:
+        error = refused(session, make_plan())
         assert (error["exit"], message in error["message"]) == (8, True)
         assert error["remedy"] == "run: tfctl provision --tags job_host"
 
 
-def test_each_tasks_own_stack_must_be_there(tree: Tree) -> None:
-    """Two tasks of one host may have two; without its own a task would find another Python on the same PATH."""
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.EROFS, "mount it read-write there (mount -o remount,rw), or choose another directory"),
+        (errno.ENOSPC, "make room there"),
+        (errno.EACCES, "run: tfctl provision --tags job_host"),
+        (errno.EIO, "check that file system there: findmnt, dmesg"),
+    ],
+)
+def test_a_file_system_that_cannot_be_written_to_gets_a_remedy_that_helps(number: int, remedy: str) -> None:
+    def fail() -> None:
+        raise OSError(number, os.strerror(number), "/srv/tfctl/digits")
+
+    with pytest.raises(Refused) as refusal:
+        as_user(System(account=ACCOUNT), fail)
+    error = refusal.value.error
+    assert (error.exit, error.remedy) == (8, remedy)
+    assert error.message.endswith(f"{os.strerror(number)}: /srv/tfctl/digits")
+
+
+def test_start_is_refused_when_the_stack_of_one_task_is_missing(tree: Tree) -> None:
+    """Two tasks of one host may have different stacks. Without its own, a task would run another Python."""
     second = make_task("ps")
     second["env"] = second["env"].replace("tf2.15", "tf9")
-    with tree.start() as talk:
-        error = refused(talk, make_plan(make_task(), second, stack="tf2.15"))
+    with tree.start() as session:
+        error = refused(session, make_plan(make_task(), second, stack="tf2.15"))
         assert (error["exit"], error["stack"]) == (8, "tf9")
 
 
-def test_a_host_without_room(tree: Tree) -> None:
-    code.require_space(World(str(tree.path)))
+def test_a_host_refuses_a_plan_when_the_directory_of_the_jobs_is_full(tree: Tree) -> None:
+    (tree / "var/lib/tfctl/jobs").symlink_to("/proc")  # a file system that never has room
+    with tree.start() as session:
+        error = refused(session, make_plan())
+    assert error["exit"] == 8
+    assert error["message"].startswith("/var/lib/tfctl/jobs on ")
+    assert error["message"].endswith(" has 0 MB free; 200 MB are needed")
+
+
+def test_start_is_refused_when_there_is_too_little_disk_space(tree: Tree) -> None:
+    code.require_space(System(str(tree.path)))
     with pytest.raises(Refused, match="MB free; 1000000000200 MB are needed") as caught:
-        code.require_space(World(str(tree.path)), 10**18)
-    assert caught.value.error["exit"] == 8
+        code.require_space(System(str(tree.path)), 10**18)
+    assert caught.value.error.exit == 8
 
 
 @pytest.mark.parametrize(
     ("command", "taken"), [("./run.sh", True), ("run.sh", False), ("./notes.txt", False), ("./missing", False)]
 )
 def test_a_program_with_a_slash_is_looked_up_in_the_code(tree: Tree, command: str, taken: bool) -> None:
-    with tree.start(code=CODE) as talk:
+    with tree.start(code=CODE) as session:
         plan = make_plan(make_task(command=[command]), code=CODE)
         if taken:
-            reserve(talk, plan, CODE)
+            reserve(session, plan, CODE)
         else:
-            assert refused(talk, plan, CODE)["exit"] == 8
+            assert refused(session, plan, CODE)["exit"] == 8
 
 
-def test_the_inventory_says_where_output_may_be(tree: Tree) -> None:
+def test_start_is_refused_for_an_output_outside_the_output_roots(tree: Tree) -> None:
     (tree / "etc/tfctl").mkdir()
     (tree / "etc/tfctl/node.json").write_text(json.dumps({"output_roots": ["/mnt/a/", "/srv/tfctl/"]}))
     (tree / "srv/tfctl/away").symlink_to("/etc")
-    with tree.start() as talk:
-        error = refused(talk, make_plan(make_task(output="/srv/x"), output="/srv/x"))
+    with tree.start() as session:
+        error = refused(session, make_plan(make_task(output="/srv/x"), output="/srv/x"))
         assert error["message"].endswith("/mnt/a, /srv/tfctl")
-        error = refused(talk, make_plan(make_task(output="/srv/tfctl/away/x"), output="/srv/tfctl/away/x"))
+        error = refused(session, make_plan(make_task(output="/srv/tfctl/away/x"), output="/srv/tfctl/away/x"))
         assert "outside the directories" in error["message"]
-        error = refused(talk, make_plan(make_task(output="/srv/tfctl/a/../b"), output="/srv/tfctl/a/../b"))
+        error = refused(session, make_plan(make_task(output="/srv/tfctl/a/../b"), output="/srv/tfctl/a/../b"))
         assert error["exit"] == 3
-        reserve(talk, make_plan())
+        reserve(session, make_plan())
+
+
+@pytest.mark.parametrize("output", ["/home/me/out", "/root/out", "/run/user/1000", "/srv/tfctl/away/x"])
+def test_start_is_refused_for_an_output_that_units_cannot_see(tree: Tree, output: str) -> None:
+    for folder in ("etc/tfctl", "home/me"):
+        (tree / folder).mkdir(parents=True)
+    (tree / "etc/tfctl/node.json").write_text(json.dumps({"output_roots": ["/"]}))
+    (tree / "srv/tfctl/away").symlink_to(tree / "home/me")
+    with tree.start() as session:
+        error = refused(session, make_plan(make_task(output=output), output=output))
+    assert error["exit"] == 8
+    assert "which jobs cannot see" in error["message"]
+
+
+def test_job_file_and_host_accept_the_same_outputs(tree: Tree) -> None:
+    output = output_path("/srv/tfctl/lr=0.01,a@b+c:d")
+    with tree.start() as session:
+        reserve(session, make_plan(make_task(output=output), output=output))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="the jobs' user is another one only for root")
-def test_an_output_that_the_jobs_cannot_write_to(tree: Tree) -> None:
+def test_start_is_refused_when_jobs_cannot_write_to_the_output(tree: Tree) -> None:
     (tree / "srv/tfctl/digits").mkdir(0o755)
-    with tree.start() as talk:
-        error = refused(talk, make_plan())
+    with tree.start() as session:
+        error = refused(session, make_plan())
         assert (error["exit"], "cannot write to /srv/tfctl/digits" in error["message"]) == (8, True)
 
 
-def test_a_job_that_runs(tree: Tree) -> None:
+def test_start_is_refused_while_the_job_runs(tree: Tree) -> None:
     tree.run(make_plan())
-    with tree.start() as talk:
-        error = refused(talk, make_plan(make_task(attempt=2), attempt=2))
+    with tree.start() as session:
+        error = refused(session, make_plan(make_task(attempt=2), attempt=2))
         assert (error["exit"], error["retry"]) == (5, False)
         assert "job digits, task worker/0 runs on" in error["message"]
         assert error["remedy"] == "stop it first: tfctl stop digits"
 
 
 @pytest.mark.parametrize(("place", "said"), [("/etc/systemd/system/", "/etc/systemd/system/"), ("", "no file")])
-def test_a_unit_of_that_name_from_elsewhere(tree: Tree, place: str, said: str) -> None:
+def test_start_is_refused_when_a_foreign_unit_has_the_same_name(tree: Tree, place: str, said: str) -> None:
     unit = "tfctl-digits-worker-0.service"
     (tree / "manager").mkdir()
     (tree / f"manager/{unit}.from").write_text(place and place + unit)
-    with tree.start() as talk:
-        error = refused(talk, make_plan())
+    with tree.start() as session:
+        error = refused(session, make_plan())
     assert error["exit"] == 5
     assert error["retry"] is False
     assert f"has a unit {unit} that is not tfctl's: {said}" in error["message"]
     assert not [call for call in tree.calls() if call.startswith(("stop", "kill"))]
 
 
-def test_an_attempt_that_is_there(tree: Tree) -> None:
+def test_start_is_refused_for_an_attempt_that_exists(tree: Tree) -> None:
     tree.run(make_plan(make_task(command=sh("exit 0"))))
     tree.wait_for("worker/0", "succeeded")
-    with tree.start() as talk:
-        error = refused(talk, make_plan())
+    with tree.start() as session:
+        error = refused(session, make_plan())
         assert (error["exit"], "attempt 1 of job digits" in error["message"]) == (5, True)
 
 
-def test_a_port_that_another_job_has_even_when_nothing_listens(tree: Tree) -> None:
+def test_start_is_refused_for_a_port_of_another_job_even_if_nothing_listens(tree: Tree) -> None:
     port = free_port()
     tree.run(make_plan(make_task(ports=[port])))
-    with tree.start("other") as talk:
-        error = refused(talk, make_plan(make_task(job="other", ports=[port]), job="other"))
+    with tree.start("other") as session:
+        error = refused(session, make_plan(make_task(job="other", ports=[port]), job="other"))
         assert (error["exit"], error["retry"]) == (5, True)
         assert f"port {port} of" in error["message"]
         assert error["message"].endswith("is held by job digits, task worker/0")
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.1"])
-def test_a_port_that_a_stranger_has(tree: Tree, address: str) -> None:
+def test_start_is_refused_for_a_port_of_a_foreign_process(tree: Tree, address: str) -> None:
     with socket.socket() as taken:
         taken.bind((address, 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with tree.start() as talk:
-            error = refused(talk, make_plan(make_task(ports=[port])))
+        with tree.start() as session:
+            error = refused(session, make_plan(make_task(ports=[port])))
             assert (error["exit"], error["retry"]) == (5, False)
             assert f"is held by pid {os.getpid()} (" in error["message"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/comm").exists(), reason="Linux has one")
-def test_a_stranger_may_have_a_name_in_no_encoding() -> None:
+def test_refusal_names_a_foreign_process_whose_name_is_not_utf_8() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, Path("/proc/self/comm").open("r+b", buffering=0) as name:
         before = name.read()
         name.write(b"na\xefve")
@@ -182,12 +237,33 @@ def test_a_stranger_may_have_a_name_in_no_encoding() -> None:
             name.write(before.strip())
 
 
+def test_hello_lists_proc_once_however_many_ports_strangers_have(tree: Tree) -> None:
+    system = System(prefix=str(tree.path), nvidia_smi=(f"{tree.path}/usr/bin/nvidia-smi",))
+    listings: list[str] = []
+    counting = True
+
+    def count(event: str, arguments: tuple[object, ...]) -> None:
+        if counting and event in ("os.listdir", "os.scandir") and str(arguments[0]) == "/proc":
+            listings.append(event)
+
+    with contextlib.ExitStack() as servers:
+        for port in range(23500, 23510):
+            with contextlib.suppress(OSError):  # another process may have it
+                servers.enter_context(socket.create_server(("127.0.0.1", port)))
+        sys.addaudithook(count)
+        found = hello(system, wire.StartRequest("digits", None, (23500, 23509)), code=True, restartable=())
+        counting = False
+    assert list(found.ports) == list(range(23500, 23510))
+    assert f"pid {os.getpid()} (" in found.ports[23500] + found.ports[23509]
+    assert len(listings) == 1
+
+
 def test_a_port_of_a_job_that_has_ended_is_free(tree: Tree) -> None:
     port = free_port()
     tree.run(make_plan(make_task(ports=[port], command=sh("exit 0"))))
     tree.wait_for("worker/0", "succeeded")
-    with tree.start("other") as talk:
-        reserve(talk, make_plan(make_task(job="other", ports=[port]), job="other"))
+    with tree.start("other") as session:
+        reserve(session, make_plan(make_task(job="other", ports=[port]), job="other"))
 
 
 def with_gpu(tree: Tree, users: str = "") -> None:
@@ -202,22 +278,22 @@ def with_gpu(tree: Tree, users: str = "") -> None:
 def test_a_gpu_is_given_to_one_job_alone(tree: Tree) -> None:
     with_gpu(tree)
     known = {"uuid": GPU, "index": 0, "name": "NVIDIA H100", "memory_mib": 81559}
-    with tree.talk("start", job="digits", code=None, ports=[2222, 2222], resolve=[]) as talk:
-        assert talk.expect("hello")["gpus"] == [{**known, "holder": ""}]
-        reserve(talk, make_plan(make_task(gpus=[GPU])))
+    with tree.session("start", job="digits", code=None, ports=[2222, 2222], resolve=[]) as session:
+        assert session.expect("hello")["gpus"] == [{**known, "holder": ""}]
+        reserve(session, make_plan(make_task(gpus=[GPU])))
         with tree.start("other") as second:
             error = refused(second, make_plan(make_task(job="other", gpus=[GPU]), job="other"))
             assert (error["exit"], error["retry"]) == (5, True)
-        talk.ask("go", "started")
-        talk.ask("keep", "kept")
-    with tree.talk("start", job="other", code=None, ports=[2222, 2222], resolve=[]) as talk:
-        assert talk.expect("hello")["gpus"] == [{**known, "holder": "job digits, task worker/0"}]
-        error = refused(talk, make_plan(make_task(job="other", gpus=[GPU]), job="other"))
+        session.ask("go", "started")
+        session.ask("keep", "kept")
+    with tree.session("start", job="other", code=None, ports=[2222, 2222], resolve=[]) as session:
+        assert session.expect("hello")["gpus"] == [{**known, "holder": "job digits, task worker/0"}]
+        error = refused(session, make_plan(make_task(job="other", gpus=[GPU]), job="other"))
         assert (error["exit"], error["retry"]) == (5, True)
 
 
-def test_a_gpu_that_a_stranger_computes_on(tree: Tree) -> None:
+def test_start_is_refused_for_a_gpu_that_a_foreign_process_uses(tree: Tree) -> None:
     with_gpu(tree, f"{GPU}, 4711, python")
-    with tree.start() as talk:
-        error = refused(talk, make_plan(make_task(gpus=[GPU])))
+    with tree.start() as session:
+        error = refused(session, make_plan(make_task(gpus=[GPU])))
         assert (error["exit"], "is held by pid 4711 (python)" in error["message"]) == (5, True)

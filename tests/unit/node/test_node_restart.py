@@ -1,4 +1,4 @@
-"""One task anew in place, and the next attempt of what is kept of the last one."""
+"""A restart of one task in place, and the next attempt from the restart files of the last one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import socket
 from typing import Any
 
 import pytest
-from node_tree import STAY, Talk, Tree, digest, free_port, make_plan, make_task, sh, tarball, wait_until
+from node_tree import STAY, Session, Tree, digest, free_port, make_plan, make_task, sh, tarball, wait_until
 
 CODE = tarball({"train.py": "print('hi')\n"})
 ENDED = "run/tfctl/ended/digits"
@@ -21,38 +21,45 @@ def one(tree: Tree, *task: object) -> Any:
     return tree.ask("restart", job="digits", attempt=1, tasks=[list(task)])
 
 
-def again(tree: Tree, code: bytes | None = None, attempt: int = 1) -> Talk:
-    """A start that has said hello, of the attempt after that one."""
-    return tree.talk("start", job="digits", code=digest(code), ports=[2222, 2224], resolve=[], again=attempt)
+def again(tree: Tree, code: bytes | None = None, attempt: int = 1) -> Session:
+    """Open a session to start the attempt after this one, and wait for its hello."""
+    return tree.session("start", job="digits", code=digest(code), ports=[2222, 2224], resolve=[], restart_of=attempt)
 
 
-def value(attempt: int = 2, **record: Any) -> dict[str, Any]:
-    """What is sent in place of a plan."""
-    plan = make_plan(attempt=attempt, run=NEXT_RUN)
-    same = {"job": "digits", "attempt": attempt, "run": NEXT_RUN}
-    return {**same, "record": {**plan["record"], "output": plan["output"], **record}}
+def rerun(*tasks: tuple[str, int], attempt: int = 2, **record: Any) -> dict[str, Any]:
+    """Return the message that replaces a plan."""
+    made = [make_task(*task) for task in tasks or [("worker", 0)]]
+    return {"record": {**make_plan(*made, attempt=attempt, run=NEXT_RUN)["record"], **record}}
 
 
-def runs(talk: Talk, told: dict[str, Any]) -> None:
-    talk.ask("again", "reserved", told)
-    talk.ask("go", "started")
-    talk.ask("keep", "kept")
-    assert talk.process.wait(10) == 0
+def runs(session: Session, told: dict[str, Any]) -> None:
+    session.ask("rerun", "reserved", told)
+    session.ask("go", "started")
+    session.ask("keep", "kept")
+    assert session.process.wait(10) == 0
 
 
-def test_a_task_that_runs_begins_anew_and_nothing_else_does(tree: Tree) -> None:
+def test_restart_restarts_only_the_named_task(tree: Tree) -> None:
     tree.run(make_plan(make_task("worker", 0), make_task("worker", 1)))
     before = tree.states()
     assert one(tree, "worker", 1) == {"attempt": 1, "tasks": [["worker", 1]]}
     after = tree.states()
     assert after["worker/0"] == before["worker/0"]
-    assert after["worker/1"] == {**before["worker/1"], "restarts": 1}
+    assert after["worker/1"] == {**before["worker/1"], "restarts": 1, "last_signal": "SIGTERM"}
     tree.ask("stop", job="digits", attempt=1, tasks=None)
     stopped = tree.states()["worker/1"]
     assert (stopped["state"], stopped["signal"], stopped["restarts"]) == ("stopped", "SIGTERM", 1)
 
 
-def test_a_task_that_has_failed_for_good_has_its_own_restarts_again(tree: Tree) -> None:
+def test_restart_leaves_a_task_of_another_run_alone(tree: Tree) -> None:
+    """The job was started again after the client had looked at it. A host that is new to it counts from 1."""
+    tree.run(make_plan())
+    error = tree.ask("restart", job="digits", attempt=1, tasks=[["worker", 0]], run="ffffffff")
+    assert (error["exit"], error["message"]) == (5, "digits has been started again meanwhile")
+    assert (tree.states()["worker/0"]["state"], tree.states()["worker/0"]["restarts"]) == ("running", 0)
+
+
+def test_restart_of_a_failed_task_resets_its_restart_count(tree: Tree) -> None:
     task = make_task(command=sh("test -e again && exec sleep 600; exit 7"))
     tree.run(make_plan(task))
     tree.wait_for("worker/0", "failed")
@@ -61,31 +68,31 @@ def test_a_task_that_has_failed_for_good_has_its_own_restarts_again(tree: Tree) 
     state = tree.states()["worker/0"]
     assert (state["state"], state["exit_code"], state["restarts"]) == ("running", None, 1)
     calls = [call.split()[0] for call in tree.calls()]
-    assert calls.index("reset-failed") < calls.index("restart"), "it would count as one of its own"
+    assert calls.index("reset-failed") < calls.index("restart"), "systemd would count the restart as an automatic one"
 
 
-def test_between_its_end_and_its_start_a_task_is_starting(tree: Tree) -> None:
-    """A watcher that looked then would take it for failed."""
+def test_restarting_task_is_starting_until_it_runs_again(tree: Tree) -> None:
+    """Otherwise a client that asks at that moment would consider it failed."""
     tree.run(make_plan())
     hold = tree / "manager/hold-restart"
     hold.touch()
-    with tree.talk("restart", job="digits", attempt=1, tasks=[["worker", 0]]) as talk:
+    with tree.session("restart", job="digits", attempt=1, tasks=[["worker", 0]]) as session:
         wait_until(lambda: tree.alive() == [])
         assert tree.states()["worker/0"]["state"] == "starting"
         hold.unlink()
-        talk.expect("restarted")
+        session.expect("restarted")
     assert tree.states()["worker/0"]["state"] == "running"
 
 
-def test_a_restart_goes_on_when_its_client_dies(tree: Tree) -> None:
+def test_restart_is_completed_when_its_client_dies(tree: Tree) -> None:
     tree.run(make_plan())
-    with tree.talk("restart", job="digits", attempt=1, tasks=[["worker", 0]]) as talk:
+    with tree.session("restart", job="digits", attempt=1, tasks=[["worker", 0]]) as session:
         wait_until(lambda: any(call.startswith("restart ") for call in tree.calls()))
-        talk.hang_up()
+        session.hang_up()
     assert "tfctl-digits-worker-0.service" in tree.calls()[-1]
 
 
-def test_what_cannot_be_restarted_says_why(tree: Tree) -> None:
+def test_restart_says_why_a_task_cannot_be_restarted(tree: Tree) -> None:
     port = free_port()
     tree.run(make_plan(make_task("ps", 0), make_task("worker", 0, sh("exit 1"), ports=[port])))
     tree.wait_for("worker/0", "failed")
@@ -106,7 +113,7 @@ def test_what_cannot_be_restarted_says_why(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("how", ["all stopped", "stopped in part", "running"])
-def test_the_next_attempt_is_told_what_the_last_one_was(tree: Tree, how: str) -> None:
+def test_next_attempt_starts_from_the_restart_files_of_the_last_one(tree: Tree, how: str) -> None:
     tasks = [make_task("worker", index, TOLD, env=OWN + NASTY) for index in (0, 1)]
     tree.run(make_plan(*tasks, code=CODE), CODE)
     if how != "running":
@@ -114,45 +121,45 @@ def test_the_next_attempt_is_told_what_the_last_one_was(tree: Tree, how: str) ->
         tree.ask("stop", job="digits", attempt=1, tasks=part)
         assert (tree / f"{ENDED}/tfctl-digits-worker-0.env").stat().st_mode & 0o777 == 0o600
         assert (tree / ENDED).stat().st_mode & 0o777 == 0o700
-    with again(tree, CODE) as talk:
-        hello = talk.expect("hello")
-        assert (hello["again"], hello["highest"]) == ([["worker", 0], ["worker", 1]], 1)
+    with again(tree, CODE) as session:
+        hello = session.expect("hello")
+        assert (hello["restartable"], hello["highest"]) == ([["worker", 0], ["worker", 1]], 1)
         tree.ask("stop", job="digits", attempt=1, tasks=None)
-        told = value(tasks=[{"role": "worker", "index": index, "host": "node1"} for index in (0, 1)])
-        runs(talk, told)
+        runs(session, rerun(("worker", 0), ("worker", 1)))
     assert {one["state"] for one in tree.states().values()} == {"running"}
     env = (tree / "run/tfctl/env/tfctl-digits-worker-0.env").read_text()
     assert env == tasks[0]["env"].replace('TFCTL_ATTEMPT="1"\nT', 'TFCTL_ATTEMPT="2"\nT').replace("0123abcd", NEXT_RUN)
     assert (tree / "var/lib/tfctl/jobs/digits/2/code/train.py").exists()
-    assert not (tree / ENDED).exists(), "what runs now has its own"
+    assert not (tree / ENDED).exists(), "the running attempt has its own files"
 
 
-def test_what_was_stopped_is_not_kept(tree: Tree) -> None:
+def test_restart_files_are_deleted_when_the_job_is_stopped(tree: Tree) -> None:
     tree.run(make_plan())
     tree.ask("stop", job="digits", attempt=1, tasks=[["worker", 0]])
-    with again(tree, attempt=9) as talk:
-        assert talk.expect("hello")["again"] == []
+    with again(tree, attempt=9) as session:
+        assert session.expect("hello")["restartable"] == []
     tree.ask("stop", job="digits", attempt=1, tasks=None)
     assert not (tree / ENDED).parent.exists()
-    with again(tree) as talk:
-        assert talk.expect("hello")["again"] == []
-    with tree.start() as talk:
-        assert talk.ask("again", "error", value())["exit"] == 2
+    with again(tree) as session:
+        assert session.expect("hello")["restartable"] == []
+    with tree.start() as session:
+        assert session.ask("rerun", "error", rerun())["exit"] == 2
 
 
-def test_what_one_asks_of_the_next_attempt_is_checked(tree: Tree) -> None:
+def test_request_for_the_next_attempt_is_checked(tree: Tree) -> None:
     tree.run(make_plan())
     tree.ask("stop", job="digits", attempt=1, tasks=[["worker", 0]])
-    for wrong in ({**value(), "run": "../../etc"}, {**value(), "job": "other"}, value(output="/etc"), {}):
-        with again(tree) as talk:
-            talk.expect("hello")
-            talk.tell("again", wrong)
-            kind, error = talk.hear() or ("", {})
-            assert (kind in ("refused", "error"), error["exit"] in (2, 8)) == (True, True), wrong
+    for wrong in (rerun(run="../../etc"), rerun(job="other"), rerun(output="/etc"), rerun(tasks=None), {}):
+        with again(tree) as session:
+            session.expect("hello")
+            session.tell("rerun", wrong)
+            kind, error = session.hear() or ("", {})
+            assert kind in ("refused", "error"), wrong
+            assert error.get("error", error)["exit"] in (2, 8), wrong
     assert tree.alive() == []
 
 
-def test_of_many_jobs_the_last_are_kept(tree: Tree) -> None:
+def test_restart_files_of_the_latest_ended_jobs_are_kept(tree: Tree) -> None:
     old = [tree / f"run/tfctl/ended/old-{number}" for number in range(50)]
     for folder in old:
         folder.mkdir(parents=True)

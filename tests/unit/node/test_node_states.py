@@ -1,4 +1,4 @@
-"""The table of a task's states (first that fits), what is told beside it, and the end lines it is drawn from."""
+"""The state of a task, its exit code and times, and the end lines from which they are computed."""
 
 from __future__ import annotations
 
@@ -10,16 +10,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfctl.node import states
-from tfctl.node.states import End
+from tfctl.node import states, units
+from tfctl.node.states import End, Run
+from tfctl.node.wire import TaskStatus
 
+TASK = ("worker", 0)
 GOOD = End("success", "exited", "0", "a", 100.0)
 BAD = End("exit-code", "exited", "3", "a", 100.0)
 KILLED = End("signal", "killed", "KILL", "a", 100.0)
 ASKED = End("success", "killed", "TERM", "a", 100.0)
 DEADLINE = End("timeout", "killed", "TERM", "a", 100.0)
 KEYS = ["ActiveState", "ExecMainCode", "ExecMainStatus", "ExecMainExitTimestampMonotonic", "InvocationID"]
+ENDS = st.builds(End, st.text(), st.text(), st.text(), st.text(), st.floats(0, 1e12))
 LIMIT = End("start-limit-hit", "exited", "1", "a", 100.0)
+
+
+def runs(*ends: End) -> list[Run]:
+    """Runs that have ended, as a file of an earlier version describes them: without lines about their beginning."""
+    earlier = [Run(f"{end.invocation}{number}", end=end) for number, end in enumerate(ends[:-1])]
+    return [*earlier, *(Run(end.invocation, end=end) for end in ends[-1:])]
 
 
 def unit(active: str, sub: str = "", **more: str) -> dict[str, str]:
@@ -53,51 +62,57 @@ def unit(active: str, sub: str = "", **more: str) -> dict[str, str]:
         (None, [], False, False, "lost"),
     ],
 )
-def test_the_first_that_fits(
+def test_state_of_a_task_is_the_first_rule_that_applies(
     shown: dict[str, str] | None, ends: list[End], marked: bool, reserved: bool, state: str
 ) -> None:
-    assert states.state(shown, ends, marked=marked, reserved=reserved)[0] == state
+    assert states.state(shown, runs(*ends), marked=marked, reserved=reserved).state == state
 
 
-def test_an_end_that_could_not_be_written_is_told_by_systemd() -> None:
+def test_state_is_taken_from_systemd_when_the_end_line_is_missing() -> None:
     shown = unit(
         "failed", Result="signal", ExecMainCode="2", ExecMainStatus="9", ExecMainExitTimestampMonotonic="5000000",
     )  # fmt: skip
-    assert states.task_state(shown, [], began=1002.0, zero=1000.0) == {
-        "state": "failed", "exit_code": None, "signal": "SIGKILL", "started": 1002.0, "finished": 1005.0, "restarts": 0,
-    }  # fmt: skip
+    assert states.task_status(TASK, shown, [], began=1002.0, zero=1000.0) == TaskStatus(
+        *TASK, "failed", exit_code=None, signal="SIGKILL", started=1002.0, finished=1005.0, restarts=0
+    )
 
 
 def test_a_real_time_signal_has_no_name() -> None:
     shown = unit("failed", ExecMainCode="2", ExecMainStatus="35", ExecMainExitTimestampMonotonic="5000000")
-    assert states.task_state(shown, [])["signal"] == "SIG35"
+    assert states.task_status(TASK, shown, []).signal == "SIG35"
 
 
-def test_a_good_end_that_could_not_be_written_is_good() -> None:
+def test_success_is_kept_when_the_end_line_could_not_be_written() -> None:
     """On a full disk ExecStopPost fails, and systemd takes the whole unit for failed."""
     shown = unit(
         "failed", Result="exit-code", ExecMainCode="1", ExecMainStatus="0", ExecMainExitTimestampMonotonic="5000000",
     )  # fmt: skip
-    assert states.task_state(shown, [])["state"] == "succeeded"
-    assert states.task_state({**shown, "ExecMainStatus": "3"}, [])["state"] == "failed"
-    assert states.task_state({**shown, "Result": "timeout"}, [])["state"] == "failed"
+    assert states.task_status(TASK, shown, []).state == "succeeded"
+    assert states.task_status(TASK, {**shown, "ExecMainStatus": "3"}, []).state == "failed"
+    assert states.task_status(TASK, {**shown, "Result": "timeout"}, []).state == "failed"
 
 
 @pytest.mark.parametrize(
     ("end", "exit_code", "signal"),
     [(BAD, 3, None), (KILLED, None, "SIGKILL"), (GOOD, 0, None), (ASKED, None, "SIGTERM")],
 )
-def test_how_it_ended(end: End, exit_code: int | None, signal: str | None) -> None:
-    told = states.task_state(None, [end], began=90.0)
-    assert (told["exit_code"], told["signal"]) == (exit_code, signal)
-    assert (told["started"], told["finished"]) == (90.0, 100.0)
+def test_end_line_determines_exit_code_and_signal(end: End, exit_code: int | None, signal: str | None) -> None:
+    told = states.task_status(TASK, None, runs(end), began=90.0)
+    assert (told.exit_code, told.signal) == (exit_code, signal)
+    assert (told.started, told.finished) == (90.0, 100.0)
 
 
-def test_while_it_runs_nothing_is_said_of_an_end() -> None:
-    told = states.task_state(unit("active", InvocationID="b"), [BAD], began=11.5)
-    assert told == {
-        "state": "running", "exit_code": None, "signal": None, "started": 11.5, "finished": None, "restarts": 1,
-    }  # fmt: skip
+def test_running_task_has_no_exit_code_and_no_signal() -> None:
+    told = states.task_status(TASK, unit("active", InvocationID="b"), runs(BAD), began=11.5)
+    assert (told.state, told.exit_code, told.signal, told.finished) == ("running", None, None, None)
+    assert (told.started, told.restarts, told.last_exit_code) == (11.5, 1, 3)
+
+
+def test_a_task_that_runs_again_has_the_end_of_its_run_before() -> None:
+    again = states.task_status(TASK, unit("active", InvocationID="b"), runs(GOOD, BAD))
+    assert (again.restarts, again.last_exit_code, again.last_signal) == (2, 3, None)
+    ended = states.task_status(TASK, None, runs(GOOD, BAD))
+    assert (ended.exit_code, ended.last_exit_code) == (3, None)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +128,24 @@ def test_while_it_runs_nothing_is_said_of_an_end() -> None:
     ],
 )
 def test_restarts_are_runs_beyond_the_first(shown: dict[str, str] | None, ends: list[End], restarts: int) -> None:
-    assert states.task_state(shown, ends)["restarts"] == restarts
+    assert states.task_status(TASK, shown, runs(*ends)).restarts == restarts
+
+
+def test_restarts_are_those_that_systemd_counts_when_no_lines_could_be_written() -> None:
+    """systemd counts the restart that its limit prevents."""
+    counted = unit("failed", InvocationID="c", NRestarts="4")
+    assert states.task_status(TASK, counted, [], max_restarts=3).restarts == 3
+    assert states.task_status(TASK, counted, runs(BAD), max_restarts=3).restarts == 3
+    assert states.task_status(TASK, {**counted, "NRestarts": "1"}, runs(BAD), max_restarts=3).restarts == 1
+
+
+def test_end_of_an_earlier_run_does_not_count_when_the_last_end_could_not_be_written() -> None:
+    shown = unit(
+        "failed", InvocationID="b", Result="exit-code", ExecMainCode="1", ExecMainStatus="0",
+        ExecMainExitTimestampMonotonic="5000000",
+    )  # fmt: skip
+    assert states.task_status(TASK, shown, runs(BAD)).state == "succeeded"
+    assert states.task_status(TASK, {**shown, "ExecMainStatus": "3"}, runs(GOOD)).state == "failed"
 
 
 @pytest.mark.parametrize(
@@ -124,22 +156,24 @@ def test_restarts_are_runs_beyond_the_first(shown: dict[str, str] | None, ends: 
         (("timeout", "killed", "TERM"), End("timeout", "killed", "TERM", "ab12", 0)),
     ],
 )
-def test_the_program_that_systemd_runs_at_the_end(tmp_path: Path, told: tuple[str, str, str], end: End) -> None:
+def test_end_program_appends_a_line_per_run(tmp_path: Path, told: tuple[str, str, str], end: End) -> None:
     program = Path(states.__file__).parent / "bin/end"
     names = dict(zip(("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS"), told, strict=True))
-    for _ in range(2):
-        subprocess.run([program, tmp_path], env={**names, "INVOCATION_ID": "ab12"}, check=True, timeout=10)
-    found = states.read_ends((tmp_path / "ends.jsonl").read_text())
-    assert [one._replace(time=0) for one in found] == [end, end]
+    for invocation in ("ab12", "cd34"):
+        subprocess.run([program, tmp_path], env={**names, "INVOCATION_ID": invocation}, check=True, timeout=10)
+    found = states.ends(states.read_runs((tmp_path / "ends.jsonl").read_text()))
+    assert [one._replace(time=0) for one in found] == [end, end._replace(invocation="cd34")]
     assert all(abs((one.time or 0) - (tmp_path / "ends.jsonl").stat().st_mtime) < 5 for one in found)
 
 
 @given(st.text(), st.recursive(st.none() | st.booleans() | st.floats() | st.text(), lambda one: st.lists(one)))
-def test_what_is_no_end_line_is_left_out(noise: str, value: object) -> None:
+def test_lines_that_are_not_end_lines_are_ignored(noise: str, value: object) -> None:
     line = json.dumps({"result": "success", "code": "exited", "status": "0", "invocation": "a", "time": 100.0})
     odd = json.dumps({"result": value, "code": "exited", "status": "0", "invocation": value, "time": None})
-    found = states.read_ends(f"{json.dumps(noise)}\n{odd}\n{line}\n{line[:40]}")
-    assert found == [GOOD]
+    begin, stop = json.dumps({"begin": value, "boot": value}), json.dumps({"stop": value})
+    found = states.read_runs(f"{json.dumps(noise)}\n{odd}\n{begin}\n{stop}\n{line}\n{line[:40]}")
+    assert found[-1] == Run("a", end=GOOD)
+    assert len(found) == 1 or isinstance(value, str)
 
 
 @pytest.mark.parametrize(
@@ -147,18 +181,61 @@ def test_what_is_no_end_line_is_left_out(noise: str, value: object) -> None:
     ['"time":1e400', '"time":NaN', '"time":-1', f'"time":1{400 * "0"}', '"time":1,"status":"²"',
      '"time":1,"status":"\\u001b[2J"', f'"time":1,"status":"{5000 * "9"}"'],
 )  # fmt: skip
-def test_what_a_job_writes_in_place_of_an_end_breaks_nothing(odd: str) -> None:
-    assert states.read_ends(f'{{"result":"exit-code","code":"exited","status":"0","invocation":"a",{odd}}}') == []
+def test_states_survive_anything_that_a_job_writes_as_an_end_line(odd: str) -> None:
+    assert states.read_runs(f'{{"result":"exit-code","code":"exited","status":"0","invocation":"a",{odd}}}') == []
 
 
 @given(
     st.none() | st.dictionaries(st.sampled_from(KEYS), st.sampled_from(["", "active", "failed", "1", "2", "999"])),
-    st.lists(st.builds(End, st.text(), st.text(), st.text(), st.text(), st.floats(0, 1e12))),
+    st.lists(st.builds(Run, st.text(), st.text(), st.booleans(), st.none() | ENDS)),
     st.booleans(),
     st.booleans(),
 )
-def test_every_task_has_a_state(shown: dict[str, str] | None, ends: list[End], marked: bool, reserved: bool) -> None:
-    told = states.task_state(shown, ends, marked=marked, reserved=reserved)
-    assert told["state"] in ("starting", "running", "stopped", "succeeded", "failed", "pending", "lost")
-    assert told["exit_code"] is None or told["state"] in ("stopped", "succeeded", "failed")
-    assert told["restarts"] >= 0
+def test_every_task_has_a_state(shown: dict[str, str] | None, runs: list[Run], marked: bool, reserved: bool) -> None:
+    told = states.task_status(TASK, shown, runs, marked=marked, reserved=reserved, boot="b")
+    assert told.state in ("starting", "running", "stopped", "succeeded", "failed", "pending", "lost")
+    assert told.exit_code is None or told.state in ("stopped", "succeeded", "failed")
+    assert told.restarts >= 0
+
+
+def test_a_start_that_failed_without_a_result_does_not_give_success_as_its_reason() -> None:
+    properties = {"ActiveState": "inactive", "SubState": "dead", "Result": "success"}
+    assert units.exec_failure(properties, []) == "systemd gives no reason"
+    assert units.exec_failure({**properties, "Result": "resources"}, []) == "systemd says: resources"
+
+
+def note(directory: Path, what: str, invocation: str, **told: str) -> None:
+    """Run the program as systemd does."""
+    program = Path(states.__file__).parent / "bin/note"
+    words = ["begin", str(directory), "b1"] if what == "begin" else [what, str(directory)]
+    subprocess.run([str(program), *words], env={"INVOCATION_ID": invocation, **told}, check=True, timeout=10)
+
+
+def test_note_writes_a_stop_only_when_systemd_stops_a_program_that_runs(tmp_path: Path) -> None:
+    note(tmp_path, "begin", "a")
+    note(tmp_path, "stop", "a", SERVICE_RESULT="success")  # the program has ended by itself
+    note(tmp_path, "begin", "b")
+    note(tmp_path, "stop", "b", SERVICE_RESULT="timeout", MAINPID="7")  # at the deadline
+    note(tmp_path, "begin", "c")
+    note(tmp_path, "stop", "c", SERVICE_RESULT="success", MAINPID="7")
+    found = states.read_runs((tmp_path / "ends.jsonl").read_text())
+    assert found == [Run("a", "b1"), Run("b", "b1"), Run("c", "b1", stopped=True)]
+
+
+@pytest.mark.parametrize(
+    ("last", "boot", "outcome"),
+    [
+        (Run("b", "b1"), "b1", ("lost", None)),
+        (Run("b", "b1"), "b2", ("lost", "reboot")),
+        (Run("b", "b1", stopped=True, end=GOOD), "b2", ("lost", "reboot")),
+        (Run("b", "b1", stopped=True, end=ASKED), "b2", ("lost", "reboot")),
+        (Run("b", "b1", stopped=True, end=GOOD), "b1", ("lost", "stop")),
+        (Run("b", "b1", end=GOOD), "b2", ("succeeded", None)),
+        (Run("b", "b1", end=BAD), "b2", ("failed", None)),
+    ],
+)
+def test_only_the_last_run_counts_and_only_if_it_ended_by_itself(
+    last: Run, boot: str, outcome: tuple[str, str | None]
+) -> None:
+    found = states.state(None, [Run("a", "b1", end=GOOD), last], marked=False, reserved=False, boot=boot)
+    assert (found.state, found.loss) == outcome

@@ -1,4 +1,4 @@
-"""`stop`: everything ends, is proved to have ended, and stays told; again and again. And `show` beside it."""
+"""`stop` ends every task, checks that it has ended and records the stop; it can be repeated. Also `show`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,26 @@ import shutil
 import signal
 import socket
 import time
+from typing import TypedDict
 
 import pytest
 from node_tree import STAY, Tree, free_port, make_plan, make_task, reserve, sh, wait_until
 
 DEAF = sh("trap '' TERM; echo deaf; while :; do sleep 0.1; done")
-STOP = {"job": "digits", "attempt": None, "tasks": None}
 
 
-def test_a_job_is_stopped_and_stays_told(tree: Tree) -> None:
+class StopArguments(TypedDict):
+    """The arguments of `stop`: `None` stands for the highest attempt, and for all tasks."""
+
+    job: str
+    attempt: int | None
+    tasks: list[tuple[str, int]] | None
+
+
+STOP: StopArguments = {"job": "digits", "attempt": None, "tasks": None}
+
+
+def test_stop_ends_the_tasks_and_is_recorded(tree: Tree) -> None:
     tree.run(make_plan(make_task("ps", 0), make_task("worker", 0), make_task("worker", 1, DEAF)))
     before = tree.states()
     assert {one["state"] for one in before.values()} == {"running"}
@@ -37,8 +48,8 @@ def test_a_job_is_stopped_and_stays_told(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_start_that_comes_in_between_keeps_what_is_its(begun: bool, tree: Tree) -> None:
-    """From the end of a task until its unit is forgotten its name is free, and another start may take it."""
+def test_stop_leaves_the_files_of_a_start_that_began_meanwhile(begun: bool, tree: Tree) -> None:
+    """Another start may use the name of a unit as soon as its task has ended."""
     tree.run(make_plan(make_task(command=DEAF)))
     before = len(tree.calls())
 
@@ -46,24 +57,24 @@ def test_a_start_that_comes_in_between_keeps_what_is_its(begun: bool, tree: Tree
         calls = [call.split()[0] for call in tree.calls()[before:]]
         return "stop" in calls and "show" in calls[calls.index("stop") :]
 
-    with tree.talk("stop", **STOP) as talk:
+    with tree.session("stop", **STOP) as session:
         wait_until(looks)
-        talk.process.send_signal(signal.SIGSTOP)
+        session.process.send_signal(signal.SIGSTOP)
         wait_until(lambda: tree.alive() == [])
         with tree.start() as other:
             reserve(other, make_plan(make_task(attempt=2, run="89abcdef"), attempt=2, run="89abcdef"))
             if not begun:
-                talk.process.send_signal(signal.SIGCONT)
-                assert talk.expect("stopped")["left"] == []
+                session.process.send_signal(signal.SIGCONT)
+                assert session.expect("stopped")["left"] == []
             other.ask("go", "started")
             other.ask("keep", "kept")
             if begun:
-                talk.process.send_signal(signal.SIGCONT)
-                assert talk.expect("stopped")["left"] == []
+                session.process.send_signal(signal.SIGCONT)
+                assert session.expect("stopped")["left"] == []
     assert tree.states()["worker/0"]["state"] == "running"
 
 
-def test_a_part_is_stopped_without_stopping_the_job(tree: Tree) -> None:
+def test_stop_of_some_tasks_does_not_mark_the_job(tree: Tree) -> None:
     tree.run(make_plan(make_task("ps", 0), make_task("worker", 0)))
     told = tree.ask("stop", job="digits", attempt=1, tasks=[["ps", 0], ["ps", 7]])
     assert told == {"attempt": 1, "tasks": [["ps", 0]], "left": []}
@@ -72,7 +83,7 @@ def test_a_part_is_stopped_without_stopping_the_job(tree: Tree) -> None:
     assert [one["state"] for one in shown["tasks"]] == ["stopped", "running"]
 
 
-def test_how_a_task_ended_by_itself_stays_true(tree: Tree) -> None:
+def test_stop_keeps_how_a_task_had_ended(tree: Tree) -> None:
     tree.run(make_plan(make_task("chief", 0, sh("exit 0")), make_task("worker", 0, sh("exit 9"))))
     tree.wait_for("chief/0", "succeeded")
     tree.wait_for("worker/0", "failed")
@@ -83,26 +94,63 @@ def test_how_a_task_ended_by_itself_stays_true(tree: Tree) -> None:
     assert shown["stopped"] is None
 
 
-def test_a_stop_that_is_killed_can_be_repeated(tree: Tree) -> None:
-    tree.run(make_plan(make_task(command=DEAF)))
-    with tree.talk("stop", **STOP) as talk:
-        wait_until(lambda: any(call.startswith("stop ") for call in tree.calls()))
-        talk.process.send_signal(signal.SIGKILL)
-        talk.process.wait(10)
-    assert tree.ask("stop", **STOP) == {"attempt": 1, "tasks": [["worker", 0]], "left": []}
-    assert tree.states()["worker/0"]["state"] == "stopped"
+def test_stop_keeps_a_lost_task_lost(tree: Tree) -> None:
+    tree.run(make_plan(make_task("chief", 0, sh("exit 0")), make_task("worker", 0)))
+    tree.wait_for("chief/0", "succeeded")
+    (tree / "var/lib/tfctl/jobs/digits/1/chief-0/ends.jsonl").unlink()
+    assert tree.states()["chief/0"]["state"] == "lost"
+    tree.ask("stop", **STOP)
+    assert {task: one["state"] for task, one in tree.states().items()} == {"chief/0": "lost", "worker/0": "stopped"}
 
 
-def test_a_stop_goes_on_when_its_client_dies(tree: Tree) -> None:
-    tree.run(make_plan(make_task(command=DEAF)))
-    with tree.talk("stop", **STOP) as talk:
-        wait_until(lambda: any(call.startswith("stop ") for call in tree.calls()))
-        talk.hang_up()
+def test_stop_with_hold_marks_the_tasks_and_ends_them_after_go(tree: Tree) -> None:
+    """A task that fails because another host's task was ended meanwhile counts as stopped."""
+    tree.run(make_plan(make_task("worker", 0, sh("until test -e ended; do sleep 0.1; done; exit 3"))))
+    with tree.session("stop", **STOP, hold=True) as session:
+        assert session.expect("marked") == {"attempt": 1, "hosts": ["node1"]}
+        assert tree.alive() == ["tfctl-digits-worker-0.service"]
+        (tree / "var/lib/tfctl/jobs/digits/1/code/ended").touch()
+        wait_until(lambda: tree.alive() == [])
+        assert tree.states()["worker/0"]["state"] == "stopped"
+        assert session.ask("go", "stopped")["left"] == []
+
+
+def test_stop_with_hold_is_completed_when_its_client_dies_before_go(tree: Tree) -> None:
+    tree.run(make_plan(make_task()))
+    with tree.session("stop", **STOP, hold=True) as session:
+        session.expect("marked")
+        session.hang_up()
     assert tree.alive() == []
     assert tree.states()["worker/0"]["state"] == "stopped"
 
 
-def test_a_restart_that_waits_is_stopped_too(tree: Tree) -> None:
+def test_stop_leaves_another_run_of_the_job_alone(tree: Tree) -> None:
+    tree.run(make_plan(make_task()))
+    assert tree.ask("stop", **STOP, run="89abcdef") == {"attempt": 0, "tasks": [], "left": []}
+    assert tree.states()["worker/0"]["state"] == "running"
+    assert tree.ask("stop", **STOP, run="0123abcd")["tasks"] == [["worker", 0]]
+
+
+def test_stop_can_be_repeated_after_it_was_killed(tree: Tree) -> None:
+    tree.run(make_plan(make_task(command=DEAF)))
+    with tree.session("stop", **STOP) as session:
+        wait_until(lambda: any(call.startswith("stop ") for call in tree.calls()))
+        session.process.send_signal(signal.SIGKILL)
+        session.process.wait(10)
+    assert tree.ask("stop", **STOP) == {"attempt": 1, "tasks": [["worker", 0]], "left": []}
+    assert tree.states()["worker/0"]["state"] == "stopped"
+
+
+def test_stop_is_completed_when_its_client_dies(tree: Tree) -> None:
+    tree.run(make_plan(make_task(command=DEAF)))
+    with tree.session("stop", **STOP) as session:
+        wait_until(lambda: any(call.startswith("stop ") for call in tree.calls()))
+        session.hang_up()
+    assert tree.alive() == []
+    assert tree.states()["worker/0"]["state"] == "stopped"
+
+
+def test_stop_cancels_a_pending_restart(tree: Tree) -> None:
     task = make_task(command=sh("exit 1"), service="Restart=on-failure\nRestartSec=60s\n")
     tree.run(make_plan(task))
     tree.wait_for("worker/0", "starting")
@@ -112,7 +160,7 @@ def test_a_restart_that_waits_is_stopped_too(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("gone", ["run/systemd/system/tfctl-digits-worker-0.service", "var/lib/tfctl/jobs/digits"])
-def test_what_lives_is_stopped_whatever_was_removed_of_it(tree: Tree, gone: str) -> None:
+def test_stop_ends_live_tasks_whose_files_were_removed(tree: Tree, gone: str) -> None:
     tree.run(make_plan(make_task()))
     shutil.rmtree(tree / gone) if (tree / gone).is_dir() else (tree / gone).unlink()
     assert tree.ask("stop", **STOP)["tasks"] == [["worker", 0]]
@@ -120,14 +168,14 @@ def test_what_lives_is_stopped_whatever_was_removed_of_it(tree: Tree, gone: str)
     assert not [name for name in tree.files() if name.startswith(("run/systemd", "run/tfctl/env"))]
 
 
-def test_one_attempt_alone_is_stopped_where_that_is_asked(tree: Tree) -> None:
-    """As a start asks for its own, of which a host has said nothing: another's may run by now."""
+def test_stop_of_one_attempt_leaves_the_others(tree: Tree) -> None:
+    """A start that undoes its own attempt on a silent host must not stop the attempt of another start."""
     tree.run(make_plan(make_task()))
     assert tree.ask("stop", job="digits", attempt=2, tasks=None)["tasks"] == []
     assert tree.alive() == ["tfctl-digits-worker-0.service"]
 
 
-def test_a_disk_on_which_nothing_can_be_noted_keeps_no_task_from_its_end(tree: Tree) -> None:
+def test_stop_ends_the_tasks_when_nothing_can_be_recorded(tree: Tree) -> None:
     tree.run(make_plan(make_task()))
     marks = tree / "var/lib/tfctl/jobs/digits/1/stopped"
     marks.rmdir()
@@ -138,20 +186,20 @@ def test_a_disk_on_which_nothing_can_be_noted_keeps_no_task_from_its_end(tree: T
     assert tree.alive() == []
 
 
-def test_a_job_that_is_not_known(tree: Tree) -> None:
+def test_stop_of_an_unknown_job_stops_nothing(tree: Tree) -> None:
     assert tree.ask("stop", **STOP) == {"attempt": 0, "tasks": [], "left": []}
     assert tree.ask("show", job="digits", attempt=None, follow=False)["jobs"] == []
 
 
-def test_a_job_that_is_being_started(tree: Tree) -> None:
-    with tree.start() as talk:
-        reserve(talk, make_plan())
+def test_stop_is_refused_while_the_job_is_being_started(tree: Tree) -> None:
+    with tree.start() as session:
+        reserve(session, make_plan())
         error = tree.ask("stop", **STOP)
         assert (error["exit"], error["retry"]) == (5, True)
-        talk.ask("go", "started")
+        session.ask("go", "started")
 
 
-def test_a_port_that_something_still_holds_is_named(tree: Tree) -> None:
+def test_stop_names_a_port_that_is_still_held(tree: Tree) -> None:
     port = free_port()
     tree.run(make_plan(make_task(ports=[port])))
     with socket.socket() as taken:
@@ -162,7 +210,7 @@ def test_a_port_that_something_still_holds_is_named(tree: Tree) -> None:
         assert f"held by pid {os.getpid()} (" in left
 
 
-def test_restarts_are_counted(tree: Tree) -> None:
+def test_show_counts_restarts(tree: Tree) -> None:
     task = make_task(command=sh("exit 1"), service="Restart=on-failure\nRestartSec=10ms\n")
     task["unit"] = task["unit"].replace("StartLimitBurst=4", "StartLimitBurst=3")
     tree.run(make_plan(task))
@@ -170,18 +218,53 @@ def test_restarts_are_counted(tree: Tree) -> None:
     assert (done["restarts"], done["exit_code"]) == (2, 1)
 
 
-def test_show_follows_until_its_client_goes(tree: Tree) -> None:
+@pytest.mark.parametrize(("code", "state", "restarts"), [(0, "succeeded", 0), (3, "failed", 3)])
+def test_a_task_whose_end_cannot_be_written_is_restarted_only_if_it_failed(
+    tree: Tree, code: int, state: str, restarts: int
+) -> None:
+    """As on a full disk. systemd then takes the run for failed, because ExecStopPost fails."""
+    ends = "../worker-0/ends.jsonl"
+    command = sh(f"rm -f {ends}; mkdir -p {ends}; exit {code}")
+    service = "Restart=on-failure\nRestartSec=10ms\nRestartPreventExitStatus=0\n"
+    plan = make_plan(make_task(command=command, service=service))
+    plan["record"]["policy"]["max_restarts"] = 3
+    tree.run(plan)
+    done = tree.wait_for("worker/0", state)
+    assert (done["exit_code"], done["restarts"]) == (code, restarts)
+
+
+@pytest.mark.parametrize("name", ["HUP", "INT", "TERM", "PIPE"])
+def test_a_task_that_a_signal_from_outside_ends_is_restarted(tree: Tree, name: str) -> None:
+    """For example by an administrator or earlyoom. By default, systemd counts these signals as success."""
+    force = "RestartForceExitStatus=42 SIGHUP SIGINT SIGTERM SIGPIPE\n"
+    service = f"Restart=on-failure\nRestartSec=10ms\n{force}"
+    task = make_task(command=sh(f"test -e again && exec sleep 600; echo > again; kill -{name} $$"), service=service)
+    tree.run(make_plan(task))
+    wait_until(lambda: tree.states()["worker/0"]["restarts"] == 1 and bool(tree.alive()))
+    assert tree.wait_for("worker/0", "running")["restarts"] == 1
+    assert tree.ask("stop", **STOP)["tasks"] == [["worker", 0]]
+    assert tree.states()["worker/0"]["state"] == "stopped"
+
+
+def test_a_task_that_exceeds_its_deadline_fails_and_is_not_restarted(tree: Tree) -> None:
+    service = "Restart=on-failure\nRestartSec=10ms\nRestartPreventExitStatus=SIGTERM\nRuntimeMaxSec=300ms\n"
+    tree.run(make_plan(make_task(service=service)))
+    done = tree.wait_for("worker/0", "failed")
+    assert (done["signal"], done["restarts"]) == ("SIGTERM", 0)
+
+
+def test_show_with_follow_ends_when_its_client_disconnects(tree: Tree) -> None:
     tree.run(make_plan(make_task(command=STAY)))
-    with tree.talk("show", job="digits", attempt=None, follow=True) as talk:
-        [job] = talk.expect("show")["jobs"]
+    with tree.session("show", job="digits", attempt=None, follow=True) as session:
+        [job] = session.expect("show")["jobs"]
         assert job["tasks"][0]["state"] == "running"
         tree.ask("stop", **STOP)
         while job["tasks"][0]["state"] != "stopped":
-            [job] = talk.expect("show")["jobs"]
-        assert talk.hang_up() == 0
+            [job] = session.expect("show")["jobs"]
+        assert session.hang_up() == 0
 
 
-def test_show_of_every_job(tree: Tree) -> None:
+def test_show_without_a_job_lists_every_job(tree: Tree) -> None:
     tree.run(make_plan(make_task(job="a"), job="a"))
     tree.run(make_plan(make_task(job="b", command=sh("exit 0")), job="b"))
     shown = tree.ask("show", job=None, attempt=None, follow=False)
@@ -189,7 +272,15 @@ def test_show_of_every_job(tree: Tree) -> None:
         ("a", 1, "0123abcd"),
         ("b", 1, "0123abcd"),
     ]
-    assert shown["host"] == os.uname().nodename
+
+
+def test_show_reports_no_restarts_when_a_directory_replaces_the_end_lines(tree: Tree) -> None:
+    tree.run(make_plan(make_task(command=STAY)))
+    ends = tree / "var/lib/tfctl/jobs/digits/1/worker-0/ends.jsonl"
+    ends.unlink()
+    ends.mkdir()
+    shown = tree.states()["worker/0"]
+    assert (shown["state"], shown["restarts"]) == ("running", 0)
 
 
 def test_a_link_in_the_place_of_end_lines_is_not_followed(tree: Tree) -> None:
@@ -197,6 +288,7 @@ def test_a_link_in_the_place_of_end_lines_is_not_followed(tree: Tree) -> None:
     lie.write_text('{"result":"success","code":"exited","status":"0","invocation":"a","time":1.0}\n')
     tree.run(make_plan(make_task(command=STAY)))
     ends = tree / "var/lib/tfctl/jobs/digits/1/worker-0/ends.jsonl"
+    ends.unlink()
     ends.symlink_to(lie)
     assert tree.states()["worker/0"]["restarts"] == 0
     ends.unlink()

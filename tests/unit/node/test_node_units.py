@@ -1,4 +1,4 @@
-"""Which units a node takes: those that tfctl renders, letter by letter, and nothing with a line more."""
+"""Which units a node accepts: exactly those that tfctl renders, and none with an additional line."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ ExecStart=:/usr/bin/env "python" "a \\"b\\" \\\\ 100%% $HOME" ";"
 ExecStopPost=/usr/local/lib/tfctl/current/end /var/lib/tfctl/jobs/digits-ps/3/worker-0
 Restart=on-failure
 RestartSec=2s
-RestartForceExitStatus=42
+RestartForceExitStatus=42 SIGHUP SIGINT SIGTERM SIGPIPE
+KillMode=mixed
 TimeoutStopSec=30
 RuntimeMaxSec=43200
 ReadWritePaths="/var/lib/tfctl/jobs/digits-ps/3" "/var/lib/tfctl/home" "/srv/tfctl/digits-ps"
@@ -77,7 +78,7 @@ def accepts(text: str) -> bool:
     return True
 
 
-def test_what_tfctl_renders_is_taken() -> None:
+def test_rendered_units_are_accepted() -> None:
     assert accepts(UNIT)
     assert accepts("\n".join(line for line in LINES if not line.startswith(("RestartSec", "RuntimeMax", "Unset"))))
 
@@ -93,13 +94,15 @@ def test_what_tfctl_renders_is_taken() -> None:
         ("Restart=on-failure", "Restart=always"),
         ("RestartSec=2s", "RestartSec=2s;id"),
         ("TimeoutStopSec=30", "TimeoutStopSec=infinity"),
+        ("KillMode=mixed", "KillMode=none"),
+        ("KillMode=mixed", "KillMode=process"),
         ("UnsetEnvironment=http_proxy https_proxy", "UnsetEnvironment=a=b"),
         ("LogExtraFields=TFCTL_RUN=00000000", "LogExtraFields=TFCTL_RUN=11111111"),
         ("SyslogIdentifier=worker/0", "SyslogIdentifier=sshd"),
         ("Ports=2222 2223", "Ports=2222"),
         ("Gpus=GPU-a", "Gpus="),
-        (LINES[18], LINES[18] + ' "/etc"'),
-        (LINES[18], LINES[18].replace("/home", "")),
+        (LINES[19], LINES[19] + ' "/etc"'),
+        (LINES[19], LINES[19].replace("/home", "")),
         (LINES[12], LINES[12].replace("=/usr", "=+/usr")),
         (LINES[12], LINES[12].replace("=/usr", "=-/usr")),
         (LINES[12], LINES[12].replace("worker-0", "worker-1")),
@@ -112,19 +115,19 @@ def test_a_line_in_another_form_is_not_taken(line: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("number", [n for n, line in enumerate(LINES) if "=" in line and line[:7] not in
-    ("StartLi", "UnsetEn", "Restart", "Runtime")])  # fmt: skip
+    ("StartLi", "UnsetEn", "Restart", "Runtime", "KillMod")])  # fmt: skip
 def test_no_line_may_be_missing(number: int) -> None:
     assert not accepts("\n".join(LINES[:number] + LINES[number + 1 :]))
 
 
 @given(st.sampled_from(HARMFUL) | st.text(min_size=1), st.integers(0, len(LINES)))
-def test_a_line_more_is_never_taken(line: str, at: int) -> None:
+def test_unit_with_an_additional_line_is_refused(line: str, at: int) -> None:
     assume(line.strip("\n"))
     assert not accepts("\n".join([*LINES[:at], line, *LINES[at:]]))
 
 
 @given(st.sampled_from(HARMFUL), st.sampled_from(BREAKS), st.data())
-def test_no_value_smuggles_a_line_in(harm: str, end: str, data: st.DataObject) -> None:
+def test_unit_values_cannot_add_a_line(harm: str, end: str, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(UNIT)))
     assert not accepts(UNIT[:at] + end + harm + UNIT[at:])
     assert not accepts(UNIT[:at] + end + harm + end + UNIT[at:])
@@ -136,14 +139,14 @@ def test_no_value_smuggles_a_line_in(harm: str, end: str, data: st.DataObject) -
         min_size=1,
     )
 )
-def test_any_words_in_quotes_are_taken(words: list[str]) -> None:
+def test_unit_with_any_quoted_words_is_accepted(words: list[str]) -> None:
     assume(not any(127 <= ord(char) < 160 for word in words for char in word))
     unit = make_task(command=words, job="a", output="/srv/tfctl/a")["unit"]
     unitfile.check(unit, job="a", attempt=1, run="0123abcd", role="worker", index=0, output="/srv/tfctl/a")
 
 
-def test_a_unit_says_of_itself_what_the_host_must_know() -> None:
-    assert unitfile.facts(UNIT) == {"run": "00000000", "ports": "2222 2223", "gpus": "GPU-a"}
+def test_unit_file_contains_its_ports_and_gpus() -> None:
+    assert unitfile.facts(UNIT) == ("00000000", (2222, 2223), ("GPU-a",))
 
 
 def test_the_unit_with_its_drop_in_is_hardened(tmp_path: Path) -> None:

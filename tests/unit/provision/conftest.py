@@ -1,4 +1,4 @@
-"""The code that runs on nodes is imported as Ansible would: from ansible.module_utils."""
+"""Make playbooks/module_utils importable as ansible.module_utils, as Ansible does on nodes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A playbook as a child process: its events, its report, and its end, on this machine by a local connection."""
+"""A playbook runs as a child process, here over a local connection: its events, its report and its end."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -10,8 +11,9 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,8 @@ from ansible.module_utils.tfctl_fetch import digest
 from ansible.module_utils.tfctl_venv import alone
 
 from tfctl.errors import BadFile, Exit, TfctlError
-from tfctl.remote import ansible
-from tfctl.remote.report import Event, HostDone, TaskStarted, Warned
+from tfctl.provision import ansible
+from tfctl.provision.events import Event, HostDone, TaskStarted, Warned
 
 ROLES = ansible.data_dir() / "roles"
 LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
@@ -29,7 +31,7 @@ LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data_dir of the test's own, with the real plugins and modules beside its playbooks."""
+    """A data directory for the playbooks of a test, with links to the real plugins and modules."""
     real = ansible.data_dir()
     (tmp_path / "playbooks").mkdir()
     (tmp_path / "roles").mkdir()
@@ -49,12 +51,12 @@ def read_tasks(name: str) -> list[dict[str, object]]:
     return list(yaml.safe_load((ROLES / name).read_text()))
 
 
-def playbook(folder: Path, *tasks: dict[str, object]) -> None:
+def playbook(folder: Path, *tasks: Mapping[str, object]) -> None:
     play = {"hosts": "all", "gather_facts": False, "tasks": list(tasks)}
     (folder / "playbooks/test.yml").write_text(json.dumps([play]))
 
 
-def test_one_host_fails_and_the_others_go_on(folder: Path) -> None:
+def test_playbook_continues_on_other_hosts_when_one_fails(folder: Path) -> None:
     stop = {"ansible.builtin.fail": {"msg": "out of paper"}, "when": "inventory_hostname == 'b'", "name": "Stop"}
     entries = [{"file": f"{folder}/{{{{ inventory_hostname }}}}", "content": "x", "owner": "{{ me }}"}]
     playbook(folder, stop, {"name": "Write", "tfctl_converge": {"entries": entries}})
@@ -72,8 +74,8 @@ def test_one_host_fails_and_the_others_go_on(folder: Path) -> None:
     assert again.changed == 0
 
 
-def test_who_waits_for_another_run_says_so_and_then_goes_on(folder: Path) -> None:
-    """By a task as the roles have it. What was sent for it is there until it has had its turn."""
+def test_build_warns_while_it_waits_for_another_run_and_then_continues(folder: Path) -> None:
+    """The task is the one of the role openmpi. Its source stays on the host until the build has had its turn."""
     tree = folder / "openmpi-4"
     tree.mkdir()
     (tree / "configure").write_text("#!/bin/sh\necho nobody configures this\nexit 1\n")
@@ -103,7 +105,7 @@ def test_who_waits_for_another_run_says_so_and_then_goes_on(folder: Path) -> Non
     assert not (folder / "source").exists()
 
 
-def test_check_with_diff_shows_and_changes_nothing(folder: Path) -> None:
+def test_check_with_diff_prints_the_diff_and_changes_nothing(folder: Path) -> None:
     entries = [{"file": f"{folder}/new", "content": "hello\n"}]
     playbook(folder, {"name": "Write", "tfctl_converge": {"entries": entries}})
     events: list[Event] = []
@@ -115,52 +117,73 @@ def test_check_with_diff_shows_and_changes_nothing(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "limit", "said"),
+    ("text", "limit", "message"),
     [
         ("node1 [[[ broken\n", None, "Failed to parse|Completely failed"),
         ("a\n", "nope", "no hosts|host pattern"),
         ("[gpu]\n", None, "no hosts in it"),
     ],
 )
-def test_an_inventory_that_cannot_be_used(folder: Path, text: str, limit: str | None, said: str) -> None:
+def test_playbook_refuses_an_invalid_inventory(folder: Path, text: str, limit: str | None, message: str) -> None:
     playbook(folder)
     (folder / "hosts.ini").write_text(text)
-    with pytest.raises(BadFile, match=said):
+    with pytest.raises(BadFile, match=message):
         ansible.run(ansible.Play("test", folder / "hosts.ini", limit=limit), lambda _: None)
 
 
-def test_an_inventory_that_is_not_there(folder: Path) -> None:
+def test_playbook_refuses_a_missing_inventory(folder: Path) -> None:
     with pytest.raises(BadFile, match="no such inventory"):
         ansible.run(ansible.Play("test", folder / "no.ini"), lambda _: None)
 
 
-def test_ansible_that_ends_early_says_its_own_words(folder: Path) -> None:
+def test_error_quotes_ansible_when_it_ends_early(folder: Path) -> None:
     (folder / "playbooks/test.yml").write_text("- hosts: all\n  tasks: [{nosuchmodule: {}}]\n")
     with pytest.raises(TfctlError, match=r"Ansible ended early: .*nosuchmodule"):
         ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_a_signal_ends_ansible_and_all_that_it_started(folder: Path, number: signal.Signals) -> None:
+def test_signal_to_tfctl_ends_ansible_and_its_children(folder: Path, number: signal.Signals) -> None:
     nap = f"3{os.getpid()}"
     playbook(folder, {"name": "Sleep", "ansible.builtin.command": f"sleep {nap}"})
     program = (
-        "import sys; from pathlib import Path; from tfctl.remote import ansible\n"
+        "import sys; from pathlib import Path; from tfctl.provision import ansible\n"
         f"ansible.data_dir = lambda: Path({str(folder)!r})\n"
         f"ansible.run(ansible.Play('test', Path({str(inventory(folder, 'a'))!r})), lambda e: print(e, flush=True))\n"
     )
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: sleeping(nap))
-        own = f"^{sys.executable} -m ansible playbook {folder}/"
-        assert running(own)
+        child_pattern = f"^{sys.executable} -m ansible playbook {folder}/"
+        assert running(child_pattern)
         child.send_signal(number)
-        events, said = child.communicate(timeout=20)
+        events, stderr = child.communicate(timeout=20)
     finally:
         child.kill()
     assert "TaskStarted(name='Sleep')" in events
-    assert number == signal.SIGKILL or said.strip().endswith("KeyboardInterrupt")
-    wait_for(lambda: not sleeping(nap) and not running(own))
+    assert number == signal.SIGKILL or stderr.strip().endswith("KeyboardInterrupt")
+    wait_for(lambda: not sleeping(nap) and not running(child_pattern))
+
+
+def test_playbook_removes_the_temporary_folders_of_runs_that_were_killed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = folder / "tmp"
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    names = ("tfctl-ansible-killed", "tfctl-ansible-running", "tfctl-ansible-new", "tfctl-other")
+    for name in names:
+        (temporary / name / "ssh").mkdir(parents=True)
+    (temporary / "tfctl-ansible-killed/variables.json").write_text("{}")
+    for name in names:
+        if name != "tfctl-ansible-new":
+            os.utime(temporary / name, (0, 0))
+    (temporary / "tfctl-ansible-link").symlink_to(temporary / "tfctl-other")
+    lock = os.open(temporary / "tfctl-ansible-running", os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    playbook(folder)
+    ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None)
+    os.close(lock)
+    assert sorted(path.name for path in temporary.iterdir()) == ["tfctl-ansible-link", *sorted(names[1:])]
 
 
 def sleeping(nap: str) -> bool:

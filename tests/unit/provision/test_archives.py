@@ -1,4 +1,4 @@
-"""Archives and keys: taken by their hash alone, unpacked once, and never outside their directory."""
+"""Archives are verified by hash, unpacked once and never outside their directory; keys by their fingerprint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ansible.module_utils.tfctl_unpacked import Unpacked
 
 
 def tarball(path: Path, members: dict[str, str], links: dict[str, str] | None = None) -> str:
-    """Makes an archive; its sha256."""
+    """Create an archive and return its SHA-256 digest."""
     with tarfile.open(path, "w:xz") as archive:
         for name, text in members.items():
             info = tarfile.TarInfo(name)
@@ -28,24 +28,27 @@ def tarball(path: Path, members: dict[str, str], links: dict[str, str] | None = 
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_an_archive_is_unpacked_once(tmp_path: Path) -> None:
+def test_archive_is_unpacked_once_and_again_after_damage(tmp_path: Path) -> None:
     source, place = tmp_path / "cudnn.tar.xz", tmp_path / "opt/cudnn/8"
     digest = tarball(source, {"cuda/lib64/libcudnn.so.8.9": "code"}, {"cuda/lib64/libcudnn.so.8": "libcudnn.so.8.9"})
-    asked = Unpacked(source.as_uri(), digest, place, "tar", "libcudnn.so.8")
-    assert not asked.done()
-    asked.bring()
+    archive = Unpacked(source.as_uri(), digest, place, "tar", "libcudnn.so.8")
+    assert not archive.done()
+    archive.bring()
     assert (place / "lib/libcudnn.so.8").read_text() == "code"
     assert (place / "lib/libcudnn.so.8.9").stat().st_mode & 0o777 == 0o644
     assert [path.name for path in place.parent.iterdir()] == ["8"]
-    assert asked.done()
-    for harm in (lambda: (place / "lib/libcudnn.so.8.9").write_text("edited"), (place / ".tfctl-archive.json").unlink):
-        harm()
-        assert not asked.done()
-        asked.bring()
+    assert archive.done()
+    for damage in (
+        lambda: (place / "lib/libcudnn.so.8.9").write_text("edited"),
+        (place / ".tfctl-archive.json").unlink,
+    ):
+        damage()
+        assert not archive.done()
+        archive.bring()
         assert (place / "lib/libcudnn.so.8").read_text() == "code"
 
 
-def test_an_archive_with_another_hash_leaves_what_was_there(tmp_path: Path) -> None:
+def test_archive_with_a_wrong_hash_keeps_the_installed_version(tmp_path: Path) -> None:
     source, place = tmp_path / "nccl.txz", tmp_path / "nccl/2"
     digest = tarball(source, {"nccl/lib/libnccl.so.2": "code"})
     Unpacked(source.as_uri(), digest, place, "tar", "libnccl.so.2").bring()
@@ -61,7 +64,9 @@ def test_an_archive_with_another_hash_leaves_what_was_there(tmp_path: Path) -> N
     ("members", "links"),
     [({"../../evil": "x"}, {}), ({"a/lib/x": "y"}, {"a/lib/out": "../../../../etc"}), ({"/etc/evil": "x"}, {})],
 )
-def test_an_archive_stays_inside(tmp_path: Path, members: dict[str, str], links: dict[str, str]) -> None:
+def test_archive_is_refused_when_a_member_points_outside(
+    tmp_path: Path, members: dict[str, str], links: dict[str, str]
+) -> None:
     source = tmp_path / "evil.txz"
     digest = tarball(source, members, links)
     with pytest.raises(Failed, match="would lie outside"):
@@ -69,8 +74,8 @@ def test_an_archive_stays_inside(tmp_path: Path, members: dict[str, str], links:
     assert list((tmp_path / "x").iterdir()) == []
 
 
-def test_a_runfile_is_told_the_place_it_gets(tmp_path: Path) -> None:
-    """A fake of CUDA's installer, which is a shell script with a payload: its words are the real one's."""
+def test_runfile_is_run_with_its_final_path_as_prefix(tmp_path: Path) -> None:
+    """A fake of the CUDA installer, a shell script that takes the options of the real one."""
     runfile, place = tmp_path / "cuda_12.2.2_linux.run", tmp_path / "opt/cuda/12.2.2"
     runfile.write_text(
         '#!/bin/sh\nset -e\ntest "$1 $2 $4" = "--silent --toolkit --override"\nto=${3#--toolkitpath=}\n'
@@ -78,17 +83,17 @@ def test_a_runfile_is_told_the_place_it_gets(tmp_path: Path) -> None:
         'touch "$TMPDIR/here"\n'
     )
     sha256 = hashlib.sha256(runfile.read_bytes()).hexdigest()
-    asked = Unpacked(runfile.as_uri(), sha256, place, "runfile", "libcudart.so.12")
-    asked.bring()
+    archive = Unpacked(runfile.as_uri(), sha256, place, "runfile", "libcudart.so.12")
+    archive.bring()
     assert (place / "place").read_text().strip() == str(place)
-    assert not place.is_symlink() and asked.done()
+    assert not place.is_symlink() and archive.done()
     runfile.write_text("#!/bin/sh\necho 'no room'; exit 1\n")
     sha256 = hashlib.sha256(runfile.read_bytes()).hexdigest()
     with pytest.raises(Failed, match="no room"):
         Unpacked(runfile.as_uri(), sha256, place, "runfile", "libcudart.so.12").bring()
 
 
-def test_a_download_that_fails_names_the_address_and_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_download_names_the_url_and_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(Failed, match=r"file:///no/such cannot be fetched"):
         tfctl_fetch.fetch("file:///no/such", tmp_path / "x")
     assert list(tmp_path.iterdir()) == []
@@ -99,7 +104,7 @@ def packet(body: bytes, new: bool) -> bytes:
 
 
 @pytest.mark.parametrize("new", [False, True])
-def test_a_fingerprint_is_that_of_the_first_packet(new: bool) -> None:
+def test_key_fingerprint_is_computed_from_the_first_packet(new: bool) -> None:
     body = b"\x04" + b"\0\0\0\1" + b"\1" + b"x" * 300
     wanted = hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body).hexdigest().upper()
     data = packet(body, new) + b"\xb4\x05hello"
@@ -107,8 +112,8 @@ def test_a_fingerprint_is_that_of_the_first_packet(new: bool) -> None:
     assert tfctl_openpgp.fingerprint(data) == tfctl_openpgp.fingerprint(armored) == wanted
 
 
-def test_the_fingerprint_of_a_real_key() -> None:
-    """Debian's own archive key: what gpg says of it."""
+def test_key_fingerprint_of_the_debian_archive_key_matches_gpg() -> None:
+    """The expected value is what gpg prints for the archive key of Debian 12."""
     ring = Path("/usr/share/keyrings/debian-archive-bookworm-stable.gpg")
     if not ring.exists():
         pytest.skip("this machine has no Debian archive key to read")
@@ -118,6 +123,6 @@ def test_the_fingerprint_of_a_real_key() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"<html>not found</html>", packet(b"\x06" + b"x" * 20, True), b"\x99\xff\xffshort"]
 )
-def test_what_is_no_key_has_no_fingerprint(data: bytes) -> None:
+def test_key_fingerprint_refuses_data_that_is_not_a_key(data: bytes) -> None:
     with pytest.raises(ValueError, match="OpenPGP"):
         tfctl_openpgp.fingerprint(data)

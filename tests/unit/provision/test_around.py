@@ -1,4 +1,4 @@
-"""The roles around the jobs, as far as they go without a host."""
+"""The parts of the roles firewall, shared_storage, ssh_mesh and dataset that work without a host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import hashlib
 import http.server
 import importlib.util
 import io
+import os
 import subprocess
+import sys
 import tarfile
 import threading
 from pathlib import Path
@@ -19,11 +21,11 @@ from ansible.module_utils import tfctl_datasets
 from ansible.module_utils.tfctl_datasets import Dataset
 from ansible.module_utils.tfctl_machine import Failed
 
-from tfctl.remote import ansible
+from tfctl.provision import ansible
 
 
 def library(name: str) -> ModuleType:
-    """A module of playbooks/library, which no package holds."""
+    """Import a module of playbooks/library, which is not a package."""
     found = importlib.util.spec_from_file_location(name, ansible.data_dir() / f"playbooks/library/{name}.py")
     assert found and found.loader
     module = importlib.util.module_from_spec(found)
@@ -39,7 +41,7 @@ def rule(table: str, *parts: dict[str, Any]) -> dict[str, Any]:
     return {"rule": {"family": "inet", "table": table, "chain": "input", "expr": list(parts)}}
 
 
-def test_a_chain_that_turns_nothing_away_is_not_warned_of() -> None:
+def test_firewall_reports_only_foreign_chains_that_can_drop_packets() -> None:
     firewall = library("tfctl_firewall")
     assert firewall.other_filters([chain("filter", policy="accept"), rule("filter", {"accept": None})]) == []
     assert firewall.other_filters([chain("filter", policy="drop")]) == ["inet filter input"]
@@ -47,21 +49,49 @@ def test_a_chain_that_turns_nothing_away_is_not_warned_of() -> None:
     assert firewall.other_filters([chain("tfctl"), rule("tfctl", {"reject": None})]) == []
 
 
-def test_what_the_kernel_has_is_read_out_of_its_sets() -> None:
+def test_firewall_reads_loaded_addresses_and_ports_only_when_a_rule_uses_them() -> None:
     sets = [
         {"set": {"family": "inet", "table": "tfctl", "elem": [each]}} for each in ({"range": [2222, 2299]}, "10.0.0.1")
     ]
     assert library("tfctl_firewall").in_table([*sets, rule("tfctl")]) == {"2222-2299", "10.0.0.1"}
-    assert library("tfctl_firewall").in_table(sets) == set(), "sets without a rule keep nobody out"
+    assert library("tfctl_firewall").in_table(sets) == set(), "sets without a rule block nothing"
+
+
+def test_a_range_and_a_single_port_are_written_as_the_kernel_lists_them() -> None:
+    firewall = library("tfctl_firewall")
+    assert (firewall.as_listed(2222, 2299), firewall.as_listed(2222, 2222)) == ("2222-2299", "2222")
+
+
+DEFAULTS_OF_PORTS = """
+- hosts: localhost
+  gather_facts: false
+  vars_files: [ROOT/roles/firewall/defaults/main.yml, ROOT/roles/dataset/defaults/main.yml]
+  tasks:
+    - ansible.builtin.assert:
+        that: ["firewall_ports == [FIRST, LAST]", "dataset_ports == [FIRST, LAST]"]
+"""
+
+
+@pytest.mark.parametrize(("ports", "first", "last"), [("2222", "2222", "2222"), ("2222-2299", "2222", "2299")])
+def test_roles_take_every_range_that_an_inventory_may_hold(ports: str, first: str, last: str, tmp_path: Path) -> None:
+    root, playbook = ansible.data_dir(), tmp_path / "play.yml"
+    text = DEFAULTS_OF_PORTS.replace("ROOT", str(root)).replace("FIRST", first).replace("LAST", last)
+    playbook.write_text(text)
+    words = [sys.executable, "-m", "ansible", "playbook", "--connection", "local", "-e", f"tfctl_ports={ports}"]
+    environment = {**os.environ, "ANSIBLE_FILTER_PLUGINS": str(root / "playbooks/filter_plugins")}
+    done = subprocess.run([*words, str(playbook)], env=environment, capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout
 
 
 @pytest.mark.parametrize("path", ["/srv/tfctl", "/mnt/all-of it", "/.hidden/ü"])
-def test_a_mount_unit_is_named_as_systemd_names_it(path: str) -> None:
-    said = subprocess.run(["systemd-escape", "--path", path], capture_output=True, text=True, check=True, timeout=20)
-    assert library("tfctl_share").escaped(path) == said.stdout.strip()
+def test_mount_unit_name_matches_systemd_escape(path: str) -> None:
+    expected = subprocess.run(
+        ["systemd-escape", "--path", path], capture_output=True, text=True, check=True, timeout=20
+    )
+    assert library("tfctl_share").escaped(path) == expected.stdout.strip()
 
 
-def test_the_uppermost_mount_at_a_path_counts() -> None:
+def test_mounted_returns_the_last_mount_at_a_path() -> None:
     mounts = "\n".join([
         "30 1 0:26 / /srv/all rw - ext4 /dev/sda1 rw",
         "31 30 0:27 / /srv/all rw shared:1 - nfs4 nas:/with\\040space rw",
@@ -75,10 +105,10 @@ def member(name: str, address: str, port: int = 22) -> dict[str, Any]:
     return {"name": name, "address": address, "port": port, "public": f"ssh-ed25519 {name}", "host_keys": ["ssh-rsa A"]}
 
 
-def test_of_hosts_that_say_nothing_the_mesh_keeps_what_it_knew(tmp_path: Path) -> None:
+def test_ssh_mesh_keeps_the_entries_of_unreachable_hosts(tmp_path: Path) -> None:
     mesh = library("tfctl_mesh")
 
-    def tell(members: list[dict[str, Any]], silent: list[str]) -> dict[str, str]:
+    def write(members: list[dict[str, Any]], silent: list[str]) -> dict[str, str]:
         entries = mesh.entries_for(tmp_path, members, silent)
         for entry in entries:
             Path(entry["file"]).write_text(entry["content"])
@@ -86,20 +116,20 @@ def test_of_hosts_that_say_nothing_the_mesh_keeps_what_it_knew(tmp_path: Path) -
 
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh/authorized_keys").write_text("ssh-rsa mine me@home\n")
-    first = tell([member("b", "127.0.0.2", 2200), member("a", "127.0.0.1")], [])
+    first = write([member("b", "127.0.0.2", 2200), member("a", "127.0.0.1")], [])
     assert first["authorized_keys"].splitlines() == [
         "ssh-rsa mine me@home",
         'restrict,from="127.0.0.1" ssh-ed25519 a tfctl a',
         'restrict,from="127.0.0.2" ssh-ed25519 b tfctl b',
     ]
     assert first["known_hosts_tfctl"] == "[b]:2200,[127.0.0.2]:2200 ssh-rsa A b\na,127.0.0.1 ssh-rsa A a\n"
-    assert tell([member("a", "127.0.0.1")], ["b"]) == first
-    assert "127.0.0.2" not in "".join(tell([member("a", "127.0.0.1")], []).values()), "b has left the inventory"
+    assert write([member("a", "127.0.0.1")], ["b"]) == first
+    assert "127.0.0.2" not in "".join(write([member("a", "127.0.0.1")], []).values()), "b has left the inventory"
 
 
 @pytest.fixture
 def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A data set of two shards, whose archive is not on the host yet."""
+    """A data set of two shards whose archive has not been copied to the host yet."""
     monkeypatch.setattr(tfctl_datasets, "LOCAL", str(tmp_path / "local"))
     path = tmp_path / "set.tgz"
     with tarfile.open(path, "w:gz") as file:
@@ -109,18 +139,18 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"name": "set", "source": str(path), "sha256": right, "unpack": True, "dest": str(tmp_path / "sets")}
 
 
-def test_a_data_set_is_there_or_what_is_wrong_is_named(entry: dict[str, Any]) -> None:
+def test_data_set_names_a_missing_file_and_is_repaired_from_its_archive(entry: dict[str, Any]) -> None:
     dataset = Dataset({**entry, "files": {"train-*": 2}})
     assert list(dataset.faults()) == [] and dataset.wrong().endswith("sets/set is not there")
     dataset.bring(f"file://{entry['source']}")
     assert dataset.wrong() == ""
     (dataset.place / "train-1").unlink()
     assert dataset.wrong().endswith("train-1 is not as it was brought")
-    dataset.bring("http://127.0.0.1:9/nobody")  # its archive is here
+    dataset.bring("http://127.0.0.1:9/nobody")  # not used: the archive is on the host
     assert dataset.wrong() == ""
 
 
-def test_from_another_host_a_data_set_comes_past_the_proxy(
+def test_data_set_is_copied_from_another_host_without_the_proxy(
     entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = Path(entry["source"]).parent
@@ -137,7 +167,7 @@ def test_from_another_host_a_data_set_comes_past_the_proxy(
     assert Dataset(entry).wrong() == ""
 
 
-def test_a_data_set_that_lacks_a_shard_is_not_put_in_place(entry: dict[str, Any]) -> None:
+def test_data_set_with_a_missing_shard_is_not_installed(entry: dict[str, Any]) -> None:
     dataset = Dataset({**entry, "files": {"train-*": 3}})
     with pytest.raises(Failed, match=r"set has 2 files train-\*; 3 are wanted"):
         dataset.bring(f"file://{entry['source']}")
@@ -145,7 +175,7 @@ def test_a_data_set_that_lacks_a_shard_is_not_put_in_place(entry: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "expected"),
     [
         ({"sha256": ""}, "sha256 is not 64 hexadecimal digits"),
         ({"source": "ftp://x/y"}, "neither an address nor a path"),
@@ -154,11 +184,13 @@ def test_a_data_set_that_lacks_a_shard_is_not_put_in_place(entry: dict[str, Any]
         ({"sha1": "x"}, "sha1 is not known"),
     ],
 )
-def test_what_is_wrong_with_an_entry_is_named(entry: dict[str, Any], more: dict[str, Any], said: str) -> None:
+def test_data_set_entry_with_an_invalid_key_is_refused_with_a_remedy(
+    entry: dict[str, Any], more: dict[str, Any], expected: str
+) -> None:
     ((message, remedy),) = Dataset({**entry, **more}).faults()
-    assert said in message and remedy
+    assert expected in message and remedy
 
 
-def test_cifar10_needs_no_more_than_its_name() -> None:
+def test_data_set_entry_needs_only_a_name_when_its_source_is_built_in() -> None:
     assert list(Dataset({"name": "cifar10"}).faults()) == []
-    assert len(list(Dataset({"name": "imagenet-tfrecords"}).faults())) == 2, "source and sha256 are the user's"
+    assert len(list(Dataset({"name": "imagenet-tfrecords"}).faults())) == 2, "source and sha256 are missing"

@@ -1,4 +1,4 @@
-"""What `tfctl stacks explain` says of a host is what provisioning would do there, and why not otherwise."""
+"""`tfctl stacks explain` says what provisioning would install on a host, and why not something else."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Any
 
 from ansible.module_utils.tfctl_explain import explain
 from ansible.module_utils.tfctl_judge import judge
-from test_gpu import HOSTS, gpu_facts
-from test_judge import GOOD, PYTHON, wanted
 
+from tests.unit.provision.test_gpu import HOSTS, gpu_facts
+from tests.unit.provision.test_judge import GOOD, PYTHON, wanted
 from tfctl.cli import stacks as verb
 from tfctl.model import stacks
-from tfctl.remote import provision
+from tfctl.provision import run as provision
 
 
-def shown(stack: str, found: dict[str, Any]) -> str:
+def shown(stack: str, found: Any) -> str:
     return "\n".join(verb._on_host(stacks.get(stack), "node1", found))
 
 
-def test_a_host_without_gpus() -> None:
+def test_explain_describes_the_cpu_edition_on_a_host_without_gpus() -> None:
     links = {"tf2.15": {"current": "tf2.15-aaaaaaaaaaaa", "before": "tf2.15-bbbbbbbbbbbb"}}
     found = explain({**GOOD, "links": links}, wanted())
     own = found["stacks"]["tf2.15"]
@@ -36,14 +36,14 @@ def test_a_host_without_gpus() -> None:
     assert "tf2.18  would do, with Python 3.11 from this host" in text
 
 
-def test_what_stands_against_it_is_told_with_its_remedy() -> None:
+def test_explain_prints_each_fault_with_its_remedy() -> None:
     found = explain({**GOOD, "sudo": False}, wanted())
     text = shown("tf1.15", found)
     assert "  cannot be: tf1.15 takes Python 3.7, 3.6;" in text and "  → send one of this machine" in text
     assert "tf2.15  no: as above" in text
 
 
-def test_a_host_with_gpus_has_the_other_methods_and_why_not() -> None:
+def test_explain_lists_rejected_gpu_methods_with_their_reasons() -> None:
     gpu = gpu_facts(HOSTS["V100 without a driver gets R580, proprietary, from Ubuntu"]["gpu"])
     python = {**PYTHON, "pythons": {"3.7": "/opt/python3.7", "3.11": "/usr/bin/python3.11"}}
     seen = {**GOOD, "gpu": gpu, "system": "ubuntu-22.04", "title": "Ubuntu 22.04", "python": python}
@@ -59,8 +59,8 @@ def test_a_host_with_gpus_has_the_other_methods_and_why_not() -> None:
     assert "there are no wheels of CUDA for tf2.0" in old["methods"]["cuda"]["wheels"]
 
 
-def test_a_host_is_looked_at(tmp_path: Path) -> None:
-    """This machine, by a local connection and as whoever runs the test."""
+def test_explain_gathers_the_facts_of_a_host(tmp_path: Path) -> None:
+    """The host is this machine, over a local connection."""
     inventory = tmp_path / "hosts.ini"
     inventory.write_text(
         "here ansible_connection=local ansible_user=root ansible_python_interpreter={{ansible_playbook_python}}\n"

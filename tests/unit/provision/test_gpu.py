@@ -1,4 +1,4 @@
-"""What provisioning makes of a host's GPUs: recorded hosts in gpu_hosts.yaml, each with what comes of it."""
+"""What provisioning plans for hosts with GPUs: gpu_hosts.yaml has recorded hosts, each with the expected plan."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import yaml
 from ansible.module_utils import tfctl_gpu_driver, tfctl_gpu_facts, tfctl_gpu_libraries
 from ansible.module_utils.tfctl_gpu_cards import identify
 from ansible.module_utils.tfctl_judge import judge
-from test_judge import GOOD, wanted
 
+from tests.unit.provision.test_judge import GOOD, wanted
 from tfctl.model import stacks
 
 HOSTS: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "gpu_hosts.yaml").read_text())
@@ -26,7 +26,7 @@ BARE: dict[str, Any] = {
 
 
 def gpu_facts(seen: dict[str, Any]) -> dict[str, Any]:
-    """A host of gpu_hosts.yaml as tfctl_gpu_facts would tell of it."""
+    """Return the facts that tfctl_gpu_facts would report of a host in gpu_hosts.yaml."""
     seen = dict(seen)
     release = seen.pop("kernel", "6.1.0-18-amd64")
     kernel = {"release": release, "newest": seen.pop("newest", release), "headers": seen.pop("headers", True)}
@@ -34,12 +34,12 @@ def gpu_facts(seen: dict[str, Any]) -> dict[str, Any]:
     ids = [int(str(each), 16) for each in seen.pop("devices", [])]
     devices = [{"slot": "", "id": f"{each:04x}", **identify(each)} for each in ids]
     smi = {"said": seen.pop("smi_said", ""), "gpus": shown}
-    assert set(seen) <= set(BARE), "tfctl_gpu_facts tells no such thing"
+    assert set(seen) <= set(BARE), "tfctl_gpu_facts reports no such fact"
     return {**copy.deepcopy(BARE), "devices": devices, "kernel": kernel, "smi": smi, **seen}
 
 
 def judged(case: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    facts = {key: case[key] for key in ("system", "packager") if key in case}
+    facts: dict[str, Any] = {key: case[key] for key in ("system", "packager") if key in case}
     if "system" in case:
         facts |= {"title": case["system"], "python": {**GOOD["python"], "pythons": {"3.11": "/usr/bin/python3.11"}}}
     roomy = {path: {**each, "free_mb": 50_000} for path, each in GOOD["disks"].items()}
@@ -51,14 +51,14 @@ def judged(case: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("name", HOSTS)
-def test_a_recorded_host(name: str) -> None:
+def test_recorded_host_gets_the_expected_gpu_plan(name: str) -> None:
     case = HOSTS[name]
     plan, faults = judged(case)
     expect = case["expect"]
-    told, helps = [each["message"] for each in faults], [each["remedy"] for each in faults]
-    assert len(told) == len(expect.get("faults", [])), told
-    assert all(part in text for part, text in zip(expect.get("faults", []), told, strict=True)), told
-    assert all(part in text for part, text in zip(expect.get("remedies", []), helps, strict=True)), helps
+    messages, remedies = [each["message"] for each in faults], [each["remedy"] for each in faults]
+    assert len(messages) == len(expect.get("faults", [])), messages
+    assert all(part in text for part, text in zip(expect.get("faults", []), messages, strict=True)), messages
+    assert all(part in text for part, text in zip(expect.get("remedies", []), remedies, strict=True)), remedies
     assert all(any(part in text for text in plan["notices"]) for part in expect.get("notices", [])), plan["notices"]
     assert plan["stack"]["edition"] == expect.get("edition", plan["stack"]["edition"])
     found = {"gpu": plan["gpu"], **(plan["gpu"] or dict.fromkeys(PARTS))}
@@ -77,8 +77,8 @@ def compare(found: Any, expected: Any) -> None:
     assert {key: found[key] for key in expected} == expected
 
 
-def test_a_plan_is_settled_once_it_is_done() -> None:
-    """A second run has nothing to do: what the first one brought is a driver that fits."""
+def test_gpu_plan_is_empty_after_its_driver_was_installed() -> None:
+    """A second run has nothing to do, because the first one installed a driver that fits."""
     plan, _ = judged({"gpu": {"devices": ["20b5"]}})
     assert plan["gpu"]["driver"]["packages"]
     done = {"loaded": "535.261.03", "version": "535.261.03", "origins": ["debian"]}
@@ -88,7 +88,7 @@ def test_a_plan_is_settled_once_it_is_done() -> None:
 
 
 @pytest.mark.parametrize(
-    ("units", "control", "gpu", "said"),
+    ("units", "control", "gpu", "expected_objection"),
     [
         ([], {}, {}, ""),
         ([], {"machine_id": "m1"}, {}, "it is the machine that tfctl runs on"),
@@ -98,11 +98,13 @@ def test_a_plan_is_settled_once_it_is_done() -> None:
         ([], {}, {"processes": [{"pid": 7, "name": "Xorg"}]}, "Xorg (7) use the GPU"),
     ],
 )
-def test_what_forbids_a_reboot(units: list[str], control: dict[str, Any], gpu: dict[str, Any], said: str) -> None:
+def test_reboot_is_refused_while_the_host_is_in_use(
+    units: list[str], control: dict[str, Any], gpu: dict[str, Any], expected_objection: str
+) -> None:
     here = {"machine_id": "m0", "boot_id": "b0", "local": False, **control}
     there = {"machine_id": "m1", "boot_id": "b1"}
     objection, remedy = tfctl_gpu_driver.reboot_objection({**BARE, **gpu}, units, here, there)
-    assert (objection, bool(remedy)) == (said, bool(said))
+    assert (objection, bool(remedy)) == (expected_objection, bool(expected_objection))
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_what_forbids_a_reboot(units: list[str], control: dict[str, Any], gpu: d
         ("nccl", "2.22.3", "2.27.7", False),
     ],
 )  # fmt: skip
-def test_which_version_stands_for_another(name: str, have: str, asked: str, does: bool) -> None:
+def test_library_version_satisfies_a_compatible_older_request(name: str, have: str, asked: str, does: bool) -> None:
     assert tfctl_gpu_libraries.serves(name, have, asked) is does
 
 
@@ -127,12 +129,12 @@ def test_which_version_stands_for_another(name: str, have: str, asked: str, does
         ("nccl", "2.16.5", "libnccl.so.2"),
     ],
 )
-def test_what_a_program_asks_the_loader_for(name: str, version: str, file: str) -> None:
+def test_soname_of_a_library_version_is_what_programs_load(name: str, version: str, file: str) -> None:
     assert tfctl_gpu_libraries.soname(name, version) == file
 
 
-def test_nothing_claims_to_be_verified_and_every_repository_has_its_key() -> None:
-    """Nobody could compare one with NVIDIA's own yet. Who does changes this test with the data."""
+def test_nvidia_data_claims_no_verified_hash_and_names_every_repository_key() -> None:
+    """Nobody has compared a hash with the one NVIDIA publishes. Change this test together with the data."""
     data = stacks.nvidia()
     rows = [row for kind in data.archives.values() for row in kind.values()]
     assert not any(row.verified for row in [*rows, *data.keys.values()])

@@ -1,4 +1,4 @@
-"""What is seen of NVIDIA on a host: a tree with /sys and /proc, and programs that answer as the real ones do."""
+"""The GPU facts of a host, from a directory tree with /sys and /proc and from fakes of the real programs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from ansible.module_utils import tfctl_gpu_facts
-from test_gpu import BARE
+
+from tests.unit.provision.test_gpu import BARE
 
 PROPRIETARY = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024
 GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)
@@ -40,7 +41,7 @@ class FakeHost:
         (self.bin / name).chmod(0o755)
 
     def packages(self, *rows: str) -> None:
-        """Rows `status name version maintainer`, as dpkg-query tells them."""
+        """Set the rows `status name version maintainer` that dpkg-query prints."""
         lines = ["\t".join([f"{row.split()[0]} ", *row.split(" ", 3)[1:]]) for row in rows]
         (self.bin / "rows").write_text("".join(f"{line}\n" for line in lines))
         self.program("dpkg-query", f"cat {self.bin}/rows; exit 1")
@@ -54,7 +55,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHost:
     return FakeHost(tmp_path, monkeypatch)
 
 
-def test_a_host_without_a_gpu_is_asked_nothing(fake: FakeHost) -> None:
+def test_gpu_facts_run_no_program_on_a_host_without_a_gpu(fake: FakeHost) -> None:
     fake.device("0000:00:1f.0", "1234", "060100", vendor="8086")
     for name in ("nvidia-smi", "dpkg-query", "rpm", "systemd-detect-virt"):
         fake.program(name, f"touch {fake.bin}/asked")
@@ -62,10 +63,10 @@ def test_a_host_without_a_gpu_is_asked_nothing(fake: FakeHost) -> None:
     assert not (fake.bin / "asked").exists()
 
 
-def test_a_host_with_a_driver(fake: FakeHost) -> None:
+def test_gpu_facts_describe_a_host_with_a_driver(fake: FakeHost) -> None:
     fake.device("0000:17:00.0", "2330", "030200")
     fake.device("0000:18:00.0", "22a3", "068000")
-    fake.device("0000:19:00.0", "22ba", "040300")  # the audio part of a card
+    fake.device("0000:19:00.0", "22ba", "040300")  # the audio device of a card
     fake.put("proc/driver/nvidia/version", OPEN)
     fake.put("proc/31/comm", "python3\n")
     fake.put("proc/32/comm", "nvidia-persiste\n")
@@ -88,7 +89,7 @@ def test_a_host_with_a_driver(fake: FakeHost) -> None:
     assert seen["processes"] == [{"pid": 31, "name": "python3"}]
     assert (seen["unattended"], seen["container"], seen["own"]) == (True, "", False)
     assert seen["smi"]["gpus"][0]["uuid"] == "GPU-1"
-    assert set(seen) == {*BARE, "smi", "kernel"}, "gpu_hosts.yaml is of the same shape"
+    assert set(seen) == {*BARE, "smi", "kernel"}, "test_gpu.BARE must have the same keys"
 
 
 @pytest.mark.parametrize(
@@ -101,11 +102,11 @@ def test_a_host_with_a_driver(fake: FakeHost) -> None:
         ("somebody", "unknown"),
     ],
 )
-def test_who_made_a_package(maintainer: str, origin: str) -> None:
+def test_package_origin_is_derived_from_its_maintainer(maintainer: str, origin: str) -> None:
     assert tfctl_gpu_facts.maker(maintainer) == origin
 
 
-def test_what_a_sick_driver_says_is_kept(fake: FakeHost) -> None:
+def test_gpu_facts_keep_the_error_of_nvidia_smi_when_the_driver_is_broken(fake: FakeHost) -> None:
     fake.device("0000:17:00.0", "20b5", "030200")
     fake.put("proc/driver/nvidia/version", PROPRIETARY)
     fake.program(
@@ -118,7 +119,7 @@ def test_what_a_sick_driver_says_is_kept(fake: FakeHost) -> None:
     assert "version mismatch NVML library" in seen["smi"]["said"]
 
 
-def test_an_nvidia_smi_that_hangs_is_left(fake: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_facts_stop_waiting_when_nvidia_smi_hangs(fake: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     fake.device("0000:17:00.0", "20b5", "030200")
     fake.put("proc/driver/nvidia/version", PROPRIETARY)
     fake.program("nvidia-smi", "exec sleep 60")
@@ -126,7 +127,7 @@ def test_an_nvidia_smi_that_hangs_is_left(fake: FakeHost, monkeypatch: pytest.Mo
     assert fake.look()["smi"] == {"said": "nvidia-smi does not answer", "gpus": []}
 
 
-def test_an_old_nvidia_smi_is_asked_for_less(fake: FakeHost) -> None:
+def test_gpu_facts_query_fewer_fields_when_nvidia_smi_is_old(fake: FakeHost) -> None:
     fake.device("0000:17:00.0", "128b", "030000")
     fake.put("proc/driver/nvidia/version", PROPRIETARY.replace("535.161.07", "470.57.02"))
     fake.program(
@@ -139,7 +140,7 @@ def test_an_old_nvidia_smi_is_asked_for_less(fake: FakeHost) -> None:
     }  # fmt: skip
 
 
-def test_secure_boot_and_the_key_that_dkms_signs_with(fake: FakeHost) -> None:
+def test_gpu_facts_report_secure_boot_and_whether_the_dkms_key_is_enrolled(fake: FakeHost) -> None:
     fake.device("0000:01:00.0", "28a0", "030000")
     fake.put(tfctl_gpu_facts.SECURE_BOOT, b"\x06\x00\x00\x00\x01")
     fake.put("var/lib/dkms/mok.pub", "key")
@@ -152,7 +153,7 @@ def test_secure_boot_and_the_key_that_dkms_signs_with(fake: FakeHost) -> None:
     assert fake.look()["secure_boot"] is False
 
 
-def test_a_run_installer_is_known_by_what_it_leaves(fake: FakeHost) -> None:
+def test_gpu_facts_recognise_a_driver_from_a_run_installer(fake: FakeHost) -> None:
     fake.device("0000:01:00.0", "20b5", "030200")
     fake.put("usr/bin/nvidia-uninstall", "")
     fake.put("usr/lib/x86_64-linux-gnu/libnvidia-ml.so.550.54.14", "")
@@ -170,12 +171,12 @@ def test_a_run_installer_is_known_by_what_it_leaves(fake: FakeHost) -> None:
         ("nvidia/580.65.06: added", ("580.65.06", "", "added")),
     ],
 )  # fmt: skip
-def test_both_forms_of_dkms_status(line: str, found: tuple[str, ...]) -> None:
+def test_dkms_status_is_parsed_in_both_formats(line: str, found: tuple[str, ...]) -> None:
     seen = tfctl_gpu_facts.dkms(f"virtualbox/7.0, 6.1.0-18-amd64, x86_64: installed\n{line}\n")
     assert [tuple(each.values()) for each in seen] == [found]
 
 
-def test_rpm_packages_have_a_vendor(fake: FakeHost) -> None:
+def test_gpu_facts_read_the_vendor_of_rpm_packages(fake: FakeHost) -> None:
     fake.device("0000:01:00.0", "20b5", "030200")
     fake.program("dpkg-query", "exit 127")
     fake.program(
@@ -187,7 +188,7 @@ def test_rpm_packages_have_a_vendor(fake: FakeHost) -> None:
     assert (seen["version"], seen["origins"]) == ("580.65.06", ["nvidia"])
 
 
-def test_a_hold_of_tfctls_own_stands_in_nobodys_way_and_one_let_go_is_seen(fake: FakeHost) -> None:
+def test_gpu_facts_ignore_holds_by_tfctl_and_report_packages_that_drifted(fake: FakeHost) -> None:
     fake.device("0000:01:00.0", "20b5", "030200")
     fake.put("var/lib/tfctl/held.json", json.dumps({"nvidia_driver": {"libcuda1": "535.1-1", "nvidia-smi": "535.1-1"}}))
     fake.packages("hi libcuda1 535.1-1 Debian NVIDIA <x>", "hi nvidia-smi 535.1-1 Debian NVIDIA <x>")

@@ -1,4 +1,4 @@
-"""tfctl_judge: every fault of a host at once, each with its remedy; and what a host without any is to become."""
+"""tfctl_judge reports all faults of a host, each with its remedy, and plans what a host without faults gets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ansible.module_utils.tfctl_judge import judge
 from ansible.module_utils.tfctl_toolchain import toolchain
 
 from tfctl.model import stacks
-from tfctl.remote import provision
+from tfctl.provision import variables
 
 FREE = {"device": 1, "free_mb": 50_000, "noexec": False, "at": "/"}
 PYTHON: dict[str, Any] = {
@@ -37,7 +37,7 @@ GOOD: dict[str, Any] = {
     "group": None,
     "uid_owner": None,
     "gid_owner": None,
-    "disks": dict.fromkeys(("/opt/tfctl", "/var/lib/tfctl", "/usr/local/lib/tfctl", "/srv/tfctl"), FREE),
+    "disks": dict.fromkeys(("/opt/tfctl", "/var/lib/tfctl/jobs", "/usr/local/lib/tfctl", "/srv/tfctl"), FREE),
     "environments": [],
     "links": {},
     "compilers": [],
@@ -48,7 +48,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-#: What the role preflight gives where the inventory wishes nothing.
+#: What the role preflight passes when the inventory sets no variable.
 WISHES = {
     "toolchain": False, "horovod": False, "openmpi": "auto", "openmpi_url": "", "edition": "auto",
     "driver": "auto", "driver_method": "auto", "cuda_method": "auto",
@@ -57,7 +57,11 @@ WISHES = {
 
 
 def wanted(**more: Any) -> dict[str, Any]:
-    given = {"stacks": provision.catalogue(), "systems": provision.systems(), "nvidia": stacks.nvidia().model_dump()}
+    given: dict[str, Any] = {
+        "stacks": variables.catalogue(),
+        "systems": variables.systems(),
+        "nvidia": stacks.nvidia().model_dump(),
+    }
     given |= {"pythons": [], "trees": []}
     given["wishes"] = dict(WISHES)
     return {"uid": 880, "shared": ["/srv/tfctl"], "operators": [], "stack": "tf2.15", **given, **more}
@@ -68,12 +72,18 @@ def faults(seen: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_fit_host_has_a_plan() -> None:
+def test_judge_plans_the_stack_of_a_fit_host() -> None:
     plan, found = judge(GOOD, wanted())
     assert found == []
     assert (plan["operators"], plan["output_roots"]) == (["ops"], ["/srv/tfctl"])
     stack = plan["stack"]
-    here = {"version": "3.11", "path": "/usr/bin/python3.11", "packages": [], "from": "this host", "tree": None}
+    here: dict[str, Any] = {
+        "version": "3.11",
+        "path": "/usr/bin/python3.11",
+        "packages": [],
+        "from": "this host",
+        "tree": None,
+    }
     assert stack["python"] == here
     assert stack["link"] == "/opt/tfctl/stacks/tf2.15"
     assert stack["path"].startswith("/opt/tfctl/stacks/tf2.15-") and stack["lock"].endswith("tf2.15-cpu-3.11.txt")
@@ -81,7 +91,7 @@ def test_a_fit_host_has_a_plan() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "more", "said", "helps"),
+    ("seen", "more", "message", "remedy"),
     [
         ({"root": False}, {}, "logged in as ops", "sudo"),
         ({"system": "arch-", "title": "Arch Linux"}, {}, "Arch Linux is not supported", "Debian 12"),
@@ -105,32 +115,40 @@ def test_a_fit_host_has_a_plan() -> None:
         ),
     ],
 )
-def test_each_fault_says_what_helps(seen: dict[str, Any], more: dict[str, Any], said: str, helps: str) -> None:
+def test_judge_reports_each_fault_with_its_remedy_and_exit_code(
+    seen: dict[str, Any], more: dict[str, Any], message: str, remedy: str
+) -> None:
     (found,) = faults(seen, **more)
-    assert said in found["message"]
-    assert helps in found["remedy"]
+    assert message in found["message"]
+    assert remedy in found["remedy"]
     about_files = ("tfctl_uid", "tfctl_operators", "stack")
-    assert found["exit"] == (3 if more and any(word in found["message"] for word in about_files) else 8)
+    assert found["kind"] == ("inventory" if more and any(word in found["message"] for word in about_files) else "unfit")
 
 
-def test_all_faults_are_found_at_once() -> None:
+def test_judge_reports_all_faults_at_once() -> None:
     found = faults({"systemd": 241, "sudo": False, "uid_owner": "x", "system": "none-"}, stack="tf9")
     assert len(found) == 5
 
 
-def test_space_is_summed_by_device_and_an_environment_that_is_there_needs_none() -> None:
+def test_judge_sums_required_space_by_device_and_skips_an_existing_environment() -> None:
     little = {**FREE, "free_mb": 2700}
     disks = dict.fromkeys(GOOD["disks"], little)
     (found,) = faults({"disks": disks})
     assert found["message"].startswith("2700 MB are free for")
     assert faults({"disks": disks}, stack="none") == []
-    name = provision.catalogue()["tf2.15"]["editions"]["cpu"]["environments"]["3.11"]["name"]
+    name = variables.catalogue()["tf2.15"]["editions"]["cpu"]["environments"]["3.11"]["name"]
     assert faults({"disks": disks, "environments": [name]}) == []
     apart = {path: {**little, "device": number} for number, path in enumerate(disks)}
     assert faults({"disks": apart}) == []
 
 
-def test_a_missing_python_comes_from_the_distribution_where_it_has_one() -> None:
+def test_a_directory_of_jobs_that_is_a_full_file_system_of_its_own_is_a_fault() -> None:
+    full = {**FREE, "device": 9, "free_mb": 0}
+    (found,) = faults({"disks": {**GOOD["disks"], "/var/lib/tfctl/jobs": full}})
+    assert found["message"] == "0 MB are free for /var/lib/tfctl/jobs, 200 MB are needed"
+
+
+def test_judge_installs_a_missing_python_from_the_distribution() -> None:
     python = {**PYTHON, "pythons": {"3.12": "/usr/local/bin/python3.12"}}
     plan, found = judge({**GOOD, "system": "ubuntu-22.04", "python": python}, wanted())
     assert found == []
@@ -148,7 +166,7 @@ def test_a_missing_python_comes_from_the_distribution_where_it_has_one() -> None
         ("el-9", "dnf", "gpu", "g++", ["gcc-c++", "make"]),
     ],
 )
-def test_a_compiler_that_the_stack_and_nvcc_take(
+def test_toolchain_picks_a_compiler_that_the_stack_and_nvcc_support(
     system: str, packager: str, edition: str, command: str, packages: list[str]
 ) -> None:
     seen = {**GOOD, "system": system, "packager": packager}
@@ -158,7 +176,7 @@ def test_a_compiler_that_the_stack_and_nvcc_take(
     assert there["packages"] == []
 
 
-def test_a_distribution_without_one_is_named() -> None:
+def test_judge_refuses_a_distribution_without_a_supported_compiler() -> None:
     asked = wanted(wishes={**WISHES, "toolchain": "true"})
     assert judge(GOOD, asked)[0]["toolchain"]["gcc"] == 12
     asked["stacks"]["tf2.15"]["gcc"] = {"min": 15, "max": 16}
@@ -166,13 +184,13 @@ def test_a_distribution_without_one_is_named() -> None:
     assert found["message"] == "Debian 12 has gcc 12, 11; extensions of tf2.15 are built with 15 or later"
 
 
-def test_the_names_of_systems() -> None:
+def test_system_key_joins_distribution_and_version() -> None:
     assert system_key({"ID": "debian", "VERSION_ID": "12"}) == "debian-12"
     assert system_key({"ID": "ubuntu", "VERSION_ID": "22.04", "ID_LIKE": "debian"}) == "ubuntu-22.04"
     assert system_key({"ID": "rocky", "VERSION_ID": "9.4", "ID_LIKE": "rhel centos fedora"}) == "el-9"
 
 
-def test_this_machine_can_be_looked_at() -> None:
+def test_facts_of_this_machine_have_the_expected_keys() -> None:
     seen = gather(880, ["/srv/tfctl"])
     assert set(GOOD) == set(seen)
     assert seen["system"] == system_key(os_release())

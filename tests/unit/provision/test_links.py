@@ -1,4 +1,4 @@
-"""tfctl_links: a stack's name leads to one environment, the one before it stays, and nothing changes under a job."""
+"""tfctl_links switches the link of a stack to an environment, keeps the previous one, and never while a job uses it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OLD, NEW, NEWEST = (f"tf9-{letter * 12}" for letter in "abc")
 
 @pytest.fixture
 def link(tmp_path: Path) -> Path:
-    """No link yet, and three environments of the stack beside one of another."""
+    """The path of a link that does not exist yet, beside three environments of the stack and one of another stack."""
     for age, name in enumerate((OLD, NEW, NEWEST, "tf10-aaaaaaaaaaaa")):
         packages = tmp_path / name / "lib/python3.7/site-packages"
         packages.mkdir(parents=True)
@@ -25,35 +25,35 @@ def link(tmp_path: Path) -> Path:
     return tmp_path / "tf9"
 
 
-def there(link: Path) -> list[str]:
+def entries(link: Path) -> list[str]:
     return sorted(path.name for path in link.parent.iterdir())
 
 
-def test_it_leads_to_one_at_once_and_the_newest_of_the_others_stays(link: Path) -> None:
+def test_switch_keeps_the_current_and_the_newest_other_environment(link: Path) -> None:
     assert tfctl_links.current(link) is None
     tfctl_links.switch(link, link.with_name(NEWEST))
-    assert there(link) == ["tf10-aaaaaaaaaaaa", "tf9", NEW, NEWEST]
+    assert entries(link) == ["tf10-aaaaaaaaaaaa", "tf9", NEW, NEWEST]
     assert tfctl_links.in_order(link, link.with_name(NEWEST))
     assert tfctl_links.before(link) == link.with_name(NEW)
 
 
-def test_what_it_led_to_stays_though_it_is_older(link: Path) -> None:
+def test_switch_keeps_the_previous_environment_even_when_it_is_older(link: Path) -> None:
     tfctl_links.point(link, OLD)
     tfctl_links.switch(link, link.with_name(NEWEST))
-    assert there(link) == ["tf10-aaaaaaaaaaaa", "tf9", OLD, NEWEST]
+    assert entries(link) == ["tf10-aaaaaaaaaaaa", "tf9", OLD, NEWEST]
     tfctl_links.switch(link, link.with_name(OLD))
     assert tfctl_links.before(link) == link.with_name(NEWEST)
     assert (link / "lib/python3.7/site-packages" / tfctl_links.PTH[0]).read_text() == tfctl_links.PTH[1]
 
 
-def test_half_an_environment_is_not_one_to_go_back_to(link: Path) -> None:
+def test_rollback_ignores_incomplete_environments(link: Path) -> None:
     tfctl_links.point(link, NEWEST)
     for name in (OLD, NEW):
         (link.parent / name / tfctl_links.MARKER).unlink()
     assert tfctl_links.before(link) is None
 
 
-def test_a_python_goes_with_the_last_environment_that_is_made_with_it(
+def test_switch_deletes_a_python_tree_when_no_environment_uses_it(
     link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tfctl_links, "TREES", str(tmp_path / "pythons"))
@@ -72,7 +72,7 @@ def test_a_python_goes_with_the_last_environment_that_is_made_with_it(
 
 @pytest.fixture
 def job(link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A task that runs with the stack, and a systemctl that knows it; the file with its state."""
+    """A task that runs with the stack, and a fake systemctl that reads its state from the file that is returned."""
     variables, state, program = tmp_path / "env", tmp_path / "state", tmp_path / "bin/systemctl"
     variables.mkdir()
     (variables / "tfctl-digits-worker-0.env").write_text(f'PATH="{link}/bin:/bin"\n')
@@ -85,12 +85,12 @@ def job(link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return state
 
 
-def test_nothing_changes_under_a_job(link: Path, job: Path) -> None:
+def test_switch_is_refused_while_a_job_runs_with_the_stack(link: Path, job: Path) -> None:
     tfctl_links.point(link, OLD)
     job.write_text("activating\n")
     with pytest.raises(Failed, match=r"tfctl-digits-worker-0\.service: running with tf9, which would change"):
         tfctl_links.switch(link, link.with_name(NEWEST))
     assert tfctl_links.current(link) == link.with_name(OLD)
-    tfctl_links.switch(link, link.with_name(OLD))  # which is no change
+    tfctl_links.switch(link, link.with_name(OLD))  # changes nothing
     job.write_text("failed\n")
     tfctl_links.switch(link, link.with_name(NEWEST))

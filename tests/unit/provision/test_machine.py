@@ -1,4 +1,4 @@
-"""tfctl_machine: what is there is looked at, what differs is changed, and a second time nothing is."""
+"""tfctl_machine changes only what differs from the wanted state, so that a second run changes nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ME = getpass.getuser()
 
 @pytest.fixture(autouse=True)
 def numbers_of_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who runs the tests owns what they make, as root does on a node."""
+    """Let the user who runs the tests own the files, as root does on a node."""
     mine = staticmethod(lambda _owner, mode: tfctl_machine.Rights(os.geteuid(), os.getegid(), int(mode, 8)))
     monkeypatch.setattr(tfctl_machine.Rights, "of", mine)
 
@@ -36,7 +36,7 @@ def text(content: str) -> str:
     return base64.b64encode(content.encode()).decode()
 
 
-def test_a_file_is_made_and_then_left(tmp_path: Path) -> None:
+def test_file_is_created_once(tmp_path: Path) -> None:
     entry = {"file": f"{tmp_path}/etc/conf.d/a.conf", "content": "one\n", "mode": "0640"}
     assert changed([entry], act=False) == [entry["file"]]
     assert not (tmp_path / "etc").exists()
@@ -47,8 +47,8 @@ def test_a_file_is_made_and_then_left(tmp_path: Path) -> None:
     assert changed([entry]) == []
 
 
-@pytest.mark.parametrize("harm", ["path.write_text('other')", "path.chmod(0o666)", "path.unlink()", "link(path)"])
-def test_a_file_that_was_touched_comes_back(tmp_path: Path, harm: str) -> None:
+@pytest.mark.parametrize("damage", ["path.write_text('other')", "path.chmod(0o666)", "path.unlink()", "link(path)"])
+def test_file_is_restored_after_a_manual_change(tmp_path: Path, damage: str) -> None:
     entry = {"file": f"{tmp_path}/a", "content": "one\n"}
     changed([entry])
     path = tmp_path / "a"
@@ -57,14 +57,14 @@ def test_a_file_that_was_touched_comes_back(tmp_path: Path, harm: str) -> None:
         path.rename(tmp_path / "b")
         path.symlink_to("b")
 
-    eval(harm, {"path": path, "link": link})
+    eval(damage, {"path": path, "link": link})
     assert changed([entry]) == [entry["file"]]
     assert path.read_text() == "one\n" and not path.is_symlink()
     assert path.stat().st_mode & 0o7777 == 0o644
     assert changed([entry]) == []
 
 
-def test_a_file_that_its_program_refuses_is_never_in_place(tmp_path: Path) -> None:
+def test_file_is_not_installed_when_its_validation_fails(tmp_path: Path) -> None:
     path = tmp_path / "sudoers"
     path.write_text("good\n")
     entry = {"file": str(path), "content": "bad\n", "validate": ["grep", "-q", "good"]}
@@ -74,7 +74,7 @@ def test_a_file_that_its_program_refuses_is_never_in_place(tmp_path: Path) -> No
     assert names(tmp_path) == ["sudoers"]
 
 
-def test_a_directory_gets_its_mode_and_a_file_in_its_place_is_named(tmp_path: Path) -> None:
+def test_directory_gets_its_mode_and_refuses_to_replace_a_file(tmp_path: Path) -> None:
     entry = {"directory": f"{tmp_path}/a/b", "mode": "2770"}
     assert changed([entry]) == [entry["directory"]]
     assert (tmp_path / "a/b").stat().st_mode & 0o7777 == 0o2770
@@ -84,7 +84,7 @@ def test_a_directory_gets_its_mode_and_a_file_in_its_place_is_named(tmp_path: Pa
         changed([{"directory": f"{tmp_path}/c"}])
 
 
-def test_of_shared_roots_only_our_own_is_taken_over(tmp_path: Path) -> None:
+def test_existing_shared_root_is_changed_only_when_it_belongs_to_tfctl(tmp_path: Path) -> None:
     own, theirs, new = (tmp_path / name for name in ("own", "theirs", "new"))
     for path in (own, theirs):
         path.mkdir(mode=0o755)
@@ -100,7 +100,7 @@ def tree(path: Path, **files: str) -> dict[str, Any]:
     return {"tree": str(path), "files": listed}
 
 
-def test_a_tree_is_compiled_and_runs(tmp_path: Path) -> None:
+def test_code_tree_is_installed_compiled_and_runs(tmp_path: Path) -> None:
     path = tmp_path / "1f"
     entry = tree(path, **{"part/__init__.py": "", "part/__main__.py": "print('ran')\n", "end": "#!/bin/sh\n"})
     assert changed([entry]) == [str(path)]
@@ -115,7 +115,7 @@ def test_a_tree_is_compiled_and_runs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "harm",
+    "damage",
     [
         "(path / 'a.py').write_text('x = 2')",
         "(path / 'a.py').unlink()",
@@ -125,11 +125,11 @@ def test_a_tree_is_compiled_and_runs(tmp_path: Path) -> None:
         "next((path / '__pycache__').iterdir()).write_bytes(b'no code')",
     ],
 )
-def test_a_tree_that_was_touched_comes_back(tmp_path: Path, harm: str) -> None:
+def test_code_tree_is_restored_after_a_manual_change(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "1f"
     entry = tree(path, **{"a.py": "x = 1\n"})
     changed([entry])
-    eval(harm, {"path": path})
+    eval(damage, {"path": path})
     assert changed([entry], act=False) == [str(path)]
     assert changed([entry]) == [str(path)]
     assert (path / "a.py").read_text() == "x = 1\n" and not (path / "b.py").exists()
@@ -137,7 +137,7 @@ def test_a_tree_that_was_touched_comes_back(tmp_path: Path, harm: str) -> None:
     assert names(tmp_path) == ["1f"]
 
 
-def test_a_link_is_switched_and_old_versions_go(tmp_path: Path) -> None:
+def test_link_is_switched_and_old_versions_are_deleted(tmp_path: Path) -> None:
     for age, name in enumerate(("new", "old", "older")):
         (tmp_path / name).mkdir()
         os.utime(tmp_path / name, (1000 - age, 1000 - age))
@@ -148,21 +148,21 @@ def test_a_link_is_switched_and_old_versions_go(tmp_path: Path) -> None:
     assert changed([entry]) == []
 
 
-def test_a_command_runs_until_what_it_makes_is_there(tmp_path: Path) -> None:
+def test_command_runs_only_until_its_result_exists(tmp_path: Path) -> None:
     entry = {"command": ["touch", f"{tmp_path}/x.journal"], "creates": f"{tmp_path}/*.journal"}
     assert len(changed([entry], act=False)) == 1
     assert len(changed([entry])) == 1
     assert changed([entry]) == []
 
 
-def test_a_program_that_fails_or_is_missing_is_named(tmp_path: Path) -> None:
+def test_command_that_fails_or_is_missing_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(Failed, match=r"ls /no/such: .*No such file"):
         changed([{"command": ["ls", "/no/such"], "creates": f"{tmp_path}/x"}])
     with pytest.raises(Failed, match="no-such-program is not on this host"):
         changed([{"command": ["no-such-program"], "creates": f"{tmp_path}/x"}])
 
 
-def test_accounts_that_are_missing_would_be_made() -> None:
+def test_missing_accounts_are_planned_in_check_mode() -> None:
     entries: list[dict[str, Any]] = [
         {"group": "nosuchgroup", "gid": 880},
         {"user": "nosuchuser", "uid": 880, "home": "/nowhere", "comment": ""},
@@ -172,17 +172,17 @@ def test_accounts_that_are_missing_would_be_made() -> None:
     assert changed(entries, act=False) == wanted
 
 
-def test_an_account_with_another_number_is_refused() -> None:
+def test_existing_account_with_another_uid_is_refused() -> None:
     with pytest.raises(Failed, match="user root has number 0 here, 880 is wanted"):
         changed([{"user": "root", "uid": 880, "home": "/root", "comment": ""}], act=False)
 
 
-def test_an_entry_of_no_kind_is_refused() -> None:
+def test_entry_of_an_unknown_kind_is_refused() -> None:
     with pytest.raises(Failed, match="an entry is one of"):
         changed([{"flie": "/a"}])
 
 
-def test_a_file_goes_and_is_gone(tmp_path: Path) -> None:
+def test_absent_file_is_deleted_once(tmp_path: Path) -> None:
     path = tmp_path / "a"
     path.write_text("x")
     assert changed([{"absent": str(path)}], act=False) == [str(path)] and path.exists()
@@ -190,12 +190,12 @@ def test_a_file_goes_and_is_gone(tmp_path: Path) -> None:
     assert (changed([{"absent": str(path)}]), names(tmp_path)) == ([], [])
 
 
-def test_a_command_runs_again_when_what_it_read_has_changed(tmp_path: Path) -> None:
-    source, made = tmp_path / "source", tmp_path / "made"
+def test_command_runs_again_when_its_input_is_newer(tmp_path: Path) -> None:
+    source, result = tmp_path / "source", tmp_path / "made"
     source.write_text("one")
-    entry = {"command": ["cp", str(source), str(made)], "creates": str(made), "newer": [str(source)]}
+    entry = {"command": ["cp", str(source), str(result)], "creates": str(result), "newer": [str(source)]}
     assert (len(changed([entry])), changed([entry])) == (1, [])
     source.write_text("two")
-    os.utime(source, (made.stat().st_mtime + 9,) * 2)
+    os.utime(source, (result.stat().st_mtime + 9,) * 2)
     assert len(changed([entry])) == 1
-    assert made.read_text() == "two"
+    assert result.read_text() == "two"

@@ -1,4 +1,4 @@
-"""Open MPI from source: built by a configure and a make of our own, unpacked, linked, and mended."""
+"""Open MPI from source: built with a fake configure script and Makefile, unpacked, linked and repaired."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def installed(tmp_path: Path) -> OpenMpi:
     return openmpi
 
 
-def test_it_is_built_unpacked_and_found(installed: OpenMpi, tmp_path: Path) -> None:
+def test_openmpi_is_built_unpacked_and_linked(installed: OpenMpi, tmp_path: Path) -> None:
     assert (installed.whole(), installed.linked()) == (True, True)
     assert (tmp_path / "environment/bin/mpirun").readlink() == tmp_path / "openmpi/4-0/bin/mpirun"
     assert sorted(path.name for path in (tmp_path / "openmpi").iterdir()) == [".lock", "4-0"]
 
 
-def test_what_is_missing_is_seen_and_comes_again(installed: OpenMpi, tmp_path: Path) -> None:
+def test_openmpi_is_repaired_when_a_file_is_missing(installed: OpenMpi, tmp_path: Path) -> None:
     (tmp_path / "openmpi/4-0/bin/mpirun").unlink()
     assert not installed.whole()
     installed.unpack()
@@ -68,7 +68,7 @@ def test_what_is_missing_is_seen_and_comes_again(installed: OpenMpi, tmp_path: P
     assert not installed.linked()
 
 
-def test_the_links_go_when_another_is_asked_for(installed: OpenMpi, tmp_path: Path) -> None:
+def test_openmpi_links_are_removed_when_it_is_no_longer_wanted(installed: OpenMpi, tmp_path: Path) -> None:
     assert installed.linked()
     other = OpenMpi("", str(tmp_path / "environment"))
     assert (other.whole(), other.linked()) == (True, False)
@@ -76,19 +76,19 @@ def test_the_links_go_when_another_is_asked_for(installed: OpenMpi, tmp_path: Pa
     assert list((tmp_path / "environment/bin").iterdir()) == []
 
 
-def test_a_build_that_fails_ends_with_the_compilers_words(tmp_path: Path) -> None:
+def test_failed_openmpi_build_quotes_the_compiler(tmp_path: Path) -> None:
     with pytest.raises(Failed, match=r"Open MPI could not be built\n(.*\n)*x.c:1:1: error: nonsense"):
         built(tmp_path, rule="sh -c 'echo x.c:1:1: error: nonsense; exit 1'")
     assert [path.name for path in (tmp_path / "openmpi").iterdir()] == [".lock"]
 
 
-def test_what_is_made_already_is_taken(tmp_path: Path) -> None:
-    """By a run that was broken off at the control machine, and went on."""
+def test_openmpi_build_uses_an_archive_that_an_earlier_run_finished(tmp_path: Path) -> None:
+    """The earlier run was interrupted on the control machine, and its build continued."""
     (tmp_path / "made.tar.gz").write_text("made by the first")
     assert built(tmp_path, rule="false").read_text() == "made by the first"
 
 
-def test_another_hash_is_not_built(tmp_path: Path) -> None:
+def test_openmpi_source_with_a_wrong_hash_is_not_built(tmp_path: Path) -> None:
     with pytest.raises(Failed, match="so it was not built"):
         build(str(source(tmp_path)), "0" * 64, str(tmp_path / "openmpi/4-0"), "gcc", "g++", str(tmp_path / "made"))
     assert not (tmp_path / "openmpi").exists()

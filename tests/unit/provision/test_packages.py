@@ -1,4 +1,4 @@
-"""tfctl_packages: a transaction is tried, made, held and noted; against fakes of apt, dnf and their databases."""
+"""tfctl_packages simulates, installs, holds and records packages, tested against fakes of apt, dnf and rpm."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from ansible.module_utils import tfctl_apt_sources, tfctl_packages
 from ansible.module_utils.tfctl_machine import Failed, Rights
 
-#: A database of three columns: name, version, hold or install. apt-get brings what `offers` has, and what each needs;
-#: of each package a file `NAME.so`, which stands below /etc and /usr/share too in its list.
+#: The installed packages are a table of name, version, and hold or install. apt-get installs what the table `offers`
+#: has, with dependencies. Each package has a file `NAME.so`, and lists missing paths below /etc and /usr/share too.
 FAKE_APT = r"""
 import os, sys
 from pathlib import Path
@@ -85,12 +85,12 @@ def apt(*asked: str, component: str = "nvidia_driver") -> Any:
     return tfctl_packages.Packages(component, "apt-get", asked)
 
 
-def test_a_transaction_is_tried_made_held_and_noted(fake_apt: Path, tmp_path: Path) -> None:
+def test_apt_packages_are_simulated_installed_held_and_recorded(fake_apt: Path, tmp_path: Path) -> None:
     packages = apt("nvidia-smi")
     assert not packages.done()
     assert packages.bring() == [["nvidia-smi", "535.261.03-1"], ["libcuda1", "535.261.03-1"], ["dkms", "3.0"]]
-    said = [line for line in (fake_apt / "log").read_text().splitlines() if line.startswith("apt")]
-    assert [line.split("-o ")[-1] for line in said] == [
+    calls = [line for line in (fake_apt / "log").read_text().splitlines() if line.startswith("apt")]
+    assert [line.split("-o ")[-1] for line in calls] == [
         "update", "-s --no-install-recommends install nvidia-smi",
         "-y --no-install-recommends --allow-downgrades install nvidia-smi",
         "apt-mark hold libcuda1 nvidia-smi",
@@ -108,7 +108,7 @@ def test_a_transaction_is_tried_made_held_and_noted(fake_apt: Path, tmp_path: Pa
     ("before", "after"),
     [("libcuda1 535.261.03-1 hold\n", ""), ("libcuda1 535.261.03-1 hold", "libcuda1 535.261.03-1 x")],
 )
-def test_what_was_taken_away_or_let_go_comes_back(fake_apt: Path, before: str, after: str) -> None:
+def test_apt_package_is_restored_when_it_was_removed_or_unheld(fake_apt: Path, before: str, after: str) -> None:
     apt("nvidia-smi", "libcuda1").bring()
     there = (fake_apt / "there").read_text()
     assert before in there
@@ -118,7 +118,7 @@ def test_what_was_taken_away_or_let_go_comes_back(fake_apt: Path, before: str, a
     assert sorted((fake_apt / "there").read_text().splitlines()) == sorted(there.splitlines())
 
 
-def test_a_package_of_which_a_file_is_gone_is_installed_again(fake_apt: Path) -> None:
+def test_apt_package_is_reinstalled_when_one_of_its_files_is_missing(fake_apt: Path) -> None:
     apt("nvidia-smi").bring()
     (fake_apt / "libcuda1.so").unlink()
     assert not apt("nvidia-smi").done()
@@ -128,21 +128,21 @@ def test_a_package_of_which_a_file_is_gone_is_installed_again(fake_apt: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
         ("nvidia-headless", "nvidia-headless would bring another kernel: linux-image-6.9 6.9"),
         ("nvidia-rude", "to install nvidia-rude, openmpi would have to be removed"),
         ("nvidia-none", "apt cannot install nvidia-none .exit 1.\nE: Unable to locate package nvidia-none"),
     ],
 )
-def test_what_is_not_wanted_is_refused_before_anything_is_installed(fake_apt: Path, asked: str, said: str) -> None:
+def test_apt_refuses_unwanted_changes_before_it_installs_anything(fake_apt: Path, asked: str, message: str) -> None:
     before = (fake_apt / "there").read_text()
-    with pytest.raises(Failed, match=said):
+    with pytest.raises(Failed, match=message):
         apt(asked).bring()
     assert (fake_apt / "there").read_text() == before
 
 
-def test_a_transaction_that_fails_leaves_the_holds(fake_apt: Path) -> None:
+def test_apt_keeps_earlier_holds_when_a_transaction_fails(fake_apt: Path) -> None:
     apt("nvidia-smi").bring()
     there = (fake_apt / "there").read_text()
     with pytest.raises(Failed, match="Unable to locate package nvidia-none"):
@@ -189,10 +189,10 @@ def fake_dnf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("fake_dnf")
-def test_dnf_enables_the_stream_tries_installs_and_locks(tmp_path: Path) -> None:
+def test_dnf_packages_are_simulated_installed_locked_and_recorded(tmp_path: Path) -> None:
     tfctl_packages.Packages("nvidia_driver", "dnf", ["nvidia-open"], stream="nvidia-driver:580-open").bring()
-    said = [line.split("weak_deps=False ")[1] for line in (tmp_path / "log").read_text().splitlines()]
-    assert said == [
+    calls = [line.split("weak_deps=False ")[1] for line in (tmp_path / "log").read_text().splitlines()]
+    assert calls == [
         "-y install python3-dnf-plugin-versionlock",
         "-y module enable nvidia-driver:580-open",
         "--assumeno install nvidia-open",
@@ -204,7 +204,7 @@ def test_dnf_enables_the_stream_tries_installs_and_locks(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("extra", "said"),
+    ("extra", "message"),
     [
         (
             " kernel-core           x86_64      5.14.0-400.el9    baseos        19 M",
@@ -214,11 +214,11 @@ def test_dnf_enables_the_stream_tries_installs_and_locks(tmp_path: Path) -> None
     ],
 )
 @pytest.mark.usefixtures("fake_dnf")
-def test_dnf_brings_no_other_kernel_and_removes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: str, said: str
+def test_dnf_refuses_to_install_a_kernel_or_remove_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, extra: str, message: str
 ) -> None:
     monkeypatch.setenv("EXTRA", extra)
-    with pytest.raises(Failed, match=said):
+    with pytest.raises(Failed, match=message):
         tfctl_packages.Packages("nvidia_driver", "dnf", ["nvidia-open"]).bring()
     assert "-y install nvidia" not in (tmp_path / "log").read_text()
 
@@ -229,7 +229,7 @@ def row(component: str, **more: str) -> dict[str, str]:
     return {**there, "signed_by": key, "file": "/etc/apt/sources.list.d/debian.sources", **more}
 
 
-def test_components_come_from_the_places_and_by_the_keys_of_the_others() -> None:
+def test_new_apt_components_use_the_uris_and_keys_of_existing_entries() -> None:
     found = [row("main"), row("contrib"), row("main", release="bookworm-updates", signed_by="")]
     other = row("main", origin="Somebody", uri="http://b.example/x")
     assert tfctl_apt_sources.entries([*found, other], ["contrib", "non-free"], "/own").splitlines() == [
@@ -239,19 +239,19 @@ def test_components_come_from_the_places_and_by_the_keys_of_the_others() -> None
     ]
 
 
-def test_own_entries_are_not_taken_for_somebody_elses() -> None:
+def test_apt_entries_written_by_tfctl_do_not_count_as_existing() -> None:
     text = tfctl_apt_sources.entries([row("main"), row("non-free", file="/own")], ["non-free"], "/own")
     assert text.endswith("bookworm non-free\n")
 
 
-def test_an_archive_whose_key_stands_in_the_entry_is_named() -> None:
+def test_apt_source_with_an_embedded_key_is_refused() -> None:
     with pytest.raises(Failed, match=r"debian\.sources holds its key itself"):
         tfctl_apt_sources.entries([row("main", signed_by="the entry itself")], ["non-free"], "/own")
     with pytest.raises(Failed, match="apt has no Debian archive"):
         tfctl_apt_sources.entries([row("main", origin="Somebody")], ["non-free"], "/own")
 
 
-def test_the_key_of_an_entry_is_found_in_both_forms(tmp_path: Path) -> None:
+def test_apt_source_key_is_read_from_both_file_formats(tmp_path: Path) -> None:
     (tmp_path / "a.list").write_text("# text\ndeb [arch=amd64 signed-by=/k.gpg] http://a x main\ndeb http://a x main\n")
     (tmp_path / "a.sources").write_text("Types: deb\nURIs: http://a\nSigned-By: /k.gpg\n\nTypes: deb\nURIs: http://b\n")
     read = tfctl_apt_sources.signed_by

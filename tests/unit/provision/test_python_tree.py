@@ -1,17 +1,17 @@
-"""A CPython tree that is packed here, to run elsewhere: what is in it, its name, and what is refused."""
+"""A CPython tree is packed on this machine so that it runs on another: its content, its name, and refusals."""
 
 from __future__ import annotations
 
 import os
 import struct
-import tarfile
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tfctl.errors import BadFile
-from tfctl.remote import elf
-from tfctl.remote.python_tree import PythonTree, pack
+from tfctl.provision import elf
+from tfctl.provision.python_tree import PythonTree, pack
 
 
 def program(run_path: str = "", needs: str = "libc.so.6", glibc: str = "2.17", machine: int = 62) -> bytes:
@@ -32,7 +32,7 @@ def program(run_path: str = "", needs: str = "libc.so.6", glibc: str = "2.17", m
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """What `make install` leaves, in small."""
+    """A small copy of what `make install` of CPython leaves."""
     root = tmp_path / "a-prefix-that-is-long-enough"
     files = {
         "bin/python3.7": program(f"{root}/lib", "libpython3.7m.so.1.0"),
@@ -57,12 +57,12 @@ def tree(tmp_path: Path) -> Path:
 
 
 def unpacked(found: PythonTree, folder: Path) -> Path:
-    with tarfile.open(found.archive) as archive:
-        archive.extractall(folder, filter="tar")
+    folder.mkdir()
+    subprocess.run(["tar", "-xf", found.archive, "-C", folder], check=True, timeout=60)
     return folder
 
 
-def test_a_tree_is_packed_without_what_no_environment_needs(tree: Path, tmp_path: Path) -> None:
+def test_python_tree_is_packed_without_tests_caches_and_static_libraries(tree: Path, tmp_path: Path) -> None:
     os.utime(tree / "lib/python3.7/os.py", (1_600_000_000, 1_600_000_000))
     found = pack(tree, tmp_path / "cache")
     there = unpacked(found, tmp_path / "host")
@@ -77,20 +77,20 @@ def test_a_tree_is_packed_without_what_no_environment_needs(tree: Path, tmp_path
     assert (there / "lib/python3.7/os.py").stat().st_mtime == 1_600_000_000
 
 
-def test_it_says_what_it_needs_but_for_modules_that_nobody_needs(tree: Path, tmp_path: Path) -> None:
+def test_python_tree_lists_required_libraries_except_those_of_optional_modules(tree: Path, tmp_path: Path) -> None:
     found = pack(tree, tmp_path / "cache")
     assert (found.glibc, found.needs) == ((2, 34), ("libssl.so.3",))
 
 
-def test_a_program_looks_for_its_libraries_where_it_is_put(tree: Path, tmp_path: Path) -> None:
+def test_packed_programs_search_libraries_relative_to_themselves(tree: Path, tmp_path: Path) -> None:
     there = unpacked(pack(tree, tmp_path / "cache"), tmp_path / "host")
     assert [text for _, text in elf.run_paths((there / "bin/python3.7").read_bytes())] == ["$ORIGIN/../lib"]
-    # What lies outside the tree is not there on a host: it is taken out.
+    # A host does not have the directories outside of the tree, so they are removed from the run path.
     module = (there / "lib/python3.7/lib-dynload/_ssl.so").read_bytes()
     assert [text for _, text in elf.run_paths(module)] == ["$ORIGIN/../.."]
 
 
-def test_it_is_packed_once_and_anew_when_it_changes_or_the_archive_goes(tree: Path, tmp_path: Path) -> None:
+def test_python_tree_is_packed_again_only_when_it_changed_or_the_archive_is_missing(tree: Path, tmp_path: Path) -> None:
     first = pack(tree, tmp_path / "cache")
     written = Path(first.archive).stat().st_mtime_ns
     assert pack(tree, tmp_path / "cache") == first
@@ -102,14 +102,14 @@ def test_it_is_packed_once_and_anew_when_it_changes_or_the_archive_goes(tree: Pa
     assert pack(tree, tmp_path / "cache").name != first.name
 
 
-def test_a_link_that_leads_out_of_the_tree_is_packed_as_what_it_leads_to(tree: Path, tmp_path: Path) -> None:
+def test_symlink_out_of_the_python_tree_is_packed_as_a_file(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere.py").write_text("shared = True\n")
     (tree / "lib/python3.7/shared.py").symlink_to(tmp_path / "elsewhere.py")
     there = unpacked(pack(tree, tmp_path / "cache"), tmp_path / "host")
     assert (there / "lib/python3.7/shared.py").is_file() and not (there / "lib/python3.7/shared.py").is_symlink()
 
 
-def test_what_cannot_be_sent_is_refused_with_the_place(tree: Path, tmp_path: Path) -> None:
+def test_pack_refuses_a_path_that_is_not_a_python_tree(tree: Path, tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="needs an absolute path"):
         pack(Path("some/where"), tmp_path / "cache")
     with pytest.raises(BadFile, match="is not a CPython tree"):
@@ -119,7 +119,7 @@ def test_what_cannot_be_sent_is_refused_with_the_place(tree: Path, tmp_path: Pat
         pack(tree, tmp_path / "cache")
 
 
-def test_a_run_path_without_room_for_the_new_one_is_refused() -> None:
+def test_run_path_is_not_replaced_by_a_longer_one() -> None:
     data = program("/py/lib")
     ((offset, text),) = elf.run_paths(data)
     with pytest.raises(ValueError, match=r"\$ORIGIN/\.\./lib is longer than /py/lib"):
@@ -127,7 +127,7 @@ def test_a_run_path_without_room_for_the_new_one_is_refused() -> None:
     assert elf.run_paths(elf.with_run_path(data, offset, text, "$ORIGIN")) == [(offset, "$ORIGIN")]
 
 
-def test_what_an_elf_file_asks_for() -> None:
+def test_elf_reader_finds_glibc_libraries_and_machine() -> None:
     assert elf.glibc(program(glibc="2.35")) == (2, 35)
     assert elf.glibc(b"GLIBC_2.99") == (0, 0)
     assert elf.needed(program(needs="libz.so.1")) == ["libz.so.1"]

@@ -1,4 +1,4 @@
-"""Which Python a stack gets on a host, and where it comes from."""
+"""Which Python a stack gets on a host, and from where it is installed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tree(python: str, **changes: Any) -> dict[str, Any]:
 
 
 def choose(stack: str, *trees: dict[str, Any], system: str = "debian-12", **facts: Any) -> tuple[Any, list[Any]]:
-    """The plan and the faults. ``trees``: what the control machine may send."""
+    """Return the plan and the faults. ``trees``: the Python trees that the control machine can send."""
     seen = {"machine": "x86_64", "system": system, "title": "Debian GNU/Linux 12", "python": {**NONE, **facts}}
     faults: list[Any] = []
     wanted = {"stacks": STACKS, "systems": SYSTEMS, "trees": list(trees)}
@@ -35,7 +35,7 @@ def choose(stack: str, *trees: dict[str, Any], system: str = "debian-12", **fact
 @pytest.mark.parametrize(
     ("system", "facts", "trees", "path"),
     [
-        # In the order of the choice: each row takes away what was chosen in the row before.
+        # In order of preference: each row lacks what the row before it chose.
         ("debian-12", {"given": {"/p/python3": "3.10"}, "pythons": {"3.11": "/u/python3.11"}}, ["3.10"], "/p/python3"),
         ("debian-12", {"pythons": {"3.10": "/u/python3.10"}}, ["3.10"], "/u/python3.10"),
         ("debian-12", {}, ["3.10"], "/usr/bin/python3.11"),
@@ -48,19 +48,21 @@ def choose(stack: str, *trees: dict[str, Any], system: str = "debian-12", **fact
         ),
     ],
 )
-def test_where_the_python_comes_from(system: str, facts: dict[str, Any], trees: list[str], path: str) -> None:
+def test_python_is_chosen_in_the_documented_order(
+    system: str, facts: dict[str, Any], trees: list[str], path: str
+) -> None:
     plan, faults = choose("new", *map(tree, trees), system=system, **facts)
     assert (plan["path"], faults) == (path, [])
 
 
-def test_a_tree_is_sent_once() -> None:
+def test_python_tree_is_sent_only_when_the_host_lacks_it() -> None:
     plan, faults = choose("old", tree("3.6"), tree("3.7"))
     assert (plan["version"], plan["tree"]["name"], faults) == ("3.7", tree("3.7")["name"], [])
     plan, _ = choose("old", tree("3.7"), trees={tree("3.7")["name"]: "3.7"})
     assert (plan["version"], plan["tree"]) == ("3.7", None)
 
 
-def test_a_tree_in_use_stays_though_one_that_is_preferred_is_there() -> None:
+def test_python_tree_in_use_is_kept_when_a_preferred_one_exists() -> None:
     both = {f"cpython-{python}.9-aa": python for python in ("3.6", "3.7")}
     used = "/opt/tfctl/pythons/cpython-3.6.9-aa/bin/python3.6"
     assert choose("old", trees=both)[0]["version"] == "3.7"
@@ -68,7 +70,7 @@ def test_a_tree_in_use_stays_though_one_that_is_preferred_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trees", "facts", "said"),
+    ("trees", "facts", "message"),
     [
         ([], {"pythons": {"3.11": "/usr/bin/python3.11"}}, "old takes Python 3.7, 3.6; Debian GNU/Linux 12 has 3.11"),
         ([tree("3.7", machine="aarch64")], {}, "is built for aarch64; this is x86_64"),
@@ -77,17 +79,17 @@ def test_a_tree_in_use_stays_though_one_that_is_preferred_is_there() -> None:
         ([tree("3.7")], {"given": {"/opt/py": ""}}, "tfctl_pythons: /opt/py is not there, or does not run"),
     ],
 )
-def test_what_does_not_run_there_is_a_sentence(trees: list[Any], facts: dict[str, Any], said: str) -> None:
+def test_python_choice_reports_why_nothing_fits_the_host(trees: list[Any], facts: dict[str, Any], message: str) -> None:
     (fault,) = choose("old", *trees, **facts)[1]
-    assert said in fault["message"] and fault["remedy"]
+    assert message in fault["message"] and fault["remedy"]
 
 
-def test_an_interpreter_is_asked_for_its_version() -> None:
+def test_interpreter_version_is_empty_when_it_does_not_run() -> None:
     assert tfctl_pythons.asked(sys.executable) == f"{sys.version_info[0]}.{sys.version_info[1]}"
     assert tfctl_pythons.asked("/nowhere/python") == "" == tfctl_pythons.asked(shutil.which("false") or "")
 
 
-def test_a_tree_in_which_something_changed_is_none(tmp_path: Path) -> None:
+def test_python_tree_with_a_missing_file_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "lib").mkdir()
     (tmp_path / "lib/os.py").write_text("import sys\n")
     note = tmp_path / tfctl_pythons.MARKER
@@ -97,7 +99,7 @@ def test_a_tree_in_which_something_changed_is_none(tmp_path: Path) -> None:
     assert tfctl_pythons.whole(tmp_path) == ""
 
 
-def test_the_libraries_of_this_machine() -> None:
+def test_library_facts_of_this_machine_are_plausible() -> None:
     assert "libc.so.6" in tfctl_pythons.loadable()
     major, minor = tfctl_pythons.libc()
     assert (major, minor) >= (2, 17)

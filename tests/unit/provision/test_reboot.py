@@ -1,4 +1,4 @@
-"""Reboots by the role nvidia_driver: a batch at a time, and a host is looked at again when its turn has come."""
+"""The role nvidia_driver reboots hosts in batches, and checks each host again when its batch begins."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tfctl.remote import ansible
+from tfctl.provision import ansible
 
-#: In place of the module: what it says of each host, and a log of who was looked at. "begins" has a job at its second.
+#: A fake of the module tfctl_gpu_state. It logs each host that it checks. At the second check "begins" has a job.
 STATE = """
 from pathlib import Path
 
@@ -42,8 +42,8 @@ PLAY = """
 
 
 @pytest.mark.parametrize("batch", [1, 2])
-def test_a_host_is_looked_at_again_when_it_is_its_turn_to_be_rebooted(tmp_path: Path, batch: int) -> None:
-    """Ansible refuses to reboot by a local connection, which tells here whom it would have rebooted."""
+def test_reboot_checks_a_host_again_when_its_batch_begins(tmp_path: Path, batch: int) -> None:
+    """Ansible refuses to reboot over a local connection; its error shows which hosts it would have rebooted."""
     (tmp_path / "library").mkdir()
     (tmp_path / "library/tfctl_gpu_state.py").write_text(STATE)
     (tmp_path / "play.yml").write_text(PLAY)
@@ -63,12 +63,12 @@ def test_a_host_is_looked_at_again_when_it_is_its_turn_to_be_rebooted(tmp_path: 
     )
     refused = re.findall(r"fatal: \[(\w+)\].*would reboot the control node", ended.stdout)
     assert sorted(refused) == ["first", "last"], ended.stdout + ended.stderr
-    looked = log.read_text().split()
-    assert sorted(looked[:5]) == sorted(names)
-    assert sorted(looked[5:]) == ["begins", "first", "last"]
+    checked = log.read_text().split()
+    assert sorted(checked[:5]) == sorted(names)
+    assert sorted(checked[5:]) == ["begins", "first", "last"]
     again = [found.start() for found in re.finditer("TASK .*Look at the driver once more", ended.stdout)]
     assert len(again) == (3 if batch == 1 else 2)
     ends = [*again[1:], len(ended.stdout)]
     turns = [{name for name in ("first", "last") if begun < ended.stdout.index(f"fatal: [{name}]") < end}
              for begun, end in zip(again, ends, strict=True)]  # fmt: skip
-    assert {"first", "last"} not in turns, "they are of two batches"
+    assert {"first", "last"} not in turns, "the two hosts belong to different batches"

@@ -1,24 +1,34 @@
-"""Events of a run become lines for people and a report: who failed, in what, why, and what helps."""
+"""The events of a playbook become a result per host: what failed, why, and what the user can do about it."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from ansible.module_utils import tfctl_fault
 
 from tfctl.errors import Exit
-from tfctl.remote.report import Began, Collector, HostDone, TaskStarted, Warned, explain
+from tfctl.provision.events import Began, Collector, HostDone, HostMessage, StatsMessage, TaskStarted, Warned
+from tfctl.provision.faults import KINDS
+from tfctl.provision.results import TaskResult, faults_of
 
 
-def host(name: str, state: str, **result: Any) -> dict[str, Any]:
-    return {"event": "host", "host": name, "role": "job_host", "task": "Prepare", "state": state, "result": result}
+def host(name: str, state: Any, **result: Any) -> HostMessage:
+    return {
+        "event": "host",
+        "host": name,
+        "role": "job_host",
+        "task": "Prepare",
+        "state": state,
+        "result": cast(TaskResult, result),
+    }
 
 
-def stats(**hosts: tuple[int, int]) -> dict[str, Any]:
+def stats(**hosts: tuple[int, int]) -> StatsMessage:
     return {"event": "stats", "hosts": {name: {"ok": ok, "changed": changed} for name, (ok, changed) in hosts.items()}}
 
 
-def test_a_run_with_every_kind_of_end() -> None:
+def test_collector_reports_ok_failed_and_unreachable_hosts() -> None:
     collector = Collector()
     assert collector.take({"event": "play", "hosts": ["n1", "n2", "n3"]}) == [Began(("n1", "n2", "n3"))]
     assert collector.take({"event": "task", "role": "job_host", "task": "Prepare"}) == [
@@ -28,13 +38,13 @@ def test_a_run_with_every_kind_of_end() -> None:
         Warned("n3", "careful"),
         HostDone("n3", "job_host: Prepare", "changed", "+a\n"),
     ]
-    fault = {"message": "2 MB are free", "remedy": "free space on HOST", "exit": 8}
+    fault = {"message": "2 MB are free", "remedy": "free space on {host}", "kind": "unfit"}
     collector.take(host("n2", "failed", msg="2 MB are free", faults=[fault]))
     collector.take(host("n1", "unreachable", msg="ssh: connect to host 10.0.0.1 port 22: Connection refused"))
     assert not collector.finished
     collector.take(stats(n3=(2, 1), n2=(1, 0), n1=(0, 0)))
     assert collector.finished
-    report = collector.report()
+    report = collector.result()
     assert [(row.host, row.ok, row.changed, row.failed, row.unreachable) for row in report.hosts] == [
         ("n1", 0, 0, False, True),
         ("n2", 1, 0, True, False),
@@ -49,6 +59,16 @@ def test_a_run_with_every_kind_of_end() -> None:
 @pytest.mark.parametrize(
     ("state", "result", "reason", "remedy", "code"),
     [
+        (
+            "unreachable",
+            {
+                "msg": "Data could not be sent to remote host 'n1'. Make sure this host can be reached over SSH: "
+                "[Errno 32] Broken pipe"
+            },
+            "ssh ended before the connection was established",
+            "check that n1 is up, and that its sshd listens at ansible_host and ansible_port",
+            Exit.UNREACHABLE,
+        ),
         (
             "unreachable",
             {"msg": "Failed to connect to the host via ssh: ops@h: Permission denied (publickey)."},
@@ -89,12 +109,29 @@ def test_a_run_with_every_kind_of_end() -> None:
         ("failed", {}, "no reason given", "", Exit.FAILED),
     ],
 )
-def test_why_a_task_failed(state: str, result: dict[str, Any], reason: str, remedy: str, code: Exit) -> None:
-    found = explain(result, "n1", state)
-    assert (found[0], found[2]) == (reason, code)
-    assert remedy in found[1] and bool(remedy) == bool(found[1])
+def test_faults_of_a_failed_task_have_reason_remedy_and_exit_code(
+    state: str, result: TaskResult, reason: str, remedy: str, code: Exit
+) -> None:
+    (found,) = faults_of(result, "n1", state == "unreachable")
+    assert (found.message, found.exit) == (reason, code)
+    assert remedy in found.remedy and bool(remedy) == bool(found.remedy)
 
 
-def test_no_password_of_an_address_is_told() -> None:
-    reason, _, _ = explain({"msg": "http://me:secret@index.example/simple: 403"}, "n1", "failed")
-    assert reason == "http://me:***@index.example/simple: 403"
+def test_faults_hide_passwords_in_urls() -> None:
+    (found,) = faults_of({"msg": "http://me:secret@index.example/simple: 403"}, "n1")
+    assert found.message == "http://me:***@index.example/simple: 403"
+
+
+def test_remedy_names_the_host_and_keeps_a_word_that_the_user_replaces() -> None:
+    form = {"message": "tfctl_http_proxy is not an address", "remedy": "write http://HOST:PORT", "kind": "inventory"}
+    named = {"message": "no key", "remedy": "install openssh-client on {host}", "kind": "failed"}
+    collector = Collector()
+    collector.take({"event": "play", "hosts": ["n1"]})
+    collector.take(host("n1", "failed", faults=[form, named]))
+    (found,) = collector.result().hosts
+    assert found.remedy == "write http://HOST:PORT\ninstall openssh-client on n1"
+    assert (found.reason, found.exit) == ("tfctl_http_proxy is not an address\nno key", Exit.BAD_FILE)
+
+
+def test_each_kind_of_fault_of_the_modules_has_an_exit_code() -> None:
+    assert set(KINDS) == {tfctl_fault.INVENTORY, tfctl_fault.UNFIT, tfctl_fault.FAILED}

@@ -1,4 +1,4 @@
-"""The files by which apt and dnf reach NVIDIA's repository, as the role nvidia_repo renders them."""
+"""The files that make NVIDIA's repository known to apt and dnf, as the role nvidia_repo renders them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tfctl.remote import ansible
+from tfctl.provision import ansible
 
 BASE = "https://mirror.example/compute/cuda/repos"
 APT = {
@@ -54,7 +54,7 @@ excludepkgs=nvidia-* kmod-nvidia* libnvidia-* cuda-drivers*
 
 
 def rendered(folder: Path, packager: str, system: str, drivers: bool) -> dict[str, str]:
-    """{path: text}, by Ansible's own templates."""
+    """Render the templates of the role with Ansible; return {path: text}."""
     role = ansible.data_dir() / "roles/nvidia_repo"
     text = "{{ lookup('ansible.builtin.template', '" + str(role) + "/templates/' ~ item ~ '.j2') }}"
     copy = {"content": text, "dest": f"{folder}/{{{{ item | basename }}}}", "mode": "0644"}
@@ -79,7 +79,7 @@ def rendered(folder: Path, packager: str, system: str, drivers: bool) -> dict[st
 @pytest.mark.parametrize(
     ("packager", "system", "files"), [("apt-get", "debian12", APT), ("dnf", "rhel9", DNF)], ids=["apt", "dnf"]
 )
-def test_the_repository_as_apt_and_dnf_read_it(
+def test_repository_files_render_for_apt_and_dnf(
     tmp_path: Path, packager: str, system: str, files: dict[str, str]
 ) -> None:
     assert rendered(tmp_path, packager, system, drivers=False) == files

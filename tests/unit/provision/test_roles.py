@@ -1,21 +1,31 @@
-"""What a role says about its variables is true: argument_specs and defaults say the same, and the playbook parses."""
+"""The roles are consistent: defaults match argument_specs, pages and tags match the roles, and playbooks parse."""
 
 from __future__ import annotations
 
+import dis
+import importlib
+import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 from ansible.module_utils import tfctl_venv
 
-from tfctl.remote import ansible, provision
+from tests.lab import expected_state
+from tfctl.model.ports import port_range
+from tfctl.provision import ansible
+from tfctl.provision.parts import PARTS
 
 ROLES = sorted(path for path in (ansible.data_dir() / "roles").iterdir())
 GPU_PARTS = ansible.data_dir() / "playbooks/tasks/gpu.yml"
+LAB = Path(expected_state.__file__).parent
 ANSIBLE = [sys.executable, "-m", "ansible"]
 
 
@@ -24,13 +34,16 @@ def read(path: Path) -> Any:
 
 
 def resolved(value: object) -> object:
-    """`{{ tfctl_x | default(VALUE) }}` is VALUE where the inventory says nothing."""
-    found = re.fullmatch(r"\{\{ tfctl_\w+ \| default\((.*)\) \}\}", value) if isinstance(value, str) else None
-    return yaml.safe_load(found[1]) if found else value
+    """Return VALUE for `{{ tfctl_x | default(VALUE) }}`, which is what applies when the inventory sets nothing."""
+    found = re.fullmatch(r"\{\{ tfctl_\w+ \| default\((.*?)\)( \| tfctl_port_range)? \}\}", str(value))
+    if not found:
+        return value
+    default = yaml.safe_load(found[1])
+    return list(port_range(default)) if found[2] else default
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
-def test_defaults_are_what_the_specs_say(role: Path) -> None:
+def test_role_defaults_match_its_argument_specs(role: Path) -> None:
     options = read(role / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
     defaults = read(role / "defaults/main.yml") or {}
     optional = {name: option["default"] for name, option in options.items() if not option.get("required")}
@@ -39,21 +52,21 @@ def test_defaults_are_what_the_specs_say(role: Path) -> None:
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
-def test_every_default_stands_below_a_comment(role: Path) -> None:
+def test_role_defaults_each_have_a_comment(role: Path) -> None:
     lines = (role / "defaults/main.yml").read_text().splitlines()
     for number, line in enumerate(lines):
         if re.match(r"\w+:", line):
             assert lines[number - 1].startswith("#"), line
 
 
-#: Modules that wait for another run on the host; they say so after tfctl_venv.TURN_S, and are to be called again.
+#: Modules that wait while another run works on the host. They return after tfctl_venv.TURN_S and are called again.
 WAITING = {
     "tfctl_environment", "tfctl_horovod", "tfctl_horovod_build", "tfctl_openmpi", "tfctl_openmpi_build",
     "tfctl_python_tree",
 }  # fmt: skip
 
 
-def test_who_waits_for_another_run_does_so_in_turns() -> None:
+def test_tasks_that_wait_for_another_run_retry_for_the_whole_patience() -> None:
     tasks = [task for role in ROLES for path in (role / "tasks").glob("*.yml") for task in read(path)]
     waiting = [task for task in tasks if WAITING & {*task} and not task.get("check_mode")]
     assert len(waiting) == len(WAITING)
@@ -62,28 +75,43 @@ def test_who_waits_for_another_run_does_so_in_turns() -> None:
         assert task["retries"] * tfctl_venv.TURN_S == tfctl_venv.PATIENCE_S
 
 
-def test_the_pages_of_the_roles_say_what_the_roles_say() -> None:
+def test_role_pages_match_the_argument_specs() -> None:
     words = [sys.executable, "scripts/role-pages", "--check"]
     done = subprocess.run(words, cwd=ansible.data_dir(), capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, ""), "run scripts/role-pages"
 
 
-def test_what_each_role_makes_is_looked_at_on_a_lab() -> None:
-    """By a function of its name; preflight makes nothing."""
-    text = (ansible.data_dir() / "tests/lab/made.py").read_text()
-    named = re.findall(r"^def (\w+)\(|^((?:\w+ = )+)library$", text, re.MULTILINE)
-    words = {word for found in named for part in found for word in part.split(" = ") if word}
-    assert {role.name for role in ROLES} - words == {"preflight"}
+def test_each_role_has_an_expected_state_that_lab_tests_use() -> None:
+    """The role preflight installs nothing, so it has no expected state."""
+    roles = {role.name for role in ROLES} - {"preflight"}
+    for role in roles:
+        host, *_ = inspect.signature(getattr(expected_state, role)).parameters.values()
+        assert host.annotation == "Host", role
+    modules = [importlib.import_module(f"tests.lab.{path.stem}") for path in sorted(LAB.glob("test_*.py"))]
+    used = {name for module in modules for name in attributes_used("expected_state", module)}
+    assert roles - used == set()
 
 
-def test_the_parts_are_the_roles_and_the_tags() -> None:
-    assert set(provision.TAGS) == {role.name for role in ROLES}
+def attributes_used(name: str, module: ModuleType) -> Iterator[str]:
+    """Yield what the functions and methods of a module load from one of its global names."""
+    own = [value for value in vars(module).values() if getattr(value, "__module__", "") == module.__name__]
+    methods = [value for each in own if inspect.isclass(each) for value in vars(each).values()]
+    code = [value.__code__ for value in (*own, *methods) if inspect.isfunction(value)]
+    for each in code:
+        code += [constant for constant in each.co_consts if inspect.iscode(constant)]
+        for instruction, following in pairwise(dis.get_instructions(each)):
+            if (instruction.opname, instruction.argval) == ("LOAD_GLOBAL", name):
+                yield following.argval
+
+
+def test_tags_of_the_playbook_are_the_roles() -> None:
+    assert set(PARTS) == {role.name for role in ROLES}
     (play,) = read(ansible.data_dir() / "playbooks/provision.yml")
     tags = [tag for task in play["tasks"] for tag in task["tags"] if tag != "always"]
-    assert tuple(dict.fromkeys(tags)) == provision.TAGS
+    assert tuple(dict.fromkeys(tags)) == PARTS
 
 
-def test_a_part_of_the_gpus_brings_its_packages_sources_too() -> None:
+def test_tag_of_a_gpu_role_includes_the_nvidia_repository() -> None:
     parts = {each["ansible.builtin.import_role"]["name"]: each["tags"] for each in read(GPU_PARTS)}
     assert all(name in tags for name, tags in parts.items())
     assert {*parts, "nvidia_driver"} == set(parts["nvidia_repo"])
@@ -94,7 +122,7 @@ def test_a_part_of_the_gpus_brings_its_packages_sources_too() -> None:
 @pytest.mark.parametrize(
     "playbook", sorted((ansible.data_dir() / "playbooks").glob("*.yml")), ids=lambda path: path.name
 )
-def test_the_playbooks_parse(playbook: Path) -> None:
+def test_playbook_passes_the_syntax_check(playbook: Path) -> None:
     words = [*ANSIBLE, "playbook", "--syntax-check", "-i", "localhost,", str(playbook)]
     done = subprocess.run(words, cwd=ansible.data_dir(), capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

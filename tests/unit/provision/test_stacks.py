@@ -1,4 +1,4 @@
-"""The stacks are data: the schema holds, and every lock is there, hashed and silent about where it came from."""
+"""The stack files match their schema, and every lock exists and contains only packages with hashes."""
 
 from __future__ import annotations
 
@@ -11,31 +11,24 @@ from tfctl.errors import BadFile
 from tfctl.model import stacks
 
 LOCKS = [
-    pytest.param(stack, edition, python, id=stack.lock(edition, python).stem)
+    (stack, edition, python)
     for stack in stacks.load().values()
     for edition in stack.editions
     for python in stack.pythons
 ]
-
-
-BUILD_LOCKS = [
-    pytest.param(stack, python, id=stack.build_lock(python).stem)
-    for stack in stacks.load().values()
-    for python in stack.pythons
-    if stack.horovod
-]
+BUILD_LOCKS = [(stack, python) for stack in stacks.load().values() for python in stack.pythons if stack.horovod]
 
 
 def versions_in(lock: Path) -> dict[str, str]:
-    """Of a lock that holds nothing but packages with their hashes."""
+    """Return {package: version} of a lock, which may contain nothing but packages with hashes."""
     text = re.sub(r"\A--no-binary=\S+\n", "", lock.read_text())
     entries = re.findall(r"^(\S+)==(\S+) \\\n((?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", text, re.MULTILINE)
     assert "".join(f"{name}=={version} \\\n{hashes}" for name, version, hashes in entries) == text
     return {name: version for name, version, _ in entries}
 
 
-@pytest.mark.parametrize(("stack", "edition", "python"), LOCKS)
-def test_a_lock_names_every_wheel_by_its_hash(stack: stacks.Stack, edition: str, python: str) -> None:
+@pytest.mark.parametrize(("stack", "edition", "python"), LOCKS, ids=[stack.lock(*of).stem for stack, *of in LOCKS])
+def test_lock_pins_every_requirement_of_its_stack_by_hash(stack: stacks.Stack, edition: str, python: str) -> None:
     versions = versions_in(stack.lock(edition, python))
     for requirement in stack.editions[edition].requirements:
         name, _, version = requirement.partition("==")
@@ -44,7 +37,7 @@ def test_a_lock_names_every_wheel_by_its_hash(stack: stacks.Stack, edition: str,
     for module, version in stack.imports.items():
         assert versions.get(module.replace("_", "-"), version) == version
     assert "scikit-learn" in versions
-    assert len({"tensorflow", "tensorflow-cpu", "tensorflow-gpu"} & set(versions)) == 1, "they write the same files"
+    assert len({"tensorflow", "tensorflow-cpu", "tensorflow-gpu"} & set(versions)) == 1, "they install the same files"
     assert not set(stack.editions[edition].without) & set(versions)
     if edition == "gpu" and stack.gpu and stack.gpu.wheels:
         major = stack.gpu.cuda.partition(".")[0]
@@ -53,37 +46,39 @@ def test_a_lock_names_every_wheel_by_its_hash(stack: stacks.Stack, edition: str,
         assert (brought["cudnn"], brought["nccl"]) == (stack.gpu.cudnn, stack.gpu.nccl)
 
 
-@pytest.mark.parametrize(("stack", "python"), BUILD_LOCKS)
-def test_what_builds_horovod_is_locked_and_what_it_imports_is_there(stack: stacks.Stack, python: str) -> None:
+@pytest.mark.parametrize(
+    ("stack", "python"), BUILD_LOCKS, ids=[stack.build_lock(python).stem for stack, python in BUILD_LOCKS]
+)
+def test_locks_contain_the_build_tools_and_imports_of_horovod(stack: stacks.Stack, python: str) -> None:
     assert {"cmake", "setuptools", "wheel"} <= set(versions_in(stack.build_lock(python)))
     for edition in stack.editions:
         assert {"cloudpickle", "psutil", "pyyaml"} <= set(versions_in(stack.lock(edition, python)))
 
 
-def test_an_environment_is_named_by_its_lock() -> None:
+def test_environment_name_ends_with_the_digest_of_its_lock() -> None:
     stack = stacks.get("tf2.15")
     names = {stack.environment("cpu", python) for python in stack.pythons}
     assert len(names) == len(stack.pythons)
     assert all(re.fullmatch(r"tf2\.15-[0-9a-f]{12}", name) for name in names)
 
 
-def test_an_edition_for_gpus_says_what_it_asks_of_them() -> None:
+def test_stack_with_a_gpu_edition_states_its_gpu_requirements() -> None:
     assert all(stack.gpu for stack in stacks.load().values() if "gpu" in stack.editions)
 
 
-def test_no_lock_lies_about_that_no_stack_has() -> None:
-    wanted = {stack.lock(edition, python).name for stack, edition, python in (each.values for each in LOCKS)}
-    wanted |= {stack.build_lock(python).name for stack, python in (each.values for each in BUILD_LOCKS)}
+def test_every_lock_file_belongs_to_a_stack() -> None:
+    wanted = {stack.lock(edition, python).name for stack, edition, python in LOCKS}
+    wanted |= {stack.build_lock(python).name for stack, python in BUILD_LOCKS}
     assert {path.name for path in stacks.LOCKS.iterdir()} == wanted | {stacks.TOOLS.name}
 
 
-def test_an_unknown_stack_names_the_nearest() -> None:
+def test_unknown_stack_suggests_the_nearest_name() -> None:
     with pytest.raises(BadFile, match=r"--stack tf2\.51: there is no such stack") as raised:
         stacks.get("tf2.51")
     assert raised.value.remedy.startswith("did you mean tf2.")
 
 
-def test_a_key_that_the_schema_does_not_know_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stack_file_with_an_unknown_key_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "tf9.yaml").write_text("name: tf9\ntensorflow: 9\ncolour: red\n")
     monkeypatch.setattr(stacks, "HERE", tmp_path)
     stacks.load.cache_clear()
@@ -94,5 +89,5 @@ def test_a_key_that_the_schema_does_not_know_is_named(tmp_path: Path, monkeypatc
         stacks.load.cache_clear()
 
 
-def test_every_system_has_a_title() -> None:
+def test_supported_systems_have_titles() -> None:
     assert {"debian-11", "debian-12", "debian-13", "ubuntu-22.04", "el-9"} <= set(stacks.systems())

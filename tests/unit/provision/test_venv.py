@@ -1,4 +1,4 @@
-"""tfctl_venv: an environment built for real by uv, offline, from wheels made here; what is touched in it is seen."""
+"""tfctl_venv builds an environment with uv, offline, from wheels that the test creates, and notices changes to it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from ansible.module_utils.tfctl_venv import Environment
 from uv import find_uv_bin
 
 PYTHON = os.path.realpath(sys.executable)
-# The tests' own folders are closed to nobody.
+# The user nobody could not enter the directories of the tests.
 tfctl_venv.NOBODY = os.geteuid()
 
 
 def wheel(folder: Path, name: str, version: str, **files: str) -> Path:
-    """A wheel with a script, as PEP 427 has it; a file that begins with / is beside its package."""
+    """Create a wheel with a console script (PEP 427); a file whose name begins with / lies beside the package."""
     info = f"{name}-{version}.dist-info"
     texts = {
         **{file[1:] if file.startswith("/") else f"{name}/{file}": text for file, text in files.items()},
@@ -50,7 +50,7 @@ def wheel(folder: Path, name: str, version: str, **files: str) -> Path:
 
 
 def pinned(*wheels: Path) -> str:
-    """A lock that names just these."""
+    """Return a lock that pins exactly these wheels."""
     return "".join(
         "{}=={} \\\n    --hash=sha256:{}\n".format(
             *path.name.split("-")[:2], hashlib.sha256(path.read_bytes()).hexdigest()
@@ -60,8 +60,8 @@ def pinned(*wheels: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of wheels: two of ours, and uv's."""
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two wheels of the test and the wheel of uv."""
     folder = tmp_path_factory.mktemp("house")
     wheel(folder, "big_one", "1.2.0", **{"__init__.py": "__version__ = '1.2.0'\ndef main(): print('ran')\n"})
     wheel(folder, "small", "0.1", **{"__init__.py": "", "data.txt": "1234\n"})
@@ -70,17 +70,17 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def environment(house: Path, folder: Path, **more: object) -> Environment:
-    uv, *wheels = sorted(house.iterdir(), key=lambda path: not path.name.startswith("uv-"))
+def new_environment(wheels: Path, folder: Path, **more: object) -> Environment:
+    uv, *packages = sorted(wheels.iterdir(), key=lambda path: not path.name.startswith("uv-"))
     archive = folder / "wheels.tar"
     with tarfile.open(archive, "w") as tar:
-        for path in (uv, *wheels):
+        for path in (uv, *packages):
             tar.add(path, arcname=path.name)
     asked = {
         "path": folder / "stacks/tf9-0123456789ab",
         "link": folder / "stacks/tf9",
         "python": PYTHON,
-        "lock": pinned(*wheels),
+        "lock": pinned(*packages),
         "tools": pinned(uv),
         "imports": {"big_one": "1.2.0"},
         "archive": archive,
@@ -89,17 +89,17 @@ def environment(house: Path, folder: Path, **more: object) -> Environment:
 
 
 @pytest.fixture
-def make(house: Path, tmp_path: Path) -> Callable[..., Environment]:
-    return functools.partial(environment, house, tmp_path)
+def make(wheels: Path, tmp_path: Path) -> Callable[..., Environment]:
+    return functools.partial(new_environment, wheels, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def built(house: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """Made once; a test that harms it works on a copy."""
-    made = environment(house, tmp_path_factory.mktemp("built"))
-    assert made.wrong() == [f"{made.path} is not there"]
-    made.build()
-    return made
+def built(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """An environment that is built once; a test that damages it works on a copy."""
+    environment = new_environment(wheels, tmp_path_factory.mktemp("built"))
+    assert environment.wrong() == [f"{environment.path} is not there"]
+    environment.build()
+    return environment
 
 
 def site(environment: Environment) -> Path:
@@ -107,7 +107,7 @@ def site(environment: Environment) -> Path:
     return found
 
 
-def test_it_is_built_and_runs_from_its_place(built: Environment) -> None:
+def test_environment_is_built_linked_and_runs(built: Environment) -> None:
     assert built.wrong() == []
     assert not built.linked()
     built.switch()
@@ -124,7 +124,7 @@ def test_it_is_built_and_runs_from_its_place(built: Environment) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("damage", "message"),
     [
         ("(site / 'small/data.txt').write_text('5678\\n')", "small/data.txt was changed"),
         ("(site / 'small/data.txt').unlink()", "small/data.txt is missing"),
@@ -136,17 +136,17 @@ def test_it_is_built_and_runs_from_its_place(built: Environment) -> None:
         ("shutil.rmtree(path / 'lib')", "is not in"),
     ],
 )
-def test_what_was_touched_is_seen(
-    built: Environment, make: Callable[..., Environment], tmp_path: Path, harm: str, said: str
+def test_environment_reports_a_changed_or_missing_file(
+    built: Environment, make: Callable[..., Environment], tmp_path: Path, damage: str, message: str
 ) -> None:
     shutil.copytree(built.path, tmp_path / "stacks" / built.path.name, symlinks=True)
     environment = make()
     assert environment.wrong() == []
-    eval(harm, {"path": environment.path, "site": site(environment), "shutil": shutil})
-    assert said in environment.wrong()[0]
+    eval(damage, {"path": environment.path, "site": site(environment), "shutil": shutil})
+    assert message in environment.wrong()[0]
 
 
-def test_what_was_touched_is_built_anew(make: Callable[..., Environment]) -> None:
+def test_environment_is_rebuilt_after_a_change(make: Callable[..., Environment]) -> None:
     make().build()
     (site(make()) / "small/data.txt").unlink()
     environment = make()
@@ -156,7 +156,7 @@ def test_what_was_touched_is_built_anew(make: Callable[..., Environment]) -> Non
     assert (site(environment) / "small/data.txt").read_text() == "1234\n"
 
 
-def test_what_comes_compiled_is_not_compiled_again(make: Callable[..., Environment], tmp_path: Path) -> None:
+def test_environment_uses_bytecode_from_the_archive(make: Callable[..., Environment], tmp_path: Path) -> None:
     source, compiled = tmp_path / "__init__.py", tmp_path / "x.pyc"
     source.write_text("__version__ = '1.2.0'\ndef main(): print('from bytecode')\n")
     py_compile.compile(str(source), str(compiled), invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP)
@@ -175,13 +175,15 @@ def test_what_comes_compiled_is_not_compiled_again(make: Callable[..., Environme
     assert not (site(environment) / "gone").exists()
 
 
-def test_another_lock_is_another_environment(built: Environment, house: Path, make: Callable[..., Environment]) -> None:
-    other = make(path=built.path, lock=pinned(house / "small-0.1-py3-none-any.whl").replace("==0.1", "==0.2"))
+def test_environment_is_wrong_when_the_lock_changed(
+    built: Environment, wheels: Path, make: Callable[..., Environment]
+) -> None:
+    other = make(path=built.path, lock=pinned(wheels / "small-0.1-py3-none-any.whl").replace("==0.1", "==0.2"))
     assert "small 0.2 is not in" in other.wrong()[0]
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"lock": "small==0.1 \\\n    --hash=sha256:" + "0" * 64 + "\n"}, "uv pip: .*[Hh]ash"),
         ({"tools": "uv==0.0 --hash=sha256:" + "0" * 64}, "uv in it is not the one"),
@@ -190,16 +192,18 @@ def test_another_lock_is_another_environment(built: Environment, house: Path, ma
         ({"archive": None}, "there are no wheels"),
     ],
 )
-def test_what_cannot_be_proven_is_never_in_place(
-    make: Callable[..., Environment], more: dict[str, object], said: str
+def test_environment_is_not_installed_when_a_check_fails(
+    make: Callable[..., Environment], more: dict[str, object], message: str
 ) -> None:
     environment = make(**more)
-    with pytest.raises(Failed, match=f"(?s){said}"):
+    with pytest.raises(Failed, match=f"(?s){message}"):
         environment.build()
     assert not environment.path.exists() and not environment.part.exists()
 
 
-def test_an_archive_that_would_write_elsewhere_is_refused(make: Callable[..., Environment], tmp_path: Path) -> None:
+def test_environment_refuses_an_archive_with_unexpected_members(
+    make: Callable[..., Environment], tmp_path: Path
+) -> None:
     evil = tmp_path / "evil.tar"
     with tarfile.open(evil, "w") as tar:
         tar.add(__file__, arcname="../../etc/x.whl")
@@ -207,26 +211,26 @@ def test_an_archive_that_would_write_elsewhere_is_refused(make: Callable[..., En
         make(archive=evil).build()
 
 
-def test_packages_that_write_the_same_file_are_refused(tmp_path: Path) -> None:
-    """As tensorflow and tensorflow-cpu do."""
+def test_environment_refuses_packages_that_install_the_same_file(tmp_path: Path) -> None:
+    """The packages tensorflow and tensorflow-cpu do this."""
     twins = tmp_path / "house"
     twins.mkdir()
     wheel(twins, "big_one", "1.2.0", **{"__init__.py": "__version__ = '1.2.0'\n"})
     wheel(twins, "twin", "1.0", **{"/big_one/__init__.py": "__version__ = '1.2.0'  # mine\n"})
     with zipfile.ZipFile(twins / "uv-0.0-py3-none-any.whl", "w") as file:
         file.write(find_uv_bin(), "uv-0.0.data/scripts/uv")
-    made = environment(twins, tmp_path)
+    environment = new_environment(twins, tmp_path)
     with pytest.raises(Failed, match=r"two packages of the lock have the same file.*big_one/__init__\.py was changed"):
-        made.build()
-    assert not made.path.exists()
+        environment.build()
+    assert not environment.path.exists()
 
 
-def test_sources_are_told_from_wheels() -> None:
+def test_lock_is_split_into_wheels_and_sources() -> None:
     entries = [
         f"{name}==1.0 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{'1' * 64}\n" for name in ("a", "b", "c")
     ]
     assert tfctl_venv.parted("".join(entries)) == ["".join(entries), ""]
-    # A file that Ansible reads has no newline at its end.
+    # Ansible strips the newline at the end of a file that it reads.
     parted = tfctl_venv.parted(("--no-binary=b,x\n" + "".join(entries)).rstrip())
     assert parted == [entries[0] + entries[2], entries[1]]
     assert tfctl_venv.pinned("--no-binary=b,x\n" + "".join(entries)) == {"a": "1.0", "b": "1.0", "c": "1.0"}

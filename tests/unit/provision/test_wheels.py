@@ -1,10 +1,11 @@
-"""tfctl_wheels: one file of all that a lock names, downloaded once; never a file with another hash."""
+"""tfctl_wheels downloads all packages of a lock once, into one archive, and refuses files with a wrong hash."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -13,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from tfctl.remote import ansible
-from tfctl.remote.report import Report
+from tfctl.provision import ansible
+from tfctl.provision.results import PlayResult
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of wheels in place of an index, by the settings that a user of pip would make."""
+    """A folder of wheels that replaces the package index, configured as a user of pip would do it."""
     folder = tmp_path / "index"
     folder.mkdir()
     for name in ("PIP_CONFIG_FILE", "PIP_EXTRA_INDEX_URL"):
@@ -37,8 +38,8 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def collect(folder: Path, lock: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> Report:
-    """Run the module on this machine, as the role does."""
+def download(folder: Path, lock: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> PlayResult:
+    """Run the module on this machine with the arguments that the role passes."""
     real = ansible.data_dir()
     (folder / "playbooks").mkdir(exist_ok=True)
     for name in ("callback_plugins", "library", "module_utils"):
@@ -55,7 +56,7 @@ def collect(folder: Path, lock: str, monkeypatch: pytest.MonkeyPatch, **more: st
         return ansible.run(ansible.Play("wheels", folder / "hosts"), lambda _: None)
 
 
-def kept(folder: Path) -> list[str]:
+def cached(folder: Path) -> list[str]:
     return [path.name for path in (folder / "cache").iterdir() if path.suffix != ".lock"]
 
 
@@ -64,41 +65,40 @@ def names(archive: Path) -> Iterable[str]:
         return tar.getnames()
 
 
-def test_it_is_downloaded_once_and_compiled(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheels_are_downloaded_and_compiled_once(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = index / "tiny-1.0-py3-none-any.whl"
     lock = f"tiny==1.0 \\\n    --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
-    assert collect(tmp_path, lock, monkeypatch).exit == 0
-    (name,) = kept(tmp_path)
+    assert download(tmp_path, lock, monkeypatch).exit == 0
+    (name,) = cached(tmp_path)
     archive = tmp_path / "cache" / name
     assert list(names(archive)) == ["bytecode.zip", wheel.name]
-    with tarfile.open(archive) as tar:
-        tar.extract("bytecode.zip", tmp_path, filter="data")
+    subprocess.run(["tar", "-xf", archive, "-C", tmp_path, "bytecode.zip"], check=True, timeout=60)
     with zipfile.ZipFile(tmp_path / "bytecode.zip") as file:
         assert file.namelist() == [f"tiny/__pycache__/__init__.{sys.implementation.cache_tag}.pyc"]
     wheel.unlink()
-    assert collect(tmp_path, lock, monkeypatch).exit == 0
-    assert kept(tmp_path) == [name]
+    assert download(tmp_path, lock, monkeypatch).exit == 0
+    assert cached(tmp_path) == [name]
 
 
-def test_another_hash_is_refused_and_what_came_is_not_kept(
+def test_wheel_with_a_wrong_hash_is_refused_and_not_kept(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert index.exists()
-    report = collect(tmp_path, f"tiny==1.0 \\\n    --hash=sha256:{'0' * 64}\n", monkeypatch)
+    report = download(tmp_path, f"tiny==1.0 \\\n    --hash=sha256:{'0' * 64}\n", monkeypatch)
     (host,) = report.hosts
     assert host.failed and "the bytes of tiny==1.0 from" in host.reason
-    assert "do not go around it" in host.remedy
-    assert not any(name.endswith(".tar") for name in kept(tmp_path))
+    assert "does not match the lock file's hash" in host.remedy
+    assert not any(name.endswith(".tar") for name in cached(tmp_path))
 
 
-def test_what_no_index_has_is_named(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wheel_is_named_with_a_remedy(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert index.exists()
-    report = collect(tmp_path, f"tiny==2.0 \\\n    --hash=sha256:{'0' * 64}\n", monkeypatch)
+    report = download(tmp_path, f"tiny==2.0 \\\n    --hash=sha256:{'0' * 64}\n", monkeypatch)
     assert "No matching distribution found for tiny==2.0" in report.hosts[0].reason
     assert "does not reach a package index" in report.hosts[0].remedy
 
 
-def test_a_source_comes_beside_the_wheels_and_is_not_run(
+def test_source_distribution_is_downloaded_without_running_it(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheel, source = index / "tiny-1.0-py3-none-any.whl", index / "own-2.0.tar.gz"
@@ -109,8 +109,8 @@ def test_a_source_comes_beside_the_wheels_and_is_not_run(
         tar.addfile(info, io.BytesIO(text))
     lock = f"tiny==1.0 \\\n    --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    report = collect(tmp_path, lock, monkeypatch, source=f"own==2.0 --hash=sha256:{'0' * 64}\n")
+    report = download(tmp_path, lock, monkeypatch, source=f"own==2.0 --hash=sha256:{'0' * 64}\n")
     assert "do not match the hash in the lock" in report.hosts[0].reason
-    assert collect(tmp_path, lock, monkeypatch, source=f"own==2.0 --hash=sha256:{digest}\n").exit == 0
-    (name,) = (name for name in kept(tmp_path) if name.endswith(".tar"))
+    assert download(tmp_path, lock, monkeypatch, source=f"own==2.0 --hash=sha256:{digest}\n").exit == 0
+    (name,) = (name for name in cached(tmp_path) if name.endswith(".tar"))
     assert list(names(tmp_path / "cache" / name)) == ["own-2.0.tar.gz", wheel.name]

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from a_job import PS, job, tf_config
 
 import tfctl_runtime as runtime
+from tests.unit.runtime.a_job import PS, job, tf_config
 
 PAGE = Path(__file__).parents[3] / "docs/runtime.md"
 
@@ -29,7 +29,7 @@ PAGE = Path(__file__).parents[3] / "docs/runtime.md"
         ("", tf_config("chief", 0, chief=1, worker=1), True),
     ],
 )
-def test_data_is_shared_out_where_several_train_on_it(
+def test_shard_divides_the_dataset_among_workers(
     monkeypatch: pytest.MonkeyPatch, tf: Any, strategy: str, config: str, shared: bool
 ) -> None:
     job(monkeypatch, strategy, config)
@@ -48,7 +48,7 @@ def said_by_shard(dataset: Any, policy: str) -> list[str]:
     return [str(each.message) for each in caught]
 
 
-def test_fewer_files_than_workers_are_told_once(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
+def test_shard_warns_once_about_fewer_files_than_workers(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
     two, three, memory = tf.text(2), tf.text(3), tf.data.Dataset(count=2, spec=SimpleNamespace())
     lines = tf.text(-2)
     lines._filenames = tf.text(1)
@@ -84,7 +84,9 @@ THREE = ["BackupAndRestore", "ModelCheckpoint", "TensorBoard"]
     ],
 )
 @pytest.mark.usefixtures("tf", "tensorboard")
-def test_the_chief_writes_below_the_output(monkeypatch: pytest.MonkeyPatch, strategy: str, config: str) -> None:
+def test_the_chiefs_callbacks_write_below_the_output(
+    monkeypatch: pytest.MonkeyPatch, strategy: str, config: str
+) -> None:
     job(monkeypatch, strategy, config, TFCTL_OUTPUT="gs://bucket/run")
     found = runtime.callbacks()
     assert kinds(found) == THREE
@@ -97,7 +99,7 @@ def test_the_chief_writes_below_the_output(monkeypatch: pytest.MonkeyPatch, stra
 
 
 @pytest.mark.usefixtures("tf", "tensorboard")
-def test_another_worker_saves_to_a_scratch_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_workers_save_to_a_scratch_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes part in the backup, whose writing Keras 2 arranges, and in reading variables for checkpoints."""
     job(monkeypatch, "multi_worker_mirrored", tf_config("worker", 1, worker=2))
     found = runtime.callbacks("/out")
@@ -115,7 +117,7 @@ def test_another_worker_saves_to_a_scratch_directory(monkeypatch: pytest.MonkeyP
         ("parameter_server", tf_config("chief", **PS), "epoch"),
     ],
 )
-def test_a_backup_every_so_many_steps(
+def test_backup_steps_sets_how_often_backups_are_made(
     monkeypatch: pytest.MonkeyPatch, strategy: str, config: str, every: int | str
 ) -> None:
     """Under parameter_server Keras would make none."""
@@ -125,15 +127,15 @@ def test_a_backup_every_so_many_steps(
 
 
 @pytest.mark.usefixtures("tf", "tensorboard")
-def test_callbacks_are_of_the_keras_that_the_script_uses(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
+def test_callbacks_belong_to_the_keras_of_the_script(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
     own = {name: type(name, (getattr(tf.keras.callbacks, name),), {}) for name in THREE}
     legacy = SimpleNamespace(__version__="2.21.0", callbacks=SimpleNamespace(**own))
-    monkeypatch.setitem(sys.modules, "tf_keras", legacy)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "tf_keras", legacy)
     assert [type(each) for each in runtime.callbacks("/out")] == list(own.values())
 
 
 @pytest.mark.usefixtures("tensorboard")
-def test_keras_3_wants_its_own_ending(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
+def test_keras_3_weights_files_have_its_suffix(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
     monkeypatch.setattr(tf.keras, "__version__", "3.15.1", raising=False)
     assert runtime.callbacks("/out")[1].filepath == "/out/checkpoints/ckpt-{epoch:04d}.weights.h5"
 
@@ -145,7 +147,7 @@ def test_without_tensorboard_there_are_no_summaries_and_a_warning(monkeypatch: p
         assert kinds(runtime.callbacks("/out")) == THREE[:2]
 
 
-def test_a_plain_script_becomes_one_for_all_by_five_lines() -> None:
+def test_the_documented_example_changes_at_most_five_lines() -> None:
     text = PAGE.read_text()
     before, after = re.findall(r"```python\n(# (?:before|after).*?)```", text, re.DOTALL)
     for code in (before, after):

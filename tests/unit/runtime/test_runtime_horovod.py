@@ -47,7 +47,7 @@ def client() -> Iterator[Client]:
         thread.join(10)
 
 
-def test_no_name_server_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_store_does_not_wait_for_a_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
     def asked(*_: object) -> str:
         raise AssertionError("a name server was asked")
 
@@ -55,14 +55,14 @@ def test_no_name_server_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     store.Store(0, {}).server_close()
 
 
-def test_a_value_is_there_when_it_was_put(client: Client) -> None:
+def test_a_stored_value_can_be_read(client: Client) -> None:
     assert client("GET", "/global/0") == (404, b"")
     assert client("PUT", "/global/0", b"\0 address of a rank") == (200, b"")
     assert client("GET", "/global/0") == (200, b"\0 address of a rank")
     assert client("GET", "/local_10.0.0.1/0") == (404, b"")
 
 
-def test_a_scope_is_empty_when_all_its_ranks_have_left(client: Client) -> None:
+def test_a_scope_is_emptied_when_all_its_ranks_have_left(client: Client) -> None:
     client("PUT", "/global/0", b"a")
     client("PUT", "/cross_1/0", b"b")
     for rank in range(2):
@@ -81,7 +81,7 @@ def test_a_key_of_no_communicator_goes_by_itself(client: Client) -> None:
     assert [client("GET", f"/tfctl/{rank}")[0] for rank in range(2)] == [404, 200]
 
 
-def test_nonsense_is_answered(client: Client) -> None:
+def test_a_malformed_request_is_answered(client: Client) -> None:
     assert client("GET", "/")[0] == 404
     assert client("DELETE", "/nothing/7")[0] == 200
 
@@ -128,7 +128,7 @@ def test_an_agent_runs_its_rank_once_with_what_mpirun_says(port: int, tmp_path: 
 
 
 @pytest.mark.parametrize(("needs", "without"), [(b"libmpi.so.40", False), (b"libtensorflow.so", True), (None, False)])
-def test_a_horovod_without_mpi_is_no_rank_of_one(
+def test_a_horovod_without_mpi_is_refused(
     needs: bytes | None, without: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if needs:
@@ -140,7 +140,7 @@ def test_a_horovod_without_mpi_is_no_rank_of_one(
     assert mpi.without_mpi() is without
 
 
-def test_a_rank_is_ended_with_whoever_asked_for_it(port: int, tmp_path: Path) -> None:
+def test_a_rank_ends_with_the_connection_that_asked_for_it(port: int, tmp_path: Path) -> None:
     script = f"import pathlib, time; pathlib.Path({str(tmp_path / 'began')!r}).touch(); time.sleep(600)"
     agent = Agent([sys.executable, "-c", script], port)
     with ask(("127.0.0.1", port), do="rank", environment={}):
@@ -148,7 +148,7 @@ def test_a_rank_is_ended_with_whoever_asked_for_it(port: int, tmp_path: Path) ->
     assert agent.result() == 128 + signal.SIGTERM
 
 
-def test_a_stranger_is_asked_for_the_secret(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_requires_the_secret(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     Agent(["false"], port)
     monkeypatch.setenv("TFCTL_SECRET", "a guess")
     assert await_free(0.5) == [0]
@@ -156,7 +156,7 @@ def test_a_stranger_is_asked_for_the_secret(port: int, monkeypatch: pytest.Monke
         ask(("127.0.0.1", port), do="daemon", line="true")
 
 
-def test_a_rank_that_is_no_program_says_so(port: int, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_whose_program_is_missing_says_so(port: int, capfd: pytest.CaptureFixture[str]) -> None:
     agent = Agent(["/no/such/program"], port)
     with ask(("127.0.0.1", port), do="rank", environment={}) as asked:
         assert answer(asked) == {"exit": 127}
@@ -172,7 +172,7 @@ def test_a_rank_that_is_no_program_says_so(port: int, capfd: pytest.CaptureFixtu
         (["127.0.0.1", "127.0.0.1"], "127.0.0.1:2", "node"),
     ],
 )
-def test_mpirun_puts_rank_n_where_worker_n_is(addresses: list[str], hosts: str, mapped: str) -> None:
+def test_mpirun_places_rank_n_with_worker_n(addresses: list[str], hosts: str, mapped: str) -> None:
     words = mpi.words_of("/usr/bin/mpirun", addresses)
     assert words[words.index("--host") + 1] == hosts
     assert words[words.index("--map-by") + 1] == mapped

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from a_job import PS, job, tf_config
 
 import tfctl_runtime as runtime
+from tests.unit.runtime.a_job import PS, job, tf_config
 
 ROOT = Path(__file__).parents[3]
 FAKES = Path(__file__).parent / "fakes"
@@ -35,7 +35,7 @@ FAKES = Path(__file__).parent / "fakes"
         ("", tf_config("chief", **PS), 0, "ParameterServerStrategy"),
     ],
 )
-def test_each_job_has_its_strategy(
+def test_each_job_gets_its_tf_distribute_strategy(
     monkeypatch: pytest.MonkeyPatch, tf: Any, strategy: str, config: str, gpus: int, expected: str
 ) -> None:
     tf.GPUS[:] = [f"/device:GPU:{i}" for i in range(gpus)]
@@ -45,13 +45,13 @@ def test_each_job_has_its_strategy(
     assert runtime.strategy() is found, "a second one would be a fault to TensorFlow"
 
 
-def test_mirrored_takes_all_gpus_or_every_logical_processor(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
+def test_mirrored_uses_all_gpus_or_every_logical_cpu(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
     tf.CPUS[:] = ["/device:CPU:0", "/device:CPU:1"]
     job(monkeypatch, "mirrored")
     assert runtime.strategy().asked == ((tf.CPUS,), {})
 
 
-def test_what_is_asked_reaches_the_strategy(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
+def test_arguments_reach_the_strategy(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
     job(monkeypatch, "multi_worker_mirrored", tf_config("worker", 0, worker=2))
     with pytest.raises(ValueError, match="communication is auto, ring or nccl, not 'mpi'"):
         runtime.strategy(communication="mpi")
@@ -62,7 +62,7 @@ def test_what_is_asked_reaches_the_strategy(monkeypatch: pytest.MonkeyPatch, tf:
 
 
 @pytest.mark.parametrize("where", ["distribute", "experimental"])
-def test_variables_are_split_by_the_script_s_partitioner(monkeypatch: pytest.MonkeyPatch, tf: Any, where: str) -> None:
+def test_the_variable_partitioner_reaches_the_strategy(monkeypatch: pytest.MonkeyPatch, tf: Any, where: str) -> None:
     if where == "experimental":  # up to TensorFlow 2.5
         monkeypatch.delattr(tf.distribute, "ParameterServerStrategy")
         monkeypatch.setattr(
@@ -86,7 +86,7 @@ def test_variables_are_split_by_the_script_s_partitioner(monkeypatch: pytest.Mon
     ],
 )
 @pytest.mark.usefixtures("tf")
-def test_a_task_without_a_strategy_is_told_so(
+def test_a_task_without_a_tf_distribute_strategy_raises_an_error(
     monkeypatch: pytest.MonkeyPatch, strategy: str, config: str, said: str
 ) -> None:
     job(monkeypatch, strategy, config)
@@ -94,7 +94,7 @@ def test_a_task_without_a_strategy_is_told_so(
         runtime.strategy()
 
 
-def test_an_old_tensorflow_is_named(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
+def test_an_old_tensorflow_is_refused_with_its_version(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
     monkeypatch.setattr(tf, "__version__", "1.15.5")
     with pytest.raises(RuntimeError, match=r"TensorFlow is 1\.15\.5; 2\.4 or newer"):
         runtime.strategy()
@@ -121,7 +121,7 @@ def serving(role: str, port: int, strategy: str, words: list[str] = SCRIPT) -> s
         ("worker", "parameter_server", MODULE, signal.SIGTERM),
     ],
 )
-def test_a_serving_task_serves_until_it_is_ended(
+def test_a_serving_task_serves_until_it_is_stopped(
     role: str, strategy: str, words: list[str], end: signal.Signals
 ) -> None:
     with socket.socket() as probe:
@@ -137,13 +137,13 @@ def test_a_serving_task_serves_until_it_is_ended(
 
 
 @pytest.mark.parametrize(("role", "strategy"), [("chief", "parameter_server"), ("worker", "tf1_ps")])
-def test_who_has_a_program_of_its_own_goes_on(role: str, strategy: str) -> None:
+def test_a_task_that_does_not_serve_returns_at_once(role: str, strategy: str) -> None:
     with serving(role, 1, strategy) as process:
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (0, "on\n", "")
 
 
-def test_whoever_does_not_serve_others_has_a_program_of_its_own() -> None:
+def test_the_module_refuses_a_task_that_does_not_serve() -> None:
     with serving("chief", 1, "parameter_server", MODULE) as process:
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out) == (1, "")
@@ -152,7 +152,7 @@ def test_whoever_does_not_serve_others_has_a_program_of_its_own() -> None:
     )
 
 
-def test_a_port_that_is_taken_is_an_error_and_no_silence() -> None:
+def test_a_port_in_use_is_an_error() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         with serving("ps", taken.getsockname()[1], "parameter_server") as process:

@@ -9,9 +9,16 @@ import sys
 from pathlib import Path
 
 import pytest
-from a_job import PS, job, tf_config
 
 import tfctl_runtime as runtime
+from tests.unit.runtime.a_job import PS, job, tf_config
+from tfctl.model import env
+from tfctl.model.host import Host, Ssh
+from tfctl.model.job import Job, Layout
+from tfctl.model.jobfile import Policy
+from tfctl.model.rules import resolve
+from tfctl.model.strategies import STRATEGIES
+from tfctl.model.task import Slot, Task
 from tfctl_runtime import _task
 
 ROOT = Path(__file__).parents[3]
@@ -30,7 +37,7 @@ def pythons() -> list[str]:
 
 
 @pytest.mark.parametrize("python", pythons())
-def test_it_needs_nothing_but_the_standard_library_of_any_python(python: str) -> None:
+def test_the_runtime_needs_only_the_standard_library_of_any_python(python: str) -> None:
     """A TensorFlow that is there is left alone until it is needed."""
     script = f"""
 import sys
@@ -87,6 +94,33 @@ def test_a_task_is_known_by_its_environment(
     assert (task.strategy, runtime.is_chief(), task.serves) == (kind, chief, serves)
 
 
+def test_a_strategy_that_the_runtime_does_not_know_follows_what_the_job_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    job(monkeypatch, "ring", tf_config("worker", 1, worker=2), TFCTL_CLUSTERED="1", TFCTL_SERVES="0")
+    assert (list(_task.read().cluster), runtime.is_chief(), _task.read().serves) == (["worker"], False, False)
+    monkeypatch.setenv("TFCTL_SERVES", "1")
+    assert _task.read().serves
+    monkeypatch.setenv("TFCTL_CLUSTERED", "0")
+    assert (_task.read().cluster, runtime.is_chief()) == ({}, True)
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_the_runtime_reads_back_what_the_job_sets_for_each_task(strategy: str) -> None:
+    roles = [role for role in STRATEGIES[strategy].roles or ("worker",) if role != "master"]
+    host = Host("node1", Ssh("10.0.0.1"))
+    slots = [Slot(role, 0, host, None, ("run",), {}, "none") for role in roles]
+    tasks = tuple(Task(slot, "10.0.0.1", 2222 + number, None) for number, slot in enumerate(slots))
+    rules = resolve(Policy(), STRATEGIES[strategy], dict.fromkeys(roles, 1))
+    layout = Layout("j", STRATEGIES[strategy], "", Path(), "/o", None, False, Policy(), rules, tuple(slots))
+    made = Job(layout, 1, "00000000", 0.0, tasks)
+    for task in tasks:
+        found = _task.read(env.environment(made, task))
+        rule = STRATEGIES[strategy].rule(task.role)
+        assert (found.role, found.index) == (task.role, 0)
+        assert bool(found.cluster) is STRATEGIES[strategy].clustered
+        if strategy != "custom":
+            assert rule and (found.strategy, found.serves) == (strategy, rule.serves)
+
+
 def test_without_tf_config_the_first_worker_of_a_job_writes(monkeypatch: pytest.MonkeyPatch) -> None:
     job(monkeypatch, "horovod", TFCTL_ROLE="worker", TFCTL_INDEX="1")
     assert not runtime.is_chief()
@@ -107,7 +141,7 @@ def test_without_tf_config_the_first_worker_of_a_job_writes(monkeypatch: pytest.
         ("custom", tf_config("actor", 0, actor=2, learner=1), "TF_CONFIG: none of actor, learner is a chief"),
     ],
 )
-def test_an_environment_that_contradicts_itself_is_one_sentence(
+def test_a_contradictory_environment_raises_one_sentence(
     monkeypatch: pytest.MonkeyPatch, strategy: str, config: str, said: str
 ) -> None:
     job(monkeypatch, strategy, config)
@@ -116,7 +150,7 @@ def test_an_environment_that_contradicts_itself_is_one_sentence(
     assert "\n" not in str(caught.value)
 
 
-def test_a_scratch_directory_is_of_one_process(tmp_path: Path) -> None:
+def test_each_process_has_its_own_scratch_directory(tmp_path: Path) -> None:
     """A fork has its own, and takes the parent's from nobody."""
     script = """
 import os, sys

@@ -1,6 +1,7 @@
-"""A fake TensorFlow: the few names that tfctl_runtime asks for, with what it relies on.
+"""A fake TensorFlow: the few names that tfctl_runtime uses, with the behaviour that it relies on.
 
 A server listens on its task's port. A second multi-worker strategy is an error. A dataset is a tree of its inputs.
+Python 3.6 reads this file: annotations that it lacks are strings.
 """
 
 import enum
@@ -9,16 +10,17 @@ import os
 import signal
 import socket
 from types import SimpleNamespace
+from typing import NoReturn
 
 __version__ = "2.15.1"
 
-#: What the machine has; a test says so.
-GPUS = []
+#: The machine's devices; a test fills in the GPUs.
+GPUS: "list[str]" = []
 CPUS = ["/device:CPU:0"]
 
 
 class Strategy:
-    def __init__(self, *words, **named):
+    def __init__(self, *words: object, **named: object) -> None:
         self.asked = words, named
 
 
@@ -29,7 +31,7 @@ class MirroredStrategy(Strategy):
 class MultiWorkerMirroredStrategy(Strategy):
     made = 0
 
-    def __init__(self, **named):
+    def __init__(self, **named: object) -> None:
         type(self).made += 1
         if self.made > 1:
             raise RuntimeError("Collective ops must be configured at program startup")
@@ -41,7 +43,7 @@ class ParameterServerStrategy(Strategy):
 
 
 class TFConfigClusterResolver:
-    def __init__(self):
+    def __init__(self) -> None:
         self.cluster = json.loads(os.environ["TF_CONFIG"])["cluster"]
 
 
@@ -50,9 +52,9 @@ class UnknownError(Exception):
 
 
 class Server:
-    """Listens where its task is to listen, as long as the process lives."""
+    """Listens on its task's port until the process ends."""
 
-    def __init__(self, cluster, job_name, task_index):
+    def __init__(self, cluster: "dict[str, list[str]]", job_name: str, task_index: int) -> None:
         host, _, port = cluster[job_name][task_index].rpartition(":")
         self.socket = socket.socket()
         try:
@@ -62,7 +64,7 @@ class Server:
         self.socket.listen(5)
         self.target = f"grpc://{host}:{port}"
 
-    def join(self):
+    def join(self) -> NoReturn:
         while True:
             signal.pause()
 
@@ -96,31 +98,31 @@ class AutoShardPolicy(enum.Enum):
 
 
 class Options:
-    def __init__(self):
+    def __init__(self) -> None:
         self.experimental_distribute = SimpleNamespace(auto_shard_policy=None)
 
 
 class Dataset:
-    """``count`` as cardinality() says it: -1 endless, -2 unknown."""
+    """A dataset with its input datasets. ``count`` is what cardinality() returns: -1 is endless, -2 unknown."""
 
-    def __init__(self, *inputs, count=-2, spec=None):
+    def __init__(self, *inputs: "Dataset", count: int = -2, spec: "SimpleNamespace | None" = None) -> None:
         self.inputs, self.count, self.element_spec = inputs, count, spec
-        self.policy = None
+        self.policy: str | None = None
 
-    def _inputs(self):
+    def _inputs(self) -> "list[Dataset]":
         return list(self.inputs)
 
-    def cardinality(self):
+    def cardinality(self) -> int:
         return self.count
 
-    def with_options(self, options):
-        made = Dataset(self, count=self.count, spec=self.element_spec)
-        made.policy = options.experimental_distribute.auto_shard_policy.name
-        return made
+    def with_options(self, options: Options) -> "Dataset":
+        result = Dataset(self, count=self.count, spec=self.element_spec)
+        result.policy = options.experimental_distribute.auto_shard_policy.name
+        return result
 
 
-def text(count):
-    """A dataset of so many names of files."""
+def text(count: int) -> Dataset:
+    """Return a dataset of ``count`` file names."""
     return Dataset(
         count=count, spec=SimpleNamespace(shape=SimpleNamespace(rank=0), dtype=SimpleNamespace(name="string"))
     )
@@ -130,17 +132,17 @@ data = SimpleNamespace(Options=Options, Dataset=Dataset, experimental=SimpleName
 
 
 class BackupAndRestore:
-    def __init__(self, backup_dir, save_freq="epoch"):
+    def __init__(self, backup_dir: str, save_freq: "str | int" = "epoch") -> None:
         self.backup_dir, self.save_freq = backup_dir, save_freq
 
 
 class ModelCheckpoint:
-    def __init__(self, filepath, save_weights_only=False):
+    def __init__(self, filepath: str, save_weights_only: bool = False) -> None:
         self.filepath, self.save_weights_only = filepath, save_weights_only
 
 
 class TensorBoard:
-    def __init__(self, log_dir):
+    def __init__(self, log_dir: str) -> None:
         self.log_dir = log_dir
 
 

@@ -1,12 +1,14 @@
-"""What each role has made of a host, as testinfra finds it there: a function for each, of its name.
+"""The state in which each role leaves a host, as testinfra sees it: one function per role, with the role's name.
 
-A test asks after the role has run, has `seen` ask after each harm, and asks again when the role has mended it. Of
-preflight there is none: it makes nothing, and what it refuses is in test_provision.py and test_provision_faults.py.
+A function fails where the host is in another state. A test calls it after the role has run; damages the host and calls
+`is_violated`; lets the role repair the host, and calls the function again. The role preflight has no function, because
+it installs nothing: test_provision.py and test_provision_faults.py test what it refuses.
 """
 
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -16,8 +18,8 @@ from testinfra.host import Host
 from tfctl.node import states
 
 STACKS = "/opt/tfctl/stacks"
-#: Of every installed distribution: files that are missing, or have another size than its RECORD says.
-DIFFERING = """
+#: A program that prints each file of the installed packages that is missing or whose size differs from its RECORD.
+PRINT_DAMAGED_FILES = """
 import os, sys
 from importlib import metadata
 for each in metadata.distributions(path=sys.argv[1:] or sys.path):
@@ -28,10 +30,10 @@ for each in metadata.distributions(path=sys.argv[1:] or sys.path):
 """
 
 
-def seen(made: Callable[..., None], *words: object) -> None:
-    """That the host is not as the role makes it."""
+def is_violated(state: Callable[..., None], *arguments: object) -> None:
+    """Assert that the host is not in this state, so that a test shows that the function can fail."""
     with pytest.raises(AssertionError):
-        made(*words)
+        state(*arguments)
 
 
 def job_host(host: Host) -> None:
@@ -49,12 +51,14 @@ def job_host(host: Host) -> None:
 
 
 def python_env(host: Host, home: str, version: str) -> None:
-    """A tree that was sent: whole, root's, and it runs for everybody."""
+    """The CPython tree that was sent is complete, belongs to root, and runs for every user."""
     is_directory(host, home, 0o755)
     assert host.file(f"{home}/lib/python{version}/ssl.py").is_file
-    said = host.check_output(f"setpriv --reuid=65534 --clear-groups {home}/bin/python{version} -I -c 'import ssl, sys; "
-                             "print(sys.version)'")  # fmt: skip
-    assert said.startswith(f"{version}.")
+    program = "import ssl, sys; print(sys.version)"
+    output = host.check_output(
+        f"setpriv --reuid=65534 --clear-groups {home}/bin/python{version} -I -c {shlex.quote(program)}"
+    )
+    assert output.startswith(f"{version}.")
 
 
 def python_env_packages(host: Host, *names: str) -> None:
@@ -66,18 +70,18 @@ def tensorflow(host: Host, stack: str, python: str) -> None:
     assert link.is_symlink and link.linked_to.startswith(f"{STACKS}/{stack}-")
     is_directory(host, link.linked_to, 0o755)
     assert host.file(f"{link.linked_to}/lib/python{python}/site-packages/tensorflow/__init__.py").is_file
-    assert host.check_output("%s/bin/python -I -c %s", link.linked_to, DIFFERING) == ""
+    assert host.check_output("%s/bin/python -I -c %s", link.linked_to, PRINT_DAMAGED_FILES) == ""
 
 
 def openmpi(host: Host, version: str) -> None:
-    """The distribution's."""
+    """The Open MPI of the distribution."""
     assert host.package("openmpi-bin").is_installed
     assert host.package("openmpi-bin").version.startswith(version)
     assert host.check_output("mpirun --version").startswith(f"mpirun (Open MPI) {version}")
 
 
 def openmpi_source(host: Host, version: str, prefix: str, stack: str) -> None:
-    """One that was built: the stack's programs lead to it, and its own compiler and ranks find what they need."""
+    """An Open MPI that was built from source; the programs in the stack are links to it."""
     is_directory(host, prefix, 0o755)
     for name in ("mpirun", "orted", "mpicc"):
         link = f"{STACKS}/{stack}/bin/{name}"
@@ -88,12 +92,12 @@ def openmpi_source(host: Host, version: str, prefix: str, stack: str) -> None:
 
 
 def horovod(host: Host, stack: str, python: str) -> None:
-    leads = host.file(f"{STACKS}/{stack}/lib/python{python}/site-packages/tfctl-horovod.pth")
-    assert leads.exists
-    (home,) = leads.content_string.splitlines()
+    path_file = host.file(f"{STACKS}/{stack}/lib/python{python}/site-packages/tfctl-horovod.pth")
+    assert path_file.exists
+    (home,) = path_file.content_string.splitlines()
     is_directory(host, home, 0o755)
     assert len(host.file(f"{home}/horovod/tensorflow").listdir()) > 3
-    assert host.check_output("%s/bin/python -I -c %s %s", f"{STACKS}/{stack}", DIFFERING, home) == ""
+    assert host.check_output("%s/bin/python -I -c %s %s", f"{STACKS}/{stack}", PRINT_DAMAGED_FILES, home) == ""
 
 
 def toolchain(host: Host, gcc: int) -> None:
@@ -160,7 +164,7 @@ def shared_storage(host: Host, place: str, source: str) -> None:
 
 
 def dataset(host: Host, place: str, files: Mapping[str, str]) -> None:
-    """These files with these hashes, and no more; the archive they came from is kept to be given on."""
+    """These files with these hashes and no others. Their archive is kept, so that other hosts can copy it."""
     assert sorted(host.check_output("cd %s; find . -type f -not -name '.tfctl*' -printf '%%P\\n'", place).split()) == [
         *sorted(files)
     ]
@@ -199,6 +203,6 @@ def are_held(host: Host, packages: Mapping[str, str]) -> None:
 
 
 def is_loadable(host: Host, *libraries: str) -> None:
-    """By name alone, as a job's Python loads them."""
+    """The loader finds the libraries by name, as the Python of a job loads them."""
     load = "import ctypes, sys; ctypes.CDLL(sys.argv[1])"
     assert [name for name in libraries if host.run("python3 -c %s %s", load, name).failed] == []

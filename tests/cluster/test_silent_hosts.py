@@ -1,0 +1,108 @@
+"""Hosts and connections that fall silent: whoever waits or follows says so, continues, and never ends with success.
+
+The clients notice silence after 15 or 30 s. All clients of this module therefore wait at the same time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from loopback import Impostor
+from node_tree import wait_until
+
+from tests.cluster.hosts import STAY, Client, Hosts
+
+TICKING = "command: [sh, -c, 'n=0; while :; do n=$((n + 1)); echo tick $n; sleep 0.2; done']\nroles: {worker: 1}\n"
+
+
+@dataclass(frozen=True)
+class Clients:
+    """Clients whose connections have broken, each in its own way.
+
+    ``waiting`` and ``following`` of the job asleep: their connections died silently, but new ones work.
+    ``cut_off`` of the job cut: no new connection is possible. ``muted`` of the job mute: node2 says nothing any more.
+    """
+
+    waiting: Client
+    following: Client
+    cut_off: Client
+    muted: Client
+
+
+@pytest.fixture(scope="module")
+def clients(module_hosts: Hosts) -> Iterator[Clients]:
+    hosts, base = module_hosts, module_hosts.inventory
+    with contextlib.ExitStack() as stack:
+        asleep = stack.enter_context(hosts.behind_relay("node1"))
+        hosts.ok("start", hosts.file("asleep", TICKING))
+        waiting = stack.enter_context(hosts.begin("wait", "asleep"))
+        following = stack.enter_context(hosts.begin("logs", "-f", "-j", "asleep"))
+        following.until(out="tick 3\n")
+        until_followed(hosts, "node1")
+
+        hosts.inventory = base
+        cut = stack.enter_context(hosts.behind_relay("node1"))
+        hosts.ok("start", hosts.file("cut", TICKING))
+        cut_off = stack.enter_context(hosts.begin("logs", "-f", "-j", "cut"))
+
+        hosts.inventory = base
+        mute = stack.enter_context(hosts.behind_relay("node2"))
+        hosts.ok("start", hosts.file("mute", STAY + "roles: {worker: 2}\n"))
+        muted = stack.enter_context(hosts.begin("wait", "mute", "--host-timeout", "1s"))
+        until_followed(hosts, "node2")
+        cut_off.until(out="tick 3\n")
+
+        hosts.inventory = base
+        asleep.forget()
+        cut.close()
+        mute.frozen = True
+        yield Clients(waiting, following, cut_off, muted)
+
+
+@pytest.fixture(scope="module")
+def partly(module_hosts: Hosts, clients: Clients) -> str:  # noqa: ARG001  # they wait meanwhile
+    """Start a job of two tasks, on node1 and node2."""
+    module_hosts.ok("start", module_hosts.file("partly", STAY + "roles: {worker: 2}\n"))
+    return "partly"
+
+
+def until_followed(hosts: Hosts, name: str) -> None:
+    """Wait until a client follows the states of this host's tasks, which are then read repeatedly."""
+    for _ in range(4):
+        hosts.forget(name)
+        wait_until(lambda: hosts.shown(name))
+
+
+@pytest.mark.parametrize("verb", ["status", "logs", "wait", "restart"])
+def test_a_command_dials_a_silent_host_only_once(module_hosts: Hosts, partly: str, verb: str) -> None:
+    words = {"status": [partly], "logs": ["-j", partly], "wait": [partly, "--timeout", "1s"]}
+    with contextlib.closing(Impostor()) as silent:
+        inventory = module_hosts.told("node2", ansible_port=silent.port)
+        module_hosts.with_inventory(inventory, verb, *words.get(verb, [partly]))
+        assert len(silent.sockets) == 1
+
+
+def test_wait_and_logs_continue_when_their_connections_die_silently(module_hosts: Hosts, clients: Clients) -> None:
+    waiting, following = clients.waiting, clients.following
+    waiting.until(err="node1 is back")
+    following.until(err="node1 is back", out="tick 100\n")
+    module_hosts.ok("stop", "asleep")
+    assert waiting.done().code == 103
+    assert following.done().code == 0
+    ticks = [line.partition(" tick ")[2] for line in following.out.splitlines()]
+    assert ticks == [str(number) for number in range(1, len(ticks) + 1)]
+
+
+def test_wait_reports_a_silent_host_and_ends_after_its_host_timeout(clients: Clients) -> None:
+    done = clients.muted.done()
+    assert done.code == 101, done.err
+    assert "~~ node2: tfctl-node has sent nothing for 15 s" in done.err
+    assert "the states of its tasks are unknown" in done.err
+    assert "gave up after 1 s (--host-timeout) without an answer from node2" in done.err
+
+
+def test_logs_do_not_end_with_success_when_no_host_answers_any_more(clients: Clients) -> None:
+    assert clients.cut_off.done().code == 4

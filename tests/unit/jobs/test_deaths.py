@@ -1,0 +1,60 @@
+"""Which failures and restarts are reported while a job is followed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from records import POLICY, make_record
+
+from tfctl.jobs.deaths import Deaths
+from tfctl.jobs.state import JobState, TaskState
+
+RECORD = make_record(policy=POLICY._replace(max_restarts=3))
+WORKER = TaskState("worker", 0, "node2", "10.0.0.1", 2222, "tfctl-j-worker-0.service", "running")
+FAILED = replace(WORKER, state="failed", exit_code=3, restarts=3)
+
+
+def job(*tasks: TaskState) -> JobState:
+    return JobState("j", 1, "running", "", None, RECORD, tasks)
+
+
+def said(*states: TaskState) -> list[str]:
+    found: list[str] = []
+    noting = Deaths(found.append)
+    for state in states:
+        noting.note(job(state))
+    return found
+
+
+def test_a_restart_is_reported_once_with_how_the_task_ended() -> None:
+    again = replace(WORKER, restarts=1, last_exit_code=3)
+    assert said(WORKER, again, again) == ["~~ worker/0 on node2 failed with exit code 3; restart 1 of 3"]
+    killed = replace(WORKER, restarts=2, last_signal="SIGKILL")
+    assert said(again, killed)[1:] == ["~~ worker/0 on node2 failed with SIGKILL; restart 2 of 3"]
+    by_user = replace(WORKER, restarts=4, last_signal="SIGTERM")
+    assert said(by_user) == ["~~ worker/0 on node2 ended with SIGTERM; restart 4"]
+
+
+def test_a_failure_for_good_and_a_loss_are_reported_once() -> None:
+    assert said(WORKER, FAILED, FAILED) == ["~~ worker/0 on node2 failed with exit code 3 after 3 restarts"]
+    [lost] = said(WORKER, replace(WORKER, state="lost"))
+    assert lost.startswith("~~ worker/0 on node2 is lost: ")
+
+
+def test_a_silent_host_neither_hides_nor_repeats_a_restart() -> None:
+    again = replace(WORKER, restarts=1, last_exit_code=3)
+    unknown = replace(WORKER, state="unknown")
+    assert len(said(WORKER, again, unknown, again)) == 1
+    assert len(said(WORKER, unknown, again)) == 1
+
+
+def test_ends_that_are_no_failure_are_not_reported() -> None:
+    assert said(WORKER, replace(WORKER, state="succeeded", exit_code=0)) == []
+    assert said(WORKER, replace(WORKER, state="stopped", signal="SIGTERM")) == []
+
+
+def test_only_the_wanted_tasks_are_reported_and_only_what_is_new() -> None:
+    found: list[str] = []
+    Deaths(found.append, before=job(FAILED)).note(job(FAILED))
+    Deaths(found.append, tasks=[("ps", 0)]).note(job(FAILED))
+    assert found == []

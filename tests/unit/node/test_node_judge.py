@@ -1,0 +1,47 @@
+"""What a verdict means for the tasks that still run (tfctl.node.judge)."""
+
+from __future__ import annotations
+
+from records import make_record
+
+from tfctl.node import judge, wire
+
+TASKS = (("chief", 0, "node1"), ("ps", 0, "node1"), ("worker", 0, "node2"), ("evaluator", 0, "node2"))
+RECORD = make_record(TASKS, deciders=[("chief", 0)], leaves=["worker"])
+
+
+def statuses(**states: wire.TaskStateName) -> list[wire.TaskStatus]:
+    """Return the tasks' statuses. A task without a state has succeeded."""
+    return [
+        wire.TaskStatus(role, index, states.get(role, "succeeded"), None, None, 101.0, None, 0)
+        for role, index, _ in TASKS
+    ]
+
+
+def test_judge_names_the_task_that_comes_first_in_the_record_when_all_have_failed_at_the_same_time() -> None:
+    names = [("worker", index) for index in range(30, 0, -1)]
+    record = make_record([(*name, "node1") for name in names], deciders=names)
+    failed = [wire.TaskStatus(*name, "failed", 1, None, 101.0, 102.0, 0) for name in names]
+    assert judge.judge(record, failed, None).culprit == ("worker", 30)
+    lost = [status._replace(state="lost", finished=None) for status in failed]
+    assert judge.judge(record, lost, None).culprit == ("worker", 30)
+    assert judge.judge(record, [*lost[:-1], failed[-1]], None).culprit == ("worker", 1)
+
+
+def test_cleanup_stops_no_parameter_server_while_a_worker_shuts_down() -> None:
+    tasks = statuses(ps="running", worker="running", evaluator="running")
+    draining = judge.draining(RECORD, tasks, since=1.0)
+    assert set(draining) == {("worker", 0), ("evaluator", 0)}
+    assert judge.to_clean(RECORD, tasks, draining) == []
+
+
+def test_cleanup_stops_the_parameter_servers_while_only_the_evaluator_drains() -> None:
+    tasks = statuses(ps="running", evaluator="running")
+    draining = judge.draining(RECORD, tasks, since=1.0)
+    assert judge.to_clean(RECORD, tasks, draining) == [("ps", 0)]
+
+
+def test_cleanup_stops_a_worker_that_does_not_end_in_time_and_its_servers() -> None:
+    tasks = statuses(ps="running", worker="running", evaluator="running")
+    draining = judge.draining(RECORD, tasks, since=judge.LEAVE_S + 1)
+    assert judge.to_clean(RECORD, tasks, draining) == [("ps", 0), ("worker", 0)]

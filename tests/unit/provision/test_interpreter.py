@@ -1,0 +1,35 @@
+"""The modules run with the Python that the inventory names for the host."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
+MODULES = sorted(path.stem for path in (PLAYBOOKS / "library").glob("tfctl_*.py"))
+
+
+def test_every_module_runs_with_the_python_that_the_inventory_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Called without arguments, each module either fails or does nothing; the interpreter counts how often it ran."""
+    count = tmp_path / "count"
+    python = tmp_path / "python-of-my-own"
+    python.write_text(f'#!/bin/sh\necho run >>{count}\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    tasks = [{"name": name, name: {}, "check_mode": True, "ignore_errors": True} for name in MODULES]
+    playbook = tmp_path / "play.yml"
+    playbook.write_text(json.dumps([{"hosts": "all", "gather_facts": False, "tasks": tasks}]))
+    for variable, folder in (("LIBRARY", "library"), ("MODULE_UTILS", "module_utils")):
+        monkeypatch.setenv(f"ANSIBLE_{variable}", str(PLAYBOOKS / folder))
+    inventory = tmp_path / "hosts.ini"
+    inventory.write_text(f"here ansible_connection=local ansible_python_interpreter={python}\n")
+    command = [sys.executable, "-m", "ansible", "playbook", "--inventory", str(inventory), str(playbook)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [name for name in MODULES if f"TASK [{name}]" not in done.stdout] == []
+    assert count.read_text().splitlines() == ["run"] * len(MODULES)
