@@ -1,4 +1,4 @@
-"""Waits for the score of every worker that TF_CONFIG names, and says which learning rate was best."""
+"""Wait for the score of every worker in TF_CONFIG, and print which learning rate was best."""
 
 from __future__ import annotations
 

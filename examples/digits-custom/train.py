@@ -1,4 +1,4 @@
-"""One of several trials: trains alone, with the learning rate of its number, and leaves its score in the output."""
+"""Run one of several trials: train alone, with the learning rate for the task's index, and save the score."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ RATES = [0.1, 0.01, 0.001, 0.0001]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Handwritten digits with one of several learning rates")
-    parser.add_argument("--rate", type=int, default=0, help=f"which of {RATES}")
+    parser = argparse.ArgumentParser(description="Train on handwritten digits with one of several learning rates")
+    parser.add_argument("--rate", type=int, default=0, help=f"index into {RATES}")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--output", type=Path, default=Path(os.environ.get("TFCTL_OUTPUT", "output")))
     args = parser.parse_args()
@@ -35,11 +35,11 @@ def main() -> None:
     args.output.mkdir(parents=True, exist_ok=True)
     score = args.output / f"rate-{rate}.json"
     score.with_suffix(".new").write_text(json.dumps({"rate": rate, "accuracy": float(accuracy)}))
-    score.with_suffix(".new").rename(score)  # whole, or not there
+    score.with_suffix(".new").rename(score)  # atomic: the chief never reads half a file
 
 
 def load_digits() -> list:
-    """1,797 grey images of 8x8 pixels in 0..1 and what they show: [train_x, test_x, train_y, test_y]."""
+    """Return 1,797 grey images of 8x8 pixels, scaled to 0..1, and their labels: [train_x, test_x, train_y, test_y]."""
     from sklearn import datasets, model_selection
 
     images, labels = datasets.load_digits(return_X_y=True)

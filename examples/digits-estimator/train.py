@@ -1,10 +1,11 @@
-"""Handwritten digits with tf.estimator.train_and_evaluate: a chief or master, workers, parameter servers, an evaluator.
+"""Train on handwritten digits with tf.estimator.train_and_evaluate.
 
-The same program runs as every task; RunConfig reads from TF_CONFIG which one this process is. Parameter servers never
-end by themselves. The chief saves; the evaluator scores what it saved and ends with the last step's checkpoint. A
-master is a chief that evaluates by itself. Without TF_CONFIG all of it happens in this one process.
+The same program runs as every task: a chief or master, workers, parameter servers and an evaluator. RunConfig reads
+the task's role from TF_CONFIG. Parameter servers never end by themselves. The chief saves checkpoints. The evaluator
+scores them and ends with the checkpoint of the last step. A master is a chief that also evaluates. Without TF_CONFIG,
+this one process does all of it.
 
-Needs TensorFlow up to 2.15.
+Needs TensorFlow 2.15 or older.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ import tensorflow as tf
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Handwritten digits with tf.estimator")
-    parser.add_argument("--steps", type=int, default=3000, help="of all workers together")
+    parser = argparse.ArgumentParser(description="Train on handwritten digits with tf.estimator")
+    parser.add_argument("--steps", type=int, default=3000, help="steps of all workers together")
     parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--output", default=os.environ.get("TFCTL_OUTPUT", "output"), help="all hosts share it")
+    parser.add_argument("--output", default=os.environ.get("TFCTL_OUTPUT", "output"), help="shared by all hosts")
     args = parser.parse_args()
-    tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.INFO)  # it tells how far it is, and what it restores
+    tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.INFO)  # log the progress, and what is restored
 
     config = tf.estimator.RunConfig(
         model_dir=args.output,
         save_checkpoints_steps=1000,
-        experimental_max_worker_delay_secs=5,  # else worker 9 begins 50 s late
+        experimental_max_worker_delay_secs=5,  # by default, worker 9 starts 50 s late
     )
     role, index = config.task_type, config.task_id or 0
     print(f"{role} {index}: {config.num_worker_replicas} workers, {config.num_ps_replicas} ps", flush=True)
@@ -34,7 +35,7 @@ def main() -> None:
     train_x, test_x, train_y, test_y = load_digits()
 
     def train_input() -> tf.data.Dataset:
-        """This worker's share of the images, without end."""
+        """Return this worker's share of the images, repeated without end."""
         data = tf.data.Dataset.from_tensor_slices((train_x, train_y))
         data = data.shard(config.num_worker_replicas, config.global_id_in_cluster or 0)
         return data.shuffle(len(train_x)).repeat().batch(args.batch_size)
@@ -71,7 +72,7 @@ def dense(name: str, inputs: tf.Tensor, units: int) -> tf.Tensor:
 
 
 def load_digits() -> list:
-    """1,797 grey images of 8x8 pixels in 0..1 and what they show: [train_x, test_x, train_y, test_y]."""
+    """Return 1,797 grey images of 8x8 pixels, scaled to 0..1, and their labels: [train_x, test_x, train_y, test_y]."""
     from sklearn import datasets, model_selection
 
     images, labels = datasets.load_digits(return_X_y=True)

@@ -1,7 +1,8 @@
-"""Handwritten digits with Horovod and Keras fit: every rank has the whole model, and all average their gradients.
+"""Train on handwritten digits with Horovod and Keras fit.
 
-Every rank runs this program and asks Horovod who it is; whether Gloo or mpirun brought them together makes no
-difference. Started by itself it is a group of one: python train.py --output /tmp/digits
+Every rank runs this program and has the whole model; the ranks average their gradients. Horovod tells each process its
+rank, both over Gloo and under mpirun. Run by itself, the program is the only rank:
+python train.py --output /tmp/digits
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ import tensorflow as tf
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Handwritten digits with Horovod")
+    parser = argparse.ArgumentParser(description="Train on handwritten digits with Horovod")
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--batch-size", type=int, default=32, help="images in one step of one rank")
+    parser.add_argument("--batch-size", type=int, default=32, help="images per step and rank")
     parser.add_argument("--output", default=os.environ.get("TFCTL_OUTPUT", "output"))
     args = parser.parse_args()
 
     hvd.init()
     gpus = tf.config.list_physical_devices("GPU")
-    if gpus:  # this rank's own among those that it sees
+    if gpus:  # use one of the visible GPUs
         tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
     print(f"rank {hvd.rank()} of {hvd.size()}, {hvd.local_rank()} on its host", flush=True)
     train_x, test_x, train_y, test_y = load_digits()
@@ -40,10 +41,10 @@ def main() -> None:
         metrics=["accuracy"],
     )
     callbacks = [
-        hvd.callbacks.BroadcastGlobalVariablesCallback(0),  # all begin with the weights of rank 0
+        hvd.callbacks.BroadcastGlobalVariablesCallback(0),  # start all ranks with the weights of rank 0
         hvd.callbacks.MetricAverageCallback(),
     ]
-    if hvd.rank() == 0:  # one writes for all
+    if hvd.rank() == 0:  # only one rank writes
         callbacks += [
             tf.keras.callbacks.ModelCheckpoint(f"{args.output}/checkpoints/ckpt-{{epoch}}", save_weights_only=True),
             tf.keras.callbacks.TensorBoard(f"{args.output}/summaries"),
@@ -51,7 +52,7 @@ def main() -> None:
     model.fit(
         images.shuffle(len(train_x)).repeat().batch(args.batch_size),
         epochs=args.epochs,
-        steps_per_epoch=len(train_x) // args.batch_size // hvd.size(),  # every rank must take the same number
+        steps_per_epoch=len(train_x) // args.batch_size // hvd.size(),  # the same number in every rank
         verbose=2 if hvd.rank() == 0 else 0,
         callbacks=callbacks,
     )
@@ -62,7 +63,7 @@ def main() -> None:
 
 
 def load_digits() -> list:
-    """1,797 grey images of 8x8 pixels in 0..1 and what they show: [train_x, test_x, train_y, test_y]."""
+    """Return 1,797 grey images of 8x8 pixels, scaled to 0..1, and their labels: [train_x, test_x, train_y, test_y]."""
     from sklearn import datasets, model_selection
 
     images, labels = datasets.load_digits(return_X_y=True)

@@ -1,6 +1,6 @@
-"""Handwritten digits with MirroredStrategy: one process, all GPUs of one host.
+"""Train on handwritten digits with MirroredStrategy: one process on all GPUs of one host.
 
-On a host without GPUs it shows the same with two logical CPU devices.
+On a host without GPUs, it uses two logical CPU devices instead.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import tensorflow as tf
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Handwritten digits with MirroredStrategy")
+    parser = argparse.ArgumentParser(description="Train on handwritten digits with MirroredStrategy")
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--batch-size", type=int, default=32, help="images in one step of one device")
+    parser.add_argument("--batch-size", type=int, default=32, help="images per step and device")
     parser.add_argument("--output", default=os.environ.get("TFCTL_OUTPUT", "output"))
     args = parser.parse_args()
 
     strategy = tf.distribute.MirroredStrategy(devices())
-    batch = args.batch_size * strategy.num_replicas_in_sync  # of all together; the strategy cuts it
+    batch = args.batch_size * strategy.num_replicas_in_sync  # the global batch, which the strategy divides
     print(f"{strategy.num_replicas_in_sync} replicas, batches of {batch}", flush=True)
     train_x, test_x, train_y, test_y = load_digits()
-    with strategy.scope():  # the variables made in here are mirrored on every device
+    with strategy.scope():  # variables created here are mirrored on every device
         model = tf.keras.Sequential(
             [
                 tf.keras.layers.Dense(64, activation="relu", input_shape=(64,)),
@@ -39,7 +39,7 @@ def main() -> None:
         epochs=args.epochs,
         verbose=2,
         callbacks=[
-            tf.keras.callbacks.BackupAndRestore(f"{args.output}/backup"),  # a restarted task goes on from here
+            tf.keras.callbacks.BackupAndRestore(f"{args.output}/backup"),  # a restarted task resumes from here
             tf.keras.callbacks.ModelCheckpoint(f"{args.output}/checkpoints/ckpt-{{epoch}}", save_weights_only=True),
             tf.keras.callbacks.TensorBoard(f"{args.output}/summaries"),
         ],
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def devices() -> list[str] | None:
-    """None, which means all GPUs; without any, two logical CPUs."""
+    """Return None, which means all GPUs, or the names of two logical CPUs if there is no GPU."""
     if tf.config.list_physical_devices("GPU"):
         return None
     cpu = tf.config.list_physical_devices("CPU")[0]
@@ -58,7 +58,7 @@ def devices() -> list[str] | None:
 
 
 def load_digits() -> list:
-    """1,797 grey images of 8x8 pixels in 0..1 and what they show: [train_x, test_x, train_y, test_y]."""
+    """Return 1,797 grey images of 8x8 pixels, scaled to 0..1, and their labels: [train_x, test_x, train_y, test_y]."""
     from sklearn import datasets, model_selection
 
     images, labels = datasets.load_digits(return_X_y=True)

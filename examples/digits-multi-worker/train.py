@@ -1,8 +1,9 @@
-"""Handwritten digits with MultiWorkerMirroredStrategy: every worker has the whole model, and all sum their gradients.
+"""Train on handwritten digits with MultiWorkerMirroredStrategy.
 
-The same program runs as every worker; TF_CONFIG says which one this process is. A backup each epoch lets a group that
-fell go on from there. What the chief (or worker 0) saves is kept; the others must save too, and throw theirs away.
-Without TF_CONFIG it trains on this machine alone: python train.py --output /tmp/digits
+The same program runs as every worker and has the whole model; the workers sum their gradients. TF_CONFIG tells each
+process its role. After each epoch a backup is saved, from which the workers resume if one fails. Only the files of the
+chief (or worker 0) are kept. The others must save too, and discard theirs.
+Without TF_CONFIG, the program trains on this machine alone: python train.py --output /tmp/digits
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import tensorflow as tf
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Handwritten digits with MultiWorkerMirroredStrategy")
+    parser = argparse.ArgumentParser(description="Train on handwritten digits with MultiWorkerMirroredStrategy")
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--batch-size", type=int, default=32, help="images in one step of one replica")
+    parser.add_argument("--batch-size", type=int, default=32, help="images per step and replica")
     parser.add_argument("--shard", choices=["auto", "data", "off"], default="data", help="AutoShardPolicy")
-    parser.add_argument("--communication", choices=["auto", "ring", "nccl"], default="auto", help="how they sum")
-    parser.add_argument("--output", default=os.environ.get("TFCTL_OUTPUT", "output"), help="all hosts share it")
+    parser.add_argument("--communication", choices=["auto", "ring", "nccl"], default="auto", help="how to sum")
+    parser.add_argument("--output", default=os.environ.get("TFCTL_OUTPUT", "output"), help="shared by all hosts")
     args = parser.parse_args()
 
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -34,11 +35,11 @@ def main() -> None:
 def train(cluster: tf.distribute.cluster_resolver.ClusterResolver, args: argparse.Namespace) -> None:
     how = tf.distribute.experimental.CommunicationImplementation[args.communication.upper()]
     options = tf.distribute.experimental.CommunicationOptions(implementation=how)
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster, options)  # before any operation
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(cluster, options)  # must come before any TensorFlow operation
     name = f"{cluster.task_type or 'worker'} {cluster.task_id or 0}"
     is_chief = name == ("chief 0" if "chief" in cluster.cluster_spec().jobs else "worker 0")
     train_x, test_x, train_y, test_y = load_digits()
-    batch = args.batch_size * strategy.num_replicas_in_sync  # of all together; the strategy cuts it
+    batch = args.batch_size * strategy.num_replicas_in_sync  # the global batch, which the strategy divides
     print(f"{name}: {strategy.num_replicas_in_sync} replicas, batches of {batch}", flush=True)
 
     with strategy.scope():
@@ -48,10 +49,10 @@ def train(cluster: tf.distribute.cluster_resolver.ClusterResolver, args: argpars
         model.fit(
             batches(train_x, train_y, batch, args.shard),
             epochs=args.epochs,
-            steps_per_epoch=len(train_x) // batch,  # every worker must take the same number
+            steps_per_epoch=len(train_x) // batch,  # the same number in every worker
             verbose=2,
             callbacks=[
-                tf.keras.callbacks.BackupAndRestore(f"{args.output}/backup"),  # it knows by itself who is chief
+                tf.keras.callbacks.BackupAndRestore(f"{args.output}/backup"),  # only the chief writes
                 tf.keras.callbacks.ModelCheckpoint(f"{own}/checkpoints/ckpt-{{epoch}}", save_weights_only=True),
                 tf.keras.callbacks.TensorBoard(f"{own}/summaries"),
             ],
@@ -64,7 +65,7 @@ def train(cluster: tf.distribute.cluster_resolver.ClusterResolver, args: argpars
 
 
 def batches(images: np.ndarray, labels: np.ndarray, size: int, policy: str) -> tf.data.Dataset:
-    """Without end. Where each worker takes its share of every batch, all must have the images in the same order."""
+    """Return endless batches. Shuffle with a seed if workers share each batch: they need the same order of images."""
     seed = None if policy == "off" else 1
     data = tf.data.Dataset.from_tensor_slices((images, labels)).shuffle(len(images), seed=seed).repeat().batch(size)
     options = tf.data.Options()
@@ -73,9 +74,9 @@ def batches(images: np.ndarray, labels: np.ndarray, size: int, policy: str) -> t
 
 
 def evaluate(args: argparse.Namespace) -> None:
-    """Scores the chief's checkpoints as they come; ends with that of the last epoch."""
+    """Score each new checkpoint of the chief. Return after that of the last epoch."""
     _, test_x, _, test_y = load_digits()
-    tf.get_logger().setLevel("ERROR")  # else it warns that it has no use for the optimizer's part of a checkpoint
+    tf.get_logger().setLevel("ERROR")  # no warnings about the unused optimizer part of checkpoints
     tf.keras.utils.SidecarEvaluator(
         build_model(),
         tf.data.Dataset.from_tensor_slices((test_x, test_y)).batch(60),
@@ -100,7 +101,7 @@ def build_model() -> tf.keras.Model:
 
 
 def load_digits() -> list:
-    """1,797 grey images of 8x8 pixels in 0..1 and what they show: [train_x, test_x, train_y, test_y]."""
+    """Return 1,797 grey images of 8x8 pixels, scaled to 0..1, and their labels: [train_x, test_x, train_y, test_y]."""
     from sklearn import datasets, model_selection
 
     images, labels = datasets.load_digits(return_X_y=True)

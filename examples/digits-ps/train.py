@@ -1,8 +1,8 @@
-"""Handwritten digits with TensorFlow 2's ParameterServerStrategy and Keras fit.
+"""Train on handwritten digits with TensorFlow 2's ParameterServerStrategy and Keras fit.
 
-The same program runs as every task; TF_CONFIG says which one this process is. A ps holds variables and a worker
-computes, both until they are stopped. The chief builds the model, hands the steps out, saves and evaluates.
-Without TF_CONFIG it trains on this machine alone: python train.py --output /tmp/digits
+The same program runs as every task. TF_CONFIG tells each process its role. A ps holds variables and a worker computes,
+both until they are stopped. The chief builds the model, assigns the steps to workers, saves and evaluates.
+Without TF_CONFIG, the program trains on this machine alone: python train.py --output /tmp/digits
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import tensorflow as tf
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Handwritten digits with ParameterServerStrategy")
+    parser = argparse.ArgumentParser(description="Train on handwritten digits with ParameterServerStrategy")
     parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--batch-size", type=int, default=64, help="images in one step of one worker")
-    parser.add_argument("--output", default=os.environ.get("TFCTL_OUTPUT", "output"), help="all hosts share it")
+    parser.add_argument("--batch-size", type=int, default=64, help="images per step and worker")
+    parser.add_argument("--output", default=os.environ.get("TFCTL_OUTPUT", "output"), help="shared by all hosts")
     args = parser.parse_args()
-    tf.get_logger().setLevel("ERROR")  # else it warns of retracing at every checkpoint
+    tf.get_logger().setLevel("ERROR")  # suppress a warning about retracing at every checkpoint
 
     cluster = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     if cluster.task_type in ("ps", "worker"):
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def serve(cluster: tf.distribute.cluster_resolver.ClusterResolver) -> None:
-    """Does what the chief asks until the process is stopped."""
+    """Serve the chief until the process is stopped."""
     server = tf.distribute.Server(cluster.cluster_spec(), job_name=cluster.task_type, task_index=cluster.task_id)
     print(f"{cluster.task_type} {cluster.task_id} serves at {server.target}", flush=True)
     server.join()
@@ -39,15 +39,15 @@ def train(cluster: tf.distribute.cluster_resolver.ClusterResolver, args: argpars
     if cluster.cluster_spec():
         strategy = tf.distribute.ParameterServerStrategy(cluster)
     else:
-        strategy = tf.distribute.get_strategy()  # no cluster: this process alone
+        strategy = tf.distribute.get_strategy()  # no cluster: train in this process
     train_x, test_x, train_y, test_y = load_digits()
 
     def batches(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        """Runs on every worker: each draws from all the images, in an order of its own, without end."""
+        """Return all images, repeated without end. It runs on every worker, and each shuffles in its own order."""
         images = tf.data.Dataset.from_tensor_slices((train_x, train_y)).shuffle(len(train_x)).repeat()
         return images.batch(context.get_per_replica_batch_size(args.batch_size)).prefetch(tf.data.AUTOTUNE)
 
-    with strategy.scope():  # the variables made in here live on the ps tasks
+    with strategy.scope():  # variables created here are stored on the ps tasks
         model = tf.keras.Sequential(
             [
                 tf.keras.layers.Dense(64, activation="relu", input_shape=(64,)),
@@ -62,24 +62,24 @@ def train(cluster: tf.distribute.cluster_resolver.ClusterResolver, args: argpars
     model.fit(
         tf.keras.utils.experimental.DatasetCreator(batches),
         epochs=args.epochs,
-        steps_per_epoch=len(train_x) // args.batch_size,  # of all workers together
+        steps_per_epoch=len(train_x) // args.batch_size,  # steps of all workers together
         verbose=2,
         callbacks=[
-            tf.keras.callbacks.BackupAndRestore(f"{args.output}/backup"),  # a restarted chief goes on from here
+            tf.keras.callbacks.BackupAndRestore(f"{args.output}/backup"),  # a restarted chief resumes from here
             tf.keras.callbacks.ModelCheckpoint(f"{args.output}/checkpoints/ckpt-{{epoch}}", save_weights_only=True),
             tf.keras.callbacks.TensorBoard(f"{args.output}/summaries"),
         ],
     )
 
-    # Keras would spread an evaluation over the workers, which draw at random. The chief sees each test image once.
+    # Keras would distribute the evaluation over workers, which draw images at random. The chief uses each image once.
     answers = tf.argmax(model(test_x), axis=1)
     accuracy = tf.reduce_mean(tf.cast(answers == test_y, tf.float32))
     print(f"test accuracy {float(accuracy):.4f}", flush=True)
 
 
 def load_digits() -> list:
-    """1,797 grey images of 8x8 pixels in 0..1 and what they show: [train_x, test_x, train_y, test_y]."""
-    from sklearn import datasets, model_selection  # the chief alone needs it
+    """Return 1,797 grey images of 8x8 pixels, scaled to 0..1, and their labels: [train_x, test_x, train_y, test_y]."""
+    from sklearn import datasets, model_selection  # only the chief needs it
 
     images, labels = datasets.load_digits(return_X_y=True)
     images = (images / 16).astype("float32")

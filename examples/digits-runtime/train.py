@@ -1,7 +1,7 @@
-"""Handwritten digits with Keras fit: one script for every strategy, and for one machine.
+"""Train on handwritten digits with Keras fit: one script for every strategy, and for one machine.
 
-The five lines that say so are those with `runtime`, and the `with`. The rest is a plain Keras program.
-By itself: python train.py, with tfctl_runtime on PYTHONPATH.
+Five lines make the difference: those with `runtime`. The rest is a plain Keras program.
+To run it by itself: python train.py, with tfctl_runtime on PYTHONPATH.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import tfctl_runtime as runtime
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Handwritten digits with Keras fit")
+    parser = argparse.ArgumentParser(description="Train on handwritten digits with Keras fit")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=64)
     args = parser.parse_args()
@@ -48,7 +48,7 @@ def build_model():
 
 
 def load_digits():
-    """1,797 grey images of 8x8 pixels in 0..1 and what they show: [train_x, test_x, train_y, test_y]."""
+    """Return 1,797 grey images of 8x8 pixels, scaled to 0..1, and their labels: [train_x, test_x, train_y, test_y]."""
     images, labels = datasets.load_digits(return_X_y=True)
     images = (images / 16).astype("float32")
     return model_selection.train_test_split(images, labels, test_size=0.2, random_state=0, stratify=labels)

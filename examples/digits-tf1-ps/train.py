@@ -1,12 +1,12 @@
-"""Handwritten digits the TensorFlow 1 way: parameter servers, replicated workers, a MonitoredTrainingSession.
+"""Train on handwritten digits with TensorFlow 1: parameter servers, replicated workers, a MonitoredTrainingSession.
 
-The same program runs as every task. Which one this process is, TF_CONFIG says, or the classic flags:
+The same program runs as every task. TF_CONFIG tells each process its role, or the classic flags do:
 
     python train.py --job_name=worker --task_index=0 --ps_hosts=a:2222,b:2222 --worker_hosts=c:2222,d:2222
 
-Without either it trains alone. A ps holds variables until it is stopped. Every worker builds the same graph and takes
-steps at its own pace, or in step with the others (--sync). Worker 0 is the chief: it initialises or restores, saves,
-and evaluates at the end.
+Without either, the program trains alone. A ps holds variables until it is stopped. Every worker builds the same graph
+and trains at its own pace, or synchronously (--sync). Worker 0 is the chief: it initialises or restores the variables,
+saves checkpoints, and evaluates at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import os
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-ALONE = '{"cluster": {"worker": ["localhost:0"]}, "task": {"type": "worker", "index": 0}}'  # on any free port
+ALONE = '{"cluster": {"worker": ["localhost:0"]}, "task": {"type": "worker", "index": 0}}'  # any free port
 
 
 def main() -> None:
@@ -32,15 +32,15 @@ def main() -> None:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Handwritten digits with parameter servers")
+    parser = argparse.ArgumentParser(description="Train on handwritten digits with parameter servers")
     parser.add_argument("--job_name", choices=["ps", "worker"])
     parser.add_argument("--task_index", type=int, default=0)
     parser.add_argument("--ps_hosts", default="", help="host:port,host:port, in the same order everywhere")
-    parser.add_argument("--worker_hosts", default="", help="likewise")
-    parser.add_argument("--sync", action="store_true", help="each step takes the mean gradient of all workers")
-    parser.add_argument("--steps", type=int, default=4000, help="of all workers together")
+    parser.add_argument("--worker_hosts", default="", help="host:port,host:port, as for --ps_hosts")
+    parser.add_argument("--sync", action="store_true", help="synchronous: mean gradient of all workers")
+    parser.add_argument("--steps", type=int, default=4000, help="steps of all workers together")
     parser.add_argument("--batch_size", type=int, default=32)
-    parser.add_argument("--output", default=os.environ.get("TFCTL_OUTPUT", "output"), help="all hosts share it")
+    parser.add_argument("--output", default=os.environ.get("TFCTL_OUTPUT", "output"), help="shared by all hosts")
     args = parser.parse_args()
     if args.job_name:
         cluster = {"ps": args.ps_hosts.split(","), "worker": args.worker_hosts.split(",")}
@@ -56,7 +56,7 @@ def train(master: str, args: argparse.Namespace) -> None:
     is_chief, workers = args.task_index == 0, args.cluster.num_tasks("worker")
     hooks = [tf.train.StopAtStepHook(last_step=args.steps)]
     worker = f"/job:worker/task:{args.task_index}"
-    with tf.device(tf.train.replica_device_setter(worker_device=worker, cluster=args.cluster)):  # variables to the ps
+    with tf.device(tf.train.replica_device_setter(worker_device=worker, cluster=args.cluster)):  # variables on the ps
         x, y, loss, accuracy = build_model()
         global_step = tf.train.get_or_create_global_step()
         optimizer = tf.train.AdamOptimizer(0.002)
@@ -81,34 +81,34 @@ def train(master: str, args: argparse.Namespace) -> None:
 
 
 def open_session(master: str, is_chief: bool, hooks: list, args: argparse.Namespace) -> tf.train.MonitoredSession:
-    """A session that comes back by itself when a ps was started anew."""
+    """Return a session that is created again by itself when a ps has restarted."""
     scaffold = tf.train.Scaffold()
-    # Without the filters a session waits until every other worker is up.
+    # Without these filters, a session waits until every other worker is up.
     config = tf.ConfigProto(device_filters=["/job:ps", f"/job:worker/task:{args.task_index}"])
     if not is_chief:
         return tf.train.MonitoredSession(FollowChief(scaffold, master, config), hooks)
     return tf.train.MonitoredTrainingSession(
         master,
-        checkpoint_dir=args.output,  # what is there is restored; each ps writes its own part
+        checkpoint_dir=args.output,  # an existing checkpoint is restored; each ps writes its own part
         scaffold=scaffold,
         hooks=hooks,
         chief_only_hooks=[
             tf.train.CheckpointSaverHook(args.output, save_steps=1000, scaffold=scaffold),
             tf.train.SummarySaverHook(save_steps=100, output_dir=args.output, scaffold=scaffold),
         ],
-        save_checkpoint_secs=None,  # the hooks above do it
+        save_checkpoint_secs=None,  # the hooks above save
         save_summaries_steps=None,
         save_summaries_secs=None,
         log_step_count_steps=None,
-        stop_grace_period_secs=5 if args.sync else 120,  # the queue of SyncReplicasOptimizer never ends by itself
+        stop_grace_period_secs=5 if args.sync else 120,  # SyncReplicasOptimizer's queue never ends by itself
         config=config,
     )
 
 
 class FollowChief(tf.train.SessionCreator):
-    """What MonitoredTrainingSession has for the other workers, but looking each second whether the chief is ready.
+    """Create sessions like MonitoredTrainingSession's for workers, but check every second whether the chief is ready.
 
-    The stock one looks every 30 s: short jobs are over by then.
+    MonitoredTrainingSession checks only every 30 s. Short jobs are over by then.
     """
 
     def __init__(self, scaffold: tf.train.Scaffold, master: str, config: tf.ConfigProto) -> None:
@@ -127,7 +127,7 @@ class FollowChief(tf.train.SessionCreator):
 
 
 class AtTheEnd(tf.train.SessionRunHook):
-    """Prints the accuracy on the test images when training is over."""
+    """Print the accuracy on the test images when training ends."""
 
     def __init__(self, accuracy: tf.Tensor, images_and_labels: dict) -> None:
         self.accuracy, self.feed = accuracy, images_and_labels
@@ -137,7 +137,7 @@ class AtTheEnd(tf.train.SessionRunHook):
 
 
 def build_model() -> tuple[tf.Tensor, ...]:
-    """Images and labels to be fed, loss and accuracy."""
+    """Return the placeholders for images and labels, the loss and the accuracy."""
     x, y = tf.placeholder(tf.float32, [None, 64]), tf.placeholder(tf.int64, [None])
     logits = dense("logits", tf.nn.relu(dense("hidden", x, 64)), 10)
     loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
@@ -153,7 +153,7 @@ def dense(name: str, inputs: tf.Tensor, units: int) -> tf.Tensor:
 
 
 def load_digits() -> list:
-    """1,797 grey images of 8x8 pixels in 0..1 and what they show: [train_x, test_x, train_y, test_y]."""
+    """Return 1,797 grey images of 8x8 pixels, scaled to 0..1, and their labels: [train_x, test_x, train_y, test_y]."""
     from sklearn import datasets, model_selection  # a ps does not need it
 
     images, labels = datasets.load_digits(return_X_y=True)
@@ -163,5 +163,5 @@ def load_digits() -> list:
 
 if __name__ == "__main__":
     tf.disable_v2_behavior()
-    tf.logging.set_verbosity(tf.logging.INFO)  # it tells what is saved and restored
+    tf.logging.set_verbosity(tf.logging.INFO)  # log what is saved and restored
     main()
