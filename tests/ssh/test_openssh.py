@@ -16,8 +16,9 @@ import pytest
 from loopback import Sshd, run
 
 from tfctl.errors import BadFile, Unreachable
-from tfctl.remote import control
+from tfctl.remote import control, openssh_errors
 from tfctl.remote.openssh_connection import connect
+from tfctl.remote.ssh_config import resolve
 
 WAIT = 20.0
 
@@ -108,6 +109,7 @@ def test_the_ssh_of_a_connection_ends_with_tfctl(sshd: Sshd, number: signal.Sign
     script = f"""
 import time
 from tfctl.remote.openssh_connection import connect
+from tfctl.remote.ssh_config import resolve
 from tfctl.model.host import Host, Ssh
 args = ("-o", "UserKnownHostsFile={sshd.known_hosts}")
 with connect(Host("node1", Ssh("127.0.0.1", {sshd.port}, "ops", {str(sshd.key_file)!r}, args))) as connection:
@@ -184,3 +186,9 @@ def test_a_missing_ssh_program_is_reported(sshd: Sshd, monkeypatch: pytest.Monke
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Exception, match="ssh is not installed"):
         connect(sshd.host())
+
+
+def test_a_timeout_that_ssh_itself_notices_is_reported_as_one(sshd: Sshd) -> None:
+    log = "debug1: Connection established.\nConnection timed out during banner exchange\n"
+    error = openssh_errors.of_ended(resolve(sshd.host()), log)
+    assert "takes the connection and says nothing" in error.message

@@ -99,6 +99,8 @@ def _of_key_file(server: Server, name: str, log: str) -> Unreachable | None:
 
 def _of_key_exchange(server: Server, log: str) -> TfctlError:
     lines = [line for line in log.splitlines() if line and not line.startswith("debug")]
+    if re.search(r"Connection timed out( during banner exchange)?$", log, re.M):
+        return of_timeout(server, log)  # ssh has noticed its own ConnectTimeout first
     if found := re.search(r"Unable to negotiate with .*?: (.+)$", log, re.M):
         return refusals.no_common_algorithm(server, found[1])
     if found := re.search(r"banner line \d+: (.+)$", log, re.M):
