@@ -14,6 +14,9 @@ from tests.lab.jobs import Jobs
 from tests.lab.labs import LABS, TFCTL, Lab
 
 PREFIX = "test-"
+#: Seconds that a test may take if it does not set a limit of its own. Its fixtures limit their own waits: the first of
+#: them builds an image and downloads a stack.
+LIMIT_S = 120
 
 # A shell lets background processes ignore SIGINT, and children inherit that. Tests send SIGINT to tfctl.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -21,6 +24,12 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--keep", action="store_true", help="keep the lab of the run for inspection")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(LIMIT_S, func_only=True))
 
 
 @pytest.fixture(scope="session")

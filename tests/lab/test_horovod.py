@@ -26,8 +26,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-horovod"
 PTH = "/opt/tfctl/stacks/tf2.15/lib/python3.11/site-packages/tfctl-horovod.pth"
 LIBRARY = "horovod/tensorflow/mpi_lib.*.so"
 
-pytestmark = pytest.mark.timeout(120, func_only=True)
-
 
 @pytest.fixture(scope="module")
 def inventory(cluster: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
