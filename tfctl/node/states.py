@@ -104,7 +104,7 @@ def is_live(unit: Properties | None) -> bool:
 
 
 def state(unit: Properties | None, runs: Sequence[Run], *, marked: bool, reserved: bool, boot: str = "") -> Outcome:
-    """Return the first state that applies (DESIGN §4). Only the last run that began counts.
+    """Return the first state that applies. Only the last run that began counts.
 
     ``unit``: systemd's properties of this attempt's unit, or None; ``marked``: the task has a stop mark; ``boot``: the
     host's boot ID.
