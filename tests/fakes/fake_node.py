@@ -1,4 +1,7 @@
-"""The node part on a tree, with the stand-ins for systemctl and journalctl: `fake_node.py TREE SILENCE`."""
+"""The node part on a tree, with the stand-ins for systemctl and journalctl: `fake_node.py TREE ACCOUNT SILENCE WORD…`.
+
+The words are the arguments of tfctl-node.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ sys.path.insert(0, str(HERE.parents[1]))
 from tfctl.node.__main__ import main  # noqa: E402
 from tfctl.node.system import System  # noqa: E402
 
-tree, account, silence = sys.argv[1:]
+tree, account, silence, *words = sys.argv[1:]
 
 with contextlib.suppress(FileNotFoundError):  # how many seconds the clock of this host is ahead
     ahead, real_time = float(Path(tree, "clock").read_text()), time.time
@@ -34,6 +37,7 @@ sys.exit(
             nvidia_smi=(f"{tree}/usr/bin/nvidia-smi",),
             silence=float(silence),
             grace=1.0,
-        )
+        ),
+        words,
     )
 )

@@ -2,8 +2,9 @@
 
 Enough of systemd to start, restart, kill and forget units for real. Each running unit has a supervisor process, as
 PID 1 would be: it starts the command, keeps its output in the tree's journal, writes cgroup.procs, runs ExecStartPre=,
-ExecStop= and ExecStopPost=, and restarts. State: TREE/manager/UNIT.json. Units are read from
-TREE/run/systemd/system. TREE/manager/calls.log has the calls.
+ExecStop= and ExecStopPost=, and restarts. A timer (OnActiveSec= alone) has one too, which waits and then runs the
+service of the same name (systemd.timer(5)). State: TREE/manager/UNIT.json. Units are read from TREE/run/systemd/system.
+TREE/manager/calls.log has the calls.
 """
 
 from __future__ import annotations
@@ -19,11 +20,15 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 PROGRAMS = Path(__file__).parents[2] / "tfctl/node/bin"
+NODE = Path(__file__).parent / "fake_node.py"
 DROP_IN = "etc/systemd/system/tfctl-.service.d/10-tfctl.conf"
+#: The units that the drop-in applies to (systemd.unit(5)).
+WITH_DROP_IN = re.compile(r"tfctl-.+\.service")
 #: The default of journald.conf(5), in bytes.
 LINE_MAX = 48 * 1024
 BLANK = {
@@ -50,8 +55,9 @@ class Manager:
             lines = (self.tree / "run/systemd/system" / name).read_text().splitlines()
         except FileNotFoundError:
             return None
-        with contextlib.suppress(FileNotFoundError):
-            lines += (self.tree / DROP_IN).read_text().splitlines()
+        if WITH_DROP_IN.fullmatch(name):
+            with contextlib.suppress(FileNotFoundError):
+                lines += (self.tree / DROP_IN).read_text().splitlines()
         return dict(line.split("=", 1) for line in lines if "=" in line)
 
     def state(self, name: str) -> dict[str, str]:
@@ -153,6 +159,47 @@ def supervise(manager: Manager, name: str, ready: int) -> None:
         return
 
 
+def wait_and_fire(manager: Manager, name: str, ready: int) -> None:
+    """Supervise a timer until it is stopped. It stays active when it has elapsed, and does not elapse again."""
+    unit = manager.file(name) or {}
+    manager.update(name, ActiveState="active", SubState="waiting")
+    _tell(ready, "ok")
+    until = time.monotonic() + _seconds(unit["OnActiveSec"])
+    while not manager.stopping(name).exists():
+        time.sleep(0.005)
+        if time.monotonic() > until and manager.state(name)["SubState"] == "waiting":
+            manager.update(name, SubState="elapsed")
+            _fork(manager, name.replace(".timer", ".service"), run_program)
+    manager.stopping(name).unlink(missing_ok=True)
+    (manager.home / f"{name}.json").unlink()
+
+
+def run_program(manager: Manager, name: str, ready: int) -> None:
+    """Run a Type=oneshot service of root, whose only program is tfctl-node, and repeat it until it succeeds."""
+    unit = manager.file(name) or {}
+    _tell(ready, "ok")
+    manager.stopping(name).unlink(missing_ok=True)
+    while True:
+        manager.update(name, ActiveState="activating", SubState="start")
+        words = [sys.executable, "-S", str(NODE), str(manager.tree), "nobody", "30", *unit["ExecStart"].split()[1:]]
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+        while process.poll() is None:
+            time.sleep(0.005)
+            if manager.stopping(name).exists():
+                process.terminate()
+        assert process.stderr
+        for line in process.stderr.read().splitlines():
+            manager.log(name, {}, line)
+        until = time.monotonic() + _seconds(unit["RestartSec"])
+        manager.update(name, SubState="auto-restart")
+        while process.returncode and not manager.stopping(name).exists() and time.monotonic() < until:
+            time.sleep(0.005)
+        if not process.returncode or manager.stopping(name).exists():
+            break
+    manager.stopping(name).unlink(missing_ok=True)
+    (manager.home / f"{name}.json").unlink()
+
+
 def _status(manager: Manager, name: str) -> str:
     """Return how the last run ended, in the form of systemd.service(5): ``7`` or ``SIGTERM``."""
     state = manager.state(name)
@@ -246,19 +293,15 @@ def _watch(
 ) -> str:  # fmt: skip
     """Until the command has ended; systemd's name for how."""
     asked, killed = 0.0, False
-    limit = unit.get("RuntimeMaxSec", "infinity")
-    deadline = time.monotonic() + (_seconds(limit) if limit != "infinity" else 1e9)
-    late = False
     while True:
         over = process.poll() is not None
         output.forward()
         if over:
             break
-        late = late or (not asked and time.monotonic() > deadline)
-        if not asked and (late or manager.stopping(name).exists()):
+        if not asked and manager.stopping(name).exists():
             asked = time.monotonic()
             manager.update(name, ActiveState="deactivating", SubState="stop")
-            told = {"MAINPID": str(process.pid), "SERVICE_RESULT": "timeout" if late else "success"}
+            told = {"MAINPID": str(process.pid), "SERVICE_RESULT": "success"}
             _run(manager, unit, "ExecStop", {**environment, **told})
             manager.update(name, SubState="stop-sigterm")
             if unit.get("KillMode") == "mixed":
@@ -269,7 +312,7 @@ def _watch(
             killed = True
             _kill_group(process.pid, signal.SIGKILL)
         time.sleep(0.005)
-    if killed or late:
+    if killed:
         return "timeout"
     if process.returncode in (0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, -signal.SIGPIPE):
         if not asked:
@@ -358,7 +401,7 @@ def start(manager: Manager, units: list[str]) -> int:
             status = 5
             continue
         manager.stopping(unit).unlink(missing_ok=True)
-        waiting[unit] = _fork(manager, unit)
+        waiting[unit] = _fork(manager, unit, wait_and_fire if unit.endswith(".timer") else supervise)
     hold = manager.home / "hold-start"
     while hold.exists():
         time.sleep(0.01)
@@ -369,7 +412,7 @@ def start(manager: Manager, units: list[str]) -> int:
     return status
 
 
-def _fork(manager: Manager, unit: str) -> int:
+def _fork(manager: Manager, unit: str, work: Callable[[Manager, str, int], None]) -> int:
     ours, theirs = os.pipe()
     if os.fork() == 0:
         os.setsid()
@@ -379,19 +422,20 @@ def _fork(manager: Manager, unit: str) -> int:
         os.close(ours)
         manager.update(unit, supervisor=os.getpid())
         try:
-            supervise(manager, unit, theirs)
+            work(manager, unit, theirs)
         finally:
             os._exit(0)
     os.close(theirs)
     return ours
 
 
-def stop(manager: Manager, units: list[str]) -> None:
-    if (manager.home / "undying").exists():  # as what hangs in a file system
-        return
+def stop(manager: Manager, units: list[str], wait: bool = True) -> None:
+    undying = (manager.home / "undying").exists()  # as what hangs in a file system
     for unit in units:
-        if manager.state(unit)["ActiveState"] not in ENDED:
+        if manager.state(unit)["ActiveState"] not in ENDED and not (undying and WITH_DROP_IN.fullmatch(unit)):
             manager.stopping(unit).touch()
+    while wait and any(manager.state(unit)["ActiveState"] not in ENDED for unit in units):
+        time.sleep(0.005)
 
 
 def restart(manager: Manager, units: list[str]) -> int:
@@ -399,8 +443,6 @@ def restart(manager: Manager, units: list[str]) -> int:
     for unit in units:
         manager.order(unit).touch()
     stop(manager, units)
-    while any(manager.state(unit)["ActiveState"] not in ENDED for unit in units):
-        time.sleep(0.01)
     while (manager.home / "hold-restart").exists():
         time.sleep(0.01)
     status = start(manager, units)
@@ -431,9 +473,10 @@ def shown(manager: Manager, unit: str, wanted: list[str]) -> list[str]:
     if other.exists():
         known, place = True, other.read_text()
     drop_in = manager.tree / DROP_IN
+    dropped_in = drop_in.exists() and WITH_DROP_IN.fullmatch(unit)
     everything = {
         **manager.state(unit), "Id": unit, "LoadState": "loaded" if known else "not-found", "NeedDaemonReload": "no",
-        "DropInPaths": f"/{DROP_IN}" if drop_in.exists() else "",
+        "DropInPaths": f"/{DROP_IN}" if dropped_in else "",
         "FragmentPath": place, "Job": "7" if manager.order(unit).exists() else "",
     }  # fmt: skip
     return [f"{name}={everything[name]}" for name in wanted]
@@ -460,8 +503,8 @@ def main() -> int:
         return start(manager, units)
     elif verb == "restart":
         return restart(manager, units)
-    elif verb == "stop" and units[0].endswith(".service"):
-        stop(manager, units)
+    elif verb == "stop" and not units[0].endswith(".slice"):
+        stop(manager, units, wait="--no-block" not in options)
     elif verb == "kill":
         kill(manager, units, options[0].split("=")[1])
     elif verb == "reset-failed":

@@ -307,7 +307,7 @@ def refused(session: Session, plan: Mapping[str, Any], code: bytes | None = None
 def make_task(
     role: str = "worker", index: int = 0, command: Sequence[str] = STAY, *, job: str = "digits", attempt: int = 1,
     run: str = RUN, ports: Sequence[int] = (), gpus: Sequence[str] = (), env: str = "",
-    output: str = "/srv/tfctl/digits", service: str = "Restart=no\n",
+    output: str = "/srv/tfctl/digits", service: str = "Restart=no\n", deadline: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
     """Return a task of a plan, with its unit as the client renders it."""
     words = " ".join('"' + word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"' for word in command)
@@ -323,6 +323,7 @@ def make_task(
         f"KillMode=mixed\nTimeoutStopSec=500ms\nReadWritePaths={paths}\n"
         f"LogExtraFields=TFCTL_RUN={run}\nSyslogIdentifier={role}/{index}\n\n"
         f"[X-Tfctl]\nPorts={names.port_list(ports)}\nGpus={' '.join(gpus)}\n"
+        + (f"Deadline={deadline}\n" if deadline else "")
     )
     return {
         "role": role, "index": index, "ports": list(ports), "gpus": list(gpus), "program": command[0], "unit": unit,

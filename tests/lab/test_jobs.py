@@ -176,9 +176,10 @@ def test_code_directory_of_a_task_is_writable(jobs: Jobs) -> None:
 
 
 def test_units_pass_systemd_analyze_verify(jobs: Jobs) -> None:
-    jobs.ok("start", jobs.file("verified", TICK))
+    jobs.ok("start", jobs.file("verified", TICK + "    policy: {deadline: 1h}\n"))
     for host in ("node1", "node2"):
-        verify = "sudo systemd-analyze verify $(ls /run/systemd/system/tfctl-verified-*.service) 2>&1"
+        units = "/run/systemd/system/tfctl-verified-*.service /run/systemd/system/tfctldeadline-verified-*.*"
+        verify = f"sudo systemd-analyze verify $(ls {units}) 2>&1"
         assert jobs.lab.shell(host, verify) == ""
         user = "sudo systemctl show -P User $(cd /run/systemd/system; ls tfctl-verified-*.service)"
         assert set(jobs.lab.shell(host, user).split()) == {"tfctl"}

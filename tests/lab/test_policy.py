@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
+from datetime import datetime
+
 import pytest
 
 from tests.lab.jobs import Jobs, wait_for
@@ -38,7 +42,6 @@ def test_policy_clean_decides_what_is_stopped_when_a_job_ends(
 
 @pytest.mark.parametrize("restarts", [0, 2])
 def test_deadline_stops_every_task_without_a_restart(restarts: int, jobs: Jobs) -> None:
-    """systemd does not restart a task that it stopped at the deadline."""
     text = f"policy: {{deadline: 3s, max_restarts: {restarts}}}\n"
     name = f"deadline-{restarts}"
     file = jobs.file(name, 'command: [sh, -c, "echo begun; exec sleep 600"]\nroles: {worker: 2}\n' + text)
@@ -49,6 +52,54 @@ def test_deadline_stops_every_task_without_a_restart(restarts: int, jobs: Jobs) 
     assert {task["restarts"] for task in found["tasks"]} == {0}
     assert jobs.ok("logs", "--job", name).count("begun") == 2
     jobs.ok("stop", name)
+    jobs.assert_nothing_left()
+
+
+def test_deadline_counts_over_all_restarts(jobs: Jobs) -> None:
+    text = "command: [sh, -c, 'sleep 1; exit 3']\nroles: {worker: 1}\npolicy: {deadline: 8s, max_restarts: 100}\n"
+    done = jobs("start", jobs.file("again", text), "--wait", "--timeout", "60s")
+    assert done.returncode == 100, done.stderr
+    assert re.search(r"failed with (exit code 3|SIGTERM) at its deadline after [1-3] restart", done.stderr), done.stderr
+    [task] = jobs.status("again")["tasks"]
+    lasted = datetime.fromisoformat(task["finished"]) - datetime.fromisoformat(task["started"])
+    # If it was waiting for its next run at the deadline, its last run had ended up to 2 s before.
+    assert 5 <= lasted.total_seconds() <= 12, task
+    time.sleep(3)
+    assert jobs.states("again") == {"worker/0": "failed"}
+    jobs.ok("stop", "again")
+    jobs.assert_nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("name", "on_sigterm", "end"),
+    [("zero", "exit 0", "exit code 0"), ("seven", "exit 7", "exit code 7"), ("deaf", "", "SIGKILL")],
+)
+def test_a_task_fails_at_its_deadline_whatever_it_does_on_sigterm(
+    name: str, on_sigterm: str, end: str, jobs: Jobs
+) -> None:
+    text = "policy: {deadline: 3s, max_restarts: 5, grace: 2s}\n"
+    command = f"command: [sh, -c, 'trap \"{on_sigterm}\" TERM; echo begun; while :; do sleep 0.1; done']\n"
+    done = jobs("start", jobs.file(name, f"{command}roles: {{worker: 1}}\n{text}"), "--wait", "--timeout", "60s")
+    assert done.returncode == 100, done.stderr
+    assert f"failed with {end} at its deadline" in done.stderr
+    assert jobs.states(name) == {"worker/0": "failed"}
+    assert jobs.ok("logs", "--job", name).count("begun") == 1
+    jobs.ok("stop", name)
+    jobs.assert_nothing_left()
+
+
+def test_a_restart_by_a_user_begins_the_deadline_again(jobs: Jobs) -> None:
+    text = "command: sleep 600\nroles: {worker: 1}\npolicy: {deadline: 10s}\n"
+    jobs.ok("start", jobs.file("renewed", text))
+    time.sleep(6)
+    jobs.ok("restart", "renewed", "worker", "0")
+    time.sleep(6)
+    assert jobs.states("renewed") == {"worker/0": "running"}
+    done = jobs("wait", "renewed", "--timeout", "30s")
+    assert done.returncode == 100
+    assert "failed with SIGTERM at its deadline after 1 restart" in done.stderr
+    jobs.ok("stop", "renewed")
+    assert not any(jobs.everywhere("systemctl list-units --all --no-legend 'tfctldeadline-*'").values())
     jobs.assert_nothing_left()
 
 

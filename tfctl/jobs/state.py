@@ -41,6 +41,7 @@ class TaskState:
     loss: wire.Loss | None = None
     last_exit_code: int | None = None
     last_signal: str | None = None
+    overdue: bool | None = None
     last_line_age: float | None = field(default=None, compare=False)
 
     def __str__(self) -> str:

@@ -100,9 +100,9 @@ class LocalJob:
     def _tick(self, write: Callable[[Iterable[Line]], None]) -> None:
         """Start what is due, then handle what happens within one tick."""
         for task in self._tasks:
+            task.keep_deadline()
             if task.due is not None and time.monotonic() >= task.due:
                 self._start(task)
-            task.keep_deadline()
         found = [(key.data, key.fd) for key, _ in self._selector.select(_TICK_S)]
         for task, fd in found:
             if task.child and fd == task.child.out:

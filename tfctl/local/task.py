@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,8 +19,9 @@ RESTART_S = 2.0
 
 @dataclass
 class LocalTask:
-    """``due``: when it starts next (time.monotonic). ``timed_out``: it ran past its deadline. ``stopped``: tfctl ended
-    it. ``code``: the exit code of its last run, or minus the signal number."""
+    """``due``: when it starts next (time.monotonic). ``overdue``: tfctl ended it at its deadline. ``stopped``: tfctl
+    ended it for another reason. ``code``: the exit code of its last run, or minus the signal number. ``ends_at``: its
+    deadline (time.monotonic), from when it has been started."""
 
     task: Task
     words: tuple[str, ...]
@@ -29,10 +29,10 @@ class LocalTask:
     layout: Layout
     child: Child | None = None
     due: float | None = None
-    timed_out: bool = False
+    overdue: bool = False
     stopped: bool = False
     code: int | None = None
-    began: float = 0.0
+    ends_at: float | None = None
     started: float | None = None
     finished: float | None = None
     restarts: int = 0
@@ -52,16 +52,20 @@ class LocalTask:
             return "running"
         if self.due is not None:
             return "starting" if self.restarts else "pending"
+        if self.overdue:
+            return "failed"
         if self.stopped:
             return "stopped"
-        return "succeeded" if self.code == 0 and not self.timed_out else "failed"
+        return "succeeded" if self.code == 0 else "failed"
 
     def start(self, folder: Path) -> Child:
         """Start and return its process, in the directory ``folder``."""
         mode = shell.kill_mode(self.task.slot.command)
         self.child = Child(self.words, self.env, folder, self.layout.rules.grace, mode)
-        self.due, self.code, self.timed_out, self.began = None, None, False, time.monotonic()
-        self.started = self.started or time.time()
+        self.due, self.code = None, None
+        if self.started is None:
+            self.started, deadline = time.time(), self.layout.policy.deadline
+            self.ends_at = time.monotonic() + deadline if deadline else None
         return self.child
 
     def end(self) -> None:
@@ -71,19 +75,20 @@ class LocalTask:
             self.child.end()
 
     def keep_deadline(self) -> None:
-        """End it if it has run past its deadline."""
-        deadline = self.layout.policy.deadline
-        if self.child and deadline and not self.timed_out and time.monotonic() - self.began > deadline:
-            self.timed_out = True
+        """End it for good at its deadline, which counts from its first start."""
+        if self.ends_at is None or time.monotonic() < self.ends_at or self.over or self.stopped or self.overdue:
+            return
+        self.overdue = True
+        if self.child is not None:
             self.child.end()
+        else:
+            self.due, self.restarts = None, self.restarts - 1  # the restart that it waits for
 
     def ended(self, code: int) -> None:
         """Record that its process has ended, and schedule a restart if the policy says so."""
         self.child, self.code, self.finished = None, code, time.time()
-        # With a deadline, a task that SIGTERM ends is not restarted (the unit's RestartPreventExitStatus=).
-        prevented = bool(self.layout.policy.deadline) and code == -signal.SIGTERM
-        restart = (self.timed_out or code != 0) and not prevented
-        if restart and not self.stopped and self.restarts < self.layout.rules.max_restarts:
+        may_restart = not self.stopped and not self.overdue and self.restarts < self.layout.rules.max_restarts
+        if code != 0 and may_restart:
             self.restarts += 1
             self.due = time.monotonic() + RESTART_S
 
@@ -99,4 +104,5 @@ class LocalTask:
             started=self.started,
             finished=self.finished if self.over else None,
             restarts=self.restarts,
+            overdue=True if self.overdue and self.over else None,
         )

@@ -1,5 +1,7 @@
 """The program behind `/usr/local/sbin/tfctl-node`: read one request from stdin, answer on stdout (tfctl.node.wire).
 
+With arguments, which sudoers does not allow, systemd runs it at the deadline of a task (tfctl.node.deadlines).
+
 On a node this directory is /usr/local/lib/tfctl/DIGEST/tfctl_node; /usr/local/lib/tfctl/current links to DIGEST:
 
     bin/tfctl-node   as /usr/local/sbin/tfctl-node                              root 0755
@@ -16,6 +18,7 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from . import names, wire
@@ -34,8 +37,11 @@ class Terminated(BaseException):
     """A signal asked the process to end. Unfinished work is undone as this propagates."""
 
 
-def main(system: System = System()) -> int:  # noqa: B008  a value
-    """Serve one request and return the exit status: 0, or 1 after an error or if the client is gone."""
+def main(system: System = System(), words: Sequence[str] = ()) -> int:  # noqa: B008  a value
+    """Serve one request and return the exit status: 0, or 1 after an error or if the client is gone.
+
+    ``words``: the arguments, if systemd and not a client has started the program.
+    """
     caller = {name: os.environ[name] for name in ("SUDO_USER",) if name in os.environ}
     os.environ.clear()
     os.environ.update({**_ENVIRONMENT, **caller})
@@ -43,11 +49,26 @@ def main(system: System = System()) -> int:  # noqa: B008  a value
     os.umask(0o022)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _terminate)
-    session = Session(silence=system.silence)
     try:
-        return _serve(system, session)
+        return _obey(system, words) if words else _serve(system, Session(silence=system.silence))
     except (Gone, Terminated):
         return 1
+
+
+def _obey(system: System, words: Sequence[str]) -> int:
+    """End a task at its deadline. Errors are for the journal."""
+    from . import overdue
+
+    verb, *rest = words
+    if verb != "deadline" or len(rest) != 4:
+        print("usage: tfctl-node [deadline JOB RUN ROLE INDEX]", file=sys.stderr)
+        return 1
+    try:
+        overdue.run(system, rest)
+    except (Refused, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
 
 
 def _serve(system: System, session: Session) -> int:

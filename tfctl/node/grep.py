@@ -28,7 +28,7 @@ def run(session: Session, words: list[str], pattern: re.Pattern[str], resumed: b
     """
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     if follow:
-        threading.Thread(target=_kill_at_end, args=(session, process), daemon=True).start()
+        threading.Thread(target=session.kill_at_end, args=(process,), daemon=True).start()
     assert process.stdout
     split: set[tuple[str, str]] = set()
     unchecked, beat = resumed, time.monotonic() + wire.BEAT_S
@@ -70,9 +70,3 @@ def _matches(pattern: re.Pattern[str], entry: wire.JournalEntry) -> bool:
 
 def _raise(*_: object) -> None:
     raise _TooSlow
-
-
-def _kill_at_end(session: Session, process: subprocess.Popen[bytes]) -> None:
-    while process.poll() is None and not session.heard_of_end(1.0):
-        pass
-    process.kill()

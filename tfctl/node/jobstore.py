@@ -85,9 +85,20 @@ def mark(system: System, job: str, attempt: int, role: str = "", index: int = 0)
 
 
 def unmark(system: System, job: str, attempt: int, role: str, index: int) -> None:
-    """Remove a task's stop mark, for a task that is to run again."""
-    with contextlib.suppress(FileNotFoundError):
-        system.at(names.stop_mark(job, attempt, role, index)).unlink()
+    """Remove the marks of a task that is to run again."""
+    for path in (names.stop_mark(job, attempt, role, index), names.deadline_mark(job, attempt, role, index)):
+        with contextlib.suppress(FileNotFoundError):
+            system.at(path).unlink()
+
+
+def overdue(system: System, job: str, attempt: int, role: str, index: int) -> bool:
+    """Return whether tfctl has ended the task, or ends it, at its deadline."""
+    return system.at(names.deadline_mark(job, attempt, role, index)).exists()
+
+
+def mark_overdue(system: System, job: str, attempt: int, role: str, index: int) -> None:
+    """Note that tfctl ends the task at its deadline."""
+    system.at(names.deadline_mark(job, attempt, role, index)).touch(0o644)
 
 
 def add_action(system: System, job: str, attempt: int, what: str, tasks: Sequence[TaskName] | None = None) -> None:

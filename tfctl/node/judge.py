@@ -111,10 +111,10 @@ def failure(task: TaskStatus, host: str) -> str:
     if task.state == "lost":
         return f"{name} on {host} is lost: {_LOSSES[task.loss]}"
     ending = task.signal or (f"exit code {task.exit_code}" if task.exit_code is not None else "")
-    if not ending:
-        return f"{name} on {host} failed"
+    end = f" with {ending}" if ending else ""
+    when = " at its deadline" if task.overdue else ""
     again = f" after {task.restarts} restart{'' if task.restarts == 1 else 's'}" if task.restarts else ""
-    return f"{name} on {host} failed with {ending}{again}"
+    return f"{name} on {host} failed{end}{when}{again}"
 
 
 def _without_report(task: RecordedTask, state: TaskStateName) -> TaskStatus:

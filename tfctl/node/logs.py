@@ -52,7 +52,8 @@ def run(system: System, session: Session, request: wire.LogsRequest) -> None:
 
         grep.run(session, words, pattern, request.cursor is not None, request.follow)
     elif request.follow:
-        _follow(session, words)
+        # journalctl writes directly to the client.
+        session.kill_at_end(subprocess.Popen(words, stdin=subprocess.DEVNULL))
     else:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores SIGPIPE, and journalctl would inherit that
         os.execv(words[0], words)
@@ -120,17 +121,6 @@ def _oldest(system: System) -> float | None:
         return wire.journal_entry(first).time
     except wire.Malformed:
         return None
-
-
-def _follow(session: Session, words: list[str]) -> None:
-    """Run journalctl, which writes directly to the client, until it ends or the client closes its end."""
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
-    try:
-        while process.poll() is None and not session.heard_of_end(1.0):
-            pass
-    finally:
-        process.kill()
-        process.wait(5)
 
 
 def _pattern(text: str) -> re.Pattern[str] | None:

@@ -70,6 +70,15 @@ def env_file(job: str, role: str, index: int) -> str:
     return f"{RUN_DIR}/env/{stem(job, role, index)}.env"
 
 
+def deadline_units(job: str, role: str, index: int) -> tuple[str, str]:
+    """Return the timer of a task's deadline and the service that it starts.
+
+    They do not begin with ``tfctl-``: the drop-in of the tasks must not apply, and the service runs as root.
+    """
+    stem = f"tfctldeadline-{job}-{task_key(role, index)}"
+    return f"{stem}.timer", f"{stem}.service"
+
+
 def ended_dir(job: str) -> str:
     """Return the directory that keeps unit and environment files of ended tasks: in memory, readable by root only."""
     return f"{RUN_DIR}/ended/{job}"
@@ -101,6 +110,11 @@ def task_dir(job: str, attempt: int, role: str, index: int) -> str:
 def stop_mark(job: str, attempt: int, role: str = "", index: int = 0) -> str:
     """Return the path of the job's stop mark or, with a role, of a task's. Root owns it, so no task can write one."""
     return f"{attempt_dir(job, attempt)}/stopped/{task_key(role, index) if role else 'job'}"
+
+
+def deadline_mark(job: str, attempt: int, role: str, index: int) -> str:
+    """Return the path of the mark that tfctl ends the task at its deadline. Root owns it, as it owns the stop marks."""
+    return f"{stop_mark(job, attempt, role, index)}.deadline"
 
 
 def stored_code(digest: str) -> str:

@@ -1,13 +1,14 @@
 """The verb `restart`: restart tasks of an attempt in place, with the same unit, ports, GPUs and variables.
 
-As after a restart by systemd itself, the previous run leaves an end line and the count of restarts goes up by one.
+As after a restart by systemd itself, the previous run leaves an end line and the count of restarts goes up by one. The
+deadline of the task begins again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import checks, fields, jobstore, names, reservations, wire
+from . import checks, deadlines, fields, jobstore, names, reservations, wire
 from .exits import Exit
 from .session import Refused, Session
 from .system import System, host
@@ -33,7 +34,8 @@ def run(system: System, session: Session, request: wire.RestartRequest) -> None:
         # A restart by a user does not count towards the limit of automatic restarts.
         system.manage("reset-failed", "--", *(unit.unit for unit in units))
         jobstore.add_action(system, job, attempt, "restart", tasks)
-        process = system.managing("restart", "--", *(unit.unit for unit in units))
+        timers = deadlines.timers(system, job, tasks)
+        process = system.managing("restart", "--", *(unit.unit for unit in units), *timers)
     assert process.stderr
     with process.stderr as errors:
         complaints = session.attend(process, errors, _LAUNCH_S + max(grace(system, unit) for unit in units))

@@ -77,6 +77,7 @@ def task_statuses(
             units.get(task),
             jobstore.runs(system, job, attempt, *task),
             marked=jobstore.marked(system, job, attempt, *task) is not None,
+            overdue=jobstore.overdue(system, job, attempt, *task),
             reserved=reserved,
             began=began.get(names.task_key(*task)),
             zero=zero,

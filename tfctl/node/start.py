@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from . import checks, code, fields, jobstore, names, reservations, restart_files, wire
+from . import checks, code, deadlines, fields, jobstore, names, reservations, restart_files, unitfile, wire
 from .asuser import as_user, os_error
 from .exits import Exit
 from .hello import hello
@@ -149,11 +149,12 @@ class Start:
         self._started = True
         units, before = [names.unit(self._job, *task.name) for task in self._plan.tasks], time.time()
         if units:
-            process = self._system.managing("start", "--", *units)
+            timers = deadlines.timers(self._system, self._job, [task.name for task in self._plan.tasks])
+            process = self._system.managing("start", "--", *units, *timers)
             assert process.stderr
             with process.stderr as errors:
                 complaints = self._session.attend(process, errors, _LAUNCH_S)
-            properties = wait_for_execution(self._system, units, failed=bool(complaints))
+            properties = wait_for_execution(self._system, [*units, *timers], failed=bool(complaints))
             failure = self._failure(self._plan, properties)
             if failure:
                 self._undo()
@@ -172,6 +173,9 @@ class Start:
             if reason:
                 what = f"{names.task(*task.name)} could not be started on {host()}: {reason}"
                 return f"{what}{self._last_lines(unit)}"
+        for unit, found in properties.items():
+            if unit.endswith(".timer") and found.get("ActiveState") != "active":
+                return f"systemd of {host()} did not start {unit}"
         return ""
 
     def _set_began(self, plan: Plan, properties: dict[str, Properties], before: float) -> None:
@@ -308,16 +312,20 @@ def _write_task(system: System, plan: Plan, task: PlannedTask, uid: int, gid: in
     os.chown(directory, uid, gid)
     jobstore.write(system.at(names.env_file(plan.job, *task.name)), task.env.encode(), 0o600)
     jobstore.write(system.at(names.unit_file(plan.job, *task.name)), task.unit.encode())
+    deadline = unitfile.facts(task.unit).deadline
+    if deadline is not None:
+        deadlines.write(system, plan.job, plan.run, task.name, deadline)
 
 
 def _check_loaded(system: System, plan: Plan) -> None:
-    """Check that systemd loaded the units, each under the drop-in. Raises Refused."""
+    """Check that systemd loaded the units, those of tasks under the drop-in. Raises Refused."""
     units = [names.unit(plan.job, *task.name) for task in plan.tasks]
-    for unit, properties in system.settle(units, "loaded").items():
+    others = deadlines.installed(system, plan.job, [task.name for task in plan.tasks])
+    for unit, properties in system.settle([*units, *others], "loaded").items():
         if properties.get("LoadState") != "loaded":
             what = f"systemd of {host()} does not take {unit}: it is {properties.get('LoadState')}"
             raise Refused(Exit.FAILED, what)
-        if names.DROP_IN not in properties.get("DropInPaths", ""):
+        if unit in units and names.DROP_IN not in properties.get("DropInPaths", ""):
             raise Refused(Exit.PREFLIGHT, f"systemd of {host()} has not read {names.DROP_IN}", PROVISION)
 
 

@@ -1,4 +1,4 @@
-"""The state of a task, computed from systemd's properties, the task's run lines and its stop mark. Pure functions.
+"""The state of a task, computed from systemd's properties, the task's run lines and its marks. Pure functions.
 
 The units of a task append *run lines* to ends.jsonl in its directory: ExecStartPre when a run begins, ExecStop when
 systemd is told to stop the run, ExecStopPost when the run has ended. Files of tfctl 1 have end lines only.
@@ -103,11 +103,19 @@ def is_live(unit: Properties | None) -> bool:
     return bool(unit) and ((unit or {}).get("ActiveState") in (*_WAITS, *_RUNS) or _is_to_start(unit))
 
 
-def state(unit: Properties | None, runs: Sequence[Run], *, marked: bool, reserved: bool, boot: str = "") -> Outcome:
-    """Return the first state that applies (DESIGN §4). Only the last run that began counts.
+def state(
+    unit: Properties | None,
+    runs: Sequence[Run],
+    *,
+    marked: bool,
+    reserved: bool,
+    overdue: bool = False,
+    boot: str = "",
+) -> Outcome:
+    """Return the first state that applies. Only the last run that began counts.
 
-    ``unit``: systemd's properties of this attempt's unit, or None; ``marked``: the task has a stop mark; ``boot``: the
-    host's boot ID.
+    ``unit``: systemd's properties of this attempt's unit, or None; ``marked``: the task has a stop mark; ``overdue``:
+    tfctl ended it at its deadline, and whatever its exit code is, it has failed; ``boot``: the host's boot ID.
     """
     active = (unit or {}).get("ActiveState", "")
     if active in _RUNS:
@@ -118,6 +126,8 @@ def state(unit: Properties | None, runs: Sequence[Run], *, marked: bool, reserve
     end = last.end
     if not end or (unit or {}).get("InvocationID", "") not in ("", last.invocation):
         end = end_from_systemd(unit) or end
+    if overdue:
+        return Outcome("failed", end)
     if marked:
         return Outcome("stopped", end)
     if end and not last.stopped:
@@ -150,6 +160,7 @@ def task_status(
     runs: Sequence[Run],
     *,
     marked: bool = False,
+    overdue: bool = False,
     reserved: bool = False,
     began: float | None = None,
     zero: float = 0.0,
@@ -161,7 +172,7 @@ def task_status(
     ``began``: start time in epoch seconds; ``zero``: epoch seconds at the zero of the monotonic clock; ``boot``: the
     host's boot ID; ``max_restarts``: how often systemd restarts the task at most.
     """
-    name, end, loss = state(unit, runs, marked=marked, reserved=reserved, boot=boot)
+    name, end, loss = state(unit, runs, marked=marked, overdue=overdue, reserved=reserved, boot=boot)
     ended = ends(runs)
     last = ended[-1] if ended and name in ("running", "starting") else None
     exited = _number(unit, "ExecMainExitTimestampMonotonic")
@@ -177,6 +188,7 @@ def task_status(
         loss=loss,
         last_exit_code=last.exit_code if last else None,
         last_signal=last.signal if last else None,
+        overdue=True if overdue and name == "failed" else None,
     )
 
 

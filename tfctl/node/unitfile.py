@@ -22,11 +22,12 @@ _OPTIONAL = {
         "UnsetEnvironment": rf"{_NAME}( {_NAME})*",
         "RestartSec": _SPAN,
         "RestartForceExitStatus": rf"{_STATUS}( {_STATUS})*",
+        # Earlier versions rendered the deadline as RuntimeMaxSec=, which every restart renews.
         "RestartPreventExitStatus": "0|SIGTERM|0 SIGTERM",
         "RuntimeMaxSec": rf"infinity|{_SPAN}",
         "KillMode": "mixed|control-group",
     },
-    "X-Tfctl": {},
+    "X-Tfctl": {"Deadline": r"[1-9][0-9]{0,8}"},
 }
 
 
@@ -67,22 +68,24 @@ def check(
 
 
 class Facts(NamedTuple):
-    """What a unit file says of its task beside what its name says."""
+    """What a unit file says of its task beside what its name says. ``deadline``: in seconds, or None."""
 
     run: str
     ports: tuple[int, ...]
     gpus: tuple[str, ...]
+    deadline: int | None = None
 
 
 def facts(text: str) -> Facts:
-    """Return TFCTL_RUN, Ports and Gpus of a unit that `check` accepted."""
+    """Return TFCTL_RUN, Ports, Gpus and Deadline of a unit that `check` accepted."""
     found = {}
     for line in text.split("\n"):
         key, _, value = line.partition("=")
         found[key] = value
     ports = tuple(int(port) for port in found.get("Ports", "").split() if port.isdigit())
     run = found.get("LogExtraFields", "").partition("=")[2]
-    return Facts(run, ports, tuple(found.get("Gpus", "").split()))
+    deadline = found.get("Deadline", "")
+    return Facts(run, ports, tuple(found.get("Gpus", "").split()), int(deadline) if deadline.isdigit() else None)
 
 
 def renewed(text: str, *, job: str, attempt: int, run: str, role: str, index: int, output: str) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Callable, NamedTuple
 
-from . import jobstore, names, restart_files, states, unitfile
+from . import deadlines, jobstore, names, restart_files, states, unitfile
 from .states import Properties
 from .system import System, host
 from .wire import TaskName
@@ -113,10 +113,13 @@ def end_units(
 
 
 def remove_units(system: System, job: str, tasks: Sequence[TaskName], *, keep_restart_files: bool) -> None:
-    """Remove unit and environment files of tasks that have ended, and have systemd forget the units. Raises Refused."""
-    units = [names.unit(job, *task) for task in tasks]
-    if not units:
+    """Remove unit files, environment files and deadlines of tasks that have ended, and have systemd forget the units.
+
+    Raises Refused.
+    """
+    if not tasks:
         return
+    units = [*(names.unit(job, *task) for task in tasks), *deadlines.remove(system, job, tasks)]
     if keep_restart_files:
         restart_files.save(system, job, tasks)
     for task in tasks:

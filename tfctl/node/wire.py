@@ -158,7 +158,8 @@ class PlannedTask(NamedTuple):
 class TaskStatus(NamedTuple):
     """The state of a task, from its current or last run. ``loss``: None if the task is not lost, or if the cause is not
     known. ``last_line_age``: how long ago (s) a running task printed its last line, if the request asks for it and
-    there is one. ``last_exit_code``, ``last_signal``: how the run before the current one ended."""
+    there is one. ``last_exit_code``, ``last_signal``: how the run before the current one ended. ``overdue``: true if it
+    has failed because tfctl ended it at its deadline."""
 
     role: str
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -172,6 +173,7 @@ class TaskStatus(NamedTuple):
     last_line_age: Optional[float] = None
     last_exit_code: Optional[int] = None
     last_signal: Optional[str] = None
+    overdue: Optional[bool] = None
 
     @property
     def name(self) -> TaskName:

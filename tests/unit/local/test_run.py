@@ -116,7 +116,34 @@ def test_a_deadline_ends_a_task(local: Local) -> None:
     done = local.run()
     assert done.code == 100
     assert done.lines["worker/0"] == ["begun"]
-    assert "worker/0 on localhost failed with SIGTERM" in done.err
+    assert "worker/0 on localhost failed with SIGTERM at its deadline" in done.err
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_a_task_that_answers_the_sigterm_of_its_deadline_fails_and_is_not_restarted(local: Local, code: int) -> None:
+    command = f"command: [sh, -c, 'trap \"exit {code}\" TERM; echo begun; while :; do sleep 0.05; done']\n"
+    local.write(f"strategy: custom\n{command}roles: {{worker: 1}}\npolicy: {{deadline: 1s, max_restarts: 2}}\n")
+    done = local.run()
+    assert done.code == 100
+    assert done.lines["worker/0"] == ["begun"]
+    assert f"worker/0 on localhost failed with exit code {code} at its deadline" in done.err
+
+
+@pytest.mark.parametrize("script", ["echo begun; exit 7", "echo begun; sleep 2; exit 7"])
+def test_a_deadline_counts_over_all_restarts(local: Local, script: str) -> None:
+    """Either a run or the pause before a restart lasts from 2 s to 4 s after the first start."""
+    command = f"command: [sh, -c, '{script}']\n"
+    local.write(f"strategy: custom\n{command}roles: {{worker: 1}}\npolicy: {{deadline: 3s, max_restarts: 9}}\n")
+    done = local.run()
+    assert done.code == 100
+    assert " at its deadline" in done.err
+    assert len(done.lines["worker/0"]) <= 2
+
+
+def test_a_task_that_sigterm_from_outside_ends_is_restarted_before_its_deadline(local: Local) -> None:
+    command = "command: [sh, -c, 'test -e again && exit 0; echo > again; kill -TERM $$']\n"
+    local.write(f"strategy: custom\n{command}roles: {{worker: 1}}\npolicy: {{max_restarts: 1, deadline: 10m}}\n")
+    assert local.run().code == 0
 
 
 def test_a_task_that_sigterm_ends_is_restarted_in_a_local_run(local: Local) -> None:

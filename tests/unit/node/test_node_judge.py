@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from records import make_record
 
 from tfctl.node import judge, wire
@@ -26,6 +27,21 @@ def test_judge_names_the_task_that_comes_first_in_the_record_when_all_have_faile
     lost = [status._replace(state="lost", finished=None) for status in failed]
     assert judge.judge(record, lost, None).culprit == ("worker", 30)
     assert judge.judge(record, [*lost[:-1], failed[-1]], None).culprit == ("worker", 1)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "signal", "restarts", "sentence"),
+    [
+        (3, None, 2, "failed with exit code 3 at its deadline after 2 restarts"),
+        (None, "SIGKILL", 0, "failed with SIGKILL at its deadline"),
+        (None, None, 1, "failed at its deadline after 1 restart"),
+    ],
+)
+def test_the_failure_of_a_task_at_its_deadline_says_so(
+    exit_code: int | None, signal: str | None, restarts: int, sentence: str
+) -> None:
+    status = wire.TaskStatus("worker", 0, "failed", exit_code, signal, 101.0, 102.0, restarts, overdue=True)
+    assert judge.failure(status, "node1") == f"worker/0 on node1 {sentence}"
 
 
 def test_cleanup_stops_no_parameter_server_while_a_worker_shuts_down() -> None:

@@ -68,6 +68,15 @@ def test_state_of_a_task_is_the_first_rule_that_applies(
     assert states.state(shown, runs(*ends), marked=marked, reserved=reserved).state == state
 
 
+@pytest.mark.parametrize("last", [Run("a", "b1", stopped=True, end=GOOD), Run("a", "b1", end=BAD), Run("a", "b1")])
+@pytest.mark.parametrize("marked", [False, True])
+def test_a_task_that_was_ended_at_its_deadline_has_failed(last: Run, marked: bool) -> None:
+    """Also if a user stops it while it ends."""
+    assert states.task_status(TASK, unit("deactivating"), [last], marked=marked, overdue=True).overdue is None
+    told = states.task_status(TASK, unit("inactive"), [last], marked=marked, overdue=True, boot="b2")
+    assert (told.state, told.loss, told.overdue) == ("failed", None, True)
+
+
 def test_state_is_taken_from_systemd_when_the_end_line_is_missing() -> None:
     shown = unit(
         "failed", Result="signal", ExecMainCode="2", ExecMainStatus="9", ExecMainExitTimestampMonotonic="5000000",
@@ -215,7 +224,7 @@ def test_note_writes_a_stop_only_when_systemd_stops_a_program_that_runs(tmp_path
     note(tmp_path, "begin", "a")
     note(tmp_path, "stop", "a", SERVICE_RESULT="success")  # the program has ended by itself
     note(tmp_path, "begin", "b")
-    note(tmp_path, "stop", "b", SERVICE_RESULT="timeout", MAINPID="7")  # at the deadline
+    note(tmp_path, "stop", "b", SERVICE_RESULT="timeout", MAINPID="7")  # at RuntimeMaxSec=
     note(tmp_path, "begin", "c")
     note(tmp_path, "stop", "c", SERVICE_RESULT="success", MAINPID="7")
     found = states.read_runs((tmp_path / "ends.jsonl").read_text())

@@ -246,13 +246,6 @@ def test_a_task_that_a_signal_from_outside_ends_is_restarted(tree: Tree, name: s
     assert tree.states()["worker/0"]["state"] == "stopped"
 
 
-def test_a_task_that_exceeds_its_deadline_fails_and_is_not_restarted(tree: Tree) -> None:
-    service = "Restart=on-failure\nRestartSec=10ms\nRestartPreventExitStatus=SIGTERM\nRuntimeMaxSec=300ms\n"
-    tree.run(make_plan(make_task(service=service)))
-    done = tree.wait_for("worker/0", "failed")
-    assert (done["signal"], done["restarts"]) == ("SIGTERM", 0)
-
-
 def test_show_with_follow_ends_when_its_client_disconnects(tree: Tree) -> None:
     tree.run(make_plan(make_task(command=STAY)))
     with tree.session("show", job="digits", attempt=None, follow=True) as session:

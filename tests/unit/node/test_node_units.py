@@ -38,7 +38,6 @@ RestartSec=2s
 RestartForceExitStatus=42 SIGHUP SIGINT SIGTERM SIGPIPE
 KillMode=mixed
 TimeoutStopSec=30
-RuntimeMaxSec=43200
 ReadWritePaths="/var/lib/tfctl/jobs/digits-ps/3" "/var/lib/tfctl/home" "/srv/tfctl/digits-ps"
 LogExtraFields=TFCTL_RUN=00000000
 SyslogIdentifier=worker/0
@@ -46,6 +45,7 @@ SyslogIdentifier=worker/0
 [X-Tfctl]
 Ports=2222 2223
 Gpus=GPU-a
+Deadline=43200
 """
 LINES = UNIT.splitlines()
 #: Directives that would hand root, or another's files, to whoever writes the unit.
@@ -80,7 +80,7 @@ def accepts(text: str) -> bool:
 
 def test_rendered_units_are_accepted() -> None:
     assert accepts(UNIT)
-    assert accepts("\n".join(line for line in LINES if not line.startswith(("RestartSec", "RuntimeMax", "Unset"))))
+    assert accepts("\n".join(line for line in LINES if not line.startswith(("RestartSec", "Deadline", "Unset"))))
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,10 @@ def test_rendered_units_are_accepted() -> None:
         ("SyslogIdentifier=worker/0", "SyslogIdentifier=sshd"),
         ("Ports=2222 2223", "Ports=2222"),
         ("Gpus=GPU-a", "Gpus="),
-        (LINES[19], LINES[19] + ' "/etc"'),
-        (LINES[19], LINES[19].replace("/home", "")),
+        ("Deadline=43200", "Deadline=0"),
+        ("Deadline=43200", "Deadline=12h"),
+        (LINES[18], LINES[18] + ' "/etc"'),
+        (LINES[18], LINES[18].replace("/home", "")),
         (LINES[12], LINES[12].replace("=/usr", "=+/usr")),
         (LINES[12], LINES[12].replace("=/usr", "=-/usr")),
         (LINES[12], LINES[12].replace("worker-0", "worker-1")),
@@ -115,7 +117,7 @@ def test_a_line_in_another_form_is_not_taken(line: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("number", [n for n, line in enumerate(LINES) if "=" in line and line[:7] not in
-    ("StartLi", "UnsetEn", "Restart", "Runtime", "KillMod")])  # fmt: skip
+    ("StartLi", "UnsetEn", "Restart", "Deadlin", "KillMod")])  # fmt: skip
 def test_no_line_may_be_missing(number: int) -> None:
     assert not accepts("\n".join(LINES[:number] + LINES[number + 1 :]))
 
@@ -145,8 +147,13 @@ def test_unit_with_any_quoted_words_is_accepted(words: list[str]) -> None:
     unitfile.check(unit, job="a", attempt=1, run="0123abcd", role="worker", index=0, output="/srv/tfctl/a")
 
 
+def test_a_unit_with_the_deadline_of_earlier_versions_is_accepted() -> None:
+    """Their restart files have it."""
+    assert accepts(UNIT.replace("Deadline=43200\n", "").replace("KillMode=", "RuntimeMaxSec=43200\nKillMode="))
+
+
 def test_unit_file_contains_its_ports_and_gpus() -> None:
-    assert unitfile.facts(UNIT) == ("00000000", (2222, 2223), ("GPU-a",))
+    assert unitfile.facts(UNIT) == ("00000000", (2222, 2223), ("GPU-a",), 43200)
 
 
 def test_the_unit_with_its_drop_in_is_hardened(tmp_path: Path) -> None:
