@@ -1,31 +1,34 @@
 #!/usr/bin/python
-"""Install a built Horovod in its own directory and make a stack's environment use it, or use none."""
+"""Install a wheel of Horovod in a directory of its own, and add it to a stack's environment or remove it."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_horovod import Horovod
-from ansible.module_utils.tfctl_machine import Failed
-from ansible.module_utils.tfctl_venv import spent
+from ansible.module_utils.tfctl_install import finish
 
 DOCUMENTATION = """
 module: tfctl_horovod
-short_description: Put a built Horovod beside a stack's environment
+short_description: Install Horovod beside a stack's environment
 description:
-  - Looks at every file that the wheel brought, by name, size and time. One that differs has all of it unpacked anew
-    from O(wheel), beside its place, each file compared with its hash there, compiled, and imported as an ordinary user.
-  - One line in the environment's C(site-packages) has Python look there; what the stack's lock brought stays as it is.
+  - Compares size and time of every file of the wheel. If one differs, unpacks O(wheel) beside O(home), compares each
+    file with its hash, compiles the modules, imports Horovod as the user nobody, and moves it to O(home).
+  - One line in the environment's C(site-packages) adds it to Python's path. What the stack's lock file installed stays
+    unchanged. Builds that no environment uses are deleted.
+  - In check mode, reports what differs (RV(differs)), and whether O(wheel) is needed (RV(unpack)).
 options:
   environment: {type: path, required: true, description: The stack's environment.}
-  home: {type: str, required: true, description: The directory that it lies in; empty for none.}
+  home: {type: str, required: true, description: The directory of Horovod. Empty to remove it from the environment.}
   version: {type: str, default: '', description: The release.}
   mpi: {type: bool, default: false, description: Whether it must be built with MPI.}
   gloo: {type: bool, default: false, description: Whether it must be built with Gloo.}
-  wheel: {type: path, description: Its wheel, on this host; it is removed. Not needed to look.}
+  wheel: {type: path, description: The wheel on this host. It is deleted.}
 """
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "environment": {"type": "path", "required": True},
@@ -38,22 +41,22 @@ def main():
         supports_check_mode=True,
     )
     horovod = Horovod(**module.params)
-    try:
-        with spent(None if module.check_mode else horovod.wheel):
-            wrong, linked = horovod.wrong(), horovod.linked()
-            if not module.check_mode:
-                if wrong:
-                    horovod.unpack()
-                if wrong or not linked:
-                    horovod.link()
-    except Failed as failed:
-        module.fail_json(msg=str(failed), faults=[failed.fault], invocation={})
-    except OSError as error:
-        module.fail_json(msg=f"{error.filename or module.params['home']}: {error.strerror}", invocation={})
-    changed = bool(wrong) or not linked
-    shown = "".join(f"{line}\n" for line in wrong) or f"{horovod.pth} is not as it should be\n"
-    diff = {"before_header": "wrong", "after_header": "right", "before": shown, "after": ""}
-    module.exit_json(changed=changed, differs=changed, unpack=bool(wrong), diff=diff if changed else [], invocation={})
+    sent: Path | None = None if module.check_mode else horovod.wheel
+    finish(module, lambda: install(horovod, act=not module.check_mode), sent)
+
+
+def install(horovod: Horovod, act: bool) -> dict[str, object]:
+    differences, linked = horovod.differences(), horovod.linked()
+    if act and differences:
+        horovod.unpack()
+    if act and (differences or not linked):
+        horovod.link()
+    unpack = bool(differences)
+    if not linked:
+        differences.append(f"{horovod.pth} does not name {horovod.home or 'nothing'}")
+    diff = {"before_header": "differs", "after_header": "matches", "before": "\n".join([*differences, ""]), "after": ""}
+    differs = bool(differences)
+    return {"changed": differs, "differs": differs, "unpack": unpack, "diff": diff if differs else []}
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Link a stack's name to its previous environment."""
+"""Point a stack's link to its previous environment."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import re
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.tfctl_install import Failed, finish
 from ansible.module_utils.tfctl_links import before, current, switch
-from ansible.module_utils.tfctl_machine import Failed
 
 DOCUMENTATION = """
 module: tfctl_rollback
-short_description: Have a stack's name lead to the environment before
+short_description: Return a stack to its previous environment
 description:
-  - The environment that it leads to now stays; the next provisioning, or another rollback, goes back to it. Refused
-    while a job runs with the stack, and where there is none before.
+  - The environment in use now is kept. The next provisioning, or another rollback, switches back to it.
+  - Fails while a job runs with the stack, and if there is no previous environment.
 options:
   stack: {type: str, required: true, description: The stack.}
   folder: {type: path, default: /opt/tfctl/stacks, description: Where stacks are.}
 """
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "stack": {"type": "str", "required": True},
@@ -30,26 +30,25 @@ def main():
         },
         supports_check_mode=True,
     )
-    stack = module.params["stack"]
-    link = Path(module.params["folder"], stack)
-    try:
-        if not re.fullmatch(r"[a-z][a-z0-9.]{0,19}", stack) or stack == "none":
-            raise Failed("no stack is named for this host", "name it with --stack, or as tfctl_stack in the inventory")
-        now, then = current(link), before(link)
-        if now is None:
-            raise Failed(f"{stack} is not on this host", f"tfctl provision --stack {stack} brings it")
-        if then is None:
-            raise Failed(
-                f"of {stack} there is no environment before {now.name}",
-                "one stays when provisioning replaces it by another; until then there is nothing to go back to",
-            )
-        if not module.check_mode:
-            switch(link, then)
-    except Failed as failed:
-        module.fail_json(msg=str(failed), faults=[failed.fault])
-    except OSError as error:
-        module.fail_json(msg=f"{error.filename or link}: {error.strerror}")
-    module.exit_json(changed=True, diff={"before": f"{link} → {now.name}\n", "after": f"{link} → {then.name}\n"})
+    folder, stack = Path(module.params["folder"]), module.params["stack"]
+    finish(module, lambda: roll_back(folder, stack, act=not module.check_mode))
+
+
+def roll_back(folder: Path, stack: str, act: bool) -> dict[str, object]:
+    if not re.fullmatch(r"[a-z][a-z0-9.]{0,19}", stack) or stack == "none":
+        raise Failed("no stack is named for this host", "name it with --stack, or as tfctl_stack in the inventory")
+    link = folder / stack
+    now, then = current(link), before(link)
+    if now is None:
+        raise Failed(f"{stack} is not on this host", f"install it: tfctl provision --stack {stack}")
+    if then is None:
+        raise Failed(
+            f"{stack} has no environment before {now.name}",
+            "there is nothing to return to until tfctl provision has installed another one",
+        )
+    if act:
+        switch(link, then)
+    return {"changed": True, "diff": {"before": f"{link} → {now.name}\n", "after": f"{link} → {then.name}\n"}}
 
 
 if __name__ == "__main__":

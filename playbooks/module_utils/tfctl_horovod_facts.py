@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 STACKS = Path("/opt/tfctl/stacks")
@@ -12,28 +13,28 @@ PTH = "tfctl-horovod.pth"
 LIMIT_S = 20
 
 
-def horovods(stacks=STACKS):
+def horovods(stacks: Path = STACKS) -> list[str]:
     """Return the names of the environments that use a Horovod."""
     return sorted({path.parents[3].name for path in stacks.glob(f"*-*/lib/python3.*/site-packages/{PTH}")})
 
 
-def linked(stacks=STACKS):
-    """Return the names of the environments that link to an Open MPI built by tfctl."""
+def linked(stacks: Path = STACKS) -> list[str]:
+    """Return the names of the environments with links to an Open MPI that tfctl built."""
     return sorted({path.parents[1].name for path in stacks.glob("*-*/bin/mpirun") if path.is_symlink()})
 
 
-def mpiruns(prefixes=("/usr", "/usr/lib64/openmpi")):
+def mpiruns(prefixes: Sequence[str] = ("/usr", "/usr/lib64/openmpi")) -> dict[str, str]:
     """Return {prefix: version of its mpirun}; the version is "" if it does not run."""
     return {prefix: version(prefix) for prefix in prefixes if os.path.lexists(f"{prefix}/bin/mpirun")}
 
 
-def version(prefix):
+def version(prefix: str) -> str:
     try:
-        said = subprocess.run(
+        done = subprocess.run(
             [f"{prefix}/bin/mpirun", "--version"],
             stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LIMIT_S, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    found = re.search(r"\d+\.\d+\.\d+\S*", said.stdout)
-    return found[0] if found and not said.returncode else ""
+    found = re.search(r"\d+\.\d+\.\d+\S*", done.stdout)
+    return found[0] if found and not done.returncode else ""

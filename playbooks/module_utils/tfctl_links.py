@@ -1,4 +1,4 @@
-"""A stack's name on a host is a link to one of its environments: the current one, the previous one, and their users.
+"""The link that has a stack's name: which environment it points to, which one before, and which tasks use it.
 
 /opt/tfctl/stacks/tf2.15                 the link
 /opt/tfctl/stacks/tf2.15-<12 digits>     an environment; complete once it contains tfctl-stack.json
@@ -13,64 +13,65 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from ansible.module_utils.tfctl_machine import Failed, point, read
+from ansible.module_utils.tfctl_install import Failed, point, read
 
 MARKER = "tfctl-stack.json"
-#: Python's site module adds the directory named here if it exists; the role job_host puts tfctl_runtime into it.
+#: Python's site module adds the directory that this file names. The role job_host installs tfctl_runtime there.
 PTH = ("tfctl-runtime.pth", "/usr/local/lib/tfctl/current/runtime\n")
-#: CPython trees sent from the control machine.
+#: CPython trees that the control machine has sent.
 TREES = "/opt/tfctl/pythons"
 #: The environment files of tasks (tfctl/node/names.py).
 VARIABLES = "/run/tfctl/env"
 LIMIT_S = 60
 
 
-def current(link):
-    """Return the environment that the link points to, if it is complete, or None."""
+def current(link: Path) -> Path | None:
+    """Return the environment that the link points to, if it is complete."""
     target = link.parent / link.readlink() if link.is_symlink() else None
     return target if target and (target / MARKER).is_file() else None
 
 
-def before(link):
-    """Return the environment that the link pointed to before, or None."""
+def before(link: Path) -> Path | None:
+    """Return the environment that the link pointed to before."""
     return newest_but(link, current(link))
 
 
-def newest_but(link, environment):
-    """Return the newest complete environment of the stack other than this one, or None."""
-    whole = [each for each in of_stack(link) if (each / MARKER).is_file() and each != environment]
-    return max(whole, key=lambda each: (each / MARKER).stat().st_mtime, default=None)
+def newest_but(link: Path, environment: Path | None) -> Path | None:
+    """Return the newest complete environment of the stack other than this one."""
+    complete = [each for each in of_stack(link) if (each / MARKER).is_file() and each != environment]
+    return max(complete, key=lambda each: (each / MARKER).stat().st_mtime, default=None)
 
 
-def of_stack(link):
+def of_stack(link: Path) -> list[Path]:
+    """Return all environments of the stack."""
     name = re.compile(rf"{re.escape(link.name)}-[0-9a-f]{{12}}")
     return [each for each in link.parent.iterdir() if name.fullmatch(each.name)] if link.parent.is_dir() else []
 
 
-def in_order(link, environment):
-    """Return whether the link points to the environment and scripts find tfctl_runtime."""
-    leads = link.is_symlink() and str(link.readlink()) == environment.name
-    return leads and read(site_of(environment) / PTH[0]) == PTH[1].encode()
+def in_order(link: Path, environment: Path) -> bool:
+    """Return whether the link points to the environment, and scripts find tfctl_runtime."""
+    points = link.is_symlink() and str(link.readlink()) == environment.name
+    return points and read(site_of(environment) / PTH[0]) == PTH[1]
 
 
-def switch(link, environment):
-    """Point the link to the environment, atomically. Keep the previous one and remove the stack's others.
+def switch(link: Path, environment: Path) -> None:
+    """Point the link to the environment in one step. Keep the previous environment and delete the stack's others.
 
     Raises Failed while a task runs with the stack, because its files would change under it.
     """
-    led = current(link)
-    if led not in (None, environment):
+    now = current(link)
+    if now not in (None, environment):
         refuse_under_a_job(link)
     (site_of(environment) / PTH[0]).write_text(PTH[1], encoding="utf-8")
-    stays = newest_but(link, environment) if led in (None, environment) else led
+    previous = newest_but(link, environment) if now in (None, environment) else now
     point(link, environment.name)
     for old in of_stack(link):
-        if old not in (environment, stays):
+        if old not in (environment, previous):
             drop(old)
 
 
-def drop(environment):
-    """Remove an environment, with its CPython tree if no other environment uses it."""
+def drop(environment: Path) -> None:
+    """Delete an environment, and its CPython tree if no other environment uses it."""
     tree = Path(os.path.realpath(environment / "bin/python")).parents[1]
     shutil.rmtree(environment)
     others = (Path(os.path.realpath(each)) for each in environment.parent.glob("*-*/bin/python"))
@@ -78,30 +79,32 @@ def drop(environment):
         shutil.rmtree(tree)
 
 
-def refuse_under_a_job(link):
+def refuse_under_a_job(link: Path) -> None:
     """Raise Failed if a task runs with the stack."""
     units = running(link)
     if units:
-        told = ", ".join(units)
-        raise Failed(f"{told}: running with {link.name}, which would change", "wait for its end, or tfctl stop")
+        message = f"{', '.join(units)}: running with {link.name}, whose files would change"
+        raise Failed(message, "wait until the job ends, or run tfctl stop")
 
 
-def running(link):
-    """Return the units of live tasks whose PATH goes through the link."""
+def running(link: Path) -> list[str]:
+    """Return the units of live tasks whose PATH contains the link."""
     units = [
         f"{path.stem}.service"
         for path in sorted(Path(VARIABLES).glob("tfctl-*.env"))
-        if f"{link}/bin".encode() in (read(path) or b"")
+        if f"{link}/bin" in (read(path) or "")
     ]
     return [unit for unit in units if state_of(unit) in ("active", "activating", "reloading", "deactivating")]
 
 
-def state_of(unit):
+def state_of(unit: str) -> str:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         words = ["systemctl", "is-active", unit]
-        return subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False).stdout.strip()
+        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+        return done.stdout.strip()
     return ""
 
 
-def site_of(environment):
+def site_of(environment: Path) -> Path:
+    """Return the directory of installed packages."""
     return next(environment.glob("lib/python3.*/site-packages"), environment / "lib")

@@ -29,6 +29,6 @@ def play(lab: Lab, roles: Sequence[str], given: dict[str, Any], *words: str) -> 
         env={**os.environ, **settings},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
     )
     return done.stdout + done.stderr

@@ -97,7 +97,7 @@ def test_horovod_example_learns(cluster: Lab, inventory: Path, tmp_path: Path, n
 DAMAGES = {
     f"rm /opt/tfctl/horovod/*/{LIBRARY}": ".so is missing",
     "echo '# mine' | tee -a /opt/tfctl/horovod/*/horovod/__init__.py": "horovod/__init__.py was changed",
-    f"rm {PTH}": "tfctl-horovod.pth is not as it should be",
+    f"rm {PTH}": "tfctl-horovod.pth does not name /opt/tfctl/horovod/",
 }
 
 
@@ -147,8 +147,8 @@ def test_damaged_cached_wheel_is_named_and_not_installed(cluster: Lab, inventory
     finally:
         kept.write_bytes(whole)
     host = by_name(report)["node2"]
-    assert code == 1 and "is no whole wheel" in host["reason"]
-    assert host["remedy"].startswith("remove")
+    assert code == 1 and "is not a complete wheel" in host["reason"]
+    assert host["remedy"].startswith("delete this wheel")
     assert provision(cluster, "--limit", "node2", inventory=inventory)[0] == 0
 
 
@@ -186,7 +186,7 @@ def test_failed_horovod_build_quotes_the_compiler(
     assert code == 1
     assert hosts["node1"]["reason"].startswith("Horovod could not be built\n"), hosts["node1"]["reason"]
     assert "MPI" in hosts["node1"]["reason"] and "tfctl_horovod=false" in hosts["node1"]["remedy"]
-    assert "the host that was to build it did not" in hosts["node2"]["reason"]
+    assert "the build on another host has failed" in hosts["node2"]["reason"]
     assert left == ".lock"
 
 

@@ -17,7 +17,7 @@ from tests.lab.labs import Lab
 from tests.lab.plays import play
 
 SHOW = json.dumps({"protocol": 2, "verb": "show", "job": None, "attempt": None})
-REMOTE_TASKS = ("preflight: Look", "job_host: Prepare", "tensorflow: Look")
+REMOTE_TASKS = ("preflight: Look", "job_host: Prepare", "tensorflow: Compare")
 
 
 def provision(lab: Lab, *words: object, inventory: Path | None = None) -> tuple[int, dict[str, Any], str]:
@@ -82,7 +82,7 @@ def test_provision_makes_the_journal_persistent_and_limits_its_size(pair: Lab) -
 @pytest.mark.slow
 def test_provision_installs_a_python_from_the_distribution(pair: Lab) -> None:
     """The package stands for the Pythons that Debian 12 lacks; no stack uses it. Only this role runs."""
-    given = {"python_env_packages": ["python3.11-nopie"], "python_env_packager": "apt-get", "python_env_tree": None}
+    given = {"python_env_packages": ["python3.11-nopie"]}
     node1 = pair.testinfra("node1")
     for harm in ("true", "apt-get -qq -y remove python3.11-nopie"):
         node1.check_output(harm)

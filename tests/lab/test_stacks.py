@@ -116,7 +116,7 @@ def test_rollback_restores_the_previous_environment_unless_a_job_uses_it(classic
     node, back = classic.lab, ("--stack", "tf1.15", "--limit", "node1", "--rollback")
     first = link_target(node, "tf1.15")
     code, report, _ = provision(node, *back)
-    assert (code, by_name(report)["node1"]["reason"]) == (1, f"of tf1.15 there is no environment before {first}")
+    assert (code, by_name(report)["node1"]["reason"]) == (1, f"tf1.15 has no environment before {first}")
     install(node, "tf1.15", "--python-tree", tree("3.6"))
     second = link_target(node, "tf1.15")
     assert second != first

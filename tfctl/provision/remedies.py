@@ -61,7 +61,7 @@ _REMEDIES = (
         "{host} does not reach its package sources: check its apt or dnf settings",
     ),
     Remedy(
-        r"do not match the hash|hash mismatch|hashes are required",
+        r"does not match the hash|hash mismatch|hashes are required",
         "the download does not match the lock file's hash: check your mirror, and do not bypass the check",
     ),
     Remedy(

@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -18,8 +17,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from ansible.module_utils.tfctl_fetch import digest
-from ansible.module_utils.tfctl_venv import alone
+from ansible.module_utils.tfctl_install import alone
 
 from tfctl.errors import BadFile, Exit, TfctlError
 from tfctl.provision import ansible
@@ -76,15 +74,10 @@ def test_playbook_continues_on_other_hosts_when_one_fails(folder: Path) -> None:
 
 def test_build_warns_while_it_waits_for_another_run_and_then_continues(folder: Path) -> None:
     """The task is the one of the role openmpi. Its source stays on the host until the build has had its turn."""
-    tree = folder / "openmpi-4"
-    tree.mkdir()
-    (tree / "configure").write_text("#!/bin/sh\necho nobody configures this\nexit 1\n")
-    (tree / "configure").chmod(0o755)
-    with tarfile.open(folder / "source", "w") as tar:
-        tar.add(tree, arcname=tree.name)
-    (task,) = (each for each in read_tasks("openmpi/tasks/build.yml") if "tfctl_openmpi_build" in each)
-    given = {"source": f"{folder}/source", "sha256": digest(folder / "source"), "prefix": f"{folder}/mpi/4", "cc": "cc"}
-    playbook(folder, {**task, "tfctl_openmpi_build": {**given, "cxx": "c++", "made": f"{folder}/made"}})
+    (folder / "source").touch()
+    (task,) = (each for each in read_tasks("openmpi/tasks/build.yml") if "tfctl_build" in each)
+    given = {"name": "Open MPI", "script": "echo error: no compiler; exit 1", "directory": f"{folder}/mpi/.build"}
+    playbook(folder, {**task, "tfctl_build": {**given, "archive": f"{folder}/source", "result": f"{folder}/made"}})
     events: list[Event] = []
     with contextlib.ExitStack() as other:
         other.enter_context(alone(folder / "mpi/.lock", "builds all day"))
@@ -101,7 +94,7 @@ def test_build_warns_while_it_waits_for_another_run_and_then_continues(folder: P
         rf"waits up to 15 min: another run builds all day on this host, for \d s now \(process {os.getpid()}\)",
         waits,
     )
-    assert report.hosts[0].reason == "Open MPI could not be configured\nnobody configures this"
+    assert report.hosts[0].reason == "Open MPI could not be built\nerror: no compiler"
     assert not (folder / "source").exists()
 
 

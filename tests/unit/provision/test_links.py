@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils import tfctl_links
-from ansible.module_utils.tfctl_machine import Failed
+from ansible.module_utils.tfctl_install import Failed, point
 
 OLD, NEW, NEWEST = (f"tf9-{letter * 12}" for letter in "abc")
 
@@ -38,7 +38,7 @@ def test_switch_keeps_the_current_and_the_newest_other_environment(link: Path) -
 
 
 def test_switch_keeps_the_previous_environment_even_when_it_is_older(link: Path) -> None:
-    tfctl_links.point(link, OLD)
+    point(link, OLD)
     tfctl_links.switch(link, link.with_name(NEWEST))
     assert entries(link) == ["tf10-aaaaaaaaaaaa", "tf9", OLD, NEWEST]
     tfctl_links.switch(link, link.with_name(OLD))
@@ -47,7 +47,7 @@ def test_switch_keeps_the_previous_environment_even_when_it_is_older(link: Path)
 
 
 def test_rollback_ignores_incomplete_environments(link: Path) -> None:
-    tfctl_links.point(link, NEWEST)
+    point(link, NEWEST)
     for name in (OLD, NEW):
         (link.parent / name / tfctl_links.MARKER).unlink()
     assert tfctl_links.before(link) is None
@@ -86,9 +86,9 @@ def job(link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_switch_is_refused_while_a_job_runs_with_the_stack(link: Path, job: Path) -> None:
-    tfctl_links.point(link, OLD)
+    point(link, OLD)
     job.write_text("activating\n")
-    with pytest.raises(Failed, match=r"tfctl-digits-worker-0\.service: running with tf9, which would change"):
+    with pytest.raises(Failed, match=r"tfctl-digits-worker-0\.service: running with tf9, whose files would change"):
         tfctl_links.switch(link, link.with_name(NEWEST))
     assert tfctl_links.current(link) == link.with_name(OLD)
     tfctl_links.switch(link, link.with_name(OLD))  # changes nothing

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dis
 import importlib
 import inspect
+import json
+import os
 import re
 import subprocess
 import sys
@@ -16,7 +18,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils import tfctl_venv
+from ansible.module_utils import tfctl_install
 
 from tests.lab import expected_state
 from tfctl.model.ports import port_range
@@ -59,20 +61,39 @@ def test_role_defaults_each_have_a_comment(role: Path) -> None:
             assert lines[number - 1].startswith("#"), line
 
 
-#: Modules that wait while another run works on the host. They return after tfctl_venv.TURN_S and are called again.
-WAITING = {
-    "tfctl_environment", "tfctl_horovod", "tfctl_horovod_build", "tfctl_openmpi", "tfctl_openmpi_build",
-    "tfctl_python_tree",
-}  # fmt: skip
+#: Modules that wait while another run works on the host. They return after tfctl_install.TURN_S and are called again.
+WAITING = {"tfctl_environment", "tfctl_horovod", "tfctl_build", "tfctl_python_tree"}
+
+
+def tasks_of(tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the tasks, and instead of a block its tasks."""
+    for task in tasks:
+        yield from tasks_of(task["block"]) if "block" in task else [task]
 
 
 def test_tasks_that_wait_for_another_run_retry_for_the_whole_patience() -> None:
-    tasks = [task for role in ROLES for path in (role / "tasks").glob("*.yml") for task in read(path)]
+    tasks = [task for role in ROLES for path in (role / "tasks").glob("*.yml") for task in tasks_of(read(path))]
     waiting = [task for task in tasks if WAITING & {*task} and not task.get("check_mode")]
-    assert len(waiting) == len(WAITING)
+    assert {*WAITING} == {name for task in waiting for name in WAITING & {*task}}
     for task in waiting:
         assert task["until"] == f"{task['register']}.faults[0].patience_s is not defined"
-        assert task["retries"] * tfctl_venv.TURN_S == tfctl_venv.PATIENCE_S
+        assert task["retries"] * tfctl_install.TURN_S == tfctl_install.PATIENCE_S
+
+
+@pytest.mark.parametrize("role", ["tensorflow", "horovod", "openmpi"])
+def test_role_runs_alone_in_the_play_of_a_user(role: str, tmp_path: Path) -> None:
+    """It gets no variables, except that nothing of the distribution is to be installed. Nothing is changed."""
+    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "openmpi_method": "source"}
+    play = {"hosts": "all", "gather_facts": False, "roles": [role], "vars": here}
+    (tmp_path / "play.yml").write_text(json.dumps([play]))
+    words = [*ANSIBLE, "playbook", "--check", "-i", "a,", str(tmp_path / "play.yml")]
+    data = ansible.data_dir()
+    settings = {"ANSIBLE_ROLES_PATH": data / "roles", "ANSIBLE_LIBRARY": data / "playbooks/library"}
+    settings |= {"ANSIBLE_MODULE_UTILS": data / "playbooks/module_utils", "HOME": tmp_path}
+    variables = {**os.environ, **{name: str(value) for name, value in settings.items()}}
+    done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=100)
+    assert re.search(r"changed=[1-9].*failed=0", done.stdout), done.stdout + done.stderr
+    assert not (tmp_path / ".cache").exists()
 
 
 def test_role_pages_match_the_argument_specs() -> None:

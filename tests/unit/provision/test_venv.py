@@ -15,16 +15,17 @@ import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ansible.module_utils import tfctl_links, tfctl_venv
-from ansible.module_utils.tfctl_machine import Failed
+from ansible.module_utils import tfctl_install, tfctl_links, tfctl_venv
+from ansible.module_utils.tfctl_install import Failed
 from ansible.module_utils.tfctl_venv import Environment
 from uv import find_uv_bin
 
 PYTHON = os.path.realpath(sys.executable)
 # The user nobody could not enter the directories of the tests.
-tfctl_venv.NOBODY = os.geteuid()
+tfctl_install.NOBODY = os.geteuid()
 
 
 def wheel(folder: Path, name: str, version: str, **files: str) -> Path:
@@ -70,20 +71,20 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def new_environment(wheels: Path, folder: Path, **more: object) -> Environment:
+def new_environment(wheels: Path, folder: Path, **more: Any) -> Environment:
     uv, *packages = sorted(wheels.iterdir(), key=lambda path: not path.name.startswith("uv-"))
     archive = folder / "wheels.tar"
     with tarfile.open(archive, "w") as tar:
         for path in (uv, *packages):
             tar.add(path, arcname=path.name)
-    asked = {
-        "path": folder / "stacks/tf9-0123456789ab",
-        "link": folder / "stacks/tf9",
+    asked: dict[str, Any] = {
+        "path": f"{folder}/stacks/tf9-0123456789ab",
+        "link": f"{folder}/stacks/tf9",
         "python": PYTHON,
         "lock": pinned(*packages),
-        "tools": pinned(uv),
+        "uv_lock": pinned(uv),
         "imports": {"big_one": "1.2.0"},
-        "archive": archive,
+        "archive": str(archive),
     }
     return Environment(**{**asked, **more})
 
@@ -97,18 +98,17 @@ def make(wheels: Path, tmp_path: Path) -> Callable[..., Environment]:
 def built(wheels: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """An environment that is built once; a test that damages it works on a copy."""
     environment = new_environment(wheels, tmp_path_factory.mktemp("built"))
-    assert environment.wrong() == [f"{environment.path} is not there"]
+    assert environment.differences() == [f"{environment.path} does not exist"]
     environment.build()
     return environment
 
 
 def site(environment: Environment) -> Path:
-    found: Path = tfctl_links.site_of(environment.path)
-    return found
+    return tfctl_links.site_of(environment.path)
 
 
 def test_environment_is_built_linked_and_runs(built: Environment) -> None:
-    assert built.wrong() == []
+    assert built.differences() == []
     assert not built.linked()
     built.switch()
     assert built.linked()
@@ -120,7 +120,7 @@ def test_environment_is_built_linked_and_runs(built: Environment) -> None:
     assert done.stdout == "ran\n"
     assert list(site(built).glob("big_one/__pycache__/__init__.*.pyc"))
     assert sorted(path.name for path in built.path.parent.iterdir()) == [".tf9.lock", "tf9", "tf9-0123456789ab"]
-    assert not built.archive.exists()
+    assert built.archive and not built.archive.exists()
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_environment_is_built_linked_and_runs(built: Environment) -> None:
         ("(site / '../../../bin/small').unlink()", "bin/small is missing"),
         ("next(site.glob('small/__pycache__/*')).unlink()", "compiled modules are missing"),
         ("(path / 'bin/python').unlink()", "bin/python is not"),
-        ("(path / 'tfctl-stack.json').unlink()", "is not there"),
+        ("(path / 'tfctl-stack.json').unlink()", "does not exist"),
         ("shutil.rmtree(path / 'lib')", "is not in"),
     ],
 )
@@ -141,18 +141,18 @@ def test_environment_reports_a_changed_or_missing_file(
 ) -> None:
     shutil.copytree(built.path, tmp_path / "stacks" / built.path.name, symlinks=True)
     environment = make()
-    assert environment.wrong() == []
+    assert environment.differences() == []
     eval(damage, {"path": environment.path, "site": site(environment), "shutil": shutil})
-    assert message in environment.wrong()[0]
+    assert message in environment.differences()[0]
 
 
 def test_environment_is_rebuilt_after_a_change(make: Callable[..., Environment]) -> None:
     make().build()
     (site(make()) / "small/data.txt").unlink()
     environment = make()
-    assert environment.wrong() != []
+    assert environment.differences() != []
     environment.build()
-    assert environment.wrong() == []
+    assert environment.differences() == []
     assert (site(environment) / "small/data.txt").read_text() == "1234\n"
 
 
@@ -165,10 +165,11 @@ def test_environment_uses_bytecode_from_the_archive(make: Callable[..., Environm
         file.write(compiled, importlib.util.cache_from_source("big_one/__init__.py"))
         file.write(compiled, importlib.util.cache_from_source("gone/__init__.py"))
         file.write(compiled, "../../../outside/__pycache__/__init__.x.pyc")
+    assert environment.archive
     with tarfile.open(environment.archive, "a") as tar:
         tar.add(tmp_path / "bytecode.zip", arcname="bytecode.zip")
     environment.build()
-    assert environment.wrong() == []
+    assert environment.differences() == []
     done = subprocess.run([environment.path / "bin/big_one"], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == "from bytecode\n"
     assert list(site(environment).glob("small/__pycache__/*.pyc"))
@@ -178,22 +179,22 @@ def test_environment_uses_bytecode_from_the_archive(make: Callable[..., Environm
 def test_environment_is_wrong_when_the_lock_changed(
     built: Environment, wheels: Path, make: Callable[..., Environment]
 ) -> None:
-    other = make(path=built.path, lock=pinned(wheels / "small-0.1-py3-none-any.whl").replace("==0.1", "==0.2"))
-    assert "small 0.2 is not in" in other.wrong()[0]
+    other = make(path=str(built.path), lock=pinned(wheels / "small-0.1-py3-none-any.whl").replace("==0.1", "==0.2"))
+    assert "small 0.2 is not in" in other.differences()[0]
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         ({"lock": "small==0.1 \\\n    --hash=sha256:" + "0" * 64 + "\n"}, "uv pip: .*[Hh]ash"),
-        ({"tools": "uv==0.0 --hash=sha256:" + "0" * 64}, "uv in it is not the one"),
-        ({"imports": {"big_one": "1.3.0"}}, "big_one is 1.2.0 in the new environment, 1.3.0 is wanted"),
-        ({"imports": {"nosuch": "1"}}, "does not import nosuch: .*No module named 'nosuch'"),
+        ({"uv_lock": "uv==0.0 --hash=sha256:" + "0" * 64}, "the hash of uv in it is not in its lock file"),
+        ({"imports": {"big_one": "1.3.0"}}, "the new environment has big_one 1.2.0 instead of 1.3.0"),
+        ({"imports": {"nosuch": "1"}}, "cannot import nosuch: .*No module named 'nosuch'"),
         ({"archive": None}, "there are no wheels"),
     ],
 )
 def test_environment_is_not_installed_when_a_check_fails(
-    make: Callable[..., Environment], more: dict[str, object], message: str
+    make: Callable[..., Environment], more: dict[str, Any], message: str
 ) -> None:
     environment = make(**more)
     with pytest.raises(Failed, match=f"(?s){message}"):
@@ -208,7 +209,7 @@ def test_environment_refuses_an_archive_with_unexpected_members(
     with tarfile.open(evil, "w") as tar:
         tar.add(__file__, arcname="../../etc/x.whl")
     with pytest.raises(Failed, match="is neither a wheel nor a source"):
-        make(archive=evil).build()
+        make(archive=str(evil)).build()
 
 
 def test_environment_refuses_packages_that_install_the_same_file(tmp_path: Path) -> None:
@@ -229,8 +230,8 @@ def test_lock_is_split_into_wheels_and_sources() -> None:
     entries = [
         f"{name}==1.0 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{'1' * 64}\n" for name in ("a", "b", "c")
     ]
-    assert tfctl_venv.parted("".join(entries)) == ["".join(entries), ""]
+    assert tfctl_venv.parted("".join(entries)) == ("".join(entries), "")
     # Ansible strips the newline at the end of a file that it reads.
     parted = tfctl_venv.parted(("--no-binary=b,x\n" + "".join(entries)).rstrip())
-    assert parted == [entries[0] + entries[2], entries[1]]
+    assert parted == (entries[0] + entries[2], entries[1])
     assert tfctl_venv.pinned("--no-binary=b,x\n" + "".join(entries)) == {"a": "1.0", "b": "1.0", "c": "1.0"}

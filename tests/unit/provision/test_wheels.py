@@ -86,7 +86,7 @@ def test_wheel_with_a_wrong_hash_is_refused_and_not_kept(
     assert index.exists()
     report = download(tmp_path, f"tiny==1.0 \\\n    --hash=sha256:{'0' * 64}\n", monkeypatch)
     (host,) = report.hosts
-    assert host.failed and "the bytes of tiny==1.0 from" in host.reason
+    assert host.failed and "the download of tiny==1.0 from" in host.reason
     assert "does not match the lock file's hash" in host.remedy
     assert not any(name.endswith(".tar") for name in cached(tmp_path))
 
@@ -110,7 +110,7 @@ def test_source_distribution_is_downloaded_without_running_it(
     lock = f"tiny==1.0 \\\n    --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
     report = download(tmp_path, lock, monkeypatch, source=f"own==2.0 --hash=sha256:{'0' * 64}\n")
-    assert "do not match the hash in the lock" in report.hosts[0].reason
+    assert "does not match the hash in the lock file" in report.hosts[0].reason
     assert download(tmp_path, lock, monkeypatch, source=f"own==2.0 --hash=sha256:{digest}\n").exit == 0
     (name,) = (name for name in cached(tmp_path) if name.endswith(".tar"))
     assert list(names(tmp_path / "cache" / name)) == ["own-2.0.tar.gz", wheel.name]

@@ -1,0 +1,146 @@
+"""What the modules that install software share: errors, a lock that says who holds it, and files replaced at once."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+#: Seconds that a module waits for a lock before it reports the holder. The task then calls the module again.
+TURN_S = 3
+#: Seconds that a task waits for another run: its `retries` times TURN_S.
+PATIENCE_S = 900
+LIMIT_S = 900
+NOBODY = 65534
+
+
+class Failed(Exception):
+    """The work failed. ``remedy``: what a user can do about it."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.fault: dict[str, object] = {"message": message, "remedy": remedy, "kind": "failed"}
+
+
+class Busy(Failed):
+    """Another run holds the lock. A task with ``until: … patience_s is not defined`` calls the module again."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "wait until it ends")
+        self.fault["patience_s"] = PATIENCE_S
+
+
+def finish(module: Any, work: Callable[[], dict[str, object]], sent: Path | None = None) -> None:
+    """Do the work and end the module with its result, or with its fault.
+
+    ``sent``: a file that was sent for this work. It is deleted, unless the module is to be called again.
+    """
+    keep = False
+    try:
+        result = work()
+    except Failed as failed:
+        keep = isinstance(failed, Busy)
+        module.fail_json(msg=str(failed), faults=[failed.fault], invocation={})
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename or 'the host'}: {error.strerror}", invocation={})
+    finally:
+        if sent and not keep:
+            sent.unlink(missing_ok=True)
+    module.exit_json(**result, invocation={})
+
+
+@contextlib.contextmanager
+def alone(path: Path, work: str) -> Iterator[None]:
+    """Hold the lock file, in which ``work`` tells other runs what this one does. Raises Busy after TURN_S."""
+    make_parents(path)
+    ends = time.monotonic() + TURN_S
+    with path.open("a+") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > ends:
+                    raise Busy(_holder(file)) from None
+                time.sleep(0.5)
+        file.truncate(0)
+        file.write(f"{os.getpid()} {work}")
+        file.flush()
+        yield
+
+
+def _holder(file: IO[str]) -> str:
+    file.seek(0)
+    process, _, work = file.read().partition(" ")
+    seconds = int(time.time() - os.fstat(file.fileno()).st_mtime)
+    return f"another run {work or 'is at work'} on this host, for {seconds} s now (process {process or 'unknown'})"
+
+
+def make_parents(path: Path) -> None:
+    """Create missing parents with mode 0755, whatever the umask is: jobs must be able to enter them."""
+    for parent in reversed(path.parents):
+        if not parent.exists():
+            with contextlib.suppress(FileExistsError):
+                parent.mkdir()
+            parent.chmod(0o755)
+
+
+def beside(path: Path) -> Path:
+    """Return a temporary path in the same directory."""
+    return path.with_name(f".{path.name}.tfctl")
+
+
+def point(link: Path, target: str) -> None:
+    """Create or replace a link in one step."""
+    part = beside(link)
+    part.unlink(missing_ok=True)
+    part.symlink_to(target)
+    part.replace(link)
+
+
+def write(path: Path, text: str) -> None:
+    """Create or replace a file in one step. Everybody can read it."""
+    part = beside(path)
+    part.write_text(text, encoding="utf-8")
+    part.chmod(0o644)
+    part.replace(path)
+
+
+def read(path: Path) -> str | None:
+    """Return the text of a file, or None if there is none."""
+    return path.read_text(encoding="utf-8") if path.is_file() and not path.is_symlink() else None
+
+
+def run(words: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program and return its exit code and output. Raises Failed after LIMIT_S."""
+    nothing = subprocess.DEVNULL
+    try:
+        return subprocess.run(
+            words, stdin=nothing, capture_output=True, text=True, timeout=LIMIT_S, check=False, **more
+        )
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{' '.join(words[:3])}: did not end within {LIMIT_S} s") from None
+
+
+def unprivileged(words: list[str], failure: str) -> dict[str, Any]:
+    """Run a program as the user nobody, who can read what a job can, and return the JSON of its last line.
+
+    Raises Failed, which begins with ``failure``.
+    """
+    variables = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    user: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+    done = run(words, env=variables, cwd="/", **user)
+    if done.returncode:
+        raise Failed(f"{failure}: {last_lines(done.stderr)}")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def last_lines(text: str) -> str:
+    return "\n".join(text.strip().splitlines()[-12:]) or "it printed nothing"

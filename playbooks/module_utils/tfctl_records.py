@@ -1,0 +1,72 @@
+"""Compare the files of installed wheels with the wheels' RECORD (PEP 376)."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Stamp(NamedTuple):
+    """Size in bytes, and time of the last change in seconds."""
+
+    size: int
+    mtime: float
+
+
+def stamps(folder: Path) -> dict[str, Stamp]:
+    """Return size and time of every file, by its path within the folder."""
+    found: dict[str, Stamp] = {}
+    left = [(str(folder), "")] if folder.is_dir() else []
+    while left:
+        here, prefix = left.pop()
+        with os.scandir(here) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    left.append((entry.path, f"{prefix}{entry.name}/"))
+                else:
+                    info = entry.stat(follow_symlinks=False)
+                    found[f"{prefix}{entry.name}"] = Stamp(info.st_size, info.st_mtime)
+    return found
+
+
+def compiled_modules(names: Mapping[str, Stamp]) -> int:
+    """Return the number of compiled modules. It is not the number of modules: some packages contain templates."""
+    return sum(name.endswith(".pyc") for name in names)
+
+
+def record_of(site: Path, name: str, version: str) -> Path | None:
+    """Return the path of a package's RECORD, or None. Its directory may have any spelling that PEP 503 normalizes."""
+    wanted = _normal(f"{name}-{version}")
+    found = (each for each in site.glob("*.dist-info") if _normal(each.name[: -len(".dist-info")]) == wanted)
+    return next((each / "RECORD" for each in found if (each / "RECORD").is_file()), None)
+
+
+def differing(site: Path, record: Path, there: Mapping[str, Stamp], completed: float) -> Iterator[str]:
+    """Yield a sentence for each file that is missing, differs from the RECORD in size, or was written after
+    ``completed``. ``there``: the files of ``site``, as ``stamps`` returns them."""
+    with record.open(encoding="utf-8", newline="") as file:
+        for name, _, size in csv.reader(file):
+            if "__pycache__/" in name:  # some wheels contain bytecode, which was compiled again
+                continue
+            seen = there.get(name) or _outside(site, name)
+            if seen is None:
+                yield f"{site / name} is missing"
+            elif (size and seen.size != int(size)) or seen.mtime > completed:
+                yield f"{site / name} was changed"
+
+
+def _outside(site: Path, name: str) -> Stamp | None:
+    """Return size and time of a file outside site-packages, such as a script in bin."""
+    with contextlib.suppress(FileNotFoundError):
+        info = os.lstat(os.path.normpath(site / name))
+        return Stamp(info.st_size, info.st_mtime)
+    return None
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
