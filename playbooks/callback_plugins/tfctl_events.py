@@ -41,6 +41,7 @@ KEPT = (
     "warnings",
     "censored",
     "explained",
+    "url",
 )
 # Seconds that the run may take to end after Ctrl-C, as in tfctl/provision/ansible.py.
 GRACE_S = 5.0

@@ -9,16 +9,22 @@ import subprocess
 import sys
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_machine import Failed
+from ansible.module_utils.tfctl_fault import FAILED, fail, fault
 
 DOCUMENTATION = """
 module: tfctl_library
 short_description: Load a library as a job would, and compare its version
+description:
+  - Changes nothing. Loads O(soname) in a process without LD_LIBRARY_PATH, and asks it for its version.
 options:
-  library: {type: str, required: true, choices: [cuda, cudnn, nccl], description: Which.}
-  soname: {type: str, required: true, description: The name that the loader is asked for.}
-  version: {type: str, required: true, description: What it must be.}
-  exact: {type: bool, required: true, description: Whether a later one of the same major version will not do.}
+  library: {type: str, required: true, choices: [cuda, cudnn, nccl], description: The library.}
+  soname: {type: str, required: true, description: "The name by which programs load it, such as C(libnccl.so.2)."}
+  version: {type: str, required: true, description: The version that it must report.}
+  exact: {type: bool, required: true, description: Whether a later version with the same major version is an error.}
+"""
+
+RETURN = """
+found: {type: int, returned: success, description: "The version as the library encodes it, such as 8904 for 8.9.4."}
 """
 
 # cudnnGetVersion() returns the version; the other two write it to an address. CUDA's runtime needs the driver, which
@@ -44,7 +50,11 @@ print(int(named[1]) * 1000 + int(named[2]) * 10)
 FUNCTIONS = {"cuda": "cudaRuntimeGetVersion", "cudnn": "cudnnGetVersion", "nccl": "ncclGetVersion"}
 
 
-def main():
+class LibraryError(Exception):
+    """The library cannot be loaded or has another version."""
+
+
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "library": {"type": "str", "required": True, "choices": list(FUNCTIONS)},
@@ -54,27 +64,28 @@ def main():
         },
         supports_check_mode=True,
     )
-    wanted = module.params
+    asked = module.params
+    wanted = encoded(asked["library"], asked["version"])
     try:
-        found = ask(wanted["soname"], FUNCTIONS[wanted["library"]])
-        asked = number(wanted["library"], wanted["version"])
-        if found != asked and (wanted["exact"] or not is_later(found, asked)):
-            raise Failed(f"{wanted['soname']} says that it is version {found}; {asked} was to be installed")
-    except Failed as failed:
-        module.fail_json(msg=str(failed), faults=[failed.fault], invocation={})
+        found = reported(asked["soname"], FUNCTIONS[asked["library"]])
+        if found != wanted and (asked["exact"] or not is_later(found, wanted)):
+            raise LibraryError(f"{asked['soname']} is version {found}; {wanted} is required")
+    except LibraryError as error:
+        fail(module, [fault(str(error), kind=FAILED)])
     module.exit_json(changed=False, found=found, invocation={})
 
 
-def ask(soname, function):
-    """Return the version that the loaded library reports. Ask in a separate process: a broken library may crash it."""
+def reported(soname: str, function: str) -> int:
+    """Return the version that the library reports. A separate process loads it, because a broken library may crash."""
     words = [sys.executable, "-I", "-c", PROBE, soname, function]
     done = subprocess.run(words, env={"PATH": os.defpath}, capture_output=True, text=True, timeout=60, check=False)
     if done.returncode:
-        raise Failed(f"{soname} cannot be loaded: {(done.stderr.strip().splitlines() or ['it says nothing'])[-1]}")
+        reason = (done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"])[-1]
+        raise LibraryError(f"{soname} cannot be loaded: {reason}")
     return int(done.stdout)
 
 
-def number(library, version):
+def encoded(library: str, version: str) -> int:
     """Return the version as the library encodes it. CUDA leaves out the third part."""
     major, minor, patch = [*(int(part) for part in re.findall(r"\d+", version)), 0, 0][:3]
     if library == "cuda":
@@ -83,9 +94,9 @@ def number(library, version):
     return major * (10000 if wide else 1000) + minor * 100 + patch
 
 
-def is_later(found, asked):
-    """Return whether ``found`` is at least ``asked``, with the same major version, which the first digits hold."""
-    return len(str(found)) == len(str(asked)) and str(found)[0] == str(asked)[0] and found >= asked
+def is_later(found: int, wanted: int) -> bool:
+    """Return whether ``found`` is later, with the same major version, which the first digits contain."""
+    return len(str(found)) == len(str(wanted)) and str(found)[0] == str(wanted)[0] and found >= wanted
 
 
 if __name__ == "__main__":

@@ -1,42 +1,52 @@
-"""Add components of the Debian archive that apt already uses, with the same URLs and keys."""
+"""Find the components that apt lacks of the Debian archives that it reads, with their URLs and keys."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from ansible.module_utils.tfctl_machine import Failed
-from ansible.module_utils.tfctl_packages import APT, call
+from ansible.module_utils.tfctl_transaction import APT, TransactionError, call
 
 FORMAT = "$(REPO_URI)\t$(RELEASE)\t$(COMPONENT)\t$(ORIGIN)\t$(SOURCESENTRY)"
 
 
-def lines_for(components, own_file, update):
-    """Return the lines that ``own_file`` needs so that apt reads these components. Raises Failed, OSError.
+class Source(NamedTuple):
+    """A component of an archive among apt's package sources. ``origin`` is empty before the first update."""
+
+    uri: str
+    release: str
+    component: str
+    origin: str
+    file: str
+    signed_by: str
+
+
+def lines_for(components: Sequence[str], own_file: str, update: bool) -> str:
+    """Return the lines that ``own_file`` needs so that apt reads these components. Raises TransactionError, OSError.
 
     ``update``: whether apt may update its package lists, which a fresh image requires.
     """
     found = targets()
     if not found and update:
-        call([*APT, "update"], "apt could not read its package sources")
+        call([*APT, "update"], "apt cannot read its package sources")
         found = targets()
     return entries(found, components, own_file)
 
 
-def targets():
-    """Return apt's package sources: [{"uri", "release", "component", "origin", "signed_by", "file"}]."""
-    names = ("uri", "release", "component", "origin", "file")
-    said = call(
-        ["apt-get", "indextargets", "--format", FORMAT, "Identifier: Packages"], "apt does not tell its sources"
-    )
-    found = [dict(zip(names, line.split("\t"))) for line in said.splitlines() if line.count("\t") == len(names) - 1]
-    for row in found:
-        row["file"], _, line = row["file"].rpartition(":")
-        row["signed_by"] = signed_by(row["file"], int(line))
+def targets() -> list[Source]:
+    """Return apt's package sources. Raises TransactionError, OSError."""
+    words = ["apt-get", "indextargets", "--format", FORMAT, "Identifier: Packages"]
+    rows = [line.split("\t") for line in call(words, "apt cannot list its package sources").splitlines()]
+    found = []
+    for uri, release, component, origin, place in (row for row in rows if len(row) == 5):
+        file, _, line = place.rpartition(":")
+        found.append(Source(uri, release, component, origin, file, signed_by(file, int(line))))
     return found
 
 
-def signed_by(name, number):
+def signed_by(name: str, number: int) -> str:
     """Return the key of the entry that begins on that line, since apt before 2.9 does not report it. Raises OSError."""
     lines = Path(name).read_text(encoding="utf-8").splitlines()[number - 1 :]
     if not name.endswith(".sources"):
@@ -50,21 +60,23 @@ def signed_by(name, number):
     return ""
 
 
-def entries(found, components, own_file):
-    """Return a line for each archive and suite. Raises Failed if apt has no Debian archive."""
-    theirs = [row for row in found if row["file"] != own_file]
-    mains = [row for row in theirs if row["component"] == "main" and row["origin"] in ("Debian", "")]
+def entries(found: Sequence[Source], components: Sequence[str], own_file: str) -> str:
+    """Return a line for each archive and suite. Raises TransactionError if apt has no Debian archive."""
+    theirs = [row for row in found if row.file != own_file]
+    mains = [row for row in theirs if row.component == "main" and row.origin in ("Debian", "")]
     if not mains:
-        helps = f"give it one that has {' '.join(components)}, in /etc/apt/sources.list.d"
-        raise Failed("apt has no Debian archive among its sources", helps)
+        remedy = f"add one with the components {' '.join(components)} to /etc/apt/sources.list.d"
+        raise TransactionError("apt has no Debian archive among its package sources", remedy)
     lines = ["# Written by tfctl provision."]
     for row in mains:
-        same = (row["uri"], row["release"])
-        there = [each["component"] for each in theirs if (each["uri"], each["release"]) == same]
+        there = [each.component for each in theirs if (each.uri, each.release) == (row.uri, row.release)]
         lacking = " ".join(name for name in components if name not in there)
-        if lacking and row["signed_by"] and not row["signed_by"].startswith("/"):
-            raise Failed(f"{row['file']} holds its key itself", f"add {lacking} to its components")
-        signed = f"[signed-by={row['signed_by']}] " if row["signed_by"] else ""
+        if lacking and row.signed_by and not row.signed_by.startswith("/"):
+            raise TransactionError(
+                f"The entry in {row.file} contains its key, so another file cannot refer to it",
+                f"add {lacking} to its components",
+            )
+        signed = f"[signed-by={row.signed_by}] " if row.signed_by else ""
         if lacking:
-            lines.append(f"deb {signed}{row['uri']} {row['release']} {lacking}")
+            lines.append(f"deb {signed}{row.uri} {row.release} {lacking}")
     return "".join(f"{line}\n" for line in dict.fromkeys(lines))

@@ -11,16 +11,19 @@ import hashlib
 PUBLIC_KEY = 6
 
 
-def fingerprint(data):
-    """Return the fingerprint of the primary key in `data` (armored or not): 40 uppercase hex digits. Raises
-    ValueError."""
+def fingerprint(data: bytes) -> str:
+    """Return the fingerprint of the primary key in ``data``, armored or not, as 40 uppercase hexadecimal digits.
+
+    Raises ValueError if it is not a public key of version 4.
+    """
     body = first_packet(dearmored(data))
     if not body or body[0] != 4:
         raise ValueError("it is not a version 4 OpenPGP key")
     return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body).hexdigest().upper()
 
 
-def dearmored(data):
+def dearmored(data: bytes) -> bytes:
+    """Return the data without its ASCII armor."""
     if not data.lstrip().startswith(b"-----BEGIN PGP PUBLIC KEY BLOCK-----"):
         return data
     lines = data.decode("ascii", "replace").replace("\r", "").strip().split("\n")
@@ -33,7 +36,7 @@ def dearmored(data):
     return base64.b64decode("".join(kept))
 
 
-def first_packet(data):
+def first_packet(data: bytes) -> bytes:
     """Return the body of the public key packet at the start of a key file."""
     if len(data) < 6 or not data[0] & 0x80:
         raise ValueError("it is not an OpenPGP key")

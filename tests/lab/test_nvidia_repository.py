@@ -39,12 +39,15 @@ PACKAGES = [
     ("nvidia-driver-580", "580.95.05-1", None, None),
     ("bash", "99-1", None, None),
 ]
-#: The plan of preflight for tf2.15 on such a host (tests/unit/provision/gpu_hosts.yaml).
-PLANS = {
-    "cuda": ("12.2.2", ["cuda-toolkit-12-2=12.2.*"], [f"{HOME}/lib64"], "libcudart.so.12"),
-    "cudnn": ("8.9.4.25", ["libcudnn8=8.9.4.25-1+cuda12*", "libcudnn8-dev=8.9.4.25-1+cuda12*"], [], "libcudnn.so.8"),
-    "nccl": ("2.16.5", ["libnccl2=2.16.5-1+cuda12*", "libnccl-dev=2.16.5-1+cuda12*"], [], "libnccl.so.2"),
-}
+#: The variables of the roles for tf2.15 on such a host (tests/unit/provision/gpu_hosts.yaml).
+LIBRARIES_OF_TF2_15: dict[str, Any] = {
+    "cuda_version": "12.2.2", "cuda_packages": ["cuda-toolkit-12-2=12.2.*"], "cuda_soname": "libcudart.so.12",
+    "cuda_library_dirs": [f"{HOME}/lib64"],
+    "cudnn_version": "8.9.4.25", "cudnn_soname": "libcudnn.so.8",
+    "cudnn_packages": ["libcudnn8=8.9.4.25-1+cuda12*", "libcudnn8-dev=8.9.4.25-1+cuda12*"],
+    "nccl_version": "2.16.5", "nccl_soname": "libnccl.so.2",
+    "nccl_packages": ["libnccl2=2.16.5-1+cuda12*", "libnccl-dev=2.16.5-1+cuda12*"],
+}  # fmt: skip
 SIGN = """
 apt-get -qq update; apt-get -qqy install gnupg >/dev/null 2>&1
 export GNUPGHOME=$(mktemp -d)
@@ -66,22 +69,12 @@ class Node:
     def root(self, script: str, timeout: float = 120) -> str:
         return self.lab.root_script("node1", script, timeout)
 
-    def provision(self, *words: str, **source: Any) -> str:
+    def provision(self, *words: str, **variables: Any) -> str:
         """Run the four roles in the order in which tfctl runs them; return the output of ansible-playbook."""
-        reached = {
-            "uri": "http://127.0.0.1:8791/",
-            "key_url": "http://127.0.0.1:8791/key.asc",
-            "fingerprint": self.fingerprint,
-            **source,
-        }
-        given: dict[str, Any] = {
-            "nvidia_repo_source": {"components": [], "repository": reached, "drivers": False},
-            "nvidia_repo_packager": "apt-get",
-        }
-        for name, (version, packages, folders, soname) in PLANS.items():
-            plan = {"method": "repo", "version": version, "exact": True, "packages": packages, "archive": None}
-            given[f"{name}_plan"] = {**plan, "folders": folders, "soname": soname}
-            given[f"{name}_packager"], given[f"{name}_sources_ready"] = "apt-get", True
+        given = {
+            "nvidia_repo_url": "http://127.0.0.1:8791/", "nvidia_repo_key_url": "http://127.0.0.1:8791/key.asc",
+            "nvidia_repo_key_fingerprint": self.fingerprint, **LIBRARIES_OF_TF2_15, **variables,
+        }  # fmt: skip
         return play(self.lab, ["nvidia_repo", "cuda", "cudnn", "nccl"], given, *words)
 
     def assert_unchanged(self) -> None:
@@ -152,9 +145,14 @@ def repository(folder: Path) -> bytes:
     return data.getvalue()
 
 
+def test_check_mode_reports_changes_when_the_repository_is_missing(node: Node) -> None:
+    assert re.search("changed=[1-9].*failed=0 ", output := node.provision("--check")), output
+    assert node.root("ls /usr/share/keyrings /etc/apt/sources.list.d | grep tfctl || true") == ""
+
+
 def test_repository_is_refused_when_its_key_has_another_fingerprint(node: Node) -> None:
-    output = node.provision(fingerprint="0" * 40)
-    assert f"key.asc is key {node.fingerprint}; {'0' * 40} was asked for" in output
+    output = node.provision(nvidia_repo_key_fingerprint="0" * 40)
+    assert f"key.asc has the fingerprint {node.fingerprint}, not {'0' * 40}. It was not installed." in output
     assert node.root("ls /usr/share/keyrings /etc/apt/sources.list.d | grep tfctl || true") == ""
 
 
@@ -170,6 +168,7 @@ def test_repository_provides_the_requested_versions_and_nothing_else(provided: N
     "harm",
     [
         "rm /usr/share/keyrings/tfctl-nvidia.asc",
+        "chmod 600 /usr/share/keyrings/tfctl-nvidia.asc",
         "rm /etc/apt/preferences.d/tfctl-nvidia",
         "echo 'URIs: http://127.0.0.1:1/' > /etc/apt/sources.list.d/tfctl-nvidia.sources",
         "apt-get -qqy --allow-change-held-packages install libcudnn8=8.9.7.29-1+cuda12.2",

@@ -35,6 +35,11 @@ _REMEDIES = (
         "let the login user of {host} use sudo without a password (NOPASSWD), for provisioning at least",
         Exit.PREFLIGHT,
     ),
+    Remedy(
+        r"checksum for .* did not match",
+        "the download differs from the expected file: check your mirror, and do not bypass the check",
+    ),
+    Remedy(r"https?://\S+: request failed", "check that {host} reaches this URL, or name a mirror in the inventory"),
     Remedy(r"tfctl_ports: .*range", "correct it in the inventory", Exit.BAD_FILE),
     Remedy(
         r"connect to host .*(timed out|no route|refused|unreachable)|could not resolve hostname|banner exchange"

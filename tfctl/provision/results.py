@@ -30,7 +30,10 @@ _CLEARER = (
 
 
 class TaskResult(TypedDict, total=False):
-    """What the callback plugin keeps of a task's result. ``items``: the messages of failed items of a loop."""
+    """What the callback plugin keeps of a task's result.
+
+    ``items``: the messages of failed items of a loop. ``url``: what get_url or uri was to download.
+    """
 
     msg: str
     faults: list[ModuleFault]
@@ -44,6 +47,7 @@ class TaskResult(TypedDict, total=False):
     items: list[str]
     diff: str
     explained: Explanation[ModuleFault]
+    url: str
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,9 @@ def faults_of(result: TaskResult, host: str, unreachable: bool = False) -> tuple
 
 def _derived(result: TaskResult, host: str, unreachable: bool) -> Fault:
     lines = list(dict.fromkeys(_lines(result)))
+    url = result.get("url", "")
+    if lines and url not in lines[0]:
+        lines[0] = f"{url}: {lines[0]}"
     reason = without_passwords("\n".join(lines[:1] + lines[1:][-_REASON_LINES:])) or "no reason given"
     found = remedy_for("\n".join(lines))
     code = found.exit if found else Exit.FAILED

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils import tfctl_apt_sources, tfctl_packages
+from ansible.module_utils import tfctl_packages
 from ansible.module_utils.tfctl_machine import Failed, Rights
 
 #: The installed packages are a table of name, version, and hold or install. apt-get installs what the table `offers`
@@ -221,39 +221,3 @@ def test_dnf_refuses_to_install_a_kernel_or_remove_packages(
     with pytest.raises(Failed, match=message):
         tfctl_packages.Packages("nvidia_driver", "dnf", ["nvidia-open"]).bring()
     assert "-y install nvidia" not in (tmp_path / "log").read_text()
-
-
-def row(component: str, **more: str) -> dict[str, str]:
-    key = "/usr/share/keyrings/debian.gpg"
-    there = {"uri": "http://a.example/debian", "release": "bookworm", "component": component, "origin": "Debian"}
-    return {**there, "signed_by": key, "file": "/etc/apt/sources.list.d/debian.sources", **more}
-
-
-def test_new_apt_components_use_the_uris_and_keys_of_existing_entries() -> None:
-    found = [row("main"), row("contrib"), row("main", release="bookworm-updates", signed_by="")]
-    other = row("main", origin="Somebody", uri="http://b.example/x")
-    assert tfctl_apt_sources.entries([*found, other], ["contrib", "non-free"], "/own").splitlines() == [
-        "# Written by tfctl provision.",
-        "deb [signed-by=/usr/share/keyrings/debian.gpg] http://a.example/debian bookworm non-free",
-        "deb http://a.example/debian bookworm-updates contrib non-free",
-    ]
-
-
-def test_apt_entries_written_by_tfctl_do_not_count_as_existing() -> None:
-    text = tfctl_apt_sources.entries([row("main"), row("non-free", file="/own")], ["non-free"], "/own")
-    assert text.endswith("bookworm non-free\n")
-
-
-def test_apt_source_with_an_embedded_key_is_refused() -> None:
-    with pytest.raises(Failed, match=r"debian\.sources holds its key itself"):
-        tfctl_apt_sources.entries([row("main", signed_by="the entry itself")], ["non-free"], "/own")
-    with pytest.raises(Failed, match="apt has no Debian archive"):
-        tfctl_apt_sources.entries([row("main", origin="Somebody")], ["non-free"], "/own")
-
-
-def test_apt_source_key_is_read_from_both_file_formats(tmp_path: Path) -> None:
-    (tmp_path / "a.list").write_text("# text\ndeb [arch=amd64 signed-by=/k.gpg] http://a x main\ndeb http://a x main\n")
-    (tmp_path / "a.sources").write_text("Types: deb\nURIs: http://a\nSigned-By: /k.gpg\n\nTypes: deb\nURIs: http://b\n")
-    read = tfctl_apt_sources.signed_by
-    assert (read(f"{tmp_path}/a.list", 2), read(f"{tmp_path}/a.list", 3)) == ("/k.gpg", "")
-    assert (read(f"{tmp_path}/a.sources", 1), read(f"{tmp_path}/a.sources", 5)) == ("/k.gpg", "")

@@ -66,7 +66,7 @@ def test_reboot_checks_a_host_again_when_its_batch_begins(tmp_path: Path, batch:
     checked = log.read_text().split()
     assert sorted(checked[:5]) == sorted(names)
     assert sorted(checked[5:]) == ["begins", "first", "last"]
-    again = [found.start() for found in re.finditer("TASK .*Look at the driver once more", ended.stdout)]
+    again = [found.start() for found in re.finditer("TASK .*Inspect the driver again", ended.stdout)]
     assert len(again) == (3 if batch == 1 else 2)
     ends = [*again[1:], len(ended.stdout)]
     turns = [{name for name in ("first", "last") if begun < ended.stdout.index(f"fatal: [{name}]") < end}

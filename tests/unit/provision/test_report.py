@@ -76,6 +76,23 @@ def test_collector_reports_ok_failed_and_unreachable_hosts() -> None:
             "give n1 the public key",
             Exit.UNREACHABLE,
         ),
+        (
+            "failed",
+            {
+                "msg": "Task failed: Module failed: Request failed: <urlopen error [Errno 104] Connection reset>",
+                "url": "https://a.example/cudnn.tgz",
+            },
+            "https://a.example/cudnn.tgz: Request failed: <urlopen error [Errno 104] Connection reset>",
+            "check that n1 reaches this URL",
+            Exit.FAILED,
+        ),
+        (
+            "failed",
+            {"msg": "The checksum for /x/archive did not match 12; it was 34.", "url": "https://a.example/cudnn.tgz"},
+            "https://a.example/cudnn.tgz: The checksum for /x/archive did not match 12; it was 34.",
+            "check your mirror",
+            Exit.FAILED,
+        ),
         ("failed", {"msg": "Missing sudo password"}, "Missing sudo password", "NOPASSWD", Exit.PREFLIGHT),
         (
             "failed",

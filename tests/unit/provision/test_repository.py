@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tfctl.provision import ansible
 
+ROLE = ansible.data_dir() / "roles/nvidia_repo"
 BASE = "https://mirror.example/compute/cuda/repos"
 APT = {
     "etc/apt/sources.list.d/tfctl-nvidia.sources": f"""\
@@ -23,7 +25,7 @@ Signed-By: /usr/share/keyrings/tfctl-nvidia.asc
 """,
     "etc/apt/preferences.d/tfctl-nvidia": """\
 # Written by tfctl provision.
-# Drivers of two origins break each other, so NVIDIA's are taken only where they are what was asked for.
+# Drivers of two origins conflict, so drivers of NVIDIA are used only if they were requested.
 Package: nvidia-* libnvidia-* cuda-drivers* libcuda1* libnvsdm*
 Pin: origin "mirror.example"
 Pin-Priority: -1
@@ -32,56 +34,52 @@ Package: cuda-* libcu* libnccl* libnp* libnv* gds-tools* nsight-*
 Pin: origin "mirror.example"
 Pin-Priority: 600
 
-# Whatever else the repository has is not taken from it.
+# Nothing else is taken from this repository.
 Package: *
 Pin: origin "mirror.example"
 Pin-Priority: 100
 """,
 }
-DNF = {
-    "etc/yum.repos.d/tfctl-nvidia.repo": f"""\
-# Written by tfctl provision.
+DNF = f"""\
 [tfctl-nvidia]
-name=NVIDIA CUDA
-baseurl={BASE}/rhel9/x86_64/
-enabled=1
-gpgcheck=1
-gpgkey=file:///etc/pki/rpm-gpg/tfctl-nvidia.asc
-# Drivers of two origins break each other.
-excludepkgs=nvidia-* kmod-nvidia* libnvidia-* cuda-drivers*
-""",
-}
+baseurl = {BASE}/rhel9/x86_64/
+exclude = nvidia-* kmod-nvidia* libnvidia-* cuda-drivers*
+gpgcheck = 1
+gpgkey = file:///etc/pki/rpm-gpg/tfctl-nvidia.asc
+name = NVIDIA CUDA, added by tfctl provision
+"""
 
 
-def rendered(folder: Path, packager: str, system: str, drivers: bool) -> dict[str, str]:
-    """Render the templates of the role with Ansible; return {path: text}."""
-    role = ansible.data_dir() / "roles/nvidia_repo"
-    text = "{{ lookup('ansible.builtin.template', '" + str(role) + "/templates/' ~ item ~ '.j2') }}"
-    copy = {"content": text, "dest": f"{folder}/{{{{ item | basename }}}}", "mode": "0644"}
-    task = {"name": "Render", "ansible.builtin.copy": copy, "loop": "{{ nvidia_repo_files[nvidia_repo_packager] }}"}
-    source = {"repository": {"uri": f"{BASE}/{system}/x86_64/"}, "drivers": drivers}
-    variables = {
-        "nvidia_repo_packager": packager, "nvidia_repo_source": source, "ansible_python_interpreter": sys.executable,
-    }  # fmt: skip
+def run(folder: Path, *tasks: dict[str, Any], **variables: object) -> None:
+    """Run tasks with Ansible, with the variables of the role."""
     play = {
-        "hosts": "localhost", "connection": "local", "gather_facts": False, "tasks": [task], "vars": variables,
-        "vars_files": [str(role / "vars/main.yml")],
+        "hosts": "localhost", "connection": "local", "gather_facts": False, "tasks": tasks,
+        "vars": {**variables, "ansible_python_interpreter": sys.executable},
+        "vars_files": [str(ROLE / "vars/main.yml")],
     }  # fmt: skip
     (folder / "play.yml").write_text(json.dumps([play]))
     words = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "play.yml"]
     settings = {**os.environ, "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1"}
     done = subprocess.run(words, cwd=folder, env=settings, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stdout + done.stderr
-    names = APT if packager == "apt-get" else DNF
-    return {name: (folder / Path(name).name).read_text() for name in names}
 
 
-@pytest.mark.parametrize(
-    ("packager", "system", "files"), [("apt-get", "debian12", APT), ("dnf", "rhel9", DNF)], ids=["apt", "dnf"]
-)
-def test_repository_files_render_for_apt_and_dnf(
-    tmp_path: Path, packager: str, system: str, files: dict[str, str]
-) -> None:
-    assert rendered(tmp_path, packager, system, drivers=False) == files
-    taken = "".join(rendered(tmp_path, packager, system, drivers=True).values())
-    assert "-1" not in taken and "excludepkgs" not in taken
+@pytest.mark.parametrize("drivers", [False, True])
+def test_apt_files_name_the_repository_and_pin_its_packages(tmp_path: Path, drivers: bool) -> None:
+    text = "{{ lookup('ansible.builtin.template', '" + str(ROLE) + "/templates/' ~ item ~ '.j2') }}"
+    copy = {"content": text, "dest": f"{tmp_path}/{{{{ item | basename }}}}", "mode": "0644"}
+    task = {"name": "Render", "ansible.builtin.copy": copy, "loop": "{{ nvidia_repo_apt_files }}"}
+    url = f"{BASE}/debian12/x86_64/"
+    run(tmp_path, task, nvidia_repo_packager="apt-get", nvidia_repo_url=url, nvidia_repo_drivers=drivers)
+    wanted = {name: text.replace("-1", "600") if drivers else text for name, text in APT.items()}
+    assert {name: (tmp_path / Path(name).name).read_text() for name in APT} == wanted
+
+
+@pytest.mark.parametrize("drivers", [False, True])
+def test_dnf_file_names_the_repository_and_excludes_drivers(tmp_path: Path, drivers: bool) -> None:
+    task = {"name": "Write", "ansible.builtin.include_tasks": str(ROLE / "tasks/dnf.yml")}
+    variables = {"nvidia_repo_packager": "dnf", "nvidia_repo_url": f"{BASE}/rhel9/x86_64/"}
+    paths = {"nvidia_repo_drivers": drivers, "nvidia_repo_dnf_dir": str(tmp_path)}
+    run(tmp_path, {**task, "vars": paths}, **variables)
+    wanted = "".join(line for line in DNF.splitlines(True) if not (drivers and "exclude" in line))
+    assert (tmp_path / "tfctl-nvidia.repo").read_text().strip() == wanted.strip()

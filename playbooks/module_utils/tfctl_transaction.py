@@ -1,0 +1,300 @@
+"""Simulate the installation of packages by apt or dnf, and derive what has to be done. It changes only package lists.
+
+Standard library only, Python 3.9 or newer.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+RECORD = Path("/var/lib/tfctl/held.json")
+LOCKS = Path("/etc/dnf/plugins/versionlock.list")
+NVIDIA = re.compile(r"nvidia|^cuda|cudnn|nccl|^libcuda1|^libcu|^libnv|^nsight")
+KERNEL = re.compile(r"linux-image|kernel-core|kernel-modules-core")
+APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=120")
+DNF = ("dnf", "--disableplugin=versionlock", "--setopt=install_weak_deps=False")
+LIMIT_S = 1800
+#: Documentation, and configuration, which belongs to the host.
+MAY_BE_MISSING = (" /usr/share/", " /etc/")
+
+
+class TransactionError(Exception):
+    """The transaction is impossible or not acceptable. ``remedy``: what a user can do about it."""
+
+    def __init__(self, message: str, remedy: str = "") -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+class Package(NamedTuple):
+    """An installed package. ``held``: it is on hold or locked, in this version."""
+
+    version: str
+    held: bool
+
+
+class Simulation(NamedTuple):
+    """What a transaction would do. ``versions``: of the packages that it would install or change."""
+
+    versions: dict[str, str]
+    removed: list[str]
+
+
+class Plan(NamedTuple):
+    """What has to be done. Empty lists: nothing.
+
+    ``install`` and ``reinstall``: packages with exact versions, as the package manager names them. ``release``: tfctl's
+    holds that the transaction would violate. ``hold``: what to put on hold after it. ``record``: {component: {package:
+    version}}, the content of RECORD after it.
+    """
+
+    install: list[str]
+    reinstall: list[str]
+    release: list[str]
+    hold: list[str]
+    record: dict[str, dict[str, str]]
+
+
+class Manager(Protocol):
+    """A package manager."""
+
+    #: The command that removes a hold.
+    unhold: str
+
+    def update(self) -> None:
+        """Update the package lists."""
+
+    def installed(self, names: Collection[str]) -> dict[str, Package]:
+        """Return those of the packages that are installed."""
+
+    def simulate(self, packages: Sequence[str]) -> Simulation:
+        """Simulate the installation of NAME or NAME=VERSION, in spite of holds. Raises TransactionError."""
+
+    def damaged(self, names: Collection[str]) -> list[str]:
+        """Return the installed packages with a missing file."""
+
+    def exact(self, name: str, version: str) -> str:
+        """Return what stands for this version of a package on a command line."""
+
+
+def plan(manager: Manager, component: str, first: Sequence[str], asked: Sequence[str], update: bool) -> Plan:
+    """Return what has to be done so that the packages are installed, complete, on hold and recorded.
+
+    ``first`` has been installed already, unless in check mode. ``asked`` empty: the packages that were recorded for the
+    component before. ``update``: whether to update the package lists before a simulation. Raises TransactionError.
+    """
+    record = recorded()
+    before = record.get(component, {})
+    asked = list(asked) or sorted(before)
+    known = {*before, *map(bare, asked)}
+    now = manager.installed(known)
+    damaged = manager.damaged(now)
+    complete = all(is_installed(now, package) for package in asked)
+    if update and (damaged or not complete):
+        manager.update()
+    own = {name for names in record.values() for name in names}
+    versions = {} if complete else simulated(manager, [*first, *asked], own)
+    final = {**{name: package.version for name, package in now.items()}, **versions}
+    ours = {name: version for name, version in sorted(final.items()) if NVIDIA.search(name)}
+    there = manager.installed(ours)
+    wanted = [manager.exact(name, final[name]) if name in final else name for name in map(bare, asked)]
+    return Plan(
+        install=wanted if versions else [],
+        reinstall=[manager.exact(name, now[name].version) for name in damaged if name not in versions],
+        release=[name for name in ours if name in versions and name in there and there[name].held],
+        hold=[name for name in ours if name in versions or not there[name].held],
+        record={**record, component: ours},
+    )
+
+
+def simulated(manager: Manager, packages: Sequence[str], own: Collection[str]) -> dict[str, str]:
+    """Return the packages that a transaction would change. Raises TransactionError for one that is not acceptable.
+
+    ``own``: packages that tfctl has put on hold, and may therefore change.
+    """
+    versions, removed = manager.simulate(packages)
+    wanted = " ".join(packages)
+    if removed:
+        raise TransactionError(
+            f"The installation of {wanted} would remove {' '.join(removed)}", "remove the packages yourself first"
+        )
+    kernels = [f"{name} {version}" for name, version in versions.items() if KERNEL.match(name)]
+    if kernels:
+        raise TransactionError(
+            f"The installation of {wanted} would install another kernel: {', '.join(kernels)}",
+            "upgrade the kernel and reboot, then provision again",
+        )
+    there = manager.installed(versions)
+    held = [name for name in versions if name in there and there[name].held and name not in own]
+    if held:
+        raise TransactionError(
+            f"The installation of {wanted} would change packages that are on hold: {' '.join(held)}",
+            f"{manager.unhold} {' '.join(held)}, then provision again",
+        )
+    return versions
+
+
+class Apt:
+    """Debian and Ubuntu."""
+
+    unhold = "apt-mark unhold"
+
+    def __init__(self) -> None:
+        self._unreachable: list[str] = []
+
+    def update(self) -> None:
+        """Update the package lists. apt ignores sources that do not answer; they are named if a package is missing."""
+        output = call([*APT, "update"], "apt cannot read its package sources")
+        self._unreachable = list(dict.fromkeys(re.findall(r"^W: (Failed to fetch .*)$", output, re.MULTILINE)))[:2]
+
+    def installed(self, names: Collection[str]) -> dict[str, Package]:
+        output = query("${db:Status-Abbrev}\t${Package}\t${Version}\n", names)
+        rows = [line.split("\t") for line in output.splitlines() if line.count("\t") == 2]
+        return {name: Package(version, status[0] == "h") for status, name, version in rows if status[1:2] == "i"}
+
+    def simulate(self, packages: Sequence[str]) -> Simulation:
+        options = ["-s", "--ignore-hold", "--no-install-recommends", "--allow-downgrades"]
+        failure = f"apt cannot install {' '.join(packages)}"
+        try:
+            output = call([*APT, *options, "install", *packages], failure, is_apt_error)
+        except TransactionError as error:
+            raise TransactionError("\n".join([str(error), *self._unreachable])) from error
+        versions = dict(re.findall(r"^Inst (\S+) (?:\[[^]]*\] )?\((\S+)", output, re.MULTILINE))
+        return Simulation(versions, re.findall(r"^Remv (\S+)", output, re.MULTILINE))
+
+    def damaged(self, names: Collection[str]) -> list[str]:
+        output = query("${db:Status-Abbrev} ${Package}\n${db-fsys:Files}\n", names)
+        return with_missing_file(output, re.compile(r"[ih]i +(\S+)"))
+
+    def exact(self, name: str, version: str) -> str:
+        return f"{name}={version}"
+
+
+class Dnf:
+    """The EL family. Versions contain the epoch, as in 3:580.65.06-1.el9."""
+
+    unhold = "dnf versionlock delete"
+
+    def update(self) -> None:
+        """Do nothing: dnf updates its package lists by itself."""
+
+    def installed(self, names: Collection[str]) -> dict[str, Package]:
+        if not names:
+            return {}
+        locks = LOCKS.read_text(encoding="utf-8").split() if LOCKS.exists() else []
+        shape = "%{NAME}\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\t%{VERSION}-%{RELEASE}.%{ARCH}\n"
+        output = run(["rpm", "-q", "--qf", shape, *sorted(names)])[1]
+        rows = [line.split("\t") for line in output.splitlines() if line.count("\t") == 2]
+        found = {}
+        for name, version, full in rows:
+            package = Package(version, f"{name}-{version}.*" in locks)
+            # A request for kernel headers has name and version in one word.
+            found.update({asked: package for asked in (name, f"{name}-{full}") if asked in names})
+        return found
+
+    def simulate(self, packages: Sequence[str]) -> Simulation:
+        """Parse the table that dnf prints before it asks. With --assumeno it then aborts and exits with 1."""
+        output = run([*DNF, "--assumeno", "install", *(package.replace("=", "-", 1) for package in packages)])[1]
+        error = re.search(r"^(No match for|Error).*", output, re.MULTILINE | re.DOTALL)
+        if error and "Operation aborted" not in output:
+            raise TransactionError("\n".join([f"dnf cannot install {' '.join(packages)}", *error[0].splitlines()[:5]]))
+        versions, removed = {}, []
+        for title, rows in re.findall(r"^(\w[\w ]+):\n((?: .*\n)+)", output, re.MULTILINE):
+            # A long name is followed by a line break.
+            for name, version in re.findall(r"^ (\S+)\s+(?:noarch|x86_64|aarch64|i686)\s+(\S+)", rows, re.MULTILINE):
+                if title.startswith("Removing"):
+                    removed.append(name)
+                else:
+                    versions[name] = version if ":" in version else f"0:{version}"
+        return Simulation(versions, removed)
+
+    def damaged(self, names: Collection[str]) -> list[str]:
+        output = run(["rpm", "-q", "--qf", "package %{NAME}\n[ %{FILENAMES}\n]", *sorted(names)])[1] if names else ""
+        return with_missing_file(output, re.compile(r"package (\S+)$"))
+
+    def exact(self, name: str, version: str) -> str:
+        return f"{name}-{version}"
+
+
+MANAGERS: dict[str, type[Manager]] = {"apt-get": Apt, "dnf": Dnf}
+
+
+def recorded() -> dict[str, dict[str, str]]:
+    """Return {component: {package: version}} of the packages that tfctl has put on hold."""
+    try:
+        record: dict[str, dict[str, str]] = json.loads(RECORD.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return record
+
+
+def bare(package: str) -> str:
+    """Return NAME of NAME=VERSION."""
+    return package.partition("=")[0]
+
+
+def is_installed(now: dict[str, Package], package: str) -> bool:
+    """Return whether NAME or NAME=VERSION is installed. VERSION may leave out the epoch and contain *."""
+    name, _, pattern = package.partition("=")
+    if name not in now:
+        return False
+    version = now[name].version
+    return any(fnmatch.fnmatchcase(each, pattern or "*") for each in (version, version.partition(":")[2]))
+
+
+def with_missing_file(output: str, heading: re.Pattern[str]) -> list[str]:
+    """Return the packages with a missing file. In ``output``, a heading names each package, a blank precedes each file."""
+    found, name = [], ""
+    for line in output.splitlines():
+        if match := heading.match(line):
+            name = match[1]
+        elif line.startswith(" /") and not line.startswith(MAY_BE_MISSING) and not os.path.lexists(line[1:]):
+            found.append(name)
+    return list(dict.fromkeys(found))
+
+
+def query(shape: str, names: Collection[str]) -> str:
+    """Ask dpkg for these packages."""
+    return run(["dpkg-query", "-W", "-f", shape, *sorted(names)])[1] if names else ""
+
+
+def is_apt_error(line: str) -> bool:
+    return line.startswith(("E:", " ")) and "by regex" not in line
+
+
+def call(words: Sequence[str], failure: str, tells: Callable[[str], bool] = bool) -> str:
+    """Run a command and return its output. Raises TransactionError with the lines that ``tells`` selects."""
+    code, output = run(words)
+    if code:
+        lines = [line.rstrip() for line in output.splitlines() if line.strip()]
+        chosen = [line for line in lines if tells(line)] or lines
+        raise TransactionError("\n".join([f"{failure} (exit code {code})", *chosen[-5:]]))
+    return output
+
+
+def run(words: Sequence[str]) -> tuple[int, str]:
+    """Run a command and return (exit code, output)."""
+    variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=variables,
+            text=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        return 127, f"{words[0]} is not installed"
+    except subprocess.TimeoutExpired:
+        raise TransactionError(f"{words[0]} did not end within {LIMIT_S} s") from None
+    return done.returncode, done.stdout

@@ -1,0 +1,139 @@
+"""The role nvidia_library unpacks an archive with the requested hash, and restores its files after a change."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tfctl.provision import ansible
+
+pytestmark = pytest.mark.timeout(300)
+
+#: Runs the tasks twice. The second time, they must change nothing.
+PLAY = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role: &archive
+        name: nvidia_library
+        tasks_from: archive
+    - ansible.builtin.assert:
+        that: nvidia_library_compared.rc != 0
+    - ansible.builtin.include_role: *archive
+      when: not ansible_check_mode
+    - ansible.builtin.assert:
+        that: nvidia_library_compared.rc == 0
+      when: not ansible_check_mode
+"""
+#: A fake of the CUDA installer: a shell script with the options of the real one.
+RUNFILE = """#!/bin/sh
+set -e
+test "$1 $2 $4" = "--silent --toolkit --override"
+to=${3#--toolkitpath=}
+mkdir -p "$to/lib64"
+echo code > "$to/lib64/libcudart.so.12"
+echo "$to" > "$to/place"
+touch "$TMPDIR/here"
+"""
+
+
+def archive(path: Path, members: dict[str, str], links: dict[str, str] | None = None) -> Path:
+    with tarfile.open(path, "w:gz") as file:
+        for name, text in members.items():
+            info = tarfile.TarInfo(name)
+            info.size, info.mode = len(text), 0o666
+            file.addfile(info, io.BytesIO(text.encode()))
+        for name, target in (links or {}).items():
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname = tarfile.SYMTYPE, target
+            file.addfile(info)
+    return path
+
+
+def unpack(folder: Path, source: Path, *words: str, kind: str = "tar", sha256: str = "") -> str:
+    """Run the tasks that unpack an archive into folder/cudnn/8; return the output of ansible-playbook."""
+    (folder / "play.yml").write_text(PLAY)
+    ldconfig = folder / "bin/ldconfig"
+    ldconfig.parent.mkdir(exist_ok=True)
+    ldconfig.write_text("#!/bin/sh\n# A fake, since only root can update the cache of the loader.\n")
+    ldconfig.chmod(0o755)
+    variables = {
+        "nvidia_library_archive_url": source.as_uri(), "nvidia_library_archive_kind": kind,
+        "nvidia_library_archive_sha256": sha256 or hashlib.sha256(source.read_bytes()).hexdigest(),
+        "nvidia_library_archive_dir": f"{folder}/cudnn/8", "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+    }  # fmt: skip
+    settings = {
+        **os.environ, "ANSIBLE_ROLES_PATH": str(ansible.data_dir() / "roles"), "ANSIBLE_HOME": str(folder / "home"),
+        "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1", "PATH": f"{ldconfig.parent}:{os.environ['PATH']}",
+    }  # fmt: skip
+    run = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-e", json.dumps(variables)]
+    done = subprocess.run(
+        [*run, *words, "play.yml"], cwd=folder, env=settings, capture_output=True, text=True, timeout=200
+    )
+    return done.stdout + done.stderr
+
+
+def changes(output: str) -> int:
+    found = re.search(r"changed=(\d+) .*failed=0 ", output)
+    assert found, output
+    return int(found[1])
+
+
+def remove_a_link(place: Path) -> None:
+    (place / "lib/libcudnn.so.8").unlink()
+
+
+def edit_a_file(place: Path) -> None:
+    (place / "lib/libcudnn.so.8.9").write_text("edited")
+
+
+@pytest.mark.parametrize("harm", [remove_a_link, edit_a_file])
+def test_archive_is_unpacked_once_and_again_after_damage(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+    links = {"cuda/lib64/libcudnn.so.8": "libcudnn.so.8.9"}
+    source, place = archive(tmp_path / "cudnn.tgz", {"cuda/lib64/libcudnn.so.8.9": "code"}, links), tmp_path / "cudnn/8"
+    assert changes(unpack(tmp_path, source, "--check")) == 1
+    assert not place.exists()
+    assert changes(unpack(tmp_path, source)) > 1
+    assert (place / "lib/libcudnn.so.8").read_text() == "code"
+    assert (place / "lib/libcudnn.so.8.9").stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in place.parent.iterdir()] == ["8"]
+    harm(place)
+    assert changes(unpack(tmp_path, source)) > 1
+    assert (place / "lib/libcudnn.so.8").read_text() == "code"
+
+
+def test_archive_with_a_wrong_hash_is_refused(tmp_path: Path) -> None:
+    source = archive(tmp_path / "nccl.tgz", {"nccl/lib/libnccl.so.2": "code"})
+    output = unpack(tmp_path, source, sha256="1" * 64)
+    assert "failed=1" in output and f"did not match {'1' * 64}" in output
+    assert [*(tmp_path / "cudnn/8").iterdir()] == []
+    assert [path.name for path in (tmp_path / "cudnn").iterdir()] == ["8"]
+
+
+def test_archive_writes_nothing_outside_its_directory(tmp_path: Path) -> None:
+    source = archive(tmp_path / "evil.tgz", {"cuda/lib/good": "x", "cuda/../../evil": "x"})
+    unpack(tmp_path, source)
+    assert not list(tmp_path.rglob("evil"))
+
+
+def test_runfile_is_run_with_the_final_path(tmp_path: Path) -> None:
+    runfile, place = tmp_path / "cuda_12.2.2_linux.run", tmp_path / "cudnn/8"
+    runfile.write_text(RUNFILE)
+    assert changes(unpack(tmp_path, runfile, kind="runfile")) > 1
+    assert (place / "place").read_text().strip() == str(place)
+    assert (place / "lib/libcudart.so.12").read_text() == "code"
+    assert [path.name for path in place.parent.iterdir()] == ["8"]
+    runfile.write_text("#!/bin/sh\necho 'no room' >&2; exit 1\n")
+    output = unpack(tmp_path, runfile, kind="runfile")
+    assert "no room" in output and "failed=1" in output

@@ -1,0 +1,309 @@
+"""tfctl_transaction simulates an installation, refuses what it must not do, and derives what remains to be done."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from ansible.module_utils import tfctl_apt_sources, tfctl_transaction
+from ansible.module_utils.tfctl_transaction import Apt, Dnf, Package, Simulation, TransactionError, plan
+
+NEEDS = {"nvidia-smi": ["libcuda1", "dkms"], "nvidia-headless": ["linux-image-6.9"]}
+OFFERS = {"nvidia-smi": "535.2", "libcuda1": "535.2", "dkms": "3.0", "nvidia-headless": "1", "linux-image-6.9": "6.9"}
+
+
+class FakeManager:
+    """A fake package manager. It installs the latest version with the packages that NEEDS lists; see `carry_out`."""
+
+    unhold = "unhold"
+
+    def __init__(self) -> None:
+        self.there: dict[str, Package] = {"libc6": Package("2.36", False)}
+        self.offers = dict(OFFERS)
+        self.removes: list[str] = []
+        self.without_file: list[str] = []
+        self.updates = 0
+
+    def update(self) -> None:
+        self.updates += 1
+
+    def installed(self, names: Collection[str]) -> dict[str, Package]:
+        return {name: self.there[name] for name in names if name in self.there}
+
+    def simulate(self, packages: Sequence[str]) -> Simulation:
+        asked = [package.partition("=")[0] for package in packages]
+        names = [needed for name in asked for needed in (name, *NEEDS.get(name, []))]
+        missing = [name for name in names if name not in self.offers]
+        if missing:
+            raise TransactionError(f"no package {missing[0]}")
+        changes = {name: self.offers[name] for name in names}
+        there = self.installed(changes)
+        return Simulation({n: v for n, v in changes.items() if n not in there or there[n].version != v}, self.removes)
+
+    def damaged(self, names: Collection[str]) -> list[str]:
+        return [name for name in names if name in self.without_file]
+
+    def exact(self, name: str, version: str) -> str:
+        return f"{name}={version}"
+
+    def carry_out(self, wanted: tfctl_transaction.Plan) -> None:
+        """Do what the tasks of the role nvidia_packages do with a plan."""
+        if wanted.install:
+            versions, _ = self.simulate(wanted.install)
+            self.there.update({name: Package(version, False) for name, version in versions.items()})
+        self.without_file = [name for name in self.without_file if f"{name}=" not in " ".join(wanted.reinstall)]
+        self.there.update({name: Package(self.there[name].version, True) for name in wanted.hold})
+        tfctl_transaction.RECORD.write_text(json.dumps(wanted.record))
+
+
+@pytest.fixture
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeManager]:
+    monkeypatch.setattr(tfctl_transaction, "RECORD", tmp_path / "held.json")
+    yield FakeManager()
+
+
+def planned(manager: FakeManager, *asked: str, component: str = "nvidia_driver") -> tfctl_transaction.Plan:
+    return plan(manager, component, (), asked, update=True)
+
+
+def nothing_left(wanted: tfctl_transaction.Plan) -> bool:
+    return not (wanted.install or wanted.reinstall or wanted.release or wanted.hold)
+
+
+def test_plan_installs_holds_and_records_packages(manager: FakeManager) -> None:
+    wanted = planned(manager, "nvidia-smi")
+    assert wanted.install == ["nvidia-smi=535.2"]
+    assert wanted.hold == ["libcuda1", "nvidia-smi"], "dkms is not a package of NVIDIA"
+    assert wanted.record == {"nvidia_driver": {"libcuda1": "535.2", "nvidia-smi": "535.2"}}
+    manager.carry_out(wanted)
+    for asked in (["nvidia-smi"], ["nvidia-smi=535.*"], []):
+        again = planned(manager, *asked)
+        assert nothing_left(again) and again.record == wanted.record
+    assert manager.updates == 1, "package lists are updated only if a package is missing"
+
+
+def test_plan_keeps_the_records_of_other_components(manager: FakeManager) -> None:
+    manager.carry_out(planned(manager, "nvidia-smi"))
+    manager.carry_out(planned(manager, "libcuda1", component="cuda"))
+    assert {*planned(manager).record} == {"nvidia_driver", "cuda"}
+
+
+def test_plan_restores_a_recorded_package_that_was_removed(manager: FakeManager) -> None:
+    manager.carry_out(planned(manager, "nvidia-smi"))
+    del manager.there["libcuda1"]
+    assert planned(manager).hold == ["libcuda1"]
+    manager.carry_out(planned(manager))
+    assert manager.there["libcuda1"] == Package("535.2", True)
+
+
+def test_plan_holds_a_package_again_that_was_unheld(manager: FakeManager) -> None:
+    manager.carry_out(planned(manager, "nvidia-smi"))
+    manager.there["libcuda1"] = Package("535.2", False)
+    wanted = planned(manager, "nvidia-smi")
+    assert (wanted.install, wanted.hold) == ([], ["libcuda1"])
+
+
+def test_plan_releases_own_holds_of_packages_that_change(manager: FakeManager) -> None:
+    manager.carry_out(planned(manager, "nvidia-smi"))
+    manager.offers.update({"nvidia-smi": "550.1", "libcuda1": "550.1"})
+    wanted = planned(manager, "nvidia-smi=550.*")
+    assert (wanted.install, wanted.release) == (["nvidia-smi=550.1"], ["libcuda1", "nvidia-smi"])
+    assert wanted.hold == ["libcuda1", "nvidia-smi"]
+
+
+def test_plan_reinstalls_the_installed_version_of_a_damaged_package(manager: FakeManager) -> None:
+    manager.carry_out(planned(manager, "nvidia-smi"))
+    manager.without_file, manager.offers["libcuda1"] = ["libcuda1"], "550.1"
+    wanted = planned(manager)
+    assert (wanted.install, wanted.reinstall) == ([], ["libcuda1=535.2"])
+    manager.carry_out(wanted)
+    assert nothing_left(planned(manager))
+
+
+def test_plan_refuses_to_remove_packages(manager: FakeManager) -> None:
+    manager.removes = ["openmpi"]
+    with pytest.raises(TransactionError, match="The installation of nvidia-smi would remove openmpi"):
+        planned(manager, "nvidia-smi")
+
+
+def test_plan_refuses_to_install_a_kernel(manager: FakeManager) -> None:
+    with pytest.raises(TransactionError, match="nvidia-headless would install another kernel: linux-image"):
+        planned(manager, "nvidia-headless")
+
+
+def test_plan_refuses_to_change_a_package_that_somebody_else_put_on_hold(manager: FakeManager) -> None:
+    manager.there["libcuda1"] = Package("530.1", True)
+    with pytest.raises(TransactionError, match="would change packages that are on hold: libcuda1") as refused:
+        planned(manager, "nvidia-smi")
+    assert refused.value.remedy == "unhold libcuda1, then provision again"
+
+
+#: What apt-get prints, and dpkg-query with the formats of tfctl_transaction.
+APT = """Reading package lists...
+The following held packages will be changed:
+  libcudnn8
+Remv openmpi-bin [4.1.4-3]
+Inst libcudnn8 [8.9.7.29-1+cuda12.2] (8.9.4.25-1+cuda12.2 NVIDIA:/ [amd64])
+Inst nvidia-smi (535.261.03-1 Debian:12.11/oldstable [amd64])
+Conf nvidia-smi (535.261.03-1 Debian:12.11/oldstable [amd64])
+"""
+FAKE_APT = """#!/bin/sh
+echo "$0 $*" >> $LOG
+case "$*" in
+*update) echo "W: Failed to fetch http://dead.example/  Connection refused";;
+*nvidia-none) echo "Reading package lists..."; echo "E: Unable to locate package nvidia-none"; exit 100;;
+*) cat $APT;;
+esac
+"""
+FAKE_DPKG_QUERY = """#!/bin/sh
+case "$3" in
+*Files*) printf 'ii  nvidia-smi\\n /etc/gone\\n /usr/share/gone\\n /usr\\n /usr/bin/gone\\n\\nhi  libcuda1\\n /usr\\n';;
+*) printf 'ii \\tnvidia-smi\\t535.2\\nhi \\tlibcuda1\\t535.1\\nrc \\tlibnvidia-ml1\\t530\\n';;
+esac
+"""
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory of fake programs, which comes first on the PATH."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("LOG", str(tmp_path / "log"))
+    return tmp_path
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    (folder / name).chmod(0o755)
+
+
+def test_apt_simulation_is_read(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(programs, "apt-get", FAKE_APT)
+    (programs / "output").write_text(APT)
+    monkeypatch.setenv("APT", str(programs / "output"))
+    versions, removed = Apt().simulate(["nvidia-smi", "libcudnn8=8.9.4*"])
+    assert versions == {"libcudnn8": "8.9.4.25-1+cuda12.2", "nvidia-smi": "535.261.03-1"}
+    assert removed == ["openmpi-bin"]
+    assert " -s --ignore-hold --no-install-recommends --allow-downgrades install " in (programs / "log").read_text()
+
+
+def test_apt_names_unreachable_sources_when_a_package_is_missing(programs: Path) -> None:
+    program(programs, "apt-get", FAKE_APT)
+    apt = Apt()
+    apt.update()
+    with pytest.raises(TransactionError) as refused:
+        apt.simulate(["nvidia-none"])
+    assert str(refused.value).splitlines() == [
+        "apt cannot install nvidia-none (exit code 100)", "E: Unable to locate package nvidia-none",
+        "Failed to fetch http://dead.example/  Connection refused",
+    ]  # fmt: skip
+
+
+def test_dpkg_reports_versions_holds_and_missing_files(programs: Path) -> None:
+    program(programs, "dpkg-query", FAKE_DPKG_QUERY)
+    assert Apt().installed(["x"]) == {"nvidia-smi": Package("535.2", False), "libcuda1": Package("535.1", True)}
+    assert Apt().damaged(["x"]) == ["nvidia-smi"]
+    assert (Apt().installed([]), Apt().damaged([])) == ({}, [])
+
+
+#: What dnf 4.14 prints with --assumeno, where a long name is followed by a line break.
+DNF = """Last metadata expiration check: 0:00:01 ago.
+Dependencies resolved.
+================================================================================
+ Package             Architecture  Version              Repository         Size
+================================================================================
+Installing:
+ nvidia-open         noarch        3:580.65.06-1.el9    tfctl-nvidia       8.5 k
+Installing dependencies:
+ cuda-toolkit-12-2-config-common-of-a-long-name
+                     noarch        12.2.140-1.el9       tfctl-nvidia       6.1 k
+Removing:
+ openmpi             x86_64        4.1.1-7.el9          @appstream          19 M
+Downgrading:
+ libnccl             x86_64        2.16.5-1+cuda12.0    tfctl-nvidia        90 M
+Enabling module streams:
+ nvidia-driver                     580-open
+
+Transaction Summary
+================================================================================
+Install  2 Packages
+
+Operation aborted.
+"""
+NO_MATCH = "No match for argument: nvidia-none\nError: Unable to find a match: nvidia-none\n"
+RPM = "nvidia-open\t3:580.65.06-1.el9\t580.65.06-1.el9.noarch\nkernel-devel\t0:5.14.0-1.el9\t5.14.0-1.el9.x86_64\n"
+
+
+def test_dnf_simulation_is_read(programs: Path) -> None:
+    (programs / "output").write_text(DNF)
+    program(programs, "dnf", f"#!/bin/sh\necho $* >> $LOG\ncat {programs}/output; exit 1\n")
+    versions, removed = Dnf().simulate(["nvidia-open=3:580*"])
+    assert versions == {
+        "nvidia-open": "3:580.65.06-1.el9", "cuda-toolkit-12-2-config-common-of-a-long-name": "0:12.2.140-1.el9",
+        "libnccl": "0:2.16.5-1+cuda12.0",
+    }  # fmt: skip
+    assert removed == ["openmpi"]
+    words = (programs / "log").read_text().split()
+    assert words[-3:] == ["--assumeno", "install", "nvidia-open-3:580*"]
+    assert "-q" not in words, "dnf -q prints no table"
+
+
+def test_dnf_error_is_reported(programs: Path) -> None:
+    (programs / "output").write_text(NO_MATCH)
+    program(programs, "dnf", f"#!/bin/sh\ncat {programs}/output; exit 1\n")
+    with pytest.raises(TransactionError) as refused:
+        Dnf().simulate(["nvidia-none"])
+    assert str(refused.value) == f"dnf cannot install nvidia-none\n{NO_MATCH.strip()}"
+
+
+def test_rpm_versions_have_an_epoch_and_locks_are_read(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record has versions with epochs, because preflight compares it with versions that have one."""
+    monkeypatch.setattr(tfctl_transaction, "LOCKS", programs / "versionlock.list")
+    (programs / "output").write_text(RPM)
+    program(programs, "rpm", f"#!/bin/sh\ncat {programs}/output\n")
+    (programs / "versionlock.list").write_text("# Added\nnvidia-open-3:580.65.06-1.el9.*\nkernel-devel-0:5.13-1.*\n")
+    kernel, locked = Package("0:5.14.0-1.el9", False), Package("3:580.65.06-1.el9", True)
+    found = Dnf().installed(["nvidia-open", "kernel-devel-5.14.0-1.el9.x86_64"])
+    assert found == {"nvidia-open": locked, "kernel-devel-5.14.0-1.el9.x86_64": kernel}
+    assert tfctl_transaction.is_installed(found, "nvidia-open=580.*")
+    assert tfctl_transaction.is_installed(found, "nvidia-open=3:580.*")
+    assert not tfctl_transaction.is_installed(found, "nvidia-open=590.*")
+
+
+def source(component: str, **more: str) -> tfctl_apt_sources.Source:
+    key = "/usr/share/keyrings/debian.gpg"
+    there = {"uri": "http://a.example/debian", "release": "bookworm", "component": component, "origin": "Debian"}
+    return tfctl_apt_sources.Source(
+        **{**there, "signed_by": key, "file": "/etc/apt/sources.list.d/debian.sources", **more}
+    )
+
+
+def test_new_apt_components_use_the_uris_and_keys_of_existing_entries() -> None:
+    found = [source("main"), source("contrib"), source("main", release="bookworm-updates", signed_by="")]
+    other = source("main", origin="Somebody", uri="http://b.example/x")
+    assert tfctl_apt_sources.entries([*found, other], ["contrib", "non-free"], "/own").splitlines() == [
+        "# Written by tfctl provision.",
+        "deb [signed-by=/usr/share/keyrings/debian.gpg] http://a.example/debian bookworm non-free",
+        "deb http://a.example/debian bookworm-updates contrib non-free",
+    ]
+
+
+def test_apt_entries_written_by_tfctl_do_not_count_as_existing() -> None:
+    text = tfctl_apt_sources.entries([source("main"), source("non-free", file="/own")], ["non-free"], "/own")
+    assert text.endswith("bookworm non-free\n")
+
+
+def test_apt_source_with_an_embedded_key_is_refused() -> None:
+    with pytest.raises(TransactionError, match=r"The entry in .*debian\.sources contains its key"):
+        tfctl_apt_sources.entries([source("main", signed_by="the entry itself")], ["non-free"], "/own")
+    with pytest.raises(TransactionError, match="apt has no Debian archive"):
+        tfctl_apt_sources.entries([source("main", origin="Somebody")], ["non-free"], "/own")
+
+
+def test_apt_source_key_is_read_from_both_file_formats(tmp_path: Path) -> None:
+    (tmp_path / "a.list").write_text("# text\ndeb [arch=amd64 signed-by=/k.gpg] http://a x main\ndeb http://a x main\n")
+    (tmp_path / "a.sources").write_text("Types: deb\nURIs: http://a\nSigned-By: /k.gpg\n\nTypes: deb\nURIs: http://b\n")
+    read = tfctl_apt_sources.signed_by
+    assert (read(f"{tmp_path}/a.list", 2), read(f"{tmp_path}/a.list", 3)) == ("/k.gpg", "")
+    assert (read(f"{tmp_path}/a.sources", 1), read(f"{tmp_path}/a.sources", 5)) == ("/k.gpg", "")
