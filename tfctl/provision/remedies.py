@@ -37,6 +37,12 @@ _REMEDIES = (
     ),
     Remedy(r"tfctl_ports: .*range", "correct it in the inventory", Exit.BAD_FILE),
     Remedy(
+        r"keeps the clock, and only chrony",
+        "configure the servers of that service, and remove tfctl_ntp_servers from the inventory",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(r"the clock is not synchronized", "let {host} reach the time servers by UDP port 123"),
+    Remedy(
         r"connect to host .*(timed out|no route|refused|unreachable)|could not resolve hostname|banner exchange"
         r"|connection (closed|reset|timed out)|failed to connect to the host|^ssh ended before",
         "check that {host} is up, and that its sshd listens at ansible_host and ansible_port",

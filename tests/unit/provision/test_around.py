@@ -1,4 +1,4 @@
-"""The parts of the roles firewall, shared_storage, ssh_mesh and dataset that work without a host."""
+"""The optional roles, as far as they work without a host: their variables, their messages, and the modules of some."""
 
 from __future__ import annotations
 
@@ -7,21 +7,91 @@ import hashlib
 import http.server
 import importlib.util
 import io
+import json
 import os
 import subprocess
 import sys
 import tarfile
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from ansible.module_utils import tfctl_datasets
 from ansible.module_utils.tfctl_datasets import Dataset
 from ansible.module_utils.tfctl_machine import Failed
 
+from tfctl.errors import Exit
 from tfctl.provision import ansible
+from tfctl.provision.remedies import remedy_for
+
+ROLES = ansible.data_dir() / "roles"
+
+
+def play(folder: Path, role: str, tasks: Sequence[Mapping[str, object]]) -> None:
+    """Run tasks on this machine with the defaults and variables of a role. They must succeed."""
+    files = [str(ROLES / role / part / "main.yml") for part in ("defaults", "vars")]
+    found = {"hosts": "localhost", "gather_facts": False, "tasks": [*tasks]}
+    found["vars_files"] = [path for path in files if Path(path).exists()]
+    (folder / "play.yml").write_text(json.dumps([found]))
+    words = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "--connection", "local"]
+    done = subprocess.run([*words, str(folder / "play.yml")], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def facts(**values: object) -> dict[str, object]:
+    """Return a task that sets facts of the host, as ansible.builtin.setup does."""
+    return {"ansible.builtin.set_fact": {**values, "cacheable": True}}
+
+
+def check(*that: str, **variables: object) -> dict[str, object]:
+    return {"ansible.builtin.assert": {"that": [*that]}, "vars": variables}
+
+
+def failures(role: str) -> Iterator[str]:
+    """Yield the message of each assert of a role, with the names of variables in place of their values."""
+
+    def tasks(found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        for task in found:
+            yield task
+            for part in ("block", "always"):
+                yield from tasks(task.get(part, []))
+
+    for path in sorted((ROLES / role / "tasks").glob("*.yml")):
+        for task in tasks(yaml.safe_load(path.read_text())):
+            if "ansible.builtin.assert" in task:
+                yield task["ansible.builtin.assert"]["fail_msg"]
+
+
+@pytest.mark.parametrize(("role", "codes"), [("time_sync", [Exit.FAILED, Exit.PREFLIGHT])])
+def test_each_check_of_a_role_has_a_remedy_and_an_exit_code(role: str, codes: list[Exit]) -> None:
+    remedies = {message: remedy_for(message) for message in failures(role)}
+    assert [message for message, remedy in remedies.items() if not remedy] == []
+    assert sorted(remedy.exit for remedy in remedies.values() if remedy) == codes
+
+
+def services(*running: str) -> dict[str, object]:
+    names = ("chrony.service", "chronyd.service", "ntpd.service", "systemd-timesyncd.service", "ssh.service")
+    return {name: {"name": name, "state": "running" if name in running else "stopped"} for name in names}
+
+
+def test_time_sync_keeps_the_running_time_service_and_otherwise_takes_chrony(tmp_path: Path) -> None:
+    cases = [
+        ("Debian", ["ssh.service"], "chrony.service"),
+        ("RedHat", ["ssh.service"], "chronyd.service"),
+        ("RedHat", ["chronyd.service"], "chronyd.service"),
+        ("Debian", ["systemd-timesyncd.service"], "systemd-timesyncd.service"),
+        ("RedHat", ["ntpd.service", "ssh.service"], "ntpd.service"),
+    ]
+    tasks = [
+        task
+        for family, running, unit in cases
+        for task in (facts(os_family=family, services=services(*running)), check(f"time_sync_unit == '{unit}'"))
+    ]
+    play(tmp_path, "time_sync", tasks)
 
 
 def library(name: str) -> ModuleType:
