@@ -238,10 +238,13 @@ def test_proxy_is_used_by_apt_and_checked_by_provision(site: Site) -> None:
     site.root("node2", "systemctl stop proxy")
     report = site.provision("proxy", asked)
     where = address.removeprefix("http://")
-    gone = f"the proxy {where} (tfctl_http_proxy) does not answer: Connection refused"
-    assert (report["exit"], report["hosts"][0]["reason"]) == (8, gone)
-    assert site.changed("proxy", {"tfctl_http_proxy": ""}) == 2
+    gone = f"The proxy {where} (tfctl_http_proxy) does not answer"
+    remedy = "start it, or correct its address in the inventory"
+    assert (report["exit"], report["hosts"][0]["reason"], report["hosts"][0]["remedy"]) == (8, gone, remedy)
+    site.assert_applied_once("proxy", {"tfctl_http_proxy": ""})
     assert site.root("node1", "ls /etc/apt/apt.conf.d /etc/tfctl | grep proxy || true") == ""
+    line = certificate.read_text().splitlines()[5]
+    assert site.root("node1", f"grep -c {line} /etc/ssl/certs/ca-certificates.crt || true") == "0"
 
 
 def test_data_set_is_downloaded_once_and_copied_between_hosts(site: Site) -> None:

@@ -36,6 +36,8 @@ _REMEDIES = (
         Exit.PREFLIGHT,
     ),
     Remedy(r"tfctl_ports: .*range", "correct it in the inventory", Exit.BAD_FILE),
+    Remedy(r"is not a URL such as http", "write it as http://HOST:PORT in the inventory", Exit.BAD_FILE),
+    Remedy(r"the proxy .* does not answer", "start it, or correct its address in the inventory", Exit.PREFLIGHT),
     Remedy(
         r"keeps the clock, and only chrony",
         "configure the servers of that service, and remove tfctl_ntp_servers from the inventory",

@@ -9,6 +9,7 @@ import importlib.util
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 import tarfile
@@ -51,8 +52,14 @@ def check(*that: str, **variables: object) -> dict[str, object]:
     return {"ansible.builtin.assert": {"that": [*that]}, "vars": variables}
 
 
+def trial(task: Mapping[str, object], failure: str, **variables: object) -> Iterator[dict[str, object]]:
+    """Yield a task of a role and a check: the task fails with this message, or succeeds if the message is empty."""
+    yield {**task, "vars": variables, "register": "found", "ignore_errors": True}
+    yield check("found is failed" if failure else "found is success", "expected in found | string", expected=failure)
+
+
 def failures(role: str) -> Iterator[str]:
-    """Yield the message of each assert of a role, with the names of variables in place of their values."""
+    """Yield the message of each check of a role, with the names of variables in place of their values."""
 
     def tasks(found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         for task in found:
@@ -64,9 +71,21 @@ def failures(role: str) -> Iterator[str]:
         for task in tasks(yaml.safe_load(path.read_text())):
             if "ansible.builtin.assert" in task:
                 yield task["ansible.builtin.assert"]["fail_msg"]
+            if "ansible.builtin.wait_for" in task:
+                yield task["ansible.builtin.wait_for"]["msg"]
 
 
-@pytest.mark.parametrize(("role", "codes"), [("time_sync", [Exit.FAILED, Exit.PREFLIGHT])])
+def tasks_of(role: str, file: str) -> list[dict[str, object]]:
+    return list(yaml.safe_load((ROLES / role / "tasks" / file).read_text()))
+
+
+@pytest.mark.parametrize(
+    ("role", "codes"),
+    [
+        ("time_sync", [Exit.FAILED, Exit.PREFLIGHT]),
+        ("proxy", [Exit.BAD_FILE, Exit.PREFLIGHT]),
+    ],
+)
 def test_each_check_of_a_role_has_a_remedy_and_an_exit_code(role: str, codes: list[Exit]) -> None:
     remedies = {message: remedy_for(message) for message in failures(role)}
     assert [message for message, remedy in remedies.items() if not remedy] == []
@@ -92,6 +111,21 @@ def test_time_sync_keeps_the_running_time_service_and_otherwise_takes_chrony(tmp
         for task in (facts(os_family=family, services=services(*running)), check(f"time_sync_unit == '{unit}'"))
     ]
     play(tmp_path, "time_sync", tasks)
+
+
+def test_proxy_must_be_a_url_with_a_port_and_answer(tmp_path: Path) -> None:
+    form, answers = tasks_of("proxy", "main.yml")[:2]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = f"127.0.0.1:{listener.getsockname()[1]}"
+        tasks = [
+            *trial(form, "", proxy_http=f"http://me:secret@{place}/", proxy_https="http://[::1]:3128"),
+            *trial(form, "tfctl_http_proxy is not a URL such as http://HOST:PORT", proxy_http="http://proxy"),
+            *trial(form, "tfctl_https_proxy is not a URL", proxy_https=f"http://{place}/path"),
+            *trial(answers, "", proxy_http=f"http://me:secret@{place}/"),
+        ]
+        play(tmp_path, "proxy", tasks)
+    silent = trial(answers, f"The proxy {place} (tfctl_http_proxy) does not answer", proxy_http=f"http://{place}")
+    play(tmp_path, "proxy", [*silent])
 
 
 def library(name: str) -> ModuleType:
