@@ -152,17 +152,30 @@ def test_shared_storage_names_a_host_whose_directory_is_not_shared(site: Site) -
         site.root("node2", "umount /srv/tfctl")
     one, two = report["hosts"]
     assert (report["exit"], one["failed"], two["failed"]) == (1, False, True)
-    assert two["reason"] == "/srv/tfctl is not the directory that the other hosts have: what one wrote is not there"
+    assert two["reason"] == (
+        "/srv/tfctl is not the directory that node1 has: a file that was created there does not appear here within 20 s"
+    )
+    assert two["remedy"] == "look on node2 what is mounted there: findmnt -T DIRECTORY"
+    assert site.root("node1", "ls -A /srv/tfctl | grep '^.tfctl-' || true") == "", "the files of the check remain"
     nowhere = site.provision("shared_storage", {**asked, "tfctl_shared_dir": "/srv/nowhere"})
-    assert (nowhere["exit"], nowhere["hosts"][0]["reason"]) == (8, "nothing is mounted at /srv/nowhere")
+    assert (nowhere["exit"], nowhere["hosts"][0]["reason"]) == (8, "Nothing is mounted at /srv/nowhere")
+    assert nowhere["hosts"][0]["remedy"] == "mount it on node1, or set tfctl_shared_storage to nfs or sshfs"
 
 
 def test_shared_storage_refuses_to_mount_over_existing_files(site: Site) -> None:
     site.root("node1", "mkdir /srv/full; touch /srv/full/mine")
-    asked = {"tfctl_shared_storage": "nfs", "tfctl_shared_source": "nas", "tfctl_shared_dir": "/srv/full"}
-    one, two = site.provision("shared_storage", asked)["hosts"]
-    assert two["reason"] == "tfctl_shared_source 'nas' is not HOST:/PATH"
-    assert "/srv/full has files of this host" in one["reason"] and "'nas' is not" in one["reason"]
+    asked = {"tfctl_shared_storage": "nfs", "tfctl_shared_source": "nas:/all", "tfctl_shared_dir": "/srv/full"}
+    report = site.provision("shared_storage", asked, "--limit", "node1")
+    reason = "/srv/full contains files of this host, which the mount would hide"
+    assert (report["exit"], report["hosts"][0]["reason"]) == (8, reason)
+    site.root("node1", "rm /srv/full/mine; mount -t tmpfs other /srv/full")
+    report = site.provision("shared_storage", asked, "--limit", "node1")
+    reason = "/srv/full is mounted from other (tmpfs), not from nas:/all"
+    assert (report["exit"], report["hosts"][0]["reason"]) == (8, reason)
+    site.root("node1", "umount /srv/full")
+    report = site.provision("shared_storage", {**asked, "tfctl_shared_source": "nas"}, "--limit", "node1")
+    reason = "tfctl_shared_source 'nas' is not HOST:/PATH"
+    assert (report["exit"], report["hosts"][0]["reason"]) == (3, reason)
 
 
 #: Lets chronyd run on a node: it does not set the clock and does not see that the node is a container.

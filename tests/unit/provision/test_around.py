@@ -84,6 +84,7 @@ def tasks_of(role: str, file: str) -> list[dict[str, object]]:
     [
         ("time_sync", [Exit.FAILED, Exit.PREFLIGHT]),
         ("proxy", [Exit.BAD_FILE, Exit.PREFLIGHT]),
+        ("shared_storage", [Exit.FAILED, Exit.BAD_FILE, *[Exit.PREFLIGHT] * 4]),
     ],
 )
 def test_each_check_of_a_role_has_a_remedy_and_an_exit_code(role: str, codes: list[Exit]) -> None:
@@ -187,22 +188,35 @@ def test_roles_take_every_range_that_an_inventory_may_hold(ports: str, first: st
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("path", ["/srv/tfctl", "/mnt/all-of it", "/.hidden/ü"])
-def test_mount_unit_name_matches_systemd_escape(path: str) -> None:
-    expected = subprocess.run(
-        ["systemd-escape", "--path", path], capture_output=True, text=True, check=True, timeout=20
-    )
-    assert library("tfctl_share").escaped(path) == expected.stdout.strip()
+def test_shared_storage_finds_the_visible_mount_at_a_directory(tmp_path: Path) -> None:
+    """The answers of findmnt are recorded."""
+    stacked = {"filesystems": [
+        {"target": "/srv/all", "source": "/dev/sda1", "fstype": "ext4"},
+        {"target": "/srv/all", "source": "nas:/with space", "fstype": "nfs4"},
+    ]}  # fmt: skip
+    visible = "shared_storage_mount == {'target': '/srv/all', 'source': 'nas:/with space', 'fstype': 'nfs4'}"
+    found = check(visible, shared_storage_findmnt={"rc": 0, "stdout": json.dumps(stacked)})
+    nothing = check("shared_storage_mount.target == ''", shared_storage_findmnt={"rc": 1, "stdout": ""})
+    play(tmp_path, "shared_storage", [found, nothing])
 
 
-def test_mounted_returns_the_last_mount_at_a_path() -> None:
-    mounts = "\n".join([
-        "30 1 0:26 / /srv/all rw - ext4 /dev/sda1 rw",
-        "31 30 0:27 / /srv/all rw shared:1 - nfs4 nas:/with\\040space rw",
-        "32 1 0:28 / /srv/all/deeper rw - tmpfs mine rw",
-    ])  # fmt: skip
-    assert library("tfctl_share").mounted(mounts, "/srv/all") == ("nas:/with space", "nfs4")
-    assert library("tfctl_share").mounted(mounts, "/srv") is None
+#: Kinds and sources, and the message of the role, or "".
+SOURCES = (
+    ("nfs", "nas:/all", ""),
+    ("nfs", "[2001:db8::1]:/", ""),
+    ("nfs", "nas", "tfctl_shared_source 'nas' is not HOST:/PATH"),
+    ("nfs", "nas:/a\nWhat=b", "is not HOST:/PATH"),
+    ("sshfs", "me@nas:/all", ""),
+    ("sshfs", "nas:/all", "tfctl_shared_source 'nas:/all' is not USER@HOST:/PATH"),
+)
+
+
+def test_shared_storage_checks_the_form_of_the_source(tmp_path: Path) -> None:
+    task = tasks_of("shared_storage", "preflight.yml")[0]
+    tasks: list[dict[str, object]] = []
+    for kind, source, failure in SOURCES:
+        tasks += trial(task, failure, shared_storage_kind=kind, shared_storage_source=source)
+    play(tmp_path, "shared_storage", tasks)
 
 
 def member(name: str, address: str, port: int = 22) -> dict[str, Any]:
