@@ -92,27 +92,53 @@ def can_connect(site: Site, port: int) -> tuple[bool, bool]:
 def test_firewall_opens_job_ports_to_the_cluster_only(site: Site) -> None:
     for port in (2222, 2300):
         site.root("node1", f"systemd-run --quiet --unit=listen{port} python3 -m http.server {port}")
-    site.assert_applied_once("firewall", {"tfctl_firewall": True})
+    asked = {"tfctl_firewall": True}
+    assert site.changed("firewall", asked, "--check") > 0
+    assert can_connect(site, 2222) == (True, True), "a check changes nothing"
+    site.assert_applied_once("firewall", asked)
     assert (can_connect(site, 2222), can_connect(site, 2300)) == ((True, False), (True, True))
-    harms = ["nft flush ruleset", "systemctl stop tfctl_firewall", "rm /etc/tfctl/firewall.nft",
-             "systemctl disable tfctl_firewall"]  # fmt: skip
-    site.assert_repaired(
-        "firewall", {"tfctl_firewall": True}, *harms, spec=lambda host: expected_state.firewall(host, "2222-2299")
-    )
+    harms = ["nft flush ruleset", "nft delete element inet tfctl ports { 2222-2299 }", "systemctl stop tfctl_firewall",
+             "rm /etc/tfctl/firewall.nft", "systemctl disable tfctl_firewall"]  # fmt: skip
+    site.assert_repaired("firewall", asked, *harms, spec=lambda host: expected_state.firewall(host, "2222-2299"))
     site.root("node1", "systemctl restart nftables")
     wait_for(lambda: can_connect(site, 2222) == (True, False), 10)
-    assert site.changed("firewall", {"tfctl_firewall": True, "tfctl_ports": "2300"}) == 2
+    site.assert_applied_once("firewall", {**asked, "tfctl_ports": "2300"})
     assert (can_connect(site, 2222), can_connect(site, 2300)) == ((True, True), (True, False))
-    wider = {"tfctl_firewall": True, "tfctl_ports": "2222-2399"}
-    assert site.changed("firewall", wider) == 2
+    site.assert_applied_once("firewall", {**asked, "tfctl_ports": "2222-2399"})
     assert can_connect(site, 2300) == (True, False)
-    report = site.provision("firewall", {"tfctl_firewall": True, "tfctl_ports": "2299-2222"})
+    report = site.provision("firewall", {**asked, "tfctl_ports": "2299-2222"})
     assert report["exit"] == 3
-    assert "tfctl_ports: 2299-2222: the range must ascend and lie within 1-65535" in report["hosts"][0]["reason"]
-    assert site.changed("firewall", {"tfctl_firewall": False}) == 2
+    assert report["hosts"][0]["reason"].startswith("tfctl_ports: 2299-2222 is not a range such as 2222-2299")
+    report = site.provision("firewall", {**asked, "tfctl_address": "nosuchhost.invalid"})
+    assert report["exit"] == 3
+    assert report["hosts"][0]["reason"].startswith("This host cannot resolve nosuchhost.invalid")
+    site.assert_applied_once("firewall", {"tfctl_firewall": False})
     assert can_connect(site, 2222) == (True, True)
-    assert site.changed("firewall", {"tfctl_firewall": False}, "--check") == 0
     site.root("node1", "systemctl stop listen2222 listen2300")
+
+
+def test_firewall_reports_other_filters_and_refuses_firewalld(site: Site) -> None:
+    """The table of firewalld stands for firewalld, which the nodes do not have."""
+    limit = ("--limit", "node1")
+    mine = "nft add table inet mine; nft 'add chain inet mine in { type filter hook input priority 0; policy drop; }'"
+    with_nft = site.provision("firewall", {"tfctl_firewall": True}, *limit)
+    assert with_nft["exit"] == 0
+    site.root("node1", f"{mine}; nft add rule inet mine in accept")
+    try:
+        report = site.provision("firewall", {"tfctl_firewall": True}, *limit)
+        assert (report["exit"], report["changed"]) == (0, 0)
+        assert "node1: firewall: inet mine in drops packets by default" in report["stderr"]
+    finally:
+        site.root("node1", "nft delete table inet mine")
+    site.root("node1", f"{mine}; nft add rule inet mine in accept".replace(" mine", " firewalld"))
+    try:
+        report = site.provision("firewall", {"tfctl_firewall": True}, *limit)
+    finally:
+        site.root("node1", "nft delete table inet firewalld")
+    reason = "firewalld is active, and this role cannot open ports in firewalld"
+    assert (report["exit"], report["hosts"][0]["reason"]) == (8, reason)
+    assert "docs/around.md" in report["hosts"][0]["remedy"]
+    assert site.changed("firewall", {"tfctl_firewall": False}, *limit) > 0
 
 
 def test_shared_storage_mounts_one_directory_by_sshfs(site: Site) -> None:

@@ -36,6 +36,17 @@ _REMEDIES = (
         Exit.PREFLIGHT,
     ),
     Remedy(r"tfctl_ports: .*range", "correct it in the inventory", Exit.BAD_FILE),
+    Remedy(
+        r"so the firewall would reject",
+        "give that host an address in the inventory: ansible_host or tfctl_address",
+        Exit.BAD_FILE,
+    ),
+    Remedy(
+        r"firewalld is active",
+        "let firewalld on {host} accept the cluster's hosts (docs/around.md says how), and set tfctl_firewall=false for it",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(r"the table inet tfctl of nftables does not contain", "look what else changes it: nft monitor on {host}"),
     Remedy(r"is not a URL such as http", "write it as http://HOST:PORT in the inventory", Exit.BAD_FILE),
     Remedy(r"the proxy .* does not answer", "start it, or correct its address in the inventory", Exit.PREFLIGHT),
     Remedy(

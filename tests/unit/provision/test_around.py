@@ -8,7 +8,6 @@ import http.server
 import importlib.util
 import io
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from ansible.module_utils.tfctl_datasets import Dataset
 from ansible.module_utils.tfctl_machine import Failed
 
 from tfctl.errors import Exit
+from tfctl.model.ports import port_range
 from tfctl.provision import ansible
 from tfctl.provision.remedies import remedy_for
 
@@ -44,7 +44,7 @@ def play(folder: Path, role: str, tasks: Sequence[Mapping[str, object]]) -> None
 
 
 def facts(**values: object) -> dict[str, object]:
-    """Return a task that sets facts of the host, as ansible.builtin.setup does."""
+    """Return a task that sets facts and variables of the host, as ansible.builtin.setup and an inventory do."""
     return {"ansible.builtin.set_fact": {**values, "cacheable": True}}
 
 
@@ -84,6 +84,7 @@ def tasks_of(role: str, file: str) -> list[dict[str, object]]:
     [
         ("time_sync", [Exit.FAILED, Exit.PREFLIGHT]),
         ("proxy", [Exit.BAD_FILE, Exit.PREFLIGHT]),
+        ("firewall", [Exit.FAILED, Exit.BAD_FILE, Exit.BAD_FILE, Exit.PREFLIGHT]),
         ("shared_storage", [Exit.FAILED, Exit.BAD_FILE, *[Exit.PREFLIGHT] * 4]),
     ],
 )
@@ -138,54 +139,85 @@ def library(name: str) -> ModuleType:
     return module
 
 
-def chain(table: str, **more: str) -> dict[str, Any]:
-    return {"chain": {"family": "inet", "table": table, "name": "input", "type": "filter", "hook": "input", **more}}
+#: Ranges of ports that an inventory may contain, and others.
+RANGES = ("2222", "2222-2299", " 2222 - 2299 ", "1-65535", "2222-2222",
+          "2299-2222", "0-5", "1-65536", "2222-", "-2222", "2222-2230-2299", "many", "")  # fmt: skip
 
 
-def rule(table: str, *parts: dict[str, Any]) -> dict[str, Any]:
-    return {"rule": {"family": "inet", "table": table, "chain": "input", "expr": list(parts)}}
+def test_firewall_accepts_the_same_ranges_of_ports_as_job_files(tmp_path: Path) -> None:
+    task, tasks = tasks_of("firewall", "present.yml")[0], []
+    for ports in RANGES:
+        try:
+            first, last = port_range(ports)
+        except ValueError:
+            tasks += trial(task, "is not a range such as 2222-2299", tfctl_ports=ports)
+            continue
+        tasks += trial(task, "", tfctl_ports=ports)
+        tasks.append(check(f"[firewall_first_port, firewall_last_port] == [{first}, {last}]", tfctl_ports=ports))
+    play(tmp_path, "firewall", tasks)
 
 
-def test_firewall_reports_only_foreign_chains_that_can_drop_packets() -> None:
-    firewall = library("tfctl_firewall")
-    assert firewall.other_filters([chain("filter", policy="accept"), rule("filter", {"accept": None})]) == []
-    assert firewall.other_filters([chain("filter", policy="drop")]) == ["inet filter input"]
-    assert firewall.other_filters([chain("mine"), rule("mine", {"reject": None})]) == ["inet mine input"]
-    assert firewall.other_filters([chain("tfctl"), rule("tfctl", {"reject": None})]) == []
+def nft(*entries: Mapping[str, object]) -> dict[str, object]:
+    """Return the answer of `nft --json` as Ansible registers it."""
+    return {"rc": 0, "stdout": json.dumps({"nftables": [{"metainfo": {"version": "1.0.6"}}, *entries]})}
 
 
-def test_firewall_reads_loaded_addresses_and_ports_only_when_a_rule_uses_them() -> None:
-    sets = [
-        {"set": {"family": "inet", "table": "tfctl", "elem": [each]}} for each in ({"range": [2222, 2299]}, "10.0.0.1")
+def table(ports: object, *rules: str) -> dict[str, object]:
+    """Return the table inet tfctl of two hosts as nft 1.0.6 lists it; a set without elements has no key for them."""
+    sets: list[dict[str, object]] = [
+        {"name": "ports", "elem": [ports]}, {"name": "hosts4", "elem": ["10.0.0.2", "10.0.0.1"]}, {"name": "hosts6"}
+    ]  # fmt: skip
+    return nft({"table": {"name": "tfctl"}}, *({"set": each} for each in sets), *({"rule": each} for each in rules))
+
+
+def test_firewall_compares_sets_and_rules_of_the_kernel_with_its_own(tmp_path: Path) -> None:
+    resolved = {"stdout_lines": ["10.0.0.1 STREAM a", "10.0.0.1 DGRAM", "10.0.0.2 STREAM b", "10.0.0.2 RAW"]}
+    whole, rules = {"range": [2222, 2299]}, ("loopback", "v4", "v6")
+    cases = [
+        ("2222-2299", table(whole, *rules), True),
+        ("2222", table(2222, *rules), True),
+        ("2222-2299", table({"range": [2222, 2300]}, *rules), False),
+        ("2222-2299", table(whole), False),
+        ("2222-2299", {"rc": 1, "stdout": ""}, False),
     ]
-    assert library("tfctl_firewall").in_table([*sets, rule("tfctl")]) == {"2222-2299", "10.0.0.1"}
-    assert library("tfctl_firewall").in_table(sets) == set(), "sets without a rule block nothing"
+    play(tmp_path, "firewall", [
+        check(f"firewall_in_force == {expected}", tfctl_ports=ports, firewall_listed=listed, firewall_resolved=resolved)
+        for ports, listed, expected in cases
+    ])  # fmt: skip
 
 
-def test_a_range_and_a_single_port_are_written_as_the_kernel_lists_them() -> None:
-    firewall = library("tfctl_firewall")
-    assert (firewall.as_listed(2222, 2299), firewall.as_listed(2222, 2222)) == ("2222-2299", "2222")
+def chain(table: str, hook: str = "input", **more: str) -> dict[str, object]:
+    return {"chain": {"family": "inet", "table": table, "name": "in", "type": "filter", "hook": hook, **more}}
 
 
-DEFAULTS_OF_PORTS = """
-- hosts: localhost
-  gather_facts: false
-  vars_files: [ROOT/roles/firewall/defaults/main.yml, ROOT/roles/dataset/defaults/main.yml]
-  tasks:
-    - ansible.builtin.assert:
-        that: ["firewall_ports == [FIRST, LAST]", "dataset_ports == [FIRST, LAST]"]
-"""
+def test_firewall_finds_firewalld_and_chains_that_drop_packets_by_default(tmp_path: Path) -> None:
+    plain = {"chain": {"family": "inet", "table": "filter", "name": "mine"}}
+    chains = [
+        plain,
+        chain("filter", policy="accept"),
+        chain("tfctl", policy="accept"),
+        chain("ufw", "output", policy="drop"),
+    ]
+    dropping = [*chains, chain("mine", policy="drop")]
+    firewalld = next(each for each in tasks_of("firewall", "rules.yml") if "ansible.builtin.assert" in each)
+    play(tmp_path, "firewall", [
+        check("firewall_dropping == []", firewall_chains=nft(*chains)),
+        check("firewall_dropping == ['inet mine in']", firewall_chains=nft(*dropping)),
+        *trial(firewalld, "", firewall_chains=nft(*dropping)),
+        *trial(firewalld, "firewalld is active", firewall_chains=nft(*chains, chain("firewalld", policy="accept"))),
+    ])  # fmt: skip
 
 
-@pytest.mark.parametrize(("ports", "first", "last"), [("2222", "2222", "2222"), ("2222-2299", "2222", "2299")])
-def test_roles_take_every_range_that_an_inventory_may_hold(ports: str, first: str, last: str, tmp_path: Path) -> None:
-    root, playbook = ansible.data_dir(), tmp_path / "play.yml"
-    text = DEFAULTS_OF_PORTS.replace("ROOT", str(root)).replace("FIRST", first).replace("LAST", last)
-    playbook.write_text(text)
-    words = [sys.executable, "-m", "ansible", "playbook", "--connection", "local", "-e", f"tfctl_ports={ports}"]
-    environment = {**os.environ, "ANSIBLE_FILTER_PLUGINS": str(root / "playbooks/filter_plugins")}
-    done = subprocess.run([*words, str(playbook)], env=environment, capture_output=True, text=True, timeout=110)
-    assert done.returncode == 0, done.stdout
+def test_firewall_takes_the_addresses_of_the_inventory_and_names_those_without(tmp_path: Path) -> None:
+    resolved = {"stdout_lines": ["fe80::1%eth0 STREAM a", "10.0.0.1 STREAM b", "unknown nosuchhost"]}
+    play(tmp_path, "firewall", [
+        check("firewall_names == [inventory_hostname]"),
+        facts(ansible_host="10.0.0.7"), check("firewall_names == ['10.0.0.7']"),
+        facts(tfctl_address="10.0.0.8"), check("firewall_names == ['10.0.0.8']"),
+        check("firewall_names == ['a', '10.0.0.1']", firewall_hosts=["a", "10.0.0.1"]),
+        check("firewall_v4 == ['10.0.0.1']", "firewall_v6 == ['fe80::1']", "firewall_unknown == ['nosuchhost']",
+              firewall_resolved=resolved),
+    ])  # fmt: skip
 
 
 def test_shared_storage_finds_the_visible_mount_at_a_directory(tmp_path: Path) -> None:
