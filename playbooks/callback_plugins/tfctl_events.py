@@ -99,6 +99,9 @@ class CallbackModule(CallbackBase):
         failed = [item.get("msg", "") for item in result.result.get("results", []) if item.get("failed")]
         if failed:
             told["items"] = failed
+        # What a role says with debug is meant for the owner of the host.
+        if result.task.action.rpartition(".")[2] == "debug" and state == "ok":
+            told["warnings"] = [str(result.result.get("msg", ""))]
         if result.result.get("diff") and (result.task.diff or state == "failed"):
             told["diff"] = self._get_diff(result.result["diff"])
         self._tell("host", host=result.host.get_name(), **named(result.task), state=state, result=told)

@@ -92,27 +92,53 @@ def can_connect(site: Site, port: int) -> tuple[bool, bool]:
 def test_firewall_opens_job_ports_to_the_cluster_only(site: Site) -> None:
     for port in (2222, 2300):
         site.root("node1", f"systemd-run --quiet --unit=listen{port} python3 -m http.server {port}")
-    site.assert_applied_once("firewall", {"tfctl_firewall": True})
+    asked = {"tfctl_firewall": True}
+    assert site.changed("firewall", asked, "--check") > 0
+    assert can_connect(site, 2222) == (True, True), "a check changes nothing"
+    site.assert_applied_once("firewall", asked)
     assert (can_connect(site, 2222), can_connect(site, 2300)) == ((True, False), (True, True))
-    harms = ["nft flush ruleset", "systemctl stop tfctl_firewall", "rm /etc/tfctl/firewall.nft",
-             "systemctl disable tfctl_firewall"]  # fmt: skip
-    site.assert_repaired(
-        "firewall", {"tfctl_firewall": True}, *harms, spec=lambda host: expected_state.firewall(host, "2222-2299")
-    )
+    harms = ["nft flush ruleset", "nft delete element inet tfctl ports { 2222-2299 }", "systemctl stop tfctl_firewall",
+             "rm /etc/tfctl/firewall.nft", "systemctl disable tfctl_firewall"]  # fmt: skip
+    site.assert_repaired("firewall", asked, *harms, spec=lambda host: expected_state.firewall(host, "2222-2299"))
     site.root("node1", "systemctl restart nftables")
     wait_for(lambda: can_connect(site, 2222) == (True, False), 10)
-    assert site.changed("firewall", {"tfctl_firewall": True, "tfctl_ports": "2300"}) == 2
+    site.assert_applied_once("firewall", {**asked, "tfctl_ports": "2300"})
     assert (can_connect(site, 2222), can_connect(site, 2300)) == ((True, True), (True, False))
-    wider = {"tfctl_firewall": True, "tfctl_ports": "2222-2399"}
-    assert site.changed("firewall", wider) == 2
+    site.assert_applied_once("firewall", {**asked, "tfctl_ports": "2222-2399"})
     assert can_connect(site, 2300) == (True, False)
-    report = site.provision("firewall", {"tfctl_firewall": True, "tfctl_ports": "2299-2222"})
+    report = site.provision("firewall", {**asked, "tfctl_ports": "2299-2222"})
     assert report["exit"] == 3
-    assert "tfctl_ports: 2299-2222: the range must ascend and lie within 1-65535" in report["hosts"][0]["reason"]
-    assert site.changed("firewall", {"tfctl_firewall": False}) == 2
+    assert report["hosts"][0]["reason"].startswith("tfctl_ports: 2299-2222 is not a range such as 2222-2299")
+    report = site.provision("firewall", {**asked, "tfctl_address": "nosuchhost.invalid"})
+    assert report["exit"] == 3
+    assert report["hosts"][0]["reason"].startswith("This host cannot resolve nosuchhost.invalid")
+    site.assert_applied_once("firewall", {"tfctl_firewall": False})
     assert can_connect(site, 2222) == (True, True)
-    assert site.changed("firewall", {"tfctl_firewall": False}, "--check") == 0
     site.root("node1", "systemctl stop listen2222 listen2300")
+
+
+def test_firewall_reports_other_filters_and_refuses_firewalld(site: Site) -> None:
+    """The table of firewalld stands for firewalld, which the nodes do not have."""
+    limit = ("--limit", "node1")
+    mine = "nft add table inet mine; nft 'add chain inet mine in { type filter hook input priority 0; policy drop; }'"
+    with_nft = site.provision("firewall", {"tfctl_firewall": True}, *limit)
+    assert with_nft["exit"] == 0
+    site.root("node1", f"{mine}; nft add rule inet mine in accept")
+    try:
+        report = site.provision("firewall", {"tfctl_firewall": True}, *limit)
+        assert (report["exit"], report["changed"]) == (0, 0)
+        assert "node1: firewall: inet mine in drops packets by default" in report["stderr"]
+    finally:
+        site.root("node1", "nft delete table inet mine")
+    site.root("node1", f"{mine}; nft add rule inet mine in accept".replace(" mine", " firewalld"))
+    try:
+        report = site.provision("firewall", {"tfctl_firewall": True}, *limit)
+    finally:
+        site.root("node1", "nft delete table inet firewalld")
+    reason = "firewalld is active, and this role cannot open ports in firewalld"
+    assert (report["exit"], report["hosts"][0]["reason"]) == (8, reason)
+    assert "docs/around.md" in report["hosts"][0]["remedy"]
+    assert site.changed("firewall", {"tfctl_firewall": False}, *limit) > 0
 
 
 def test_shared_storage_mounts_one_directory_by_sshfs(site: Site) -> None:
@@ -152,17 +178,30 @@ def test_shared_storage_names_a_host_whose_directory_is_not_shared(site: Site) -
         site.root("node2", "umount /srv/tfctl")
     one, two = report["hosts"]
     assert (report["exit"], one["failed"], two["failed"]) == (1, False, True)
-    assert two["reason"] == "/srv/tfctl is not the directory that the other hosts have: what one wrote is not there"
+    assert two["reason"] == (
+        "/srv/tfctl is not the directory that node1 has: a file that was created there does not appear here within 20 s"
+    )
+    assert two["remedy"] == "look on node2 what is mounted there: findmnt -T DIRECTORY"
+    assert site.root("node1", "ls -A /srv/tfctl | grep '^.tfctl-' || true") == "", "the files of the check remain"
     nowhere = site.provision("shared_storage", {**asked, "tfctl_shared_dir": "/srv/nowhere"})
-    assert (nowhere["exit"], nowhere["hosts"][0]["reason"]) == (8, "nothing is mounted at /srv/nowhere")
+    assert (nowhere["exit"], nowhere["hosts"][0]["reason"]) == (8, "Nothing is mounted at /srv/nowhere")
+    assert nowhere["hosts"][0]["remedy"] == "mount it on node1, or set tfctl_shared_storage to nfs or sshfs"
 
 
 def test_shared_storage_refuses_to_mount_over_existing_files(site: Site) -> None:
     site.root("node1", "mkdir /srv/full; touch /srv/full/mine")
-    asked = {"tfctl_shared_storage": "nfs", "tfctl_shared_source": "nas", "tfctl_shared_dir": "/srv/full"}
-    one, two = site.provision("shared_storage", asked)["hosts"]
-    assert two["reason"] == "tfctl_shared_source 'nas' is not HOST:/PATH"
-    assert "/srv/full has files of this host" in one["reason"] and "'nas' is not" in one["reason"]
+    asked = {"tfctl_shared_storage": "nfs", "tfctl_shared_source": "nas:/all", "tfctl_shared_dir": "/srv/full"}
+    report = site.provision("shared_storage", asked, "--limit", "node1")
+    reason = "/srv/full contains files of this host, which the mount would hide"
+    assert (report["exit"], report["hosts"][0]["reason"]) == (8, reason)
+    site.root("node1", "rm /srv/full/mine; mount -t tmpfs other /srv/full")
+    report = site.provision("shared_storage", asked, "--limit", "node1")
+    reason = "/srv/full is mounted from other (tmpfs), not from nas:/all"
+    assert (report["exit"], report["hosts"][0]["reason"]) == (8, reason)
+    site.root("node1", "umount /srv/full")
+    report = site.provision("shared_storage", {**asked, "tfctl_shared_source": "nas"}, "--limit", "node1")
+    reason = "tfctl_shared_source 'nas' is not HOST:/PATH"
+    assert (report["exit"], report["hosts"][0]["reason"]) == (3, reason)
 
 
 #: Lets chronyd run on a node: it does not set the clock and does not see that the node is a container.
@@ -191,8 +230,9 @@ def test_time_sync_keeps_the_clock_synchronized_with_a_server(site: Site) -> Non
     site.root("node2", "systemctl stop chrony")
     site.root("node1", "systemctl restart chrony")
     report = site.provision("time_sync", asked, "--limit", "node1")
-    asks = "the clock is not in step within 40 s: chrony.service asks node2"
-    assert (report["exit"], report["hosts"][0]["reason"]) == (1, asks)
+    reason = "The clock is not synchronized to within 2 s after 40 s: chrony.service asks node2"
+    remedy = "let node1 reach the time servers by UDP port 123"
+    assert (report["exit"], report["hosts"][0]["reason"], report["hosts"][0]["remedy"]) == (1, reason, remedy)
 
 
 #: A proxy that answers GET requests and logs them.
@@ -237,10 +277,13 @@ def test_proxy_is_used_by_apt_and_checked_by_provision(site: Site) -> None:
     site.root("node2", "systemctl stop proxy")
     report = site.provision("proxy", asked)
     where = address.removeprefix("http://")
-    gone = f"the proxy {where} (tfctl_http_proxy) does not answer: Connection refused"
-    assert (report["exit"], report["hosts"][0]["reason"]) == (8, gone)
-    assert site.changed("proxy", {"tfctl_http_proxy": ""}) == 2
+    gone = f"The proxy {where} (tfctl_http_proxy) does not answer"
+    remedy = "start it, or correct its address in the inventory"
+    assert (report["exit"], report["hosts"][0]["reason"], report["hosts"][0]["remedy"]) == (8, gone, remedy)
+    site.assert_applied_once("proxy", {"tfctl_http_proxy": ""})
     assert site.root("node1", "ls /etc/apt/apt.conf.d /etc/tfctl | grep proxy || true") == ""
+    line = certificate.read_text().splitlines()[5]
+    assert site.root("node1", f"grep -c {line} /etc/ssl/certs/ca-certificates.crt || true") == "0"
 
 
 def test_data_set_is_downloaded_once_and_copied_between_hosts(site: Site) -> None:

@@ -42,6 +42,48 @@ _REMEDIES = (
     Remedy(r"https?://\S+: request failed", "check that {host} reaches this URL, or name a mirror in the inventory"),
     Remedy(r"tfctl_ports: .*range", "correct it in the inventory", Exit.BAD_FILE),
     Remedy(
+        r"so the firewall would reject",
+        "give that host an address in the inventory: ansible_host or tfctl_address",
+        Exit.BAD_FILE,
+    ),
+    Remedy(
+        r"firewalld is active",
+        "let firewalld on {host} accept the cluster's hosts (docs/around.md says how), and set tfctl_firewall=false for it",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(r"the table inet tfctl of nftables does not contain", "look what else changes it: nft monitor on {host}"),
+    Remedy(r"is not a URL such as http", "write it as http://HOST:PORT in the inventory", Exit.BAD_FILE),
+    Remedy(r"the proxy .* does not answer", "start it, or correct its address in the inventory", Exit.PREFLIGHT),
+    Remedy(
+        r"tfctl_shared_source .* is not ",
+        "write in the inventory what is mounted: HOST:/PATH for nfs, USER@HOST:/PATH for sshfs",
+        Exit.BAD_FILE,
+    ),
+    Remedy(
+        r"nothing is mounted at ",
+        "mount it on {host}, or set tfctl_shared_storage to nfs or sshfs",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(
+        r"is mounted from .*, not from ",
+        "unmount it on {host}, or set tfctl_shared_storage to existing",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(r"which the mount would hide", "move these files away (ls -A shows them on {host})", Exit.PREFLIGHT),
+    Remedy(r"/dev/fuse is missing", "load the module fuse on {host} (modprobe fuse), or use nfs", Exit.PREFLIGHT),
+    Remedy(r"mktemp: failed to create", "on the file server, make the UID of user tfctl (tfctl_uid) the owner"),
+    Remedy(r"is not the directory that .* has: ", "look on {host} what is mounted there: findmnt -T DIRECTORY"),
+    Remedy(
+        r"unable to (re)?start service \S+\.mount",
+        "check that the file server is up and exports the directory to {host}, whose journal has the error of mount",
+    ),
+    Remedy(
+        r"keeps the clock, and only chrony",
+        "configure the servers of that service, and remove tfctl_ntp_servers from the inventory",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(r"the clock is not synchronized", "let {host} reach the time servers by UDP port 123"),
+    Remedy(
         r"connect to host .*(timed out|no route|refused|unreachable)|could not resolve hostname|banner exchange"
         r"|connection (closed|reset|timed out)|failed to connect to the host|^ssh ended before",
         "check that {host} is up, and that its sshd listens at ansible_host and ansible_port",

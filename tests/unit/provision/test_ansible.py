@@ -98,6 +98,14 @@ def test_build_warns_while_it_waits_for_another_run_and_then_continues(folder: P
     assert not (folder / "source").exists()
 
 
+def test_debug_message_of_a_role_is_a_warning(folder: Path) -> None:
+    say: dict[str, object] = {"name": "Report", "ansible.builtin.debug": {"msg": "{{ inventory_hostname }} is slow"}}
+    playbook(folder, {**say, "when": "inventory_hostname == 'a'"})
+    events: list[Event] = []
+    ansible.run(ansible.Play("test", inventory(folder, "a", "b")), events.append)
+    assert [event for event in events if isinstance(event, Warned)] == [Warned("a", "a is slow")]
+
+
 def test_check_with_diff_prints_the_diff_and_changes_nothing(folder: Path) -> None:
     entries = [{"file": f"{folder}/new", "content": "hello\n"}]
     playbook(folder, {"name": "Write", "tfctl_converge": {"entries": entries}})

@@ -1,4 +1,4 @@
-"""The parts of the roles firewall, shared_storage, ssh_mesh and dataset that work without a host."""
+"""The optional roles, as far as they work without a host: their variables, their messages, and the modules of some."""
 
 from __future__ import annotations
 
@@ -7,21 +7,127 @@ import hashlib
 import http.server
 import importlib.util
 import io
-import os
+import json
+import socket
 import subprocess
 import sys
 import tarfile
 import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from ansible.module_utils import tfctl_datasets
 from ansible.module_utils.tfctl_datasets import Dataset
 from ansible.module_utils.tfctl_machine import Failed
 
+from tfctl.errors import Exit
+from tfctl.model.ports import port_range
 from tfctl.provision import ansible
+from tfctl.provision.remedies import remedy_for
+
+ROLES = ansible.data_dir() / "roles"
+
+
+def play(folder: Path, role: str, tasks: Sequence[Mapping[str, object]]) -> None:
+    """Run tasks on this machine with the defaults and variables of a role. They must succeed."""
+    files = [str(ROLES / role / part / "main.yml") for part in ("defaults", "vars")]
+    found = {"hosts": "localhost", "gather_facts": False, "tasks": [*tasks]}
+    found["vars_files"] = [path for path in files if Path(path).exists()]
+    (folder / "play.yml").write_text(json.dumps([found]))
+    words = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "--connection", "local"]
+    done = subprocess.run([*words, str(folder / "play.yml")], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def facts(**values: object) -> dict[str, object]:
+    """Return a task that sets facts and variables of the host, as ansible.builtin.setup and an inventory do."""
+    return {"ansible.builtin.set_fact": {**values, "cacheable": True}}
+
+
+def check(*that: str, **variables: object) -> dict[str, object]:
+    return {"ansible.builtin.assert": {"that": [*that]}, "vars": variables}
+
+
+def trial(task: Mapping[str, object], failure: str, **variables: object) -> Iterator[dict[str, object]]:
+    """Yield a task of a role and a check: the task fails with this message, or succeeds if the message is empty."""
+    yield {**task, "vars": variables, "register": "found", "ignore_errors": True}
+    yield check("found is failed" if failure else "found is success", "expected in found | string", expected=failure)
+
+
+def failures(role: str) -> Iterator[str]:
+    """Yield the message of each check of a role, with the names of variables in place of their values."""
+
+    def tasks(found: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        for task in found:
+            yield task
+            for part in ("block", "always"):
+                yield from tasks(task.get(part, []))
+
+    for path in sorted((ROLES / role / "tasks").glob("*.yml")):
+        for task in tasks(yaml.safe_load(path.read_text())):
+            if "ansible.builtin.assert" in task:
+                yield task["ansible.builtin.assert"]["fail_msg"]
+            if "ansible.builtin.wait_for" in task:
+                yield task["ansible.builtin.wait_for"]["msg"]
+
+
+def tasks_of(role: str, file: str) -> list[dict[str, object]]:
+    return list(yaml.safe_load((ROLES / role / "tasks" / file).read_text()))
+
+
+@pytest.mark.parametrize(
+    ("role", "codes"),
+    [
+        ("time_sync", [Exit.FAILED, Exit.PREFLIGHT]),
+        ("proxy", [Exit.BAD_FILE, Exit.PREFLIGHT]),
+        ("firewall", [Exit.FAILED, Exit.BAD_FILE, Exit.BAD_FILE, Exit.PREFLIGHT]),
+        ("shared_storage", [Exit.FAILED, Exit.BAD_FILE, *[Exit.PREFLIGHT] * 4]),
+    ],
+)
+def test_each_check_of_a_role_has_a_remedy_and_an_exit_code(role: str, codes: list[Exit]) -> None:
+    remedies = {message: remedy_for(message) for message in failures(role)}
+    assert [message for message, remedy in remedies.items() if not remedy] == []
+    assert sorted(remedy.exit for remedy in remedies.values() if remedy) == codes
+
+
+def services(*running: str) -> dict[str, object]:
+    names = ("chrony.service", "chronyd.service", "ntpd.service", "systemd-timesyncd.service", "ssh.service")
+    return {name: {"name": name, "state": "running" if name in running else "stopped"} for name in names}
+
+
+def test_time_sync_keeps_the_running_time_service_and_otherwise_takes_chrony(tmp_path: Path) -> None:
+    cases = [
+        ("Debian", ["ssh.service"], "chrony.service"),
+        ("RedHat", ["ssh.service"], "chronyd.service"),
+        ("RedHat", ["chronyd.service"], "chronyd.service"),
+        ("Debian", ["systemd-timesyncd.service"], "systemd-timesyncd.service"),
+        ("RedHat", ["ntpd.service", "ssh.service"], "ntpd.service"),
+    ]
+    tasks = [
+        task
+        for family, running, unit in cases
+        for task in (facts(os_family=family, services=services(*running)), check(f"time_sync_unit == '{unit}'"))
+    ]
+    play(tmp_path, "time_sync", tasks)
+
+
+def test_proxy_must_be_a_url_with_a_port_and_answer(tmp_path: Path) -> None:
+    form, answers = tasks_of("proxy", "main.yml")[:2]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = f"127.0.0.1:{listener.getsockname()[1]}"
+        tasks = [
+            *trial(form, "", proxy_http=f"http://me:secret@{place}/", proxy_https="http://[::1]:3128"),
+            *trial(form, "tfctl_http_proxy is not a URL such as http://HOST:PORT", proxy_http="http://proxy"),
+            *trial(form, "tfctl_https_proxy is not a URL", proxy_https=f"http://{place}/path"),
+            *trial(answers, "", proxy_http=f"http://me:secret@{place}/"),
+        ]
+        play(tmp_path, "proxy", tasks)
+    silent = trial(answers, f"The proxy {place} (tfctl_http_proxy) does not answer", proxy_http=f"http://{place}")
+    play(tmp_path, "proxy", [*silent])
 
 
 def library(name: str) -> ModuleType:
@@ -33,72 +139,116 @@ def library(name: str) -> ModuleType:
     return module
 
 
-def chain(table: str, **more: str) -> dict[str, Any]:
-    return {"chain": {"family": "inet", "table": table, "name": "input", "type": "filter", "hook": "input", **more}}
+#: Ranges of ports that an inventory may contain, and others.
+RANGES = ("2222", "2222-2299", " 2222 - 2299 ", "1-65535", "2222-2222",
+          "2299-2222", "0-5", "1-65536", "2222-", "-2222", "2222-2230-2299", "many", "")  # fmt: skip
 
 
-def rule(table: str, *parts: dict[str, Any]) -> dict[str, Any]:
-    return {"rule": {"family": "inet", "table": table, "chain": "input", "expr": list(parts)}}
+def test_firewall_accepts_the_same_ranges_of_ports_as_job_files(tmp_path: Path) -> None:
+    task, tasks = tasks_of("firewall", "present.yml")[0], []
+    for ports in RANGES:
+        try:
+            first, last = port_range(ports)
+        except ValueError:
+            tasks += trial(task, "is not a range such as 2222-2299", tfctl_ports=ports)
+            continue
+        tasks += trial(task, "", tfctl_ports=ports)
+        tasks.append(check(f"[firewall_first_port, firewall_last_port] == [{first}, {last}]", tfctl_ports=ports))
+    play(tmp_path, "firewall", tasks)
 
 
-def test_firewall_reports_only_foreign_chains_that_can_drop_packets() -> None:
-    firewall = library("tfctl_firewall")
-    assert firewall.other_filters([chain("filter", policy="accept"), rule("filter", {"accept": None})]) == []
-    assert firewall.other_filters([chain("filter", policy="drop")]) == ["inet filter input"]
-    assert firewall.other_filters([chain("mine"), rule("mine", {"reject": None})]) == ["inet mine input"]
-    assert firewall.other_filters([chain("tfctl"), rule("tfctl", {"reject": None})]) == []
+def nft(*entries: Mapping[str, object]) -> dict[str, object]:
+    """Return the answer of `nft --json` as Ansible registers it."""
+    return {"rc": 0, "stdout": json.dumps({"nftables": [{"metainfo": {"version": "1.0.6"}}, *entries]})}
 
 
-def test_firewall_reads_loaded_addresses_and_ports_only_when_a_rule_uses_them() -> None:
-    sets = [
-        {"set": {"family": "inet", "table": "tfctl", "elem": [each]}} for each in ({"range": [2222, 2299]}, "10.0.0.1")
+def table(ports: object, *rules: str) -> dict[str, object]:
+    """Return the table inet tfctl of two hosts as nft 1.0.6 lists it; a set without elements has no key for them."""
+    sets: list[dict[str, object]] = [
+        {"name": "ports", "elem": [ports]}, {"name": "hosts4", "elem": ["10.0.0.2", "10.0.0.1"]}, {"name": "hosts6"}
+    ]  # fmt: skip
+    return nft({"table": {"name": "tfctl"}}, *({"set": each} for each in sets), *({"rule": each} for each in rules))
+
+
+def test_firewall_compares_sets_and_rules_of_the_kernel_with_its_own(tmp_path: Path) -> None:
+    resolved = {"stdout_lines": ["10.0.0.1 STREAM a", "10.0.0.1 DGRAM", "10.0.0.2 STREAM b", "10.0.0.2 RAW"]}
+    whole, rules = {"range": [2222, 2299]}, ("loopback", "v4", "v6")
+    cases = [
+        ("2222-2299", table(whole, *rules), True),
+        ("2222", table(2222, *rules), True),
+        ("2222-2299", table({"range": [2222, 2300]}, *rules), False),
+        ("2222-2299", table(whole), False),
+        ("2222-2299", {"rc": 1, "stdout": ""}, False),
     ]
-    assert library("tfctl_firewall").in_table([*sets, rule("tfctl")]) == {"2222-2299", "10.0.0.1"}
-    assert library("tfctl_firewall").in_table(sets) == set(), "sets without a rule block nothing"
-
-
-def test_a_range_and_a_single_port_are_written_as_the_kernel_lists_them() -> None:
-    firewall = library("tfctl_firewall")
-    assert (firewall.as_listed(2222, 2299), firewall.as_listed(2222, 2222)) == ("2222-2299", "2222")
-
-
-DEFAULTS_OF_PORTS = """
-- hosts: localhost
-  gather_facts: false
-  vars_files: [ROOT/roles/firewall/defaults/main.yml, ROOT/roles/dataset/defaults/main.yml]
-  tasks:
-    - ansible.builtin.assert:
-        that: ["firewall_ports == [FIRST, LAST]", "dataset_ports == [FIRST, LAST]"]
-"""
-
-
-@pytest.mark.parametrize(("ports", "first", "last"), [("2222", "2222", "2222"), ("2222-2299", "2222", "2299")])
-def test_roles_take_every_range_that_an_inventory_may_hold(ports: str, first: str, last: str, tmp_path: Path) -> None:
-    root, playbook = ansible.data_dir(), tmp_path / "play.yml"
-    text = DEFAULTS_OF_PORTS.replace("ROOT", str(root)).replace("FIRST", first).replace("LAST", last)
-    playbook.write_text(text)
-    words = [sys.executable, "-m", "ansible", "playbook", "--connection", "local", "-e", f"tfctl_ports={ports}"]
-    environment = {**os.environ, "ANSIBLE_FILTER_PLUGINS": str(root / "playbooks/filter_plugins")}
-    done = subprocess.run([*words, str(playbook)], env=environment, capture_output=True, text=True, timeout=110)
-    assert done.returncode == 0, done.stdout
-
-
-@pytest.mark.parametrize("path", ["/srv/tfctl", "/mnt/all-of it", "/.hidden/ü"])
-def test_mount_unit_name_matches_systemd_escape(path: str) -> None:
-    expected = subprocess.run(
-        ["systemd-escape", "--path", path], capture_output=True, text=True, check=True, timeout=20
-    )
-    assert library("tfctl_share").escaped(path) == expected.stdout.strip()
-
-
-def test_mounted_returns_the_last_mount_at_a_path() -> None:
-    mounts = "\n".join([
-        "30 1 0:26 / /srv/all rw - ext4 /dev/sda1 rw",
-        "31 30 0:27 / /srv/all rw shared:1 - nfs4 nas:/with\\040space rw",
-        "32 1 0:28 / /srv/all/deeper rw - tmpfs mine rw",
+    play(tmp_path, "firewall", [
+        check(f"firewall_in_force == {expected}", tfctl_ports=ports, firewall_listed=listed, firewall_resolved=resolved)
+        for ports, listed, expected in cases
     ])  # fmt: skip
-    assert library("tfctl_share").mounted(mounts, "/srv/all") == ("nas:/with space", "nfs4")
-    assert library("tfctl_share").mounted(mounts, "/srv") is None
+
+
+def chain(table: str, hook: str = "input", **more: str) -> dict[str, object]:
+    return {"chain": {"family": "inet", "table": table, "name": "in", "type": "filter", "hook": hook, **more}}
+
+
+def test_firewall_finds_firewalld_and_chains_that_drop_packets_by_default(tmp_path: Path) -> None:
+    plain = {"chain": {"family": "inet", "table": "filter", "name": "mine"}}
+    chains = [
+        plain,
+        chain("filter", policy="accept"),
+        chain("tfctl", policy="accept"),
+        chain("ufw", "output", policy="drop"),
+    ]
+    dropping = [*chains, chain("mine", policy="drop")]
+    firewalld = next(each for each in tasks_of("firewall", "rules.yml") if "ansible.builtin.assert" in each)
+    play(tmp_path, "firewall", [
+        check("firewall_dropping == []", firewall_chains=nft(*chains)),
+        check("firewall_dropping == ['inet mine in']", firewall_chains=nft(*dropping)),
+        *trial(firewalld, "", firewall_chains=nft(*dropping)),
+        *trial(firewalld, "firewalld is active", firewall_chains=nft(*chains, chain("firewalld", policy="accept"))),
+    ])  # fmt: skip
+
+
+def test_firewall_takes_the_addresses_of_the_inventory_and_names_those_without(tmp_path: Path) -> None:
+    resolved = {"stdout_lines": ["fe80::1%eth0 STREAM a", "10.0.0.1 STREAM b", "unknown nosuchhost"]}
+    play(tmp_path, "firewall", [
+        check("firewall_names == [inventory_hostname]"),
+        facts(ansible_host="10.0.0.7"), check("firewall_names == ['10.0.0.7']"),
+        facts(tfctl_address="10.0.0.8"), check("firewall_names == ['10.0.0.8']"),
+        check("firewall_names == ['a', '10.0.0.1']", firewall_hosts=["a", "10.0.0.1"]),
+        check("firewall_v4 == ['10.0.0.1']", "firewall_v6 == ['fe80::1']", "firewall_unknown == ['nosuchhost']",
+              firewall_resolved=resolved),
+    ])  # fmt: skip
+
+
+def test_shared_storage_finds_the_visible_mount_at_a_directory(tmp_path: Path) -> None:
+    """The answers of findmnt are recorded."""
+    stacked = {"filesystems": [
+        {"target": "/srv/all", "source": "/dev/sda1", "fstype": "ext4"},
+        {"target": "/srv/all", "source": "nas:/with space", "fstype": "nfs4"},
+    ]}  # fmt: skip
+    visible = "shared_storage_mount == {'target': '/srv/all', 'source': 'nas:/with space', 'fstype': 'nfs4'}"
+    found = check(visible, shared_storage_findmnt={"rc": 0, "stdout": json.dumps(stacked)})
+    nothing = check("shared_storage_mount.target == ''", shared_storage_findmnt={"rc": 1, "stdout": ""})
+    play(tmp_path, "shared_storage", [found, nothing])
+
+
+#: Kinds and sources, and the message of the role, or "".
+SOURCES = (
+    ("nfs", "nas:/all", ""),
+    ("nfs", "[2001:db8::1]:/", ""),
+    ("nfs", "nas", "tfctl_shared_source 'nas' is not HOST:/PATH"),
+    ("nfs", "nas:/a\nWhat=b", "is not HOST:/PATH"),
+    ("sshfs", "me@nas:/all", ""),
+    ("sshfs", "nas:/all", "tfctl_shared_source 'nas:/all' is not USER@HOST:/PATH"),
+)
+
+
+def test_shared_storage_checks_the_form_of_the_source(tmp_path: Path) -> None:
+    task = tasks_of("shared_storage", "preflight.yml")[0]
+    tasks: list[dict[str, object]] = []
+    for kind, source, failure in SOURCES:
+        tasks += trial(task, failure, shared_storage_kind=kind, shared_storage_source=source)
+    play(tmp_path, "shared_storage", tasks)
 
 
 def member(name: str, address: str, port: int = 22) -> dict[str, Any]:

@@ -122,6 +122,13 @@ def test_collector_reports_ok_failed_and_unreachable_hosts() -> None:
             "apt-mark unhold",
             Exit.FAILED,
         ),
+        (
+            "failed",
+            {"msg": "One or more items failed", "items": ["The proxy a:1 (tfctl_http_proxy) does not answer"]},
+            "The proxy a:1 (tfctl_http_proxy) does not answer",
+            "correct its address",
+            Exit.PREFLIGHT,
+        ),
         ("failed", {"msg": "odd"}, "odd", "", Exit.FAILED),
         ("failed", {}, "no reason given", "", Exit.FAILED),
     ],
