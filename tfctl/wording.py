@@ -25,6 +25,12 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def few(names: Sequence[str]) -> str:
+    """Return up to three names as ``listed`` does, and how many more there are: ``a, b, c and 5 others``."""
+    rest = len(names) - 3
+    return listed([*names[:3], counted(rest, "other")] if rest > 0 else names)
+
+
 def running(tasks: int, hosts: int) -> str:
     """Return, for example, ``6 tasks run on 3 hosts``."""
     return f"{counted(tasks, 'task runs', 'tasks run')} on {counted(hosts, 'host')}"

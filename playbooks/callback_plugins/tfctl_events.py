@@ -1,6 +1,7 @@
 """Report the events of an ansible-playbook run as JSON lines on the file descriptor TFCTL_EVENTS_FD.
 
-    {"event": "play", "hosts": [NAME]}                        in inventory order
+    {"event": "play", "hosts": [NAME], "batch": [NAME], "serial": [SIZE]}
+                                                              in inventory order; serial is empty without batches
     {"event": "task", "role": ROLE or "", "task": NAME}
     {"event": "host", "host", "role", "task", "state", "result"}
     {"event": "waits", "host", "text", "at_most_s"}           waits for another run, which the text describes
@@ -46,7 +47,16 @@ KEPT = (
 # Seconds that the run may take to end after Ctrl-C, as in tfctl/provision/ansible.py.
 GRACE_S = 5.0
 # Actions that Ansible performs itself or only on the control machine. They are not reported.
-UNTOLD = ("meta", "validate_argument_spec", "include_tasks", "import_tasks", "include_role", "import_role", "set_fact")
+UNTOLD = (
+    "meta",
+    "validate_argument_spec",
+    "include_tasks",
+    "import_tasks",
+    "include_role",
+    "import_role",
+    "set_fact",
+    "add_host",
+)
 
 
 class CallbackModule(CallbackBase):
@@ -65,7 +75,8 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_play_start(self, play):
         variables = play.get_variable_manager().get_vars(play=play)
-        self._tell("play", hosts=variables["ansible_play_hosts_all"])
+        hosts, batch = variables["ansible_play_hosts_all"], variables["ansible_play_batch"]
+        self._tell("play", hosts=hosts, batch=batch, serial=play.serial)
 
     def v2_playbook_on_task_start(self, task, **_):
         if task.action.rpartition(".")[2] not in UNTOLD:

@@ -161,6 +161,28 @@ def test_provision_refuses_a_wheel_with_a_wrong_hash(pair: Lab, tmp_path: Path) 
     assert remedy.startswith("the download does not match the lock file's hash")
 
 
+def test_provision_begins_no_further_batch_after_a_failure(pair: Lab) -> None:
+    """Five names for two nodes. "second" fails in the batch after the canary, whose other host is completed."""
+    node1, node2 = (line.partition(" ")[2] for line in pair.inventory.read_text().splitlines() if line[:4] == "node")
+    nfs = " ".join(f"{name}={value}" for name, value in NFS.items())
+    hosts = (("canary", node1), ("second", f"{node2} {nfs}"), ("third", node1), ("fourth", node2), ("fifth", node1))
+    inventory = pair.folder / "batches.ini"
+    lines = [f"{name} {variables} tfctl_stack=none" for name, variables in hosts]
+    inventory.write_text("\n".join([*lines, "[all:vars]", "tfctl_batch=2", ""]))
+    with harmed(pair, "apt-mark hold nfs-common", "apt-mark unhold nfs-common"):
+        pair.shell("node1", "sudo rm /etc/sudoers.d/tfctl")
+        report = provision(pair, inventory)
+    assert report["exit"] == 1, report
+    begun = [(host["host"], host["failed"], host["begun"]) for host in report["hosts"]]
+    assert begun == [
+        ("canary", False, True), ("second", True, True), ("third", False, True),
+        ("fourth", False, False), ("fifth", False, False),
+    ]  # fmt: skip
+    assert report["hosts"][0]["changed"] > 0 and report["hosts"][2]["changed"] == 0
+    assert report["hosts"][3]["reason"] == "not begun, because second failed in batch 1 of 2"
+    pair.shell("node1", "sudo test -f /etc/sudoers.d/tfctl")
+
+
 @pytest.mark.parametrize("task", ["Prepare the host", "Copy the wheels", "Install the environment"])
 def test_provision_completes_after_tfctl_and_ansible_were_killed(pair: Lab, task: str) -> None:
     """tfctl and all its children get SIGKILL during a task. What they leave must not stop the next run."""

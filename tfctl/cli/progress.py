@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from tfctl.provision.events import Began, HostDone, TaskStarted, Warned
-from tfctl.wording import plain
+from tfctl.wording import few, plain
 
 if TYPE_CHECKING:
     from tfctl.provision.events import Event
@@ -45,13 +45,18 @@ class Progress:
 
     def take(self, event: Event) -> None:
         if isinstance(event, Began):
-            self._hosts = len(event.hosts)
+            self._begin(event)
         elif isinstance(event, TaskStarted):
             self._shown.task(event.name, self._hosts)
         elif isinstance(event, Warned):
             self._shown.line(f"{event.host}: {plain(event.text)}", "yellow", True)
         else:
             self._host_done(event)
+
+    def _begin(self, event: Began) -> None:
+        self._hosts = len(event.hosts)
+        if event.batch:
+            self._shown.line(f"{event.batch}: {few(event.hosts)}", "bold", True)
 
     def _host_done(self, event: HostDone) -> None:
         self._shown.host_done()

@@ -72,7 +72,7 @@ def provision(
 
 def as_object(result: PlayResult, check: bool) -> dict[str, object]:
     """Return the object that -o json prints."""
-    keys = ("host", "ok", "changed", "failed", "unreachable", "task", "reason", "remedy")
+    keys = ("host", "ok", "changed", "failed", "unreachable", "begun", "task", "reason", "remedy")
     hosts = [{key: getattr(host, key) for key in keys} for host in result.hosts]
     return {"check": check, "changed": result.changed, "exit": int(result.exit), "hosts": hosts}
 
@@ -80,5 +80,7 @@ def as_object(result: PlayResult, check: bool) -> dict[str, object]:
 def _summary(host: HostResult, check: bool) -> str:
     if host.unreachable:
         return f"unreachable, in {plain(host.task)}"
+    if not host.begun:
+        return "not begun"
     changes = f"{'would change' if check else 'changed'} {host.changed}"
     return f"failed       {changes}, in {plain(host.task)}" if host.failed else f"ok           {changes}"

@@ -7,17 +7,24 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypedDict
 
 from tfctl.provision.explanation import with_exit_codes
-from tfctl.provision.faults import without_passwords
+from tfctl.provision.faults import Fault, without_passwords
+from tfctl.provision.order import batch_name
 from tfctl.provision.results import HostResult, PlayResult, TaskResult, faults_of
+from tfctl.wording import few
 
 State = Literal["ok", "changed", "failed", "unreachable", "skipped"]
 
 
 class PlayMessage(TypedDict):
-    """A play begins on these hosts, in inventory order."""
+    """A play begins on a batch of its hosts, in inventory order.
+
+    ``serial``: the sizes of the batches, the last for all further ones; empty if all hosts are one batch.
+    """
 
     event: Literal["play"]
     hosts: list[str]
+    batch: list[str]
+    serial: list[int]
 
 
 class TaskMessage(TypedDict):
@@ -60,9 +67,10 @@ Message = PlayMessage | TaskMessage | HostMessage | WaitsMessage | StatsMessage
 
 @dataclass(frozen=True)
 class Began:
-    """The run has begun on these hosts, in inventory order."""
+    """The work on these hosts has begun. ``batch``: the name of their batch, or "" if all hosts are in one."""
 
     hosts: tuple[str, ...]
+    batch: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,13 +108,13 @@ class Collector:
     finished: bool = False
     _hosts: dict[str, HostResult] = field(default_factory=dict)
     _counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    _waiting: list[str] = field(default_factory=list)
+    _batches: list[Began] = field(default_factory=list)
 
     def take(self, message: Message) -> list[Event]:
         """Take one message and return its events."""
         if message["event"] == "play":
-            for host in message["hosts"]:
-                self._hosts.setdefault(host, HostResult(host))
-            return [Began(tuple(message["hosts"]))]
+            return self._play(message)
         if message["event"] == "task":
             return [TaskStarted(_title(message))]
         if message["event"] == "host":
@@ -114,10 +122,22 @@ class Collector:
         if message["event"] == "waits":
             return [Warned(message["host"], f"waits up to {message['at_most_s'] // 60} min: {message['text']}")]
         self._counts, self.finished = message["hosts"], True
-        return []
+        return self._ended_early()
 
     def result(self) -> PlayResult:
-        return PlayResult(tuple(self._counted(host) for host in self._hosts.values()))
+        return PlayResult(tuple(self._completed(host) for host in self._hosts.values()))
+
+    def _play(self, message: PlayMessage) -> list[Event]:
+        hosts, serial = message["hosts"], message["serial"]
+        for host in hosts:
+            self._hosts.setdefault(host, HostResult(host))
+        if not serial:
+            return [Began(tuple(message["batch"]))]
+        name = batch_name(len(self._batches), len(hosts), serial)
+        self._batches.append(Began(tuple(message["batch"]), name))
+        begun = {host for batch in self._batches for host in batch.hosts}
+        self._waiting = [host for host in hosts if host not in begun]
+        return [self._batches[-1]]
 
     def _host(self, message: HostMessage) -> list[Event]:
         host, state, result = message["host"], message["state"], message["result"]
@@ -132,9 +152,27 @@ class Collector:
         warned: list[Event] = [Warned(host, without_passwords(str(text))) for text in result.get("warnings", [])]
         return [*warned, HostDone(host, _title(message), state, without_passwords(result.get("diff", "")))]
 
-    def _counted(self, host: HostResult) -> HostResult:
+    def _ended_early(self) -> list[Event]:
+        """Return a warning if Ansible skipped the last play, as it does when all hosts of a batch have failed."""
+        *earlier, last = self._batches or [Began(())]
+        if not earlier or not all(self._failed(host) for host in last.hosts):
+            return []
+        text = "all its hosts failed, so the run ended before data sets and ssh_mesh were set up on the others"
+        return [Warned(last.batch, text)]
+
+    def _failed(self, host: str) -> bool:
+        return self._hosts[host].failed or self._hosts[host].unreachable
+
+    def _completed(self, host: HostResult) -> HostResult:
+        if host.host in self._waiting:
+            return replace(host, begun=False, faults=(self._reason_for_waiting(),))
         counts = self._counts.get(host.host, {})
         return replace(host, ok=counts.get("ok", 0), changed=counts.get("changed", 0))
+
+    def _reason_for_waiting(self) -> Fault:
+        batch = self._batches[-1]
+        names = few([host for host in batch.hosts if self._failed(host)])
+        return Fault(f"not begun, because {names} failed in {batch.batch}", f"repair {names}, then try again")
 
 
 def _title(message: TaskMessage | HostMessage) -> str:

@@ -8,8 +8,6 @@ PARTS = (
     "firewall",
     "shared_storage",
     "job_host",
-    "dataset",
-    "ssh_mesh",
     "python_env",
     "toolchain",
     "nvidia_repo",
@@ -20,4 +18,6 @@ PARTS = (
     "tensorflow",
     "openmpi",
     "horovod",
+    "dataset",
+    "ssh_mesh",
 )

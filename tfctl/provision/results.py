@@ -56,7 +56,8 @@ class TaskResult(TypedDict, total=False):
 class HostResult:
     """The result of one host. ``ok`` and ``changed`` count tasks as Ansible's recap does: ok includes changed ones.
 
-    ``task``: the task that failed or did not reach the host; ``faults``: why. ``explained``: what stacks would be on
+    ``begun``: False for a host of a batch that was not begun, because one before it failed. ``task``: the task that
+    failed or did not reach the host; ``faults``: why. ``explained``: what stacks would be on
     the host, if that was asked for.
     """
 
@@ -65,6 +66,7 @@ class HostResult:
     changed: int = 0
     failed: bool = False
     unreachable: bool = False
+    begun: bool = True
     task: str = ""
     faults: tuple[Fault, ...] = ()
     explained: Explanation[FaultJson] | None = None

@@ -8,9 +8,22 @@ import pytest
 from ansible.module_utils import tfctl_fault
 
 from tfctl.errors import Exit
-from tfctl.provision.events import Began, Collector, HostDone, HostMessage, StatsMessage, TaskStarted, Warned
+from tfctl.provision.events import (
+    Began,
+    Collector,
+    HostDone,
+    HostMessage,
+    PlayMessage,
+    StatsMessage,
+    TaskStarted,
+    Warned,
+)
 from tfctl.provision.faults import KINDS
 from tfctl.provision.results import TaskResult, faults_of
+
+
+def play(*hosts: str) -> PlayMessage:
+    return {"event": "play", "hosts": [*hosts], "batch": [*hosts], "serial": []}
 
 
 def host(name: str, state: Any, **result: Any) -> HostMessage:
@@ -30,7 +43,7 @@ def stats(**hosts: tuple[int, int]) -> StatsMessage:
 
 def test_collector_reports_ok_failed_and_unreachable_hosts() -> None:
     collector = Collector()
-    assert collector.take({"event": "play", "hosts": ["n1", "n2", "n3"]}) == [Began(("n1", "n2", "n3"))]
+    assert collector.take(play("n1", "n2", "n3")) == [Began(("n1", "n2", "n3"))]
     assert collector.take({"event": "task", "role": "job_host", "task": "Prepare"}) == [
         TaskStarted("job_host: Prepare")
     ]
@@ -150,7 +163,7 @@ def test_remedy_names_the_host_and_keeps_a_word_that_the_user_replaces() -> None
     form = {"message": "tfctl_http_proxy is not an address", "remedy": "write http://HOST:PORT", "kind": "inventory"}
     named = {"message": "no key", "remedy": "install openssh-client on {host}", "kind": "failed"}
     collector = Collector()
-    collector.take({"event": "play", "hosts": ["n1"]})
+    collector.take(play("n1"))
     collector.take(host("n1", "failed", faults=[form, named]))
     (found,) = collector.result().hosts
     assert found.remedy == "write http://HOST:PORT\ninstall openssh-client on n1"

@@ -129,8 +129,8 @@ def attributes_used(name: str, module: ModuleType) -> Iterator[str]:
 
 def test_tags_of_the_playbook_are_the_roles() -> None:
     assert set(PARTS) == {role.name for role in ROLES} - SHARED
-    (play,) = read(ansible.data_dir() / "playbooks/provision.yml")
-    tags = [tag for task in play["tasks"] for tag in task["tags"] if tag != "always"]
+    plays = read(ansible.data_dir() / "playbooks/provision.yml")
+    tags = [tag for play in plays for task in play["tasks"] for tag in task["tags"] if tag != "always"]
     assert tuple(dict.fromkeys(tags)) == PARTS
 
 
@@ -147,5 +147,7 @@ def test_tag_of_a_gpu_role_includes_the_nvidia_repository() -> None:
 )
 def test_playbook_passes_the_syntax_check(playbook: Path) -> None:
     words = [*ANSIBLE, "playbook", "--syntax-check", "-i", "localhost,", str(playbook)]
-    done = subprocess.run(words, cwd=ansible.data_dir(), capture_output=True, text=True, timeout=60)
+    # Some groups are made during the run.
+    settings = {**os.environ, "ANSIBLE_HOST_PATTERN_MISMATCH": "ignore"}
+    done = subprocess.run(words, cwd=ansible.data_dir(), env=settings, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,44 @@
+"""Compare the hosts of a play with each other, on the control machine: what no host can see alone."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+if find_spec("tfctl") is None:  # Ansible has an environment of its own
+    ROOT = Path(__file__).resolve().parents[2]
+    sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
+
+from tfctl.provision.faults import ModuleFault
+from tfctl.provision.order import order
+
+DOCUMENTATION = """
+module: tfctl_compare_hosts
+short_description: Find what is wrong between the hosts of a play
+description:
+  - Runs once, on the control machine. Never fails; returns C(faults), a list for each host that has some, and C(order),
+    the sizes of the canary and of the batches.
+options:
+  canary: {description: 'Hosts to begin with (tfctl_canary); an empty string for the default.', type: raw}
+  batch: {description: 'Hosts to work on at the same time (tfctl_batch).', type: raw}
+"""
+
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        hosts, settings = (task_vars or {})["ansible_play_hosts"], self._task.args
+        try:
+            found = order(settings["canary"], settings["batch"])
+        except ValueError as error:
+            wrong: ModuleFault = {"message": str(error), "remedy": "correct it in the inventory", "kind": "inventory"}
+            return {**result, "faults": {host: [wrong] for host in hosts}}
+        return {**result, "faults": {}, "order": asdict(found)}

@@ -1,0 +1,26 @@
+"""Fail with faults that were found earlier, so that all of them are reported at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+DOCUMENTATION = """
+module: tfctl_report_faults
+short_description: Fail with these faults
+options:
+  faults: {description: Faults as playbooks/module_utils/tfctl_fault.py describes them., type: list, required: true}
+"""
+
+
+class ActionModule(ActionBase):
+    _requires_connection = False
+    _supports_check_mode = True
+
+    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        faults = self._task.args["faults"]
+        if faults:
+            result |= {"failed": True, "msg": "; ".join(each["message"] for each in faults), "faults": faults}
+        return result

@@ -1,0 +1,37 @@
+"""The filter tfctl_serial: the batches in which a play works on its hosts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+if find_spec("tfctl") is None:  # Ansible has an environment of its own
+    ROOT = Path(__file__).resolve().parents[2]
+    sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
+
+from tfctl.provision.order import Order
+
+DOCUMENTATION = """
+name: tfctl_serial
+short_description: The batches in which a play works on its hosts
+description:
+  - Returns C(serial) for a play on these hosts, by the order that C(tfctl_compare_hosts) has returned on them.
+options:
+  _input: {description: The hosts of the play., type: list, elements: str, required: true}
+  hostvars: {description: The variables of all hosts., type: dict, required: true}
+"""
+
+
+class FilterModule:
+    def filters(self) -> dict[str, Callable[..., list[int]]]:
+        return {"tfctl_serial": serial}
+
+
+def serial(hosts: Sequence[str], hostvars: Mapping[str, Any]) -> list[int]:
+    """Return the sizes of the batches, or nothing if there are no hosts, as when only the syntax is checked."""
+    if not hosts:
+        return []
+    return Order(**hostvars[hosts[0]]["preflight_compared"]["order"]).serial(len(hosts))

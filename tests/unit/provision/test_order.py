@@ -1,0 +1,226 @@
+"""`provision` works on a canary, then on batches, and begins no further batch after one in which a host failed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfctl.cli import main
+from tfctl.cli.host_results import host_lines
+from tfctl.cli.provision import _summary
+from tfctl.errors import Exit
+from tfctl.provision import ansible
+from tfctl.provision.events import Began, Collector, HostMessage, Message, PlayMessage, Warned
+from tfctl.provision.order import BATCH, Order, batch_name, order
+from tfctl.provision.results import PlayResult
+
+LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
+#: What tfctl gives to the role preflight, and the fake below does not need.
+GIVEN: dict[str, dict[str, object]] = {"tfctl_stacks": {}, "tfctl_systems": {}, "tfctl_nvidia": {}}
+#: A fake of the module tfctl_preflight: every host may be provisioned and needs nothing but the role job_host. The user
+#: name of an unfit host is "unfit".
+PREFLIGHT = """
+from ansible.module_utils.basic import AnsibleModule
+
+names = ("uid", "shared", "operators", "stack", "stacks", "systems", "pythons", "trees", "explain", "nvidia", "wishes")
+spec = {**{name: {"type": "raw"} for name in names}, "operators": {"type": "list"}}
+module = AnsibleModule(spec, supports_check_mode=True)
+if module.params["operators"] == ["unfit"]:
+    module.fail_json(msg="no sudo", faults=[{"message": "no sudo", "remedy": "install it", "kind": "unfit"}])
+parts = dict.fromkeys(("stack", "gpu", "toolchain", "openmpi", "horovod"))
+module.exit_json(changed=False, seen={}, plan={"operators": [], "output_roots": [], **parts})
+"""
+#: Fakes of roles. They write the hosts on which they run to files, as far as check mode lets them.
+JOB_HOST = """
+- name: Prepare the host
+  ansible.builtin.shell: echo {{ inventory_hostname }} >> {{ log }}/prepared
+  changed_when: true
+  failed_when: out_of_order | default(false)
+- name: Complete the host
+  ansible.builtin.shell: echo {{ inventory_hostname }} >> {{ log }}/completed
+  changed_when: true
+"""
+SSH_MESH = """
+- name: Connect the host
+  ansible.builtin.shell: echo {{ inventory_hostname }} >> {{ log }}/connected
+  changed_when: true
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A data directory with the real playbook and the real role preflight, but with fakes of what changes hosts."""
+    real = ansible.data_dir()
+    for name in ("playbooks/library", "roles/job_host/tasks", "roles/ssh_mesh/tasks"):
+        (tmp_path / name).mkdir(parents=True)
+    names = ("provision.yml", "tasks", "module_utils", "action_plugins", "callback_plugins", "filter_plugins")
+    for name in [*(f"playbooks/{name}" for name in (*names, "lookup_plugins")), "roles/preflight"]:
+        (tmp_path / name).symlink_to(real / name)
+    (tmp_path / "playbooks/library/tfctl_preflight.py").write_text(PREFLIGHT)
+    (tmp_path / "roles/job_host/tasks/main.yml").write_text(JOB_HOST)
+    (tmp_path / "roles/ssh_mesh/tasks/main.yml").write_text(SSH_MESH)
+    monkeypatch.setattr(ansible, "data_dir", lambda: tmp_path)
+    return tmp_path
+
+
+def inventory(folder: Path, hosts: str, failing: str = "", unfit: str = "", **fleet: object) -> Path:
+    """Write an inventory of hosts with these one-letter names."""
+    lines = [f"{name} out_of_order={name in failing} tfctl_operators={'unfit' * (name in unfit)}" for name in hosts]
+    everywhere = [f"log={folder}", "tfctl_ssh_mesh=ops", *(f"{name}={value}" for name, value in fleet.items())]
+    path = folder / "hosts.ini"
+    path.write_text("\n".join([*(f"{line} {LOCAL}" for line in lines), "[all:vars]", *everywhere, ""]))
+    return path
+
+
+def provisioned(path: Path, check: bool = False) -> tuple[PlayResult, list[str]]:
+    """Run the playbook; return the result, and the hosts and names of the batches."""
+    events: list[Any] = []
+    result = ansible.run(ansible.Play("provision", path, check=check, variables=GIVEN), events.append)
+    return result, [f"{event.batch}: {''.join(event.hosts)}" for event in events if isinstance(event, Began)]
+
+
+def logged(folder: Path, name: str) -> str:
+    path = folder / name
+    return "".join(sorted(path.read_text().split())) if path.exists() else ""
+
+
+def not_begun(result: PlayResult) -> str:
+    return "".join(host.host for host in result.hosts if not host.begun)
+
+
+def test_all_hosts_are_provisioned_in_batches_after_a_canary(folder: Path) -> None:
+    result, batches = provisioned(inventory(folder, "abcdef", unfit="a", tfctl_batch=3))
+    assert batches == [": abcdef", "the canary: b", "batch 1 of 2: cde", "batch 2 of 2: f", ": bcdef"]
+    assert (logged(folder, "completed"), logged(folder, "connected"), not_begun(result)) == ("bcdef", "bcdef", "")
+    assert [host.host for host in result.hosts if host.failed] == ["a"], "an unfit host is no failed canary"
+    assert result.exit is Exit.PREFLIGHT
+
+
+def test_no_batch_begins_after_one_in_which_a_host_failed(folder: Path) -> None:
+    """The other hosts of the failed batch are completed, and connected with those before them."""
+    result, batches = provisioned(inventory(folder, "abcdefgh", failing="c", tfctl_batch=3))
+    assert batches == [": abcdefgh", "the canary: a", "batch 1 of 3: bcd", ": abd"]
+    assert (logged(folder, "prepared"), logged(folder, "completed")) == ("abcd", "abd")
+    assert (logged(folder, "connected"), not_begun(result), result.exit) == ("abd", "efgh", Exit.FAILED)
+    (fault,) = result.hosts[-1].faults
+    assert fault.message == "not begun, because c failed in batch 1 of 3"
+    assert fault.remedy == "repair c, then try again"
+
+
+def test_no_host_is_begun_after_a_failed_canary(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["provision", str(inventory(folder, "abcde", failing="a")), "-o", "json"]) == 1
+    assert logged(folder, "prepared") == "a"
+    printed = capsys.readouterr()
+    hosts = json.loads(printed.out)["hosts"]
+    assert [host["begun"] for host in hosts] == [True, False, False, False, False]
+    assert {host["reason"] for host in hosts[1:]} == {"not begun, because a failed in the canary"}
+    assert "the canary: a\n" in printed.err
+
+
+def test_run_says_what_it_left_out_when_a_whole_batch_fails(folder: Path) -> None:
+    events: list[object] = []
+    path = inventory(folder, "abcde", failing="e", tfctl_batch=3)
+    result = ansible.run(ansible.Play("provision", path, variables=GIVEN), events.append)
+    assert (logged(folder, "completed"), logged(folder, "connected"), not_begun(result)) == ("abcd", "", "")
+    (warned,) = (event for event in events if isinstance(event, Warned))
+    assert warned.host == "batch 2 of 2" and "before data sets and ssh_mesh were set up" in warned.text
+
+
+def test_one_batch_goes_on_without_a_failed_host(folder: Path) -> None:
+    result, batches = provisioned(inventory(folder, "abcdef", failing="b", tfctl_canary=0))
+    assert batches == [": abcdef", ": abcdef", ": acdef"]
+    assert (logged(folder, "completed"), logged(folder, "connected"), not_begun(result)) == ("acdef", "acdef", "")
+
+
+def test_check_mode_looks_at_all_hosts_at_once(folder: Path) -> None:
+    result, batches = provisioned(inventory(folder, "abcdef"), check=True)
+    assert batches == [": abcdef"] * 3
+    assert result.exit is Exit.OK and logged(folder, "prepared") == ""
+
+
+def test_ansible_playbook_alone_keeps_the_same_order(folder: Path) -> None:
+    settings = {"ANSIBLE_ROLES_PATH": "roles", "ANSIBLE_LIBRARY": "playbooks/library", "ANSIBLE_NOCOLOR": "1"}
+    extra = json.dumps(GIVEN)
+    words = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.ini", "-e", extra, "playbooks/provision.yml"]
+    inventory(folder, "abcdefgh", failing="c", tfctl_batch=3)
+    ended = subprocess.run(
+        words, cwd=folder, env={**os.environ, **settings}, capture_output=True, text=True, timeout=90
+    )
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert (logged(folder, "prepared"), logged(folder, "connected")) == ("abcd", "abd")
+
+
+def test_a_wrong_number_of_hosts_in_the_inventory_is_a_fault_of_every_host(folder: Path) -> None:
+    result, _ = provisioned(inventory(folder, "ab", tfctl_batch="10%"))
+    assert result.exit is Exit.BAD_FILE and logged(folder, "prepared") == ""
+    for host in result.hosts:
+        (fault,) = host.faults
+        assert fault.message == "tfctl_batch: '10%' is not a number of hosts from 1 up"
+        assert fault.remedy == "correct it in the inventory"
+
+
+@pytest.mark.parametrize(
+    ("canary", "batch", "message"),
+    [
+        ("one", 50, "tfctl_canary: 'one' is not a number of hosts from 0 up"),
+        (-1, 50, "tfctl_canary: -1 is not a number of hosts from 0 up"),
+        (True, 50, "tfctl_canary: True is not a number of hosts from 0 up"),
+        ("", 0, "tfctl_batch: 0 is not a number of hosts from 1 up"),
+    ],
+)
+def test_order_refuses_what_is_no_number_of_hosts(canary: object, batch: object, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        order(canary, batch)
+
+
+@pytest.mark.parametrize(
+    ("given", "hosts", "serial"),
+    [
+        (("", ""), 4, [BATCH]),
+        (("", ""), 5, [1, BATCH]),
+        (("0", "20"), 100, [20]),
+        ((3, 20), 4, [3, 20]),
+    ],
+)  # fmt: skip
+def test_order_has_a_canary_when_there_are_more_than_four_hosts(
+    given: tuple[object, object], hosts: int, serial: list[int]
+) -> None:
+    assert order(*given).serial(hosts) == serial
+
+
+def test_batches_are_numbered_after_the_canary() -> None:
+    assert [batch_name(index, 7, [1, 3]) for index in range(3)] == ["the canary", "batch 1 of 2", "batch 2 of 2"]
+    assert [batch_name(index, 7, [5]) for index in range(2)] == ["batch 1 of 2", "batch 2 of 2"]
+    assert batch_name(0, 4, [50]) == "", "there is only one"
+    assert Order().serial(100) == [1, 50]
+
+
+def batch(hosts: str, now: str) -> PlayMessage:
+    return {"event": "play", "hosts": [*hosts], "batch": [*now], "serial": [1, 4]}
+
+
+def failed(host: str) -> HostMessage:
+    return {"event": "host", "host": host, "role": "r", "task": "t", "state": "failed", "result": {"msg": "broken"}}
+
+
+def test_collector_names_the_failed_hosts_of_the_last_batch() -> None:
+    """The messages are those of a run of nine hosts, of which four fail in the batch after the canary."""
+    collector, hosts = Collector(), "abcdefghi"
+    messages: list[Message] = [batch(hosts, "a"), batch(hosts, "bcde"), *map(failed, "bcde")]
+    assert collector.take(messages[0]) == [Began(("a",), "the canary")]
+    for message in messages[1:]:
+        collector.take(message)
+    (warned,) = collector.take({"event": "stats", "hosts": {}})
+    assert isinstance(warned, Warned)
+    result = collector.result()
+    assert not_begun(result) == "fghi"
+    *_, name, reason, remedy = host_lines(result, lambda host: _summary(host, False))
+    assert (name, reason.strip()) == ("i  not begun", "not begun, because b, c, d and 1 other failed in batch 1 of 2")
+    assert remedy.strip() == "→ repair b, c, d and 1 other, then try again"
