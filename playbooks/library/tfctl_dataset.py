@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Check a data set on a host, fetch it from a URL or another host, and serve it to others."""
+"""Check data sets on a host, install one from a URL or another host, and serve its archive to other hosts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_datasets import Dataset
@@ -15,27 +17,34 @@ from ansible.module_utils.tfctl_machine import Failed, run
 
 DOCUMENTATION = """
 module: tfctl_dataset
-short_description: Look at data sets, bring one, give it to other hosts
+short_description: Check, install and serve data sets
 description:
-  - C(look) changes nothing. It returns the names of those that are C(missing), and of those whose archive is here and
-    can be C(given). C(bring) has one from O(source), compares its hash, opens it beside its place and moves it there.
-  - C(give) has its archive fetched by whoever knows the path in the C(url) that it returns; until C(keep), or an hour.
+  - C(checked) changes nothing. It returns the names of the data sets that are C(missing), or whose files have changed,
+    and of those that are C(archived), because their archive is on the host.
+  - C(installed) downloads a data set from O(source), unless its archive is on the host, compares its hash, unpacks it
+    beside its final place and moves it there.
+  - C(served) serves the archive at the C(url) that it returns, until C(stopped), or for an hour. The path of the URL
+    contains the hash of the archive.
 options:
   datasets: {type: list, elements: dict, required: true, description: Entries of tfctl_datasets.}
-  state: {type: str, required: true, choices: [look, bring, give, keep], description: What to do.}
-  source: {type: str, default: '', description: "For bring: an address, also file://. Empty, the data set's own."}
-  giver: {type: str, default: '', description: "For bring: the host that O(source) is of, which is empty if it failed."}
-  host: {type: str, default: '', description: "For give: where the others reach this host."}
+  state: {type: str, required: true, choices: [checked, installed, served, stopped], description: What to do.}
+  source:
+    {type: str, default: '', description: "For installed: a URL, also file://. If it is empty, the data set's own."}
+  server: {type: str, default: '', description: "For installed: the host that serves O(source), empty if it failed."}
+  host: {type: str, default: '', description: "For served: the name or address of this host in the C(url)."}
   ports:
     type: list
     elements: int
     default: [2222, 2299]
-    description: "For give: the first and the last port of jobs. The last free one is used."
+    description: "For served: the first and the last port of jobs. The last free one is used."
 """
 
-UNIT = "tfctl_give.service"  # a name of the form tfctl-*.service would look like a job's
-#: One file, at one path.
-GIVE = """
+#: What a state returns to Ansible.
+Result = dict[str, Any]
+
+UNIT = "tfctl_dataset.service"  # tfctl-*.service are the units of jobs
+#: A program that serves one file at one path.
+SERVER = """
 import http.server, shutil, sys
 port, path, file = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -50,13 +59,13 @@ http.server.ThreadingHTTPServer(("", port), Handler).serve_forever()
 """
 
 
-def main():
+def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "datasets": {"type": "list", "elements": "dict", "required": True},
-            "state": {"type": "str", "required": True, "choices": ["look", "bring", "give", "keep"]},
+            "state": {"type": "str", "required": True, "choices": [*STATES]},
             "source": {"type": "str", "default": ""},
-            "giver": {"type": "str", "default": ""},
+            "server": {"type": "str", "default": ""},
             "host": {"type": "str", "default": ""},
             "ports": {"type": "list", "elements": "int", "default": [2222, 2299]},
         },
@@ -65,43 +74,45 @@ def main():
     wanted = module.params
     datasets = [Dataset(entry) for entry in wanted["datasets"]]
     try:
-        told = {"look": look, "bring": bring, "give": give, "keep": keep}[wanted["state"]](module, datasets)
+        result = STATES[wanted["state"]](module, datasets)
     except Failed as failed:
         module.fail_json(msg=str(failed), faults=[failed.fault], invocation={})
     except OSError as error:
         module.fail_json(msg=f"{error.filename or datasets[0].place}: {error.strerror or error}", invocation={})
-    module.exit_json(invocation={}, **told)
+    module.exit_json(invocation={}, **result)
 
 
-def look(module, datasets):
+def checked(module: AnsibleModule, datasets: list[Dataset]) -> Result:
     faults = [fault(*found, INVENTORY) for dataset in datasets for found in dataset.faults()]
     if faults:
         fail(module, faults)
-    wrong = {dataset.name: dataset.wrong() for dataset in datasets}
-    given = [dataset.name for dataset in datasets if dataset.archive.exists()]
-    shown = "".join(f"{sentence}\n" for sentence in wrong.values() if sentence)
-    diff = [{"before_header": "wrong", "after_header": "right", "before": shown, "after": ""}] if shown else []
-    changed = bool(shown) and module.check_mode
-    return {"changed": changed, "missing": [name for name in wrong if wrong[name]], "given": given, "diff": diff}
+    differences = {dataset.name: dataset.difference() for dataset in datasets}
+    archived = [dataset.name for dataset in datasets if dataset.archive.exists()]
+    shown = "".join(f"{sentence}\n" for sentence in differences.values() if sentence)
+    diff = [{"before_header": "found", "after_header": "wanted", "before": shown, "after": ""}] if shown else []
+    missing = [name for name, sentence in differences.items() if sentence]
+    return {"changed": bool(shown) and module.check_mode, "missing": missing, "archived": archived, "diff": diff}
 
 
-def bring(module, datasets):
-    giver = module.params["giver"]
-    if giver and not module.params["source"]:
-        raise Failed(f"{giver}, from which {datasets[0].name} was to come, has not got it", f"see what {giver} says")
-    datasets[0].bring(module.params["source"] or datasets[0].source, direct=bool(giver))
+def installed(module: AnsibleModule, datasets: list[Dataset]) -> Result:
+    server, (dataset,) = module.params["server"], datasets
+    if server and not module.params["source"]:
+        message = f"{server}, from which {dataset.name} is copied, does not have it"
+        raise Failed(message, f"correct the error of {server} first")
+    dataset.install(module.params["source"] or dataset.source, direct=bool(server))
     return {"changed": True}
 
 
-def give(module, datasets):
-    """Serve the archive as an unprivileged user on the first free port. First remove leftovers of an earlier run."""
-    keep(module, datasets)
-    path, port = f"/{datasets[0].sha256}", free_port(*module.params["ports"])
+def served(module: AnsibleModule, datasets: list[Dataset]) -> Result:
+    """Serve the archive as an unprivileged user on the last free port. First stop what an earlier run has left."""
+    stopped(module, datasets)
+    (dataset,) = datasets
+    path, port = f"/{dataset.sha256}", free_port(*module.params["ports"])
     words = ["systemd-run", "--quiet", "--collect", f"--unit={UNIT}", "--property=DynamicUser=yes"]
-    words += ["--property=RuntimeMaxSec=3600", sys.executable, "-I", "-c", GIVE, port, path, datasets[0].archive]
-    run(*words)
-    ends = time.monotonic() + 10
-    while time.monotonic() < ends:
+    words += ["--property=RuntimeMaxSec=3600", sys.executable, "-I", "-c", SERVER, str(port), path]
+    run(*words, str(dataset.archive))
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
         try:
             socket.create_connection(("127.0.0.1", port), 1).close()
             break
@@ -111,12 +122,20 @@ def give(module, datasets):
     return {"changed": False, "url": f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"}
 
 
-def keep(_module, _datasets):
+def stopped(_module: AnsibleModule, _datasets: list[Dataset]) -> Result:
     subprocess.run(["systemctl", "stop", UNIT], capture_output=True, timeout=60, check=False)
     return {"changed": False}
 
 
-def free_port(first, last):
+STATES: dict[str, Callable[[AnsibleModule, list[Dataset]], Result]] = {
+    "checked": checked,
+    "installed": installed,
+    "served": served,
+    "stopped": stopped,
+}
+
+
+def free_port(first: int, last: int) -> int:
     """Return the last free port of a range. Raises Failed."""
     for port in range(last, first - 1, -1):
         with socket.socket() as tried:
@@ -125,7 +144,7 @@ def free_port(first, last):
                 return port
             except OSError:
                 continue
-    raise Failed(f"no port of {first}-{last} is free to give the data set to other hosts", "wait for the end of a job")
+    raise Failed(f"no port of {first}-{last} is free to serve the data set to other hosts", "wait until a job ends")
 
 
 if __name__ == "__main__":

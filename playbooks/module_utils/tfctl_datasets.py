@@ -1,4 +1,4 @@
-"""Data sets on a host: parse the inventory's entry, check the files, fetch and unpack them. Python 3.9 or newer."""
+"""Data sets on a host: parse the inventory's entry, check the files, install them. Python 3.9 or newer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 import zipfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.tfctl_fetch import fetch
 from ansible.module_utils.tfctl_machine import Failed, make_parents
@@ -16,8 +18,8 @@ from ansible.module_utils.tfctl_unpacked import unpack
 LOCAL = "/var/lib/tfctl/datasets"
 NOTE = ".tfctl-dataset.json"
 FIELDS = ("name", "source", "sha256", "unpack", "files", "dest")
-#: The hash is also in keras/datasets/cifar10.py. ImageNet has no URL: its owner grants access to each user.
-KNOWN = {
+#: Built-in settings. Keras has the same hash of CIFAR-10. ImageNet has no URL: its owner grants access to each user.
+KNOWN: dict[str, dict[str, Any]] = {
     "cifar10": {
         "source": "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
         "sha256": "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
@@ -31,41 +33,47 @@ KNOWN = {
 class Dataset:
     """An entry of tfctl_datasets with defaults filled in. ``faults``: a (message, remedy) for each error in it."""
 
-    def __init__(self, entry):
-        told = {"source": "", "sha256": "", "unpack": False, "files": {}, "dest": LOCAL}
-        told = {**told, **KNOWN.get(str(entry.get("name", "")), {}), **entry}
-        self.name, self.source, self.sha256 = (str(told.get(key, "")) for key in ("name", "source", "sha256"))
-        self.unpack, self.files, self.extra = bool(told["unpack"]), told["files"], sorted({*entry} - {*FIELDS})
-        self.place = Path(str(told["dest"]), self.name)
+    def __init__(self, entry: Mapping[str, Any]) -> None:
+        values: dict[str, Any] = {"source": "", "sha256": "", "unpack": False, "files": {}, "dest": LOCAL}
+        values = {**values, **KNOWN.get(str(entry.get("name", "")), {}), **entry}
+        self.name, self.source, self.sha256 = (str(values.get(key, "")) for key in ("name", "source", "sha256"))
+        self.unpack, self.files, self.extra = bool(values["unpack"]), values["files"], sorted({*entry} - {*FIELDS})
+        self.place = Path(str(values["dest"]), self.name)
         self.archive = Path(LOCAL, ".archives", self.sha256)
 
-    def faults(self):
-        place = f"tfctl_datasets: {self.name!r}"
+    def faults(self) -> Iterator[tuple[str, str]]:
+        entry = f"tfctl_datasets: {self.name!r}"
         if self.extra:
-            yield f"{place}: {', '.join(self.extra)} is not known", f"there are {', '.join(FIELDS)}"
+            yield f"{entry}: unknown key {', '.join(self.extra)}", f"the keys are {', '.join(FIELDS)}"
         if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,63}", self.name):
-            yield f"{place} is no name", "take small letters, digits, dots and dashes"
+            yield f"{entry} is not a valid name", "use lowercase letters, digits, dots, dashes and underscores"
         if not re.fullmatch(r"(https?://|/)[^\s\x00-\x1f\x7f]+", self.source):
-            yield f"{place}: source {self.source!r} is neither an address nor a path", "https://… or /… on this machine"
+            yield (
+                f"{entry}: source {self.source!r} is neither a URL nor an absolute path",
+                "write https://HOST/PATH, or /PATH for a file on this machine",
+            )
         if not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
-            yield f"{place}: sha256 is not 64 hexadecimal digits", "sha256sum FILE prints it"
+            yield f"{entry}: sha256 is not 64 lowercase hexadecimal digits", "sha256sum FILE prints it"
         if not self.place.is_absolute() or ".." in self.place.parts:
-            yield f"{place}: dest {str(self.place.parent)!r} is not an absolute path", f"such as {LOCAL}"
+            yield f"{entry}: dest {str(self.place.parent)!r} is not an absolute path", f"use a path such as {LOCAL}"
 
-    def wrong(self):
-        """Return a sentence if the files are missing or changed, else ''."""
+    def difference(self) -> str:
+        """Return a sentence that says what is missing or has changed, or '' if the data set is complete."""
         try:
             note = json.loads((self.place / NOTE).read_text(encoding="utf-8"))
         except (OSError, ValueError):
-            return f"{self.place} is not there"
+            return f"{self.place} is missing"
         if note["sha256"] != self.sha256:
-            return f"{self.place} is of other bytes"
-        seen = seen_in(self.place)
-        differing = sorted(name for name in {*seen, *note["files"]} if seen.get(name) != note["files"].get(name))
-        return f"{self.place}/{differing[0]} is not as it was brought" if differing else ""
+            return f"{self.place} was installed from an archive with another hash"
+        found = files_in(self.place)
+        differing = sorted(name for name in {*found, *note["files"]} if found.get(name) != note["files"].get(name))
+        return f"{self.place}/{differing[0]} has changed since it was installed" if differing else ""
 
-    def bring(self, source, direct=False):
-        """Fetch the set from a URL, ``direct`` without a proxy, and move it into place once complete. Raises Failed."""
+    def install(self, source: str, direct: bool = False) -> None:
+        """Install the data set from a URL, ``direct`` without a proxy, or from the archive that is on the host.
+
+        Replaces the old files only when the new ones are complete. Raises Failed.
+        """
         os.umask(0o022)
         part = self.place.with_name(f".{self.name}.part")
         make_parents(part)
@@ -76,19 +84,20 @@ class Dataset:
             scratch.replace(self.archive)
         shutil.rmtree(part, ignore_errors=True)
         try:
-            self._open(part)
+            self._unpack(part)
             for pattern, count in self.files.items():
                 found = len([each for each in part.glob(pattern) if each.is_file()])
                 if found != count:
-                    raise Failed(f"{self.name} has {found} files {pattern}; {count} are wanted", "see what was packed")
-            note = {"sha256": self.sha256, "files": seen_in(part)}
+                    message = f"the archive of {self.name} contains {found} files {pattern}, not {count}"
+                    raise Failed(message, "check how the archive was made, or correct files in tfctl_datasets")
+            note = {"sha256": self.sha256, "files": files_in(part)}
             (part / NOTE).write_text(json.dumps(note), encoding="utf-8")
             shutil.rmtree(self.place, ignore_errors=True)
             part.replace(self.place)
         finally:
             shutil.rmtree(part, ignore_errors=True)
 
-    def _open(self, part):
+    def _unpack(self, part: Path) -> None:
         if not self.unpack:
             part.mkdir()
             link_or_copy(self.archive, part / Path(self.source).name)
@@ -99,8 +108,8 @@ class Dataset:
             unpack(self.archive, part)
 
 
-def seen_in(folder):
-    """Return {path within the folder: [size, time in ns]} of all files except the note."""
+def files_in(folder: Path) -> dict[str, list[int]]:
+    """Return {path within the folder: [size, modification time in ns]} of all files except the note."""
     found = {}
     for each in folder.rglob("*"):
         if each.is_file() and each.name != NOTE:
@@ -109,7 +118,7 @@ def seen_in(folder):
     return found
 
 
-def link_or_copy(archive, path):
+def link_or_copy(archive: Path, path: Path) -> None:
     """Hard-link a file that is not unpacked, to save space, or copy it."""
     try:
         os.link(archive, path)

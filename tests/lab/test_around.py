@@ -308,13 +308,14 @@ def test_data_set_is_downloaded_once_and_copied_between_hosts(site: Site) -> Non
     other = site.provision("dataset", {"tfctl_datasets": [{**wanted, "sha256": "0" * 64}]})
     one, two = other["hosts"]
     assert one["reason"] == f"{address} has sha256 {right}; {'0' * 64} was asked for, so it was not installed"
-    assert two["reason"] == "node1, from which parts was to come, has not got it"
+    assert two["reason"] == "node1, from which parts is copied, does not have it"
     site.assert_applied_once("dataset", asked)
     came = site.root("node2", "journalctl -u source -o cat | grep -c 'GET /set.tgz'")
     assert came == "2", "one download with the wrong hash, one with the right one"
     for node in ("node1", "node2"):
         there = site.root(
-            node, "cd /var/lib/tfctl/datasets/parts/set; cat part-* | sha256sum; systemctl is-active tfctl_give || true"
+            node,
+            "cd /var/lib/tfctl/datasets/parts/set; cat part-* | sha256sum; systemctl is-active tfctl_dataset || true",
         )
         assert there.split()[0] == hashlib.sha256(b"".join(bytes([n]) * 100_000 for n in range(3))).hexdigest()
         assert there.endswith("inactive")
@@ -332,7 +333,7 @@ def test_data_set_is_downloaded_once_and_copied_between_hosts(site: Site) -> Non
     site.assert_applied_once("dataset", {"tfctl_datasets": [here]})
     assert site.root("node2", "sha256sum /srv/sets/whole/set.tgz").split()[0] == right
     report = site.provision("dataset", {"tfctl_datasets": [{"name": "imagenet-tfrecords", "sha": 1}]})
-    assert report["exit"] == 3 and "'imagenet-tfrecords': sha is not known" in report["hosts"][0]["reason"]
+    assert report["exit"] == 3 and "'imagenet-tfrecords': unknown key sha" in report["hosts"][0]["reason"]
 
 
 def test_ssh_mesh_lets_a_user_log_in_from_host_to_host(site: Site) -> None:

@@ -84,6 +84,7 @@ def tasks_of(role: str, file: str) -> list[dict[str, object]]:
     [
         ("time_sync", [Exit.FAILED, Exit.PREFLIGHT]),
         ("proxy", [Exit.BAD_FILE, Exit.PREFLIGHT]),
+        ("dataset", [Exit.BAD_FILE]),
         ("firewall", [Exit.FAILED, Exit.BAD_FILE, Exit.BAD_FILE, Exit.PREFLIGHT]),
         ("shared_storage", [Exit.FAILED, Exit.BAD_FILE, *[Exit.PREFLIGHT] * 4]),
     ],
@@ -144,8 +145,9 @@ RANGES = ("2222", "2222-2299", " 2222 - 2299 ", "1-65535", "2222-2222",
           "2299-2222", "0-5", "1-65536", "2222-", "-2222", "2222-2230-2299", "many", "")  # fmt: skip
 
 
-def test_firewall_accepts_the_same_ranges_of_ports_as_job_files(tmp_path: Path) -> None:
-    task, tasks = tasks_of("firewall", "present.yml")[0], []
+@pytest.mark.parametrize(("role", "file"), [("firewall", "present.yml"), ("dataset", "main.yml")])
+def test_role_accepts_the_same_ranges_of_ports_as_job_files(role: str, file: str, tmp_path: Path) -> None:
+    task, tasks = tasks_of(role, file)[0], []
     for ports in RANGES:
         try:
             first, last = port_range(ports)
@@ -153,8 +155,8 @@ def test_firewall_accepts_the_same_ranges_of_ports_as_job_files(tmp_path: Path) 
             tasks += trial(task, "is not a range such as 2222-2299", tfctl_ports=ports)
             continue
         tasks += trial(task, "", tfctl_ports=ports)
-        tasks.append(check(f"[firewall_first_port, firewall_last_port] == [{first}, {last}]", tfctl_ports=ports))
-    play(tmp_path, "firewall", tasks)
+        tasks.append(check(f"[{role}_first_port, {role}_last_port] == [{first}, {last}]", tfctl_ports=ports))
+    play(tmp_path, role, tasks)
 
 
 def nft(*entries: Mapping[str, object]) -> dict[str, object]:
@@ -291,13 +293,13 @@ def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_data_set_names_a_missing_file_and_is_repaired_from_its_archive(entry: dict[str, Any]) -> None:
     dataset = Dataset({**entry, "files": {"train-*": 2}})
-    assert list(dataset.faults()) == [] and dataset.wrong().endswith("sets/set is not there")
-    dataset.bring(f"file://{entry['source']}")
-    assert dataset.wrong() == ""
+    assert list(dataset.faults()) == [] and dataset.difference().endswith("sets/set is missing")
+    dataset.install(f"file://{entry['source']}")
+    assert dataset.difference() == ""
     (dataset.place / "train-1").unlink()
-    assert dataset.wrong().endswith("train-1 is not as it was brought")
-    dataset.bring("http://127.0.0.1:9/nobody")  # not used: the archive is on the host
-    assert dataset.wrong() == ""
+    assert dataset.difference().endswith("train-1 has changed since it was installed")
+    dataset.install("http://127.0.0.1:9/nobody")  # not used: the archive is on the host
+    assert dataset.difference() == ""
 
 
 def test_data_set_is_copied_from_another_host_without_the_proxy(
@@ -311,27 +313,27 @@ def test_data_set_is_copied_from_another_host_without_the_proxy(
         threading.Thread(target=peer.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{peer.server_port}/set.tgz"
         with pytest.raises(Failed, match="cannot be fetched"):
-            Dataset(entry).bring(address)
-        Dataset(entry).bring(address, direct=True)
+            Dataset(entry).install(address)
+        Dataset(entry).install(address, direct=True)
         peer.shutdown()
-    assert Dataset(entry).wrong() == ""
+    assert Dataset(entry).difference() == ""
 
 
 def test_data_set_with_a_missing_shard_is_not_installed(entry: dict[str, Any]) -> None:
     dataset = Dataset({**entry, "files": {"train-*": 3}})
-    with pytest.raises(Failed, match=r"set has 2 files train-\*; 3 are wanted"):
-        dataset.bring(f"file://{entry['source']}")
+    with pytest.raises(Failed, match=r"the archive of set contains 2 files train-\*, not 3"):
+        dataset.install(f"file://{entry['source']}")
     assert [path.name for path in dataset.place.parent.iterdir()] == []
 
 
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ({"sha256": ""}, "sha256 is not 64 hexadecimal digits"),
-        ({"source": "ftp://x/y"}, "neither an address nor a path"),
-        ({"name": "Set"}, "is no name"),
+        ({"sha256": ""}, "sha256 is not 64 lowercase hexadecimal digits"),
+        ({"source": "ftp://x/y"}, "neither a URL nor an absolute path"),
+        ({"name": "Set"}, "is not a valid name"),
         ({"dest": "../x"}, "is not an absolute path"),
-        ({"sha1": "x"}, "sha1 is not known"),
+        ({"sha1": "x"}, "unknown key sha1"),
     ],
 )
 def test_data_set_entry_with_an_invalid_key_is_refused_with_a_remedy(

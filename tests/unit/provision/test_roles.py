@@ -21,7 +21,6 @@ import yaml
 from ansible.module_utils import tfctl_install
 
 from tests.lab import expected_state
-from tfctl.model.ports import port_range
 from tfctl.provision import ansible
 from tfctl.provision.parts import PARTS
 
@@ -39,11 +38,8 @@ def read(path: Path) -> Any:
 
 def resolved(value: object) -> object:
     """Return VALUE for `{{ tfctl_x | default(VALUE) }}`, which is what applies when the inventory sets nothing."""
-    found = re.fullmatch(r"\{\{ tfctl_\w+ \| default\((.*?)\)( \| tfctl_port_range)? \}\}", str(value))
-    if not found:
-        return value
-    default = yaml.safe_load(found[1])
-    return list(port_range(default)) if found[2] else default
+    found = re.fullmatch(r"\{\{ tfctl_\w+ \| default\((.*?)\) \}\}", str(value))
+    return yaml.safe_load(found[1]) if found else value
 
 
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
