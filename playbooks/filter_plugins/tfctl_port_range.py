@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+
 from ansible.errors import AnsibleFilterError
+
+if find_spec("tfctl") is None:  # Ansible has an environment of its own
+    ROOT = Path(__file__).resolve().parents[2]
+    sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
 
 from tfctl.model.ports import port_range
 
@@ -17,11 +26,11 @@ options:
 
 
 class FilterModule:
-    def filters(self):
+    def filters(self) -> dict[str, Callable[[object], list[int]]]:
         return {"tfctl_port_range": checked_range}
 
 
-def checked_range(value):
+def checked_range(value: object) -> list[int]:
     """Return [first, last]. Raises AnsibleFilterError for anything else."""
     try:
         return list(port_range(value))
