@@ -13,7 +13,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_datasets import Dataset
 from ansible.module_utils.tfctl_fault import INVENTORY, fail, fault
-from ansible.module_utils.tfctl_machine import Failed, run
+from ansible.module_utils.tfctl_install import Failed, last_lines, run
 
 DOCUMENTATION = """
 module: tfctl_dataset
@@ -110,7 +110,9 @@ def served(module: AnsibleModule, datasets: list[Dataset]) -> Result:
     path, port = f"/{dataset.sha256}", free_port(*module.params["ports"])
     words = ["systemd-run", "--quiet", "--collect", f"--unit={UNIT}", "--property=DynamicUser=yes"]
     words += ["--property=RuntimeMaxSec=3600", sys.executable, "-I", "-c", SERVER, str(port), path]
-    run(*words, str(dataset.archive))
+    done = run([*words, str(dataset.archive)])
+    if done.returncode:
+        raise Failed(f"systemd-run: {last_lines(done.stderr)}")
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.tfctl_fetch import fetch
-from ansible.module_utils.tfctl_machine import Failed, make_parents
+from ansible.module_utils.tfctl_install import Failed, make_parents
 from ansible.module_utils.tfctl_unpacked import unpack
 
 LOCAL = "/var/lib/tfctl/datasets"

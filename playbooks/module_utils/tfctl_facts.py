@@ -1,4 +1,4 @@
-"""Gather the facts about a host that tfctl_judge needs, once and cheaply."""
+"""Gather the facts about a host that decide what it gets, once and cheaply."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils import tfctl_gpu_facts, tfctl_horovod_facts, tfctl_links, tfctl_pythons
 
@@ -19,10 +21,13 @@ STACKS = "/opt/tfctl/stacks"
 PLACES = ("/opt/tfctl", "/var/lib/tfctl/jobs", "/usr/local/lib/tfctl")
 
 
-def gather(uid, shared, pythons=(), libraries=()):
-    """Return the facts as plain JSON. ``uid``: the wanted UID of the job user; ``shared``: directories jobs write to.
+def gather(
+    uid: int, shared: Iterable[str], pythons: Sequence[str] = (), libraries: Sequence[str] = ()
+) -> dict[str, object]:
+    """Return the facts as plain JSON, which tfctl/provision/decide/facts.py documents.
 
-    ``pythons`` and ``libraries`` are passed to tfctl_pythons.look.
+    ``uid``: the wanted UID of the job user; ``shared``: directories jobs write to. ``pythons`` and ``libraries`` are
+    passed to tfctl_pythons.look.
     """
     release = os_release()
     return {
@@ -52,13 +57,13 @@ def gather(uid, shared, pythons=(), libraries=()):
     }
 
 
-def os_release(path="/etc/os-release"):
+def os_release(path: str = "/etc/os-release") -> dict[str, str]:
     """Parse os-release(5). platform.freedesktop_os_release needs Python 3.10."""
     lines = (line.partition("=") for line in read(path).splitlines())
     return {key.strip(): value.strip().strip("\"'") for key, _, value in lines}
 
 
-def system_key(release):
+def system_key(release: dict[str, str]) -> str:
     """Return the system's name in tfctl's table: debian-12, ubuntu-22.04, el-9."""
     name, version = release.get("ID", ""), release.get("VERSION_ID", "")
     likes = release.get("ID_LIKE", "").split()
@@ -67,7 +72,7 @@ def system_key(release):
     return f"{name}-{version}"
 
 
-def systemd_version():
+def systemd_version() -> int:
     """Return systemd's version, or 0 if there is none."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         said = subprocess.run(
@@ -78,7 +83,7 @@ def systemd_version():
     return 0
 
 
-def links():
+def links() -> dict[str, dict[str, str]]:
     """Return {stack: {"current", "before"}}: the names of its environments, or ""."""
     names = [each for each in Path(STACKS).glob("*") if each.is_symlink()]
     return {
@@ -90,35 +95,36 @@ def links():
     }
 
 
-def compilers():
+def compilers() -> list[int]:
     """Return the major versions of g++ installed, or none if make is missing."""
     found = [path for folder in ("/usr/lib/gcc", "/usr/libexec/gcc") for path in Path(folder).glob("*/*/cc1plus")]
     return sorted({int(path.parent.name) for path in found if path.parent.name.isdigit()}) if program("make") else []
 
 
-def program(name):
+def program(name: str) -> str | None:
     return shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin")
 
 
-def account(name):
+def account(name: str) -> int | None:
     with contextlib.suppress(KeyError):
         return pwd.getpwnam(name).pw_uid
     return None
 
 
-def group(name):
+def group(name: str) -> int | None:
     with contextlib.suppress(KeyError):
         return grp.getgrnam(name).gr_gid
     return None
 
 
-def name_of(look_up, number):
+def name_of(look_up: Callable[[int], Any], number: int) -> str | None:
+    """Return the name that pwd or grp has for a number."""
     with contextlib.suppress(KeyError):
-        return look_up(number)[0]
+        return str(look_up(number)[0])
     return None
 
 
-def disk(path):
+def disk(path: str) -> dict[str, object]:
     """Return the device and free space of the nearest existing directory. The device identifies the file system."""
     here = next(each for each in (Path(path), *Path(path).parents) if each.is_dir())
     info = os.statvfs(here)
@@ -130,7 +136,7 @@ def disk(path):
     }
 
 
-def read(path):
+def read(path: str) -> str:
     with contextlib.suppress(OSError):
         return Path(path).read_text(encoding="utf-8", errors="replace").strip()
     return ""

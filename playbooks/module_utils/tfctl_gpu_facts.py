@@ -12,13 +12,13 @@ import platform
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-
-from ansible.module_utils.tfctl_gpu_cards import identify, is_nvswitch, numbers
+from typing import NamedTuple
 
 NVIDIA = 0x10DE
 LIMIT_S = 30  # a sick driver hangs nvidia-smi
-HELD = "var/lib/tfctl/held.json"  # written by tfctl_packages
+HELD = "var/lib/tfctl/held.json"  # written by the role nvidia_packages
 BLACKLIST = "etc/modprobe.d/tfctl-nouveau.conf"
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 MOK_KEYS = ("var/lib/dkms/mok.pub", "var/lib/shim-signed/mok/MOK.der")
@@ -40,9 +40,15 @@ QUERY = "uuid,name,compute_cap,driver_version,mig.mode.current"
 OLD_QUERY = "uuid,name,driver_version"  # nvidia-smi lacks compute_cap before 510 and MIG before 450
 
 
-def look(root="/"):
+class Package(NamedTuple):
+    name: str
+    version: str
+    maintainer: str
+    held: bool
+
+
+def look(root: Path = Path("/")) -> dict[str, object] | None:
     """Return the facts as plain JSON, or None without NVIDIA hardware or driver. ``root``: another tree, for tests."""
-    root = Path(root)
     devices, switches = pci(root)
     if not devices and not (root / "proc/driver/nvidia/version").exists():
         return None
@@ -68,28 +74,29 @@ def look(root="/"):
     }
 
 
-def pci(root):
+def pci(root: Path) -> tuple[list[dict[str, str]], int]:
     """Return (GPUs, number of NVSwitches) on the PCI bus."""
-    devices, switches = [], 0
+    devices: list[dict[str, str]] = []
+    switches = 0
     for path in sorted((root / "sys/bus/pci/devices").glob("*")):
         if number(path / "vendor") != NVIDIA:
             continue
         device, pci_class = number(path / "device"), number(path / "class") >> 8
         if pci_class >> 8 == 0x03:  # a display controller: VGA 0300, or 3D 0302 as on most compute cards
-            devices.append({"slot": path.name, "id": f"{device:04x}", **identify(device)})
-        elif is_nvswitch(device, pci_class):
+            devices.append({"slot": path.name, "id": f"{device:04x}"})
+        elif pci_class == 0x0680 and device >= 0x1AC0:  # a bridge; the ids of NVIDIA's chip sets are lower
             switches += 1
     return devices, switches
 
 
-def loaded_version(root):
+def loaded_version(root: Path) -> str:
     """Return the version of the driver in the kernel, or ""."""
     said = first_line(root / "proc/driver/nvidia/version")
     match = re.search(r"Kernel Module(?: for \S+)?\s+(\d{3}\.\d+(?:\.\d+)?)", said)
     return match[1] if match else first_line(root / "sys/module/nvidia/version")
 
 
-def smi():
+def smi() -> dict[str, object]:
     """Ask nvidia-smi: {"said": its error message, "gpus": [{"uuid", "name", "capability", "driver", "mig"}]}."""
     for query in (QUERY, OLD_QUERY):
         code, said = run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"])
@@ -100,7 +107,7 @@ def smi():
     return {"said": " ".join(said.split())[:300] or "there is no nvidia-smi", "gpus": []}
 
 
-def gpu_of(query, line):
+def gpu_of(query: str, line: str) -> dict[str, object]:
     row = dict(zip(query.split(","), (cell.strip() for cell in line.split(","))))
     return {
         "uuid": row["uuid"],
@@ -111,9 +118,9 @@ def gpu_of(query, line):
     }
 
 
-def processes(root):
+def processes(root: Path) -> list[dict[str, object]]:
     """Return the processes that have a GPU open, without NVIDIA's own daemons: [{"pid", "name"}]."""
-    found = []
+    found: dict[int, str] = {}
     for folder in (root / "proc").glob("[0-9]*"):
         name = first_line(folder / "comm")
         try:
@@ -121,71 +128,75 @@ def processes(root):
         except OSError:
             continue  # it has ended
         if any(re.match(r"/dev/nvidia(\d|-uvm)", link) for link in links):
-            found.append({"pid": int(folder.name), "name": name})
-    return sorted(found, key=lambda each: each["pid"])
+            found[int(folder.name)] = name
+    return [{"pid": pid, "name": name} for pid, name in sorted(found.items())]
 
 
-def packages(root):
+def packages(root: Path) -> dict[str, object]:
     """Return what the package manager knows of a driver, or what NVIDIA's own installer left.
 
     version: of the driver installed, "" for none. origins: who made it. held: packages that somebody but tfctl put on
     hold. own: whether tfctl installed it. drifted: packages of tfctl's that are no longer as it left them.
     """
-    ours = [row for row in installed(root) if PACKAGE.match(row[0])]
+    ours = [package for package in installed(root) if PACKAGE.match(package.name)]
     noted = own_holds(root)
-    now = {name: version if held else None for name, version, _, held in ours}
-    told = [version for name, version, _, _ in ours if LIBRARY.match(name)]
-    versions = sorted({match[1] for match in map(VERSION.search, told) if match}, key=numbers)
-    fabric = [VERSION.search(version) for name, version, _, _ in ours if "fabricmanager" in name]
-    origins = {maker(who) for _, _, who, _ in ours}
+    now = {package.name: package.version if package.held else None for package in ours}
+    libraries = [package.version for package in ours if LIBRARY.match(package.name)]
+    versions = sorted({match[1] for match in map(VERSION.search, libraries) if match}, key=numbers)
+    fabric = [VERSION.search(package.version) for package in ours if "fabricmanager" in package.name]
+    origins = {maker(package.maintainer) for package in ours}
     if (root / "usr/bin/nvidia-uninstall").exists():
         origins.add("run")
         versions = versions or [library_version(root)]
     return {
         "version": versions[-1] if versions else "",
         "origins": sorted(origins),
-        "held": sorted(name for name, _, _, held in ours if held and name not in noted),
+        "held": sorted(package.name for package in ours if package.held and package.name not in noted),
         "own": bool(noted),
         "drifted": sorted(name for name, version in noted.items() if now.get(name) != version),
         "fabric_manager": fabric[0][1] if fabric and fabric[0] else "",
     }
 
 
-def installed(root):
-    """Return [(name, version, maintainer, on hold)] of NVIDIA's packages."""
+def installed(root: Path) -> list[Package]:
+    """Return NVIDIA's packages."""
     patterns = ["*nvidia*", "cuda-drivers*", "libcuda1*", "libcudnn*", "libnccl*"]
     code, said = run(
         ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}\t${Package}\t${Version}\t${Maintainer}\n", *patterns]
     )
     if code in (0, 1):  # 1: one of the patterns matches nothing
         rows = [line.split("\t") for line in said.splitlines() if line.count("\t") == 3]
-        return [(name, version, who, status[0] == "h") for status, name, version, who in rows if status[1:2] == "i"]
+        return [
+            Package(name, version, who, status[0] == "h") for status, name, version, who in rows if status[1:2] == "i"
+        ]
     lock = root / "etc/dnf/plugins/versionlock.list"
     locked = lock.read_text(encoding="utf-8") if lock.exists() else ""
     shape = "%{NAME}\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\t%{VENDOR} %{PACKAGER}\n"
     rows = [line.split("\t") for line in run(["rpm", "-qa", "--qf", shape, *patterns])[1].splitlines()]
-    return [(name, version, who, f"{name}-" in locked) for name, version, who in (row for row in rows if len(row) == 3)]
+    found = (row for row in rows if len(row) == 3)
+    return [Package(name, version, who, f"{name}-" in locked) for name, version, who in found]
 
 
-def own_holds(root):
-    """Return {package: version} of the driver packages that tfctl_packages put on hold."""
+def own_holds(root: Path) -> dict[str, str]:
+    """Return {package: version} of the driver packages that the role nvidia_packages put on hold."""
     try:
-        return json.loads((root / HELD).read_text(encoding="utf-8")).get("nvidia_driver", {})
+        found: dict[str, dict[str, str]] = json.loads((root / HELD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
+    return found.get("nvidia_driver", {})
 
 
-def maker(maintainer):
+def maker(maintainer: str) -> str:
     """Return the origin of a package by its Maintainer ("Debian NVIDIA Maintainers") or vendor."""
     return next((name for word, name in MAKERS if word in maintainer), "unknown")
 
 
-def library_version(root):
+def library_version(root: Path) -> str:
     found = [path.name.partition(".so.")[2] for path in (root / "usr").glob("lib*/**/libnvidia-ml.so.*.*")]
     return max(found, key=numbers, default="")
 
 
-def kernel(root):
+def kernel(root: Path) -> dict[str, object]:
     """Return the running kernel, whether its headers are installed, and the newest kernel installed."""
     release = platform.release()
     names = [path.name.partition("vmlinuz-")[2] for path in (root / "boot").glob("vmlinuz-[0-9]*")]
@@ -193,7 +204,7 @@ def kernel(root):
     return {"release": release, "headers": (root / "lib/modules" / release / "build").exists(), "newest": newest}
 
 
-def secure_boot(root):
+def secure_boot(root: Path) -> bool:
     """Return whether Secure Boot is on. efivarfs puts four bytes of attributes before the value."""
     try:
         return (root / SECURE_BOOT).read_bytes()[4:5] == b"\x01"
@@ -201,13 +212,13 @@ def secure_boot(root):
         return False
 
 
-def enrolled(root):
+def enrolled(root: Path) -> bool:
     """Return whether the machine trusts DKMS's signing key. mokutil exits with 1 if it does, so parse its output."""
     keys = [str(root / key) for key in MOK_KEYS if (root / key).exists()]
     return any("already enrolled" in run(["mokutil", "--test-key", key])[1] for key in keys)
 
 
-def dkms(text):
+def dkms(text: str) -> list[dict[str, str]]:
     """Parse `dkms status` of version 2 (`nvidia, 470.57, 5.10.0-8-amd64, x86_64: installed`) or 3
     (`nvidia/535.104, …`)."""
     shape = re.compile(r"nvidia[\w-]*[/,] ?([^,:]+)(?:, ([^,]+), [^:]+)?: (\w+)")
@@ -215,7 +226,7 @@ def dkms(text):
     return [{"version": version, "kernel": release or "", "state": state} for version, release, state in found]
 
 
-def unattended(root):
+def unattended(root: Path) -> bool:
     """Return whether unattended upgrades are enabled."""
     try:
         said = (root / "etc/apt/apt.conf.d/20auto-upgrades").read_text(encoding="utf-8")
@@ -224,19 +235,21 @@ def unattended(root):
         return (root / "etc/systemd/system/timers.target.wants/dnf-automatic.timer").exists()
 
 
-def container():
+def container() -> str:
+    """Return the kind of the container that this is, or ""."""
     said = run(["systemd-detect-virt", "--container"])[1].strip()
     return "" if said == "none" else said
 
 
-def number(path):
+def number(path: Path) -> int:
+    """Return the hexadecimal number in a file of /sys, or 0."""
     try:
         return int(path.read_text(encoding="ascii").strip(), 16)
     except (OSError, ValueError):
         return 0
 
 
-def first_line(path):
+def first_line(path: Path) -> str:
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return file.readline().strip()
@@ -244,7 +257,7 @@ def first_line(path):
         return ""
 
 
-def run(command):
+def run(command: Sequence[str]) -> tuple[int, str]:
     """Return (exit status, output); 127 if the program is missing, 124 if it hangs."""
     try:
         process = subprocess.Popen(
@@ -256,8 +269,14 @@ def run(command):
         said = process.communicate(timeout=LIMIT_S)[0]
     except subprocess.TimeoutExpired:
         process.kill()
-        process.stdout.close()
+        if process.stdout:
+            process.stdout.close()
         with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the kernel does not even die
             process.wait(1)
         return 124, f"{command[0]} does not answer"
     return process.returncode, said
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return a version as a tuple of numbers, for comparisons."""
+    return tuple(int(part) for part in re.findall(r"\d+", version))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 STACKS = Path("/opt/tfctl/stacks")
@@ -19,11 +19,11 @@ def horovods(stacks: Path = STACKS) -> list[str]:
 
 
 def linked(stacks: Path = STACKS) -> list[str]:
-    """Return the names of the environments with links to an Open MPI that tfctl built."""
+    """Return the names of the environments that link to an Open MPI built by tfctl."""
     return sorted({path.parents[1].name for path in stacks.glob("*-*/bin/mpirun") if path.is_symlink()})
 
 
-def mpiruns(prefixes: Sequence[str] = ("/usr", "/usr/lib64/openmpi")) -> dict[str, str]:
+def mpiruns(prefixes: Iterable[str] = ("/usr", "/usr/lib64/openmpi")) -> dict[str, str]:
     """Return {prefix: version of its mpirun}; the version is "" if it does not run."""
     return {prefix: version(prefix) for prefix in prefixes if os.path.lexists(f"{prefix}/bin/mpirun")}
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import tarfile
+from pathlib import Path
 
-from ansible.module_utils.tfctl_machine import Failed
+from ansible.module_utils.tfctl_install import Failed
 
 
-def unpack(file, folder):
+def unpack(file: Path, folder: Path) -> None:
     """Unpack a tar. Raises Failed if it is not one or would write outside ``folder``, in spite of its known hash."""
     folder.mkdir()
     try:
@@ -25,7 +26,7 @@ def unpack(file, folder):
         raise Failed(f"the archive cannot be unpacked: {fault}") from fault
 
 
-def is_inside(folder, member):
+def is_inside(folder: Path, member: tarfile.TarInfo) -> bool:
     if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
         return False
     places = [folder / member.name]
@@ -35,9 +36,3 @@ def is_inside(folder, member):
         places.append(folder / member.linkname)
     root = os.path.realpath(folder)
     return all(os.path.realpath(place).startswith(root + os.sep) for place in places)
-
-
-def top(folder):
-    """Return the archive's single top-level directory, or the folder itself."""
-    inside = list(folder.iterdir())
-    return inside[0] if len(inside) == 1 and inside[0].is_dir() else folder

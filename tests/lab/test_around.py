@@ -307,7 +307,7 @@ def test_data_set_is_downloaded_once_and_copied_between_hosts(site: Site) -> Non
     asked = {"tfctl_datasets": [wanted]}
     other = site.provision("dataset", {"tfctl_datasets": [{**wanted, "sha256": "0" * 64}]})
     one, two = other["hosts"]
-    assert one["reason"] == f"{address} has sha256 {right}; {'0' * 64} was asked for, so it was not installed"
+    assert one["reason"] == f"{address} has the SHA-256 {right}, not {'0' * 64}, and was not installed"
     assert two["reason"] == "node1, from which parts is copied, does not have it"
     site.assert_applied_once("dataset", asked)
     came = site.root("node2", "journalctl -u source -o cat | grep -c 'GET /set.tgz'")

@@ -11,21 +11,23 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
+import yaml
 
 from tests.lab import expected_state
 from tests.lab.jobs import wait_for
 from tests.lab.labs import Lab
 from tests.lab.test_provision_faults import with_descendants
+from tfctl.provision import ansible
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -40,39 +42,33 @@ options="-o Dir::Etc::SourceList=/dev/null -o Dir::Etc::SourceParts=/srv/source 
 apt-get -qq $options update; apt-get -qq $options source --download-only openmpi >&2
 ls /srv/source/openmpi_*.orig.tar.?z*
 """
-#: `tfctl` with another Open MPI in its stack.
-TFCTL_WITH_OPENMPI = """
-import json, sys
-from tfctl.provision import variables as provision
-catalogue, other = provision.catalogue, json.loads(sys.argv.pop(1))
-provision.catalogue = lambda: {**catalogue(), "tf2.15": {**catalogue()["tf2.15"], "openmpi": other}}
-from tfctl.cli.main import main
-main()
-"""
 
 
 @dataclass(frozen=True)
 class Builders:
-    """Two nodes with tf2.15, whose stack names this Open MPI. ``cache``: an empty cache for the control machine."""
+    """Two nodes with tf2.15. ``checkout``: a tfctl whose stack names the Open MPI of the tarball ``source``, with its
+    hash; ``cache``: an empty cache for the control machine."""
 
     lab: Lab
-    openmpi: Mapping[str, Any]
+    checkout: Path
+    source: Path
+    sha256: str
     cache: Path
 
     @property
     def prefix(self) -> str:
-        return f"/opt/tfctl/openmpi/{VERSION}-{self.openmpi['sha256'][:12]}"
+        return f"/opt/tfctl/openmpi/{VERSION}-{self.sha256[:12]}"
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """Start `tfctl provision` with Horovod, and with Open MPI from source unless the tags include horovod."""
         openmpi = "distribution" if "openmpi,horovod" in words else "source"
         inventory = self.lab.folder / "builders.ini"
-        more = f"[all:vars]\ntfctl_horovod=true\ntfctl_openmpi={openmpi}\n"
+        more = f"[all:vars]\ntfctl_horovod=true\ntfctl_openmpi={openmpi}\ntfctl_openmpi_url=file://{self.source}\n"
         inventory.write_text(f"{self.lab.inventory.read_text()}\n{more}")
-        command = [sys.executable, "-c", TFCTL_WITH_OPENMPI, json.dumps(self.openmpi)]
+        environment = {**os.environ, "PYTHONPATH": str(self.checkout), "XDG_CACHE_HOME": str(self.cache)}
         return subprocess.Popen(
-            [*command, "provision", str(inventory), "-o", "json", *words],
-            cwd=self.lab.folder, env={**os.environ, "XDG_CACHE_HOME": str(self.cache)}, text=True,
+            [sys.executable, "-P", "-m", "tfctl", "provision", str(inventory), "-o", "json", *words],
+            cwd=self.lab.folder, env=environment, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
@@ -92,6 +88,18 @@ class Builders:
         return str(self.lab.testinfra(node).run(look).stdout)
 
 
+def checkout_with_openmpi(folder: Path, sha256: str) -> Path:
+    """Copy this checkout, and let its stack tf2.15 name the Open MPI with this hash."""
+    root = ansible.data_dir()
+    for name in ("tfctl", "tfctl_runtime", "playbooks", "roles"):
+        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    stack = folder / "tfctl/model/stacks/tf2.15.yaml"
+    data = yaml.safe_load(stack.read_text())
+    data["openmpi"] |= {"version": VERSION, "sha256": sha256, "verified": True}
+    stack.write_text(yaml.safe_dump(data))
+    return folder
+
+
 @pytest.fixture(scope="module")
 def builders(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builders]:
     lab = Lab(f"{run_name}-builds", tmp_path_factory.mktemp("builds"))
@@ -103,8 +111,8 @@ def builders(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         with source.open("wb") as file:
             subprocess.run(lab.ssh("node1", f"cat {shlex.quote(path)}"), stdout=file, check=True, timeout=120)
         digest = hashlib.sha256(source.read_bytes()).hexdigest()
-        openmpi = {"version": VERSION, "url": f"file://{source}", "sha256": digest, "verified": True}
-        yield Builders(lab, openmpi, tmp_path_factory.mktemp("cache"))
+        checkout = checkout_with_openmpi(tmp_path_factory.mktemp("checkout"), digest)
+        yield Builders(lab, checkout, source, digest, tmp_path_factory.mktemp("cache"))
     finally:
         lab.down()
 

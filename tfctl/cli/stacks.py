@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tfctl import schema
 from tfctl.cli.common import InventoryOption, Output, OutputOption, PythonTreeOption
 from tfctl.errors import Exit
 from tfctl.wording import plain
@@ -40,7 +41,7 @@ def table(context: typer.Context, output: OutputOption = Output.text) -> None:
 
     known = stacks.load().values()
     if output is Output.json:
-        text.print_json({"stacks": [stack.model_dump(mode="json") for stack in known]})
+        text.print_json({"stacks": [schema.plain(stack) for stack in known]})
         return
     rows = [("STACK", "TENSORFLOW", "PYTHON", "CUDA", "HOROVOD", "TRIED ON")]
     print(text.table(rows + [_row(stack) for stack in known], state=0))
@@ -62,7 +63,7 @@ def explain(
 
     known = stacks.get(stack)
     if host is None:
-        _print(known.model_dump(mode="json"), _contents(known), output)
+        _print(schema.plain(known), _contents(known), output)
         return Exit.OK
     from tfctl.cli.which import find_inventory
     from tfctl.provision.run import explain as explain_host

@@ -69,7 +69,7 @@ def python_stack(environ: Mapping[str, str]) -> Stack | None:
         return None
     return Stack(
         name="python", title="the active Python", tensorflow=tensorflow, imports=versions,
-        pythons=[], requirements=[], as_of=date.today(), editions={}, tested=[],
+        pythons=(), requirements=(), as_of=date.today(), editions={}, tested=(),
     )  # fmt: skip
 
 

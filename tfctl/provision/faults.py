@@ -5,22 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from tfctl.errors import Exit
 from tfctl.provision.remedies import Remedy, remedy_for
 
-#: The exit codes of the kinds of playbooks/module_utils/tfctl_fault.py.
-KINDS = {"inventory": Exit.BAD_FILE, "unfit": Exit.PREFLIGHT, "failed": Exit.FAILED}
+#: inventory: a variable of the inventory has a value that cannot be used; unfit: the host lacks what tfctl requires;
+#: failed: the work itself failed. playbooks/module_utils/tfctl_fault.py has the same.
+Kind = Literal["inventory", "unfit", "failed"]
+KINDS: dict[Kind, Exit] = {"inventory": Exit.BAD_FILE, "unfit": Exit.PREFLIGHT, "failed": Exit.FAILED}
 _PASSWORD = re.compile(r"(//[^/\s:@]*):[^/\s@]+@")
 
 
 class ModuleFault(TypedDict):
-    """A fault as a module of ours reports it, see playbooks/module_utils/tfctl_fault.py."""
+    """A fault as the modules and plugins in playbooks/ report it."""
 
     message: str
     remedy: str
-    kind: str
+    kind: Kind
 
 
 class FaultJson(TypedDict):

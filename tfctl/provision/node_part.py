@@ -31,6 +31,7 @@ class NodePart(TypedDict):
     drop_in: str
 
 
+@cache
 def node_part() -> NodePart:
     """Return the node part in the form that the role job_host takes."""
     files = _tree()

@@ -48,7 +48,7 @@ _REMEDIES = (
     ),
     Remedy(
         r"firewalld is active",
-        "let firewalld on {host} accept the cluster's hosts (docs/around.md says how), and set tfctl_firewall=false for it",
+        "let firewalld on {host} accept the cluster's hosts (docs/around.md says how), and set tfctl_firewall=false",
         Exit.PREFLIGHT,
     ),
     Remedy(r"the table inet tfctl of nftables does not contain", "look what else changes it: nft monitor on {host}"),

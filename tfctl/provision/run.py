@@ -1,20 +1,29 @@
-"""Run the provisioning playbooks, with the node part, the stacks and the user's options as their variables."""
+"""Run the provisioning playbooks, with the user's options as their variables."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypedDict
 
 from tfctl.errors import TfctlError, Unreachable, UsageError
 from tfctl.model import stacks
-from tfctl.provision import ansible
+from tfctl.provision import ansible, control, python_tree
 from tfctl.provision.events import Event
 from tfctl.provision.explanation import Explanation
 from tfctl.provision.faults import FaultJson
 from tfctl.provision.parts import PARTS
 from tfctl.provision.results import PlayResult
-from tfctl.provision.variables import Variables, variables
+from tfctl.remote.ansible_cfg import expanded
+
+
+class Variables(TypedDict, total=False):
+    """The user's options for one run, as variables of the playbooks."""
+
+    tfctl_more_trees: list[str]
+    tfctl_reboot: bool
+    tfctl_stack: str
 
 
 @dataclass(frozen=True)
@@ -74,7 +83,7 @@ def explain(inventory: Path, host: str, python_trees: tuple[Path, ...] = ()) -> 
     Raises UsageError for a pattern that matches several hosts, Unreachable or TfctlError for a host that cannot be
     inspected, and whatever ansible.run raises.
     """
-    given: Variables = {**variables(python_trees), "tfctl_explain": True}
+    given: Variables = {"tfctl_more_trees": _packed(python_trees)}
     (found, *more) = ansible.run(ansible.Play("explain", inventory, host, variables=given), lambda _: None).hosts
     if more:
         raise UsageError(f"--host {host} matches several hosts", "name one")
@@ -85,9 +94,17 @@ def explain(inventory: Path, host: str, python_trees: tuple[Path, ...] = ()) -> 
 
 
 def _variables(request: ProvisionRequest) -> Variables:
-    given: Variables = {} if request.rollback else variables(request.python_trees)
+    given: Variables = {"tfctl_more_trees": _packed(request.python_trees)} if request.python_trees else {}
     if request.reboot:
         given["tfctl_reboot"] = True
     if request.stack:
         given["tfctl_stack"] = request.stack
     return given
+
+
+def _packed(trees: Sequence[Path]) -> list[str]:
+    """Return the absolute paths of CPython trees. Raises BadFile for one that cannot be packed."""
+    paths = [expanded(tree).absolute() for tree in trees]
+    for path in paths:
+        python_tree.pack(path, control.cache() / "pythons")
+    return [str(path) for path in paths]

@@ -42,7 +42,7 @@ def _missing_stack_remedy(name: str | None) -> str:
     """Return the remedy for a missing stack that tfctl does not ship, else "". A site may have stacks of its own."""
     if name is None:
         return ""
-    from tfctl.model import stacks  # slow to import, for it needs pydantic
+    from tfctl.model import stacks  # slow to import, because it needs yaml
 
     if name in stacks.load():
         return ""

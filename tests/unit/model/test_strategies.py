@@ -367,7 +367,7 @@ def test_a_task_without_a_gpu_number_takes_none_in_use(make_job: MakeJob) -> Non
 def new_stack(*, tf_keras: bool) -> stacks.Stack:
     """A stack with Keras 3, as it may ship one day."""
     imports = {"tensorflow": "2.21.0", "keras": "3.15.1", **({"tf_keras": "2.21.0"} if tf_keras else {})}
-    return stacks.get("tf2.15").model_copy(update={"name": "new", "tensorflow": "2.21.0", "imports": imports})
+    return replace(stacks.get("tf2.15"), name="new", tensorflow="2.21.0", imports=imports)
 
 
 def laid_out(tmp_path: Path, strategy: str, more: str, *known: stacks.Stack) -> Any:
@@ -395,7 +395,7 @@ def test_parameter_server_is_refused_on_an_older_tensorflow(stack: str, make_job
 
 
 def test_horovod_is_refused_on_a_stack_without_it(tmp_path: Path) -> None:
-    known = (stacks.get("tf2.15"), new_stack(tf_keras=True).model_copy(update={"horovod": None}))
+    known = (stacks.get("tf2.15"), replace(new_stack(tf_keras=True), horovod=None))
     with pytest.raises(BadFile) as caught:
         laid_out(tmp_path, "horovod", "stack: new", *known)
     assert "stack new has no Horovod for its TensorFlow 2.21.0" in caught.value.message

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils import tfctl_fetch, tfctl_openpgp
-from ansible.module_utils.tfctl_machine import Failed
+from ansible.module_utils.tfctl_install import Failed
 from ansible.module_utils.tfctl_unpacked import unpack
 
 
@@ -42,7 +42,7 @@ def test_archive_is_refused_when_a_member_points_outside(
 
 def test_failed_download_names_the_url_and_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(Failed, match=r"file:///no/such cannot be fetched"):
-        tfctl_fetch.fetch("file:///no/such", tmp_path / "x")
+        tfctl_fetch.fetch("file:///no/such", tmp_path / "x", "0" * 64)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -22,7 +22,7 @@ import pytest
 import yaml
 from ansible.module_utils import tfctl_datasets
 from ansible.module_utils.tfctl_datasets import Dataset
-from ansible.module_utils.tfctl_machine import Failed
+from ansible.module_utils.tfctl_install import Failed
 
 from tfctl.errors import Exit
 from tfctl.model.ports import port_range
@@ -147,7 +147,8 @@ RANGES = ("2222", "2222-2299", " 2222 - 2299 ", "1-65535", "2222-2222",
 
 @pytest.mark.parametrize(("role", "file"), [("firewall", "present.yml"), ("dataset", "main.yml")])
 def test_role_accepts_the_same_ranges_of_ports_as_job_files(role: str, file: str, tmp_path: Path) -> None:
-    task, tasks = tasks_of(role, file)[0], []
+    task = tasks_of(role, file)[0]
+    tasks: list[dict[str, object]] = []
     for ports in RANGES:
         try:
             first, last = port_range(ports)
@@ -159,7 +160,7 @@ def test_role_accepts_the_same_ranges_of_ports_as_job_files(role: str, file: str
     play(tmp_path, role, tasks)
 
 
-def nft(*entries: Mapping[str, object]) -> dict[str, object]:
+def nft(*entries: object) -> dict[str, object]:
     """Return the answer of `nft --json` as Ansible registers it."""
     return {"rc": 0, "stdout": json.dumps({"nftables": [{"metainfo": {"version": "1.0.6"}}, *entries]})}
 
@@ -200,7 +201,7 @@ def test_firewall_finds_firewalld_and_chains_that_drop_packets_by_default(tmp_pa
         chain("tfctl", policy="accept"),
         chain("ufw", "output", policy="drop"),
     ]
-    dropping = [*chains, chain("mine", policy="drop")]
+    dropping: list[object] = [*chains, chain("mine", policy="drop")]
     firewalld = next(each for each in tasks_of("firewall", "rules.yml") if "ansible.builtin.assert" in each)
     play(tmp_path, "firewall", [
         check("firewall_dropping == []", firewall_chains=nft(*chains)),

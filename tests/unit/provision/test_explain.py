@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.tfctl_explain import explain
-from ansible.module_utils.tfctl_judge import judge
-
+from tests.unit.provision.test_decide import PYTHON, facts, wanted
 from tests.unit.provision.test_gpu import HOSTS, gpu_facts
-from tests.unit.provision.test_judge import GOOD, PYTHON, wanted
+from tfctl import schema
 from tfctl.cli import stacks as verb
 from tfctl.model import stacks
 from tfctl.provision import run as provision
+from tfctl.provision.decide.explain import explain
+from tfctl.provision.decide.host import decide
 
 
 def shown(stack: str, found: Any) -> str:
@@ -22,10 +22,11 @@ def shown(stack: str, found: Any) -> str:
 
 def test_explain_describes_the_cpu_edition_on_a_host_without_gpus() -> None:
     links = {"tf2.15": {"current": "tf2.15-aaaaaaaaaaaa", "before": "tf2.15-bbbbbbbbbbbb"}}
-    found = explain({**GOOD, "links": links}, wanted())
+    found = explain(facts(links=links), wanted())
     own = found["stacks"]["tf2.15"]
-    plan = judge(GOOD, wanted())[0]["stack"]
-    assert (own["python"], own["environment"]) == (plan["python"], plan["path"].rpartition("/")[2])
+    plan = decide(facts(), wanted())[0].stack
+    assert plan
+    assert (own["python"], own["environment"]) == (schema.plain(plan.python), plan.environment)
     assert (own["pythons"]["3.11"], own["pythons"]["3.9"]) == (["this host", "the distribution"], [])
     text = shown("tf2.15", found)
     assert text.startswith("tf2.15 on node1: Debian GNU/Linux 12 (bookworm), x86_64, no NVIDIA GPU\n")
@@ -37,7 +38,7 @@ def test_explain_describes_the_cpu_edition_on_a_host_without_gpus() -> None:
 
 
 def test_explain_prints_each_fault_with_its_remedy() -> None:
-    found = explain({**GOOD, "sudo": False}, wanted())
+    found = explain(facts(sudo=False), wanted())
     text = shown("tf1.15", found)
     assert "  cannot be: tf1.15 takes Python 3.7, 3.6;" in text and "  → send one of this machine" in text
     assert "tf2.15  no: as above" in text
@@ -46,9 +47,9 @@ def test_explain_prints_each_fault_with_its_remedy() -> None:
 def test_explain_lists_rejected_gpu_methods_with_their_reasons() -> None:
     gpu = gpu_facts(HOSTS["V100 without a driver gets R580, proprietary, from Ubuntu"]["gpu"])
     python = {**PYTHON, "pythons": {"3.7": "/opt/python3.7", "3.11": "/usr/bin/python3.11"}}
-    seen = {**GOOD, "gpu": gpu, "system": "ubuntu-22.04", "title": "Ubuntu 22.04", "python": python}
-    found = explain(seen, wanted())
+    found = explain(facts(gpu=gpu, system="ubuntu-22.04", title="Ubuntu 22.04", python=python), wanted())
     own = found["stacks"]["tf2.15"]
+    assert own["driver"]
     assert (own["edition"], own["chosen"]["cuda"], own["driver"]["method"]) == ("gpu", "wheels", "distribution")
     assert own["methods"]["cuda"]["wheels"] == own["methods"]["cuda"]["repo"] == ""
     assert "has no CUDA that tfctl knows" in own["methods"]["cuda"]["distribution"]

@@ -8,12 +8,18 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils import tfctl_gpu_driver, tfctl_gpu_facts, tfctl_gpu_libraries
-from ansible.module_utils.tfctl_gpu_cards import identify
-from ansible.module_utils.tfctl_judge import judge
+from ansible.module_utils import tfctl_gpu_facts
 
-from tests.unit.provision.test_judge import GOOD, wanted
+from tests.unit.provision.test_decide import GOOD, facts, wanted
+from tfctl import schema
 from tfctl.model import stacks
+from tfctl.model.stacks.nvidia import LibraryName
+from tfctl.provision.decide import libraries, reboot
+from tfctl.provision.decide.facts import GpuFacts
+from tfctl.provision.decide.host import decide
+from tfctl.provision.decide.reboot import Control, DriverState
+from tfctl.provision.decide.wanted import Wishes
+from tfctl.provision.faults import ModuleFault
 
 HOSTS: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "gpu_hosts.yaml").read_text())
 PARTS = ("driver", "cuda", "cudnn", "nccl", "source")
@@ -32,28 +38,27 @@ def gpu_facts(seen: dict[str, Any]) -> dict[str, Any]:
     kernel = {"release": release, "newest": seen.pop("newest", release), "headers": seen.pop("headers", True)}
     shown = [tfctl_gpu_facts.gpu_of(tfctl_gpu_facts.QUERY, line) for line in seen.pop("smi", [])]
     ids = [int(str(each), 16) for each in seen.pop("devices", [])]
-    devices = [{"slot": "", "id": f"{each:04x}", **identify(each)} for each in ids]
+    devices = [{"slot": "", "id": f"{each:04x}"} for each in ids]
     smi = {"said": seen.pop("smi_said", ""), "gpus": shown}
     assert set(seen) <= set(BARE), "tfctl_gpu_facts reports no such fact"
     return {**copy.deepcopy(BARE), "devices": devices, "kernel": kernel, "smi": smi, **seen}
 
 
-def judged(case: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    facts: dict[str, Any] = {key: case[key] for key in ("system", "packager") if key in case}
+def decided(case: dict[str, Any]) -> tuple[Any, list[ModuleFault]]:
+    """Return the plan as plain data, and the faults."""
+    seen: dict[str, Any] = {key: case[key] for key in ("system", "packager") if key in case}
     if "system" in case:
-        facts |= {"title": case["system"], "python": {**GOOD["python"], "pythons": {"3.11": "/usr/bin/python3.11"}}}
+        seen |= {"title": case["system"], "python": {**GOOD["python"], "pythons": {"3.11": "/usr/bin/python3.11"}}}
     roomy = {path: {**each, "free_mb": 50_000} for path, each in GOOD["disks"].items()}
-    seen = {**GOOD, **facts, "disks": roomy, "gpu": gpu_facts(case["gpu"]) if case["gpu"] is not None else None}
-    asked = wanted()
-    asked["wishes"] |= case.get("wishes", {})
-    found: tuple[dict[str, Any], list[dict[str, Any]]] = judge(seen, asked)
-    return found
+    gpu = gpu_facts(case["gpu"]) if case["gpu"] is not None else None
+    plan, faults = decide(facts(**seen, disks=roomy, gpu=gpu), wanted(wishes=Wishes(**case.get("wishes", {}))))
+    return schema.plain(plan), faults
 
 
 @pytest.mark.parametrize("name", HOSTS)
 def test_recorded_host_gets_the_expected_gpu_plan(name: str) -> None:
     case = HOSTS[name]
-    plan, faults = judged(case)
+    plan, faults = decided(case)
     expect = case["expect"]
     messages, remedies = [each["message"] for each in faults], [each["remedy"] for each in faults]
     assert len(messages) == len(expect.get("faults", [])), messages
@@ -66,7 +71,7 @@ def test_recorded_host_gets_the_expected_gpu_plan(name: str) -> None:
         if part in expect:
             compare(found[part], expect[part])
     if "reboot" in expect:
-        assert tfctl_gpu_driver.reboot_reason(gpu_facts(case["gpu"])) == expect["reboot"]
+        assert reboot.reason(schema.parse(GpuFacts, gpu_facts(case["gpu"]))) == expect["reboot"]
 
 
 def compare(found: Any, expected: Any) -> None:
@@ -79,10 +84,10 @@ def compare(found: Any, expected: Any) -> None:
 
 def test_gpu_plan_is_empty_after_its_driver_was_installed() -> None:
     """A second run has nothing to do, because the first one installed a driver that fits."""
-    plan, _ = judged({"gpu": {"devices": ["20b5"]}})
+    plan, _ = decided({"gpu": {"devices": ["20b5"]}})
     assert plan["gpu"]["driver"]["packages"]
     done = {"loaded": "535.261.03", "version": "535.261.03", "origins": ["debian"]}
-    settled, _ = judged({"gpu": {"devices": ["20b5"], "own": True, "blacklisted": True, "persistence": True, **done}})
+    settled, _ = decided({"gpu": {"devices": ["20b5"], "own": True, "blacklisted": True, "persistence": True, **done}})
     assert settled["stack"]["edition"] == "gpu"
     assert settled["gpu"] is None
 
@@ -101,10 +106,12 @@ def test_gpu_plan_is_empty_after_its_driver_was_installed() -> None:
 def test_reboot_is_refused_while_the_host_is_in_use(
     units: list[str], control: dict[str, Any], gpu: dict[str, Any], expected_objection: str
 ) -> None:
-    here = {"machine_id": "m0", "boot_id": "b0", "local": False, **control}
-    there = {"machine_id": "m1", "boot_id": "b1"}
-    objection, remedy = tfctl_gpu_driver.reboot_objection({**BARE, **gpu}, units, here, there)
-    assert (objection, bool(remedy)) == (expected_objection, bool(expected_objection))
+    here = Control(**{"machine_id": "m0", "boot_id": "b0", "local": False, **control})
+    outdated = {"loaded": "535.104.05", "version": "535.161.07"}
+    found = schema.parse(GpuFacts, {**gpu_facts({}), **outdated, **gpu})
+    verdict = reboot.judge(found, DriverState(found, tuple(units), "m1", "b1"), here)
+    assert (verdict.objection, "--reboot" in verdict.remedy) == (expected_objection, not expected_objection)
+    assert verdict.problem.startswith("needs a reboot: driver 535.161.07 is installed, 535.104.05 is loaded")
 
 
 @pytest.mark.parametrize(
@@ -115,8 +122,10 @@ def test_reboot_is_refused_while_the_host_is_in_use(
         ("nccl", "2.22.3", "2.27.7", False),
     ],
 )  # fmt: skip
-def test_library_version_satisfies_a_compatible_older_request(name: str, have: str, asked: str, does: bool) -> None:
-    assert tfctl_gpu_libraries.serves(name, have, asked) is does
+def test_library_version_satisfies_a_compatible_older_request(
+    name: LibraryName, have: str, asked: str, does: bool
+) -> None:
+    assert libraries.serves(name, have, asked) is does
 
 
 @pytest.mark.parametrize(
@@ -129,8 +138,8 @@ def test_library_version_satisfies_a_compatible_older_request(name: str, have: s
         ("nccl", "2.16.5", "libnccl.so.2"),
     ],
 )
-def test_soname_of_a_library_version_is_what_programs_load(name: str, version: str, file: str) -> None:
-    assert tfctl_gpu_libraries.soname(name, version) == file
+def test_soname_of_a_library_version_is_what_programs_load(name: LibraryName, version: str, file: str) -> None:
+    assert libraries.soname(name, version) == file
 
 
 def test_nvidia_data_claims_no_verified_hash_and_names_every_repository_key() -> None:

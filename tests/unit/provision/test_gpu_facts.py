@@ -10,6 +10,9 @@ import pytest
 from ansible.module_utils import tfctl_gpu_facts
 
 from tests.unit.provision.test_gpu import BARE
+from tfctl import schema
+from tfctl.provision.decide.cards import cards
+from tfctl.provision.decide.facts import GpuFacts
 
 PROPRIETARY = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024
 GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)
@@ -47,7 +50,7 @@ class FakeHost:
         self.program("dpkg-query", f"cat {self.bin}/rows; exit 1")
 
     def look(self) -> Any:
-        return tfctl_gpu_facts.look(str(self.root))
+        return tfctl_gpu_facts.look(self.root)
 
 
 @pytest.fixture
@@ -83,7 +86,7 @@ def test_gpu_facts_describe_a_host_with_a_driver(fake: FakeHost) -> None:
     )
     fake.put("etc/apt/apt.conf.d/20auto-upgrades", 'APT::Periodic::Unattended-Upgrade "1";\n')
     seen = fake.look()
-    assert [(each["name"], each["capability"]) for each in seen["devices"]] == [("H100 SXM5 80GB", "9.0")]
+    assert [card.name for card in cards(schema.parse(GpuFacts, seen))] == ["H100 SXM5 80GB"]
     assert (seen["switches"], seen["loaded"], seen["fabric_manager"]) == (1, "580.65.06", "580.65.06")
     assert (seen["version"], seen["origins"], seen["held"]) == ("580.65.06", ["nvidia"], ["nvidia-open-580"])
     assert seen["processes"] == [{"pid": 31, "name": "python3"}]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,17 @@ import pytest
 from ansible.module_utils import tfctl_install
 from ansible.module_utils.tfctl_horovod import Horovod
 from ansible.module_utils.tfctl_horovod_facts import horovods, mpiruns
-from ansible.module_utils.tfctl_horovod_plan import decide
 from ansible.module_utils.tfctl_install import Failed
-from ansible.module_utils.tfctl_judge import judge
 
-from tests.unit.provision.test_judge import GOOD, PYTHON, WISHES, wanted
+from tests.unit.provision.test_decide import PYTHON, facts, wanted
 from tests.unit.provision.test_venv import wheel as make_wheel
+from tfctl import schema
+from tfctl.model import stacks
+from tfctl.provision.decide import horovod as horovod_decision
+from tfctl.provision.decide import plan as plan_types
+from tfctl.provision.decide.fault import Findings
+from tfctl.provision.decide.host import decide
+from tfctl.provision.decide.wanted import Wishes
 
 # The user nobody could not enter the directories of the tests.
 tfctl_install.NOBODY = os.geteuid()
@@ -27,14 +33,15 @@ BUILT = "def mpi_built(): return {mpi}\ndef gloo_built(): return 1\n"
 
 
 def plans(seen: dict[str, Any] | None = None, stack: str = "tf2.15", **wishes: Any) -> tuple[Any, Any, Any]:
-    """Return the plans for Open MPI and Horovod, and the faults, of a host that is fit otherwise."""
-    asked = wanted(stack=stack, wishes={**WISHES, "horovod": True, **wishes})
-    plan, faults = judge({**GOOD, **(seen or {})}, asked)
-    return plan["openmpi"], plan["horovod"], faults
+    """Return the plans for Open MPI and Horovod as plain data, and the faults, of a host that is fit otherwise."""
+    asked = wanted(stack=stack, wishes=Wishes(**{"horovod": True, **wishes}))
+    plan, faults = decide(facts(**(seen or {})), asked)
+    plain = schema.plain(plan)
+    return plain["openmpi"], plain["horovod"], faults
 
 
 def test_plan_has_no_horovod_or_openmpi_when_not_requested() -> None:
-    assert plans(horovod="false") == (None, None, [])
+    assert plans(horovod=False) == (None, None, [])
 
 
 def test_plan_removes_horovod_when_it_is_no_longer_requested() -> None:
@@ -57,7 +64,7 @@ def test_plan_names_exact_build_inputs() -> None:
 def test_plan_builds_openmpi_from_source_in_a_directory_named_by_its_inputs() -> None:
     (fault,) = plans(openmpi="source")[2]
     assert "nobody has compared the hash of Open MPI 4.1.8" in fault["message"]
-    openmpi, horovod, faults = plans(openmpi="source", allow_unverified="true", openmpi_url="file:///mirror/o.tar.bz2")
+    openmpi, horovod, faults = plans(openmpi="source", allow_unverified=True, openmpi_url="file:///mirror/o.tar.bz2")
     assert faults == []
     assert openmpi["prefix"].startswith("/opt/tfctl/openmpi/4.1.8-") and openmpi["linked"]
     assert openmpi["source"]["url"] == "file:///mirror/o.tar.bz2"
@@ -106,28 +113,36 @@ def test_plan_reinstalls_openmpi_only_when_mpirun_fails() -> None:
 def test_plan_refuses_an_unknown_openmpi_and_a_stack_without_horovod() -> None:
     (fault,) = plans(openmpi="mpich")[2]
     assert fault["message"] == "tfctl_openmpi is 'mpich'" and fault["kind"] == "inventory"
-    asked = wanted(wishes={**WISHES, "horovod": True})
-    asked["stacks"] = {**asked["stacks"], "tf9": {**asked["stacks"]["tf2.15"], "horovod": None}}
-    stack = {"name": "tf9", "path": "/opt/tfctl/stacks/tf9-0", "edition": "cpu"}
-    (fault,) = decide(GOOD, asked, {"stack": stack, "gpu": None, "notices": []})[2]
+    without = replace(stacks.get("tf2.15"), name="tf9", horovod=None)
+    asked = wanted(stack="tf9", stacks={**stacks.load(), "tf9": without}, wishes=Wishes(horovod=True))
+    found, _ = decide(facts(), wanted())
+    assert found.stack
+    findings = Findings()
+    assert horovod_decision.decide(facts(), asked, without, found.stack, None, findings) == (None, None)
+    (fault,) = findings.faults
     assert fault["message"] == "no release of Horovod builds for tf9"
     assert "tf2.15" in fault["remedy"]
 
 
-def plan_with_gpus(cuda: dict[str, str] | None) -> tuple[dict[str, Any], list[str]]:
-    """Return the plan for Horovod and the notices of a host with GPUs on which CUDA is installed like this."""
-    plan, _ = judge(GOOD, wanted())
-    plan["stack"]["edition"], plan["gpu"] = "gpu", {"cuda": cuda, "nccl": None}
-    asked = wanted(wishes={**WISHES, "horovod": True})
-    return decide(GOOD, asked, plan)[1], plan["notices"]
+def plan_with_gpus(cuda: str) -> tuple[plan_types.HorovodBuild, list[str]]:
+    """Return the plan for Horovod and the notices of a host with GPUs on which CUDA is in this directory, or in
+    wheels."""
+    found, _ = decide(facts(), wanted())
+    assert found.stack
+    toolkit = plan_types.Library("repo", "12.2", True, (), None, (), cuda, "libcudart.so.12") if cuda else None
+    gpu, findings = plan_types.Gpu(None, toolkit, None, None, None), Findings()
+    asked, stack = wanted(wishes=Wishes(horovod=True)), replace(found.stack, edition="gpu")
+    _, horovod = horovod_decision.decide(facts(), asked, stacks.get("tf2.15"), stack, gpu, findings)
+    assert isinstance(horovod, plan_types.HorovodBuild)
+    return horovod, findings.notices
 
 
 def test_plan_builds_horovod_with_nccl_only_when_cuda_has_nvcc() -> None:
-    horovod, notices = plan_with_gpus({"home": "/usr/local/cuda-12.2"})
-    assert (horovod["gpu"], notices) == ({"cuda": "/usr/local/cuda-12.2", "nccl": ""}, [])
-    without, notices = plan_with_gpus(None)
-    assert without["gpu"] is None and "without NCCL" in notices[0]
-    assert len({horovod["key"], without["key"], plans()[1]["key"]}) == 3
+    horovod, notices = plan_with_gpus("/usr/local/cuda-12.2")
+    assert (horovod.gpu, notices) == (plan_types.CudaHomes("/usr/local/cuda-12.2", ""), [])
+    without, notices = plan_with_gpus("")
+    assert without.gpu is None and "without NCCL" in notices[0]
+    assert len({horovod.key, without.key, plans()[1]["key"]}) == 3
 
 
 def environment_and_wheel(folder: Path, mpi: str = "1") -> tuple[Path, Path]:

@@ -5,35 +5,43 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.module_utils import tfctl_pythons
 
-SYSTEMS = {"debian-12": {"title": "Debian 12", "pythons": {"3.11": ["python3"]}}}
-STACKS = {"new": {"pythons": ["3.11", "3.10"]}, "old": {"pythons": ["3.7", "3.6"]}}
+from tests.unit.provision.test_decide import facts, wanted
+from tfctl.model import stacks
+from tfctl.provision.decide import pythons
+from tfctl.provision.decide.fault import Findings
+from tfctl.provision.faults import ModuleFault
+from tfctl.provision.python_tree import PythonTree
+
+OFFERS = {"new": ("3.11", "3.10"), "old": ("3.7", "3.6")}
 NONE: dict[str, Any] = {"pythons": {}, "given": {}, "trees": {}, "in_use": {}, "libc": [2, 36], "lacking": []}
 SENT = "/opt/tfctl/pythons/cpython-3.10.16-0123456789ab/bin/python3.10"
 
 
-def tree(python: str, **changes: Any) -> dict[str, Any]:
-    return {
-        "name": f"cpython-{python}.16-0123456789ab", "python": python, "version": f"{python}.16", "machine": "x86_64",
-        "glibc": [2, 35], "needs": ["libssl.so.3"], "megabytes": 43, "archive": "/a.tar.gz", "sha256": "00", **changes,
-    }  # fmt: skip
+def tree(python: str, **changes: Any) -> PythonTree:
+    found = PythonTree(
+        name=f"cpython-{python}.16-0123456789ab", python=python, version=f"{python}.16", machine="x86_64",
+        glibc=(2, 35), needs=("libssl.so.3",), megabytes=43, archive="/a.tar.gz", sha256="00",
+    )  # fmt: skip
+    return replace(found, **changes)
 
 
-def choose(stack: str, *trees: dict[str, Any], system: str = "debian-12", **facts: Any) -> tuple[Any, list[Any]]:
+def choose(name: str, *trees: PythonTree, system: str = "debian-12", **python: Any) -> tuple[Any, list[ModuleFault]]:
     """Return the plan and the faults. ``trees``: the Python trees that the control machine can send."""
-    seen = {"machine": "x86_64", "system": system, "title": "Debian GNU/Linux 12", "python": {**NONE, **facts}}
-    faults: list[Any] = []
-    wanted = {"stacks": STACKS, "systems": SYSTEMS, "trees": list(trees)}
-    return tfctl_pythons.choose(seen, wanted, stack, faults), faults
+    seen = facts(system=system, title="Debian GNU/Linux 12", python={**NONE, **python})
+    stack = replace(stacks.get("tf2.15"), name=name, pythons=OFFERS[name])
+    findings = Findings()
+    return pythons.choose(seen, wanted(trees=trees), stack, findings), findings.faults
 
 
 @pytest.mark.parametrize(
-    ("system", "facts", "trees", "path"),
+    ("system", "seen", "trees", "path"),
     [
         # In order of preference: each row lacks what the row before it chose.
         ("debian-12", {"given": {"/p/python3": "3.10"}, "pythons": {"3.11": "/u/python3.11"}}, ["3.10"], "/p/python3"),
@@ -49,28 +57,28 @@ def choose(stack: str, *trees: dict[str, Any], system: str = "debian-12", **fact
     ],
 )
 def test_python_is_chosen_in_the_documented_order(
-    system: str, facts: dict[str, Any], trees: list[str], path: str
+    system: str, seen: dict[str, Any], trees: list[str], path: str
 ) -> None:
-    plan, faults = choose("new", *map(tree, trees), system=system, **facts)
-    assert (plan["path"], faults) == (path, [])
+    plan, faults = choose("new", *map(tree, trees), system=system, **seen)
+    assert (plan.path, faults) == (path, [])
 
 
 def test_python_tree_is_sent_only_when_the_host_lacks_it() -> None:
     plan, faults = choose("old", tree("3.6"), tree("3.7"))
-    assert (plan["version"], plan["tree"]["name"], faults) == ("3.7", tree("3.7")["name"], [])
-    plan, _ = choose("old", tree("3.7"), trees={tree("3.7")["name"]: "3.7"})
-    assert (plan["version"], plan["tree"]) == ("3.7", None)
+    assert (plan.version, plan.tree.name, faults) == ("3.7", tree("3.7").name, [])
+    plan, _ = choose("old", tree("3.7"), trees={tree("3.7").name: "3.7"})
+    assert (plan.version, plan.tree) == ("3.7", None)
 
 
 def test_python_tree_in_use_is_kept_when_a_preferred_one_exists() -> None:
     both = {f"cpython-{python}.9-aa": python for python in ("3.6", "3.7")}
     used = "/opt/tfctl/pythons/cpython-3.6.9-aa/bin/python3.6"
-    assert choose("old", trees=both)[0]["version"] == "3.7"
-    assert choose("old", trees=both, in_use={"old": used})[0]["path"] == used
+    assert choose("old", trees=both)[0].version == "3.7"
+    assert choose("old", trees=both, in_use={"old": used})[0].path == used
 
 
 @pytest.mark.parametrize(
-    ("trees", "facts", "message"),
+    ("trees", "seen", "message"),
     [
         ([], {"pythons": {"3.11": "/usr/bin/python3.11"}}, "old takes Python 3.7, 3.6; Debian GNU/Linux 12 has 3.11"),
         ([tree("3.7", machine="aarch64")], {}, "is built for aarch64; this is x86_64"),
@@ -79,8 +87,8 @@ def test_python_tree_in_use_is_kept_when_a_preferred_one_exists() -> None:
         ([tree("3.7")], {"given": {"/opt/py": ""}}, "tfctl_pythons: /opt/py is not there, or does not run"),
     ],
 )
-def test_python_choice_reports_why_nothing_fits_the_host(trees: list[Any], facts: dict[str, Any], message: str) -> None:
-    (fault,) = choose("old", *trees, **facts)[1]
+def test_python_choice_reports_why_nothing_fits_the_host(trees: list[Any], seen: dict[str, Any], message: str) -> None:
+    (fault,) = choose("old", *trees, **seen)[1]
     assert message in fault["message"] and fault["remedy"]
 
 

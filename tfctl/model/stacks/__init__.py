@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError
 
+from tfctl import schema
 from tfctl.errors import BadFile
 from tfctl.model.stacks.nvidia import Gpu, Nvidia
-from tfctl.model.stacks.strict import Https, Known, Sha256, Strict, Version
+from tfctl.model.stacks.values import Https, Known, Python, Sha256, Version
 
 HERE = Path(__file__).resolve().parent
 LOCKS = HERE / "locks"
@@ -23,27 +26,29 @@ TOOLS = LOCKS / "uv.txt"
 #: No stack: the host's own programs.
 NONE = "none"
 
-Python = Annotated[str, Field(pattern=r"^3\.\d+$")]
+#: libyaml is ten times as fast as Python; a PyYAML that was built without it has only the latter.
+_LOADER: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+T = TypeVar("T")
 
 
-_Model = TypeVar("_Model", bound=Strict)
-
-
-class Edition(Strict):
+@dataclass(frozen=True)
+class Edition:
     """A stack's variant for one kind of host. ``disk_mb`` is the peak disk space that installing it takes.
 
     ``without``: packages that must not be installed, although others depend on them. ``substitutes``: what replaces a
     component of the stack here, by its key in the stack.
     """
 
-    machines: list[str]
-    requirements: list[str]
+    machines: tuple[str, ...]
+    requirements: tuple[str, ...]
     disk_mb: int
-    without: list[str] = Field(default_factory=list)
-    substitutes: dict[Literal["gcc", "openmpi", "horovod"], str] = Field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    substitutes: Mapping[Literal["gcc", "openmpi", "horovod"], str] = field(default_factory=dict)
 
 
-class Tested(Strict):
+@dataclass(frozen=True)
+class Tested:
     """What was actually tested, and where."""
 
     system: str
@@ -52,13 +57,15 @@ class Tested(Strict):
     what: str
 
 
-class Gcc(Strict):
+@dataclass(frozen=True)
+class Gcc:
     """``min``: required by TensorFlow's headers and Horovod's own check; ``max``: the last that CUDA's nvcc accepts."""
 
     min: int
     max: int
 
 
+@dataclass(frozen=True)
 class Openmpi(Known):
     """The source tarball, for hosts whose distribution's own Open MPI will not do."""
 
@@ -67,6 +74,7 @@ class Openmpi(Known):
     sha256: Sha256
 
 
+@dataclass(frozen=True)
 class Horovod(Known):
     """Horovod's source in the package index, which has no wheels. ``build``: what builds it, besides a compiler.
 
@@ -76,30 +84,31 @@ class Horovod(Known):
     version: Version
     sha256: Sha256
     gloo: bool
-    build: list[str]
+    build: tuple[str, ...]
 
 
-class Stack(Strict):
+@dataclass(frozen=True)
+class Stack:
     """``pythons`` in order of preference. ``imports``: modules that must import, with the versions they must have.
 
     ``horovod`` is None if no release builds for the stack. ``sources`` are the requirements without a wheel; a lock
     lists them in its first line, `--no-binary=NAME,NAME`, and has the hash of each one's source.
     """
 
-    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9.]{0,19}$")]
+    name: Annotated[str, re.compile(r"^[a-z][a-z0-9.]{0,19}$")]
     title: str
     tensorflow: Version
-    pythons: list[Python]
-    requirements: list[str]
-    sources: list[str] = Field(default_factory=list)
+    pythons: tuple[Python, ...]
+    requirements: tuple[str, ...]
     as_of: date
-    imports: dict[str, Version]
+    imports: Mapping[str, Version]
+    editions: Mapping[str, Edition]
+    tested: tuple[Tested, ...]
+    sources: tuple[str, ...] = ()
     gcc: Gcc | None = None
     openmpi: Openmpi | None = None
     horovod: Horovod | None = None
     gpu: Gpu | None = None
-    editions: dict[str, Edition]
-    tested: list[Tested]
 
     def release(self, module: str) -> tuple[int, ...]:
         """Return the numbers of a module's version in ``imports``, or of TensorFlow's; (0,) if it is not there."""
@@ -120,19 +129,20 @@ class Stack(Strict):
         return f"{self.name}-{hashlib.sha256(asked).hexdigest()[:12]}"
 
 
-class System(Strict):
+@dataclass(frozen=True)
+class System:
     """``pythons``: package names by the Python version they provide. ``gcc``: major versions, the default one first."""
 
     title: str
-    pythons: dict[Python, list[str]]
-    gcc: list[int]
+    pythons: Mapping[Python, tuple[str, ...]]
+    gcc: tuple[int, ...]
     openmpi: Version
 
 
 @cache
-def load() -> dict[str, Stack]:
+def load() -> Mapping[str, Stack]:
     """Return all stacks by name, in file order. Raise BadFile for one that the schema rejects: a defect in tfctl."""
-    found = (_checked(Stack, yaml.safe_load(path.read_text()), path) for path in sorted(HERE.glob("tf*.yaml")))
+    found = (_read(Stack, path) for path in sorted(HERE.glob("tf*.yaml")))
     return {stack.name: stack for stack in found}
 
 
@@ -152,23 +162,19 @@ def others(name: str) -> str:
 
 
 @cache
-def systems() -> dict[str, System]:
+def systems() -> Mapping[str, System]:
     """Return the supported operating systems, by their names in tfctl_facts."""
-    path = HERE / "systems.yaml"
-    return {name: _checked(System, data, path) for name, data in yaml.safe_load(path.read_text()).items()}
+    return _read(dict[str, System], HERE / "systems.yaml")
 
 
 @cache
 def nvidia() -> Nvidia:
     """Return the sources of NVIDIA's software."""
-    path = HERE / "nvidia.yaml"
-    return _checked(Nvidia, yaml.safe_load(path.read_text()), path)
+    return _read(Nvidia, HERE / "nvidia.yaml")
 
 
-def _checked(model: type[_Model], data: object, path: Path) -> _Model:
+def _read(kind: type[T], path: Path) -> T:
     try:
-        return model.model_validate(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = "/".join(map(str, first["loc"]))
-        raise BadFile(f"{path.name}: {place}: {first['msg']}") from None
+        return schema.parse(kind, yaml.load(path.read_text(encoding="utf-8"), _LOADER))
+    except (schema.SchemaError, yaml.YAMLError) as error:
+        raise BadFile(f"{path.name}: {error}") from None

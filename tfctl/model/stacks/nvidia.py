@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from pydantic import Field
+from tfctl.model.stacks.values import Https, Known, Sha256, Version
 
-from tfctl.model.stacks.strict import Https, Known, Sha256, Strict, Version
+#: The libraries that TensorFlow needs on GPUs.
+LibraryName = Literal["cuda", "cudnn", "nccl"]
 
 
-class Range(Strict):
+@dataclass(frozen=True)
+class Range:
     """From ``min`` to ``max``, both inclusive."""
 
     min: Version
     max: Version
 
 
+@dataclass(frozen=True)
 class Key(Known):
-    fingerprint: Annotated[str, Field(pattern=r"^[0-9A-F]{40}$")]
+    fingerprint: Annotated[str, re.compile(r"^[0-9A-F]{40}$")]
 
 
+@dataclass(frozen=True)
 class Archive(Known):
     """A tarball, or NVIDIA's own installer (`runfile`)."""
 
@@ -28,7 +35,8 @@ class Archive(Known):
     sha256: Sha256
 
 
-class Repository(Strict):
+@dataclass(frozen=True)
+class Repository:
     """``path`` is relative to the mirror. ``cuda`` is the range of toolkits in it."""
 
     path: str
@@ -36,45 +44,54 @@ class Repository(Strict):
     cuda: Range
 
 
-class Branches(Strict):
+@dataclass(frozen=True)
+class Branches:
     """A distribution's drivers. ``open``: whether it has open kernel modules; ``packages``: needed beside a module."""
 
-    branches: list[int]
+    branches: tuple[int, ...]
     open: bool
     packages: tuple[str, ...] = ()
 
 
-class Packaged(Strict):
+@dataclass(frozen=True)
+class Packaged:
     version: Version
-    packages: list[str]
+    packages: tuple[str, ...]
 
 
-class Distribution(Strict):
+@dataclass(frozen=True)
+class Distribution:
     """A distribution's packages of NVIDIA's software. ``components`` are the archive components that hold them."""
 
-    components: list[str]
+    components: tuple[str, ...]
     driver: Branches | None = None
     cuda: Packaged | None = None
     cudnn: Packaged | None = None
     nccl: Packaged | None = None
 
+    def library(self, name: LibraryName) -> Packaged | None:
+        return {"cuda": self.cuda, "cudnn": self.cudnn, "nccl": self.nccl}[name]
 
-class Nvidia(Strict):
+
+@dataclass(frozen=True)
+class Nvidia:
     mirror: str
-    keys: dict[str, Key]
-    repositories: dict[str, Repository]
-    distributions: dict[str, Distribution]
-    archives: dict[Literal["cuda", "cudnn", "nccl"], dict[str, Archive]]
+    keys: Mapping[str, Key]
+    repositories: Mapping[str, Repository]
+    distributions: Mapping[str, Distribution]
+    archives: Mapping[LibraryName, Mapping[str, Archive]]
 
 
-class Driver(Strict):
+@dataclass(frozen=True)
+class Driver:
     """``min``: what the stack's CUDA requires (NVIDIA's table of minor-version compatibility)."""
 
     min: Version
     max_branch: int
 
 
-class Gpu(Strict):
+@dataclass(frozen=True)
+class Gpu:
     """What a stack needs on GPUs. ``wheels``: whether its gpu edition includes CUDA, cuDNN and NCCL."""
 
     cuda: Version
@@ -83,3 +100,7 @@ class Gpu(Strict):
     capability: Range
     driver: Driver
     wheels: bool
+
+    def library(self, name: LibraryName) -> str:
+        """Return the version of a library."""
+        return {"cuda": self.cuda, "cudnn": self.cudnn, "nccl": self.nccl}[name]

@@ -7,10 +7,33 @@ limits: NVIDIA's driver installation guide and its notes on the open kernel modu
 from __future__ import annotations
 
 import re
-from collections import namedtuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-Generation = namedtuple("Generation", "oldest newest modules")
-"""Driver branches that serve it (None: no end known), and which kernel modules: proprietary, either or open."""
+from tfctl.model.stacks.nvidia import Gpu
+from tfctl.provision.decide.facts import GpuFacts
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU. ``generation`` and compute ``capability`` are "" if unknown."""
+
+    name: str
+    generation: str
+    capability: str
+
+
+@dataclass(frozen=True)
+class Generation:
+    """Driver branches that serve it (None: no end known), and which kernel modules: proprietary, either or open.
+
+    For several cards together, ``modules`` is None if no single kernel module serves them.
+    """
+
+    oldest: int
+    newest: int | None
+    modules: str | None
+
 
 GENERATIONS = {
     "Tesla": Generation(100, 340, "proprietary"),
@@ -80,43 +103,38 @@ _MODELS = {
 }  # fmt: skip
 
 
-def identify(device):
-    """Return {"name", "generation", "capability"} of a PCI device id (a number); the latter two are "" if unknown."""
+def identify(device: int) -> Card:
+    """Return the card with a PCI device id."""
     for first, last, generation, capability in _RANGES:
         if first <= device <= last:
-            name = _MODELS.get(device, f"{generation} GPU {device:04x}")
-            return {"name": name, "generation": generation, "capability": capability}
-    return {"name": f"GPU {device:04x}", "generation": "", "capability": ""}
+            return Card(_MODELS.get(device, f"{generation} GPU {device:04x}"), generation, capability)
+    return Card(f"GPU {device:04x}", "", "")
 
 
-def is_nvswitch(device, pci_class):
-    """Return whether an NVIDIA bridge is an NVSwitch and not a chip set, which has a lower id."""
-    return pci_class == 0x0680 and device >= 0x1AC0
-
-
-def cards(gpu):
-    """Return the host's GPUs, from nvidia-smi if the PCI bus does not tell (in a container, for an unknown model)."""
-    devices, shown = gpu["devices"], gpu["smi"]["gpus"]
-    if shown and not (devices and all(each["generation"] for each in devices)):
-        return [{**each, "generation": generation_of(each["capability"])} for each in shown]
+def cards(gpu: GpuFacts) -> list[Card]:
+    """Return the host's GPUs, from nvidia-smi if the PCI bus does not show them (in a container, for an unknown
+    model)."""
+    devices, shown = [identify(int(device.id, 16)) for device in gpu.devices], gpu.smi.gpus
+    if shown and not (devices and all(each.generation for each in devices)):
+        return [Card(each.name, _generation_of(each.capability), each.capability) for each in shown]
     return devices
 
 
-def usable(gpu, stack):
+def usable(gpu: GpuFacts, needs: Gpu) -> list[Card]:
     """Return the cards that are not too old for the stack. A small display card usually is."""
-    least = numbers(stack["gpu"]["capability"]["min"])
-    return [card for card in cards(gpu) if not card["capability"] or numbers(card["capability"]) >= least]
+    least = numbers(needs.capability.min)
+    return [card for card in cards(gpu) if not card.capability or numbers(card.capability) >= least]
 
 
-def too_new(found, stack):
+def too_new(found: Iterable[Card], needs: Gpu) -> list[Card]:
     """Return the cards that are too new for the code in the stack's wheels."""
-    most = numbers(stack["gpu"]["capability"]["max"])
-    return [card for card in found if numbers(card["capability"]) > most]
+    most = numbers(needs.capability.max)
+    return [card for card in found if numbers(card.capability) > most]
 
 
-def limits(found):
-    """Return a Generation for all these cards together. Its modules are None if no single kernel module serves them."""
-    known = [GENERATIONS[card["generation"]] for card in found if card["generation"]]
+def limits(found: Sequence[Card]) -> Generation:
+    """Return the limits of all these cards together."""
+    known = [GENERATIONS[card.generation] for card in found if card.generation]
     kinds = {each.modules for each in known} - {"either"}
     return Generation(
         max((each.oldest for each in known), default=0),
@@ -125,17 +143,17 @@ def limits(found):
     )
 
 
-def named(found):
+def named(found: Sequence[Card]) -> str:
     """Describe cards: "2 A100 PCIe 80GB, Tesla T4"."""
-    names = [card["name"] for card in found]
+    names = [card.name for card in found]
     return ", ".join(f"{names.count(name)} {name}" if names.count(name) > 1 else name for name in dict.fromkeys(names))
 
 
-def generation_of(capability):
+def numbers(version: str) -> tuple[int, ...]:
+    """Return a version as a tuple of numbers, for comparisons."""
+    return tuple(int(part) for part in re.findall(r"\d+", version))
+
+
+def _generation_of(capability: str) -> str:
     """Return the first generation in the table with this capability, or ""."""
     return next((generation for _, _, generation, shown in _RANGES if shown == capability), "")
-
-
-def numbers(version):
-    """Return a version as a tuple of numbers, for comparisons."""
-    return tuple(int(part) for part in re.findall(r"\d+", str(version)))

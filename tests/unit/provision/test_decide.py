@@ -1,16 +1,22 @@
-"""tfctl_judge reports all faults of a host, each with its remedy, and plans what a host without faults gets."""
+"""Decisions report all faults of a host, each with its remedy, and plan what a host without faults gets."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from ansible.module_utils.tfctl_facts import gather, os_release, system_key
-from ansible.module_utils.tfctl_judge import judge
-from ansible.module_utils.tfctl_toolchain import toolchain
 
+from tfctl import schema
 from tfctl.model import stacks
-from tfctl.provision import variables
+from tfctl.provision.decide.facts import Facts
+from tfctl.provision.decide.fault import Findings
+from tfctl.provision.decide.host import decide
+from tfctl.provision.decide.plan import Python
+from tfctl.provision.decide.toolchain import toolchain
+from tfctl.provision.decide.wanted import Wanted, Wishes
+from tfctl.provision.faults import ModuleFault
 
 FREE = {"device": 1, "free_mb": 50_000, "noexec": False, "at": "/"}
 PYTHON: dict[str, Any] = {
@@ -48,46 +54,38 @@ GOOD: dict[str, Any] = {
 }
 
 
-#: What the role preflight passes when the inventory sets no variable.
-WISHES = {
-    "toolchain": False, "horovod": False, "openmpi": "auto", "openmpi_url": "", "edition": "auto",
-    "driver": "auto", "driver_method": "auto", "cuda_method": "auto",
-    "cudnn_method": "auto", "nccl_method": "auto", "nvidia_mirror": "", "allow_unverified": False,
-}  # fmt: skip
+def facts(**changes: Any) -> Facts:
+    """Return the facts of a fit Debian 12, with changes."""
+    return schema.parse(Facts, {**GOOD, **changes})
 
 
-def wanted(**more: Any) -> dict[str, Any]:
-    given: dict[str, Any] = {
-        "stacks": variables.catalogue(),
-        "systems": variables.systems(),
-        "nvidia": stacks.nvidia().model_dump(),
-    }
-    given |= {"pythons": [], "trees": []}
-    given["wishes"] = dict(WISHES)
-    return {"uid": 880, "shared": ["/srv/tfctl"], "operators": [], "stack": "tf2.15", **given, **more}
+def wanted(**changes: Any) -> Wanted:
+    """Return what an inventory asks for that sets nothing but the stack, with changes."""
+    return Wanted(**{"uid": 880, "shared": ("/srv/tfctl",), "stack": "tf2.15", **changes})
 
 
-def faults(seen: dict[str, Any], **more: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = judge({**GOOD, **seen}, wanted(**more))[1]
-    return found
+def faults(seen: dict[str, Any], **more: Any) -> list[ModuleFault]:
+    return decide(facts(**seen), wanted(**more))[1]
 
 
-def test_judge_plans_the_stack_of_a_fit_host() -> None:
-    plan, found = judge(GOOD, wanted())
+def test_fit_host_gets_the_plan_of_its_stack() -> None:
+    plan, found = decide(facts(), wanted())
     assert found == []
-    assert (plan["operators"], plan["output_roots"]) == (["ops"], ["/srv/tfctl"])
-    stack = plan["stack"]
-    here: dict[str, Any] = {
-        "version": "3.11",
-        "path": "/usr/bin/python3.11",
-        "packages": [],
-        "from": "this host",
-        "tree": None,
-    }
-    assert stack["python"] == here
-    assert stack["link"] == "/opt/tfctl/stacks/tf2.15"
-    assert stack["path"].startswith("/opt/tfctl/stacks/tf2.15-") and stack["lock"].endswith("tf2.15-cpu-3.11.txt")
-    assert not stack["there"]
+    assert (plan.operators, plan.output_roots) == (("ops",), ("/srv/tfctl",))
+    stack = plan.stack
+    assert stack
+    assert stack.python == Python("3.11", "/usr/bin/python3.11", "this host")
+    assert stack.link == "/opt/tfctl/stacks/tf2.15"
+    assert stack.path.startswith("/opt/tfctl/stacks/tf2.15-") and stack.lock.endswith("tf2.15-cpu-3.11.txt")
+    assert not stack.there
+
+
+def test_plan_reaches_the_roles_as_plain_data() -> None:
+    plan = schema.plain(decide(facts(), wanted())[0])
+    assert (plan["operators"], plan["gpu"]) == (["ops"], None)
+    assert plan["stack"]["python"] == {  # type: ignore[index]
+        "version": "3.11", "path": "/usr/bin/python3.11", "packages": [], "from": "this host", "tree": None,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -103,7 +101,7 @@ def test_judge_plans_the_stack_of_a_fit_host() -> None:
         ({"gid_owner": "render"}, {}, "number 880 is the group render's", "tfctl_uid"),
         ({"user": 700}, {}, "the user tfctl has number 700 here", "tfctl_uid=700"),
         ({}, {"uid": 1200}, "tfctl_uid 1200 is not a system user's", "from 1 to 999"),
-        ({}, {"operators": ["%all"]}, "'%all' is no user's name", "plain user names"),
+        ({}, {"operators": ("%all",)}, "'%all' is no user's name", "plain user names"),
         ({}, {"stack": ""}, "no stack is named for this host", "--stack none"),
         ({}, {"stack": "tf9"}, "no stack is called 'tf9'", "there are: tf1.15, tf2.0, tf2.15"),
         ({"machine": "riscv64"}, {}, "made for x86_64; this is riscv64", "another stack"),
@@ -115,7 +113,7 @@ def test_judge_plans_the_stack_of_a_fit_host() -> None:
         ),
     ],
 )
-def test_judge_reports_each_fault_with_its_remedy_and_exit_code(
+def test_decisions_report_each_fault_with_its_remedy_and_exit_code(
     seen: dict[str, Any], more: dict[str, Any], message: str, remedy: str
 ) -> None:
     (found,) = faults(seen, **more)
@@ -125,18 +123,18 @@ def test_judge_reports_each_fault_with_its_remedy_and_exit_code(
     assert found["kind"] == ("inventory" if more and any(word in found["message"] for word in about_files) else "unfit")
 
 
-def test_judge_reports_all_faults_at_once() -> None:
+def test_decisions_report_all_faults_at_once() -> None:
     found = faults({"systemd": 241, "sudo": False, "uid_owner": "x", "system": "none-"}, stack="tf9")
     assert len(found) == 5
 
 
-def test_judge_sums_required_space_by_device_and_skips_an_existing_environment() -> None:
+def test_decisions_sum_required_space_by_device_and_skip_an_existing_environment() -> None:
     little = {**FREE, "free_mb": 2700}
     disks = dict.fromkeys(GOOD["disks"], little)
     (found,) = faults({"disks": disks})
     assert found["message"].startswith("2700 MB are free for")
     assert faults({"disks": disks}, stack="none") == []
-    name = variables.catalogue()["tf2.15"]["editions"]["cpu"]["environments"]["3.11"]["name"]
+    name = stacks.get("tf2.15").environment("cpu", "3.11")
     assert faults({"disks": disks, "environments": [name]}) == []
     apart = {path: {**little, "device": number} for number, path in enumerate(disks)}
     assert faults({"disks": apart}) == []
@@ -148,12 +146,13 @@ def test_a_directory_of_jobs_that_is_a_full_file_system_of_its_own_is_a_fault() 
     assert found["message"] == "0 MB are free for /var/lib/tfctl/jobs, 200 MB are needed"
 
 
-def test_judge_installs_a_missing_python_from_the_distribution() -> None:
+def test_missing_python_is_installed_from_the_distribution() -> None:
     python = {**PYTHON, "pythons": {"3.12": "/usr/local/bin/python3.12"}}
-    plan, found = judge({**GOOD, "system": "ubuntu-22.04", "python": python}, wanted())
+    plan, found = decide(facts(system="ubuntu-22.04", python=python), wanted())
     assert found == []
-    chosen = plan["stack"]["python"]
-    assert (chosen["path"], chosen["packages"]) == ("/usr/bin/python3.11", ["python3.11"])
+    assert plan.stack
+    chosen = plan.stack.python
+    assert (chosen.path, chosen.packages) == ("/usr/bin/python3.11", ("python3.11",))
 
 
 @pytest.mark.parametrize(
@@ -169,18 +168,21 @@ def test_judge_installs_a_missing_python_from_the_distribution() -> None:
 def test_toolchain_picks_a_compiler_that_the_stack_and_nvcc_support(
     system: str, packager: str, edition: str, command: str, packages: list[str]
 ) -> None:
-    seen = {**GOOD, "system": system, "packager": packager}
-    plan, lacking = toolchain(seen, wanted(), edition)
-    assert (plan["cxx"], plan["packages"], lacking) == (command, packages, [])
-    there, _ = toolchain({**seen, "compilers": [plan["gcc"]]}, wanted(), edition)
-    assert there["packages"] == []
+    findings, stack = Findings(), stacks.get("tf2.15")
+    seen = facts(system=system, packager=packager)
+    plan = toolchain(seen, wanted(), stack, edition, findings)
+    assert plan
+    assert (plan.cxx, [*plan.packages], findings.faults) == (command, packages, [])
+    there = toolchain(replace(seen, compilers=(plan.gcc,)), wanted(), stack, edition, findings)
+    assert there and there.packages == ()
 
 
-def test_judge_refuses_a_distribution_without_a_supported_compiler() -> None:
-    asked = wanted(wishes={**WISHES, "toolchain": "true"})
-    assert judge(GOOD, asked)[0]["toolchain"]["gcc"] == 12
-    asked["stacks"]["tf2.15"]["gcc"] = {"min": 15, "max": 16}
-    (found,) = judge(GOOD, asked)[1]
+def test_distribution_without_a_supported_compiler_is_refused() -> None:
+    asked = wanted(wishes=Wishes(toolchain=True))
+    plan, _ = decide(facts(), asked)
+    assert plan.toolchain and plan.toolchain.gcc == 12
+    stack = replace(stacks.get("tf2.15"), gcc=stacks.Gcc(15, 16))
+    (found,) = decide(facts(), replace(asked, stacks={"tf2.15": stack}))[1]
     assert found["message"] == "Debian 12 has gcc 12, 11; extensions of tf2.15 are built with 15 or later"
 
 
@@ -190,8 +192,16 @@ def test_system_key_joins_distribution_and_version() -> None:
     assert system_key({"ID": "rocky", "VERSION_ID": "9.4", "ID_LIKE": "rhel centos fedora"}) == "el-9"
 
 
-def test_facts_of_this_machine_have_the_expected_keys() -> None:
+def test_facts_of_this_machine_match_their_schema() -> None:
     seen = gather(880, ["/srv/tfctl"])
-    assert set(GOOD) == set(seen)
-    assert seen["system"] == system_key(os_release())
-    judge(seen, wanted())
+    found = schema.parse(Facts, seen)
+    assert found.system == system_key(os_release())
+    decide(found, wanted())
+
+
+def test_facts_that_do_not_match_their_schema_are_refused_with_the_place() -> None:
+    seen = gather(880, ["/srv/tfctl"])
+    with pytest.raises(schema.SchemaError, match=r"^python/libc: missing$"):
+        schema.parse(Facts, {**seen, "python": {key: value for key, value in PYTHON.items() if key != "libc"}})
+    with pytest.raises(schema.SchemaError, match=r"^systemd: expected a whole number, not '252'$"):
+        schema.parse(Facts, {**seen, "systemd": "252"})

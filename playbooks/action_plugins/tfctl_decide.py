@@ -1,0 +1,102 @@
+"""Decide what a host gets: gather its facts there, with the module tfctl_facts, and decide on the control machine."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+if find_spec("tfctl") is None:  # Ansible has an environment of its own
+    ROOT = Path(__file__).resolve().parents[2]
+    sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
+
+from tfctl import schema
+from tfctl.errors import TfctlError
+from tfctl.provision.control import cache
+from tfctl.provision.decide.explain import explain
+from tfctl.provision.decide.facts import Facts
+from tfctl.provision.decide.fault import fault
+from tfctl.provision.decide.host import decide
+from tfctl.provision.decide.wanted import Wanted, Wishes
+from tfctl.provision.faults import ModuleFault
+from tfctl.provision.python_tree import pack
+
+DOCUMENTATION = """
+name: tfctl_decide
+short_description: Report everything that prevents what a host is to become, and decide how to get there
+description:
+  - Gathers the facts of the host with the module tfctl_facts, which changes nothing. Fails with every fault at once,
+    each with its remedy; otherwise returns C(seen), the facts, and C(plan), what was chosen. The classes in
+    tfctl/provision/decide document both.
+options:
+  uid: {type: int, required: true, description: UID and GID of the job user and its group.}
+  shared: {type: list, elements: str, required: true, description: Directories that jobs write to.}
+  operators: {type: list, elements: str, default: [], description: Who may run jobs; empty, the login user.}
+  stack: {type: str, default: '', description: The stack of the host, or C(none).}
+  pythons: {type: list, elements: str, default: [], description: Interpreters on the host that stacks may use.}
+  trees: {type: list, elements: str, default: [], description: CPython trees of the control machine, to send to hosts.}
+  explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
+  wishes: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
+"""
+_TEXT, _SWITCH = {"type": "str"}, {"type": "bool"}
+_TEXTS = {"type": "list", "elements": "str", "default": []}
+ARGUMENTS = {
+    "uid": {"type": "int", "required": True},
+    "shared": {"type": "list", "elements": "str", "required": True},
+    "operators": _TEXTS,
+    "stack": {"type": "str", "default": ""},
+    "pythons": _TEXTS,
+    "trees": _TEXTS,
+    "explain": {"type": "bool", "default": False},
+    "wishes": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            field.name: _SWITCH if field.type == "bool" else _TEXT for field in Wishes.__dataclass_fields__.values()
+        },
+    },
+}
+
+
+class ActionModule(ActionBase):
+    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, given = self.validate_argument_spec(ARGUMENTS)
+        # An ini inventory gives one text; commas may have spaces behind them.
+        shared = tuple(path.strip() for path in given["shared"])
+        try:
+            trees = tuple(pack(Path(tree), cache() / "pythons") for tree in given["trees"])
+        except TfctlError as error:
+            return failed(result, [fault(error.message, error.remedy, "inventory")])
+        arguments = {
+            "uid": given["uid"],
+            "shared": shared,
+            "pythons": given["pythons"],
+            "libraries": sorted({library for tree in trees for library in tree.needs}),
+        }
+        result.update(self._execute_module("tfctl_facts", arguments, task_vars=task_vars))
+        if result.get("failed") or result.get("skipped"):
+            return result
+        facts = schema.parse(Facts, result["seen"])
+        wanted = Wanted(
+            uid=given["uid"],
+            shared=shared,
+            operators=tuple(given["operators"]),
+            stack=given["stack"],
+            wishes=Wishes(**{name: value for name, value in given["wishes"].items() if value is not None}),
+            trees=trees,
+        )
+        if given["explain"]:
+            return {**result, "explained": explain(facts, wanted)}
+        plan, faults = decide(facts, wanted)
+        if faults:
+            return failed(result, faults)
+        warnings = [*result.get("warnings", []), *plan.notices]
+        return {**result, "plan": schema.plain(plan), "warnings": warnings}
+
+
+def failed(result: dict[str, Any], faults: list[ModuleFault]) -> dict[str, Any]:
+    return {**result, "failed": True, "msg": "; ".join(each["message"] for each in faults), "faults": faults}

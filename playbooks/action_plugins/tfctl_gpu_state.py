@@ -1,0 +1,51 @@
+"""Judge the state of a host's NVIDIA driver, as the module tfctl_gpu_state gathers it."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+if find_spec("tfctl") is None:  # Ansible has an environment of its own
+    ROOT = Path(__file__).resolve().parents[2]
+    sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
+
+from tfctl import schema
+from tfctl.provision.decide import reboot
+from tfctl.provision.decide.fault import fault
+from tfctl.provision.decide.reboot import Control, DriverState
+
+ARGUMENTS = {
+    "insist": {"type": "bool", "default": False},
+    "control": {
+        "type": "dict",
+        "required": True,
+        "options": {"machine_id": {"type": "str"}, "boot_id": {"type": "str"}, "local": {"type": "bool"}},
+    },
+}
+
+
+class ActionModule(ActionBase):
+    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, given = self.validate_argument_spec(ARGUMENTS)
+        result.update(self._execute_module("tfctl_gpu_state", {}, task_vars=task_vars))
+        if result.get("failed") or result.get("skipped"):
+            return result
+        state = schema.parse(DriverState, result.pop("state"))
+        if state.gpu is None:
+            return {**result, "failed": True, "msg": "the GPU is gone from the PCI bus; dmesg says more"}
+        judged = reboot.judge(state.gpu, state, Control(**given["control"]))
+        if given["insist"] and judged.problem:
+            faults = [fault(judged.problem, judged.remedy, "failed")]
+            return {**result, "failed": True, "msg": judged.problem, "faults": faults}
+        return {
+            **result,
+            "loaded": state.gpu.loaded,
+            "reason": judged.reason,
+            "objection": judged.objection,
+            "boot_id": state.boot_id,
+        }

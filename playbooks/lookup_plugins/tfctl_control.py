@@ -1,0 +1,34 @@
+"""The lookup tfctl_control: values of the control machine that the roles use."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from ansible.errors import AnsibleError
+from ansible.plugins.lookup import LookupBase
+
+if find_spec("tfctl") is None:  # Ansible has an environment of its own
+    ROOT = Path(__file__).resolve().parents[2]
+    sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
+
+from tfctl.provision.control import VALUES
+
+DOCUMENTATION = """
+name: tfctl_control
+short_description: Return values of the control machine
+description:
+  - C(node), the program that runs on nodes as the role job_host takes it; C(tools), the path of the lock file of the
+    installer; C(wheels) and C(builds), the directories in the user's cache for downloaded wheels and for builds.
+options:
+  _terms: {description: The names of the values., required: true}
+"""
+
+
+class LookupModule(LookupBase):
+    def run(self, terms: list[str], **_: object) -> list[object]:
+        for term in terms:
+            if term not in VALUES:
+                raise AnsibleError(f"tfctl_control: there is no {term}; there are: {', '.join(VALUES)}")
+        return [VALUES[term]() for term in terms]

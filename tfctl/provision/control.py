@@ -1,0 +1,31 @@
+"""The values of this machine that the playbooks use: the node part, a lock file, and directories of the user's cache.
+
+The plugins in playbooks/ import this module, possibly in an Ansible of the user's own. So it and what it imports need
+only the standard library and PyYAML.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tfctl.model import stacks
+from tfctl.provision.node_part import node_part
+
+
+def cache() -> Path:
+    """Return tfctl's directory in the user's cache. It is the one of platformdirs, which an Ansible may lack."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "tfctl"
+    return Path(os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache") / "tfctl"
+
+
+#: By their names for the lookup plugin tfctl_control.
+VALUES: Mapping[str, Callable[[], object]] = {
+    "node": node_part,
+    "tools": lambda: str(stacks.TOOLS),
+    "wheels": lambda: str(cache() / "wheels"),
+    "builds": lambda: str(cache() / "built"),
+}

@@ -1,0 +1,284 @@
+"""Decide which NVIDIA driver a host gets, and what prevents it.
+
+An installed driver that fits stays, wherever it came from. A driver is never changed under a running process or mixed
+with packages of another origin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tfctl.provision.decide import reboot
+from tfctl.provision.decide.cards import Card, Generation, limits, named, numbers, usable
+from tfctl.provision.decide.case import Case
+from tfctl.provision.decide.facts import GpuFacts
+from tfctl.provision.decide.plan import Driver
+from tfctl.provision.decide.sources import has_repository
+
+METHODS = ("auto", "repo", "distribution")
+OPEN_SINCE = 560  # from this branch on, NVIDIA's default if the GPU supports both kernel modules
+UNBRANCHED = 590  # from this branch on, its repository's packages have no branch in their names
+FLAVOUR = re.compile(r"^\d[\d.]*-\d+-([a-z][\w-]*)$")  # Ubuntu's: 5.15.0-91-generic
+MAKERS = {"run": "NVIDIA's .run installer", "nvidia": "NVIDIA's repository", "canonical": "Ubuntu", "debian": "Debian"}
+INITRAMFS = {"update-initramfs": ("update-initramfs", "-u", "-k", "all"),
+             "dracut": ("dracut", "--force", "--regenerate-all")}  # fmt: skip
+PERSISTENCE, FABRIC = "nvidia-persistenced", "nvidia-fabricmanager"
+
+
+def driver(case: Case) -> Driver | None:
+    """Return the plan for the driver, or None if there is nothing to do."""
+    gpu, wish = case.gpu, case.wishes.driver
+    if not re.fullmatch(r"auto|none|\d{3}", wish):
+        case.findings.refuse(f"tfctl_driver is {wish!r}", "give auto, none, or a branch such as 580", "inventory")
+        return None
+    found = usable(gpu, case.needs)
+    bounds = limits(found)
+    if wish == "none" or gpu.container:
+        _judge_foreign(case, bounds)
+        return None
+    _notice(case)
+    version = gpu.version or gpu.loaded
+    if version and bounds.newest and _branch(version) > bounds.newest:
+        message = f"driver {version} is there; {bounds.newest} is the last branch for {named(found)}"
+        case.findings.refuse(message, "remove it, reboot, then provision again")
+        return None
+    if version and numbers(version) >= numbers(case.needs.driver.min) and wish in ("auto", str(_branch(version))):
+        return _kept(case, version)
+    return _installed(case, found, bounds, wish)
+
+
+def _judge_foreign(case: Case, bounds: Generation) -> None:
+    """Judge a driver that somebody else maintains: check only whether it works for the stack."""
+    gpu, oldest, refuse = case.gpu, case.needs.driver.min, case.findings.refuse
+    who = "the container's host" if gpu.container else "whoever looks after it (tfctl_driver is none)"
+    wanted = f"{who} must bring {oldest} or later"
+    if not gpu.loaded:
+        refuse(f"no driver is loaded for {named(usable(gpu, case.needs))}", wanted)
+    elif numbers(gpu.loaded) < numbers(oldest):
+        refuse(f"driver {gpu.loaded} is too old for {case.stack}", wanted)
+    elif bounds.newest and _branch(gpu.loaded) > bounds.newest:
+        refuse(f"driver {gpu.loaded} is too new for these GPUs", f"{who} must bring {bounds.newest} or older")
+    elif gpu.smi.said:
+        refuse(f"nvidia-smi: {gpu.smi.said}", _smi_remedy(gpu.smi.said))
+
+
+def _smi_remedy(said: str) -> str:
+    """Return the remedy for an error message of nvidia-smi."""
+    if re.search("no nvidia-smi|libnvidia-ml", said):
+        return "install the rest of the driver: its package nvidia-smi, nvidia-utils or nvidia-driver-cuda"
+    return "restart the host (dmesg says more), or leave it out with --limit '!{host}'"
+
+
+def _notice(case: Case) -> None:
+    kernel, notices = case.gpu.kernel, case.findings.notices
+    if kernel.newest != kernel.release:
+        notices.append(f"kernel {kernel.newest} is installed, {kernel.release} runs")
+    failed = [f"{each.version} for {each.kernel or 'no kernel'}" for each in case.gpu.dkms if each.state != "installed"]
+    if failed:
+        notices.append(f"DKMS has not built driver {' and '.join(failed)}; `dkms status` and its make.log say why")
+
+
+def _kept(case: Case, version: str) -> Driver | None:
+    """Keep a driver that fits. It may still need a reboot, its kernel module or the fabric manager."""
+    gpu = case.gpu
+    restart = reboot.reason(gpu)
+    if gpu.smi.said and not restart:
+        case.findings.refuse(f"nvidia-smi: {gpu.smi.said}", _smi_remedy(gpu.smi.said))
+    packages: tuple[str, ...] = ()
+    if gpu.switches and gpu.fabric_manager != version:
+        packages = tuple(f"{name}={version}-*" for name in _fabric_packages(case, _branch(version), gpu.origins))
+    undone = gpu.own and (gpu.drifted or not gpu.blacklisted or not gpu.persistence)
+    if not (packages or restart or undone or not gpu.loaded):
+        return None
+    method = "repo" if gpu.origins == ("nvidia",) else "distribution"
+    blacklist = gpu.nouveau or gpu.own
+    return _plan(gpu, method, version, packages, persistence=gpu.own, blacklist=blacklist)
+
+
+def _installed(case: Case, found: Sequence[Card], bounds: Generation, wish: str) -> Driver | None:
+    """Install a driver, or another branch. Report everything that prevents it at once."""
+    gpu, facts, refuse = case.gpu, case.facts, case.findings.refuse
+    if bounds.modules is None:
+        refuse(
+            f"no one kernel module serves all of {named(found)}: some need the open one, some the proprietary",
+            "move the GPUs to different hosts, or leave this one out with --limit '!{host}'",
+        )
+        return None
+    method = _method(case, bounds)
+    chosen = _chosen_branch(case, method, bounds, wish, found) if method else None
+    if not method or not chosen:
+        return None
+    is_open = bounds.modules == "open" or (bounds.modules == "either" and chosen >= OPEN_SINCE)
+    packages, first, stream = _packages(case, method, chosen, is_open)
+    ours = "nvidia" if method == "repo" else "canonical" if facts.system.startswith("ubuntu") else "debian"
+    if gpu.processes:
+        helps = "wait for them or end them, then provision again"
+        refuse(f"the driver is not changed while {reboot.users(gpu)} use the GPU", helps)
+    _refuse_mixing(case, [name for name in gpu.origins if name != ours], ours)
+    if gpu.held:
+        free = "apt-mark unhold" if facts.packager == "apt-get" else "dnf versionlock delete"
+        refuse(
+            f"{' '.join(gpu.held)} are on hold, and driver {chosen} is to replace them",
+            f"{free} {' '.join(gpu.held)}, or set tfctl_driver: none",
+        )
+    if not any(name.startswith("linux-modules-nvidia") for name in packages):
+        _judge_build(case)
+    if gpu.switches:
+        packages += _fabric_packages(case, chosen, (ours,))
+    return _plan(gpu, method, str(chosen), packages, first, stream, persistence=True, blacklist=True)
+
+
+def _method(case: Case, bounds: Generation) -> str | None:
+    """Return repo or distribution, or None with a fault. auto follows the installed driver, else prefers the
+    distribution."""
+    wish, origins, offered = case.wishes.driver_method, case.gpu.origins, case.packaged_driver
+    if wish not in METHODS:
+        case.findings.refuse(f"tfctl_driver_method is {wish!r}", f"give {', '.join(METHODS)}", "inventory")
+        return None
+    if wish == "distribution" and not offered:
+        message = f"{case.facts.title} has no driver of NVIDIA's that tfctl knows"
+        case.findings.refuse(message, "set tfctl_driver_method: repo")
+        return None
+    fabric = case.gpu.switches and case.facts.system.startswith("debian")  # Debian has no fabric manager
+    near = offered and not fabric and _branches(case, "distribution", bounds)
+    if wish == "distribution" or (wish == "auto" and origins != ("nvidia",) and near):
+        return "distribution"
+    return "repo" if has_repository(case, "tfctl_driver: none, and bring it yourself") else None
+
+
+def _branches(case: Case, method: str, bounds: Generation) -> list[int]:
+    """Return the available branches, oldest first."""
+    low = max(bounds.oldest, _branch(case.needs.driver.min))
+    high = min(bounds.newest or 999, case.needs.driver.max_branch)
+    if method == "repo":
+        return [high] if high >= low else []
+    offered = case.packaged_driver
+    if not offered or (bounds.modules == "open" and not offered.open):
+        return []
+    return [each for each in offered.branches if low <= each <= high]
+
+
+def _chosen_branch(case: Case, method: str, bounds: Generation, wish: str, found: Sequence[Card]) -> int | None:
+    """Return the branch to install, or None with a fault if none fits."""
+    low, high = max(bounds.oldest, _branch(case.needs.driver.min)), bounds.newest
+    span = f"{low} to {high}" if high else f"{low} or later"
+    packaged = case.packaged_driver
+    offered = packaged.branches if method == "distribution" and packaged else ()
+    has = f"{case.facts.title} has {' and '.join(map(str, offered))}" if offered else ""
+    if wish == "auto":
+        fitting = _branches(case, method, bounds)
+        if not fitting:
+            message = f"{named(found)} and {case.stack} need a driver of branch {span}" + (f"; {has}" if has else "")
+            case.findings.refuse(message, "set tfctl_driver_method: repo" if has else "set tfctl_edition: cpu")
+        return fitting[-1] if fitting else None
+    chosen = int(wish)
+    if chosen < low or (high and chosen > high):
+        message = f"tfctl_driver is {chosen}; {named(found)} and {case.stack} need a branch of {span}"
+        case.findings.refuse(message, "set tfctl_driver: auto, or a branch of that range")
+        return None
+    if offered and chosen not in offered:
+        remedy = "take one of these, or set tfctl_driver_method: repo"
+        case.findings.refuse(f"tfctl_driver is {chosen}; {has}", remedy)
+        return None
+    return chosen
+
+
+def _refuse_mixing(case: Case, foreign: Sequence[str], ours: str) -> None:
+    if not foreign:
+        return
+    undo = {"run": "run /usr/bin/nvidia-uninstall first", "nvidia": "set tfctl_driver_method: repo"}
+    other = "set tfctl_driver_method: distribution, or remove the driver's packages first"
+    there = " and ".join(MAKERS.get(name, name) for name in foreign)
+    version = case.gpu.version or case.gpu.loaded
+    case.findings.refuse(
+        f"driver {version} came from {there}, and {MAKERS[ours]} is to bring another: they break each other",
+        f"{undo.get(foreign[0], other)}; or leave it as it is with tfctl_driver: none",
+    )
+
+
+def _judge_build(case: Case) -> None:
+    """Add a fault if DKMS could not build the kernel module or the kernel would not load it."""
+    kernel, ubuntu = case.gpu.kernel, case.facts.system.startswith("ubuntu")
+    if case.gpu.secure_boot and not case.gpu.mok:
+        key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
+        case.findings.refuse(
+            "Secure Boot is on, and this machine does not trust the key that DKMS would sign the driver with",
+            f"mokutil --import {key} (dkms makes the key), reboot and enrol it at the console; or turn Secure Boot off"
+            + ("; or set tfctl_driver_method: distribution" if ubuntu else ""),
+        )
+    if not kernel.headers and numbers(kernel.newest) > numbers(kernel.release):
+        case.findings.refuse(
+            f"kernel {kernel.release} runs without its headers, and {kernel.newest} is installed: "
+            "the driver would be built for the wrong one",
+            "reboot into the new kernel, then provision again",
+        )
+
+
+def _packages(case: Case, method: str, chosen: int, is_open: bool) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """Return a branch's packages, those to install before them, and dnf's module stream."""
+    release, system = case.gpu.kernel.release, case.facts.system
+    name = "nvidia-open" if is_open else "cuda-drivers"
+    if method == "repo" and case.facts.packager == "dnf":
+        stream = f"nvidia-driver:{chosen}-{'open' if is_open else 'dkms'}"
+        return (name, f"kernel-devel-{release}", "kernel-headers"), (), stream
+    headers = f"linux-headers-{release}"
+    if method == "repo":
+        if chosen >= UNBRANCHED:
+            return (name, headers), (f"nvidia-driver-pinning-{chosen}",), ""
+        return (f"{name}-{chosen}", headers), (), ""
+    if system.startswith("ubuntu"):
+        return _of_ubuntu(case.gpu, chosen, is_open, headers), (), ""
+    offered = case.packaged_driver
+    module = "nvidia-open-kernel-dkms" if is_open and offered and offered.open else "nvidia-kernel-dkms"
+    return (module, *(offered.packages if offered else ()), headers), (), ""
+
+
+def _of_ubuntu(gpu: GpuFacts, chosen: int, is_open: bool, headers: str) -> tuple[str, ...]:
+    """Return Ubuntu's packages: with Secure Boot, the modules that Canonical built and signed."""
+    kind, flavour = f"{chosen}-server{'-open' if is_open else ''}", FLAVOUR.match(gpu.kernel.release)
+    utilities = f"nvidia-utils-{chosen}-server"
+    if gpu.secure_boot and flavour:
+        modules = [f"linux-modules-nvidia-{kind}-{end}" for end in (gpu.kernel.release, flavour[1])]
+        return (f"nvidia-headless-no-dkms-{kind}", *modules, utilities)
+    return (f"nvidia-headless-{kind}", headers, utilities)
+
+
+def _fabric_packages(case: Case, chosen: int, origins: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the packages for the NVSwitches, in the driver's own version (NVIDIA's fabric manager guide)."""
+    if origins not in (("nvidia",), ("canonical",)):
+        message = f"the NVSwitches need a fabric manager of the driver's own version; {' and '.join(origins)} has none"
+        case.findings.refuse(message, "bring the driver with tfctl_driver_method: repo")
+        return ()
+    late = case.facts.packager == "dnf" or chosen >= UNBRANCHED
+    return ("nvidia-fabricmanager" if late else f"nvidia-fabricmanager-{chosen}",)
+
+
+def _plan(
+    gpu: GpuFacts,
+    method: str,
+    version: str,
+    packages: tuple[str, ...],
+    first: tuple[str, ...] = (),
+    stream: str = "",
+    *,
+    persistence: bool,
+    blacklist: bool,
+) -> Driver:
+    """Return the plan, with the services that the driver needs and the settings that keep conflicts away from it."""
+    return Driver(
+        method=method,
+        version=version,
+        packages=packages,
+        first=first,
+        stream=stream,
+        own=gpu.own,
+        services=(*([PERSISTENCE] if persistence else []), *([FABRIC] if gpu.switches else [])),
+        blacklist=blacklist,
+        unattended=gpu.unattended,
+        initramfs=INITRAMFS.get(gpu.initramfs, ()),
+    )
+
+
+def _branch(version: str) -> int:
+    return numbers(version)[0]

@@ -1,0 +1,62 @@
+"""Decide about a host's GPUs: the stack's edition, the driver and the libraries."""
+
+from __future__ import annotations
+
+from tfctl.model.stacks import Stack
+from tfctl.provision.decide import plan
+from tfctl.provision.decide.cards import cards, named, too_new, usable
+from tfctl.provision.decide.case import Case
+from tfctl.provision.decide.driver import driver
+from tfctl.provision.decide.facts import Facts
+from tfctl.provision.decide.fault import Findings
+from tfctl.provision.decide.libraries import library
+from tfctl.provision.decide.sources import source
+from tfctl.provision.decide.wanted import Wanted
+
+
+def edition_of(facts: Facts, stack: Stack, wish: str, findings: Findings) -> str:
+    """Return gpu or cpu. A container may see GPUs on the bus without the host's driver; it cannot use them."""
+    gpu, needs = facts.gpu, stack.gpu if "gpu" in stack.editions else None
+    if wish not in ("auto", "cpu", "gpu"):
+        findings.refuse(f"tfctl_edition is {wish!r}", "give auto, cpu or gpu", "inventory")
+    elif wish == "gpu" and (gpu is None or needs is None):
+        there = f"{stack.name} has no edition for GPUs" if gpu else "no NVIDIA GPU is here"
+        findings.refuse(f"tfctl_edition is gpu, and {there}", "set tfctl_edition: auto")
+    if wish == "cpu" or gpu is None:
+        return "cpu"
+    if needs is None:
+        findings.notices.append(f"{named(cards(gpu))} is here, and {stack.name} has no edition for GPUs: that for CPUs")
+        return "cpu"
+    found = usable(gpu, needs)
+    if not found:
+        older = f"{named(cards(gpu))} is older than compute capability {needs.capability.min}"
+        findings.notices.append(f"{older}, which {stack.name} asks for: edition for CPUs")
+    return "gpu" if wish == "gpu" or (found and (gpu.loaded or not gpu.container)) else "cpu"
+
+
+def case_of(facts: Facts, wanted: Wanted, stack: Stack, findings: Findings) -> Case | None:
+    """Return what the decisions about GPUs read, or None for a host or a stack without them."""
+    if facts.gpu is None or stack.gpu is None:
+        return None
+    return Case(facts, facts.gpu, stack.name, stack.gpu, wanted.wishes, wanted.nvidia, findings)
+
+
+def decide(case: Case) -> plan.Gpu | None:
+    """Return what the roles have to do for the GPUs, or None if there is nothing to do."""
+    gpu, needs, findings = case.gpu, case.needs, case.findings
+    beyond = too_new(usable(gpu, needs), needs)
+    if beyond:
+        findings.refuse(
+            f"{case.stack} (CUDA {needs.cuda}) has code for compute capability up to {needs.capability.max}; "
+            f"{named(beyond)} has {beyond[0].capability}",
+            "set tfctl_edition: cpu, or give this host a newer stack",
+        )
+    if any(each.mig for each in gpu.smi.gpus):
+        findings.notices.append("MIG is on: a task sees one instance, and NCCL does not reach across them")
+    chosen = driver(case)
+    cuda = library(case, "cuda", case.wishes.cuda_method)
+    cudnn = library(case, "cudnn", case.wishes.cudnn_method)
+    nccl = library(case, "nccl", case.wishes.nccl_method)
+    if not (chosen or cuda or cudnn or nccl):
+        return None
+    return plan.Gpu(chosen, cuda, cudnn, nccl, source(case, chosen, (cuda, cudnn, nccl)))

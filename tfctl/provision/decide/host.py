@@ -1,0 +1,150 @@
+"""Decide what a host gets, and what prevents it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from tfctl.provision.decide import gpu, horovod, plan, pythons
+from tfctl.provision.decide.facts import Facts
+from tfctl.provision.decide.fault import Findings, fault
+from tfctl.provision.decide.plan import Plan
+from tfctl.provision.decide.toolchain import toolchain
+from tfctl.provision.decide.wanted import Wanted
+from tfctl.provision.faults import ModuleFault
+
+OLDEST_SYSTEMD = 247  # Debian 11's: LogExtraFields, ProtectProc and prefix drop-ins as the units of tfctl use them
+OLDEST_PYTHON = (3, 9)  # of the node part
+#: Free space (MB) that tfctl itself needs, besides a stack's.
+SPARE_MB = {"/var/lib/tfctl/jobs": 200, "/usr/local/lib/tfctl": 10}
+STACKS = "/opt/tfctl"
+LINKS = "/opt/tfctl/stacks"
+USER_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
+
+
+def decide(facts: Facts, wanted: Wanted) -> tuple[Plan, list[ModuleFault]]:
+    """Return the plan and all faults. With faults, the plan has gaps."""
+    findings = Findings([*_system_faults(facts, wanted), *_account_faults(facts, wanted)])
+    operators = [name for name in wanted.operators or (facts.login,) if name != "root"]
+    for name in operators:
+        if not USER_NAME.fullmatch(name):
+            message = f"tfctl_operators: {name!r} is no user's name"
+            findings.faults.append(fault(message, "give plain user names", "inventory"))
+    stack, gpus, compiler, mpi, hvd = None, None, None, None, None
+    if wanted.stack != "none":
+        stack, gpus = _stack(facts, wanted, findings)
+    if stack:
+        entry = wanted.stacks[stack.name]
+        if wanted.wishes.toolchain:
+            compiler = toolchain(facts, wanted, entry, stack.edition, findings)
+        mpi, hvd = horovod.decide(facts, wanted, entry, stack, gpus, findings)
+    faults = [*findings.faults, *_disk_faults(facts, wanted, stack)]
+    notices = tuple(findings.notices)
+    return Plan(tuple(sorted({*operators})), wanted.shared, notices, stack, gpus, compiler, mpi, hvd), faults
+
+
+def _system_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
+    if not facts.root:
+        yield fault(f"logged in as {facts.login}, who may not become root", "let that user use sudo, or log in as root")
+    if facts.system not in wanted.systems:
+        titles = ", ".join(system.title for system in wanted.systems.values())
+        yield fault(f"{facts.title} is not supported", f"there are: {titles}; leave it out with --limit '!{{host}}'")
+    if facts.init != "systemd":
+        yield fault(f"PID 1 is {facts.init or 'unknown'}, not systemd", "jobs are units: boot it with systemd")
+    elif facts.systemd < OLDEST_SYSTEMD:
+        yield fault(f"systemd {facts.systemd}; {OLDEST_SYSTEMD} or newer is needed", "upgrade the operating system")
+    if facts.own_python < OLDEST_PYTHON:
+        version, oldest = (".".join(map(str, each)) for each in (facts.own_python, OLDEST_PYTHON))
+        yield fault(
+            f"/usr/bin/python3 is {version}; {oldest} or newer is needed", "install a newer python3 of the distribution"
+        )
+    if not facts.sudo:
+        yield fault("sudo is not installed", "install the package sudo")
+
+
+def _account_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
+    uid = wanted.uid
+    if not 1 <= uid <= 999:
+        yield fault(f"tfctl_uid {uid} is not a system user's number", "take one from 1 to 999", "inventory")
+    for kind, there, owner in (("user", facts.user, facts.uid_owner), ("group", facts.group, facts.gid_owner)):
+        if there not in (None, uid):
+            yield fault(
+                f"the {kind} tfctl has number {there} here, {uid} is wanted",
+                f"remove that {kind}, or set tfctl_uid={there} for all hosts (they share files)",
+            )
+        elif there is None and owner:
+            yield fault(
+                f"number {uid} is the {kind} {owner}'s here",
+                "set tfctl_uid to a number below 1000 that is free on every host",
+            )
+
+
+def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[plan.Stack | None, plan.Gpu | None]:
+    """Return the parts stack and gpu of the plan; without a stack, add a fault."""
+    name, stack = wanted.stack, wanted.stacks.get(wanted.stack)
+    if not name:
+        remedy = "--stack tf2.15, or tfctl_stack in the inventory; --stack none goes without TensorFlow"
+        findings.refuse("no stack is named for this host", remedy, "inventory")
+        return None, None
+    if stack is None:
+        remedy = f"there are: {', '.join(wanted.stacks)}; none goes without TensorFlow"
+        findings.refuse(f"tfctl_stack: no stack is called {name!r}", remedy, "inventory")
+        return None, None
+    edition = gpu.edition_of(facts, stack, wanted.wishes.edition, findings)
+    case = gpu.case_of(facts, wanted, stack, findings) if edition == "gpu" else None
+    gpus = gpu.decide(case) if case else None
+    chosen = stack.editions[edition]
+    if facts.machine not in chosen.machines:
+        made_for = " and ".join(chosen.machines)
+        message = f"{name} is made for {made_for}; this is {facts.machine}"
+        findings.refuse(message, "give this host another stack")
+    python = pythons.choose(facts, wanted, stack, findings)
+    if python is None:
+        return None, gpus
+    environment = stack.environment(edition, python.version)
+    found = plan.Stack(
+        name=name,
+        edition=edition,
+        python=python,
+        path=f"{LINKS}/{environment}",
+        link=f"{LINKS}/{name}",
+        lock=str(stack.lock(edition, python.version)),
+        disk_mb=chosen.disk_mb,
+        imports=stack.imports,
+        there=environment in facts.environments,
+    )
+    return found, gpus
+
+
+def _disk_faults(facts: Facts, wanted: Wanted, stack: plan.Stack | None) -> Iterator[ModuleFault]:
+    for asked in _by_device(facts, _needed_mb(wanted, stack)):
+        free = facts.disks[next(iter(asked))].free_mb
+        total = sum(asked.values())
+        if free < total:
+            yield fault(
+                f"{free} MB are free for {' and '.join(asked)}, {total} MB are needed",
+                "free some space there (df -h and du -xsh say where it went)",
+            )
+    if stack and facts.disks[STACKS].noexec:
+        at = facts.disks[STACKS].at
+        yield fault(f"{at} is mounted noexec, and stacks hold programs", f"mount -o remount,exec {at}")
+
+
+def _needed_mb(wanted: Wanted, stack: plan.Stack | None) -> dict[str, int]:
+    """Return the space (MB) that each directory needs."""
+    needs = dict(SPARE_MB)
+    if stack and not stack.there:
+        needs[STACKS] = stack.disk_mb
+    if stack and stack.python.tree:
+        needs[STACKS] = needs.get(STACKS, 0) + stack.python.tree.megabytes
+    for path in wanted.shared:
+        needs.setdefault(path, 1)
+    return needs
+
+
+def _by_device(facts: Facts, needs: dict[str, int]) -> Iterable[dict[str, int]]:
+    """Return the directories and their needs, grouped by file system."""
+    found: dict[int, dict[str, int]] = {}
+    for path, megabytes in needs.items():
+        found.setdefault(facts.disks[path].device, {})[path] = megabytes
+    return found.values()

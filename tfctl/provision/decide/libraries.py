@@ -1,0 +1,138 @@
+"""Decide how a host gets CUDA, cuDNN and NCCL: as wheels, packages or an archive."""
+
+from __future__ import annotations
+
+from tfctl.model.stacks.nvidia import LibraryName, Packaged
+from tfctl.provision.decide.cards import numbers
+from tfctl.provision.decide.case import Case
+from tfctl.provision.decide.plan import Archive, Library
+from tfctl.provision.decide.sources import has_repository, mirrored, refuse_unverified
+
+METHODS = ("auto", "wheels", "repo", "distribution", "archive")
+TITLES: dict[LibraryName, str] = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL"}
+PREFIX = "/opt/tfctl"
+
+
+def library(case: Case, name: LibraryName, method: str) -> Library | None:
+    """Return the plan for a library by this method; None if it is in the stack's wheels, or with a fault."""
+    if method not in METHODS:
+        case.findings.refuse(f"tfctl_{name}_method is {method!r}", f"give {', '.join(METHODS)}", "inventory")
+        return None
+    decide = {"wheels": _of_wheels, "repo": _of_repo, "distribution": _of_distribution, "archive": _of_archive}
+    return decide[_best(case, name) if method == "auto" else method](case, name)
+
+
+def soname(name: LibraryName, version: str) -> str:
+    """Return what programs ask the loader for."""
+    parts = numbers(version)
+    if name != "cuda":
+        return f"lib{name}.so.{parts[0]}"
+    if parts[0] == 11:
+        return "libcudart.so.11.0"
+    return f"libcudart.so.{parts[0] if parts[0] > 11 else _release(version)}"
+
+
+def serves(name: LibraryName, have: str, wanted: str) -> bool:
+    """Return whether version ``have`` can replace ``wanted``. CUDA before 11 has no minor-version compatibility."""
+    mine, asked = numbers(have), numbers(wanted)
+    if name == "cuda" and asked[0] < 11:
+        return mine[:2] == asked[:2]
+    depth = 2 if name == "cuda" else 3
+    return mine[0] == asked[0] and mine[:depth] >= asked[:depth]
+
+
+def _best(case: Case, name: LibraryName) -> str:
+    """Return the first method available of: wheels, NVIDIA's repository, the distribution, an archive."""
+    if case.needs.wheels:
+        return "wheels"
+    if _in_repository(case):
+        return "repo"
+    offered = _packaged(case, name)
+    return "distribution" if offered and serves(name, offered.version, case.needs.library(name)) else "archive"
+
+
+def _of_wheels(case: Case, name: LibraryName) -> Library | None:
+    if not case.needs.wheels:
+        message = f"there are no wheels of {TITLES[name]} for {case.stack}"
+        case.findings.refuse(message, f"set tfctl_{name}_method: auto")
+    return None
+
+
+def _of_repo(case: Case, name: LibraryName) -> Library | None:
+    if not has_repository(case, f"tfctl_{name}_method: archive"):
+        return None
+    cuda, wanted = case.needs.cuda, case.needs.library(name)
+    if not _in_repository(case):
+        held = case.nvidia.repositories[case.facts.system].cuda
+        case.findings.refuse(
+            f"NVIDIA's repository for {case.facts.title} has CUDA {held.min} to {held.max}; {case.stack} needs "
+            f"{TITLES[name]} for CUDA {cuda}",
+            f"set tfctl_{name}_method: archive",
+        )
+        return None
+    home = f"/usr/local/cuda-{_release(cuda)}" if name == "cuda" else "/usr"
+    folders = (f"{home}/lib64", f"{home}/extras/CUPTI/lib64") if name == "cuda" else ()
+    packages = _repo_packages(name, wanted, cuda, case.facts.packager)
+    return Library("repo", wanted, True, packages, None, folders, home, soname(name, wanted))
+
+
+def _of_distribution(case: Case, name: LibraryName) -> Library | None:
+    offered, wanted = _packaged(case, name), case.needs.library(name)
+    if not offered or not serves(name, offered.version, wanted):
+        has = f"{TITLES[name]} {offered.version}" if offered else f"no {TITLES[name]} that tfctl knows"
+        message = f"{case.facts.title} has {has}; {case.stack} needs {wanted}"
+        case.findings.refuse(message, f"set tfctl_{name}_method: auto")
+        return None
+    version = offered.version
+    return Library("distribution", version, False, offered.packages, None, (), "/usr", soname(name, version))
+
+
+def _of_archive(case: Case, name: LibraryName) -> Library | None:
+    wanted, cuda = case.needs.library(name), case.needs.cuda
+    known = case.nvidia.archives.get(name, {}) if case.facts.machine == "x86_64" else {}
+    fitting = sorted((key for key in known if _fits(name, key, wanted, cuda)), key=numbers)
+    if not fitting:
+        message = f"tfctl knows no archive of {TITLES[name]} {wanted} for CUDA {cuda} on {case.facts.machine}"
+        case.findings.refuse(message, f"set tfctl_{name}_method: auto")
+        return None
+    entry, version = known[fitting[0]], fitting[0].partition("-cuda")[0]
+    file = entry.url.rpartition("/")[2]
+    refuse_unverified(case, f"{TITLES[name]} archive {file}", f"sha256 {entry.sha256}", entry)
+    home = f"{PREFIX}/{name}/{version}"
+    folders = (f"{home}/lib", *([f"{home}/extras/CUPTI/lib64"] if name == "cuda" else []))
+    archive = Archive(mirrored(case, entry.url), entry.sha256, home, entry.kind)
+    return Library("archive", version, True, (), archive, folders, home, soname(name, version))
+
+
+def _packaged(case: Case, name: LibraryName) -> Packaged | None:
+    return case.distribution.library(name) if case.distribution else None
+
+
+def _in_repository(case: Case) -> bool:
+    held = case.nvidia.repositories.get(case.facts.system)
+    return held is not None and numbers(held.cuda.min) <= numbers(case.needs.cuda) <= numbers(held.cuda.max)
+
+
+def _repo_packages(name: LibraryName, wanted: str, cuda: str, packager: str) -> tuple[str, ...]:
+    """Return NAME=VERSION of library and headers, always in the same version. VERSION may contain a shell's *."""
+    major, dnf = numbers(cuda)[0], packager == "dnf"
+    dev = "devel" if dnf else "dev"
+    if name == "cuda":
+        return (f"cuda-toolkit-{_release(cuda).replace('.', '-')}={wanted}.*",)
+    if name == "nccl":
+        return tuple(f"{each}={wanted}-1+cuda{major}*" for each in ("libnccl" if dnf else "libnccl2", f"libnccl-{dev}"))
+    ninth = numbers(wanted)[0] >= 9
+    base, end = f"libcudnn{numbers(wanted)[0]}", f"-cuda-{major}" if ninth else ""
+    exact = f"{wanted}-*" if ninth else f"{wanted}-1{'.' if dnf else '+'}cuda{major}*"
+    return (f"{base}{end}={exact}", f"{base}-{dev}{end}={exact}")
+
+
+def _fits(name: LibraryName, key: str, wanted: str, cuda: str) -> bool:
+    version, _, made_for = key.partition("-cuda")
+    if name == "cuda":
+        return numbers(version)[:2] == numbers(wanted)[:2]
+    return serves(name, version, wanted) and numbers(made_for) == numbers(cuda)[: len(numbers(made_for))]
+
+
+def _release(version: str) -> str:
+    return ".".join(map(str, numbers(version)[:2]))

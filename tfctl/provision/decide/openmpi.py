@@ -1,0 +1,82 @@
+"""Decide which Open MPI a host gets for Horovod."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from tfctl.model.stacks import Stack
+from tfctl.provision.decide import plan
+from tfctl.provision.decide.facts import Facts
+from tfctl.provision.decide.fault import Findings
+from tfctl.provision.decide.plan import OpenMpi, OpenMpiBuild, Tarball, Toolchain
+from tfctl.provision.decide.wanted import Wanted
+
+FORMAT = 2  # of the build process: a new number rebuilds everything
+HOME = "/opt/tfctl/openmpi"
+METHODS = ("auto", "distribution", "source", "none")
+#: For each package manager: the prefix of the distribution's Open MPI, the packages that run ranks, and those that a
+#: build of Horovod also needs.
+PREFIXES = {"apt-get": "/usr", "dnf": "/usr/lib64/openmpi"}
+RUNNING = {"apt-get": ("openmpi-bin",), "dnf": ("openmpi",)}
+BUILDING = {"apt-get": ("libopenmpi-dev",), "dnf": ("openmpi-devel",)}
+
+
+def openmpi(
+    facts: Facts, wanted: Wanted, stack: Stack, own: plan.Stack, compiler: Toolchain, findings: Findings
+) -> OpenMpi | None:
+    """Return the plan for Open MPI, or None if there is nothing to do, or with a fault. ``own``: the plan's stack."""
+    method = wanted.wishes.openmpi
+    if method not in METHODS:
+        findings.refuse(f"tfctl_openmpi is {method!r}", f"it is {', '.join(METHODS)}", "inventory")
+        return None
+    unlinked = without(facts, own)
+    if method == "none":
+        return unlinked
+    if method == "source":
+        return _from_source(facts, wanted, stack, own, compiler, findings)
+    prefix = PREFIXES[facts.packager]
+    version = facts.mpiruns.get(prefix)
+    return OpenMpi(
+        method="distribution",
+        version=wanted.systems[facts.system].openmpi,
+        prefix=prefix,
+        environment=own.path,
+        linked=unlinked is None,
+        packages=() if version else RUNNING[facts.packager],
+        again=version == "",
+        source=None,
+    )
+
+
+def without(facts: Facts, own: plan.Stack) -> OpenMpi | None:
+    """Return a plan that removes links to an Open MPI no longer wanted, or None if there are none."""
+    if own.environment not in facts.openmpis:
+        return None
+    return OpenMpi("none", "", "", own.path, linked=False, packages=(), again=False, source=None)
+
+
+def _from_source(
+    facts: Facts, wanted: Wanted, stack: Stack, own: plan.Stack, compiler: Toolchain, findings: Findings
+) -> OpenMpi | None:
+    offered = stack.openmpi
+    if offered is None:
+        raise AssertionError(f"{stack.name} has a Horovod and no Open MPI")
+    if not offered.verified and not wanted.wishes.allow_unverified:
+        message = f"nobody has compared the hash of Open MPI {offered.version} ({offered.sha256}) with its own"
+        findings.refuse(message, "compare it, then set tfctl_allow_unverified: true; or tfctl_openmpi: distribution")
+        return None
+    prefix = f"{HOME}/{offered.version}-{offered.sha256[:12]}"
+    made_of = [FORMAT, facts.system, facts.machine, compiler.gcc, prefix]
+    return OpenMpiBuild(
+        method="source",
+        version=offered.version,
+        prefix=prefix,
+        environment=own.path,
+        linked=True,
+        packages=(),
+        again=False,
+        source=Tarball(wanted.wishes.openmpi_url or offered.url, offered.sha256),
+        key=hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16],
+        compiler=compiler,
+    )

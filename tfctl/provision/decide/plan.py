@@ -1,0 +1,213 @@
+"""What a host gets: the result of the decisions, which the roles carry out. A part with nothing to do is None."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A packed CPython tree to send. ``archive``: its path on the control machine."""
+
+    name: str
+    python: str
+    archive: str
+    sha256: str
+    megabytes: int
+
+
+@dataclass(frozen=True)
+class Python:
+    """A stack's interpreter. ``packages``: those that provide it; ``from_``: its source in words."""
+
+    version: str
+    path: str
+    from_: str
+    packages: tuple[str, ...] = ()
+    tree: Tree | None = None
+
+
+@dataclass(frozen=True)
+class Stack:
+    """``path``: of the environment; ``link``: of the stack. ``lock``: the lock file on the control machine.
+
+    ``there``: whether the environment exists.
+    """
+
+    name: str
+    edition: str
+    python: Python
+    path: str
+    link: str
+    lock: str
+    disk_mb: int
+    imports: Mapping[str, str]
+    there: bool
+
+    @property
+    def environment(self) -> str:
+        return self.path.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """``version``: of the driver that stays, else the branch to install. ``packages``: installed in one transaction;
+    ``first``: installed before it. ``stream``: the module stream for dnf. ``own``: whether tfctl installed the driver
+    that stays. ``services``: to be started. ``blacklist``: whether to block nouveau; ``initramfs``: the command that
+    removes it from the initramfs. ``unattended``: whether to exclude the driver from unattended upgrades.
+    """
+
+    method: str
+    version: str
+    packages: tuple[str, ...]
+    first: tuple[str, ...]
+    stream: str
+    own: bool
+    services: tuple[str, ...]
+    blacklist: bool
+    unattended: bool
+    initramfs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Archive:
+    """``kind``: tar or runfile; ``path``: where it is unpacked."""
+
+    url: str
+    sha256: str
+    path: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Library:
+    """CUDA, cuDNN or NCCL. ``exact``: whether a later version will not do. ``folders``: of which the loader has to be
+    told; ``home``: for compilers; ``soname``: what programs ask the loader for.
+    """
+
+    method: str
+    version: str
+    exact: bool
+    packages: tuple[str, ...]
+    archive: Archive | None
+    folders: tuple[str, ...]
+    home: str
+    soname: str
+
+
+@dataclass(frozen=True)
+class Repository:
+    """NVIDIA's package repository, and the key that signs it."""
+
+    uri: str
+    key_url: str
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where packages are from: ``components`` of the distribution's archive, or NVIDIA's repository.
+
+    ``drivers``: whether drivers are taken from that repository.
+    """
+
+    components: tuple[str, ...]
+    repository: Repository | None
+    drivers: bool
+
+
+@dataclass(frozen=True)
+class Gpu:
+    driver: Driver | None
+    cuda: Library | None
+    cudnn: Library | None
+    nccl: Library | None
+    source: Source | None
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """``gcc``: the major number; ``cc``, ``cxx``: the commands; ``packages``: those that are not there yet."""
+
+    gcc: int
+    cc: str
+    cxx: str
+    packages: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Tarball:
+    url: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class OpenMpi:
+    """``environment``: the path of the one that uses it. ``linked``: false if links among its programs have to be
+    removed. ``packages``: none if it runs already; ``again``: whether they are installed and broken.
+    """
+
+    method: str
+    version: str
+    prefix: str
+    environment: str
+    linked: bool
+    packages: tuple[str, ...]
+    again: bool
+    source: Tarball | None
+
+
+@dataclass(frozen=True)
+class OpenMpiBuild(OpenMpi):
+    """An Open MPI that tfctl builds. Hosts with the same ``key`` can share a build."""
+
+    key: str
+    compiler: Toolchain
+
+
+@dataclass(frozen=True)
+class Horovod:
+    """``home``: where it is, or "" to remove it from the environment. ``environment``: its path."""
+
+    home: str
+    environment: str
+    version: str
+
+
+@dataclass(frozen=True)
+class CudaHomes:
+    """``nccl`` is "" for the stack's own wheel."""
+
+    cuda: str
+    nccl: str
+
+
+@dataclass(frozen=True)
+class HorovodBuild(Horovod):
+    """A Horovod to install. Hosts with the same ``key`` can share a build. ``source``: a line for pip; ``tools``: the
+    lock of what builds it; ``mpi``: a prefix, or ""; ``gpu``: None without nvcc.
+    """
+
+    key: str
+    python: str
+    source: str
+    tools: str
+    compiler: Toolchain
+    mpi: str
+    gloo: bool
+    gpu: CudaHomes | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """With faults, a plan has gaps."""
+
+    operators: tuple[str, ...]
+    output_roots: tuple[str, ...]
+    notices: tuple[str, ...]
+    stack: Stack | None
+    gpu: Gpu | None
+    toolchain: Toolchain | None
+    openmpi: OpenMpi | None
+    horovod: Horovod | None

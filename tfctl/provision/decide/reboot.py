@@ -1,0 +1,92 @@
+"""Decide whether a host's driver works, whether the host needs a reboot, and what prevents one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfctl.provision.decide.facts import GpuFacts
+
+
+@dataclass(frozen=True)
+class DriverState:
+    """What the module tfctl_gpu_state gathers. ``units``: of jobs that have not ended."""
+
+    gpu: GpuFacts | None
+    units: tuple[str, ...]
+    machine_id: str
+    boot_id: str
+
+
+@dataclass(frozen=True)
+class Control:
+    """The machine that Ansible runs on. ``local``: whether the host is reached by a local connection."""
+
+    machine_id: str
+    boot_id: str
+    local: bool
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``reason``: why the host must be rebooted; ``objection``: why tfctl must not do that; ``problem``: why the host
+    is not ready, with ``remedy``. Each is "" if there is none.
+    """
+
+    reason: str
+    objection: str
+    problem: str
+    remedy: str
+
+
+def reason(gpu: GpuFacts) -> str:
+    """Return why the host must be rebooted before its GPUs can be used, or ""."""
+    if gpu.nouveau and gpu.version:
+        return f"driver {gpu.version} is installed, and nouveau still holds the GPU"
+    if gpu.loaded and gpu.version not in ("", gpu.loaded):
+        return f"driver {gpu.version} is installed, {gpu.loaded} is loaded"
+    return ""
+
+
+def judge(gpu: GpuFacts, state: DriverState, control: Control) -> Verdict:
+    """Judge a host that has GPUs."""
+    why = reason(gpu)
+    objection, remedy = _objection(gpu, state, control) if why else ("", "")
+    problem = f"needs a reboot: {why}" if why else _defect(gpu)
+    if objection:
+        problem += f". tfctl does not reboot it: {objection}"
+    if why and not remedy:
+        remedy = "tfctl provision --reboot, or reboot it yourself and provision again"
+    return Verdict(why, objection, problem, remedy)
+
+
+def _objection(gpu: GpuFacts, state: DriverState, control: Control) -> tuple[str, str]:
+    """Return (why tfctl must not reboot this host, remedy), or ("", "") if it may."""
+    pairs = ((state.machine_id, control.machine_id), (state.boot_id, control.boot_id))
+    if control.local or any(host and host == own for host, own in pairs):
+        return "it is the machine that tfctl runs on", "reboot it yourself, then provision again"
+    if state.units:
+        return f"{' and '.join(state.units[:3])} run", "tfctl stop the job, or wait for it, then provision again"
+    if gpu.processes:
+        return f"{users(gpu)} use the GPU", "wait for them or end them, then provision again"
+    return "", ""
+
+
+def _defect(gpu: GpuFacts) -> str:
+    """Return why an installed driver does not work, or ""."""
+    answers = sorted({each.driver for each in gpu.smi.gpus})
+    if not gpu.loaded:
+        return "the driver is installed, and is not loaded"
+    if gpu.smi.said or not answers:
+        return f"nvidia-smi: {gpu.smi.said or 'it shows no GPU'}"
+    if gpu.version and answers != [gpu.version]:
+        return f"nvidia-smi answers with driver {', '.join(answers)}, {gpu.version} is installed"
+    if gpu.switches and gpu.fabric_manager != gpu.version:
+        return f"fabric manager {gpu.fabric_manager or 'none'} and driver {gpu.version} differ: CUDA cannot start"
+    return "" if gpu.persistence or not gpu.own else "nvidia-persistenced does not run"
+
+
+def users(gpu: GpuFacts) -> str:
+    """Name the processes that have a GPU open."""
+    shown = [f"{each.name} ({each.pid})" for each in gpu.processes[:3]]
+    more = len(gpu.processes) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

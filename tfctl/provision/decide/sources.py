@@ -1,0 +1,55 @@
+"""Decide where NVIDIA's packages come from: its repository or the distribution. The data: stacks/nvidia.yaml."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tfctl.model.stacks.values import Known
+from tfctl.provision.decide.case import Case
+from tfctl.provision.decide.plan import Driver, Library, Repository, Source
+
+MACHINES = {"x86_64": "x86_64", "aarch64": "sbsa"}  # as NVIDIA names them; sbsa: Arm servers
+
+
+def has_repository(case: Case, remedy: str) -> bool:
+    """Return whether NVIDIA has a repository for this system; if not, add a fault."""
+    if case.facts.system in case.nvidia.repositories:
+        return True
+    case.findings.refuse(f"NVIDIA has no repository for {case.facts.title} that tfctl knows", f"set {remedy}")
+    return False
+
+
+def source(case: Case, driver: Driver | None, libraries: Sequence[Library | None]) -> Source | None:
+    """Return the package sources to set up for the driver and the libraries, if any."""
+    methods = {each.method for each in (driver, *libraries) if each and each.packages}
+    components: tuple[str, ...] = ()
+    if "distribution" in methods and case.distribution:
+        components = case.distribution.components
+    repository = _repository(case) if "repo" in methods else None
+    if not (components or repository):
+        return None
+    return Source(components, repository, drivers=driver is not None and driver.method == "repo")
+
+
+def mirrored(case: Case, url: str) -> str:
+    """Return the URL, moved to the user's mirror of NVIDIA's download host if there is one."""
+    own, mirror = case.nvidia.mirror, case.wishes.nvidia_mirror.rstrip("/")
+    return mirror + url[len(own) :] if mirror and url.startswith(f"{own}/") else url
+
+
+def refuse_unverified(case: Case, what: str, value: str, entry: Known) -> None:
+    """Add a fault for a value that nobody has compared with NVIDIA's own, unless the inventory allows it."""
+    if not (entry.verified or case.wishes.allow_unverified):
+        case.findings.refuse(
+            f"{what}: nobody has verified {value}, from {entry.source}",
+            "compare it with NVIDIA's own, then set tfctl_allow_unverified: true",
+        )
+
+
+def _repository(case: Case) -> Repository:
+    entry = case.nvidia.repositories[case.facts.system]
+    key = case.nvidia.keys[entry.key]
+    refuse_unverified(case, f"key {entry.key} of NVIDIA's repository", key.fingerprint, key)
+    machine = MACHINES.get(case.facts.machine, case.facts.machine)
+    base = mirrored(case, f"{case.nvidia.mirror}/{entry.path}/{machine}")
+    return Repository(f"{base}/", f"{base}/{entry.key}.pub", key.fingerprint)

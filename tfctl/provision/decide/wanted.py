@@ -1,0 +1,47 @@
+"""What a host is to become, as the inventory sets it, and the catalogue that decisions choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tfctl.model import stacks as catalogue
+from tfctl.model.stacks import Stack, System
+from tfctl.model.stacks.nvidia import Nvidia
+from tfctl.provision.python_tree import PythonTree
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """The settings of the inventory that choose between several ways. roles/preflight documents each."""
+
+    toolchain: bool = False
+    horovod: bool = False
+    openmpi: str = "auto"
+    openmpi_url: str = ""
+    edition: str = "auto"
+    driver: str = "auto"
+    driver_method: str = "auto"
+    cuda_method: str = "auto"
+    cudnn_method: str = "auto"
+    nccl_method: str = "auto"
+    nvidia_mirror: str = ""
+    allow_unverified: bool = False
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """``shared``: directories that jobs write to. ``operators``: users who may run jobs; none, the login user.
+
+    ``stack``: the name of the host's stack, "none", or "". ``trees``: CPython trees that can be sent.
+    """
+
+    uid: int
+    shared: tuple[str, ...]
+    operators: tuple[str, ...] = ()
+    stack: str = ""
+    wishes: Wishes = field(default_factory=Wishes)
+    trees: tuple[PythonTree, ...] = ()
+    stacks: Mapping[str, Stack] = field(default_factory=catalogue.load)
+    systems: Mapping[str, System] = field(default_factory=catalogue.systems)
+    nvidia: Nvidia = field(default_factory=catalogue.nvidia)
