@@ -19,8 +19,8 @@ DOCUMENTATION = """
 name: tfctl_control
 short_description: Return values of the control machine
 description:
-  - C(node), the program that runs on nodes as the role job_host takes it; C(tools), the path of the lock file of the
-    installer; C(wheels) and C(builds), the directories in the user's cache for downloaded wheels and for builds.
+  - C(tools), the path of the lock file of the installer; C(wheels) and C(builds), the directories in the user's cache
+    for downloaded wheels and for builds.
 options:
   _terms: {description: The names of the values., required: true}
 """

@@ -1,4 +1,4 @@
-"""The values of this machine that the playbooks use: the node part, a lock file, and directories of the user's cache.
+"""The values of this machine that the playbooks use: a lock file, and directories of the user's cache.
 
 The plugins in playbooks/ import this module, possibly in an Ansible of the user's own. So it and what it imports need
 only the standard library and PyYAML.
@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tfctl.model import stacks
-from tfctl.provision.node_part import node_part
 
 
 def cache() -> Path:
@@ -24,7 +23,6 @@ def cache() -> Path:
 
 #: By their names for the lookup plugin tfctl_control.
 VALUES: Mapping[str, Callable[[], object]] = {
-    "node": node_part,
     "tools": lambda: str(stacks.TOOLS),
     "wheels": lambda: str(cache() / "wheels"),
     "builds": lambda: str(cache() / "built"),

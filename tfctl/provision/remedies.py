@@ -22,6 +22,10 @@ class Remedy:
 
 
 _REMEDIES = (
+    Remedy(r"cannot log in by ssh to ", "run this as that user on {host}, with one of these hosts: ssh -v HOST true"),
+    Remedy(r"load key \S*id_tfctl", "delete ~/.ssh/id_tfctl of the user on {host}: the next run creates another key"),
+    Remedy(r"unknown user:? ", "create this user on {host}, or correct the inventory"),
+    Remedy(r"no such file.*ssh-keygen", "install openssh-client on {host}"),
     Remedy(
         r"host key verification failed|remote host identification has changed|no .* host key is known",
         "compare {host}'s key with its owner, then correct the known_hosts file that the inventory names",
@@ -31,8 +35,9 @@ _REMEDIES = (
         "give {host} the public key of ansible_ssh_private_key_file, or correct ansible_user",
     ),
     Remedy(
-        r"(become|sudo) password|a password is required|incorrect sudo|not in the sudoers|sudo: .*not found",
-        "let the login user of {host} use sudo without a password (NOPASSWD), for provisioning at least",
+        r"cannot run tfctl-node: ",
+        "another rule of {host} overrides /etc/sudoers.d/tfctl: find it with sudo -l -U USER, and move it to a file "
+        "that sudo reads earlier",
         Exit.PREFLIGHT,
     ),
     Remedy(
@@ -40,6 +45,33 @@ _REMEDIES = (
         "the download differs from the expected file: check your mirror, and do not bypass the check",
     ),
     Remedy(r"https?://\S+: request failed", "check that {host} reaches this URL, or name a mirror in the inventory"),
+    Remedy(
+        r"incorrect sudo password",
+        "the login user of {host} has another password: try again, with --limit if not all hosts have the same",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(
+        r"(become|sudo) password|a password is required",
+        "enter the sudo password with -K, or let the login user of {host} use sudo without one (NOPASSWD)\n"
+        "jobs need no password in either case: provision permits the program tfctl-node to operators",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(
+        r"not in the sudoers|sudo: .*not found",
+        "let the login user of {host} use sudo, or log in as root",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(
+        r"the (user|group) tfctl has number",
+        "remove that user or group from {host}, or set tfctl_uid to its number for all hosts (they share files)",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(
+        r"tfctl_operators: there is no user",
+        "create the account on {host}, or correct tfctl_operators in the inventory",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(r"already exists as a", "find out on {host} what it is, move it away, then try again"),
     Remedy(r"tfctl_ports: .*range", "correct it in the inventory", Exit.BAD_FILE),
     Remedy(
         r"so the firewall would reject",

@@ -56,9 +56,9 @@ def playbook(folder: Path, *tasks: Mapping[str, object]) -> None:
 
 def test_playbook_continues_on_other_hosts_when_one_fails(folder: Path) -> None:
     stop = {"ansible.builtin.fail": {"msg": "out of paper"}, "when": "inventory_hostname == 'b'", "name": "Stop"}
-    entries = [{"file": f"{folder}/{{{{ inventory_hostname }}}}", "content": "x", "owner": "{{ me }}"}]
-    playbook(folder, stop, {"name": "Write", "tfctl_converge": {"entries": entries}})
-    play = ansible.Play("test", inventory(folder, "a", "b"), variables={"me": os.environ.get("USER", "root")})
+    write = {"content": "{{ text }}", "dest": f"{folder}/{{{{ inventory_hostname }}}}"}
+    playbook(folder, stop, {"name": "Write", "ansible.builtin.copy": write})
+    play = ansible.Play("test", inventory(folder, "a", "b"), variables={"text": "x"})
     events: list[Event] = []
     report = ansible.run(play, events.append)
     assert [event.name for event in events if isinstance(event, TaskStarted)] == ["Stop", "Write"]
@@ -106,15 +106,63 @@ def test_debug_message_of_a_role_is_a_warning(folder: Path) -> None:
     assert [event for event in events if isinstance(event, Warned)] == [Warned("a", "a is slow")]
 
 
-def test_check_with_diff_prints_the_diff_and_changes_nothing(folder: Path) -> None:
-    entries = [{"file": f"{folder}/new", "content": "hello\n"}]
-    playbook(folder, {"name": "Write", "tfctl_converge": {"entries": entries}})
+def test_check_with_diff_prints_each_diff_of_a_loop_and_changes_nothing(folder: Path) -> None:
+    (folder / "old").write_text("there\n")
+    write = {"content": "{{ item.text }}\n", "dest": f"{folder}/{{{{ item.name }}}}"}
+    items = [{"name": "new", "text": "hello"}, {"name": "old", "text": "there"}, {"name": "other", "text": "again"}]
+    playbook(folder, {"name": "Write", "ansible.builtin.copy": write, "loop": items})
     events: list[Event] = []
     report = ansible.run(ansible.Play("test", inventory(folder, "a"), check=True, diff=True), events.append)
     assert report.changed == 1
     assert not (folder / "new").exists()
     (done,) = (event for event in events if isinstance(event, HostDone))
-    assert "+hello" in done.diff.splitlines()
+    assert [line for line in done.diff.splitlines() if line.startswith("+") and "after" not in line] == [
+        "+hello", "+again",
+    ]  # fmt: skip
+
+
+#: A fake sudo: asks for the password as `sudo -S -p PROMPT` does, and runs the command as the same user.
+FAKE_SUDO = """#!/bin/sh
+while [ "$1" != -p ]; do shift; done
+printf '%s' "$2" >&2
+read -r password
+[ "$password" = open-sesame ] || { echo 'Sorry, try again.' >&2; exit 1; }
+while [ "$1" != -u ]; do shift; done
+shift 2
+exec "$@"
+"""
+#: Prints where others could read the password: command lines, environments, and files of the given directories.
+FIND_PASSWORD = """
+import contextlib, sys
+from pathlib import Path
+password = "-".join(["open", "sesame"]).encode()
+places = [*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")]
+places += [path for folder in sys.argv[1:] for path in Path(folder).rglob("*") if path.is_file()]
+for path in places:
+    with contextlib.suppress(OSError):
+        if password in path.read_bytes():
+            print(path)
+"""
+
+
+def test_become_password_reaches_sudo_and_nobody_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    (folder / "sudo").write_text(FAKE_SUDO)
+    (folder / "sudo").chmod(0o755)
+    (folder / "find.py").write_text(FIND_PASSWORD)
+    command = f"{sys.executable} {folder}/find.py {temporary}"
+    look = {"name": "Look", "become": True, "ansible.builtin.command": command, "register": "found"}
+    playbook(folder, look, {"name": "Tell", "ansible.builtin.assert": {"that": "found.stdout == ''"}})
+    hosts = inventory(folder, f"a ansible_become_exe={folder}/sudo")
+    for password, fails, reason in (
+        ("open-sesame", False, ""), ("wrong", True, "Incorrect sudo password"), (None, True, "Missing sudo password"),
+    ):  # fmt: skip
+        play = ansible.Play("test", hosts, become_password=password)
+        assert "sesame" not in repr(play)
+        (host,) = ansible.run(play, lambda _: None).hosts
+        assert (host.failed or host.unreachable, host.reason) == (fails, reason)
 
 
 @pytest.mark.parametrize(

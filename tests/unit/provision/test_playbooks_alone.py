@@ -25,7 +25,7 @@ SHOW = """
   gather_facts: false
   tasks:
     - ansible.builtin.debug:
-        msg: "{{ [tfctl_cache, tfctl_built, tfctl_tools, tfctl_node.digest, hostvars['here'].tfctl_dial] }}"
+        msg: "{{ [tfctl_cache, tfctl_built, tfctl_tools, hostvars['here'].tfctl_dial] }}"
 """
 
 

@@ -1,0 +1,29 @@
+"""The node part of tfctl, packed for hosts: tfctl/provision/node_part.py describes the result."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from ansible import constants
+from ansible.plugins.lookup import LookupBase
+
+if find_spec("tfctl") is None:  # Ansible has an environment of its own
+    ROOT = Path(__file__).resolve().parents[3]
+    sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
+
+from tfctl.provision import node_part
+
+DOCUMENTATION = """
+name: tfctl_node_part
+short_description: The node part of tfctl, packed
+description:
+  - Returns the digest, the archive and the files of the node part. The archive is in Ansible's local temporary
+    directory.
+"""
+
+
+class LookupModule(LookupBase):
+    def run(self, _terms: list[str], **_: object) -> list[node_part.NodePart]:
+        return [node_part.pack(Path(constants.DEFAULT_LOCAL_TMP))]
