@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from ansible import constants
+from ansible.constants import DEFAULT_LOCAL_TMP
 from ansible.plugins.lookup import LookupBase
 
 if find_spec("tfctl") is None:  # Ansible has an environment of its own
@@ -26,4 +26,4 @@ description:
 
 class LookupModule(LookupBase):
     def run(self, _terms: list[str], **_: object) -> list[node_part.NodePart]:
-        return [node_part.pack(Path(constants.DEFAULT_LOCAL_TMP))]
+        return [node_part.pack(Path(DEFAULT_LOCAL_TMP))]
