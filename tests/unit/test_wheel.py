@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.provision.playbooks_alone import ansible_playbook, packages_without_tfctl
+from tfctl.model import stacks
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -32,7 +35,10 @@ def test_wheel_contains_every_file(installed: Path) -> None:
         capture_output=True, text=True, check=True, timeout=30,
     ).stdout.split()  # fmt: skip
     there = {str(path.relative_to(installed)) for path in installed.rglob("*") if path.is_file()}
-    wanted = {name if name.startswith("tfctl") else f"tfctl/_ansible/{name}" for name in listed}
+    places = (("roles/", "tfctl/_ansible/playbooks/roles/"), ("playbooks/", "tfctl/_ansible/playbooks/"))
+    wanted = {*listed} - {"playbooks/roles"}  # a link
+    for source, target in places:
+        wanted = {name.replace(source, target, 1) if name.startswith(source) else name for name in wanted}
     assert wanted
     assert wanted - there == set()
 
@@ -63,3 +69,10 @@ def test_wheel_provisions_outside_of_a_checkout(installed: Path, tmp_path: Path)
     assert done.returncode == 4, done.stderr
     [host] = json.loads(done.stdout)["hosts"]
     assert host["unreachable"] and "Connection refused" in host["reason"]
+
+
+def test_playbooks_of_the_wheel_run_by_ansible_playbook_alone(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "packages").mkdir()
+    packages = packages_without_tfctl(tmp_path / "packages")
+    found = ansible_playbook(packages, tmp_path, installed / "tfctl/_ansible/playbooks/explain.yml", "")
+    assert set(found["explained"]["stacks"]) == set(stacks.load())

@@ -66,7 +66,7 @@ class Play:
 
 
 def data_dir() -> Path:
-    """Return the directory of playbooks/ and roles/: inside the installed package, or beside it in a checkout."""
+    """Return the directory of playbooks/: inside the installed package, or beside it in a checkout."""
     package = Path(tfctl.__file__).resolve().parent
     inside = package / "_ansible"
     return inside if inside.is_dir() else package.parent
@@ -186,7 +186,7 @@ def _environment(folder: Path, events: int, alive: int) -> dict[str, str]:
         "TFCTL_ALIVE_FD": str(alive),
         "ANSIBLE_STDOUT_CALLBACK": "tfctl_events",
         "ANSIBLE_CALLBACK_PLUGINS": str(playbooks / "callback_plugins"),
-        "ANSIBLE_ROLES_PATH": str(data_dir() / "roles"),
+        "ANSIBLE_ROLES_PATH": str(playbooks / "roles"),
         "ANSIBLE_LIBRARY": str(playbooks / "library"),
         "ANSIBLE_MODULE_UTILS": str(playbooks / "module_utils"),
         "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED": "True",
