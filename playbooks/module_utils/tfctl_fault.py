@@ -7,6 +7,7 @@ which stands for the host's name in the inventory.
 from __future__ import annotations
 
 INVENTORY = "inventory"  # a variable of the inventory has a value that cannot be used
+BUSY = "busy"  # a job runs on the host
 UNFIT = "unfit"  # the host lacks what tfctl requires
 FAILED = "failed"  # the work itself failed
 

@@ -11,7 +11,7 @@ from tfctl.errors import Exit
 from tfctl.provision.remedies import Remedy, remedy_for
 
 #: The exit codes of the kinds of playbooks/module_utils/tfctl_fault.py.
-KINDS = {"inventory": Exit.BAD_FILE, "unfit": Exit.PREFLIGHT, "failed": Exit.FAILED}
+KINDS = {"inventory": Exit.BAD_FILE, "busy": Exit.BUSY, "unfit": Exit.PREFLIGHT, "failed": Exit.FAILED}
 _PASSWORD = re.compile(r"(//[^/\s:@]*):[^/\s@]+@")
 
 
