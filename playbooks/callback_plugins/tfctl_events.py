@@ -41,11 +41,17 @@ KEPT = (
     "warnings",
     "censored",
     "explained",
+    "drifts",
+    "removed",
+    "kept",
 )
 # Seconds that the run may take to end after Ctrl-C, as in tfctl/provision/ansible.py.
 GRACE_S = 5.0
 # Actions that Ansible performs itself or only on the control machine. They are not reported.
-UNTOLD = ("meta", "validate_argument_spec", "include_tasks", "import_tasks", "include_role", "import_role", "set_fact")
+UNTOLD = (
+    "meta", "validate_argument_spec", "include_tasks", "import_tasks", "include_role", "import_role", "set_fact",
+    "tfctl_due",
+)  # fmt: skip
 
 
 class CallbackModule(CallbackBase):
@@ -92,9 +98,10 @@ class CallbackModule(CallbackBase):
         self._tell("stats", hosts={host: stats.summarize(host) for host in stats.processed})
 
     def _host(self, result, state):
-        if result.task.action.rpartition(".")[2] in UNTOLD and state in ("ok", "skipped"):
-            return
         told = {key: result.result[key] for key in KEPT if key in result.result}
+        untold = result.task.action.rpartition(".")[2] in UNTOLD and state in ("ok", "skipped")
+        if untold and not told.get("drifts"):
+            return
         failed = [item.get("msg", "") for item in result.result.get("results", []) if item.get("failed")]
         if failed:
             told["items"] = failed

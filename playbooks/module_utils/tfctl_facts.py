@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ansible.module_utils import tfctl_gpu_facts, tfctl_horovod_facts, tfctl_links, tfctl_pythons
+from ansible.module_utils import tfctl_gpu_facts, tfctl_horovod_facts, tfctl_links, tfctl_pythons, tfctl_receipts
 
 STACKS = "/opt/tfctl/stacks"
 PLACES = ("/opt/tfctl", "/var/lib/tfctl/jobs", "/usr/local/lib/tfctl")
@@ -49,6 +49,7 @@ def gather(uid, shared, pythons=(), libraries=()):
         "horovods": tfctl_horovod_facts.horovods(),
         "openmpis": tfctl_horovod_facts.linked(),
         "gpu": tfctl_gpu_facts.look(),
+        "receipts": tfctl_receipts.held(),
     }
 
 

@@ -44,9 +44,9 @@ class Manages(TypedDict, total=False):
     """What a role manages.
 
     ``paths``: files, links, and directories without their content. ``trees``: directories with their content, except
-    the paths that match ``ignore`` (fnmatch), which belong to other roles. ``caches``: directories whose content
-    changes while tfctl is used, and which `tfctl reset` removes with that content. ``refresh``: commands that a reset
-    runs at its end, such as a restart of a service whose configuration was removed.
+    the paths that match ``ignore`` (fnmatch), which belong to other roles. ``caches``: directories that change while
+    tfctl is used; they are not compared, and `tfctl reset` removes them with their content. ``refresh``: commands that
+    a reset runs at its end, such as a restart of a service whose configuration was removed.
     """
 
     paths: list[str]
@@ -79,10 +79,25 @@ class Receipt(TypedDict):
     fingerprint: State
 
 
+class Held(TypedDict):
+    """What decides whether a role runs again. ``drifts``: what differs from its fingerprint, in sentences."""
+
+    role: str
+    digest: str
+    drifts: list[str]
+
+
 def read_all(folder: str = FOLDER) -> list[Receipt]:
     """Return the receipts in the order in which their roles first ran."""
     found = [receipt for path in Path(folder).glob("*.json") if (receipt := read(path)) is not None]
     return sorted(found, key=lambda receipt: receipt["since"])
+
+
+def held(folder: str = FOLDER) -> list[Held]:
+    """Return the digest and the drifts of each receipt."""
+    receipts = read_all(folder)
+    found = drifts(receipts)
+    return [{"role": each["role"], "digest": each["digest"], "drifts": found[each["role"]]} for each in receipts]
 
 
 def drifts(receipts: Sequence[Receipt]) -> dict[str, list[str]]:
@@ -101,8 +116,8 @@ def _drifts(receipt: Receipt, together: State) -> Iterator[str]:
     then = receipt["fingerprint"]
     alone = {kind: value for kind, value in receipt["manages"].items() if kind not in _TOGETHER}
     now = {**observe(cast(Manages, alone), then), **{kind: together[kind] for kind in _TOGETHER}}
-    for kind, names in then.items():
-        for name, facts in names.items():
+    for kind in (kind for kind in then if kind != "caches"):
+        for name, facts in then[kind].items():
             yield from _differences(kind, name, facts, now[kind].get(name))
 
 
@@ -282,13 +297,13 @@ def _group(name: str) -> Facts:
 
 
 def _run(*words: str) -> str:
-    """Return what a program prints, or "" if it does not exist. An unknown package is no error."""
+    """Return what a program prints, or "" if it cannot be run. An unknown package is no error."""
     variables = {**os.environ, "LC_ALL": "C.UTF-8"}
     try:
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False, env=variables
         )
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout.decode("utf-8", "replace")
 

@@ -44,6 +44,9 @@ class TaskResult(TypedDict, total=False):
     items: list[str]
     diff: str
     explained: Explanation[ModuleFault]
+    drifts: list[str]
+    removed: list[str]
+    kept: list[str]
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,8 @@ class HostResult:
     """The result of one host. ``ok`` and ``changed`` count tasks as Ansible's recap does: ok includes changed ones.
 
     ``task``: the task that failed or did not reach the host; ``faults``: why. ``explained``: what stacks would be on
-    the host, if that was asked for.
+    the host, if that was asked for. ``drifts``: what has changed on the host since it was provisioned, in sentences.
+    ``removed``: what a reset removed; ``kept``: what it left, in sentences.
     """
 
     host: str
@@ -62,6 +66,9 @@ class HostResult:
     task: str = ""
     faults: tuple[Fault, ...] = ()
     explained: Explanation[FaultJson] | None = None
+    drifts: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
     @property
     def reason(self) -> str:

@@ -23,6 +23,7 @@ class ProvisionRequest:
 
     ``python_trees``: CPython trees of this machine, for hosts without a Python that their stack accepts.
     ``rollback``: install nothing, but switch each host's stack back to its previous environment.
+    ``full``: run all roles, also those whose receipts hold.
     """
 
     inventory: Path
@@ -34,6 +35,7 @@ class ProvisionRequest:
     reboot: bool = False
     python_trees: tuple[Path, ...] = ()
     rollback: bool = False
+    full: bool = False
 
 
 def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> PlayResult:
@@ -46,7 +48,7 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
     for tag in request.tags:
         if tag not in PARTS:
             raise UsageError(f"--tags {tag}: there is no such part", f"there are: {', '.join(PARTS)}")
-    if request.rollback and (request.tags or request.reboot or request.python_trees):
+    if request.rollback and (request.tags or request.reboot or request.python_trees or request.full):
         raise UsageError("--rollback can only be combined with --stack, --limit, --check and --diff")
     play = ansible.Play(
         "rollback" if request.rollback else "provision",
@@ -88,6 +90,8 @@ def _variables(request: ProvisionRequest) -> Variables:
     given: Variables = {} if request.rollback else variables(request.python_trees)
     if request.reboot:
         given["tfctl_reboot"] = True
+    if request.full:
+        given["tfctl_full"] = True
     if request.stack:
         given["tfctl_stack"] = request.stack
     return given

@@ -49,7 +49,7 @@ class StackEntry(TypedDict):
 class Variables(TypedDict, total=False):
     """The variables of provision.yml and explain.yml; each playbook says what they are for.
 
-    The last three are the user's options of one run.
+    The last four are the user's options of one run.
     """
 
     tfctl_node: NodePart
@@ -63,6 +63,7 @@ class Variables(TypedDict, total=False):
     tfctl_built: str
     tfctl_explain: bool
     tfctl_reboot: bool
+    tfctl_full: bool
     tfctl_stack: str
 
 
