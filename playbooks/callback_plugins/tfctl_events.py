@@ -43,6 +43,9 @@ KEPT = (
     "censored",
     "explained",
     "url",
+    "drifts",
+    "removed",
+    "kept",
 )
 # Seconds that the run may take to end after Ctrl-C, as in tfctl/provision/ansible.py.
 GRACE_S = 5.0
@@ -56,6 +59,7 @@ UNTOLD = (
     "import_role",
     "set_fact",
     "add_host",
+    "tfctl_due",
 )
 
 
@@ -104,9 +108,10 @@ class CallbackModule(CallbackBase):
         self._tell("stats", hosts={host: stats.summarize(host) for host in stats.processed})
 
     def _host(self, result, state):
-        if result.task.action.rpartition(".")[2] in UNTOLD and state in ("ok", "skipped"):
-            return
         told = {key: result.result[key] for key in KEPT if key in result.result}
+        untold = result.task.action.rpartition(".")[2] in UNTOLD and state in ("ok", "skipped")
+        if untold and not told.get("drifts"):
+            return
         failed = [item.get("msg", "") for item in result.result.get("results", []) if item.get("failed")]
         if failed:
             told["items"] = failed

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import tfctl_gpu_facts, tfctl_horovod_facts, tfctl_links, tfctl_pythons
+from ansible.module_utils import tfctl_gpu_facts, tfctl_horovod_facts, tfctl_links, tfctl_pythons, tfctl_receipts
 
 STACKS = "/opt/tfctl/stacks"
 PLACES = ("/opt/tfctl", "/var/lib/tfctl/jobs", "/usr/local/lib/tfctl")
@@ -54,6 +54,7 @@ def gather(
         "horovods": tfctl_horovod_facts.horovods(),
         "openmpis": tfctl_horovod_facts.linked(),
         "gpu": tfctl_gpu_facts.look(),
+        "receipts": tfctl_receipts.held(),
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 INVENTORY = "inventory"  # a variable of the inventory has a value that cannot be used
+BUSY = "busy"  # a job runs on the host
 UNFIT = "unfit"  # the host lacks what tfctl requires
 FAILED = "failed"  # the work itself failed
 

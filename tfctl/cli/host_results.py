@@ -1,11 +1,11 @@
-"""What `provision` and `preflight` share: the sudo password, how a playbook's run is shown, and its hosts' faults."""
+"""What `provision`, `preflight` and `reset` share: the sudo password, how a run is shown, and the faults of hosts."""
 
 from __future__ import annotations
 
 import getpass
 import sys
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from tfctl.errors import UsageError
 from tfctl.wording import plain
@@ -13,9 +13,8 @@ from tfctl.wording import plain
 if TYPE_CHECKING:
     from tfctl.provision.events import Event
     from tfctl.provision.results import HostResult, PlayResult
-    from tfctl.provision.run import ProvisionRequest
 
-UseCase = Callable[["ProvisionRequest", Callable[["Event"], None]], "PlayResult"]
+Request = TypeVar("Request")
 
 
 def ask_become_password() -> str:
@@ -34,7 +33,7 @@ def ask_become_password() -> str:
     return password
 
 
-def run_shown(use_case: UseCase, request: ProvisionRequest) -> PlayResult:
+def run_shown(use_case: Callable[[Request, Callable[[Event], None]], PlayResult], request: Request) -> PlayResult:
     """Run the use case and show its progress on stderr meanwhile."""
     from tfctl.cli.progress import Progress
 
@@ -42,12 +41,17 @@ def run_shown(use_case: UseCase, request: ProvisionRequest) -> PlayResult:
         return use_case(request, progress.take)
 
 
-def host_lines(result: PlayResult, summary: Callable[[HostResult], str]) -> Iterator[str]:
-    """Yield a line for each host, its name and ``summary``, and below it the host's faults with their remedies."""
+def host_lines(
+    result: PlayResult,
+    summary: Callable[[HostResult], str],
+    more: Callable[[HostResult], Sequence[str]] = lambda _: (),
+) -> Iterator[str]:
+    """Yield a line for each host, its name and ``summary``, and below it the host's faults with their remedies, and
+    the lines of ``more``."""
     width = max(len(host.host) for host in result.hosts)
     for host in result.hosts:
         yield f"{host.host:{width}}  {summary(host)}"
-        yield from (f"{'':{width}}  {plain(line)}" for line in _faults(host))
+        yield from (f"{'':{width}}  {plain(line)}" for line in (*_faults(host), *more(host)))
 
 
 def _faults(host: HostResult) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ from tfctl.cli import text
 from tfctl.cli.common import InventoryOption, Output, OutputOption, say, say_error
 from tfctl.cli.which import open_fleet
 from tfctl.errors import first_of
-from tfctl.wording import plain
+from tfctl.wording import counted, plain
 
 if TYPE_CHECKING:
     from tfctl.jobs.nodes import NodeState
@@ -20,6 +21,9 @@ _COLUMNS = (
     "HOST", "STATE", "OS", "SYSTEMD", "PART", "STACKS", "CPUS", "LOAD", "MEMORY", "DISK", "CODE", "GPUS", "PORTS",
     "TASKS",
 )  # fmt: skip
+
+#: Changes on a host that are listed. -o json lists all.
+_DRIFTS = 5
 
 
 def add_to(app: typer.Typer) -> None:
@@ -53,10 +57,20 @@ def nodes(
             f"{', '.join(others)}: the node part's version differs from this tfctl's\n"
             "  → tfctl provision INVENTORY --tags job_host"
         )
+    for state in states:
+        if state.node and state.node.drifts:
+            say(drift_message(state.host.name, state.node.drifts))
     errors = [state.error for state in states if state.error is not None]
     for error in errors:
         say_error(error)
     return first_of(error.exit for error in errors)
+
+
+def drift_message(host: str, drifts: Sequence[str]) -> str:
+    """Return what has changed on a host since it was provisioned, with the remedy."""
+    more = [f"and {counted(len(drifts) - _DRIFTS, 'other change')}"] if len(drifts) > _DRIFTS else []
+    lines = "\n  ".join([*drifts[:_DRIFTS], *more])
+    return f"{host}: {lines}\n  → tfctl provision INVENTORY --limit {host}"
 
 
 def table(states: list[NodeState]) -> str:

@@ -61,7 +61,7 @@ def preflight(
     if output is Output.json:
         text.print_json({"exit": int(code), "hosts": [as_object(host) for host in result.hosts]})
     else:
-        typer.echo("\n".join(host_lines(result, lambda host: text.state_word(_state(host)))))
+        typer.echo("\n".join(host_lines(result, lambda host: text.state_word(_state(host)), lambda host: host.drifts)))
     return code
 
 
@@ -73,7 +73,13 @@ def exit_of(host: HostResult) -> Exit:
 def as_object(host: HostResult) -> dict[str, object]:
     """Return an element of what -o json prints."""
     faults = [fault.json() for fault in host.faults]
-    return {"host": host.host, "state": _state(host), "exit": int(exit_of(host)), "faults": faults}
+    return {
+        "host": host.host,
+        "state": _state(host),
+        "exit": int(exit_of(host)),
+        "faults": faults,
+        "drifts": [*host.drifts],
+    }
 
 
 def _state(host: HostResult) -> str:

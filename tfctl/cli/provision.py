@@ -51,6 +51,9 @@ def provision(
         bool, typer.Option("--rollback", help="Only return each host's stack to its previous Python environment.")
     ] = False,
     ask_become_pass: AskBecomePassOption = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="Check everything, also what has not changed since the last run.")
+    ] = False,
     output: OutputOption = Output.text,
 ) -> int:
     """Make every host match its stack. A second run changes nothing."""
@@ -60,7 +63,9 @@ def provision(
     parts = tuple(part.strip() for part in tags.split(",")) if tags else ()
     trees = tuple(python_tree or ())
     password = ask_become_password() if ask_become_pass else None
-    request = use_cases.ProvisionRequest(source, stack, limit, parts, check, diff, reboot, trees, rollback, password)
+    request = use_cases.ProvisionRequest(
+        source, stack, limit, parts, check, diff, reboot, trees, rollback, password, full
+    )
     try:
         result = run_shown(use_cases.provision, request)
     except KeyboardInterrupt:
@@ -76,7 +81,7 @@ def provision(
 def as_object(result: PlayResult, check: bool) -> dict[str, object]:
     """Return the object that -o json prints."""
     keys = ("host", "ok", "changed", "failed", "unreachable", "begun", "task", "reason", "remedy")
-    hosts = [{key: getattr(host, key) for key in keys} for host in result.hosts]
+    hosts = [{**{key: getattr(host, key) for key in keys}, "drifts": [*host.drifts]} for host in result.hosts]
     return {"check": check, "changed": result.changed, "exit": int(result.exit), "hosts": hosts}
 
 

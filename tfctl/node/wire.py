@@ -447,7 +447,8 @@ class Node(NamedTuple):
     """``version``: of the node part. ``os``: its name. ``load``: of the last minute. ``memory_mib``: total and
     available. ``stacks``: each installed one with its environment. ``ports``: those that jobs hold, with their holders.
     ``disks``: the directory of the jobs, then those for output. ``stored_mib``: the size of the code of all jobs and of
-    what their tasks have written beside it. Unknown values are None."""
+    what their tasks have written beside it. ``drifts``: what has changed since the host was provisioned, in sentences.
+    Unknown values are None."""
 
     protocol: int
     version: str
@@ -464,6 +465,7 @@ class Node(NamedTuple):
     tasks: tuple[RunningTask, ...]
     disks: tuple[Disk, ...] = ()
     stored_mib: Optional[int] = None
+    drifts: tuple[str, ...] = ()
 
 
 class Logs(NamedTuple):

@@ -146,10 +146,17 @@ class Collector:
             faults = faults_of(result, host, state == "unreachable")
             failed, unreachable = state == "failed", state == "unreachable"
             known = replace(known, task=_title(message), faults=faults, failed=failed, unreachable=unreachable)
+        known = replace(
+            known,
+            drifts=tuple(result.get("drifts", known.drifts)),
+            removed=tuple(result.get("removed", known.removed)),
+            kept=tuple(result.get("kept", known.kept)),
+        )
         if "explained" in result:
             known = replace(known, explained=with_exit_codes(result["explained"], host))
         self._hosts[host] = known
-        warned: list[Event] = [Warned(host, without_passwords(str(text))) for text in result.get("warnings", [])]
+        texts = [*result.get("warnings", []), *result.get("drifts", [])]
+        warned: list[Event] = [Warned(host, without_passwords(str(text))) for text in texts]
         return [*warned, HostDone(host, _title(message), state, without_passwords(result.get("diff", "")))]
 
     def _ended_early(self) -> list[Event]:

@@ -10,10 +10,15 @@ from typing import Literal, TypedDict
 from tfctl.errors import Exit
 from tfctl.provision.remedies import Remedy, remedy_for
 
-#: inventory: a variable of the inventory has a value that cannot be used; unfit: the host lacks what tfctl requires;
-#: failed: the work itself failed. playbooks/module_utils/tfctl_fault.py has the same.
-Kind = Literal["inventory", "unfit", "failed"]
-KINDS: dict[Kind, Exit] = {"inventory": Exit.BAD_FILE, "unfit": Exit.PREFLIGHT, "failed": Exit.FAILED}
+#: inventory: a variable of the inventory has a value that cannot be used; busy: a job runs; unfit: the host lacks what
+#: tfctl requires; failed: the work itself failed. playbooks/module_utils/tfctl_fault.py has the same.
+Kind = Literal["inventory", "busy", "unfit", "failed"]
+KINDS: dict[Kind, Exit] = {
+    "inventory": Exit.BAD_FILE,
+    "busy": Exit.BUSY,
+    "unfit": Exit.PREFLIGHT,
+    "failed": Exit.FAILED,
+}
 _PASSWORD = re.compile(r"(//[^/\s:@]*):[^/\s@]+@")
 
 

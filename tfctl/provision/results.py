@@ -50,6 +50,9 @@ class TaskResult(TypedDict, total=False):
     diff: str
     explained: Explanation[ModuleFault]
     url: str
+    drifts: list[str]
+    removed: list[str]
+    kept: list[str]
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,9 @@ class HostResult:
     """The result of one host. ``ok`` and ``changed`` count tasks as Ansible's recap does: ok includes changed ones.
 
     ``begun``: False for a host of a batch that was not begun, because one before it failed. ``task``: the task that
-    failed or did not reach the host; ``faults``: why. ``explained``: what stacks would be on
-    the host, if that was asked for.
+    failed or did not reach the host; ``faults``: why. ``explained``: what stacks would be on the host, if that was
+    asked for. ``drifts``: what has changed on the host since it was provisioned, in sentences. ``removed``: what a
+    reset removed; ``kept``: what it left, in sentences.
     """
 
     host: str
@@ -70,6 +74,9 @@ class HostResult:
     task: str = ""
     faults: tuple[Fault, ...] = ()
     explained: Explanation[FaultJson] | None = None
+    drifts: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
     @property
     def reason(self) -> str:

@@ -23,6 +23,7 @@ class Variables(TypedDict, total=False):
 
     tfctl_more_trees: list[str]
     tfctl_reboot: bool
+    tfctl_full: bool
     tfctl_stack: str
 
 
@@ -33,6 +34,7 @@ class ProvisionRequest:
     ``python_trees``: CPython trees of this machine, for hosts without a Python that their stack accepts.
     ``rollback``: install nothing, but switch each host's stack back to its previous environment.
     ``become_password``: what sudo asks for on the hosts.
+    ``full``: run all roles, also those whose receipts hold.
     """
 
     inventory: Path
@@ -45,6 +47,7 @@ class ProvisionRequest:
     python_trees: tuple[Path, ...] = ()
     rollback: bool = False
     become_password: str | None = field(default=None, repr=False)
+    full: bool = False
 
 
 def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> PlayResult:
@@ -57,7 +60,7 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
     for tag in request.tags:
         if tag not in PARTS:
             raise UsageError(f"--tags {tag}: there is no such part", f"there are: {', '.join(PARTS)}")
-    if request.rollback and (request.tags or request.reboot or request.python_trees):
+    if request.rollback and (request.tags or request.reboot or request.python_trees or request.full):
         raise UsageError("--rollback can only be combined with --stack, --limit, --check and --diff")
     play = ansible.Play(
         "rollback" if request.rollback else "provision",
@@ -100,6 +103,8 @@ def _variables(request: ProvisionRequest) -> Variables:
     given: Variables = {"tfctl_more_trees": _packed(request.python_trees)} if request.python_trees else {}
     if request.reboot:
         given["tfctl_reboot"] = True
+    if request.full:
+        given["tfctl_full"] = True
     if request.stack:
         given["tfctl_stack"] = request.stack
     return given

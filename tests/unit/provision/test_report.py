@@ -200,4 +200,4 @@ def test_remedy_names_the_host_and_keeps_a_word_that_the_user_replaces() -> None
 
 
 def test_each_kind_of_fault_of_the_modules_has_an_exit_code() -> None:
-    assert set(KINDS) == {tfctl_fault.INVENTORY, tfctl_fault.UNFIT, tfctl_fault.FAILED}
+    assert set(KINDS) == {tfctl_fault.INVENTORY, tfctl_fault.BUSY, tfctl_fault.UNFIT, tfctl_fault.FAILED}

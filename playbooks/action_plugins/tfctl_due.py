@@ -1,0 +1,75 @@
+"""Decide on the control machine which roles run on a host. See DOCUMENTATION in tfctl/provision/due.py."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import lookup_loader
+
+if find_spec("tfctl") is None:  # Ansible has an environment of its own
+    ROOT = Path(__file__).resolve().parents[2]
+    sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
+
+from tfctl.provision.due import Held, due, role_digest
+
+#: The directory of roles/ and playbooks/: a checkout, or tfctl/_ansible in an installed package.
+DATA = Path(__file__).resolve().parents[2]
+
+
+class ActionModule(ActionBase):
+    """Arguments: ``roles``, whether the host is to have each role; ``receipts`` of the host; ``full``; ``unskipped``,
+    the roles that run in any case.
+
+    Returns ``roles``: those that run, each with its reason, the digest of its inputs and what it manages; and
+    ``drifts``: what has changed on the host since those roles ran, in sentences.
+    """
+
+    _supports_check_mode = True
+    _requires_connection = False
+    _VALID_ARGS = frozenset(("roles", "receipts", "full", "unskipped"))
+
+    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        given, variables = self._task.args, task_vars or {}
+        receipts = {each["role"]: Held(each["digest"], each["drifts"]) for each in given["receipts"]}
+        wanted = {}
+        for role in (role for role, has in given["roles"].items() if boolean(has)):
+            inputs, manages = self._template(role, variables)
+            wanted[role] = (role_digest(DATA, role, {**inputs, "manages": manages}), manages)
+        reasons = due(
+            {role: digest for role, (digest, _) in wanted.items()},
+            receipts,
+            check=self._task.check_mode,
+            full=boolean(given.get("full", False)),
+            named=variables["ansible_run_tags"],
+            unskipped=given.get("unskipped", ()),
+        )
+        roles = {
+            role: {"reason": why, "digest": wanted[role][0], "manages": wanted[role][1]}
+            for role, why in reasons.items()
+        }
+        drifts = [line for role in wanted if role in receipts for line in receipts[role].drifts]
+        return {**result, "changed": False, "roles": roles, "drifts": drifts}
+
+    def _template(self, role: str, variables: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the values of a role's options, and what it manages, with the variables that the role would see."""
+        folder = DATA / "roles" / role
+        lookup_loader.add_directory(str(folder / "lookup_plugins"))
+        specs = self._load(folder / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+        own = {**self._load(folder / "vars/main.yml"), **self._load(folder / "vars/receipt.yml")}
+        seen = {**self._load(folder / "defaults/main.yml"), **variables, **own, "role_path": str(folder)}
+        templar = self._templar.copy_with_new_env(searchpath=[str(folder)], available_variables=seen)
+        try:
+            inputs = {name: templar.template(seen[name]) for name in specs if name in seen}
+            return inputs, templar.template(seen[f"{role}_manages"])
+        except AnsibleError as error:
+            raise AnsibleActionFail(f"the variables of the role {role} cannot be read: {error}") from error
+
+    def _load(self, path: Path) -> dict[str, Any]:
+        return self._loader.load_from_file(str(path), trusted_as_template=True) or {} if path.exists() else {}

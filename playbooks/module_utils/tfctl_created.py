@@ -1,0 +1,292 @@
+"""What roles create on this host: write their receipts, and undo them for `tfctl reset`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, cast
+
+from ansible.module_utils.tfctl_receipts import (
+    FOLDER,
+    FORMAT,
+    Manages,
+    Receipt,
+    in_use,
+    installed_packages,
+    observe,
+    read,
+)
+
+#: Seconds for one command of a reset. Removing packages can take minutes.
+LIMIT_S = 1800
+#: What a receipt can list as created, besides packages.
+_KINDS = ("paths", "trees", "caches", "units", "users", "groups")
+_APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=120", "-o", "APT::Get::AutomaticRemove=false")
+_DNF = ("dnf", "-q", "--noautoremove", "--setopt=clean_requirements_on_remove=False")
+#: The unit of a task of a job: tfctl-JOB-ROLE-INDEX.service (tfctl/node/names.py).
+_TASK = re.compile(r"^tfctl-(.+)-[a-z][a-z0-9_]*-\d+\.service", re.MULTILINE)
+
+
+class Failed(Exception):
+    """Something could not be removed."""
+
+
+class Undone(NamedTuple):
+    """What was removed, in words, and sentences about what was kept."""
+
+    removed: list[str]
+    kept: list[str]
+
+
+def begin(role: str, manages: Manages, folder: str = FOLDER) -> None:
+    """Record what exists before the role runs. Until `end`, its receipt says that it has not completed."""
+    path = Path(folder, f"{role}.json")
+    old = read(path)
+    now = observe(manages, deep=False)
+    before = {kind: {name: in_use(facts) for name, facts in now[kind].items()} for kind in _KINDS}
+    before["paths"].update(dict.fromkeys(_missing_parents([*now["paths"], *now["trees"], *now["caches"]]), False))
+    for kind, names in (old["before"] if old else {}).items():
+        # The first run decides what existed before tfctl.
+        before[kind] = {**before.get(kind, {}), **names}
+    receipt: Receipt = {
+        "format": FORMAT,
+        "role": role,
+        "since": old["since"] if old else time.time(),
+        "digest": "",
+        "manages": manages,
+        "before": before,
+        "created": old["created"] if old else {},
+        "installed": (old["installed"] if old else []) or installed_packages(),
+        "fingerprint": {},
+    }
+    _write(path, receipt)
+
+
+def end(role: str, digest: str, manages: Manages, folder: str = FOLDER) -> None:
+    """Complete the receipt that `begin` has written. Raises OSError if there is none."""
+    path = Path(folder, f"{role}.json")
+    receipt = cast(Receipt, json.loads(path.read_text(encoding="utf-8")))
+    found = created(receipt)
+    fingerprint = observe(manages)
+    for kind, names in receipt["before"].items():
+        # Forget what this run does not manage and what no longer exists.
+        kept = {*found.get(kind, ()), *fingerprint.get(kind, ())}
+        receipt["before"][kind] = {name: there for name, there in names.items() if there or name in kept}
+    receipt["digest"], receipt["manages"], receipt["fingerprint"] = digest, manages, fingerprint
+    receipt["created"], receipt["installed"] = found, []
+    _write(path, receipt)
+
+
+def created(receipt: Receipt) -> dict[str, list[str]]:
+    """Return what the role has created, by kind. If its last run did not complete, look for what that run has left."""
+    listed: dict[str, list[str]] = receipt["created"]
+    if receipt["digest"]:
+        return listed
+    now = observe(cast(Manages, {kind: [*names] for kind, names in receipt["before"].items()}), deep=False)
+    found = {
+        kind: [name for name, there in names.items() if not there and (kind == "caches" or in_use(now[kind][name]))]
+        for kind, names in receipt["before"].items()
+    }
+    packages, earlier = {*installed_packages()}, {*listed.get("packages", ())}
+    return {**found, "packages": sorted(packages & earlier | packages - {*receipt["installed"]})}
+
+
+def _missing_parents(paths: Iterable[str]) -> Iterator[str]:
+    for path in paths:
+        for parent in Path(path).parents:
+            if parent.exists():
+                break
+            yield str(parent)
+
+
+def _write(path: Path, receipt: Receipt) -> None:
+    """Write the receipt atomically, and readable by root alone, because it contains hashes of secret files."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        json.dump(receipt, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
+def running_jobs() -> list[str]:
+    """Return the names of the jobs with a live task on this host."""
+    states = "--state=active,activating,reloading,deactivating"
+    listed = _run("systemctl", "list-units", "--plain", "--no-legend", "--no-pager", states, "tfctl-*.service")
+    return sorted({*_TASK.findall(listed)})
+
+
+def undo(receipts: Sequence[Receipt], folder: str = FOLDER, act: bool = True) -> Undone:
+    """Remove what roles have created, and then their receipts; without ``act``, only return what would be removed.
+
+    A directory stays unless it is empty, and a package stays if another one, which no role has installed, needs it.
+    Raises Failed after everything else was removed. The receipts then remain, so that a second call can continue.
+    """
+    removal = _Removal([created(receipt) for receipt in reversed(receipts)], act)
+    removal.stop_units()
+    removal.remove_files()
+    removal.remove_packages()
+    removal.remove_directories()
+    removal.remove_accounts()
+    removal.refresh([command for receipt in receipts for command in receipt["manages"].get("refresh", ())])
+    if removal.problems:
+        raise Failed("\n".join(removal.problems))
+    if act:
+        for receipt in receipts:
+            Path(folder, f"{receipt['role']}.json").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            Path(folder).rmdir()
+            Path(folder).parent.rmdir()
+    return Undone(removal.removed, removal.kept)
+
+
+def removable(
+    names: Sequence[str], simulate: Callable[[Sequence[str]], set[str]]
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the packages whose removal removes no other package, and for each other one the packages that need it.
+
+    ``simulate`` returns the names of all packages that would be removed together with some.
+    """
+    own = {*map(_bare, names)}
+    if not simulate(names) - own:
+        return [*names], {}
+    needed = {name: sorted(simulate([name]) - own) for name in names}
+    return [name for name in names if not needed[name]], {name: others for name, others in needed.items() if others}
+
+
+class _Removal:
+    """Removes what is listed, the last first. ``removed``: in words; ``kept``, ``problems``: sentences."""
+
+    def __init__(self, created: Sequence[dict[str, list[str]]], act: bool) -> None:
+        self._created, self._act = created, act
+        self._directories: list[Path] = []
+        self._gone: set[Path] = set()
+        self.removed: list[str] = []
+        self.kept: list[str] = []
+        self.problems: list[str] = []
+
+    def stop_units(self) -> None:
+        units = self._all("units")
+        now = observe({"units": units})["units"]
+        for unit in units:
+            if in_use(now[unit]):
+                self._remove(f"unit {unit}", partial(_run, "systemctl", "disable", "--now", unit))
+
+    def remove_files(self) -> None:
+        """Remove files, links, and trees. Directories may contain what packages own, so they are removed later."""
+        whole = {*self._all("trees"), *self._all("caches")}
+        mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
+        for path in map(Path, sorted({*whole, *self._all("paths")}, reverse=True)):
+            if path.is_symlink() or path.is_file():
+                self._remove(str(path), path.unlink, path)
+            elif path.is_dir() and str(path) not in whole:
+                self._directories.append(path)
+            elif path.is_dir() and any(mount == str(path) or mount.startswith(f"{path}/") for mount in mounts):
+                self.kept.append(f"{path}: a file system is mounted there")
+            elif path.is_dir():
+                self._remove(str(path), partial(shutil.rmtree, path), path)
+
+    def remove_packages(self) -> None:
+        names = [name for name in self._all("packages") if name in {*installed_packages()}]
+        if not names:
+            return
+        try:
+            going, needed = removable(names, _simulate)
+        except Failed as failed:
+            self.problems.append(str(failed))
+            return
+        self.kept += [f"package {name}: {', '.join(others)} need it" for name, others in needed.items()]
+        if going and (not self._act or self._try("packages", partial(_run, *_removal_of(going)))):
+            self.removed += [f"package {name}" for name in going]
+
+    def remove_directories(self) -> None:
+        for path in self._directories:
+            if path.is_dir() and {*path.iterdir()} - self._gone:
+                self.kept.append(f"{path}: it is not empty")
+            elif path.is_dir():
+                self._remove(str(path), path.rmdir, path)
+
+    def remove_accounts(self) -> None:
+        users, groups = self._all("users"), self._all("groups")
+        for user in [name for name, facts in observe({"users": users})["users"].items() if facts]:
+            self._remove(f"user {user}", partial(_run, "userdel", user))
+        for group in [name for name, facts in observe({"groups": groups})["groups"].items() if facts]:
+            # userdel also removes the group of the user's name.
+            self._remove(f"group {group}", partial(_run, "groupdel", group))
+
+    def refresh(self, commands: Iterable[str]) -> None:
+        """Make systemd and other programs read their configuration again."""
+        if not self._act:
+            return
+        reload = ["systemctl daemon-reload"] if any(path.is_relative_to("/etc/systemd") for path in self._gone) else []
+        for command in dict.fromkeys([*reload, *commands]):
+            self._try(command, partial(_run, *shlex.split(command)))
+
+    def _all(self, kind: str) -> list[str]:
+        return [*dict.fromkeys(name for created in self._created for name in created.get(kind, ()))]
+
+    def _remove(self, what: str, action: Callable[[], object], path: Path | None = None) -> None:
+        if self._try(what, action if self._act else bool):
+            self.removed.append(what)
+            self._gone.update([path] if path else ())
+
+    def _try(self, what: str, action: Callable[[], object]) -> bool:
+        try:
+            action()
+        except (OSError, Failed) as error:
+            self.problems.append(f"{what}: {error}")
+            return False
+        return True
+
+
+def _removal_of(names: Sequence[str]) -> list[str]:
+    """Return the command that removes packages in one transaction, and no others that seem unused."""
+    if shutil.which("apt-get"):
+        return [*_APT, "-y", "--allow-change-held-packages", "purge", *names]
+    return [*_DNF, "-y", "remove", *names]
+
+
+def _simulate(names: Sequence[str]) -> set[str]:
+    """Return the names of all packages that would be removed together with these."""
+    if shutil.which("apt-get"):
+        return {
+            *re.findall(
+                r"^(?:Remv|Purg) ([^ :]+)", _run(*_APT, "-s", "--allow-change-held-packages", "purge", *names), re.M
+            )
+        }
+    # dnf aborts with exit code 1 after it has printed its table.
+    output = _run(*_DNF, "--assumeno", "remove", *names, codes=(0, 1))
+    if "Operation aborted" not in output:
+        raise Failed(f"dnf cannot remove {' '.join(names)}: {output.strip()}")
+    return {*re.findall(r"^ (\S+) +\w+ +\S+ ", output, re.M)}
+
+
+def _bare(name: str) -> str:
+    """Return a package's name without its architecture."""
+    return name.partition(":")[0] if shutil.which("apt-get") else name.rpartition(".")[0]
+
+
+def _run(*words: str, codes: Sequence[int] = (0,)) -> str:
+    """Run a program and return its output. Raises Failed if its exit code is none of ``codes``."""
+    variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    nothing, pipe, merged = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
+    try:
+        done = subprocess.run(
+            words, stdin=nothing, stdout=pipe, stderr=merged, env=variables, text=True, timeout=LIMIT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise Failed(str(error)) from None
+    if done.returncode not in codes:
+        raise Failed("\n".join(done.stdout.strip().splitlines()[-5:]) or f"exit code {done.returncode}")
+    return done.stdout

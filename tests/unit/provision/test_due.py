@@ -1,0 +1,198 @@
+"""A role runs on a host unless its receipt holds: the same inputs, and nothing that it manages has changed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfctl.provision import ansible
+from tfctl.provision.due import Held, due, role_digest
+from tfctl.provision.events import Event, HostDone, TaskStarted, Warned
+
+HOLDS = {"web": Held("1", []), "db": Held("2", [])}
+NOW = {"web": "1", "db": "2"}
+
+
+def test_no_role_runs_while_all_receipts_hold() -> None:
+    assert due(NOW, HOLDS) == {}
+
+
+@pytest.mark.parametrize(
+    ("receipts", "options", "expected"),
+    [
+        ({"db": HOLDS["db"]}, {}, {"web": "it has not run here"}),
+        ({**HOLDS, "web": Held("", [])}, {}, {"web": "its last run did not complete"}),
+        ({**HOLDS, "web": Held("0", ["x changed"])}, {}, {"web": "its inputs have changed"}),
+        ({**HOLDS, "db": Held("2", ["x changed", "y was removed"])}, {}, {"db": "x changed; y was removed"}),
+        (HOLDS, {"full": True}, {"web": "--full", "db": "--full"}),
+        (HOLDS, {"check": True}, {"web": "--check", "db": "--check"}),
+        (HOLDS, {"named": ["db"]}, {"db": "--tags"}),
+        (HOLDS, {"named": ["all"]}, {}),
+        (HOLDS, {"unskipped": ["db"]}, {"db": "it checks what no receipt describes"}),
+    ],
+)
+def test_role_runs_for_a_reason(receipts: dict[str, Held], options: dict[str, Any], expected: dict[str, str]) -> None:
+    assert due(NOW, receipts, **options) == expected
+
+
+def test_role_that_the_host_is_not_to_have_never_runs() -> None:
+    assert due({}, {"web": Held("", ["x changed"])}, full=True) == {}
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A role that uses a module, which uses a module_util, and a role that includes another."""
+    files = {
+        "roles/web/tasks/main.yml": "- tfctl_serve: {port: '{{ web_port }}'}\n",
+        "roles/web/README.md": "page",
+        "roles/other/tasks/main.yml": "- ansible.builtin.include_role:\n    name: web\n",
+        "playbooks/library/tfctl_serve.py": "from ansible.module_utils.tfctl_net import listen\n",
+        "playbooks/module_utils/tfctl_net.py": "x = 1\n",
+        "playbooks/module_utils/tfctl_unrelated.py": "",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("roles/web/tasks/main.yml", True),
+        ("roles/web/templates/new.j2", True),
+        ("playbooks/library/tfctl_serve.py", True),
+        ("playbooks/module_utils/tfctl_net.py", True),
+        ("playbooks/module_utils/tfctl_unrelated.py", False),
+        ("roles/web/README.md", False),
+    ],
+)
+def test_digest_covers_the_files_of_a_role_and_the_modules_it_uses(data: Path, name: str, changes: bool) -> None:
+    before = [role_digest(data, role, {}) for role in ("web", "other")]
+    path = data / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text((path.read_text() if path.exists() else "") + "# changed\n")
+    after = [role_digest(data, role, {}) for role in ("web", "other")]
+    assert [one != other for one, other in zip(before, after, strict=True)] == [changes, changes]
+
+
+def test_digest_covers_the_inputs_in_any_order(data: Path) -> None:
+    one, same, other = ({"a": 1, "b": {"c": [2]}}, {"b": {"c": [2]}, "a": 1}, {"a": 1, "b": {"c": [3]}})
+    assert role_digest(data, "web", one) == role_digest(data, "web", same) != role_digest(data, "web", other)
+
+
+ROLE = {
+    "defaults/main.yml": "note_text: \"{{ tfctl_text | default('one') }}\"\n",
+    "meta/argument_specs.yml": (
+        "argument_specs: {main: {short_description: Write a note, options: {"
+        "note_text: {type: str, description: The text}, note_path: {type: path, description: Where}}}}\n"
+    ),
+    "tasks/main.yml": (
+        "- name: Write it\n  ansible.builtin.copy: {content: '{{ note_text }}', dest: '{{ note_file }}'}\n"
+    ),
+    "vars/main.yml": 'note_file: "{{ note_path }}/note"\n',
+    "vars/receipt.yml": 'note_manages: {paths: ["{{ note_file }}"]}\n',
+}
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ansible.Play:
+    """A role that writes a file, run as provision.yml runs roles: on this machine, with receipts in ``tmp_path``."""
+    real = ansible.data_dir()
+    (tmp_path / "tfctl").symlink_to(real / "tfctl")
+    (tmp_path / "playbooks").mkdir()
+    for name in ("action_plugins", "callback_plugins", "library", "module_utils"):
+        (tmp_path / "playbooks" / name).mkdir()
+        for path in (real / "playbooks" / name).glob("*.py"):
+            (tmp_path / "playbooks" / name / path.name).write_bytes(path.read_bytes())
+    for name, text in ROLE.items():
+        path = tmp_path / "roles/note" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    wrapper = (real / "playbooks/tasks/role.yml").read_text()
+    folder = tmp_path / "receipts"
+    (tmp_path / "playbooks/role.yml").write_text(wrapper.replace("    state:", f"    folder: {folder}\n    state:"))
+    (tmp_path / "playbooks/library/held.py").write_text(
+        "#!/usr/bin/python\nfrom ansible.module_utils.basic import AnsibleModule\n"
+        "from ansible.module_utils.tfctl_receipts import held\n"
+        "module = AnsibleModule({}, supports_check_mode=True)\n"
+        f"module.exit_json(held=held({str(folder)!r}))\n"
+    )
+    tasks: list[dict[str, object]] = [
+        {"name": "Look", "held": {}, "register": "seen"},
+        {
+            "name": "Decide",
+            "tfctl_due": {
+                "roles": {"note": True, "absent": False},
+                "receipts": "{{ seen.held }}",
+                "full": "{{ tfctl_full | default(false) }}",
+            },
+            "register": "provision_due",
+        },
+        {
+            "name": "Note",
+            "ansible.builtin.include_tasks": "role.yml",
+            "vars": {"tfctl_role": "note"},
+            "when": "'note' in provision_due.roles",
+        },
+    ]
+    given = {"hosts": "all", "gather_facts": False, "vars": {"note_path": str(tmp_path)}, "tasks": tasks}
+    (tmp_path / "playbooks/test.yml").write_text(json.dumps([given]))
+    (tmp_path / "hosts.ini").write_text(
+        "a ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}\n"
+    )
+    monkeypatch.setattr(ansible, "data_dir", lambda: tmp_path)
+    return ansible.Play("test", tmp_path / "hosts.ini")
+
+
+def run(play: ansible.Play, *, check: bool = False, **variables: object) -> tuple[list[str], int, list[str]]:
+    """Return the titles of the tasks, the number of changes, and the warnings."""
+    events: list[Event] = []
+    one = ansible.Play("test", play.inventory, check=check, variables=variables)
+    result = ansible.run(one, events.append)
+    assert not result.hosts[0].failed, result.hosts[0].reason
+    titles = [event.name for event in events if isinstance(event, TaskStarted)]
+    assert {event.host for event in events if isinstance(event, HostDone)} == {"a"}
+    return titles, result.changed, [event.text for event in events if isinstance(event, Warned)]
+
+
+WHOLE = ["Look", "Record what the host has before the role", "note: Write it", "Write the receipt of the role"]
+
+
+def test_role_is_skipped_until_its_inputs_change(play: ansible.Play, tmp_path: Path) -> None:
+    assert run(play) == (WHOLE, 1, [])
+    receipt = json.loads((tmp_path / "receipts/note.json").read_text())
+    assert receipt["created"]["paths"] == [f"{tmp_path}/note"]
+    assert run(play) == (["Look"], 0, [])
+    assert run(play, tfctl_text="two") == (WHOLE, 1, [])
+    assert (tmp_path / "note").read_text() == "two"
+
+
+def test_role_restores_a_file_that_was_changed_and_check_only_reports_it(play: ansible.Play, tmp_path: Path) -> None:
+    run(play)
+    (tmp_path / "note").write_text("mine")
+    drift = [f"{tmp_path}/note changed since it was provisioned"]
+    assert run(play, check=True) == (WHOLE, 1, drift)
+    assert (tmp_path / "note").read_text() == "mine"
+    assert run(play) == (WHOLE, 1, drift)
+    assert run(play) == (["Look"], 0, [])
+
+
+def test_role_runs_with_full_and_after_an_upgrade_of_tfctl(play: ansible.Play, tmp_path: Path) -> None:
+    run(play)
+    assert run(play, tfctl_full=True) == (WHOLE, 0, [])
+    with (tmp_path / "roles/note/tasks/main.yml").open("a") as file:
+        file.write("# another version of tfctl\n")
+    assert run(play) == (WHOLE, 0, [])
+
+
+def test_role_that_failed_runs_again(play: ansible.Play, tmp_path: Path) -> None:
+    (tmp_path / "note").mkdir()
+    with pytest.raises(AssertionError, match="note"):
+        run(play)
+    (tmp_path / "note").rmdir()
+    assert run(play)[1] == 1

@@ -1,0 +1,298 @@
+"""Receipts: what a role created is recorded over all its runs, changes by hand are noticed, and a reset undoes it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import fake_host_programs
+import pytest
+from ansible.module_utils import tfctl_created, tfctl_receipts
+from ansible.module_utils.tfctl_created import Failed, begin, end, running_jobs, undo
+from ansible.module_utils.tfctl_receipts import Manages, drifts, read_all
+
+from tfctl.node import receipts
+
+RUNNING = {"active": "active", "enabled": "enabled"}
+STOPPED = {"active": "inactive", "enabled": "disabled"}
+
+
+class Host:
+    """A directory with the files of a host, and fakes of its programs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files, self.state, self.receipts = folder / "files", folder / "host.json", f"{folder}/tfctl/provision"
+        self.files.mkdir()
+        self.change({"packages": {"base": {"version": "1"}}, "units": {}, "calls": []})
+
+    def change(self, parts: dict[str, Any]) -> None:
+        now = json.loads(self.state.read_text()) if self.state.exists() else {}
+        self.state.write_text(json.dumps({**now, **parts}))
+
+    def install(self, **packages: dict[str, Any]) -> None:
+        self.change({"packages": {**self["packages"], **packages}})
+
+    def __getitem__(self, part: str) -> Any:
+        return json.loads(self.state.read_text())[part]
+
+    def receipt(self, role: str = "role") -> Any:
+        (found,) = [each for each in read_all(self.receipts) if each["role"] == role]
+        return found
+
+    def drifts(self, role: str = "role") -> Any:
+        return drifts(read_all(self.receipts))[role]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    fake_host_programs.install(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_HOST", str(tmp_path / "host.json"))
+    return Host(tmp_path)
+
+
+def test_module_util_is_the_file_of_the_node_part() -> None:
+    linked = Path(tfctl_receipts.__file__)
+    assert linked.is_symlink() and linked.resolve() == Path(receipts.__file__)
+
+
+@pytest.fixture
+def manages(host: Host) -> Manages:
+    """A role that manages one thing of each kind, and has run."""
+    at = host.files
+    (at / "there").write_text("older than tfctl\n")
+    found: Manages = {
+        "paths": [f"{at}/there", f"{at}/etc/role.d/role.conf", f"{at}/link"],
+        "trees": [f"{at}/opt/tree"],
+        "ignore": ["*.pth"],
+        "caches": [f"{at}/cache"],
+        "packages": ["tool=2"],
+        "units": ["own.service", "old.service"],
+        "users": ["root"],
+        "groups": ["root"],
+        "refresh": ["systemctl restart old.service"],
+    }
+    host.change({"units": {"old.service": RUNNING}})
+    begin("role", found, host.receipts)
+    (at / "etc/role.d").mkdir(parents=True)
+    (at / "etc/role.d/role.conf").write_text("one\n")
+    (at / "link").symlink_to("there")
+    (at / "opt/tree/lib").mkdir(parents=True)
+    (at / "opt/tree/lib/module.py").write_text("x = 1\n")
+    (at / "tool").touch()
+    host.install(tool={"version": "2", "files": [f"{at}/tool", "/usr/share/doc/tool"]}, libtool={"version": "2"})
+    host.change({"units": {"old.service": RUNNING, "own.service": RUNNING}})
+    end("role", "digest", found, host.receipts)
+    return found
+
+
+@pytest.fixture
+def provisioned(host: Host, manages: Manages) -> Host:
+    assert host.receipt()["manages"] == manages
+    return host
+
+
+def test_receipt_lists_what_the_role_created(host: Host, manages: Manages) -> None:
+    receipt, at = host.receipt(), str(host.files)
+    assert (receipt["role"], receipt["digest"], receipt["manages"]) == ("role", "digest", manages)
+    parents = [f"{at}/etc", f"{at}/etc/role.d", f"{at}/opt"]
+    assert {kind: sorted(names) for kind, names in receipt["created"].items()} == {
+        "paths": sorted([f"{at}/etc/role.d/role.conf", f"{at}/link", *parents]),
+        "trees": [f"{at}/opt/tree"],
+        "caches": [f"{at}/cache"],
+        "packages": ["libtool", "tool"],
+        "units": ["own.service"],
+        "users": [],
+        "groups": [],
+    }
+    path = Path(host.receipts, "role.json")
+    assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o755)
+
+
+def test_created_things_stay_created_in_later_runs(host: Host, manages: Manages) -> None:
+    first = host.receipt()
+    del manages["trees"]
+    host.install(more={"version": "1"})  # by the owner of the host, between two runs
+    begin("role", manages, host.receipts)
+    host.install(extra={"version": "1"})
+    end("role", "other", manages, host.receipts)
+    second = host.receipt()
+    assert second["since"] == first["since"]
+    assert second["created"]["trees"] == [f"{host.files}/opt/tree"]
+    assert second["created"]["packages"] == ["extra", "libtool", "tool"]
+
+
+def test_receipt_forgets_what_the_role_has_removed_and_no_longer_manages(host: Host, manages: Manages) -> None:
+    manages["paths"].remove(f"{host.files}/link")
+    begin("role", manages, host.receipts)
+    (host.files / "link").unlink()
+    end("role", "digest", manages, host.receipts)
+    receipt = host.receipt()
+    assert f"{host.files}/link" not in [*receipt["created"]["paths"], *receipt["before"]["paths"]]
+
+
+def test_interrupted_run_counts_what_it_created(host: Host) -> None:
+    path = host.files / "made"
+    manages: Manages = {"paths": [str(path)]}
+    begin("role", manages, host.receipts)
+    path.touch()
+    host.install(tool={"version": "1"})
+    assert host.receipt()["digest"] == ""
+    begin("role", manages, host.receipts)
+    end("role", "digest", manages, host.receipts)
+    assert host.receipt()["created"] == {
+        "paths": [str(path)], "trees": [], "caches": [], "packages": ["tool"], "units": [], "users": [], "groups": [],
+    }  # fmt: skip
+
+
+def test_nothing_drifts_without_a_change_and_each_program_is_called_once(provisioned: Host) -> None:
+    begin("second", {"packages": ["base"], "units": ["old.service"]}, provisioned.receipts)
+    end("second", "digest", {"packages": ["base"], "units": ["old.service"]}, provisioned.receipts)
+    provisioned.change({"calls": []})
+    assert drifts(read_all(provisioned.receipts)) == {"role": [], "second": []}
+    assert [call.split()[0] for call in provisioned["calls"]] == ["dpkg-query", "systemctl"]
+
+
+#: Shell commands in the directory of the files, and the sentence about each.
+FILE_DAMAGES = {
+    "rm etc/role.d/role.conf": "{at}/etc/role.d/role.conf was removed",
+    "echo two >etc/role.d/role.conf": "{at}/etc/role.d/role.conf changed",
+    "echo longer >etc/role.d/role.conf": "{at}/etc/role.d/role.conf changed",
+    "chmod 600 etc/role.d/role.conf": "{at}/etc/role.d/role.conf changed",
+    "mv etc/role.d/role.conf x; ln -s ../../x etc/role.d/role.conf": "{at}/etc/role.d/role.conf changed",
+    "ln -sfn nowhere link": "{at}/link changed",
+    "rm -r opt/tree": "{at}/opt/tree was removed",
+    "echo 'x = 2' >opt/tree/lib/module.py": "{at}/opt/tree/lib/module.py changed",
+    "touch opt/tree/lib/new.py": "{at}/opt/tree/lib",
+    "rm opt/tree/lib/module.py": "{at}/opt/tree/lib changed",
+    "chmod 700 opt/tree": "{at}/opt/tree changed",
+    "rm tool": "{at}/tool of package tool=2 was removed",
+}
+
+
+@pytest.mark.parametrize("damage", FILE_DAMAGES)
+def test_damaged_file_is_named(provisioned: Host, damage: str) -> None:
+    subprocess.run(["sh", "-ec", damage], cwd=provisioned.files, check=True, timeout=10)
+    (sentence,) = provisioned.drifts()
+    assert sentence.startswith(FILE_DAMAGES[damage].format(at=provisioned.files)), sentence
+    assert sentence.endswith(" since it was provisioned")
+
+
+@pytest.mark.parametrize("harmless", ["touch etc/role.d/role.conf", "touch opt/tree/lib/x.pth", "mkdir cache"])
+def test_change_without_another_content_is_no_drift(host: Host, manages: Manages, harmless: str) -> None:
+    if "cache" in harmless:
+        (host.files / "cache").mkdir()
+        begin("role", manages, host.receipts)
+        end("role", "digest", manages, host.receipts)
+        harmless = "touch cache/new"
+    subprocess.run(["sh", "-ec", harmless], cwd=host.files, check=True, timeout=10)
+    assert host.drifts() == []
+
+
+def test_file_is_hashed_only_when_its_size_or_times_differ(provisioned: Host) -> None:
+    """A wrong hash in the receipt is noticed once the time of the file differs."""
+    path = Path(provisioned.receipts, "role.json")
+    receipt = json.loads(path.read_text())
+    receipt["fingerprint"]["paths"][f"{provisioned.files}/there"]["sha256"] = "0"
+    path.write_text(json.dumps(receipt))
+    assert provisioned.drifts() == []
+    (provisioned.files / "there").touch()
+    assert provisioned.drifts() == [f"{provisioned.files}/there changed since it was provisioned"]
+
+
+def test_changes_of_packages_units_and_accounts_are_named(provisioned: Host) -> None:
+    provisioned.install(tool={"version": "3"})
+    provisioned.change({"units": {"old.service": {**RUNNING, "enabled": "disabled"}}})
+    path = Path(provisioned.receipts, "role.json")
+    receipt = json.loads(path.read_text())
+    receipt["fingerprint"]["users"]["root"]["shell"] = "/bin/false"
+    receipt["fingerprint"]["users"]["nobody-like-this"] = {"uid": 5}
+    receipt["manages"]["users"].append("nobody-like-this")
+    path.write_text(json.dumps(receipt))
+    since = "since it was provisioned"
+    assert provisioned.drifts() == [
+        f"package tool=2 changed {since}",
+        f"unit old.service changed {since}",
+        f"unit own.service was removed {since}",
+        f"user root changed {since}",
+        f"user nobody-like-this was removed {since}",
+    ]
+    provisioned.change({"packages": {}})
+    assert f"package tool=2 was removed {since}" in provisioned.drifts()
+
+
+def test_group_may_get_more_members_but_not_lose_one(provisioned: Host) -> None:
+    path = Path(provisioned.receipts, "role.json")
+    receipt = json.loads(path.read_text())
+    receipt["fingerprint"]["groups"]["root"]["members"] = ["somebody"]
+    path.write_text(json.dumps(receipt))
+    assert provisioned.drifts() == ["group root changed since it was provisioned"]
+
+
+def test_unreadable_receipt_is_ignored(provisioned: Host) -> None:
+    Path(provisioned.receipts, "torn.json").write_text('{"format": 1')
+    Path(provisioned.receipts, "future.json").write_text('{"format": 99}')
+    assert [each["role"] for each in read_all(provisioned.receipts)] == ["role"]
+
+
+def test_undo_returns_the_host_to_its_state_before(provisioned: Host) -> None:
+    planned = undo(read_all(provisioned.receipts), provisioned.receipts, act=False)
+    assert (provisioned.files / "opt/tree").is_dir() and "tool" in provisioned["packages"]
+    removed, kept = undo(read_all(provisioned.receipts), provisioned.receipts)
+    assert (removed, kept) == planned
+    at = provisioned.files
+    assert removed == [
+        "unit own.service", f"{at}/opt/tree", f"{at}/link", f"{at}/etc/role.d/role.conf", "package libtool",
+        "package tool", f"{at}/opt", f"{at}/etc/role.d", f"{at}/etc",
+    ]  # fmt: skip
+    assert [path.name for path in at.iterdir()] == ["there"]
+    assert [*provisioned["packages"]] == ["base"]
+    assert provisioned["units"] == {"old.service": RUNNING, "own.service": STOPPED}
+    assert provisioned["calls"][-1] == "systemctl restart old.service"
+    assert not Path(provisioned.receipts).exists() and not Path(provisioned.receipts).parent.exists()
+
+
+def test_undo_keeps_directories_that_are_not_empty_and_packages_that_others_need(provisioned: Host) -> None:
+    (provisioned.files / "etc/role.d/mine").touch()
+    provisioned.install(mine={"version": "1", "needs": ["libtool"]}, other={"version": "1", "needs": ["mine"]})
+    removed, kept = undo(read_all(provisioned.receipts), provisioned.receipts)
+    assert kept == [
+        "package libtool: mine, other need it",
+        f"{provisioned.files}/etc/role.d: it is not empty",
+        f"{provisioned.files}/etc: it is not empty",
+    ]
+    assert "package tool" in removed
+    assert {*provisioned["packages"]} == {"base", "libtool", "mine", "other"}
+    assert (provisioned.files / "etc/role.d/mine").exists()
+
+
+def test_undo_keeps_the_receipts_when_something_could_not_be_removed(provisioned: Host, tmp_path: Path) -> None:
+    (tmp_path / "bin/apt-get").write_text("#!/bin/sh\necho E: the disk is on fire\nexit 100\n")
+    with pytest.raises(Failed, match="E: the disk is on fire"):
+        undo(read_all(provisioned.receipts), provisioned.receipts)
+    assert not (provisioned.files / "opt").exists(), "everything else is removed"
+    fake = tmp_path / "bin/apt-get"
+    fake.write_text((tmp_path / "bin/dpkg-query").read_text().replace("dpkg-query", "apt-get"))
+    assert undo(read_all(provisioned.receipts), provisioned.receipts).removed == ["package libtool", "package tool"]
+    assert not Path(provisioned.receipts).exists()
+
+
+def test_undo_of_an_interrupted_run_removes_what_it_left(host: Host) -> None:
+    begin("role", {"paths": [f"{host.files}/made"]}, host.receipts)
+    (host.files / "made").touch()
+    assert undo(read_all(host.receipts), host.receipts).removed == [f"{host.files}/made"]
+
+
+def test_running_jobs_are_those_with_an_active_task(host: Host) -> None:
+    active = ("tfctl-my-job-worker-0.service", "tfctl-my-job-worker-1.service", "tfctl-x.service")
+    host.change({"units": {**dict.fromkeys(active, RUNNING), "tfctl-done-ps-0.service": STOPPED}})
+    assert running_jobs() == ["my-job"]
+
+
+def test_created_module_needs_nothing_but_the_receipts() -> None:
+    """It runs on hosts, where only the standard library and module_utils exist."""
+    source = Path(tfctl_created.__file__).read_text()
+    assert "import tfctl" not in source and "from tfctl" not in source

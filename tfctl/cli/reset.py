@@ -1,0 +1,100 @@
+"""`tfctl reset`: remove from hosts what `tfctl provision` has created there."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfctl.cli import text
+from tfctl.cli.common import (
+    InventoryArgument,
+    LimitOption,
+    Output,
+    OutputOption,
+    SameInventoryOption,
+    named,
+    say,
+)
+from tfctl.cli.host_results import host_lines, run_shown
+from tfctl.errors import Exit, UsageError
+from tfctl.wording import counted, plain
+
+if TYPE_CHECKING:
+    from tfctl.provision.results import HostResult, PlayResult
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Example: tfctl reset inventory/lab.ini --limit node4 --check")(reset)
+
+
+def reset(
+    inventory: InventoryArgument = None,
+    inventory_option: SameInventoryOption = None,
+    limit: LimitOption = None,
+    driver: Annotated[bool, typer.Option("--driver", help="Also remove the NVIDIA driver.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; list what would be removed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for a confirmation.")] = False,
+    output: OutputOption = Output.text,
+) -> int:
+    """Remove what `tfctl provision` has created on the hosts.
+
+    Output directories, the records of jobs and the journal stay, and so does what existed before. A host that runs a
+    job is left alone (exit code 5).
+    """
+    from tfctl.provision import reset as use_case
+
+    source = named(inventory, inventory_option, "inventory")
+    if not (check or yes):
+        confirm(source, limit)
+    try:
+        result = run_shown(use_case.reset, use_case.ResetRequest(source, limit, driver, check))
+    except KeyboardInterrupt:
+        say("interrupted: run it again to continue")
+        return Exit.INTERRUPTED
+    if output is Output.json:
+        text.print_json(as_object(result, check))
+    else:
+        lines = host_lines(result, lambda host: _summary(host, check), lambda host: _details(host, check))
+        typer.echo("\n".join(lines))
+    return result.exit
+
+
+def confirm(source: Path, limit: str | None) -> None:
+    """Ask the user to type the number of hosts. Raise UsageError if there is no terminal, or for another answer."""
+    from tfctl.model.pattern import select
+    from tfctl.remote import inventory
+
+    found = inventory.load(source)
+    hosts = [host.name for host in (select(found, limit) if limit else found.hosts)]
+    if not sys.stdin.isatty():
+        raise UsageError("a reset must be confirmed, and there is no terminal", "add --yes")
+    say(
+        f"{counted(len(hosts), 'host')} of {source}: {', '.join(hosts)}\n"
+        "This removes the stacks, accounts, files and packages that tfctl provision has created there."
+    )
+    answer = typer.prompt("Type the number of hosts to continue", err=True)
+    if answer.strip() != str(len(hosts)):
+        raise UsageError(f"{answer!r} is not {len(hosts)}: nothing was removed")
+
+
+def as_object(result: PlayResult, check: bool) -> dict[str, object]:
+    """Return the object that -o json prints."""
+    keys = ("host", "removed", "kept", "failed", "unreachable", "reason", "remedy")
+    hosts = [{key: getattr(host, key) for key in keys} for host in result.hosts]
+    return {"check": check, "exit": int(result.exit), "hosts": hosts}
+
+
+def _summary(host: HostResult, check: bool) -> str:
+    if host.unreachable or host.failed:
+        return "unreachable" if host.unreachable else "failed"
+    if not host.removed:
+        return "ok           there is nothing to remove"
+    return f"ok           {'would remove' if check else 'removed'} {len(host.removed)}"
+
+
+def _details(host: HostResult, check: bool) -> list[str]:
+    kept = [f"kept {sentence}" for sentence in host.kept]
+    return [*(f"would remove {plain(what)}" for what in host.removed if check), *kept]

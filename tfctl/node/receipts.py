@@ -1,0 +1,317 @@
+"""Receipts: what a role of `tfctl provision` found on this host, what it created and left, and what changed since.
+
+A receipt is the file /var/lib/tfctl/provision/ROLE.json. A role is skipped while its receipt holds, and `tfctl reset`
+removes what receipts list as created. playbooks/module_utils/tfctl_receipts.py is a link to this file, which therefore
+imports nothing of tfctl.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import grp
+import hashlib
+import json
+import os
+import pwd
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Optional, TypedDict, cast
+
+FOLDER = "/var/lib/tfctl/provision"
+#: Receipts of other formats are ignored, so their roles run again.
+FORMAT = 1
+#: Seconds for one call of dpkg-query, rpm or systemctl.
+_LIMIT_S = 60
+#: Facts about a file that are compared first. If they differ, its hash decides.
+_TIMES = ("mtime_ns", "ctime_ns")
+#: Kinds that are observed for all receipts at once, because each call of a program takes time.
+_TOGETHER = ("packages", "units")
+#: What is asked about a package: name, status, version, and the name as the package manager takes it.
+_DPKG = ("${Package}\t${db:Status-Abbrev}\t${Version}\t${binary:Package}\n", "${db-fsys:Files}\n")
+_RPM = ("%{NAME}\tii\t%{VERSION}-%{RELEASE}\t%{NAME}.%{ARCH}\n", "[ %{FILENAMES}\n]")
+
+#: What is known about one thing, such as the mode and hash of a file. None: it does not exist.
+Facts = Optional[dict[str, object]]
+#: Facts by kind (a key of Manages), then by name.
+State = dict[str, dict[str, Facts]]
+
+
+class Manages(TypedDict, total=False):
+    """What a role manages.
+
+    ``paths``: files, links, and directories without their content. ``trees``: directories with their content, except
+    the paths that match ``ignore`` (fnmatch), which belong to other roles. ``caches``: directories that change while
+    tfctl is used; they are not compared, and `tfctl reset` removes them with their content. ``refresh``: commands that
+    a reset runs at its end, such as a restart of a service whose configuration was removed.
+    """
+
+    paths: list[str]
+    trees: list[str]
+    ignore: list[str]
+    caches: list[str]
+    packages: list[str]
+    units: list[str]
+    users: list[str]
+    groups: list[str]
+    refresh: list[str]
+
+
+class Receipt(TypedDict):
+    """``since``: when the role first ran here, in epoch seconds. ``digest``: of its inputs; "" until it has completed.
+
+    ``before``: whether a thing existed when the role first managed it, by kind and name. ``created``: what did not
+    exist before and did after a run; its packages include dependencies that were installed too. ``installed``: all
+    packages of the host before a run that has not completed. ``fingerprint``: how the role left the host.
+    """
+
+    format: int
+    role: str
+    since: float
+    digest: str
+    manages: Manages
+    before: dict[str, dict[str, bool]]
+    created: dict[str, list[str]]
+    installed: list[str]
+    fingerprint: State
+
+
+class Held(TypedDict):
+    """What decides whether a role runs again. ``drifts``: what differs from its fingerprint, in sentences."""
+
+    role: str
+    digest: str
+    drifts: list[str]
+
+
+def read_all(folder: str = FOLDER) -> list[Receipt]:
+    """Return the receipts in the order in which their roles first ran."""
+    found = [receipt for path in Path(folder).glob("*.json") if (receipt := read(path)) is not None]
+    return sorted(found, key=lambda receipt: receipt["since"])
+
+
+def held(folder: str = FOLDER) -> list[Held]:
+    """Return the digest and the drifts of each receipt."""
+    receipts = read_all(folder)
+    found = drifts(receipts)
+    return [{"role": each["role"], "digest": each["digest"], "drifts": found[each["role"]]} for each in receipts]
+
+
+def drifts(receipts: Sequence[Receipt]) -> dict[str, list[str]]:
+    """Return what differs from the fingerprints: sentences, by role."""
+    names = {kind: [name for each in receipts for name in each["fingerprint"].get(kind, ())] for kind in _TOGETHER}
+    together = observe(cast(Manages, names))
+    return {each["role"]: [*_drifts(each, together)] for each in receipts}
+
+
+def installed_packages() -> list[str]:
+    """Return the names of all installed packages as the package manager takes them."""
+    return sorted({package.full for package in _packages() if package.name != "gpg-pubkey"})
+
+
+def _drifts(receipt: Receipt, together: State) -> Iterator[str]:
+    then = receipt["fingerprint"]
+    alone = {kind: value for kind, value in receipt["manages"].items() if kind not in _TOGETHER}
+    now = {**observe(cast(Manages, alone), then), **{kind: together[kind] for kind in _TOGETHER}}
+    for kind in (kind for kind in then if kind != "caches"):
+        for name, facts in then[kind].items():
+            yield from _differences(kind, name, facts, now[kind].get(name))
+
+
+def _differences(kind: str, name: str, then: Facts, now: Facts) -> Iterator[str]:
+    one = {"packages": "package ", "units": "unit ", "users": "user ", "groups": "group "}.get(kind, "") + name
+    if then is None or now is None:
+        if then is not now:
+            yield f"{one} was {'created' if then is None else 'removed'} since it was provisioned"
+        return
+    if kind == "packages":
+        for path in _added(then["missing"], now["missing"]):
+            yield f"{path} of {one} was removed since it was provisioned"
+    elif kind == "trees" and then.get("digest") != now.get("digest"):
+        one = _newer(then, now) or one
+    elif kind == "groups" and not _added(now["members"], then["members"]):
+        now = {**now, "members": then["members"]}
+    but = {"missing", "newest", *_TIMES}
+    if {key: value for key, value in then.items() if key not in but} != {
+        key: value for key, value in now.items() if key not in but
+    }:
+        yield f"{one} changed since it was provisioned"
+
+
+def _added(before: object, after: object) -> list[str]:
+    """Return the strings that only the second of two lists contains."""
+    return [name for name in cast("list[str]", after) if name not in cast("list[str]", before)]
+
+
+def _newer(then: Mapping[str, object], now: Mapping[str, object]) -> str:
+    """Return the path in a tree that changed last, or "" if no path changed after the fingerprint was taken."""
+    (time_then, _), (time_now, path) = (cast("tuple[int, str]", each.get("newest", (0, ""))) for each in (then, now))
+    return path if time_now > time_then else ""
+
+
+def observe(manages: Manages, known: State | None = None, deep: bool = True) -> State:
+    """Return the state of what is managed. ``known``: an earlier state; its hashes hold for files whose size and times
+    are still the same. Without ``deep``, omit hashes and the content of trees."""
+    ignore = re.compile("|".join(map(fnmatch.translate, manages.get("ignore", ()))) or r"(?!)")
+    files = (known or {}).get("paths", {})
+    return {
+        "paths": {path: _path(path, files.get(path), deep) for path in manages.get("paths", ())},
+        "trees": {path: _tree(path, ignore) if deep else _path(path) for path in manages.get("trees", ())},
+        "caches": {path: _path(path) for path in manages.get("caches", ())},
+        "packages": _installed(manages.get("packages", ())),
+        "units": _units(manages.get("units", ())),
+        "users": {name: _user(name) for name in manages.get("users", ())},
+        "groups": {name: _group(name) for name in manages.get("groups", ())},
+    }
+
+
+def in_use(facts: Facts) -> bool:
+    """Return whether a thing exists and, if it is a unit, whether it is active or enabled."""
+    return facts is not None and ("active" not in facts or bool(facts["active"] or facts["enabled"]))
+
+
+def _path(path: str, known: Facts = None, deep: bool = False) -> Facts:
+    """Return what is known about a path itself."""
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return None
+    facts: dict[str, object] = {"mode": stat.S_IMODE(info.st_mode), "uid": info.st_uid, "gid": info.st_gid}
+    if stat.S_ISLNK(info.st_mode):
+        return {**facts, "kind": "link", "target": str(Path(path).readlink())}
+    if not stat.S_ISREG(info.st_mode):
+        return {**facts, "kind": "directory" if stat.S_ISDIR(info.st_mode) else "other"}
+    facts.update(kind="file", size=info.st_size, mtime_ns=info.st_mtime_ns, ctime_ns=info.st_ctime_ns)
+    if known and all(known.get(key) == facts[key] for key in ("size", *_TIMES)):
+        return {**facts, "sha256": known["sha256"]}
+    return {**facts, "sha256": _sha256(path)} if deep else facts
+
+
+def _sha256(path: str) -> str:
+    digest = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _tree(path: str, ignore: re.Pattern[str]) -> Facts:
+    """Return what is known about a directory with its content. ``newest``: time and path of its last change."""
+    facts = _path(path)
+    if facts is None or facts["kind"] != "directory":
+        return facts
+    digest, newest, folders = hashlib.sha256(), (0, path), [path]
+    while folders:
+        for entry in sorted(os.scandir(folders.pop()), key=lambda entry: entry.name):
+            if ignore.match(entry.path):
+                continue
+            try:
+                info = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:  # removed just now
+                continue
+            newest = max(newest, (info.st_ctime_ns, entry.path))
+            digest.update(
+                f"{entry.path}\0{info.st_mode} {info.st_uid} {info.st_gid}".encode("utf-8", "surrogateescape")
+            )
+            if entry.is_dir(follow_symlinks=False):
+                # Without its times: they also change with files that are ignored.
+                folders.append(entry.path)
+            else:
+                digest.update(b"%d %d %d" % (info.st_size, info.st_mtime_ns, info.st_ctime_ns))
+    return {**facts, "digest": digest.hexdigest(), "newest": list(newest)}
+
+
+class _Package(NamedTuple):
+    """``full``: the name as the package manager takes it. ``missing``: its files that do not exist, if asked for."""
+
+    name: str
+    full: str
+    version: str
+    held: bool
+    missing: list[str]
+
+    def names(self) -> set[str]:
+        """Return the names by which a role can mean it."""
+        versioned = f"{self.name}-{self.version}"
+        return {self.name, self.full, versioned, f"{versioned}.{self.full.rpartition('.')[2]}"}
+
+
+def _packages(names: Iterable[str] = ()) -> Iterator[_Package]:
+    """Yield the installed packages of these names, or all, but then without their missing files."""
+    wanted = sorted({*names})
+    if shutil.which("dpkg-query"):
+        output = _run("dpkg-query", "-W", "-f", "".join(_DPKG if wanted else _DPKG[:1]), *wanted)
+    else:
+        output = _run("rpm", "-q" if wanted else "-qa", "--qf", "".join(_RPM if wanted else _RPM[:1]), *wanted)
+    found: _Package | None = None
+    for line in (*output.splitlines(), "\t\t\t"):
+        if line.count("\t") == 3:
+            if found:
+                yield found
+            name, status, version, full = line.split("\t")
+            found = _Package(name, full, version, status[:1] == "h", []) if status[1:2] == "i" else None
+        # Documentation may be left out, and configuration belongs to the host.
+        elif found and line.startswith(" /") and not line.startswith((" /usr/share/", " /etc/")):
+            found.missing.extend([] if os.path.lexists(line[1:]) else [line[1:]])
+
+
+def _installed(names: Iterable[str]) -> dict[str, Facts]:
+    """Return what is known about packages. A name may include ``=VERSION``."""
+    wanted = {name: name.partition("=")[0] for name in names}
+    found: dict[str, Facts] = dict.fromkeys(wanted)
+    for package in _packages(wanted.values()) if wanted else ():
+        for name in [name for name, bare in wanted.items() if bare in package.names() and found[name] is None]:
+            found[name] = {"version": package.version, "held": package.held, "missing": package.missing}
+    return found
+
+
+def _units(names: Iterable[str]) -> dict[str, Facts]:
+    wanted = sorted({*names})
+    found: dict[str, Facts] = dict.fromkeys(wanted)
+    words = ("systemctl", "show", "--property=LoadState,ActiveState,UnitFileState", "--", *wanted)
+    for name, block in zip(wanted, _run(*words).split("\n\n") if wanted else ()):
+        known = dict(line.partition("=")[::2] for line in block.splitlines())
+        if known.get("LoadState") not in (None, "not-found"):
+            running = known["ActiveState"] in ("active", "activating", "reloading")
+            found[name] = {"active": running, "enabled": known["UnitFileState"] in ("enabled", "enabled-runtime")}
+    return found
+
+
+def _user(name: str) -> Facts:
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        return None
+    return {"uid": found.pw_uid, "gid": found.pw_gid, "home": found.pw_dir, "shell": found.pw_shell}
+
+
+def _group(name: str) -> Facts:
+    try:
+        found = grp.getgrnam(name)
+    except KeyError:
+        return None
+    return {"gid": found.gr_gid, "members": sorted(found.gr_mem)}
+
+
+def _run(*words: str) -> str:
+    """Return what a program prints, or "" if it cannot be run. An unknown package is no error."""
+    variables = {**os.environ, "LC_ALL": "C.UTF-8"}
+    try:
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT_S, check=False, env=variables
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace")
+
+
+def read(path: Path) -> Receipt | None:
+    """Return the receipt, or None if there is none that can be read."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return cast(Receipt, found) if isinstance(found, dict) and found.get("format") == FORMAT else None

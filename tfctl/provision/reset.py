@@ -1,0 +1,31 @@
+"""Remove from hosts what provisioning has created there, by the receipts that its roles have written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfctl.provision import ansible
+from tfctl.provision.events import Event
+from tfctl.provision.results import PlayResult
+
+
+@dataclass(frozen=True)
+class ResetRequest:
+    """``driver``: also remove the NVIDIA driver. ``check``: only report what would be removed."""
+
+    inventory: Path
+    limit: str | None = None
+    driver: bool = False
+    check: bool = False
+
+
+def reset(request: ResetRequest, listen: Callable[[Event], None]) -> PlayResult:
+    """Reset the hosts. A host that runs a job is left alone; like any failure of a host, this is part of the result.
+
+    Raises whatever ansible.run raises.
+    """
+    variables = {"tfctl_reset_driver": request.driver}
+    play = ansible.Play("reset", request.inventory, request.limit, check=request.check, variables=variables)
+    return ansible.run(play, listen)
