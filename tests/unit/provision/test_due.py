@@ -105,6 +105,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ansible.Play:
     real = ansible.data_dir()
     (tmp_path / "tfctl").symlink_to(real / "tfctl")
     (tmp_path / "playbooks").mkdir()
+    (tmp_path / "playbooks/roles").symlink_to("../roles")
     for name in ("action_plugins", "callback_plugins", "library", "module_utils"):
         (tmp_path / "playbooks" / name).mkdir()
         for path in (real / "playbooks" / name).glob("*.py"):

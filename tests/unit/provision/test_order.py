@@ -22,20 +22,34 @@ from tfctl.provision.order import BATCH, Order, batch_name, order
 from tfctl.provision.results import PlayResult
 
 LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
-#: What tfctl gives to the role preflight, and the fake below does not need.
-GIVEN: dict[str, dict[str, object]] = {"tfctl_stacks": {}, "tfctl_systems": {}, "tfctl_nvidia": {}}
-#: A fake of the module tfctl_preflight: every host may be provisioned and needs nothing but the role job_host. The user
-#: name of an unfit host is "unfit".
-PREFLIGHT = """
+#: A fake of the action tfctl_decide: every host may be provisioned. The user name of an unfit host is "unfit".
+DECIDE = """
+from ansible.plugins.action import ActionBase
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        result = super().run(tmp, task_vars)
+        if "unfit" in self._task.args["operators"]:
+            faults = [{"message": "no sudo", "remedy": "install it", "kind": "unfit"}]
+            return {**result, "failed": True, "msg": "no sudo", "faults": faults}
+        parts = dict.fromkeys(("stack", "gpu", "toolchain", "openmpi", "horovod"))
+        return {**result, "seen": {"receipts": []}, "plan": {"operators": [], "output_roots": [], **parts}}
+"""
+#: A fake of the action tfctl_due: the role job_host runs on every host.
+DUE = """
+from ansible.plugins.action import ActionBase
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        role = {"reason": "a test", "digest": "1", "manages": {}}
+        return {**super().run(tmp, task_vars), "roles": {"job_host": role}, "drifts": []}
+"""
+#: A fake of the module tfctl_receipt, which writes no receipt.
+RECEIPT = """
 from ansible.module_utils.basic import AnsibleModule
 
-names = ("uid", "shared", "operators", "stack", "stacks", "systems", "pythons", "trees", "explain", "nvidia", "wishes")
-spec = {**{name: {"type": "raw"} for name in names}, "operators": {"type": "list"}}
-module = AnsibleModule(spec, supports_check_mode=True)
-if module.params["operators"] == ["unfit"]:
-    module.fail_json(msg="no sudo", faults=[{"message": "no sudo", "remedy": "install it", "kind": "unfit"}])
-parts = dict.fromkeys(("stack", "gpu", "toolchain", "openmpi", "horovod"))
-module.exit_json(changed=False, seen={}, plan={"operators": [], "output_roots": [], **parts})
+spec = {name: {"type": "raw"} for name in ("state", "role", "digest", "manages")}
+AnsibleModule(spec, supports_check_mode=True).exit_json(changed=False)
 """
 #: Fakes of roles. They write the hosts on which they run to files, as far as check mode lets them.
 JOB_HOST = """
@@ -58,12 +72,17 @@ SSH_MESH = """
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data directory with the real playbook and the real role preflight, but with fakes of what changes hosts."""
     real = ansible.data_dir()
-    for name in ("playbooks/library", "roles/job_host/tasks", "roles/ssh_mesh/tasks"):
+    for name in ("playbooks/library", "playbooks/action_plugins", "roles/job_host/tasks", "roles/ssh_mesh/tasks"):
         (tmp_path / name).mkdir(parents=True)
-    names = ("provision.yml", "tasks", "module_utils", "action_plugins", "callback_plugins", "filter_plugins")
-    for name in [*(f"playbooks/{name}" for name in (*names, "lookup_plugins")), "roles/preflight"]:
+    names = ("provision.yml", "tasks", "vars", "module_utils", "callback_plugins", "filter_plugins", "lookup_plugins")
+    compare = ("tfctl_compare_hosts.py", "tfctl_report_faults.py")
+    actions = [f"playbooks/action_plugins/{name}" for name in compare]
+    for name in [*(f"playbooks/{name}" for name in names), *actions, "roles/preflight"]:
         (tmp_path / name).symlink_to(real / name)
-    (tmp_path / "playbooks/library/tfctl_preflight.py").write_text(PREFLIGHT)
+    (tmp_path / "playbooks/roles").symlink_to("../roles")
+    (tmp_path / "playbooks/action_plugins/tfctl_decide.py").write_text(DECIDE)
+    (tmp_path / "playbooks/action_plugins/tfctl_due.py").write_text(DUE)
+    (tmp_path / "playbooks/library/tfctl_receipt.py").write_text(RECEIPT)
     (tmp_path / "roles/job_host/tasks/main.yml").write_text(JOB_HOST)
     (tmp_path / "roles/ssh_mesh/tasks/main.yml").write_text(SSH_MESH)
     monkeypatch.setattr(ansible, "data_dir", lambda: tmp_path)
@@ -82,7 +101,7 @@ def inventory(folder: Path, hosts: str, failing: str = "", unfit: str = "", **fl
 def provisioned(path: Path, check: bool = False) -> tuple[PlayResult, list[str]]:
     """Run the playbook; return the result, and the hosts and names of the batches."""
     events: list[Any] = []
-    result = ansible.run(ansible.Play("provision", path, check=check, variables=GIVEN), events.append)
+    result = ansible.run(ansible.Play("provision", path, check=check), events.append)
     return result, [f"{event.batch}: {''.join(event.hosts)}" for event in events if isinstance(event, Began)]
 
 
@@ -127,7 +146,7 @@ def test_no_host_is_begun_after_a_failed_canary(folder: Path, capsys: pytest.Cap
 def test_run_says_what_it_left_out_when_a_whole_batch_fails(folder: Path) -> None:
     events: list[object] = []
     path = inventory(folder, "abcde", failing="e", tfctl_batch=3)
-    result = ansible.run(ansible.Play("provision", path, variables=GIVEN), events.append)
+    result = ansible.run(ansible.Play("provision", path), events.append)
     assert (logged(folder, "completed"), logged(folder, "connected"), not_begun(result)) == ("abcd", "", "")
     (warned,) = (event for event in events if isinstance(event, Warned))
     assert warned.host == "batch 2 of 2" and "before data sets and ssh_mesh were set up" in warned.text
@@ -147,8 +166,7 @@ def test_check_mode_looks_at_all_hosts_at_once(folder: Path) -> None:
 
 def test_ansible_playbook_alone_keeps_the_same_order(folder: Path) -> None:
     settings = {"ANSIBLE_ROLES_PATH": "roles", "ANSIBLE_LIBRARY": "playbooks/library", "ANSIBLE_NOCOLOR": "1"}
-    extra = json.dumps(GIVEN)
-    words = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.ini", "-e", extra, "playbooks/provision.yml"]
+    words = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.ini", "playbooks/provision.yml"]
     inventory(folder, "abcdefgh", failing="c", tfctl_batch=3)
     ended = subprocess.run(
         words, cwd=folder, env={**os.environ, **settings}, capture_output=True, text=True, timeout=90

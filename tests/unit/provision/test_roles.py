@@ -25,7 +25,6 @@ from tfctl.provision import ansible
 from tfctl.provision.parts import PARTS
 
 ROLES = sorted(path for path in (ansible.data_dir() / "roles").iterdir())
-GPU_PARTS = ansible.data_dir() / "playbooks/tasks/gpu.yml"
 LAB = Path(expected_state.__file__).parent
 #: Roles that other roles include. The playbook has no tag for them.
 SHARED = {"nvidia_library", "nvidia_packages"}
@@ -130,12 +129,14 @@ def test_tags_of_the_playbook_are_the_roles() -> None:
     assert tuple(dict.fromkeys(tags)) == PARTS
 
 
-def test_tag_of_a_gpu_role_includes_the_nvidia_repository() -> None:
-    parts = {each["ansible.builtin.import_role"]["name"]: each["tags"] for each in read(GPU_PARTS)}
-    assert all(name in tags for name, tags in parts.items())
-    assert {*parts, "nvidia_driver"} == set(parts["nvidia_repo"])
-    toolchain, gpu = read(GPU_PARTS.with_name("native.yml"))
-    assert (toolchain["tags"], set(gpu["tags"])) == (["toolchain"], set(parts["nvidia_repo"]))
+def test_each_role_with_a_receipt_has_its_tag_and_a_gpu_role_also_runs_the_nvidia_repository() -> None:
+    plays = read(ansible.data_dir() / "playbooks/provision.yml")
+    tasks = {task["vars"]["tfctl_role"]: task for play in plays for task in play["tasks"] if "vars" in task}
+    assert set(tasks) == {role.name for role in ROLES if (role / "vars/receipt.yml").exists()}
+    for role, task in tasks.items():
+        assert role in task["tags"] and task["when"] == f"'{role}' in provision_due.roles"
+        assert task["ansible.builtin.include_tasks"]["apply"]["tags"] == task["tags"]
+    assert set(tasks["nvidia_repo"]["tags"]) == {"nvidia_repo", "cuda", "cudnn", "nccl", "nvidia_driver"}
 
 
 @pytest.mark.parametrize(

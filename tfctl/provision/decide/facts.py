@@ -123,6 +123,15 @@ class GpuFacts:
 
 
 @dataclass(frozen=True)
+class Receipt:
+    """What a role has left: see Held in tfctl/node/receipts.py. The action tfctl_due uses it."""
+
+    role: str
+    digest: str
+    drifts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Facts:
     """The facts about a host. ``gpu`` is None without NVIDIA hardware and driver.
 
@@ -155,3 +164,4 @@ class Facts:
     horovods: tuple[str, ...]
     openmpis: tuple[str, ...]
     gpu: GpuFacts | None
+    receipts: tuple[Receipt, ...] = ()
