@@ -21,6 +21,7 @@ def play(lab: Lab, roles: Sequence[str], given: dict[str, Any], *words: str) -> 
     settings = {
         "ANSIBLE_ROLES_PATH": str(data / "roles"), "ANSIBLE_LIBRARY": str(data / "playbooks/library"),
         "ANSIBLE_MODULE_UTILS": str(data / "playbooks/module_utils"), "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_ACTION_PLUGINS": str(data / "playbooks/action_plugins"),
     }  # fmt: skip
     run = [sys.executable, "-m", "ansible", "playbook", "-i", str(lab.inventory), "-e", json.dumps(given)]
     done = subprocess.run(
