@@ -93,7 +93,7 @@ def test_plan_and_notices_come_from_the_facts_and_the_text_of_an_inventory(tmp_p
 
 def test_gpu_state_reports_reboots_and_fails_where_a_driver_has_to_work(tmp_path: Path) -> None:
     old = {**WORKS, "loaded": "535.104.05"}
-    hosts = {
+    hosts: dict[str, dict[str, Any]] = {
         "works": {"gathered": state(WORKS)},
         "old": {"gathered": state(old)},
         "busy": {"gathered": state(old, units=["tfctl-a-worker-0.service"])},
