@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
 if find_spec("tfctl") is None:  # Ansible has an environment of its own
@@ -80,7 +81,10 @@ class ActionModule(ActionBase):
         result.update(self._execute_module("tfctl_facts", arguments, task_vars=task_vars))
         if result.get("failed") or result.get("skipped"):
             return result
-        facts = schema.parse(Facts, result["seen"])
+        try:
+            facts = schema.parse(Facts, result["seen"])
+        except schema.SchemaError as error:
+            raise AnsibleActionFail(f"tfctl_facts: {error}") from None
         wanted = Wanted(
             uid=given["uid"],
             shared=shared,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -256,3 +257,17 @@ def test_provision_rebuilds_a_damaged_environment_even_after_an_interruption(clu
     cluster.shell("node3", "sudo -u tfctl /opt/tfctl/stacks/tf2.15/bin/python -c 'import tensorflow' 2>&1", timeout=60)
     left = cluster.shell("node3", "sudo ls -A /opt/tfctl/stacks /var/tmp | grep -E 'part|old|tar$' || true")
     assert left == ""
+
+
+def test_playbook_run_by_ansible_playbook_provisions_like_tfctl(pair: Lab) -> None:
+    """ansible-playbook runs in a directory without ansible.cfg. tfctl then finds nothing to change."""
+    pair.shell("node1", "sudo rm /etc/sudoers.d/tfctl /usr/local/sbin/tfctl-node")
+    playbook = ansible.data_dir() / "playbooks/provision.yml"
+    words = [sys.executable, "-m", "ansible", "playbook", "-i", str(pair.inventory), "-e", "tfctl_stack=none"]
+    done = subprocess.run(
+        [*words, "--limit", "node1", str(playbook)], cwd=pair.folder, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    expected_state.job_host(pair.testinfra("node1"))
+    _, report, _ = provision(pair, "--stack", "none", "--limit", "node1")
+    assert report["changed"] == 0

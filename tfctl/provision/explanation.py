@@ -1,4 +1,4 @@
-"""What each stack would be on one host, and why: the answer of playbooks/module_utils/tfctl_explain.py."""
+"""What each stack would be on one host, and why, as decide/explain.py returns it."""
 
 from __future__ import annotations
 

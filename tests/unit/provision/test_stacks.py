@@ -83,7 +83,7 @@ def test_stack_file_with_an_unknown_key_is_refused(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(stacks, "HERE", tmp_path)
     stacks.load.cache_clear()
     try:
-        with pytest.raises(BadFile, match=r"tf9\.yaml: "):
+        with pytest.raises(BadFile, match=r"^tf9\.yaml: colour: unknown key$"):
             stacks.load()
     finally:
         stacks.load.cache_clear()

@@ -1,0 +1,115 @@
+"""The action plugins decide on the control machine from what modules gather on hosts. Here, the modules are fakes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.provision.test_decide import GOOD
+from tests.unit.provision.test_gpu import gpu_facts
+from tfctl.provision import ansible
+
+#: A fake of a module. It returns what the test gives to the host.
+MODULE = """
+import json, os
+
+from ansible.module_utils.basic import AnsibleModule
+
+listed = {"type": "list"}
+AnsibleModule(dict(uid={"type": "int"}, shared=listed, pythons=listed, libraries=listed)).exit_json(
+    changed=False, **json.loads(os.environ["FAKE_RESULT"])
+)
+"""
+PLAY = """
+- hosts: all
+  gather_facts: false
+  environment: {FAKE_RESULT: "{{ gathered | to_json }}"}
+"""
+DRIVER = """
+  tasks:
+    - tfctl_gpu_state:
+        control: {machine_id: m0, boot_id: b0, local: false}
+        insist: "{{ insist | default(false) }}"
+"""
+PREFLIGHT = """
+  roles:
+    - role: preflight
+"""
+WORKS: dict[str, Any] = {
+    "devices": ["20b5"], "loaded": "535.161.07", "version": "535.161.07",
+    "smi": ["GPU-1, NVIDIA A100 80GB PCIe, 8.0, 535.161.07, Disabled"],
+}  # fmt: skip
+pytestmark = pytest.mark.timeout(300)
+
+
+def run(folder: Path, tasks: str, hosts: dict[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], str]:
+    """Run the tasks on hosts with these variables; return the result of each host's last task, and all warnings."""
+    (folder / "library").mkdir()
+    for name in ("tfctl_facts", "tfctl_gpu_state"):
+        (folder / f"library/{name}.py").write_text(MODULE)
+    (folder / "play.yml").write_text(PLAY + tasks)
+    inventory = {name: {**given, "ansible_connection": "local"} for name, given in hosts.items()}
+    (folder / "hosts.json").write_text(json.dumps({"all": {"hosts": inventory}}))
+    settings = {
+        "ANSIBLE_LIBRARY": str(folder / "library"), "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_ACTION_PLUGINS": str(ansible.data_dir() / "playbooks/action_plugins"),
+        "ANSIBLE_ROLES_PATH": str(ansible.data_dir() / "roles"),
+        "ANSIBLE_STDOUT_CALLBACK": "minimal", "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+    }  # fmt: skip
+    words = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.json", "play.yml"]
+    environment = {**os.environ, **settings}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
+    found = re.split(r"^(\w+) \| [A-Z!]+ => ", done.stdout, flags=re.MULTILINE)
+    decode = json.JSONDecoder().raw_decode
+    results = {name: decode(text)[0] for name, text in zip(found[1::2], found[2::2], strict=True)}
+    assert set(results) == set(hosts), done.stdout + done.stderr
+    return results, " ".join(done.stderr.split())
+
+
+def test_plan_and_notices_come_from_the_facts_and_the_text_of_an_inventory(tmp_path: Path) -> None:
+    disks = {**GOOD["disks"], "/data": GOOD["disks"]["/srv/tfctl"]}
+    seen = {**GOOD, "disks": disks, "gpu": gpu_facts({**WORKS, "newest": "6.1.0-99-amd64"})}
+    settings = {
+        "tfctl_stack": "tf2.15", "tfctl_uid": "880", "tfctl_output_roots": "/srv/tfctl, /data",
+        "tfctl_horovod": "yes", "tfctl_driver": 535,
+    }  # fmt: skip
+    hosts = {"fit": {**settings, "gathered": {"seen": seen}}, "unfit": {**settings, "gathered": {"seen": {}}}}
+    results, warnings = run(tmp_path, PREFLIGHT, hosts)
+    plan = results["fit"]["plan"]
+    assert (plan["output_roots"], plan["operators"]) == (["/srv/tfctl", "/data"], ["ops"])
+    assert plan["stack"]["python"]["from"] == "this host" and plan["stack"]["edition"] == "gpu"
+    assert (plan["gpu"], plan["horovod"]["version"]) == (None, "0.28.1")
+    assert "kernel 6.1.0-99-amd64 is installed, 6.1.0-18-amd64 runs" in warnings
+    assert results["fit"]["seen"] == seen
+    assert "tfctl_facts: system: missing" in results["unfit"]["msg"]
+
+
+def test_gpu_state_reports_reboots_and_fails_where_a_driver_has_to_work(tmp_path: Path) -> None:
+    old = {**WORKS, "loaded": "535.104.05"}
+    hosts: dict[str, dict[str, Any]] = {
+        "works": {"gathered": state(WORKS)},
+        "old": {"gathered": state(old)},
+        "busy": {"gathered": state(old, units=["tfctl-a-worker-0.service"])},
+        "insisting": {"gathered": state(old), "insist": True},
+        "unloaded": {"gathered": state({**WORKS, "loaded": ""}), "insist": True},
+    }
+    results, _ = run(tmp_path, DRIVER, hosts)
+    reason = "driver 535.161.07 is installed, 535.104.05 is loaded"
+    judged = {name: (each["reason"], each["objection"]) for name, each in results.items() if "reason" in each}
+    assert judged == {"works": ("", ""), "old": (reason, ""), "busy": (reason, "tfctl-a-worker-0.service run")}
+    assert results["works"]["boot_id"] == "b1" and "state" not in results["works"]
+    (fault,) = results["insisting"]["faults"]
+    assert (fault["message"], fault["kind"]) == (f"needs a reboot: {reason}", "failed")
+    assert fault["remedy"].startswith("tfctl provision --reboot")
+    assert results["unloaded"]["msg"] == "the driver is installed, and is not loaded"
+
+
+def state(gpu: dict[str, Any], units: list[str] | None = None) -> dict[str, Any]:
+    return {"state": {"gpu": gpu_facts(gpu), "units": units or [], "machine_id": "m1", "boot_id": "b1"}}
