@@ -121,6 +121,26 @@ def test_tag_of_a_gpu_role_includes_the_nvidia_repository() -> None:
     assert (toolchain["tags"], set(gpu["tags"])) == (["toolchain"], set(parts["nvidia_repo"]))
 
 
+def inclusions() -> Iterator[tuple[str, set[str]]]:
+    """Yield (role, variables) for each place where a playbook or a role includes a role with variables."""
+    data = ansible.data_dir()
+    for path in [*data.glob("playbooks/**/*.yml"), *data.glob("roles/*/tasks/*.yml")]:
+        for task in read(path):
+            for each in [task, *task.get("tasks", [])]:
+                for kind in ("ansible.builtin.import_role", "ansible.builtin.include_role"):
+                    if kind in each:
+                        yield each[kind]["name"], {*each.get("vars", {})}
+
+
+def test_roles_are_included_with_variables_that_they_declare() -> None:
+    found = list(inclusions())
+    assert {"nvidia_driver", "nvidia_library", "nvidia_packages"} <= {role for role, _ in found}
+    for role, variables in found:
+        options = read(ansible.data_dir() / f"roles/{role}/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+        assert variables - {*options} == set(), role
+        assert {name for name, option in options.items() if option.get("required")} <= variables, role
+
+
 @pytest.mark.parametrize(
     "playbook", sorted((ansible.data_dir() / "playbooks").glob("*.yml")), ids=lambda path: path.name
 )
