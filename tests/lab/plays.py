@@ -17,6 +17,7 @@ DATA = ansible.data_dir()
 SETTINGS = {
     "ANSIBLE_ROLES_PATH": str(DATA / "roles"), "ANSIBLE_LIBRARY": str(DATA / "playbooks/library"),
     "ANSIBLE_MODULE_UTILS": str(DATA / "playbooks/module_utils"), "ANSIBLE_NOCOLOR": "1",
+    "ANSIBLE_ACTION_PLUGINS": str(DATA / "playbooks/action_plugins"),
 }  # fmt: skip
 
 

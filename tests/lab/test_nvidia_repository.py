@@ -87,6 +87,8 @@ class Node:
         """Assert that the host is in the state in which the four roles leave it."""
         host, cudnn, nccl = self.lab.testinfra("node1"), "8.9.4.25-1+cuda12.2", "2.16.5-1+cuda12.0"
         expected_state.nvidia_repo(host, "http://127.0.0.1:8791/", host.file("/srv/nvidia/key.asc").content)
+        pin = "Package: libcudnn8\nPin: version 8.9.4.25-1+cuda12*\nPin-Priority: 1001\n"
+        expected_state.is_file(host, "/etc/apt/preferences.d/tfctl-held-cudnn", 0o644, pin)
         expected_state.cuda(host, {"cuda-toolkit-12-2": "12.2.2-1"}, "libcudart.so.12")
         expected_state.cudnn(host, {"libcudnn8": cudnn, "libcudnn8-dev": cudnn}, "libcudnn.so.8")
         expected_state.nccl(host, {"libnccl2": nccl, "libnccl-dev": nccl}, "libnccl.so.2")
@@ -170,6 +172,7 @@ def test_repository_provides_the_requested_versions_and_nothing_else(provided: N
         "rm /usr/share/keyrings/tfctl-nvidia.asc",
         "chmod 600 /usr/share/keyrings/tfctl-nvidia.asc",
         "rm /etc/apt/preferences.d/tfctl-nvidia",
+        "rm /etc/apt/preferences.d/tfctl-held-cudnn",
         "echo 'URIs: http://127.0.0.1:1/' > /etc/apt/sources.list.d/tfctl-nvidia.sources",
         "apt-get -qqy --allow-change-held-packages install libcudnn8=8.9.7.29-1+cuda12.2",
         "apt-get -qqy --allow-change-held-packages remove libnccl2 libnccl-dev",

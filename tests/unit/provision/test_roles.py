@@ -139,6 +139,26 @@ def test_each_role_with_a_receipt_has_its_tag_and_a_gpu_role_also_runs_the_nvidi
     assert set(tasks["nvidia_repo"]["tags"]) == {"nvidia_repo", "cuda", "cudnn", "nccl", "nvidia_driver"}
 
 
+def inclusions() -> Iterator[tuple[str, set[str]]]:
+    """Yield (role, variables) for each place where a playbook or a role includes a role with variables."""
+    data = ansible.data_dir()
+    for path in [*data.glob("playbooks/**/*.yml"), *data.glob("roles/*/tasks/*.yml")]:
+        for task in read(path):
+            for each in [task, *task.get("tasks", [])]:
+                for kind in ("ansible.builtin.import_role", "ansible.builtin.include_role"):
+                    if kind in each:
+                        yield each[kind]["name"], {*each.get("vars", {})}
+
+
+def test_roles_are_included_with_variables_that_they_declare() -> None:
+    found = list(inclusions())
+    assert {"nvidia_driver", "nvidia_library", "nvidia_packages"} <= {role for role, _ in found}
+    for role, variables in found:
+        options = read(ansible.data_dir() / f"roles/{role}/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+        assert variables - {*options} == set(), role
+        assert {name for name, option in options.items() if option.get("required")} <= variables, role
+
+
 @pytest.mark.parametrize(
     "playbook", sorted((ansible.data_dir() / "playbooks").glob("*.yml")), ids=lambda path: path.name
 )
