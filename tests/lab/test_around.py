@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from testinfra.host import Host
 from tests.lab import expected_state
 from tests.lab.jobs import wait_for
 from tests.lab.labs import Lab
+from tests.lab.plays import play
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -88,6 +90,14 @@ def can_connect(site: Site, port: int) -> tuple[bool, bool]:
         outside = False
     script = f"import socket; socket.create_connection(('{address}', {port}), 3)"
     return site.root("node2", f'python3 -c "{script}" 2>/dev/null && echo yes || echo no') == "yes", outside
+
+
+def certificate(site: Site) -> Path:
+    """Create a certificate; return its file on this machine."""
+    path = site.lab.folder / "ca.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=tfctl-test"]
+    subprocess.run([*words, "-keyout", "/dev/null", "-out", path], check=True, capture_output=True, timeout=60)
+    return path
 
 
 def test_firewall_opens_job_ports_to_the_cluster_only(site: Site) -> None:
@@ -205,6 +215,22 @@ def test_shared_storage_refuses_to_mount_over_existing_files(site: Site) -> None
     assert (report["exit"], report["hosts"][0]["reason"]) == (3, reason)
 
 
+def test_roles_run_alone_in_a_play_of_a_user(site: Site) -> None:
+    """The play has neither preflight nor variables of tfctl. A second run and a check change nothing."""
+    roles = ["proxy", "time_sync", "shared_storage", "firewall"]
+    node1, authority = site.lab.testinfra("node1"), certificate(site)
+    given = {"proxy_ca_bundle": str(authority), "shared_storage_kind": "existing", "firewall_ports": 2244}
+    assert re.search(r"changed=[1-9]\d* .*failed=0 ", output := play(site.lab, roles, given)), output
+    assert node1.file("/usr/local/share/ca-certificates/tfctl.crt").exists
+    expected_state.firewall(node1, "2244")
+    for words in ((), ("--check",)):
+        assert re.search(r"changed=0 .*failed=0 ", output := play(site.lab, roles, given, *words)), output
+    gone = {**given, "proxy_ca_bundle": "", "firewall_enabled": False}
+    assert re.search(r"changed=[1-9]\d* .*failed=0 ", output := play(site.lab, roles, gone)), output
+    assert not node1.file("/usr/local/share/ca-certificates/tfctl.crt").exists
+    expected_state.is_violated(expected_state.firewall, node1, "2244")
+
+
 #: Lets chronyd run on a node: it does not set the clock and does not see that the node is a container.
 CHRONY = {
     "/usr/local/bin/systemd-detect-virt": "#!/bin/sh\necho none; exit 1\n",
@@ -214,6 +240,7 @@ CHRONY = {
 }
 
 
+@pytest.mark.timeout(600)
 def test_time_sync_keeps_the_clock_synchronized_with_a_server(site: Site) -> None:
     """node2 serves its own clock, and node1 synchronizes with it."""
     assert site.changed("time_sync", {"tfctl_time_sync": True}) == 0, "a container has no clock of its own"
@@ -221,18 +248,25 @@ def test_time_sync_keeps_the_clock_synchronized_with_a_server(site: Site) -> Non
         for path, text in CHRONY.items():
             site.root(node, f"mkdir -p $(dirname {path}); cat > {path} <<'END'\n{text}END\nchmod 755 {path}")
     site.root("node2", "apt-get -qq update; DEBIAN_FRONTEND=noninteractive apt-get -qq install chrony >/dev/null", 120)
-    site.root("node2", "printf 'local stratum 8\\nallow\\n' > /etc/chrony/chrony.conf; systemctl restart chrony")
+    site.root(
+        "node2", "printf 'local stratum 8\\nallow\\nmanual\\n' > /etc/chrony/chrony.conf; systemctl restart chrony"
+    )
     asked = {"tfctl_time_sync": True, "tfctl_ntp_servers": ["node2"]}
     site.assert_applied_once("time_sync", asked, "--limit", "node1")
     assert "node2" in site.root("node1", "chronyc sources")
     harms = ["systemctl stop chrony", "systemctl disable chrony", "echo 'server nowhere' > /etc/chrony/chrony.conf",
              "apt-get -qq remove chrony >/dev/null"]  # fmt: skip
     site.assert_repaired("time_sync", asked, *harms, spec=lambda host: expected_state.time_sync(host, "node2"))
+    assert "changed=0" in (output := play(site.lab, ["time_sync"], {"time_sync_servers": ["node2"]})), output
+    site.root("node2", "chronyc settime '1 hour'")
+    site.root("node1", "systemctl restart chrony")
+    ahead = site.provision("time_sync", asked, "--limit", "node1")
     site.root("node2", "systemctl stop chrony")
     site.root("node1", "systemctl restart chrony")
     report = site.provision("time_sync", asked, "--limit", "node1")
+    assert (ahead["exit"], ahead["hosts"][0]["reason"]) == (report["exit"], report["hosts"][0]["reason"])
     reason = "The clock is not synchronized to within 2 s after 40 s: chrony.service asks node2"
-    remedy = "let node1 reach the time servers by UDP port 123"
+    remedy = "check that node1 reaches the time servers by UDP port 123, and how far its clock is off: chronyc tracking"
     assert (report["exit"], report["hosts"][0]["reason"], report["hosts"][0]["remedy"]) == (1, reason, remedy)
 
 
@@ -252,21 +286,8 @@ http.server.HTTPServer(("", 3128), Handler).serve_forever()
 def test_proxy_is_used_by_apt_and_checked_by_provision(site: Site) -> None:
     site.root("node2", f"cat > /srv/proxy.py <<'END'{PROXY}END\nsystemd-run --quiet --unit=proxy python3 /srv/proxy.py")
     address = f"http://{site.lab.hosts()['node2']['ansible_host']}:3128"
-    certificate = site.lab.folder / "ca.pem"
-    words = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "rsa:2048",
-        "-nodes",
-        "-subj",
-        "/CN=tfctl-test",
-        "-keyout",
-        "/dev/null",
-    ]
-    subprocess.run([*words, "-out", certificate], check=True, capture_output=True, timeout=60)
-    asked = {"tfctl_http_proxy": address, "tfctl_no_proxy": "near.example", "tfctl_ca_bundle": str(certificate)}
+    authority = certificate(site)
+    asked = {"tfctl_http_proxy": address, "tfctl_no_proxy": "near.example", "tfctl_ca_bundle": str(authority)}
     site.assert_applied_once("proxy", asked)
     site.root("node1", "printf 'deb [trusted=yes] http://far.example/ ./\n' > /tmp/far.list; apt-get -qq update "
               "-o Dir::Etc::SourceList=/tmp/far.list -o Dir::Etc::SourceParts=/dev/null 2>&1 || true")  # fmt: skip
@@ -274,7 +295,7 @@ def test_proxy_is_used_by_apt_and_checked_by_provision(site: Site) -> None:
     site.root("node1", "! grep -is proxy /etc/environment")
     harms = ["rm /etc/tfctl/proxy.env", "echo > /etc/apt/apt.conf.d/95tfctl-proxy",
              "rm /usr/local/share/ca-certificates/tfctl.crt; update-ca-certificates"]  # fmt: skip
-    site.assert_repaired("proxy", asked, *harms, spec=lambda host: expected_state.proxy(host, address, certificate))
+    site.assert_repaired("proxy", asked, *harms, spec=lambda host: expected_state.proxy(host, address, authority))
     site.root("node2", "systemctl stop proxy")
     report = site.provision("proxy", asked)
     where = address.removeprefix("http://")
@@ -283,7 +304,7 @@ def test_proxy_is_used_by_apt_and_checked_by_provision(site: Site) -> None:
     assert (report["exit"], report["hosts"][0]["reason"], report["hosts"][0]["remedy"]) == (8, gone, remedy)
     site.assert_applied_once("proxy", {"tfctl_http_proxy": ""})
     assert site.root("node1", "ls /etc/apt/apt.conf.d /etc/tfctl | grep proxy || true") == ""
-    line = certificate.read_text().splitlines()[5]
+    line = authority.read_text().splitlines()[5]
     assert site.root("node1", f"grep -c {line} /etc/ssl/certs/ca-certificates.crt || true") == "0"
 
 

@@ -80,7 +80,7 @@ _REMEDIES = (
     ),
     Remedy(
         r"firewalld is active",
-        "let firewalld on {host} accept the cluster's hosts (docs/around.md says how), and set tfctl_firewall=false",
+        "let firewalld accept the cluster's hosts (docs/around.md says how), and set tfctl_firewall=false for {host}",
         Exit.PREFLIGHT,
     ),
     Remedy(r"the table inet tfctl of nftables does not contain", "look what else changes it: nft monitor on {host}"),
@@ -114,7 +114,10 @@ _REMEDIES = (
         "configure the servers of that service, and remove tfctl_ntp_servers from the inventory",
         Exit.PREFLIGHT,
     ),
-    Remedy(r"the clock is not synchronized", "let {host} reach the time servers by UDP port 123"),
+    Remedy(
+        r"the clock is not synchronized",
+        "check that {host} reaches the time servers by UDP port 123, and how far its clock is off: chronyc tracking",
+    ),
     Remedy(
         r"connect to host .*(timed out|no route|refused|unreachable)|could not resolve hostname|banner exchange"
         r"|connection (closed|reset|timed out)|failed to connect to the host|^ssh ended before",

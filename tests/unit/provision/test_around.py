@@ -254,6 +254,28 @@ def test_shared_storage_checks_the_form_of_the_source(tmp_path: Path) -> None:
     play(tmp_path, "shared_storage", tasks)
 
 
+@pytest.mark.parametrize(
+    ("kind", "source", "options"),
+    [
+        ("nfs", "nas:/all", "Type=nfs\nOptions=hard,noatime,_netdev,nofail,soft"),
+        ("sshfs", "me@nas:/50%", "uid=881,gid=881,_netdev,nofail,soft"),
+    ],
+)
+def test_shared_storage_creates_a_mount_unit_that_systemd_accepts(
+    kind: str, source: str, options: str, tmp_path: Path
+) -> None:
+    unit = tmp_path / "mnt-all.mount"
+    template = ROLES / "shared_storage/templates/etc/systemd/system/share.mount.j2"
+    given = {"tfctl_shared_storage": kind, "tfctl_shared_source": source, "tfctl_shared_dir": "/mnt/all"}
+    task: dict[str, object] = {"ansible.builtin.template": {"src": str(template), "dest": str(unit), "mode": "0644"}}
+    play(tmp_path, "shared_storage", [{**task, "vars": {**given, "tfctl_shared_options": "soft", "tfctl_uid": 881}}])
+    verify = ["systemd-analyze", "verify", "--man=no", str(unit)]
+    said = subprocess.run(verify, capture_output=True, text=True, timeout=60)
+    assert [line for line in said.stderr.splitlines() if "mnt-all.mount" in line] == []
+    assert f"What={source.replace('%', '%%')}\nWhere=/mnt/all\n" in unit.read_text()
+    assert options in unit.read_text()
+
+
 @pytest.fixture
 def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A data set of two shards whose archive has not been copied to the host yet."""
