@@ -20,6 +20,7 @@ from ansible.module_utils import tfctl_venv
 
 from tests.lab import expected_state
 from tfctl.model.ports import port_range
+from tfctl.node.receipts import Manages
 from tfctl.provision import ansible
 from tfctl.provision.parts import PARTS
 
@@ -102,6 +103,24 @@ def attributes_used(name: str, module: ModuleType) -> Iterator[str]:
         for instruction, following in pairwise(dis.get_instructions(each)):
             if (instruction.opname, instruction.argval) == ("LOAD_GLOBAL", name):
                 yield following.argval
+
+
+RECEIPTS = sorted((ansible.data_dir() / "roles").glob("*/vars/receipt.yml"))
+
+
+@pytest.mark.parametrize("path", RECEIPTS, ids=lambda path: path.parents[1].name)
+def test_role_says_what_it_manages_in_the_kinds_that_receipts_know(path: Path) -> None:
+    role, known = path.parents[1].name, read(path)
+    assert {*known[f"{role}_manages"]} <= {*Manages.__annotations__}
+    assert all(name.startswith(f"{role}_manage") for name in known)
+
+
+def test_playbook_runs_each_role_with_a_receipt_through_its_receipt() -> None:
+    (play,) = read(ansible.data_dir() / "playbooks/provision.yml")
+    (decide,) = (task["tfctl_due"] for task in play["tasks"] if "tfctl_due" in task)
+    wrapped = [task["vars"]["tfctl_role"] for task in play["tasks"] if "tfctl_role" in task.get("vars", {})]
+    assert [*decide["roles"]] == wrapped
+    assert sorted(wrapped) == [path.parents[1].name for path in RECEIPTS]
 
 
 def test_tags_of_the_playbook_are_the_roles() -> None:
