@@ -115,14 +115,6 @@ def test_role_says_what_it_manages_in_the_kinds_that_receipts_know(path: Path) -
     assert all(name.startswith(f"{role}_manage") for name in known)
 
 
-def test_playbook_runs_each_role_with_a_receipt_through_its_receipt() -> None:
-    (play,) = read(ansible.data_dir() / "playbooks/provision.yml")
-    (decide,) = (task["tfctl_due"] for task in play["tasks"] if "tfctl_due" in task)
-    wrapped = [task["vars"]["tfctl_role"] for task in play["tasks"] if "tfctl_role" in task.get("vars", {})]
-    assert [*decide["roles"]] == wrapped
-    assert sorted(wrapped) == [path.parents[1].name for path in RECEIPTS]
-
-
 def test_tags_of_the_playbook_are_the_roles() -> None:
     assert set(PARTS) == {role.name for role in ROLES}
     (play,) = read(ansible.data_dir() / "playbooks/provision.yml")
