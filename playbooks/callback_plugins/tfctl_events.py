@@ -59,6 +59,8 @@ UNTOLD = (
     "import_role",
     "set_fact",
     "add_host",
+    "tfctl_compare_hosts",
+    "tfctl_report_faults",
     "tfctl_due",
 )
 

@@ -25,7 +25,8 @@ def test_nodes_shows_every_host_and_asks_each_once(hosts: Hosts) -> None:
     first, second, _ = done.objects[0]["nodes"]
     assert list(first) == [
         "host", "address", "state", "error", "protocol", "version", "os", "kernel", "systemd", "cpus", "load",
-        "memory_mib", "stacks", "gpus", "gpu_trouble", "ports", "tasks", "disks", "stored_mib", "current",
+        "memory_mib", "stacks", "gpus", "gpu_trouble", "ports", "tasks", "disks", "stored_mib", "drifts",
+        "current",
     ]  # fmt: skip
     assert [first[key] for key in ("host", "address", "state", "error", "protocol", "os", "systemd", "gpus")] == [
         "node1", "10.9.0.1", "ready", None, 2, "Debian 12", 252, [],
@@ -63,6 +64,23 @@ def test_nodes_shows_free_space_and_what_jobs_have_left_and_names_a_host_that_is
     head, row, *_ = (re.split(r"\s{2,}", line) for line in hosts("nodes").out.splitlines())
     assert head[-5:-2] == ["DISK", "CODE", "GPUS"]
     assert (row[-3].endswith(" GiB free"), row[-2:]) == (True, ["0.0 GiB", "none"])
+
+
+def test_nodes_says_what_has_changed_since_a_host_was_provisioned(hosts: Hosts) -> None:
+    lost = [str(hosts.trees["node2"] / f"etc/tfctl/{number}") for number in range(7)]
+    receipt = {
+        "format": 1, "role": "job_host", "since": 1.0, "digest": "0", "manages": {"paths": lost}, "before": {},
+        "created": {}, "installed": [], "fingerprint": {"paths": {path: {"kind": "link"} for path in lost}},
+    }  # fmt: skip
+    path = hosts.trees["node2"] / "var/lib/tfctl/provision/job_host.json"
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(receipt))
+    done = hosts("nodes")
+    assert done.code == 0
+    assert f"node2: {lost[0]} was removed since it was provisioned\n  {lost[1]} was removed" in done.err
+    assert "\n  and 2 other changes\n  → tfctl provision INVENTORY --limit node2" in done.err
+    nodes = hosts("nodes", "-o", "json").objects[0]["nodes"]
+    assert [len(node["drifts"]) for node in nodes] == [0, 7, 0]
 
 
 def test_nodes_says_why_a_host_does_not_answer(hosts: Hosts) -> None:

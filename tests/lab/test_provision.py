@@ -19,6 +19,7 @@ from tests.lab.plays import play
 from tfctl.provision import ansible
 
 SHOW = json.dumps({"protocol": 2, "verb": "show", "job": None, "attempt": None})
+REMOTE_TASKS = ("preflight: Inspect",)
 
 
 def provision(lab: Lab, *words: object, inventory: Path | None = None) -> tuple[int, dict[str, Any], str]:
@@ -165,11 +166,13 @@ def test_job_host_reports_a_rule_that_asks_operators_for_a_password(pair: Lab) -
     assert "overrides /etc/sudoers.d/tfctl" in host["remedy"]
 
 
-def test_provision_changes_nothing_in_a_second_run(cluster: Lab) -> None:
+def test_provision_changes_nothing_in_a_second_run_of_one_task(cluster: Lab) -> None:
     began = time.monotonic()
-    code, report, _ = provision(cluster)
+    code, report, stderr = provision(cluster)
     print(f"second run: {time.monotonic() - began:.1f} s")
     assert (code, report["changed"]) == (0, 0)
+    tasks = [line.split(" s  ")[1] for line in stderr.splitlines()]
+    assert [task.startswith(begin) for task, begin in zip(tasks, REMOTE_TASKS, strict=True)] == [True]
     code, report, _ = provision(cluster, "--check")
     assert (code, report["changed"]) == (0, 0)
 

@@ -22,12 +22,11 @@ from pathlib import Path
 from typing import NamedTuple, Optional, TypedDict, cast
 
 FOLDER = "/var/lib/tfctl/provision"
-#: Receipts of other formats are ignored, so their roles run again.
-FORMAT = 1
-#: Seconds for one call of dpkg-query, rpm or systemctl.
-_LIMIT_S = 60
+FORMAT = 1  # receipts of other formats are ignored, so their roles run again
+_LIMIT_S = 60  # seconds for one call of dpkg-query, rpm or systemctl
 #: Facts about a file that are compared first. If they differ, its hash decides.
-_TIMES = ("mtime_ns", "ctime_ns")
+_TIMES = ("size", "mtime_ns", "ctime_ns")
+_SOFT = {"mtime_ns", "ctime_ns", "newest", "missing"}  # a difference of these alone is no drift
 #: Kinds that are observed for all receipts at once, because each call of a program takes time.
 _TOGETHER = ("packages", "units")
 #: What is asked about a package: name, status, version, and the name as the package manager takes it.
@@ -134,10 +133,7 @@ def _differences(kind: str, name: str, then: Facts, now: Facts) -> Iterator[str]
         one = _newer(then, now) or one
     elif kind == "groups" and not _added(now["members"], then["members"]):
         now = {**now, "members": then["members"]}
-    but = {"missing", "newest", *_TIMES}
-    if {key: value for key, value in then.items() if key not in but} != {
-        key: value for key, value in now.items() if key not in but
-    }:
+    if any(then.get(key) != now.get(key) for key in {*then, *now} - _SOFT):
         yield f"{one} changed since it was provisioned"
 
 
@@ -148,8 +144,8 @@ def _added(before: object, after: object) -> list[str]:
 
 def _newer(then: Mapping[str, object], now: Mapping[str, object]) -> str:
     """Return the path in a tree that changed last, or "" if no path changed after the fingerprint was taken."""
-    (time_then, _), (time_now, path) = (cast("tuple[int, str]", each.get("newest", (0, ""))) for each in (then, now))
-    return path if time_now > time_then else ""
+    before, after = (cast("tuple[int, str]", each.get("newest", (0, ""))) for each in (then, now))
+    return after[1] if after[0] > before[0] else ""
 
 
 def observe(manages: Manages, known: State | None = None, deep: bool = True) -> State:
@@ -185,16 +181,20 @@ def _path(path: str, known: Facts = None, deep: bool = False) -> Facts:
     if not stat.S_ISREG(info.st_mode):
         return {**facts, "kind": "directory" if stat.S_ISDIR(info.st_mode) else "other"}
     facts.update(kind="file", size=info.st_size, mtime_ns=info.st_mtime_ns, ctime_ns=info.st_ctime_ns)
-    if known and all(known.get(key) == facts[key] for key in ("size", *_TIMES)):
+    if known and all(known.get(key) == facts[key] for key in _TIMES):
         return {**facts, "sha256": known["sha256"]}
     return {**facts, "sha256": _sha256(path)} if deep else facts
 
 
 def _sha256(path: str) -> str:
+    """Return the hash of a file, or "" if it cannot be read."""
     digest = hashlib.sha256()
-    with Path(path).open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
+    try:
+        with Path(path).open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except OSError:
+        return ""
     return digest.hexdigest()
 
 
@@ -205,23 +205,27 @@ def _tree(path: str, ignore: re.Pattern[str]) -> Facts:
         return facts
     digest, newest, folders = hashlib.sha256(), (0, path), [path]
     while folders:
-        for entry in sorted(os.scandir(folders.pop()), key=lambda entry: entry.name):
+        for entry, info in _entries(folders.pop()):
             if ignore.match(entry.path):
                 continue
-            try:
-                info = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:  # removed just now
-                continue
             newest = max(newest, (info.st_ctime_ns, entry.path))
-            digest.update(
-                f"{entry.path}\0{info.st_mode} {info.st_uid} {info.st_gid}".encode("utf-8", "surrogateescape")
-            )
+            line = f"{entry.path}\0{info.st_mode} {info.st_uid} {info.st_gid}"
             if entry.is_dir(follow_symlinks=False):
                 # Without its times: they also change with files that are ignored.
                 folders.append(entry.path)
             else:
-                digest.update(b"%d %d %d" % (info.st_size, info.st_mtime_ns, info.st_ctime_ns))
+                line += f" {info.st_size} {info.st_mtime_ns} {info.st_ctime_ns}"
+            digest.update(line.encode("utf-8", "surrogateescape"))
     return {**facts, "digest": digest.hexdigest(), "newest": list(newest)}
+
+
+def _entries(folder: str) -> list[tuple[os.DirEntry[str], os.stat_result]]:
+    """Return what is in a directory, sorted; nothing if that changes meanwhile or cannot be read."""
+    try:
+        with os.scandir(folder) as found:
+            return [(entry, entry.stat(follow_symlinks=False)) for entry in sorted(found, key=lambda each: each.name)]
+    except OSError:
+        return []
 
 
 class _Package(NamedTuple):
@@ -242,10 +246,9 @@ class _Package(NamedTuple):
 def _packages(names: Iterable[str] = ()) -> Iterator[_Package]:
     """Yield the installed packages of these names, or all, but then without their missing files."""
     wanted = sorted({*names})
-    if shutil.which("dpkg-query"):
-        output = _run("dpkg-query", "-W", "-f", "".join(_DPKG if wanted else _DPKG[:1]), *wanted)
-    else:
-        output = _run("rpm", "-q" if wanted else "-qa", "--qf", "".join(_RPM if wanted else _RPM[:1]), *wanted)
+    apt = shutil.which("dpkg-query")
+    words = ["dpkg-query", "-W", "-f"] if apt else ["rpm", "-q" if wanted else "-qa", "--qf"]
+    output = _run(*words, "".join((_DPKG if apt else _RPM)[: 2 if wanted else 1]), *wanted)
     found: _Package | None = None
     for line in (*output.splitlines(), "\t\t\t"):
         if line.count("\t") == 3:

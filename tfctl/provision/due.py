@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,8 +58,7 @@ def role_digest(data: Path, role: str, inputs: Mapping[str, object]) -> str:
     """
     digest = hashlib.sha256()
     for path in _files(data, role):
-        content = path.read_bytes()
-        digest.update(f"{path.relative_to(data)}\0{len(content)}\0".encode() + content)
+        digest.update(f"{path.relative_to(data)}\0{_read(path).sha256}\0".encode())
     digest.update(json.dumps(inputs, sort_keys=True, default=str).encode())
     return digest.hexdigest()
 
@@ -73,21 +73,45 @@ def _reason(digest: str, held: Held | None) -> str:
     return "; ".join(held.drifts)
 
 
+class _Source(NamedTuple):
+    """A file: its digest, and the names of plugins and of roles in it."""
+
+    sha256: str
+    plugins: frozenset[str]
+    roles: frozenset[str]
+
+
 def _files(data: Path, role: str) -> list[Path]:
-    plugins = {path.stem: path for path in (data / "playbooks").glob("*/tfctl_*.py")}
+    """Return the files of a role, of the roles that it includes, and of the plugins that any of these files names."""
+    plugins = _plugins(data)
     found: set[Path] = set()
     left = [*_of_role(data, role)]
     while left:
         path = left.pop()
         if path not in found:
             found.add(path)
-            text = path.read_text(encoding="utf-8", errors="replace")
-            left += [plugins[name] for name in {*_PLUGIN.findall(text)} if name in plugins]
-            left += [other for name in {*_ROLE.findall(text)} for other in _of_role(data, name)]
+            source = _read(path)
+            left += [plugins[name] for name in source.plugins if name in plugins]
+            left += [other for name in source.roles for other in _of_role(data, name)]
     return sorted(found)
 
 
-def _of_role(data: Path, role: str) -> Iterator[Path]:
-    """Yield the files of a role, without its page."""
+@cache
+def _plugins(data: Path) -> dict[str, Path]:
+    return {path.stem: path for path in (data / "playbooks").glob("*/tfctl_*.py")}
+
+
+@cache
+def _read(path: Path) -> _Source:
+    content = path.read_bytes()
+    text = content.decode("utf-8", "replace")
+    return _Source(
+        hashlib.sha256(content).hexdigest(), frozenset(_PLUGIN.findall(text)), frozenset(_ROLE.findall(text))
+    )
+
+
+@cache
+def _of_role(data: Path, role: str) -> list[Path]:
+    """Return the files of a role, without its page."""
     folder = data / "roles" / role
-    yield from (path for path in folder.rglob("*") if path.is_file() and path != folder / "README.md")
+    return [path for path in folder.rglob("*") if path.is_file() and path != folder / "README.md"]

@@ -53,6 +53,10 @@ def test_collector_reports_ok_failed_and_unreachable_hosts() -> None:
     ]
     fault = {"message": "2 MB are free", "remedy": "free space on {host}", "kind": "unfit"}
     collector.take(host("n2", "failed", msg="2 MB are free", faults=[fault]))
+    drift = ["/etc/x changed since it was provisioned"]
+    assert collector.take(host("n3", "ok", drifts=drift, removed=["/etc/y"], kept=["z stays"]))[0] == Warned(
+        "n3", drift[0]
+    )
     collector.take(host("n1", "unreachable", msg="ssh: connect to host 10.0.0.1 port 22: Connection refused"))
     assert not collector.finished
     collector.take(stats(n3=(2, 1), n2=(1, 0), n1=(0, 0)))
@@ -66,6 +70,9 @@ def test_collector_reports_ok_failed_and_unreachable_hosts() -> None:
     assert [row.exit for row in report.hosts] == [Exit.UNREACHABLE, Exit.PREFLIGHT, Exit.OK]
     assert (report.hosts[1].task, report.hosts[1].reason) == ("job_host: Prepare", "2 MB are free")
     assert report.hosts[1].remedy == "free space on n2"
+    assert (report.hosts[2].drifts, report.hosts[2].removed, report.hosts[2].kept) == (
+        tuple(drift), ("/etc/y",), ("z stays",),
+    )  # fmt: skip
     assert (report.changed, report.exit) == (1, Exit.PREFLIGHT)
 
 

@@ -21,6 +21,7 @@ import yaml
 from ansible.module_utils import tfctl_install
 
 from tests.lab import expected_state
+from tfctl.node.receipts import Manages
 from tfctl.provision import ansible
 from tfctl.provision.parts import PARTS
 
@@ -122,6 +123,16 @@ def attributes_used(name: str, module: ModuleType) -> Iterator[str]:
                 yield following.argval
 
 
+RECEIPTS = sorted((ansible.data_dir() / "roles").glob("*/vars/receipt.yml"))
+
+
+@pytest.mark.parametrize("path", RECEIPTS, ids=lambda path: path.parents[1].name)
+def test_role_says_what_it_manages_in_the_kinds_that_receipts_know(path: Path) -> None:
+    role, known = path.parents[1].name, read(path)
+    assert {*known[f"{role}_manages"]} <= {*Manages.__annotations__}
+    assert all(name.startswith(f"{role}_manage") for name in known)
+
+
 def test_tags_of_the_playbook_are_the_roles() -> None:
     assert set(PARTS) == {role.name for role in ROLES} - SHARED
     plays = read(ansible.data_dir() / "playbooks/provision.yml")
@@ -154,7 +165,9 @@ def test_roles_are_included_with_variables_that_they_declare() -> None:
     found = list(inclusions())
     assert {"nvidia_driver", "nvidia_library", "nvidia_packages"} <= {role for role, _ in found}
     for role, variables in found:
-        options = read(ansible.data_dir() / f"roles/{role}/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+        options = read(ansible.data_dir() / f"roles/{role}/meta/argument_specs.yml")["argument_specs"]["main"][
+            "options"
+        ]
         assert variables - {*options} == set(), role
         assert {name for name, option in options.items() if option.get("required")} <= variables, role
 
