@@ -153,7 +153,7 @@ def test_each_role_with_a_receipt_has_its_tag_and_a_gpu_role_also_runs_the_nvidi
 def inclusions() -> Iterator[tuple[str, set[str]]]:
     """Yield (role, variables) for each place where a playbook or a role includes a role with variables."""
     data = ansible.data_dir()
-    for path in [*data.glob("playbooks/**/*.yml"), *data.glob("roles/*/tasks/*.yml")]:
+    for path in [*data.glob("playbooks/*.yml"), *data.glob("playbooks/tasks/*.yml"), *data.glob("roles/*/tasks/*.yml")]:
         for task in read(path):
             for each in [task, *task.get("tasks", [])]:
                 for kind in ("ansible.builtin.import_role", "ansible.builtin.include_role"):
@@ -161,15 +161,27 @@ def inclusions() -> Iterator[tuple[str, set[str]]]:
                         yield each[kind]["name"], {*each.get("vars", {})}
 
 
+def options_of(role: str) -> dict[str, Any]:
+    path = ansible.data_dir() / f"roles/{role}/meta/argument_specs.yml"
+    return dict(read(path)["argument_specs"]["main"]["options"])
+
+
 def test_roles_are_included_with_variables_that_they_declare() -> None:
-    found = list(inclusions())
-    assert {"nvidia_driver", "nvidia_library", "nvidia_packages"} <= {role for role, _ in found}
+    found = [(role, variables) for role, variables in inclusions() if "{{" not in role]
+    assert {"nvidia_library", "nvidia_packages", "toolchain"} <= {role for role, _ in found}
     for role, variables in found:
-        options = read(ansible.data_dir() / f"roles/{role}/meta/argument_specs.yml")["argument_specs"]["main"][
-            "options"
-        ]
+        options = options_of(role)
         assert variables - {*options} == set(), role
         assert {name for name, option in options.items() if option.get("required")} <= variables, role
+
+
+def test_playbook_sets_only_variables_that_the_roles_declare() -> None:
+    given = read(ansible.data_dir() / "playbooks/vars/roles.yml")
+    roles = given["provision_roles"]
+    declared = {name for role in roles for name in options_of(role)}
+    assert {name for name in given if not name.startswith("provision_")} - declared == set()
+    assert {*given["provision_unskipped"]} <= {*roles}
+    assert [role for role in PARTS if role in roles] == sorted(roles, key=PARTS.index)
 
 
 @pytest.mark.parametrize(
