@@ -165,8 +165,9 @@ def test_start_is_refused_when_sudo_refuses_the_login_user(rule: str, jobs: Jobs
 @pytest.mark.parametrize(
     ("place", "size", "message"),
     [
-        ("/var/lib/tfctl/code", "512k", "cannot keep the code on node2: No space left on device"),
-        ("/var/lib/tfctl/jobs", "512k", "No space left on device"),
+        ("/var/lib/tfctl/code", "512k", "/var/lib/tfctl/code on node2 has 0 MB free; 200 MB are needed"),
+        ("/var/lib/tfctl/code", "400m,nr_inodes=2", "cannot keep the code on node2: No space left on device"),
+        ("/var/lib/tfctl/jobs", "400m,nr_inodes=2", "No space left on device"),
         ("/var/lib/tfctl", "100m", "node2 has 104 MB free"),
         ("/srv/tfctl", "4k,nr_inodes=1", "No space left on device: /srv/tfctl/faulty"),
     ],
