@@ -98,13 +98,22 @@ class CallbackModule(CallbackBase):
         failed = [item.get("msg", "") for item in result.result.get("results", []) if item.get("failed")]
         if failed:
             told["items"] = failed
-        if result.result.get("diff") and (result.task.diff or state == "failed"):
-            told["diff"] = self._get_diff(result.result["diff"])
+        # A module that was not asked for --diff returns a diff all the same.
+        diff = diffs_of(result.result) if result.task.diff or state == "failed" else []
+        if diff:
+            told["diff"] = self._get_diff(diff)
         self._tell("host", host=result.host.get_name(), **named(result.task), state=state, result=told)
 
     def _tell(self, event, **more):
         self._file.write(json.dumps({"event": event, **more}, default=str) + "\n")
         self._file.flush()
+
+
+def diffs_of(result):
+    """Return the diffs of a task's result, or of those items of its loop that have changed."""
+    items = [item for item in result.get("results", [result]) if item.get("changed") or item.get("failed")]
+    diffs = [item["diff"] for item in items if item.get("diff")]
+    return [each for diff in diffs for each in (diff if isinstance(diff, list) else [diff])]
 
 
 def end_with(descriptor):

@@ -6,22 +6,26 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tests.lab.labs import Lab
 from tfctl.provision import ansible
 
+DATA = ansible.data_dir()
+#: What a play of tfctl's own roles needs.
+SETTINGS = {
+    "ANSIBLE_ROLES_PATH": str(DATA / "roles"), "ANSIBLE_LIBRARY": str(DATA / "playbooks/library"),
+    "ANSIBLE_MODULE_UTILS": str(DATA / "playbooks/module_utils"), "ANSIBLE_NOCOLOR": "1",
+}  # fmt: skip
 
-def play(lab: Lab, roles: Sequence[str], given: dict[str, Any], *words: str) -> str:
+
+def play(
+    lab: Lab, roles: Sequence[str], given: dict[str, Any], *words: str, settings: Mapping[str, str] = SETTINGS
+) -> str:
     """Run the roles on node1; return the output of ansible-playbook."""
     found = {"hosts": "node1", "gather_facts": False, "become": True, "roles": [{"role": name} for name in roles]}
     (lab.folder / "roles.yml").write_text(json.dumps([found]))
-    data = ansible.data_dir()
-    settings = {
-        "ANSIBLE_ROLES_PATH": str(data / "roles"), "ANSIBLE_LIBRARY": str(data / "playbooks/library"),
-        "ANSIBLE_MODULE_UTILS": str(data / "playbooks/module_utils"), "ANSIBLE_NOCOLOR": "1",
-    }  # fmt: skip
     run = [sys.executable, "-m", "ansible", "playbook", "-i", str(lab.inventory), "-e", json.dumps(given)]
     done = subprocess.run(
         [*run, *words, "roles.yml"],

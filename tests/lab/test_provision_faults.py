@@ -161,7 +161,9 @@ def test_provision_refuses_a_wheel_with_a_wrong_hash(pair: Lab, tmp_path: Path) 
     assert remedy.startswith("other bytes came than the lock names")
 
 
-@pytest.mark.parametrize("task", ["Prepare the host", "Send the wheels", "Install the environment"])
+@pytest.mark.parametrize(
+    "task", ["Create the directories", "Switch to this version", "Send the wheels", "Install the environment"]
+)
 def test_provision_completes_after_tfctl_and_ansible_were_killed(pair: Lab, task: str) -> None:
     """tfctl and all its children get SIGKILL during a task. What they leave must not stop the next run."""
     pair.shell("node2", "sudo rm -rf /opt/tfctl/stacks /usr/local/lib/tfctl /etc/sudoers.d/tfctl")
@@ -192,7 +194,7 @@ def test_ansible_ends_when_tfctl_is_killed(pair: Lab) -> None:
     )
     assert child.stderr is not None
     with child.stderr as output:
-        assert any("Prepare the host" in line for line in output)
+        assert any("Install the node part" in line for line in output)
         processes = with_descendants(child.pid)[1:]
         child.kill()
     assert child.wait(20) == -signal.SIGKILL

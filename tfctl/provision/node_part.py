@@ -1,44 +1,60 @@
-"""tfctl/node and tfctl_runtime, packed for installation on hosts."""
+"""tfctl/node and tfctl_runtime, packed for installation on hosts. Ansible may run this on any Python 3.9 or newer."""
 
 from __future__ import annotations
 
-import base64
+import gzip
 import hashlib
+import io
+import os
+import tarfile
 from functools import cache
-from pathlib import Path
-from typing import TypedDict
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, TypedDict
 
 import tfctl
 
 _NODE = Path(tfctl.__file__).resolve().parent / "node"
-
-
-class File(TypedDict):
-    """``name``: its path within the tree."""
-
-    name: str
-    mode: str
-    base64: str
+#: The modification time of all files on hosts: an archive depends on contents alone.
+_TIME = 1_000_000_000
 
 
 class NodePart(TypedDict):
-    """``digest``: of all files of the tree, 16 hex digits. ``program``: what sudo runs. ``drop_in``: what systemd adds
-    to the unit of every task. Both are encoded as the files are."""
+    """The node part in the form that the role job_host takes. Paths are on this machine.
+
+    ``digest``: of all files of the tree, 16 hex digits, and the name of its directory on hosts. ``archive``: that
+    directory as .tar.gz. ``files``: each file and directory of the archive as "NAME MODE UID SHA256", with - in place
+    of a directory's hash. ``program``: what sudo runs. ``drop_in``: what systemd adds to the unit of every task.
+    """
 
     digest: str
-    files: list[File]
+    archive: str
+    files: list[str]
     program: str
     drop_in: str
 
 
-def node_part() -> NodePart:
-    """Return the node part in the form that the role job_host takes."""
-    files = _tree()
+class _Entry(NamedTuple):
+    """A file of the tree, or a directory, whose content is None."""
+
+    content: bytes | None
+    mode: int
+
+
+def pack(folder: Path) -> NodePart:
+    """Write the archive to ``folder`` unless it is there, and return the node part."""
+    archive = folder / f"node-part-{version()}.tar.gz"
+    entries = _entries()
+    if not archive.exists():
+        # Ansible runs this in several processes at the same time.
+        part = archive.with_name(f"{archive.name}.{os.getpid()}")
+        part.write_bytes(_archive(entries))
+        part.replace(archive)
     return {
         "digest": version(),
-        "files": [{"name": name, "mode": mode, "base64": _encoded(data)} for name, (data, mode) in files.items()],
-        "program": _encoded((_NODE / "bin" / "tfctl-node").read_bytes()),
-        "drop_in": _encoded((_NODE / "10-tfctl.conf").read_bytes()),
+        "archive": str(archive),
+        "files": [f"{name} {entry.mode:04o} 0 {_sha256(entry.content)}" for name, entry in entries.items()],
+        "program": str(_NODE / "bin" / "tfctl-node"),
+        "drop_in": str(_NODE / "10-tfctl.conf"),
     }
 
 
@@ -51,6 +67,30 @@ def version() -> str:
     return digest.hexdigest()[:16]
 
 
+def _entries() -> dict[str, _Entry]:
+    """Return the files and directories of the archive by path within it, parents first."""
+    files = {f"{version()}/{name}": _Entry(content, int(mode, 8)) for name, (content, mode) in _tree().items()}
+    directories = {str(parent) for name in files for parent in PurePosixPath(name).parents} - {"."}
+    return dict(sorted({**dict.fromkeys(directories, _Entry(None, 0o755)), **files}.items()))
+
+
+def _archive(entries: dict[str, _Entry]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as tar:
+        for name, (content, mode) in entries.items():
+            member = tarfile.TarInfo(name)
+            member.type = tarfile.DIRTYPE if content is None else tarfile.REGTYPE
+            member.mode, member.mtime, member.size = mode, _TIME, len(content or b"")
+            member.uname = member.gname = "root"
+            tar.addfile(member, io.BytesIO(content or b""))
+    return gzip.compress(packed.getvalue(), mtime=_TIME)
+
+
+def _sha256(content: bytes | None) -> str:
+    return "-" if content is None else hashlib.sha256(content).hexdigest()
+
+
+@cache
 def _tree() -> dict[str, tuple[bytes, str]]:
     """Return content and mode by path within the tree."""
     files = {f"tfctl_node/{name}": (content, "0644") for name, content in _files(_NODE).items()}
@@ -65,8 +105,3 @@ def _files(folder: Path) -> dict[str, bytes]:
     """Return contents by path within the folder, without bin/, which is installed elsewhere, and __pycache__."""
     names = (path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file())
     return {str(name): (folder / name).read_bytes() for name in names if not {"bin", "__pycache__"} & {*name.parts}}
-
-
-def _encoded(content: bytes) -> str:
-    """Return the content in base64, because Ansible would take {{ in a program for a template."""
-    return base64.b64encode(content).decode()

@@ -31,10 +31,27 @@ _REMEDIES = (
         "give {host} the public key of ansible_ssh_private_key_file, or correct ansible_user",
     ),
     Remedy(
+        r"cannot run tfctl-node: ",
+        "another rule of {host} overrides /etc/sudoers.d/tfctl: find it with sudo -l -U USER, and move it to a file "
+        "that sudo reads earlier",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(
         r"(become|sudo) password|a password is required|incorrect sudo|not in the sudoers|sudo: .*not found",
         "let the login user of {host} use sudo without a password (NOPASSWD), for provisioning at least",
         Exit.PREFLIGHT,
     ),
+    Remedy(
+        r"the (user|group) tfctl has number",
+        "remove that user or group from {host}, or set tfctl_uid to its number for all hosts (they share files)",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(
+        r"tfctl_operators: there is no user",
+        "create the account on {host}, or correct tfctl_operators in the inventory",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(r"already exists as a", "find out on {host} what it is, move it away, then try again"),
     Remedy(r"tfctl_ports: .*range", "correct it in the inventory", Exit.BAD_FILE),
     Remedy(
         r"connect to host .*(timed out|no route|refused|unreachable)|could not resolve hostname|banner exchange"

@@ -20,6 +20,8 @@ _NOISE = re.compile(
     r"|error while resolving value for '\w+': |the (lookup|filter) plugin '[\w.]+' failed: )+",
     re.IGNORECASE,
 )
+#: Messages that say nothing beside the others.
+_EMPTY = ("non-zero return code", "One or more items failed")
 #: Messages that are unclear or too long, and their replacements.
 _CLEARER = (
     (re.compile(r"^Failed to replace '([^']+)' with .*No space left on device.*"), r"no space left on device for \1"),
@@ -114,7 +116,7 @@ def _lines(result: TaskResult) -> list[str]:
     if result.get("rc", 0) and not result.get("stderr"):
         texts += [result.get("stdout"), result.get("module_stdout")]
     lines = [_clearer(_NOISE.sub("", line.strip())) for text in texts for line in str(text or "").splitlines()]
-    return [line for line in lines if line and line != "non-zero return code"]
+    return [line for line in lines if line and line not in _EMPTY]
 
 
 def _clearer(line: str) -> str:

@@ -1,4 +1,4 @@
-"""Run the provisioning playbooks, with the node part, the stacks and the user's options as their variables."""
+"""Run the provisioning playbooks, with the stacks and the user's options as their variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The variables that tfctl gives to its playbooks: the node part, the stacks, and directories of this machine."""
+"""The variables that tfctl gives to its playbooks: the stacks, and directories of this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import platformdirs
 
 from tfctl.model import stacks
 from tfctl.provision import python_tree
-from tfctl.provision.node_part import NodePart, node_part
 from tfctl.remote.ansible_cfg import expanded
 
 #: A template for the address at which other hosts reach a host. Ansible fills it in.
@@ -52,7 +51,6 @@ class Variables(TypedDict, total=False):
     The last three are the user's options of one run.
     """
 
-    tfctl_node: NodePart
     tfctl_stacks: dict[str, StackEntry]
     tfctl_systems: dict[str, Fields]
     tfctl_nvidia: Fields
@@ -76,7 +74,6 @@ def variables(python_trees: Sequence[Path] = ()) -> Variables:
     for tree in trees:
         python_tree.pack(tree, cache / "pythons")
     return {
-        "tfctl_node": node_part(),
         "tfctl_stacks": catalogue(),
         "tfctl_systems": systems(),
         "tfctl_nvidia": stacks.nvidia().model_dump(),

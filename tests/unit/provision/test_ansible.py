@@ -105,15 +105,19 @@ def test_build_warns_while_it_waits_for_another_run_and_then_continues(folder: P
     assert not (folder / "source").exists()
 
 
-def test_check_with_diff_prints_the_diff_and_changes_nothing(folder: Path) -> None:
-    entries = [{"file": f"{folder}/new", "content": "hello\n"}]
-    playbook(folder, {"name": "Write", "tfctl_converge": {"entries": entries}})
+def test_check_with_diff_prints_each_diff_of_a_loop_and_changes_nothing(folder: Path) -> None:
+    (folder / "old").write_text("there\n")
+    write = {"content": "{{ item.text }}\n", "dest": f"{folder}/{{{{ item.name }}}}"}
+    items = [{"name": "new", "text": "hello"}, {"name": "old", "text": "there"}, {"name": "other", "text": "again"}]
+    playbook(folder, {"name": "Write", "ansible.builtin.copy": write, "loop": items})
     events: list[Event] = []
     report = ansible.run(ansible.Play("test", inventory(folder, "a"), check=True, diff=True), events.append)
     assert report.changed == 1
     assert not (folder / "new").exists()
     (done,) = (event for event in events if isinstance(event, HostDone))
-    assert "+hello" in done.diff.splitlines()
+    assert [line for line in done.diff.splitlines() if line.startswith("+") and "after" not in line] == [
+        "+hello", "+again",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

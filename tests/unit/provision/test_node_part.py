@@ -1,0 +1,64 @@
+"""The node part is packed into one archive, with a list of what a host must have afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import ansible as installed_ansible
+
+from tfctl.provision import ansible, node_part
+
+PLUGIN = ansible.data_dir() / "roles/job_host/lookup_plugins/tfctl_node_part.py"
+
+
+def test_list_of_files_describes_the_archive(tmp_path: Path) -> None:
+    packed = node_part.pack(tmp_path)
+    found = []
+    with tarfile.open(packed["archive"]) as tar:
+        for member in tar:
+            file = tar.extractfile(member)
+            content = hashlib.sha256(file.read()).hexdigest() if file else "-"
+            found.append(f"{member.name} {member.mode:04o} {member.uid} {content}")
+    assert found == packed["files"]
+    digest = packed["digest"]
+    assert found[0] == f"{digest} 0755 0 -"
+    names = [line.split()[0] for line in found]
+    assert {f"{digest}/tfctl_node/wire.py", f"{digest}/runtime/tfctl_runtime/__init__.py", f"{digest}/end"} <= {*names}
+    assert not any("__pycache__" in name or "/bin" in name for name in names)
+
+
+def test_archive_depends_on_the_files_alone(tmp_path: Path) -> None:
+    one, two = (tmp_path / name for name in ("one", "two"))
+    for folder in (one, two):
+        folder.mkdir()
+    first, second = (Path(node_part.pack(folder)["archive"]) for folder in (one, two))
+    assert first.read_bytes() == second.read_bytes()
+    written = first.stat().st_mtime_ns
+    node_part.pack(one)
+    assert first.stat().st_mtime_ns == written and [*one.iterdir()] == [first]
+
+
+def test_lookup_plugin_finds_tfctl_when_ansible_runs_in_another_environment(tmp_path: Path) -> None:
+    """The other environment is this one without tfctl."""
+    assert installed_ansible.__file__
+    for package in Path(installed_ansible.__file__).parents[1].iterdir():
+        if "tfctl" not in package.name:
+            (tmp_path / package.name).symlink_to(package)
+    program = f"""
+import importlib.util, json, sys
+sys.path.append({str(tmp_path)!r})
+assert importlib.util.find_spec("tfctl") is None
+spec = importlib.util.spec_from_file_location("plugin", {str(PLUGIN)!r})
+plugin = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(plugin)
+print(json.dumps(plugin.LookupModule().run([])))
+"""
+    words = [sys.executable, "-I", "-S", "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert [found["digest"] for found in json.loads(done.stdout)] == [node_part.version()]
