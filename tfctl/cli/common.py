@@ -66,6 +66,12 @@ PythonTreeOption = Annotated[
         "~/.pyenv/versions/3.7.16; may be repeated.",
     ),
 ]
+AskBecomePassOption = Annotated[
+    bool,
+    typer.Option(
+        "--ask-become-pass", "-K", help="Ask once for the sudo password of the hosts. Jobs need none afterwards."
+    ),
+]
 LimitOption = Annotated[str | None, typer.Option(help="Only hosts that match this Ansible pattern.")]
 #: For commands that start a job.
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Ask the hosts and show what would be started.")]

@@ -1,10 +1,13 @@
-"""What `provision` and `preflight` share: how a playbook's run is shown, and the faults of its hosts."""
+"""What `provision` and `preflight` share: the sudo password, how a playbook's run is shown, and its hosts' faults."""
 
 from __future__ import annotations
 
+import getpass
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from tfctl.errors import UsageError
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
@@ -13,6 +16,22 @@ if TYPE_CHECKING:
     from tfctl.provision.run import ProvisionRequest
 
 UseCase = Callable[["ProvisionRequest", Callable[["Event"], None]], "PlayResult"]
+
+
+def ask_become_password() -> str:
+    """Ask on the terminal for the password that sudo asks for on the hosts. Raises UsageError without a terminal."""
+    if not sys.stdin.isatty():
+        raise UsageError(
+            "-K asks for a password, and stdin is not a terminal",
+            "run it in a terminal, or let the login user of the hosts use sudo without a password (NOPASSWD)",
+        )
+    try:
+        password = getpass.getpass("sudo password of the hosts: ")
+    except EOFError:
+        password = ""
+    if not password:
+        raise UsageError("no password was entered")
+    return password
 
 
 def run_shown(use_case: UseCase, request: ProvisionRequest) -> PlayResult:

@@ -8,6 +8,7 @@ import typer
 
 from tfctl.cli import text
 from tfctl.cli.common import (
+    AskBecomePassOption,
     InventoryArgument,
     LimitOption,
     Output,
@@ -16,12 +17,18 @@ from tfctl.cli.common import (
     SameInventoryOption,
     StackOption,
     named,
+    say,
 )
-from tfctl.cli.host_results import host_lines, run_shown
+from tfctl.cli.host_results import ask_become_password, host_lines, run_shown
 from tfctl.errors import Exit, first_of
 
 if TYPE_CHECKING:
     from tfctl.provision.results import HostResult
+
+_JOBS_NEED_NO_PASSWORD = (
+    "The password is for provisioning alone. Jobs need sudo without a password for one program, tfctl-node: provision "
+    "permits this to the group tfctl-admin, and adds the operators to it."
+)
 
 
 def add_to(app: typer.Typer) -> None:
@@ -34,6 +41,7 @@ def preflight(
     stack: StackOption = None,
     limit: LimitOption = None,
     python_tree: PythonTreeOption = None,
+    ask_become_pass: AskBecomePassOption = False,
     output: OutputOption = Output.text,
 ) -> int:
     """Report what would prevent provisioning; change nothing. Examines every host and lists all its faults.
@@ -43,8 +51,12 @@ def preflight(
     from tfctl.provision import run as use_cases
 
     source = named(inventory, inventory_option, "inventory")
-    request = use_cases.ProvisionRequest(source, stack, limit, python_trees=tuple(python_tree or ()))
+    password = ask_become_password() if ask_become_pass else None
+    trees = tuple(python_tree or ())
+    request = use_cases.ProvisionRequest(source, stack, limit, python_trees=trees, become_password=password)
     result = run_shown(use_cases.preflight, request)
+    if password:
+        say(_JOBS_NEED_NO_PASSWORD)
     code = first_of(code for host in result.hosts if (code := exit_of(host)))
     if output is Output.json:
         text.print_json({"exit": int(code), "hosts": [as_object(host) for host in result.hosts]})

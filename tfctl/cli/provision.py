@@ -8,6 +8,7 @@ import typer
 
 from tfctl.cli import text
 from tfctl.cli.common import (
+    AskBecomePassOption,
     InventoryArgument,
     LimitOption,
     Output,
@@ -18,7 +19,7 @@ from tfctl.cli.common import (
     named,
     say,
 )
-from tfctl.cli.host_results import host_lines, run_shown
+from tfctl.cli.host_results import ask_become_password, host_lines, run_shown
 from tfctl.errors import Exit
 from tfctl.provision.parts import PARTS
 from tfctl.wording import plain
@@ -49,6 +50,7 @@ def provision(
     rollback: Annotated[
         bool, typer.Option("--rollback", help="Only return each host's stack to its previous Python environment.")
     ] = False,
+    ask_become_pass: AskBecomePassOption = False,
     output: OutputOption = Output.text,
 ) -> int:
     """Make every host match its stack. A second run changes nothing."""
@@ -57,7 +59,8 @@ def provision(
     source = named(inventory, inventory_option, "inventory")
     parts = tuple(part.strip() for part in tags.split(",")) if tags else ()
     trees = tuple(python_tree or ())
-    request = use_cases.ProvisionRequest(source, stack, limit, parts, check, diff, reboot, trees, rollback)
+    password = ask_become_password() if ask_become_pass else None
+    request = use_cases.ProvisionRequest(source, stack, limit, parts, check, diff, reboot, trees, rollback, password)
     try:
         result = run_shown(use_cases.provision, request)
     except KeyboardInterrupt:

@@ -52,7 +52,7 @@ _NO_HOSTS = ("inventory", "no hosts", "host pattern", "--limit")
 class Play:
     """A run of a playbook: its name in playbooks/, and what ansible-playbook is given.
 
-    ``limit`` is a host pattern. ``variables`` override those of the inventory.
+    ``limit`` is a host pattern. ``variables`` override those of the inventory. ``become_password`` is for sudo.
     """
 
     playbook: str
@@ -62,6 +62,7 @@ class Play:
     check: bool = False
     diff: bool = False
     variables: Mapping[str, object] = field(default_factory=dict)
+    become_password: str | None = field(default=None, repr=False)
 
 
 def data_dir() -> Path:
@@ -141,7 +142,7 @@ def _run(play: Play, folder: Path, output: int, handle: Callable[[Message], None
                 _command(play, folder),
                 env=_environment(folder, writer, alive),
                 pass_fds=(writer, alive),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
@@ -150,9 +151,17 @@ def _run(play: Play, folder: Path, output: int, handle: Callable[[Message], None
             os.close(writer)
             os.close(alive)
         with _terminated(child):
+            _send(child, play.become_password)
             for line in events:
                 handle(json.loads(line))
             return child.wait()
+
+
+def _send(child: subprocess.Popen[bytes], password: str | None) -> None:
+    """Write the password, if there is one, to the stdin of Ansible, where no other process can read it."""
+    assert child.stdin
+    with contextlib.suppress(BrokenPipeError), child.stdin as stdin:
+        stdin.write((password or "").encode())
 
 
 def _command(play: Play, folder: Path) -> list[str]:
@@ -164,6 +173,7 @@ def _command(play: Play, folder: Path) -> list[str]:
     words += ["--limit", play.limit] if play.limit else []
     words += ["--tags", ",".join(play.tags)] if play.tags else []
     words += ["--check"] if play.check else []
+    words += ["--become-password-file", "-"] if play.become_password else []
     return words + (["--diff"] if play.diff else [])
 
 
@@ -186,6 +196,7 @@ def _environment(folder: Path, events: int, alive: int) -> dict[str, str]:
         "ANSIBLE_PIPELINING": "True",
         "ANSIBLE_SSH_ARGS": shlex.join(word for option in _SSH for word in ("-o", option)),
         "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder / "ssh"),
+        "ANSIBLE_BECOME_ASK_PASS": "False",  # there is no terminal
         "ANSIBLE_TIMEOUT": "20",
         "ANSIBLE_LOCAL_TEMP": str(folder / "local"),
         "ANSIBLE_NO_TARGET_SYSLOG": "True",  # arguments of modules contain whole files

@@ -41,8 +41,19 @@ _REMEDIES = (
         Exit.PREFLIGHT,
     ),
     Remedy(
-        r"(become|sudo) password|a password is required|incorrect sudo|not in the sudoers|sudo: .*not found",
-        "let the login user of {host} use sudo without a password (NOPASSWD), for provisioning at least",
+        r"incorrect sudo password",
+        "the login user of {host} has another password: try again, with --limit if not all hosts have the same",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(
+        r"(become|sudo) password|a password is required",
+        "enter the sudo password with -K, or let the login user of {host} use sudo without one (NOPASSWD)\n"
+        "jobs need no password in either case: provision permits the program tfctl-node to operators",
+        Exit.PREFLIGHT,
+    ),
+    Remedy(
+        r"not in the sudoers|sudo: .*not found",
+        "let the login user of {host} use sudo, or log in as root",
         Exit.PREFLIGHT,
     ),
     Remedy(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tfctl.errors import TfctlError, Unreachable, UsageError
@@ -23,6 +23,7 @@ class ProvisionRequest:
 
     ``python_trees``: CPython trees of this machine, for hosts without a Python that their stack accepts.
     ``rollback``: install nothing, but switch each host's stack back to its previous environment.
+    ``become_password``: what sudo asks for on the hosts.
     """
 
     inventory: Path
@@ -34,6 +35,7 @@ class ProvisionRequest:
     reboot: bool = False
     python_trees: tuple[Path, ...] = ()
     rollback: bool = False
+    become_password: str | None = field(default=None, repr=False)
 
 
 def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> PlayResult:
@@ -56,6 +58,7 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
         request.check,
         request.diff,
         _variables(request),
+        request.become_password,
     )
     return ansible.run(play, listen)
 

@@ -120,6 +120,52 @@ def test_check_with_diff_prints_each_diff_of_a_loop_and_changes_nothing(folder: 
     ]  # fmt: skip
 
 
+#: A fake sudo: asks for the password as `sudo -S -p PROMPT` does, and runs the command as the same user. With -n, it
+#: fails as sudo does.
+FAKE_SUDO = """#!/bin/sh
+case " $* " in *" -n "*) echo 'sudo: a password is required' >&2; exit 1 ;; esac
+while [ "$1" != -p ]; do shift; done
+printf '%s' "$2" >&2
+read -r password
+[ "$password" = open-sesame ] || { echo 'Sorry, try again.' >&2; exit 1; }
+while [ "$1" != -u ]; do shift; done
+shift 2
+exec "$@"
+"""
+#: Prints where others could read the password: command lines, environments, and files of the given directories.
+FIND_PASSWORD = """
+import contextlib, sys
+from pathlib import Path
+password = "-".join(["open", "sesame"]).encode()
+places = [*Path("/proc").glob("[0-9]*/cmdline"), *Path("/proc").glob("[0-9]*/environ")]
+places += [path for folder in sys.argv[1:] for path in Path(folder).rglob("*") if path.is_file()]
+for path in places:
+    with contextlib.suppress(OSError):
+        if password in path.read_bytes():
+            print(path)
+"""
+
+
+def test_become_password_reaches_sudo_and_nobody_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    (folder / "sudo").write_text(FAKE_SUDO)
+    (folder / "sudo").chmod(0o755)
+    (folder / "find.py").write_text(FIND_PASSWORD)
+    command = f"{sys.executable} {folder}/find.py {temporary}"
+    look = {"name": "Look", "become": True, "ansible.builtin.command": command, "register": "found"}
+    playbook(folder, look, {"name": "Tell", "ansible.builtin.assert": {"that": "found.stdout == ''"}})
+    hosts = inventory(folder, f"a ansible_become_exe={folder}/sudo")
+    for password, fails, reason in (
+        ("open-sesame", False, ""), ("wrong", True, "Incorrect sudo password"), (None, True, "Missing sudo password"),
+    ):  # fmt: skip
+        play = ansible.Play("test", hosts, become_password=password)
+        assert "sesame" not in repr(play)
+        (host,) = ansible.run(play, lambda _: None).hosts
+        assert (host.failed or host.unreachable, host.reason) == (fails, reason)
+
+
 @pytest.mark.parametrize(
     ("text", "limit", "message"),
     [

@@ -76,7 +76,8 @@ def test_collector_reports_ok_failed_and_unreachable_hosts() -> None:
             "give n1 the public key",
             Exit.UNREACHABLE,
         ),
-        ("failed", {"msg": "Missing sudo password"}, "Missing sudo password", "NOPASSWD", Exit.PREFLIGHT),
+        ("failed", {"msg": "Missing sudo password"}, "Missing sudo password", "with -K", Exit.PREFLIGHT),
+        ("unreachable", {"msg": "Incorrect sudo password"}, "Incorrect sudo password", "n1", Exit.PREFLIGHT),
         (
             "failed",
             {"msg": "non-zero return code", "rc": 100, "stderr": "E: Unable to locate package python9"},
