@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.lab import expected_state
-from tests.lab.labs import Lab
+from tests.lab.labs import TFCTL, Lab
 from tests.lab.plays import play
 from tfctl.provision import ansible
 

@@ -86,6 +86,16 @@ def test_unknown_verb_or_option_is_a_usage_error(words: list[str]) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("verb", ["provision", "preflight"])
+def test_become_password_is_refused_when_nobody_can_enter_it(verb: str) -> None:
+    words = [sys.executable, "-m", "tfctl", verb, "hosts.ini", "-K"]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        "tfctl: -K asks for a password, and stdin is not a terminal\n  → run it in a terminal"
+    )
+
+
 @pytest.mark.parametrize(
     ("verb", "option", "what"),
     [("start", "-j", "job file"), ("render", "--job", "job file"), ("run", "-j", "job file"),
