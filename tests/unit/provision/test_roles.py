@@ -136,7 +136,8 @@ def test_roles_are_included_with_variables_that_they_declare() -> None:
     found = list(inclusions())
     assert {"nvidia_driver", "nvidia_library", "nvidia_packages"} <= {role for role, _ in found}
     for role, variables in found:
-        options = read(ansible.data_dir() / f"roles/{role}/meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+        specs = read(ansible.data_dir() / f"roles/{role}/meta/argument_specs.yml")["argument_specs"]
+        options = specs["main"]["options"]
         assert variables - {*options} == set(), role
         assert {name for name, option in options.items() if option.get("required")} <= variables, role
 
