@@ -109,7 +109,8 @@ def plan(manager: Manager, component: str, first: Sequence[str], asked: Sequence
         install=wanted if versions else [],
         reinstall=[manager.exact(name, now[name].version) for name in damaged if name not in versions],
         release=[name for name in ours if name in versions and name in there and there[name].held],
-        hold=[name for name in ours if name in versions or not there[name].held],
+        # apt forgets the hold of a package that it installs again.
+        hold=[name for name in ours if name in versions or name in damaged or not there[name].held],
         record={**record, component: ours},
     )
 

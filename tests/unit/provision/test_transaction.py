@@ -15,7 +15,10 @@ OFFERS = {"nvidia-smi": "535.2", "libcuda1": "535.2", "dkms": "3.0", "nvidia-hea
 
 
 class FakeManager:
-    """A fake package manager. It installs the latest version with the packages that NEEDS lists; see `carry_out`."""
+    """A fake package manager. It installs the latest version with the packages that NEEDS lists; see `carry_out`.
+
+    Like apt, it forgets that a package is on hold when it installs it again.
+    """
 
     unhold = "unhold"
 
@@ -53,7 +56,9 @@ class FakeManager:
         if wanted.install:
             versions, _ = self.simulate(wanted.install)
             self.there.update({name: Package(version, False) for name, version in versions.items()})
-        self.without_file = [name for name in self.without_file if f"{name}=" not in " ".join(wanted.reinstall)]
+        for name in (package.partition("=")[0] for package in wanted.reinstall):
+            self.without_file.remove(name)
+            self.there[name] = Package(self.there[name].version, False)
         self.there.update({name: Package(self.there[name].version, True) for name in wanted.hold})
         tfctl_transaction.RECORD.write_text(json.dumps(wanted.record))
 
