@@ -16,6 +16,7 @@ import pytest
 from tests.lab import expected_state
 from tests.lab.labs import TFCTL, Lab
 from tests.lab.plays import play
+from tests.lab.terminal import type_at_prompt
 from tfctl.provision import ansible
 
 SHOW = json.dumps({"protocol": 2, "verb": "show", "job": None, "attempt": None})
@@ -61,7 +62,7 @@ def test_provision_prepares_bare_nodes_and_names_an_unfit_one(pair: Lab) -> None
     hosts = by_name(report)
     assert code == report["exit"] == 8
     assert (hosts["node1"]["failed"], hosts["node1"]["changed"] > 0) == (False, True)
-    assert hosts["node2"]["failed"] and hosts["node2"]["task"] == "preflight: Look at the host"
+    assert hosts["node2"]["failed"] and hosts["node2"]["task"] == "preflight: Report what prevents provisioning"
     assert hosts["node2"]["reason"] == "number 880 is the user squatter's here\nnumber 880 is the group squatter's here"
     assert "tfctl_uid" in hosts["node2"]["remedy"]
     assert "node2  FAILED" in stderr and "node1  changed" in stderr
@@ -164,6 +165,34 @@ def test_job_host_reports_a_rule_that_asks_operators_for_a_password(pair: Lab) -
     (host,) = report["hosts"]
     assert (code, host["reason"]) == (8, "ops cannot run tfctl-node: sudo: a password is required")
     assert "overrides /etc/sudoers.d/tfctl" in host["remedy"]
+
+
+@pytest.mark.timeout(400)
+def test_provision_asks_for_a_sudo_password_that_jobs_do_not_need(pair: Lab) -> None:
+    """carol may use sudo with a password, as in a new installation of Debian."""
+    pair.root_script(
+        "node1",
+        "useradd --create-home --shell /bin/bash --groups sudo carol; echo carol:open-sesame | chpasswd\n"
+        "cp -r ~ops/.ssh ~carol/; chown -R carol: ~carol/.ssh",
+        30,
+    )
+    inventory = edited(pair, pair.folder, node1="ansible_user=carol")
+    code, report, _ = provision(pair, "--stack", "none", "--limit", "node1", inventory=inventory)
+    (host,) = report["hosts"]
+    assert (code, host["reason"], "with -K" in host["remedy"]) == (8, "Missing sudo password", True)
+    options = [str(inventory), "--stack", "none", "--limit", "node1", "-K"]
+    for verb, password, expected, message in (
+        ("provision", "sesame", 8, "Incorrect sudo password"),
+        ("preflight", "open-sesame", 0, "Jobs need sudo without a password for one program"),
+        ("provision", "open-sesame", 0, "node1  ok"),
+    ):
+        words = [str(TFCTL), verb, *options]
+        code, shown = type_at_prompt(words, pair.folder, "sudo password of the hosts: ", password)
+        assert (code, message in " ".join(shown.split())) == (expected, True), shown
+        assert password not in shown
+    as_carol = "sudo -u carol sudo -n"
+    assert pair.shell("node1", f"echo '{SHOW}' | {as_carol} /usr/local/sbin/tfctl-node").startswith('{"show":')
+    assert "a password is required" in pair.shell("node1", f"{as_carol} /bin/true 2>&1 || true")
 
 
 def test_provision_changes_nothing_in_a_second_run_of_one_task(cluster: Lab) -> None:

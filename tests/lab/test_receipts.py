@@ -90,7 +90,7 @@ def test_reset_returns_a_node_to_its_state_before_provision(pair: Lab) -> None:
 def test_second_run_is_one_task_and_changes_nothing(pair: Lab) -> None:
     provision(pair)
     done = pair.tfctl("provision", pair.inventory, "--stack", "none")
-    assert [line.split(" s  ")[1] for line in done.stderr.splitlines()] == ["preflight: Look at the host"]
+    assert [line.split(" s  ")[1] for line in done.stderr.splitlines()] == ["preflight: Inspect the host"]
     assert [line.split()[1:] for line in done.stdout.splitlines()] == [["ok", "changed", "0"]] * 2
     for words in ((), ("--full",), ("--check",), ("--tags", "job_host")):
         assert provision(pair, *words) == (0, []), words
