@@ -251,7 +251,7 @@ def is_installed(now: dict[str, Package], package: str) -> bool:
 
 
 def with_missing_file(output: str, heading: re.Pattern[str]) -> list[str]:
-    """Return the packages with a missing file. In ``output``, a heading names each package; a blank precedes a file."""
+    """Return the packages with a missing file. In ``output``, a heading names each package."""
     found, name = [], ""
     for line in output.splitlines():
         if match := heading.match(line):

@@ -50,7 +50,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def run(folder: Path, tasks: str, hosts: dict[str, dict[str, Any]]) -> tuple[dict[str, dict[str, Any]], str]:
-    """Run the tasks on hosts with these variables; return the result of each host's last task, and all warnings."""
+    """Run the tasks on hosts with these variables; return what the tasks of each host returned, and all warnings."""
     (folder / "library").mkdir()
     for name in ("tfctl_facts", "tfctl_gpu_state"):
         (folder / f"library/{name}.py").write_text(MODULE)
@@ -68,7 +68,9 @@ def run(folder: Path, tasks: str, hosts: dict[str, dict[str, Any]]) -> tuple[dic
     done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=200)
     found = re.split(r"^(\w+) \| [A-Z!]+ => ", done.stdout, flags=re.MULTILINE)
     decode = json.JSONDecoder().raw_decode
-    results = {name: decode(text)[0] for name, text in zip(found[1::2], found[2::2], strict=True)}
+    results: dict[str, dict[str, Any]] = {}
+    for name, text in zip(found[1::2], found[2::2], strict=True):
+        results.setdefault(name, {}).update(decode(text)[0])
     assert set(results) == set(hosts), done.stdout + done.stderr
     return results, " ".join(done.stderr.split())
 

@@ -121,8 +121,10 @@ def test_check_with_diff_prints_each_diff_of_a_loop_and_changes_nothing(folder: 
     ]  # fmt: skip
 
 
-#: A fake sudo: asks for the password as `sudo -S -p PROMPT` does, and runs the command as the same user.
+#: A fake sudo: asks for the password as `sudo -S -p PROMPT` does, and runs the command as the same user. With -n, it
+#: fails as sudo does.
 FAKE_SUDO = """#!/bin/sh
+case " $* " in *" -n "*) echo 'sudo: a password is required' >&2; exit 1 ;; esac
 while [ "$1" != -p ]; do shift; done
 printf '%s' "$2" >&2
 read -r password
@@ -149,6 +151,8 @@ def test_become_password_reaches_sudo_and_nobody_else(folder: Path, monkeypatch:
     temporary = folder / "tmp"
     temporary.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    # Ansible does not call sudo for a user to become itself.
+    monkeypatch.setenv("ANSIBLE_BECOME_ALLOW_SAME_USER", "True")
     (folder / "sudo").write_text(FAKE_SUDO)
     (folder / "sudo").chmod(0o755)
     (folder / "find.py").write_text(FIND_PASSWORD)

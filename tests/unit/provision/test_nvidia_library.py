@@ -132,7 +132,7 @@ def test_runfile_is_run_with_the_final_path(tmp_path: Path) -> None:
     runfile.write_text(RUNFILE)
     assert changes(unpack(tmp_path, runfile, kind="runfile")) > 1
     assert (place / "place").read_text().strip() == str(place)
-    assert (place / "lib/libcudart.so.12").read_text() == "code"
+    assert (place / "lib/libcudart.so.12").read_text() == "code\n"
     assert [path.name for path in place.parent.iterdir()] == ["8"]
     runfile.write_text("#!/bin/sh\necho 'no room' >&2; exit 1\n")
     output = unpack(tmp_path, runfile, kind="runfile")
