@@ -108,7 +108,7 @@ def test_firewall_opens_job_ports_to_the_cluster_only(site: Site) -> None:
     assert can_connect(site, 2222) == (True, True), "a check changes nothing"
     site.assert_applied_once("firewall", asked)
     assert (can_connect(site, 2222), can_connect(site, 2300)) == ((True, False), (True, True))
-    harms = ["nft flush ruleset", "nft delete element inet tfctl ports { 2222-2299 }", "systemctl stop tfctl_firewall",
+    harms = ["nft delete element inet tfctl ports { 2222-2299 }", "nft flush ruleset", "systemctl stop tfctl_firewall",
              "rm /etc/tfctl/firewall.nft", "systemctl disable tfctl_firewall"]  # fmt: skip
     site.assert_repaired("firewall", asked, *harms, spec=lambda host: expected_state.firewall(host, "2222-2299"))
     site.root("node1", "systemctl restart nftables")

@@ -39,6 +39,7 @@ def play(folder: Path, role: str, tasks: Sequence[Mapping[str, object]]) -> None
     found["vars_files"] = [path for path in files if Path(path).exists()]
     (folder / "play.yml").write_text(json.dumps([found]))
     words = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "--connection", "local"]
+    words += ["-e", f"ansible_python_interpreter={sys.executable}"]
     done = subprocess.run([*words, str(folder / "play.yml")], capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
 
