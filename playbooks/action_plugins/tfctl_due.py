@@ -66,7 +66,8 @@ class ActionModule(ActionBase):
         seen = {**self._load(folder / "defaults/main.yml"), **variables, **own, "role_path": str(folder)}
         templar = self._templar.copy_with_new_env(searchpath=[str(folder)], available_variables=seen)
         try:
-            inputs = {name: templar.template(seen[name]) for name in specs if name in seen}
+            unstable = seen.get(f"{role}_unstable_inputs", ())
+            inputs = {name: templar.template(seen[name]) for name in specs if name in seen and name not in unstable}
             return inputs, templar.template(seen[f"{role}_manages"])
         except AnsibleError as error:
             raise AnsibleActionFail(f"the variables of the role {role} cannot be read: {error}") from error

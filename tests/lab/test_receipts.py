@@ -49,6 +49,8 @@ def pair(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[La
     found = Lab(f"{run_name}-receipts", tmp_path_factory.mktemp("pair"))
     found.up("--nodes", 2)
     try:
+        # A lab mounts one directory there on all nodes.
+        found.root_script("node1", "umount /srv/tfctl; rmdir /srv/tfctl", 20)
         yield found
     finally:
         found.down()
@@ -70,7 +72,6 @@ def snapshot(lab: Lab, node: str) -> set[str]:
 
 
 def test_reset_returns_a_node_to_its_state_before_provision(pair: Lab) -> None:
-    pair.root_script("node1", "rmdir /srv/tfctl", 20)
     before = snapshot(pair, "node1")
     assert provision(pair)[0] == 2
     expected_state.job_host(pair.testinfra("node1"))

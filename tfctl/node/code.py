@@ -68,7 +68,10 @@ class Incoming:
         import hashlib
 
         digest = hashlib.sha256()
-        with (self.path / "tar.gz").open("w+b") as file:
+        with contextlib.ExitStack() as stack:
+            with self._noting():
+                require_space(self._system, 4 * size)
+                file = stack.enter_context((self.path / "tar.gz").open("w+b"))
 
             def write(piece: bytes) -> None:
                 digest.update(piece)
@@ -76,8 +79,6 @@ class Incoming:
                     if not self._fault:
                         file.write(piece)
 
-            with self._noting():
-                require_space(self._system, 4 * size)
             session.payload(size, write)
         if not self._fault and digest.hexdigest() != self._digest:
             self._fault = Refused(
