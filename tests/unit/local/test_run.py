@@ -187,8 +187,8 @@ def test_long_output_arrives_complete_in_order_and_split_like_journald(local: Lo
 
 def test_two_runs_at_once_use_distinct_ports(local: Local) -> None:
     local.write(
-        "strategy: parameter_server\ncommand: [sh, -c, 'echo $TF_CONFIG; : > run-$TFCTL_RUN; "
-        "until [ $(ls run-* | wc -l) = 2 ]; do sleep 0.1; done']\n"
+        "strategy: parameter_server\ncommand: [sh, -c, 'echo $TF_CONFIG; : > run-$TFCTL_RUN-$TFCTL_ROLE-$TFCTL_INDEX; "
+        "until [ $(ls run-* | wc -l) = 10 ]; do sleep 0.1; done']\n"
         "roles: {chief: 1, ps: {per_host: 2, hosts: 'gpu[0]'}, worker: 2}\nports: 2222-2222\n"
     )
     first, second = local.begin(), local.begin()
