@@ -31,6 +31,10 @@ DROPPED = "a596d6fe7bfa4994828e72309e95d61e"
 
 def begin(manager: Manager, unit: str) -> int:
     """Start the process of a unit or timer. Return a pipe from which to read `ok` or `failed`."""
+    if unit.startswith("tfctlguard"):
+        from fake_guard_units import work_of
+
+        return _fork(manager, unit, work_of(unit))
     return _fork(manager, unit, wait_and_fire if unit.endswith(".timer") else supervise)
 
 

@@ -88,6 +88,20 @@ def restart_task(fleet: Fleet, state: JobState, task: TaskState) -> None:
     fleet.map(ask, [host for host in _hosts(fleet, state) if host.name == task.host])[0].get()
 
 
+def _guard_port(fleet: Fleet, state: JobState, sessions: Sessions) -> int:
+    """Return a port for the guard of the head, or 0 if it is the only host. Raise Busy if none is free."""
+    guard = state.record.guard
+    if guard is None or len(state.hosts) == 1:
+        return 0
+    head = next(host for host in _hosts(fleet, state) if host.name == guard.head)
+    taken = {*sessions.hellos[head.name].ports, *(task.port for task in state.tasks if task.host == head.name)}
+    first, last = head.ports
+    free = next((port for port in range(first, last + 1) if port not in taken), None)
+    if free is None:
+        raise Busy(f"{head.name}: no port in {first}-{last} (tfctl_ports) is free for the guard of the job")
+    return free
+
+
 def _requests(fleet: Fleet, state: JobState) -> dict[Host, wire.StartRequest]:
     code = state.record.code or None
     return {
@@ -143,8 +157,14 @@ def _stop(fleet: Fleet, state: JobState, say: Say) -> None:
 
 
 def _begin(fleet: Fleet, state: JobState, sessions: Sessions, attempt: int) -> None:
-    record = state.record._replace(attempt=attempt, run=secrets.token_hex(4), started=time.time())
-    refusals = sessions.reserve(dict.fromkeys(_hosts(fleet, state), wire.Rerun(record)))
+    run, now = secrets.token_hex(4), time.time()
+    record = state.record._replace(attempt=attempt, run=run, started=now)
+    planned = None
+    if record.guard:
+        port = _guard_port(fleet, state, sessions)
+        record = record._replace(guard=record.guard._replace(port=port, origin=run, began=now, number=1))
+        planned = wire.PlannedGuard(secrets.token_hex(32))
+    refusals = sessions.reserve(dict.fromkeys(_hosts(fleet, state), wire.Rerun(record, planned)))
     if refusals:
         raise together([as_error(host, refusal) for host, refusal in refusals])
     if state.record.shared:

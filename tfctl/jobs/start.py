@@ -17,7 +17,7 @@ from tfctl.jobs.code import Code
 from tfctl.jobs.elsewhere import Elsewhere
 from tfctl.jobs.sessions import Sessions, open_sessions
 from tfctl.jobs.stop import stop
-from tfctl.model.assign import assign
+from tfctl.model.assign import assign, guard_port
 from tfctl.model.host import Host, Site
 from tfctl.model.job import Job, Layout
 from tfctl.model.plan import plans
@@ -81,7 +81,8 @@ def stop_unconfirmed(fleet: Fleet, job: str, run: str, unconfirmed: Sequence[Tfc
 def _requests(layout: Layout, code: Code) -> dict[Host, wire.StartRequest]:
     nameless = tuple(host.name for host in layout.hosts if host.address is None)
     return {
-        host: wire.StartRequest(layout.name, code.digest, layout.ports or host.ports, nameless) for host in layout.hosts
+        host: wire.StartRequest(layout.name, code.digest, layout.ports or host.ports, nameless, guard_ports=host.ports)
+        for host in layout.hosts
     }
 
 
@@ -97,7 +98,9 @@ def _place(layout: Layout, sessions: Sessions, highest: int = 0, draw: Random | 
     sites = {host.name: _site(host, sessions.hellos) for host in layout.hosts}
     attempt = 1 + max(highest, *(hello.highest for hello in sessions.hellos.values()))
     tasks = assign(layout, sites, draw)
-    return Job(layout, attempt, secrets.token_hex(4), time.time(), tasks, secrets.token_hex(16))
+    port = guard_port(layout, sites, tasks)
+    run, secret, key = secrets.token_hex(4), secrets.token_hex(16), secrets.token_hex(32)
+    return Job(layout, attempt, run, time.time(), tasks, secret, port, key)
 
 
 def _require_horovod(layout: Layout, hellos: Mapping[str, wire.Hello]) -> None:

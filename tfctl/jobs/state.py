@@ -5,6 +5,7 @@ Pure functions: they turn the answers to `show` into the value behind tables, JS
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -72,7 +73,8 @@ class TaskState:
 class JobState:
     """One run of a job. ``state`` is succeeded, failed, stopped, unknown, starting or running; ``reason`` explains it
     in a sentence, or is empty. ``others``: the live tasks of other runs under the same name. ``culprit``: the task
-    whose failure made the job fail, or None."""
+    whose failure made the job fail, or None. ``retry_at``: when the guard starts the next attempt, in epoch seconds, or
+    None. ``guarded``: a guard runs on each host that has answered, so nothing has to be cleaned up from here."""
 
     job: str
     attempt: int
@@ -83,11 +85,19 @@ class JobState:
     tasks: tuple[TaskState, ...]
     others: tuple[TaskState, ...] = ()
     culprit: TaskState | None = None
+    retry_at: float | None = None
+    guarded: bool = False
 
     @property
     def statuses(self) -> tuple[wire.TaskStatus, ...]:
         """The tasks' statuses, in the order of the record."""
         return tuple(task.status for task in self.tasks)
+
+    @property
+    def may_be_retried(self) -> bool:
+        """Whether the policy leaves attempts."""
+        guard = self.record.guard
+        return guard is not None and guard.number < guard.max_attempts
 
     @property
     def ended(self) -> bool:
@@ -160,12 +170,32 @@ def _job(job: str, by_host: Mapping[str, wire.JobStatus], answers: Mapping[str, 
     statuses = judge.statuses(record, reports)
     stopped = min((shown.stopped for shown in ours.values() if shown.stopped is not None), default=None)
     verdict = judge.judge(record, statuses, stopped)
+    noted = _noted(record, ours)
+    retry_at = noted.retry_at if verdict.state == "failed" and noted and stopped is None else None
+    if retry_at is not None:
+        left = max(0.0, retry_at - time.time())
+        verdict = judge.Verdict("starting", f"{verdict.reason}; attempt {attempt + 1} in {left:.0f} s")
+    elif noted and noted.reason and verdict.state != "succeeded":
+        verdict = verdict._replace(state="failed", reason=noted.reason, finished=noted.finished)
     tasks = tuple(_task(task, status) for task, status in zip(record.tasks, statuses, strict=True))
     others = tuple(
         task for host, shown in by_host.items() if host not in ours for task in _reported(host, shown) if task.alive
     )
     culprit = next((task for task in tasks if task.name == verdict.culprit), None)
-    return JobState(job, attempt, verdict.state, verdict.reason, verdict.finished, record, tasks, others, culprit)
+    guarded = bool(ours) and all(shown.guarded for shown in ours.values())
+    return JobState(
+        job, attempt, verdict.state, verdict.reason, verdict.finished, record, tasks, others, culprit, retry_at, guarded
+    )
+
+
+def _noted(record: wire.Record, ours: Mapping[str, wire.JobStatus]) -> wire.GuardReport | None:
+    """Return what the head's guard has noted or, if the head does not answer or has no guard, what another one has."""
+    if record.guard is None:
+        return None
+    head = ours.get(record.guard.head)
+    if head is not None and (head.guarded or head.guard):
+        return head.guard
+    return next((shown.guard for shown in ours.values() if shown.guard and shown.guard.reason), None)
 
 
 def _reported(host: str, shown: wire.JobStatus) -> list[TaskState]:

@@ -74,6 +74,8 @@ def wait(
     """Return the job's state once it has ended and been cleaned up as its policy says, or after ``timeout`` (s), or
     once one of its hosts has been silent for ``host_timeout`` (s).
 
+    The guards of the job clean up. Where one of them is missing, as after a reboot of its host, this function does so.
+
     The fleet must hold exactly the job's hosts. ``silence`` reports silent hosts; by default through ``say``. ``watch``
     gets each state. Raise Unreachable if no host has answered for 30 s.
     """
@@ -82,10 +84,21 @@ def wait(
     found: JobState | None = None
     cleaned: Collection[Name] = ()
     announced: set[Name] = set()
+    before: set[Name] = set()
     alive: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
     for found in changes(fleet, job, attempt, silence, end):
         watch(found)
         alive = alive if found.ended else time.monotonic()
+        before.update(task.name for task in found.tasks if task.alive)
+        if found.ended and found.guarded:
+            if any(task.alive for task in found.tasks) and found.record.policy.clean != "none":
+                continue
+            if found.state == "failed" and found.may_be_retried:  # until the guard has decided
+                continue
+            ended = [task for task in found.tasks if task.name in before and task.state == "stopped"]
+            if ended:
+                say(reasons.stopped(found, ended))
+            return found
         last = going(found, None if alive is None else time.monotonic() - alive)
         if found.ended and not last:
             break
@@ -113,6 +126,7 @@ def wait(
 
 def changes(fleet: Fleet, job: str, attempt: int, silence: Silence, end: float | None = None) -> Iterator[JobState]:
     """Yield the job's state now, at every change and every 5 s, until ``end`` (time.monotonic) or the caller stops.
+    It is that of ``attempt`` or of the last attempt that the job's guard has started after it.
 
     A host without a sign of life for 15 s is reported to ``silence`` and asked again over a new connection; until it
     answers, its tasks are unknown. Raise Unreachable if all have been silent for 30 s, NotFound if all answer and none
@@ -210,7 +224,7 @@ def _listen(
     fleet: Fleet, host: Host, job: str, attempt: int, put: Callable[[_Answer], None], over: threading.Event
 ) -> None:
     """Follow one host's answers to `show`, reconnecting as needed. Errors are passed to ``put`` too."""
-    request = wire.ShowRequest(job, attempt, follow=True)
+    request = wire.ShowRequest(job, attempt, follow=True, later=True)
     again = False
     while not over.is_set():
         try:

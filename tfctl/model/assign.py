@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tfctl.errors import BadFile, Busy, TfctlError
@@ -37,6 +37,25 @@ def assign(layout: Layout, sites: Mapping[str, Site], draw: Random | None = None
             raise _no_port(slot, layout, site)
         tasks.append(Task(slot, _dialable(slot.host, site), ports.pop(0), shares[slot.name]))
     return tuple(tasks)
+
+
+def guard_port(layout: Layout, sites: Mapping[str, Site], tasks: Sequence[Task]) -> int:
+    """Return the lowest port of the head's `tfctl_ports` that no task has, or 0 if the job has one host alone.
+
+    Raise Busy if there is none.
+    """
+    if len(layout.hosts) == 1:
+        return 0
+    head = next(task for task in tasks if (task.role, task.index) == layout.rules.deciders[0])
+    first, last = head.host.ports
+    taken = {*sites[head.host.name].held, *(task.port for task in tasks if task.host == head.host)}
+    free = next((port for port in range(first, last + 1) if port not in taken), None)
+    if free is None:
+        raise Busy(
+            f"{head.host.name}: no port in {first}-{last} (tfctl_ports) is free for the guard of the job",
+            "widen the range, or stop what holds them",
+        )
+    return free
 
 
 def _free_ports(host: Host, layout: Layout, held: Collection[int]) -> list[int]:

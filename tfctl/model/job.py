@@ -51,7 +51,8 @@ class Layout:
 class Job:
     """One attempt of a job: its tasks with their hosts, ports and GPUs. ``started`` is in epoch seconds.
 
-    ``secret`` lets tasks authenticate each other, if the strategy uses it.
+    ``secret`` lets tasks authenticate each other, if the strategy uses it. ``guard_port``: where the guards of
+    the other hosts reach that of the head; 0 if there is one host alone. ``guard_key``: what they authenticate with.
     """
 
     layout: Layout
@@ -60,6 +61,13 @@ class Job:
     started: float
     tasks: tuple[Task, ...]
     secret: str = ""
+    guard_port: int = 0
+    guard_key: str = ""
+
+    @property
+    def head(self) -> Task:
+        """The first task that decides how the job ends. The guard of its host decides for all hosts."""
+        return next(task for task in self.tasks if (task.role, task.index) == self.layout.rules.deciders[0])
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -84,6 +85,22 @@ def _path(value: Any, info: ValidationInfo) -> Path:
     return (info.context or Path.cwd()) / path
 
 
+def _url(value: str) -> str:
+    if not re.fullmatch(r"https?://[^\s]+", value):
+        raise ValueError("should begin with http:// or https://")
+    return value
+
+
+def _exit_codes(value: Any) -> Any:
+    """Return a list of exit codes; a bare number is a list of one."""
+    codes = value if isinstance(value, list | tuple) else [value]
+    for code in codes:
+        if isinstance(code, bool) or not isinstance(code, int) or not 1 <= code <= 255:
+            raise ValueError(f"{quoted(code)} is not an exit code of a failure, 1 to 255")
+    return tuple(codes)
+
+
+ExitCodes = Annotated[tuple[int, ...], BeforeValidator(_exit_codes)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 Environment = Annotated[dict[str, str], BeforeValidator(_environment)]
 Ports = Annotated[tuple[int, int], BeforeValidator(_ports)]
@@ -145,17 +162,40 @@ class RoleSpec(_Model):
         return self
 
 
+class NotifySpec(_Model):
+    """Whom to tell how the job ended. ``command`` runs on the first decider's host; ``url`` gets a POST from there."""
+
+    command: Words | None = None
+    url: Annotated[str, AfterValidator(_url)] | None = Field(default=None, repr=False)
+
+    @model_validator(mode="after")
+    def _something(self) -> NotifySpec:
+        if self.command is None and self.url is None:
+            raise ValueError("give a command or a url")
+        return self
+
+
 class Policy(_Model):
-    """When the job is done, how the rest is then cleaned up, and what a failed task causes. Durations in seconds."""
+    """When the job is done, how the rest is then cleaned up, and what a failed task causes. Durations in seconds.
+
+    ``max_attempts``: how often the whole job is tried. ``retry_exit_codes``: if given, the only exit codes after which
+    it is tried again; ``fail_exit_codes``: those after which it is not. ``lease``: how long a host without contact to
+    the first one goes on.
+    """
 
     success: Literal["auto", "chief", "worker0", "all_workers"] = "auto"
     clean: Literal["running", "all", "none"] = "running"
     on_failure: Literal["auto", "fail", "restart"] = "auto"
     max_restarts: int | None = Field(default=None, ge=0, le=1000)
     deadline: Seconds | None = None
-    start_timeout: Seconds = 600
+    max_attempts: int = Field(default=1, ge=1, le=1000)
+    retry_exit_codes: ExitCodes = ()
+    fail_exit_codes: ExitCodes = ()
+    start_timeout: Seconds | None = None
     grace: Seconds | None = None
     drain: Seconds = 1800
+    lease: Seconds = 600
+    notify: NotifySpec | None = None
 
 
 class JobFile(_Model):

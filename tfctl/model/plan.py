@@ -31,6 +31,7 @@ def plans(job: Job, code: str) -> dict[Host, wire.Plan]:
             output=job.layout.output,
             stack=here[0].slot.stack,
             tasks=tuple(_task(job, task) for task in here),
+            guard=wire.PlannedGuard(job.guard_key, _notify(job)) if job.guard_key else None,
         )
         for host, here in tasks.items()
     }
@@ -66,7 +67,33 @@ def record(job: Job, code: str = "") -> wire.Record:
         code=code,
         vital=rules.vital,
         leaves=rules.leaves,
+        guard=_guard(job) if job.guard_key else None,
     )
+
+
+def _guard(job: Job) -> wire.RecordedGuard:
+    policy, cluster_of = job.layout.policy, job.layout.strategy.cluster_of
+    # An evaluator is alone in its cluster, and starts no server.
+    served = {role for of in job.cluster if of != "evaluator" for role in cluster_of(job.cluster, of) or ()}
+    return wire.RecordedGuard(
+        head=job.head.host.name,
+        address=job.head.address,
+        port=job.guard_port,
+        origin=job.run,
+        began=job.started,
+        lease=policy.lease,
+        max_attempts=policy.max_attempts,
+        deadline=policy.deadline,
+        start_timeout=policy.start_timeout,
+        fail_exit_codes=policy.fail_exit_codes,
+        retry_exit_codes=policy.retry_exit_codes,
+        servers=tuple((task.role, task.index) for task in job.tasks if task.role in served),
+    )
+
+
+def _notify(job: Job) -> wire.Notify | None:
+    notify = job.layout.policy.notify
+    return None if notify is None else wire.Notify(notify.command or (), notify.url)
 
 
 def text(job: Job) -> str:

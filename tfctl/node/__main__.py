@@ -19,7 +19,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Callable
 
 from . import names, wire
 from .exits import Exit
@@ -42,17 +42,31 @@ def main(system: System = System(), words: Sequence[str] = ()) -> int:  # noqa: 
 
     ``words``: the arguments, if systemd and not a client has started the program.
     """
-    caller = {name: os.environ[name] for name in ("SUDO_USER",) if name in os.environ}
+    if not words:
+        return serve(system, os.environ.get("SUDO_USER"))
+    _prepare(None)
+    try:
+        return _obey(system, words)
+    except Terminated:
+        return 1
+
+
+def serve(system: System, caller: str | None, allow: Callable[[wire.Request], object] = lambda _: None) -> int:
+    """Serve one request from stdin, and return the exit status. ``caller``: for whom. ``allow`` may raise Refused."""
+    _prepare(caller)
+    try:
+        return _serve(system, Session(silence=system.silence), allow)
+    except (Gone, Terminated):
+        return 1
+
+
+def _prepare(caller: str | None) -> None:
     os.environ.clear()
-    os.environ.update({**_ENVIRONMENT, **caller})
+    os.environ.update({**_ENVIRONMENT, **({"SUDO_USER": caller} if caller else {})})
     os.chdir("/")
     os.umask(0o022)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         signal.signal(number, _terminate)
-    try:
-        return _obey(system, words) if words else _serve(system, Session(silence=system.silence))
-    except (Gone, Terminated):
-        return 1
 
 
 def _obey(system: System, words: Sequence[str]) -> int:
@@ -71,10 +85,11 @@ def _obey(system: System, words: Sequence[str]) -> int:
     return 0
 
 
-def _serve(system: System, session: Session) -> int:
+def _serve(system: System, session: Session, allow: Callable[[wire.Request], object]) -> int:
     """Hold one session. Report any failure to the client as an error."""
     try:
         verb, request = _request(session.first_line())
+        allow(request)
         # Each verb is the module of that name.
         importlib.import_module(f".{verb}", __package__).run(system, session, request)
     except Refused as refused:

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import code, disks, fields, gpus, jobstore, names, reservations, sockets, unitfile
+from . import code, disks, fields, gpus, guards, jobstore, names, reservations, sockets, unitfile
 from .exits import Exit
 from .restart_files import stack_of
 from .session import Refused
@@ -43,11 +43,37 @@ def plan(sent: Plan, job: str, digest: str | None) -> None:
         raise Refused(Exit.USAGE, "the plan has a task that its record lacks")
     for task in sent.tasks:
         _unit(sent, task)
+    _guard(sent)
+
+
+def _guard(sent: Plan) -> None:
+    """Check what the plan says about the guard."""
+    recorded, planned = sent.record.guard, sent.guard
+    if planned is not None:
+        fields.match(names.DIGEST, planned.key, "a key")
+        if recorded is None or (planned.notify and any("\0" in word for word in planned.notify.command)):
+            raise Refused(Exit.USAGE, "the plan has a guard that its record lacks")
+    if recorded is not None:
+        fields.number(recorded.port, "a port", 0, 65535)
+        fields.match(names.RUN, recorded.origin, "a run")
+        if recorded.head not in {task.host for task in sent.record.tasks}:
+            raise Refused(Exit.USAGE, "the host of the deciding guard has no task")
+
+
+def ports(sent: Plan) -> list[int]:
+    """Return the ports that the plan takes on this host: those of its tasks and, on the head, that of the guard."""
+    tasks = [port for task in sent.tasks for port in task.ports]
+    guard, ours = sent.record.guard, {task.name for task in sent.tasks}
+    here = {task.host for task in sent.record.tasks if task.name in ours}
+    own = [guard.port] if guard and sent.guard and guard.port and guard.head in here else []
+    return [*tasks, *own]
 
 
 def fit(system: System, plan: Plan) -> None:
     """Check what does not depend on other jobs: user, directories, drop-in, stacks, disk space and output."""
     system.user()
+    if plan.record.guard:
+        guards.account(system)
     if not system.at(names.HOME).is_dir():
         raise Refused(Exit.PREFLIGHT, f"{names.HOME} is missing on {host()}", PROVISION)
     _drop_in(system)
@@ -85,7 +111,7 @@ def free(system: System, plan: Plan) -> None:
     if jobstore.latest(system, plan.job) >= plan.attempt:
         what = f"attempt {plan.attempt} of job {plan.job} is on {host()} already"
         raise Refused(Exit.BUSY, what, "start again", retry=False)
-    _ports_free([port for task in plan.tasks for port in task.ports], held)
+    _ports_free(ports(plan), held)
     _gpus_free(system, [gpu for task in plan.tasks for gpu in task.gpus], held)
 
 

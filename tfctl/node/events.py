@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from . import fields, jobstore, names, show, wire
+from . import fields, guards, jobstore, names, show, wire
 from .session import Refused, Session
 from .system import System
 from .system import run as run_to_end
@@ -54,10 +54,10 @@ def _events(system: System, job: str) -> Iterator[Event]:
 
 def _actions(system: System, job: str, attempt: int, first: float | None) -> Iterator[Event]:
     """Yield the user actions, one per job or per task affected. A start is noted late: use the time ``first``."""
-    for action in jobstore.actions(system, job, attempt):
+    for action in [*jobstore.actions(system, job, attempt), *guards.actions(system, job, attempt)]:
         time = first if action.deed == "start" and first is not None else action.time
         for task in action.tasks or [None]:
-            yield _event(time, attempt, action.deed, task)._replace(by=action.by)
+            yield _event(time, attempt, action.deed, task)._replace(by=action.by, reason=action.reason)
 
 
 def _current_runs(system: System, job: str, attempt: int, task: TaskName, units: list[InstalledUnit]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from . import fields, gpus, jobstore, names, reservations, sockets
 from .system import System
@@ -12,7 +12,7 @@ from .wire import Error, Gpu, Hello, StartRequest, TaskName
 
 def hello(system: System, request: StartRequest, code: bool, restartable: tuple[TaskName, ...]) -> Hello:
     """Return the answer to a start request. ``code``: whether that code is here. Raises Refused."""
-    wanted = _port_range(*request.ports)
+    wanted = {*_port_range(*request.ports), *(_port_range(*request.guard_ports) if request.guard_ports else ())}
     held = reservations.held(system)
     devices, trouble = look(system, held)
     return Hello(
@@ -52,10 +52,10 @@ def _port_range(low: int, high: int) -> range:
     return range(first, fields.number(high, "a port", first, 65535) + 1)
 
 
-def _ports(wanted: range, held: dict[int, str]) -> dict[int, str]:
+def _ports(wanted: Collection[int], held: dict[int, str]) -> dict[int, str]:
     """Return the ports of the range that are not free, with their holders."""
     foreign = sockets.holders([port for port in wanted if port not in held and not sockets.is_free(port)])
-    return {port: held.get(port) or foreign[port] for port in wanted if port in held or port in foreign}
+    return {port: held.get(port) or foreign[port] for port in sorted(wanted) if port in held or port in foreign}
 
 
 def _addresses(wanted: Iterable[str]) -> dict[str, str | None]:

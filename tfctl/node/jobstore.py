@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import stat
@@ -15,8 +16,8 @@ from . import names, states, wire
 from .system import System, caller
 from .wire import TaskName
 
-#: Most bytes read from a task's run lines: the jobs' user may write anything there.
-_RUN_LINES = 1 << 18
+#: Most bytes read from a file that another user controls: it may have any size.
+_UNTRUSTED = 1 << 18
 
 
 def jobs(system: System) -> list[str]:
@@ -50,19 +51,23 @@ def tasks(system: System, job: str, attempt: int) -> list[TaskName]:
 
 
 def runs(system: System, job: str, attempt: int, role: str, index: int) -> list[states.Run]:
-    """Return a task's runs, oldest first. Open the file with care: the jobs' user controls it."""
-    path = system.at(names.task_dir(job, attempt, role, index)) / "ends.jsonl"
+    """Return a task's runs, oldest first."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        lines = read_untrusted(system.at(names.task_dir(job, attempt, role, index)) / "ends.jsonl")
     except OSError:
         return []
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
-        os.close(descriptor)
-        return []
+    return states.read_runs(lines.decode("utf-8", "replace"))
+
+
+def read_untrusted(path: Path) -> bytes:
+    """Return the end of a file in a directory that another user controls: no link, device or pipe. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:
-        file.seek(max(0, found.st_size - _RUN_LINES))
-        return states.read_runs(file.read(_RUN_LINES).decode("utf-8", "replace"))
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        file.seek(max(0, found.st_size - _UNTRUSTED))
+        return file.read(_UNTRUSTED)
 
 
 def ends(system: System, job: str, attempt: int, role: str, index: int) -> list[states.End]:
@@ -101,9 +106,16 @@ def mark_overdue(system: System, job: str, attempt: int, role: str, index: int) 
     system.at(names.deadline_mark(job, attempt, role, index)).touch(0o644)
 
 
-def add_action(system: System, job: str, attempt: int, what: str, tasks: Sequence[TaskName] | None = None) -> None:
+def add_action(
+    system: System,
+    job: str,
+    attempt: int,
+    what: str,
+    tasks: Sequence[TaskName] | None = None,
+    reason: str | None = None,
+) -> None:
     """Note that the caller did ``what`` to the job or to some of its tasks just now. Never raises."""
-    action = wire.UserAction(round(time.time(), 3), what, caller(), None if tasks is None else tuple(tasks))
+    action = wire.UserAction(round(time.time(), 3), what, caller(), None if tasks is None else tuple(tasks), reason)
     with contextlib.suppress(OSError), _actions(system, job, attempt).open("a") as file:
         file.write(json.dumps(wire.encode(action), separators=(",", ":")) + "\n")
 

@@ -15,6 +15,8 @@ OUTPUT = re.compile(r"/[A-Za-z0-9._/@+=:,-]{1,200}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 USER = "tfctl"
+#: The user as whom the guards of jobs run.
+GUARD_USER = "tfctl-guard"
 UNITS = "/run/systemd/system"
 DROP_IN = "/etc/systemd/system/tfctl-.service.d/10-tfctl.conf"
 RUN_DIR = "/run/tfctl"
@@ -77,6 +79,37 @@ def deadline_units(job: str, role: str, index: int) -> tuple[str, str]:
     """
     stem = f"tfctldeadline-{job}-{task_key(role, index)}"
     return f"{stem}.timer", f"{stem}.service"
+
+
+def guard_service(job: str) -> str:
+    """Return the unit of the job's guard. It is not one of the job's own units: neither their drop-in nor the job's
+    slice applies to it."""
+    return f"tfctlguard-{job}.service"
+
+
+def guard_sockets(job: str) -> tuple[str, str]:
+    """Return the units of the guard's two sockets: the one on which other hosts' guards reach it, and the local one
+    through which it reaches the node part."""
+    return f"tfctlguard-{job}.socket", f"tfctlguardroot-{job}.socket"
+
+
+def guard_session(job: str) -> str:
+    """Return the template of the services that systemd starts for connections to the local socket."""
+    return f"tfctlguardroot-{job}@.service"
+
+
+def guard_socket_file(job: str) -> str:
+    return f"{RUN_DIR}/guard/{job}.sock"
+
+
+def guard_key(job: str) -> str:
+    """Return the path of the job's key (tfctl.node.wire.PlannedGuard), which only root can read."""
+    return f"{RUN_DIR}/guard/{job}.key"
+
+
+def guard_dir(job: str, attempt: int) -> str:
+    """Return the only directory that the guard may write to."""
+    return f"{attempt_dir(job, attempt)}/guard"
 
 
 def ended_dir(job: str) -> str:

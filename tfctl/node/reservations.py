@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Callable, NamedTuple
 
-from . import jobstore, names
+from . import guards, jobstore, names
 from .asuser import as_user
 from .exits import Exit
 from .session import Refused
@@ -31,7 +31,7 @@ _PATIENCE = 30.0
 
 class Reservation(NamedTuple):
     """What a start makes. ``stored``: the code's digest if it was new here; ``made``: the output directories created,
-    outermost first."""
+    outermost first. ``guard``: whether the start makes a guard."""
 
     job: str
     attempt: int
@@ -41,6 +41,7 @@ class Reservation(NamedTuple):
     gpus: tuple[str, ...]
     stored: str = ""
     made: tuple[str, ...] = ()
+    guard: bool = False
 
 
 @contextlib.contextmanager
@@ -108,6 +109,7 @@ def held(system: System, known: list[InstalledUnit] | None = None) -> Held:
         if unit.live:
             found.ports.update(dict.fromkeys(unit.ports, str(unit)))
             found.gpus.update(dict.fromkeys(unit.gpus, str(unit)))
+    found.ports.update(guards.held_ports(system))
     for one in live(system):
         found.starting.add(one.job)
         text = f"job {one.job}, which is being started"
@@ -144,6 +146,8 @@ def undo(system: System, reservation: Reservation) -> None:
     ours = {names.unit(job, *task): task for task in reservation.tasks if run_of(system, job, task) == run}
     complete = False
     with contextlib.suppress(Refused, OSError):
+        if reservation.guard:
+            guards.remove(system, job)
         # Keep the file of a unit that does not end: `stop` finds the unit by it, and starts see its ports as held.
         alive = end_units(system, list(ours), system.grace)
         ended = [task for unit, task in ours.items() if unit not in alive]
@@ -194,6 +198,7 @@ def _read(path: Path) -> Reservation | None:
     return Reservation(
         fields["job"], fields["attempt"], fields["run"], tuple((role, index) for role, index in fields["tasks"]),
         tuple(fields["ports"]), tuple(fields["gpus"]), fields["stored"], tuple(fields["made"]),
+        fields.get("guard", False),
     )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from . import fields, jobstore, names, reservations, states, wire
+from . import fields, guards, jobstore, names, reservations, states, wire
 from .session import Session
 from .states import Properties
 from .system import System, clock_zero
@@ -19,7 +19,7 @@ def run(system: System, session: Session, request: wire.ShowRequest) -> None:
     """Serve one request. Raises Refused, Gone."""
     job = None if request.job is None else fields.job_name(request.job)
     attempt = fields.optional_attempt(request.attempt)
-    before = jobs(system, job, attempt)
+    before = jobs(system, job, attempt, later=request.later)
     if request.lines:
         from . import last_lines
 
@@ -28,7 +28,7 @@ def run(system: System, session: Session, request: wire.ShowRequest) -> None:
         session.send(wire.Shown(before, time.time()))
     sent = time.monotonic()
     while request.follow and not session.heard_of_end(_POLL_S):
-        now = jobs(system, job, attempt)
+        now = jobs(system, job, attempt, later=request.later)
         if now != before:
             session.send(wire.Shown(now, time.time()))
         elif time.monotonic() - sent > wire.BEAT_S:
@@ -38,22 +38,52 @@ def run(system: System, session: Session, request: wire.ShowRequest) -> None:
         before, sent = now, time.monotonic()
 
 
-def jobs(system: System, job: str | None, attempt: int | None) -> tuple[wire.JobStatus, ...]:
-    """Return the given or latest attempt of ``job``, or the latest of every job. Raises Refused."""
+def jobs(system: System, job: str | None, attempt: int | None, *, later: bool = False) -> tuple[wire.JobStatus, ...]:
+    """Return the given or latest attempt of ``job``, or the latest of every job. Raises Refused.
+
+    ``later``: in place of the given attempt, the last that the guard has started after it.
+    """
     units = installed_units(system, job)
     starting = {(one.job, one.attempt) for one in reservations.live(system)}
     zero = clock_zero()
+    guarded = _guarded(system, job)
     found = []
     for name in [job] if job else jobstore.jobs(system):
         number = attempt or jobstore.latest(system, name)
+        if attempt and later:
+            number = _last_of_guard(system, name, attempt)
         record = jobstore.record(system, name, number)
         if record is None:
             continue
         ours = {unit.task: unit.properties for unit in units if (unit.job, unit.run) == (name, record.run)}
         tasks = task_statuses(system, record, ours, zero, reserved=(name, number) in starting)
         stopped = jobstore.marked(system, name, number)
-        found.append(wire.JobStatus(name, number, record.run, record, stopped, tuple(tasks)))
+        kept = (name, number) not in starting
+        status = wire.JobStatus(name, number, record.run, record, stopped, tuple(tasks), kept)
+        if record.guard:
+            status = status._replace(guard=guards.report(system, name, number), guarded=name in guarded)
+        found.append(status)
     return tuple(found)
+
+
+def _last_of_guard(system: System, job: str, attempt: int) -> int:
+    """Return the last attempt that has the same guard as this one."""
+    record = jobstore.record(system, job, attempt)
+    if record is None or record.guard is None:
+        return attempt
+    for number in reversed([one for one in jobstore.attempts(system, job) if one > attempt]):
+        other = jobstore.record(system, job, number)
+        if other is not None and other.guard is not None and other.guard.origin == record.guard.origin:
+            return number
+    return attempt
+
+
+def _guarded(system: System, job: str | None) -> set[str]:
+    """Return the jobs whose guard runs here: one, or all. Raises Refused."""
+    units = guards.of_jobs(system, job)
+    return (
+        {units[unit] for unit, found in system.show(list(units)).items() if states.is_live(found)} if units else set()
+    )
 
 
 def task_statuses(

@@ -7,10 +7,18 @@ import socket
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+#: TCP_LISTEN (include/net/tcp_states.h), as proc(5) prints it.
+_LISTEN = "0A"
+
 
 def is_free(port: int) -> bool:
     """Return whether a server can bind the port on every address. A port in TIME_WAIT is free, as it is for servers."""
     return _can_bind(socket.AF_INET, "0.0.0.0", port) and _can_bind(socket.AF_INET6, "::", port)
+
+
+def listening() -> set[int]:
+    """Return the TCP ports that have a listener, without connecting to them."""
+    return {port for port, _, state in _table() if state == _LISTEN}
 
 
 def holder(port: int) -> str:
@@ -43,14 +51,18 @@ def _can_bind(family: int, address: str, port: int) -> bool:
 
 def _sockets() -> Iterator[tuple[int, int]]:
     """Yield the local port and inode of every TCP socket that a process holds."""
+    return ((port, inode) for port, inode, _ in _table() if inode)
+
+
+def _table() -> Iterator[tuple[int, int, str]]:
+    """Yield the local port, inode and state of every TCP socket; the inode is 0 if no process holds it."""
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             lines = Path(table).read_text().splitlines()[1:]
         except OSError:
             continue
         for fields in map(str.split, lines):
-            if fields[9] != "0":
-                yield int(fields[1].rpartition(":")[2], 16), int(fields[9])
+            yield int(fields[1].rpartition(":")[2], 16), int(fields[9]), fields[3]
 
 
 def _inodes_of(pid: str) -> set[int]:

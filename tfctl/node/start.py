@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from . import checks, code, deadlines, fields, jobstore, names, reservations, restart_files, unitfile, wire
+from . import checks, code, deadlines, fields, guards, jobstore, names, reservations, restart_files, unitfile, wire
 from .asuser import as_user, os_error
 from .exits import Exit
 from .hello import hello
@@ -66,6 +66,7 @@ class Start:
             while True:
                 message = self._session.receive()
                 if isinstance(message, wire.Plan):
+                    self._require(self._files is None, "a plan")
                     self._reserve(message)
                 elif isinstance(message, wire.Rerun):
                     self._rerun(message)
@@ -92,7 +93,20 @@ class Start:
     def _rerun(self, message: wire.Rerun) -> None:
         """Make the plan here, so that the values of its variables never leave this host."""
         self._require(self._files is not None and self._has_code, "rerun")
-        self._reserve(restart_files.plan(self._files or {}, message.record, self._code))
+        self._require_same_job(message)
+        self._reserve(restart_files.plan(self._files or {}, message.record, self._code)._replace(guard=message.guard))
+
+    def _require_same_job(self, message: wire.Rerun) -> None:
+        """Refuse a record that is not that of the attempt before, but for what differs between attempts."""
+        record = message.record
+        before = jobstore.record(self._system, self._job, self._request.restart_of or 0)
+        if before is None:
+            raise Refused(Exit.NOT_FOUND, f"{host()} no longer has the record of {self._job}")
+        same = before._replace(attempt=record.attempt, run=record.run, started=record.started, guard=record.guard)
+        if not message.guard and before.guard and record.guard:
+            same = same._replace(guard=before.guard._replace(number=record.guard.number))
+        if record != same:
+            raise Refused(Exit.USAGE, f"the record is not that of the attempt of {self._job} that is to be repeated")
 
     def _reserve(self, plan: Plan) -> None:
         self._require(not self._reservation, "a plan")
@@ -150,12 +164,15 @@ class Start:
         units, before = [names.unit(self._job, *task.name) for task in self._plan.tasks], time.time()
         if units:
             timers = deadlines.timers(self._system, self._job, [task.name for task in self._plan.tasks])
-            process = self._system.managing("start", "--", *units, *timers)
+            guard = guards.installed(self._system, self._job) if self._plan.guard else []
+            process = self._system.managing("start", "--", *units, *timers, *guard)
             assert process.stderr
             with process.stderr as errors:
                 complaints = self._session.attend(process, errors, _LAUNCH_S)
             properties = wait_for_execution(self._system, [*units, *timers], failed=bool(complaints))
             failure = self._failure(self._plan, properties)
+            if complaints and not failure and guard:
+                failure = self._guard_failure(guard)
             if failure:
                 self._undo()
                 remedy = "correct the job or the host, then start again"
@@ -176,6 +193,13 @@ class Start:
         for unit, found in properties.items():
             if unit.endswith(".timer") and found.get("ActiveState") != "active":
                 return f"systemd of {host()} did not start {unit}"
+        return ""
+
+    def _guard_failure(self, units: list[str]) -> str:
+        """Return why the guard could not be started, or ""."""
+        for unit, found in self._system.show(units).items():
+            if found.get("ActiveState") not in ("active", "activating"):
+                return f"systemd of {host()} did not start {unit}: {found.get('Result')}{self._last_lines(unit)}"
         return ""
 
     def _set_began(self, plan: Plan, properties: dict[str, Properties], before: float) -> None:
@@ -233,8 +257,9 @@ def _prepare(system: System, plan: Plan, incoming: code.Incoming | None) -> tupl
     """
     made = Reservation(
         plan.job, plan.attempt, plan.run, tuple(task.name for task in plan.tasks),
-        tuple(port for task in plan.tasks for port in task.ports),
+        tuple(checks.ports(plan)),
         tuple(gpu for task in plan.tasks for gpu in task.gpus),
+        guard=plan.guard is not None,
     )  # fmt: skip
     try:
         checks.fit(system, plan)
@@ -254,7 +279,7 @@ def _prepare(system: System, plan: Plan, incoming: code.Incoming | None) -> tupl
 def _take(system: System, plan: Plan, made: Reservation) -> int:
     descriptor = reservations.take(system, made)
     try:
-        _remove_previous_attempt(system, plan.job)
+        _remove_previous_attempt(system, plan)
         _write(system, plan)
         _check_loaded(system, plan)
     except BaseException:
@@ -283,8 +308,11 @@ def _make_output(system: System, plan: Plan) -> list[str]:
     return list(as_user(system, make))
 
 
-def _remove_previous_attempt(system: System, job: str) -> None:
-    """Remove the previous attempt's units, which have ended."""
+def _remove_previous_attempt(system: System, plan: Plan) -> None:
+    """Remove the previous attempt's units, which have ended, and its guard unless that one starts this attempt."""
+    job = plan.job
+    if plan.guard or not plan.record.guard:
+        guards.remove(system, job)
     remove_units(system, job, [unit.task for unit in installed_units(system, job)], keep_restart_files=True)
 
 
@@ -297,6 +325,9 @@ def _write(system: System, plan: Plan) -> None:
     attempt.mkdir(0o750, parents=True)
     os.chown(attempt, -1, user.pw_gid)
     (attempt / "stopped").mkdir(0o755)
+    if plan.record.guard:
+        guards.make_dir(system, plan.job, plan.attempt)
+        guards.write(system, plan)
     code.copy(system, plan.code or "", system.at(names.code_dir(plan.job, plan.attempt)))
     as_rendered = system.sees_execution()
     for task in plan.tasks:
@@ -321,6 +352,8 @@ def _check_loaded(system: System, plan: Plan) -> None:
     """Check that systemd loaded the units, those of tasks under the drop-in. Raises Refused."""
     units = [names.unit(plan.job, *task.name) for task in plan.tasks]
     others = deadlines.installed(system, plan.job, [task.name for task in plan.tasks])
+    if plan.guard:
+        others += guards.installed(system, plan.job)
     for unit, properties in system.settle([*units, *others], "loaded").items():
         if properties.get("LoadState") != "loaded":
             what = f"systemd of {host()} does not take {unit}: it is {properties.get('LoadState')}"

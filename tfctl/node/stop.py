@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable
 
-from . import fields, jobstore, names, reservations, restart_files, show, sockets, wire
+from . import fields, guards, jobstore, names, reservations, restart_files, show, sockets, states, wire
 from .exits import Exit
 from .judge import ALIVE
 from .session import Gone, Refused, Session
@@ -45,7 +45,7 @@ def run(system: System, session: Session, request: wire.StopRequest) -> None:
     tasks = [task for task in jobstore.tasks(system, job, attempt) if wanted is None or task in wanted]
     run = record.run if record else ""
     units = _units(system, job, run, tasks, whole=wanted is None and only is None and this_run is None)
-    unmarked = _mark(system, record, tasks, units, whole=wanted is None) if record else []
+    unmarked = _mark(system, record, tasks, units, request, whole=wanted is None) if record else []
     if request.hold:
         hosts = dict.fromkeys(task.host for task in record.tasks) if record else ()
         _await_go(session, wire.Marked(attempt if record else 0, tuple(hosts)))
@@ -57,6 +57,7 @@ def run(system: System, session: Session, request: wire.StopRequest) -> None:
         remove_units(system, job, [unit.task for unit in ended], keep_restart_files=wanted is not None)
         if wanted is None and attempt == latest:
             restart_files.delete(system, job)
+            _remove_dead_guard(system, job)
     left = (*survivors.values(), *_remains(system, ended), *unmarked)
     live = tuple(unit.task for unit in units if unit.live)
     with contextlib.suppress(Gone):
@@ -84,7 +85,13 @@ def _units(system: System, job: str, run: str, tasks: Sequence[TaskName], *, who
 
 
 def _mark(
-    system: System, record: wire.Record, tasks: Sequence[TaskName], units: Sequence[InstalledUnit], *, whole: bool
+    system: System,
+    record: wire.Record,
+    tasks: Sequence[TaskName],
+    units: Sequence[InstalledUnit],
+    request: wire.StopRequest,
+    *,
+    whole: bool,
 ) -> list[str]:
     """Mark unfinished tasks as stopped; return why marking failed. How a task ended by itself stays true.
 
@@ -96,14 +103,29 @@ def _mark(
     stopped = [task for task in tasks if task in unfinished]
     try:
         for task in stopped:
-            jobstore.mark(system, job, attempt, *task)
-        if whole and unfinished:
+            mark = jobstore.mark_overdue if request.overdue else jobstore.mark
+            mark(system, job, attempt, *task)
+        if whole and (unfinished or _awaits_retry(system, job, attempt)):
             jobstore.mark(system, job, attempt)
     except OSError as error:
         return [f"that {job} was stopped cannot be noted on {host()}: {error.strerror}"]
     if stopped:
-        jobstore.add_action(system, job, attempt, "stop", None if whole else stopped)
+        jobstore.add_action(system, job, attempt, "stop", None if whole else stopped, request.reason)
     return []
+
+
+def _awaits_retry(system: System, job: str, attempt: int) -> bool:
+    """Return whether the guard is about to start the next attempt."""
+    found = guards.report(system, job, attempt)
+    return found is not None and found.retry_at is not None and bool(guards.installed(system, job))
+
+
+def _remove_dead_guard(system: System, job: str) -> None:
+    """Remove the guard if it does not run. One that runs stops the other hosts of the job, and then leaves."""
+    if guards.of_jobs(system, job) and not states.is_live(
+        system.show([names.guard_service(job)])[names.guard_service(job)]
+    ):
+        guards.remove(system, job)
 
 
 def _limit(system: System, units: Sequence[InstalledUnit]) -> float:

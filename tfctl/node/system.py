@@ -44,6 +44,7 @@ class System(NamedTuple):
 
     prefix: str = ""
     account: str = names.USER
+    guard: str = names.GUARD_USER
     # In /bin: Debian 11 may have them only there; with a merged /usr it is the same directory.
     systemctl: tuple[str, ...] = ("/bin/systemctl",)
     journalctl: tuple[str, ...] = ("/bin/journalctl",)

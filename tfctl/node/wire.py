@@ -20,6 +20,7 @@ stop     client  StopRequest     node  with hold, marked, and waits for go; then
 restart  client  RestartRequest  node  beat every 5 s, then restarted; error with exit 7 if a unit is gone
 events   client  EventsRequest   node  events
 nodes    client  NodesRequest    node  node
+leave    guard   LeaveRequest    node  left
 logs     client  LogsRequest     node  beat every 5 s, then logs, then journalctl's own JSON lines;
                                        with grep, among them beats and, as the last line, perhaps an error
 
@@ -113,6 +114,30 @@ class RecordedPolicy(NamedTuple):
     drain: int
 
 
+class RecordedGuard(NamedTuple):
+    """How the guards of a job watch it. Durations are in seconds.
+
+    ``head``: the host whose guard decides; the others reach it at ``address`` and ``port``, which is 0 if there are no
+    others. ``origin``: the run of the job's first attempt; the guards serve all attempts with this origin. ``began``:
+    when that attempt was started. ``number``: 1 for that attempt, and one more for each that follows. ``servers``: the
+    tasks that TF_CONFIG lists. ``deadline``: that of the whole job.
+    """
+
+    head: str
+    address: str
+    port: int
+    origin: str
+    began: float
+    lease: int
+    max_attempts: int
+    number: int = 1
+    deadline: Optional[int] = None
+    start_timeout: Optional[int] = None
+    fail_exit_codes: tuple[int, ...] = ()
+    retry_exit_codes: tuple[int, ...] = ()
+    servers: tuple[TaskName, ...] = ()
+
+
 class Record(NamedTuple):
     """The job as it was started, the same on all its hosts. A host keeps it as job.json.
 
@@ -136,6 +161,21 @@ class Record(NamedTuple):
     code: Optional[str] = ""
     vital: tuple[tuple[TaskName, ...], ...] = ()
     leaves: tuple[str, ...] = ()
+    guard: Optional[RecordedGuard] = None
+
+
+class Notify(NamedTuple):
+    """Whom to tell about the end of a job: a program and its arguments, a URL that takes a POST, or both."""
+
+    command: tuple[str, ...] = ()
+    url: Optional[str] = None
+
+
+class PlannedGuard(NamedTuple):
+    """What only the host's root and its guard know. ``key``: 64 hex digits, the same on all hosts of the job."""
+
+    key: str
+    notify: Optional[Notify] = None
 
 
 class PlannedTask(NamedTuple):
@@ -180,8 +220,22 @@ class TaskStatus(NamedTuple):
         return self.role, self.index
 
 
+class GuardReport(NamedTuple):
+    """What the guard of this host has noted about an attempt.
+
+    ``retry_at``: when the next attempt begins, in epoch seconds, or None. ``reason``: why the guard has ended the job,
+    as a sentence without a full stop, or empty. ``finished``: when it did.
+    """
+
+    retry_at: Optional[float] = None
+    reason: str = ""
+    finished: Optional[float] = None
+
+
 class JobStatus(NamedTuple):
-    """One attempt of a job on one host. ``stopped``: the time of its stop mark. ``tasks``: those of this host."""
+    """One attempt of a job on one host. ``stopped``: the time of its stop mark. ``tasks``: those of this host.
+    ``kept``: the start of the attempt is complete. ``guard``: None if the attempt was started without one.
+    ``guarded``: whether the guard runs."""
 
     job: str
     attempt: int
@@ -189,11 +243,14 @@ class JobStatus(NamedTuple):
     record: Record
     stopped: Optional[float]
     tasks: tuple[TaskStatus, ...]
+    kept: Optional[bool] = None
+    guard: Optional[GuardReport] = None
+    guarded: Optional[bool] = None
 
 
 class Event(NamedTuple):
-    """``event``: start, stop or restart (by a user), begin or end (of a task's run). ``role`` and ``index`` are None
-    for the whole job."""
+    """``event``: start, stop or restart (by a user or the guard), retry or notify (by the guard), begin or end (of a
+    task's run). ``role`` and ``index`` are None for the whole job. ``reason``: why the guard did it."""
 
     time: float
     attempt: int
@@ -203,15 +260,18 @@ class Event(NamedTuple):
     by: Optional[str]
     exit_code: Optional[int]
     signal: Optional[str]
+    reason: Optional[str] = None
 
 
 class UserAction(NamedTuple):
-    """A line of notes.jsonl on a host. ``deed``: start, stop or restart. ``tasks``: None for the whole job."""
+    """A line of notes.jsonl on a host. ``deed``: start, stop or restart; of the guard also retry or notify. ``tasks``:
+    None for the whole job. ``reason``: why the guard did it."""
 
     time: float
     deed: str
     by: str
     tasks: Optional[tuple[TaskName, ...]]
+    reason: Optional[str] = None
 
 
 class Disk(NamedTuple):
@@ -237,34 +297,41 @@ class RunningTask(NamedTuple):
 
 class StartRequest(NamedTuple):
     """``code``: its digest. ``ports``: the first and last port to look at. ``resolve``: host names to look up.
-    ``restart_of``: the attempt whose restart files are wanted."""
+    ``restart_of``: the attempt whose restart files are wanted. ``guard_ports``: a second range of ports, that for the
+    guard's."""
 
     job: str
     code: Optional[str]
     ports: tuple[int, int]
     resolve: tuple[str, ...] = ()
     restart_of: Optional[int] = None
+    guard_ports: Optional[tuple[int, int]] = None
 
 
 class ShowRequest(NamedTuple):
     """The given or latest attempt of a job or, if ``job`` is None, the latest attempt of each. ``lines``: the first
-    answer has the age of each running task's last line."""
+    answer has the age of each running task's last line. ``later``: show, in place of the given attempt, the last of
+    those that the guard has started after it."""
 
     job: Optional[str] = None
     attempt: Optional[int] = None
     follow: bool = False
     lines: bool = False
+    later: bool = False
 
 
 class StopRequest(NamedTuple):
     """Without ``tasks`` the whole job is stopped and marked. ``run``: stop nothing unless the attempt, or the latest
-    one, is this run. ``hold``: mark the tasks, then wait for `go` before any is ended."""
+    one, is this run. ``hold``: mark the tasks, then wait for `go` before any is ended. ``reason``: why, for `events`.
+    ``overdue``: the tasks have failed at the deadline of the job."""
 
     job: str
     attempt: Optional[int] = None
     tasks: Optional[tuple[TaskName, ...]] = None
     run: Optional[str] = None
     hold: Optional[bool] = None
+    reason: Optional[str] = None
+    overdue: Optional[bool] = None
 
 
 class RestartRequest(NamedTuple):
@@ -284,6 +351,12 @@ class EventsRequest(NamedTuple):
 
 class NodesRequest(NamedTuple):
     """What the host has and who uses it."""
+
+
+class LeaveRequest(NamedTuple):
+    """Only of a guard, about its own job: end the guard and remove its units and its key."""
+
+    job: str
 
 
 class LogsRequest(NamedTuple):
@@ -326,12 +399,15 @@ class Plan(NamedTuple):
     output: str
     stack: str
     tasks: tuple[PlannedTask, ...]
+    guard: Optional[PlannedGuard] = None
 
 
 class Rerun(NamedTuple):
-    """The next attempt of a job. The host makes its plan from its restart files."""
+    """The next attempt of a job. The host makes its plan from its restart files. Without ``guard``, the guard of the
+    attempt before goes on."""
 
     record: Record
+    guard: Optional[PlannedGuard] = None
 
 
 class Code(NamedTuple):
@@ -468,6 +544,10 @@ class Node(NamedTuple):
     drifts: tuple[str, ...] = ()
 
 
+class Left(NamedTuple):
+    """The guard is being removed."""
+
+
 class Logs(NamedTuple):
     """The attempt, its run, and the units whose lines follow. ``synced``: false if journald did not confirm that it
     has written everything that the tasks have printed. ``began``: when the first run of each unit began. ``oldest``:
@@ -500,16 +580,18 @@ class JournalEntry(NamedTuple):
         return self.message.decode(errors="replace")
 
 
-Request = Union[StartRequest, ShowRequest, StopRequest, RestartRequest, EventsRequest, NodesRequest, LogsRequest]
+Request = Union[
+    StartRequest, ShowRequest, StopRequest, RestartRequest, EventsRequest, NodesRequest, LogsRequest, LeaveRequest,
+]  # fmt: skip
 ClientMessage = Union[Plan, Rerun, Code, Share, Go, Keep, Beat]
 NodeMessage = Union[
     Hello, Reserved, Refused, Shared, Started, Undone, Kept, Shown, Marked, Stopped, Restarted, Events, Node, Logs,
-    Error, Beat,
+    Left, Error, Beat,
 ]  # fmt: skip
 
 REQUESTS: dict[str, Any] = {
     "start": StartRequest, "show": ShowRequest, "stop": StopRequest, "restart": RestartRequest,
-    "events": EventsRequest, "nodes": NodesRequest, "logs": LogsRequest,
+    "events": EventsRequest, "nodes": NodesRequest, "logs": LogsRequest, "leave": LeaveRequest,
 }  # fmt: skip
 CLIENT_MESSAGES: dict[str, Any] = {
     "plan": Plan, "rerun": Rerun, "code": Code, "share": Share, "go": Go, "keep": Keep, "beat": Beat,
@@ -517,7 +599,7 @@ CLIENT_MESSAGES: dict[str, Any] = {
 NODE_MESSAGES: dict[str, Any] = {
     "hello": Hello, "reserved": Reserved, "refused": Refused, "share": Shared, "started": Started, "undone": Undone,
     "kept": Kept, "show": Shown, "marked": Marked, "stopped": Stopped, "restarted": Restarted, "events": Events,
-    "node": Node, "logs": Logs, "error": Error, "beat": Beat,
+    "node": Node, "logs": Logs, "left": Left, "error": Error, "beat": Beat,
 }  # fmt: skip
 _VERBS = {kind: verb for verb, kind in REQUESTS.items()}
 _KINDS = {kind: name for table in (CLIENT_MESSAGES, NODE_MESSAGES) for name, kind in table.items()}

@@ -97,7 +97,7 @@ def _tree() -> dict[str, tuple[bytes, str]]:
     # In its own directory, because that is on the sys.path of training scripts.
     runtime = _NODE.parent.with_name("tfctl_runtime")
     files |= {f"runtime/tfctl_runtime/{name}": (content, "0644") for name, content in _files(runtime).items()}
-    files |= {name: ((_NODE / "bin" / name).read_bytes(), "0755") for name in ("end", "note")}
+    files |= {name: ((_NODE / "bin" / name).read_bytes(), "0755") for name in ("end", "guard", "note")}
     return files
 
 

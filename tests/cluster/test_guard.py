@@ -1,0 +1,131 @@
+"""The guards of a job apply its policy without a client."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hosts import Hosts
+from node_tree import wait_until
+
+
+@pytest.fixture
+def guarded(hosts: Hosts) -> Iterator[Hosts]:
+    for tree in hosts.trees.values():
+        (tree / "guards").touch()
+    yield hosts
+    for name, tree in hosts.trees.items():
+        for log in tree.path.glob("*.log"):
+            print(name, log.name, log.read_text())
+
+
+def job(hosts: Hosts, name: str) -> dict[str, Any]:
+    done = hosts("status", name, "-o", "json")
+    return dict(json.loads(done.out))
+
+
+def units(hosts: Hosts) -> list[str]:
+    return [unit for tree in hosts.trees.values() for unit in tree.alive()]
+
+
+def guard_files(hosts: Hosts) -> list[str]:
+    return [file for tree in hosts.trees.values() for file in tree.files() if "guard" in file and "run/" in file]
+
+
+def two_kinds(hosts: Hosts, name: str, chief: str, policy: str = "") -> None:
+    """Start a job whose chief, on node1, runs this script, and whose servers, on node2 and node3, run until stopped."""
+    text = f"""\
+        command: [sh, -c, "exec sleep 600"]
+        roles:
+          chief: {{replicas: 1, hosts: node1, command: [sh, -c, {json.dumps(chief)}]}}
+          server: {{replicas: 2, hosts: "node2,node3"}}
+        policy: {{success: chief{policy}}}
+        """
+    done = hosts("start", hosts.file(name, text))
+    assert done.code == 0, done.err
+
+
+def test_guards_stop_parameter_servers_once_the_chief_has_succeeded_and_then_leave(guarded: Hosts) -> None:
+    two_kinds(guarded, "ends", "sleep 3")
+    assert any(unit.startswith("tfctlguard-") for unit in units(guarded))
+    wait_until(lambda: not units(guarded), lambda: str(units(guarded)))
+    found = job(guarded, "ends")
+    assert found["state"] == "succeeded"
+    assert {task["state"] for task in found["tasks"] if task["role"] == "server"} == {"stopped"}
+    assert not guard_files(guarded)
+    events = guarded("events", "ends").out
+    assert "chief/0 has succeeded" in events
+
+
+def test_a_failed_job_is_started_again_as_the_next_attempt(guarded: Hosts) -> None:
+    chief = 'if [ "$TFCTL_ATTEMPT" = 1 ]; then sleep 2; exit 7; fi; sleep 2'
+    two_kinds(guarded, "again", chief, ", max_attempts: 2, max_restarts: 0")
+    waited = guarded("wait", "again")
+    assert waited.code == 0, waited.err
+    found = job(guarded, "again")
+    assert (found["state"], found["attempt"]) == ("succeeded", 2)
+    assert "attempt 2 in 10 s" in guarded("events", "again").out
+    wait_until(lambda: not units(guarded), lambda: str(units(guarded)))
+
+
+def test_a_job_is_not_tried_again_after_an_exit_code_that_the_policy_excludes(guarded: Hosts) -> None:
+    two_kinds(guarded, "final", "sleep 2; exit 3", ", max_attempts: 3, max_restarts: 0, fail_exit_codes: [3]")
+    waited = guarded("wait", "final")
+    assert waited.code == 100
+    assert job(guarded, "final")["attempt"] == 1
+    wait_until(lambda: not units(guarded), lambda: str(units(guarded)))
+
+
+def test_a_host_without_contact_to_the_head_ends_its_tasks_after_the_lease(guarded: Hosts) -> None:
+    two_kinds(guarded, "cut", "sleep 600", ", lease: 3s")
+    wait_until(lambda: len(established(guarded)) == 2, timeout=30)
+    kill_guard(guarded, "node1", "cut", for_good=True)
+    wait_until(lambda: not [unit for name in ("node2", "node3") for unit in guarded.trees[name].alive()], timeout=60)
+    assert "policy: lease" in guarded("status", "cut").out
+    guarded("stop", "cut")
+
+
+def test_a_guard_that_was_killed_is_started_again_and_goes_on(guarded: Hosts) -> None:
+    two_kinds(guarded, "killed", "sleep 8")
+    wait_until(lambda: len(established(guarded)) == 2, timeout=30)
+    for name in ("node1", "node2"):
+        kill_guard(guarded, name, "killed")
+    wait_until(lambda: not units(guarded), lambda: str(units(guarded)))
+    assert job(guarded, "killed")["state"] == "succeeded"
+
+
+def test_stopping_a_job_ends_its_guards_and_a_pending_attempt(guarded: Hosts) -> None:
+    two_kinds(guarded, "pending", "sleep 1; exit 4", ", max_attempts: 5, max_restarts: 0")
+    wait_until(lambda: job(guarded, "pending")["state"] == "starting", lambda: str(job(guarded, "pending")), 30)
+    assert "attempt 2 in" in job(guarded, "pending")["reason"]
+    assert guarded("stop", "pending").code == 0
+    wait_until(lambda: not units(guarded), lambda: str(units(guarded)))
+    found = job(guarded, "pending")
+    assert (found["state"], found["attempt"]) == ("failed", 1)
+
+
+def established(hosts: Hosts) -> list[str]:
+    """Return the members whose guard has a connection to the head."""
+    found = []
+    for name in ("node2", "node3"):
+        tree = hosts.trees[name]
+        for state in (tree / "manager").glob("tfctlguard-*.service.json"):
+            pid = json.loads(state.read_text()).get("MainPID", "0")
+            links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").glob("*")] if pid != "0" else []
+            found += [name] if any(link.startswith("socket:") for link in links) else []
+    return found
+
+
+def kill_guard(hosts: Hosts, name: str, job: str, *, for_good: bool = False) -> None:
+    state = hosts.trees[name] / f"manager/tfctlguard-{job}.service.json"
+    known = json.loads(state.read_text())
+    if for_good:
+        os.kill(int(known["supervisor"]), signal.SIGKILL)
+    os.killpg(int(known["MainPID"]), signal.SIGKILL)
+    if for_good:  # as when systemd has given up
+        state.write_text(json.dumps({**known, "ActiveState": "failed"}))

@@ -1,0 +1,13 @@
+"""The guard of a job: a process on each of its hosts that applies the job's policy without a client.
+
+Root starts it with the job's tasks (tfctl.node.guards). It runs as user tfctl-guard until the job has ended, over all
+attempts of the job. The guard of the *head*, the host of the first decider, decides; the others report to it and carry
+out its orders.
+
+    rules.py    what to do, as pure functions over the states of all tasks
+    head.py     the head: collect reports, follow the rules, give orders, tell people
+    member.py   any other host: report, obey, and stop the tasks here if the head is silent for too long
+    here.py     this host: its tasks' states, and the requests that the node part serves as root
+    link.py     an authenticated connection between two guards
+    keys.py     its keys
+"""

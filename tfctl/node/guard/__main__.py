@@ -1,0 +1,90 @@
+"""The guard's program. systemd runs it as `guard JOB`, with the key of the job as a credential (tfctl.node.guards)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from .. import codec, jobstore, wire
+from ..system import System
+from .head import Head
+from .here import Failed, Here
+from .member import LOOK_S, Member
+from .secrets import Secrets
+
+#: How long the node part may be unable to answer at the beginning (s). systemd then starts the guard again.
+_PATIENCE_S = 30.0
+#: How long systemd may take to end a guard that has left (s).
+_LEAVE_S = 30.0
+#: The first descriptor that systemd passes (sd_listen_fds(3)).
+_FIRST_SOCKET = 3
+
+
+def main(words: Sequence[str], system: System = System()) -> int:  # noqa: B008  a value
+    """Guard a job until it has ended. Return the exit status."""
+    job = words[0]
+    try:
+        asyncio.run(_guard(job, system))
+    except Failed as failed:
+        print(failed, file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _guard(job: str, system: System) -> None:
+    secrets = codec.decode(Secrets, wire.parse(Path(os.environ["CREDENTIALS_DIRECTORY"], "key").read_bytes()))
+    here = Here(job, secrets.host, system)
+    seen = await _first_look(here)
+    guard = seen.record.guard
+    if guard is None:
+        raise Failed(f"attempt {seen.attempt} of {job} was started without a guard")
+    key = bytes.fromhex(secrets.key)
+    if secrets.host == guard.head:
+        began = _began(system, job, guard.origin, seen.attempt)
+        await Head(here, key, seen, began, _listener()).run()
+    else:
+        await Member(here, key, seen).run()
+    await here.leave()
+    await asyncio.sleep(_LEAVE_S)
+
+
+async def _first_look(here: Here) -> wire.JobStatus:
+    """Return the attempt once its start is complete. A start that is undone ends this process. Raises Failed."""
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            seen = await here.show()
+        except Failed:
+            if time.monotonic() > until:
+                raise
+            seen = None
+        if seen is not None and seen.kept:
+            return seen
+        if seen is None and time.monotonic() > until:
+            raise Failed(f"{here.host} knows no job {here.job}")
+        await asyncio.sleep(LOOK_S)
+
+
+def _began(system: System, job: str, origin: str, attempt: int) -> float:
+    """Return when the first attempt with this origin began, by this host's clock."""
+    first = time.time()
+    for number in range(attempt, 0, -1):
+        record = jobstore.record(system, job, number)
+        if record is None or record.guard is None or record.guard.origin != origin:
+            break
+        first = min([first, *jobstore.began(system, job, number).values()])
+    return first
+
+
+def _listener() -> socket.socket | None:
+    """Return the socket that systemd holds for the guards of the other hosts."""
+    if os.environ.get("LISTEN_FDS") != "1":
+        return None
+    listener = socket.socket(fileno=_FIRST_SOCKET)
+    listener.setblocking(False)
+    return listener

@@ -1,0 +1,306 @@
+"""The guard of the head: it knows the states of all tasks, follows the rules and gives orders to all hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from .. import judge, wire
+from . import link, rules
+from .here import Failed, Here
+from .member import LOOK_S, carry_out
+
+#: Added to the lease before the tasks of a silent host count as lost (s): that host may have to end them first.
+_GRACE_S = 30.0
+#: How long an order may take beyond the grace period of the tasks (s).
+_ORDER_S = 90.0
+#: How long the members may take to hear that the job is over (s).
+_END_S = 3.0
+#: How many connections may be authenticating at a time: tasks can connect too.
+_STRANGERS = 256
+
+
+class _Member:
+    """Another host. ``silent_since``: on the monotonic clock; None while it is connected."""
+
+    def __init__(self) -> None:
+        self.link: link.Link | None = None
+        self.report: link.Report | None = None
+        self.silent_since: float | None = time.monotonic()
+
+
+class Head:
+    """``tell`` is called with the outcome of the job, to notify people."""
+
+    def __init__(
+        self, here: Here, key: bytes, seen: wire.JobStatus, began: float,
+        listener: socket.socket | None = None, tell: Callable[[wire.Record, judge.Verdict], None] = lambda *_: None,
+    ) -> None:  # fmt: skip
+        self._here, self._key, self._seen, self._began = here, key, seen, began
+        self._listener, self._tell = listener, tell
+        self._members = {task.host: _Member() for task in seen.record.tasks if task.host != here.host}
+        self._strangers = asyncio.Semaphore(_STRANGERS)
+        self._woken = asyncio.Event()
+        self._answers: dict[int, tuple[str, asyncio.Future[str | None]]] = {}
+        self._orders = 0
+        self._retry_at: float | None = None
+        self._ended_at: float | None = None
+        self._listened: set[wire.TaskName] = set()
+        self._cleaned: set[wire.TaskName] = set()
+        self._begin_attempt()
+
+    def _begin_attempt(self) -> None:
+        """Begin to watch an attempt, or, if this guard was started again, go on with what it had noted."""
+        noted = self._seen.guard or wire.GuardReport()
+        self._attempt_began = time.monotonic()
+        self._retry_at, self._failure, self._ended_at = noted.retry_at, noted.reason, None
+        self._listened, self._cleaned = set(), set()
+
+    @property
+    def _record(self) -> wire.Record:
+        return self._seen.record
+
+    @property
+    def _guard(self) -> wire.RecordedGuard:
+        assert self._record.guard
+        return self._record.guard
+
+    async def run(self) -> None:
+        """Return when the guard may leave."""
+        server = (
+            await asyncio.start_server(self._accept, sock=self._listener, limit=link.LIMIT) if self._listener else None
+        )
+        beating = asyncio.ensure_future(self._beat())
+        try:
+            while not await self._step():
+                with suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self._woken.wait(), LOOK_S)
+                self._woken.clear()
+        finally:
+            beating.cancel()
+            if server is not None:
+                server.close()
+
+    # What the head knows.
+
+    async def _look(self) -> None:
+        if self._here.changed():
+            with suppress(Failed):
+                self._seen = await self._here.show() or self._seen
+
+    def _view(self) -> rules.View:
+        tasks = self._statuses()
+        for member in self._members.values():
+            if member.report is not None and member.report.run == self._record.run:
+                self._listened.update(member.report.listening)
+        if self._guard.start_timeout is not None:
+            self._listened.update(self._here.listening(self._record.tasks))
+        # A task that has run and ended has come up.
+        self._listened.update(task.name for task in tasks if task.state in judge.ENDED)
+        view = rules.View(
+            self._record, tasks, self._stopped(), time.time() - self._began, time.monotonic() - self._attempt_began,
+            listened=self._listened, cleaned=self._cleaned, failure=self._failure,
+        )  # fmt: skip
+        if rules.verdict(view).state in judge.ENDED:
+            self._ended_at = self._ended_at or time.monotonic()
+        else:
+            self._ended_at = None
+        return view._replace(ended_for=0.0 if self._ended_at is None else time.monotonic() - self._ended_at)
+
+    def _statuses(self) -> list[wire.TaskStatus]:
+        """Return the status of each task. What a silent host has reported stays true of tasks that had ended."""
+        reports: dict[str, Sequence[wire.TaskStatus] | None] = {self._here.host: self._seen.tasks}
+        silent = set()
+        for host, member in self._members.items():
+            known = member.report is not None and member.report.run == self._record.run
+            reports[host] = member.report.tasks if known and member.report else None
+            if member.silent_since is not None:
+                silent.add(host)
+                if time.monotonic() - member.silent_since > self._guard.lease + _GRACE_S:
+                    reports[host] = [one for one in reports[host] or () if one.state in judge.ENDED]
+        found = []
+        for task, status in zip(self._record.tasks, judge.statuses(self._record, reports)):
+            alive = status.state in judge.ALIVE
+            found.append(status._replace(state="unknown") if alive and task.host in silent else status)
+        return found
+
+    def _stopped(self) -> float | None:
+        reports = [one.report for one in self._members.values() if one.report and one.report.run == self._record.run]
+        marks = [self._seen.stopped, *(report.stopped for report in reports)]
+        return min((mark for mark in marks if mark is not None), default=None)
+
+    # What the head does.
+
+    async def _step(self) -> bool:
+        """Look, and do the next thing. Return whether the job is over."""
+        await self._look()
+        if self._seen.kept is False:
+            return False
+        view = self._view()
+        if self._retry_at is not None:
+            return await self._await_retry(view)
+        action = rules.next_action(view)
+        if isinstance(action, rules.End):
+            self._failure = self._failure or action.failure
+            if action.failure:
+                self._report(action.failure)
+            await self._end_tasks(action.tasks, action.reason, action.overdue or None)
+            if rules.verdict(view).state in judge.ENDED:
+                self._cleaned.update(action.tasks)
+        elif isinstance(action, rules.StopEverywhere):
+            await self._stop_everywhere()
+        elif isinstance(action, rules.Retry):
+            self._plan_retry(view, action.pause)
+        elif isinstance(action, rules.Finish):
+            await self._finish(view)
+            return True
+        return False
+
+    async def _end_tasks(self, tasks: Iterable[wire.TaskName], reason: str, overdue: bool | None) -> None:
+        by_host: dict[str, list[wire.TaskName]] = {}
+        for task in self._record.tasks:
+            if task.name in tasks:
+                by_host.setdefault(task.host, []).append(task.name)
+        run = self._record.run
+        await self._order(by_host, lambda number, host: link.Stop(number, run, tuple(by_host[host]), reason, overdue))
+
+    async def _stop_everywhere(self) -> None:
+        unmarked = [self._here.host] if self._seen.stopped is None else []
+        unmarked += [host for host, member in self._members.items() if not (member.report and member.report.stopped)]
+        run = self._record.run
+        await self._order(unmarked, lambda number, _: link.Stop(number, run, None, "it was stopped on another host"))
+
+    def _plan_retry(self, view: rules.View, pause: float) -> None:
+        self._retry_at = time.time() + pause
+        why = rules.verdict(view).reason
+        self._here.note(self._record.attempt, "retry", f"{why}; attempt {self._record.attempt + 1} in {pause:.0f} s")
+        self._report("")
+
+    async def _await_retry(self, view: rules.View) -> bool:
+        """Start the next attempt when its time has come. Return whether the job is over instead."""
+        if view.stopped is None and time.time() < (self._retry_at or 0.0):
+            return False
+        self._retry_at = None
+        if view.stopped is not None:
+            self._report("")
+            await self._stop_everywhere()
+            await self._finish(view)
+            return True
+        guard = self._guard._replace(number=self._guard.number + 1)
+        record = self._record._replace(
+            attempt=self._record.attempt + 1, run=secrets.token_hex(4), started=time.time(), guard=guard
+        )
+        trouble = await self._start(record)
+        if trouble:
+            self._failure = f"{rules.verdict(view).reason}; attempt {record.attempt} could not be started: {trouble}"
+            self._report(self._failure)
+            return False
+        self._here.note(record.attempt, "start", f"after the failure of attempt {self._record.attempt}")
+        self._seen = await self._here.show() or self._seen
+        self._begin_attempt()
+        return False
+
+    async def _start(self, record: wire.Record) -> str:
+        """Start an attempt on all hosts or on none. Return why it cannot be started, or ""."""
+        hosts = list(dict.fromkeys(task.host for task in record.tasks))
+        silent = [host for host in hosts if host in self._members and self._members[host].link is None]
+        if silent:
+            return f"{', '.join(silent)} does not answer"
+        first, *others = sorted(hosts)
+        trouble = await self._order([first], lambda number, _: link.Prepare(number, record))
+        trouble = trouble or await self._order(others, lambda number, _: link.Prepare(number, record))
+        trouble = trouble or await self._order(hosts, lambda number, _: link.Launch(number))
+        if trouble:
+            await self._order(hosts, lambda number, _: link.Abort(number))
+            return "; ".join(trouble.values())
+        trouble = await self._order(hosts, lambda number, _: link.Keep(number))
+        if trouble:
+            stop = "another host did not confirm the start"
+            await self._order(hosts, lambda number, _: link.Stop(number, record.run, None, stop))
+        return "; ".join(trouble.values())
+
+    async def _order(self, hosts: Iterable[str], order: Callable[[int, str], link.Order]) -> Mapping[str, str]:
+        """Give an order to these hosts at once, and return the errors by host."""
+
+        async def give(host: str) -> str | None:
+            self._orders += 1
+            number = self._orders
+            if host == self._here.host:
+                return await carry_out(self._here, order(number, host))
+            connection = self._members[host].link
+            if connection is None:
+                return f"{host} does not answer"
+            answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+            self._answers[number] = host, answer
+            connection.send(order(number, host))
+            try:
+                return await asyncio.wait_for(answer, self._record.policy.grace + _ORDER_S)
+            except asyncio.TimeoutError:
+                return f"{host} has not carried out an order in time"
+            finally:
+                self._answers.pop(number, None)
+
+        wanted = list(hosts)
+        errors = await asyncio.gather(*(give(host) for host in wanted))
+        return {host: error for host, error in zip(wanted, errors) if error is not None}
+
+    def _report(self, reason: str) -> None:
+        finished = time.time() if reason else None
+        self._here.report(self._record.attempt, wire.GuardReport(self._retry_at, reason, finished))
+
+    async def _finish(self, view: rules.View) -> None:
+        """Tell the members, and people, that the job is over."""
+        for member in self._members.values():
+            if member.link is not None:
+                member.link.send(link.End("", None) if not self._failure else link.End(self._failure, time.time()))
+        until = time.monotonic() + _END_S
+        while time.monotonic() < until and any(member.link is not None for member in self._members.values()):
+            await asyncio.sleep(0.05)
+        self._tell(self._record, rules.verdict(view))
+
+    # The members.
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with self._strangers:
+                connection, hello = await link.accept(reader, writer, self._key, set(self._members))
+        except link.Broken:
+            writer.close()
+            return
+        member = self._members[hello.host]
+        if member.link is not None:
+            member.link.close()
+        member.link, member.silent_since = connection, None
+        try:
+            while True:
+                message = await connection.receive(wire.FOLLOW_SILENCE_S)
+                if isinstance(message, link.Report):
+                    member.report = message
+                    self._woken.set()
+                elif isinstance(message, link.Done):
+                    self._answer(hello.host, message.id, message.error)
+        except link.Broken:
+            pass
+        finally:
+            connection.close()
+            if member.link is connection:
+                member.link, member.silent_since = None, time.monotonic()
+                for number in list(self._answers):
+                    self._answer(hello.host, number, f"{hello.host} does not answer any more")
+            self._woken.set()
+
+    def _answer(self, host: str, number: int, error: str | None) -> None:
+        asked, answer = self._answers.get(number, ("", None))
+        if asked == host and answer is not None and not answer.done():
+            answer.set_result(error)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(wire.BEAT_S)
+            for member in self._members.values():
+                if member.link is not None:
+                    member.link.send(link.Beat())

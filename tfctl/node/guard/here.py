@@ -1,0 +1,220 @@
+"""This host, as its guard sees it: files that it may read, and requests that the node part serves as root.
+
+The ends of tasks and the marks are files, so a look at their times shows whether anything has changed. Only then does
+the guard ask the node part for the states of the tasks, because that costs a process and a call of systemctl.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from .. import jobstore, names, sockets, wire
+from ..system import System
+
+#: Ask for the states at least this often (s), in case a change has left no trace in a file, as on a full disk.
+_ANYWAY_S = 30.0
+#: How long (s) the node part may take for an answer or a beat.
+_SILENCE_S = wire.SILENCE_S
+
+M = TypeVar("M")
+
+
+class Failed(Exception):
+    """The node part could not serve a request. The message is for people."""
+
+
+class Here:
+    """This host and this job."""
+
+    def __init__(self, job: str, host: str, system: System = System()) -> None:  # noqa: B008  a value
+        self.job, self.host = job, host
+        self._system = system
+        self._seen: object = None
+        self._asked = 0.0
+        self._prepared: _Session | None = None
+        self._beating: asyncio.Task[None] | None = None
+
+    # What has changed.
+
+    def changed(self) -> bool:
+        """Return whether something may have changed since the last `show`."""
+        return self._signature() != self._seen or time.monotonic() - self._asked > _ANYWAY_S
+
+    def _signature(self) -> object:
+        """Return the times and sizes of the files that say what has happened to the latest attempt."""
+        attempt = jobstore.latest(self._system, self.job)
+        folder = names.attempt_dir(self.job, attempt)
+        with suppress(OSError):
+            here = sorted(path.name for path in self._system.at(folder).iterdir())
+            files = [
+                f"{folder}/stopped",
+                f"{folder}/notes.jsonl",
+                *(f"{folder}/{name}/ends.jsonl" for name in here if "-" in name),
+            ]
+            return attempt, [self._stamp(path) for path in files]
+        return attempt, None
+
+    def _stamp(self, path: str) -> tuple[int, int] | None:
+        try:
+            found = self._system.at(path).stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size
+
+    async def show(self) -> wire.JobStatus | None:
+        """Return the latest attempt of the job on this host. Raises Failed."""
+        self._seen, self._asked = self._signature(), time.monotonic()
+        async with _Session(self._system, wire.ShowRequest(self.job)) as session:
+            shown = await session.expect(wire.Shown)
+        return shown.jobs[0] if shown.jobs else None
+
+    def listening(self, tasks: Iterable[wire.RecordedTask]) -> tuple[wire.TaskName, ...]:
+        """Return the tasks of this host whose port has a listener."""
+        ports = sockets.listening()
+        return tuple(task.name for task in tasks if task.host == self.host and task.port in ports)
+
+    # Orders.
+
+    async def stop(
+        self, run: str, tasks: Collection[wire.TaskName] | None, reason: str, overdue: bool | None = None
+    ) -> None:
+        """End tasks of the run, or all of them, which marks the job as stopped. Raises Failed."""
+        chosen = None if tasks is None else tuple(tasks)
+        request = wire.StopRequest(self.job, None, chosen, run, reason=reason, overdue=overdue)
+        async with _Session(self._system, request) as session:
+            stopped = await session.expect(wire.Stopped)
+        if stopped.left:
+            raise Failed("; ".join(stopped.left))
+
+    async def prepare(self, record: wire.Record) -> None:
+        """Reserve the next attempt on this host. Raises Failed."""
+        await self.abort()
+        request = wire.StartRequest(self.job, record.code or None, (1024, 1024), restart_of=record.attempt - 1)
+        session = _Session(self._system, request)
+        try:
+            await session.open()
+            hello = await session.expect(wire.Hello)
+            wanted = {task.name for task in record.tasks if task.host == self.host}
+            if not wanted <= set(hello.restartable) or not hello.code:
+                raise Failed(
+                    f"{self.host} no longer has what the tasks of attempt {record.attempt - 1} were started with"
+                )
+            session.send(wire.Rerun(record))
+            answer = await session.receive((wire.Reserved, wire.Refused), wire.RESERVE_S)
+            if isinstance(answer, wire.Refused):
+                raise Failed(answer.error.message)
+        except BaseException:
+            session.close()
+            raise
+        self._prepared = session
+        self._beating = asyncio.ensure_future(session.beat())
+
+    async def launch(self) -> None:
+        """Start the units of the attempt that `prepare` has reserved. Raises Failed."""
+        if self._prepared is None:
+            raise Failed(f"{self.host} has nothing to start")
+        self._prepared.send(wire.Go())
+        answer = await self._prepared.receive((wire.Started, wire.Undone), _SILENCE_S)
+        if isinstance(answer, wire.Undone):
+            await self.abort()
+            raise Failed(answer.error.message)
+
+    async def keep(self) -> None:
+        """Let these units run on. Raises Failed."""
+        if self._prepared is None:
+            raise Failed(f"{self.host} has nothing to keep")
+        self._prepared.send(wire.Keep())
+        await self._prepared.expect(wire.Kept, wire.KEEP_S)
+        await self.abort()
+
+    async def abort(self) -> None:
+        """End the session of a prepared attempt, which undoes it unless it was kept."""
+        if self._beating is not None:
+            self._beating.cancel()
+        if self._prepared is not None:
+            self._prepared.close()
+        self._beating = self._prepared = None
+
+    async def leave(self) -> None:
+        """Have root remove this guard: systemd ends this process soon after. Raises Failed."""
+        async with _Session(self._system, wire.LeaveRequest(self.job)) as session:
+            await session.expect(wire.Left)
+
+    # Notes.
+
+    def note(self, attempt: int, deed: str, reason: str, tasks: Collection[wire.TaskName] | None = None) -> None:
+        """Note for `events` what this guard has done. A full disk does not keep it from its work."""
+        action = wire.UserAction(
+            round(time.time(), 3), deed, names.GUARD_USER, None if tasks is None else tuple(tasks), reason
+        )
+        with suppress(OSError), self._file(attempt, "notes.jsonl").open("a") as file:
+            file.write(json.dumps(wire.encode(action), separators=(",", ":")) + "\n")
+
+    def report(self, attempt: int, found: wire.GuardReport) -> None:
+        """Write what clients are to know about the attempt."""
+        path = self._file(attempt, "report.json")
+        with suppress(OSError):
+            jobstore.write(path, json.dumps(wire.encode(found)).encode())
+
+    def _file(self, attempt: int, name: str) -> Path:
+        return self._system.at(names.guard_dir(self.job, attempt)) / name
+
+
+class _Session:
+    """A session with the node part over the guard's local socket."""
+
+    def __init__(self, system: System, request: wire.Request) -> None:
+        self._path = str(system.at(names.guard_socket_file(request.job or "")))  # type: ignore[union-attr]
+        self._request = request
+
+    async def open(self) -> None:
+        """Connect and send the request. Raises Failed."""
+        try:
+            self._reader, self._writer = await asyncio.open_unix_connection(self._path, limit=wire.LINE_LIMIT)
+        except OSError as error:
+            raise Failed(f"the node part does not answer: {error.strerror}") from None
+        self._writer.write(wire.request(self._request))
+
+    async def __aenter__(self) -> _Session:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.close()
+
+    def send(self, message: wire.ClientMessage) -> None:
+        self._writer.write(wire.line(message))
+
+    async def expect(self, kind: type[M], within: float = _SILENCE_S) -> M:
+        """Return the next message other than a beat, which must be of this kind. Raises Failed."""
+        return await self.receive((kind,), within)  # type: ignore[no-any-return]
+
+    async def receive(self, kinds: tuple[type, ...], within: float) -> Any:
+        """Return the next message other than a beat, which must be of one of these kinds. Raises Failed."""
+        while True:
+            try:
+                line = await asyncio.wait_for(self._reader.readline(), within)
+                message = wire.node_message(line)
+            except (asyncio.TimeoutError, OSError, ValueError) as error:
+                raise Failed(f"the node part gave no answer: {error or 'a timeout'}") from None
+            if isinstance(message, wire.Error):
+                raise Failed(message.message)
+            if isinstance(message, kinds):
+                return message
+            if not isinstance(message, wire.Beat):
+                raise Failed(f"the node part answered {type(message).__name__.lower()}")
+
+    async def beat(self) -> None:
+        """Give signs of life until this is cancelled."""
+        while True:
+            await asyncio.sleep(wire.BEAT_S)
+            self.send(wire.Beat())
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,0 +1,197 @@
+"""A connection between the head's guard and that of another host, on which each side knows the other.
+
+The head sends a nonce; the member answers with its host, the run of its latest attempt and a nonce of its own. From
+then on all messages are sealed (tfctl.node.guard.keys). They are the classes below, as JSON with the class as key.
+"""
+
+import asyncio
+import json
+import re
+import secrets
+from typing import Any, NamedTuple, Optional, Union
+
+from .. import codec, names, wire
+from . import keys
+
+#: The longest message in bytes. The record of a job with 1,000 tasks has about 200 kB.
+LIMIT = 4 * 2**20
+#: How long (s) a new connection may take to authenticate.
+_HANDSHAKE_S = 10.0
+_NONCE = re.compile(r"[0-9a-f]{32}")
+
+
+class Report(NamedTuple):
+    """The member's tasks of the attempt ``run``. ``stopped``: the time of the job's stop mark here. ``listening``: its
+    tasks whose port has a listener."""
+
+    run: str
+    attempt: int
+    tasks: tuple[wire.TaskStatus, ...]
+    stopped: Optional[float] = None
+    listening: tuple[wire.TaskName, ...] = ()
+    error: Optional[str] = None
+
+
+class Beat(NamedTuple):
+    """A sign of life, from either side."""
+
+
+class Stop(NamedTuple):
+    """End these tasks of the run, or all of them, which marks the job as stopped."""
+
+    id: int
+    run: str
+    tasks: Optional[tuple[wire.TaskName, ...]]
+    reason: str
+    overdue: Optional[bool] = None
+
+
+class Prepare(NamedTuple):
+    """Reserve the next attempt."""
+
+    id: int
+    record: wire.Record
+
+
+class Launch(NamedTuple):
+    """Start the units of the attempt that was prepared."""
+
+    id: int
+
+
+class Keep(NamedTuple):
+    """Let them run on."""
+
+    id: int
+
+
+class Abort(NamedTuple):
+    """Undo the attempt that was prepared."""
+
+    id: int
+
+
+class End(NamedTuple):
+    """The job is over: leave. ``reason`` and ``finished``: as in tfctl.node.wire.GuardReport."""
+
+    reason: str
+    finished: Optional[float] = None
+
+
+class Done(NamedTuple):
+    """The order ``id`` is carried out, unless there is an error."""
+
+    id: int
+    error: Optional[str] = None
+
+
+Order = Union[Stop, Prepare, Launch, Keep, Abort]
+Message = Union[Report, Beat, Stop, Prepare, Launch, Keep, Abort, End, Done]
+
+_KINDS: dict[str, Any] = {
+    kind.__name__.lower(): kind for kind in (Report, Beat, Stop, Prepare, Launch, Keep, Abort, End, Done)
+}
+
+
+class Broken(Exception):
+    """The connection has ended, or what came over it is not from a guard of the job."""
+
+
+class Hello(NamedTuple):
+    """What a member says of itself."""
+
+    host: str
+    run: str
+    nonce: str
+
+
+class Link:
+    """An authenticated connection."""
+
+    def __init__(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sealer: keys.Sealer, opener: keys.Opener
+    ) -> None:
+        self._reader, self._writer, self._sealer, self._opener = reader, writer, sealer, opener
+
+    def send(self, message: Message) -> None:
+        """Queue a message."""
+        body = json.dumps({type(message).__name__.lower(): codec.encode(message)}, separators=(",", ":"))
+        self._writer.write(self._sealer.seal(body.encode()))
+
+    async def drain(self) -> None:
+        """Wait until queued messages have left. Raises Broken."""
+        try:
+            await self._writer.drain()
+        except OSError:
+            raise Broken("the connection was lost") from None
+
+    async def receive(self, within: float) -> Message:
+        """Return the next message. Raises Broken, also after ``within`` seconds of silence."""
+        line = await _line(self._reader, within)
+        try:
+            ((kind, fields),) = wire.parse(self._opener.open(line)).items()
+            return codec.decode(_KINDS[kind], fields)  # type: ignore[no-any-return]
+        except (keys.Forged, codec.Malformed, KeyError, ValueError):
+            raise Broken("a message is not from a guard of this job") from None
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+async def accept(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, hosts: set[str]
+) -> "tuple[Link, Hello]":
+    """Return the connection of a member, on the head, once its first message proves that it has the key.
+
+    That message is a beat. Raises Broken.
+    """
+    nonce = secrets.token_hex(16)
+    writer.write(json.dumps({"nonce": nonce}).encode() + b"\n")
+    try:
+        hello = codec.decode(Hello, wire.parse(await _line(reader, _HANDSHAKE_S)))
+    except codec.Malformed:
+        raise Broken("a connection that is not from a guard") from None
+    if hello.host not in hosts or not names.RUN.fullmatch(hello.run) or not _NONCE.fullmatch(hello.nonce):
+        raise Broken("a connection that is not from a guard of this job")
+    sealer, opener = (
+        keys.session_key(key, hello.run, hello.host, nonce, hello.nonce, to_head) for to_head in (False, True)
+    )
+    link = Link(reader, writer, keys.Sealer(sealer), keys.Opener(opener))
+    await link.receive(_HANDSHAKE_S)
+    link.send(Beat())
+    return link, hello
+
+
+async def connect(address: str, port: int, key: bytes, host: str, run: str) -> Link:
+    """Return a connection to the head that has proved to have the key. Raises Broken."""
+    try:
+        reader, writer = await asyncio.wait_for(asyncio.open_connection(address, port, limit=LIMIT), _HANDSHAKE_S)
+    except (OSError, asyncio.TimeoutError) as error:
+        raise Broken(f"cannot connect: {error}") from None
+    try:
+        nonce = str(wire.parse(await _line(reader, _HANDSHAKE_S)).get("nonce"))
+        own = secrets.token_hex(16)
+        writer.write(json.dumps(Hello(host, run, own)._asdict()).encode() + b"\n")
+        sealer, opener = (keys.session_key(key, run, host, nonce, own, to_head) for to_head in (True, False))
+        link = Link(reader, writer, keys.Sealer(sealer), keys.Opener(opener))
+        link.send(Beat())
+        await link.receive(_HANDSHAKE_S)
+        return link
+    except codec.Malformed:
+        writer.close()
+        raise Broken("what answers there is not the guard of the job") from None
+    except Broken:
+        writer.close()
+        raise
+
+
+async def _line(reader: asyncio.StreamReader, within: float) -> bytes:
+    try:
+        line = await asyncio.wait_for(reader.readline(), within)
+    except asyncio.TimeoutError:
+        raise Broken(f"silent for {within:.0f} s") from None
+    except (OSError, ValueError):  # ValueError: a line longer than the limit
+        raise Broken("the connection was lost") from None
+    if not line.endswith(b"\n"):
+        raise Broken("the connection was closed")
+    return line

@@ -1,0 +1,150 @@
+"""The guard of a host that is not the head: report to the head, carry out its orders, end the tasks if it is silent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+from .. import judge, wire
+from . import link
+from .here import Failed, Here
+
+#: How often to look for changes (s).
+LOOK_S = 0.5
+#: How long the first contact with the head may take (s).
+_FIRST_CONTACT_S = 60.0
+_RECONNECT_S = 2.0
+#: How long a member whose job was stopped tries to tell the head (s).
+_STOPPED_S = 60.0
+
+
+class Member:
+    """``clock``: the time of the last sign of life of the head."""
+
+    def __init__(self, here: Here, key: bytes, seen: wire.JobStatus) -> None:
+        self._here, self._key, self._seen = here, key, seen
+        self._contact = time.monotonic()
+        self._met = False
+        self._link: link.Link | None = None
+        self._listening: tuple[wire.TaskName, ...] = ()
+        self._ended: link.End | None = None
+        self._running: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Return when the guard may leave."""
+        connecting = asyncio.ensure_future(self._stay_connected())
+        try:
+            while self._ended is None and not await self._is_alone():
+                await asyncio.sleep(LOOK_S)
+                if self._here.changed():
+                    await self._look()
+                if self._hears_more():
+                    self._tell()
+        finally:
+            connecting.cancel()
+        if self._ended is not None:
+            self._note(self._ended.reason, self._ended.finished)
+
+    @property
+    def _guard(self) -> wire.RecordedGuard:
+        assert self._seen.record.guard
+        return self._seen.record.guard
+
+    async def _look(self) -> None:
+        with suppress(Failed):
+            self._seen = await self._here.show() or self._seen
+            self._tell()
+
+    def _hears_more(self) -> bool:
+        """Return whether more tasks listen than before. It matters only if the start has a limit."""
+        if self._guard.start_timeout is None:
+            return False
+        before, self._listening = self._listening, self._here.listening(self._seen.record.tasks)
+        return set(self._listening) != set(before)
+
+    def _tell(self) -> None:
+        if self._link is not None:
+            seen = self._seen
+            self._link.send(link.Report(seen.run, seen.attempt, seen.tasks, seen.stopped, self._listening))
+
+    async def _is_alone(self) -> bool:
+        """Return whether the head has been silent for too long. Then end the tasks of this host."""
+        silent = time.monotonic() - self._contact
+        alive = [task.name for task in self._seen.tasks if task.state in judge.ALIVE]
+        if self._seen.stopped is not None and not alive:
+            return silent > _STOPPED_S
+        limit = self._guard.lease if self._met else min(_FIRST_CONTACT_S, self._guard.lease)
+        if silent <= limit:
+            return False
+        why = f"{self._here.host} has not heard of the guard on {self._guard.head} for {limit:.0f} s (policy: lease)"
+        if alive:
+            with suppress(Failed):
+                await self._here.stop(self._seen.run, alive, why)
+        self._note(why, time.time())
+        return True
+
+    def _note(self, reason: str, finished: float | None) -> None:
+        if reason:
+            self._here.report(self._seen.attempt, wire.GuardReport(None, reason, finished))
+
+    async def _stay_connected(self) -> None:
+        while True:
+            guard = self._guard
+            with suppress(link.Broken):
+                self._link = await link.connect(
+                    guard.address, guard.port, self._key, self._here.host, self._seen.record.run
+                )
+                self._contact, self._met = time.monotonic(), True
+                beating = asyncio.ensure_future(_beat(self._link))
+                try:
+                    self._tell()
+                    await self._obey(self._link)
+                finally:
+                    beating.cancel()
+                    self._link.close()
+                    self._link = None
+            await self._here.abort()
+            await asyncio.sleep(_RECONNECT_S)
+
+    async def _obey(self, connection: link.Link) -> None:
+        while True:
+            message = await connection.receive(wire.FOLLOW_SILENCE_S)
+            self._contact = time.monotonic()
+            if isinstance(message, link.End):
+                self._ended = message
+                return
+            if isinstance(message, (link.Stop, link.Prepare, link.Launch, link.Keep, link.Abort)):
+                # In a task of its own, so that this one hears the head while the tasks take their time to end.
+                task = asyncio.ensure_future(self._carry_out(connection, message))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+
+    async def _carry_out(self, connection: link.Link, order: link.Order) -> None:
+        error = await carry_out(self._here, order)
+        await self._look()
+        connection.send(link.Done(order.id, error))
+
+
+async def carry_out(here: Here, order: link.Order) -> str | None:
+    """Carry out an order on this host. Return why it failed, or None."""
+    try:
+        if isinstance(order, link.Stop):
+            await here.stop(order.run, order.tasks, order.reason, order.overdue)
+        elif isinstance(order, link.Prepare):
+            await here.prepare(order.record)
+        elif isinstance(order, link.Launch):
+            await here.launch()
+        elif isinstance(order, link.Keep):
+            await here.keep()
+        else:
+            await here.abort()
+    except Failed as failed:
+        return str(failed)
+    return None
+
+
+async def _beat(connection: link.Link) -> None:
+    while True:
+        await asyncio.sleep(wire.BEAT_S)
+        connection.send(link.Beat())

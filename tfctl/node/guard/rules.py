@@ -1,0 +1,142 @@
+"""What the head's guard does next, from the states of all tasks. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple, Union
+
+from .. import judge, names, wire
+
+#: The pause before the second attempt (s). Each further one doubles it.
+_BACKOFF_S = 10.0
+_LONGEST_BACKOFF_S = 300.0
+
+
+class View(NamedTuple):
+    """What the head knows. Ages are in seconds.
+
+    ``tasks``: one per task of the record, `unknown` on silent hosts and `lost` on those that were silent for too long.
+    ``stopped``: the time of the job's stop mark on any host. ``age``: of the job. ``attempt_age``: of this attempt.
+    ``ended_for``: how long ago the verdict was first final. ``listened``: the tasks that have been seen to listen.
+    ``cleaned``: the tasks that were stopped after the verdict. ``failure``: why the guard has failed the job, or empty.
+    """
+
+    record: wire.Record
+    tasks: Sequence[wire.TaskStatus]
+    stopped: float | None
+    age: float
+    attempt_age: float
+    ended_for: float = 0.0
+    listened: Collection[wire.TaskName] = ()
+    cleaned: Collection[wire.TaskName] = ()
+    failure: str = ""
+
+
+class End(NamedTuple):
+    """End these tasks. ``failure``: why this fails the job, if it does not follow from the tasks' states."""
+
+    tasks: tuple[wire.TaskName, ...]
+    reason: str
+    overdue: bool = False
+    failure: str = ""
+
+
+class StopEverywhere(NamedTuple):
+    """Stop the job on all hosts: it was stopped on one."""
+
+
+class Retry(NamedTuple):
+    """Start the next attempt after ``pause`` (s)."""
+
+    pause: float
+
+
+class Finish(NamedTuple):
+    """Nothing is left to do."""
+
+
+Action = Union[End, StopEverywhere, Retry, Finish]
+
+
+def verdict(view: View) -> judge.Verdict:
+    """Return the state of the job."""
+    if view.failure:
+        return judge.Verdict("failed", view.failure)
+    return judge.judge(view.record, view.tasks, view.stopped)
+
+
+def next_action(view: View) -> Action | None:
+    """Return what to do now, or None to wait."""
+    found = verdict(view)
+    alive = tuple(task.name for task in view.tasks if task.state in judge.ALIVE)
+    unknown = any(task.state == "unknown" for task in view.tasks)
+    if view.stopped is not None and found.state not in ("succeeded", "failed"):
+        return StopEverywhere() if alive else None if unknown else Finish()
+    if found.state == "stopped":
+        return Finish()
+    if found.state in ("succeeded", "failed"):
+        return _after(view, found, alive, unknown)
+    return _limits(view, alive)
+
+
+def _after(view: View, found: judge.Verdict, alive: tuple[wire.TaskName, ...], unknown: bool) -> Action | None:
+    """Return what to do once the job has succeeded or failed."""
+    draining = judge.draining(view.record, view.tasks, view.ended_for) if found.state == "succeeded" else {}
+    wanted = [
+        name for name in judge.to_clean(view.record, view.tasks, draining)
+        if name not in view.cleaned and not _unknown(view, name)
+    ]  # fmt: skip
+    if wanted:
+        return End(tuple(wanted), _why(view, found))
+    if view.record.policy.clean != "none" and (unknown or any(name not in view.cleaned for name in alive)):
+        return None
+    if found.state == "failed" and retries(view, found):
+        guard = view.record.guard
+        assert guard
+        return Retry(min(_LONGEST_BACKOFF_S, _BACKOFF_S * 2 ** (guard.number - 1)))
+    return Finish()
+
+
+def _limits(view: View, alive: tuple[wire.TaskName, ...]) -> Action | None:
+    """Return what to do with a job that is going on."""
+    guard = view.record.guard
+    assert guard
+    if guard.deadline is not None and view.age > guard.deadline:
+        return End(alive, f"the deadline of {guard.deadline} s has passed", overdue=True)
+    if guard.start_timeout is not None and view.attempt_age > guard.start_timeout:
+        deaf = [task for task in view.record.tasks if task.name in guard.servers and task.name not in view.listened]
+        if deaf:
+            first = f"{names.task(*deaf[0].name)} on {deaf[0].host} does not listen on port {deaf[0].port}"
+            more = f", nor do {len(deaf) - 1} other tasks" if len(deaf) > 1 else ""
+            why = f"{first}{more} {guard.start_timeout} s after the start (policy: start_timeout)"
+            return End(alive, "not every task came up in time", failure=why)
+    return None
+
+
+def retries(view: View, found: judge.Verdict) -> bool:
+    """Return whether the policy asks for another attempt after this failure."""
+    guard = view.record.guard
+    if guard is None or guard.number >= guard.max_attempts or view.stopped is not None:
+        return False
+    if guard.deadline is not None and view.age > guard.deadline:
+        return False
+    culprit = next((task for task in view.tasks if task.name == found.culprit), None)
+    code = culprit.exit_code if culprit else None
+    if code in guard.fail_exit_codes:
+        return False
+    return not guard.retry_exit_codes or code in guard.retry_exit_codes
+
+
+def _unknown(view: View, name: wire.TaskName) -> bool:
+    return any(task.name == name and task.state in ("unknown", "lost") for task in view.tasks)
+
+
+def _why(view: View, found: judge.Verdict) -> str:
+    if found.state == "succeeded":
+        deciders = view.record.deciders
+        if len(deciders) == 1:
+            return f"{names.task(*deciders[0])} has succeeded"
+        return "all tasks that decide have succeeded"
+    if found.culprit is not None:
+        return f"{names.task(*found.culprit)} has failed"
+    return "the job has failed"

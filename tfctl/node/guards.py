@@ -1,0 +1,223 @@
+"""The units of a job's guard (tfctl.node.guard), written, started and removed by root together with the job's tasks.
+
+tfctlguard-JOB.service        the guard, as user tfctl-guard; one for all attempts of the job
+tfctlguard-JOB.socket         where the guards of the other hosts reach it; only on the head host, if there are others
+tfctlguardroot-JOB.socket     where it reaches the node part, which serves a few requests about this job as root
+tfctlguardroot-JOB@.service   one connection to that socket
+/run/tfctl/guard/JOB.key      the key of the job, and whom to notify; systemd passes it to the guard as a credential
+
+They name the version of the node part that started the job, which `provision` keeps as long as these files exist.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import re
+from pathlib import Path
+
+from . import jobstore, names, wire
+from .exits import Exit
+from .guard.secrets import Secrets
+from .session import Refused
+from .system import PROVISION, System, host
+
+_SERVICE = """\
+[Unit]
+Description=Guard of tfctl {job}
+StartLimitIntervalSec=600
+StartLimitBurst=20
+
+[Service]
+Type={type}
+User={user}
+Group={user}
+SupplementaryGroups={jobs_user}
+ExecStart={program} run {job}
+LoadCredential=key:{key}
+Restart=on-failure
+RestartSec=2s
+OOMScoreAdjust=-900
+SyslogIdentifier=tfctl-guard
+UMask=0022
+NoNewPrivileges=yes
+CapabilityBoundingSet=
+AmbientCapabilities=
+ProtectSystem=strict
+ReadWritePaths={jobs}
+ProtectHome=yes
+PrivateTmp=yes
+PrivateDevices=yes
+ProtectClock=yes
+ProtectControlGroups=yes
+ProtectHostname=yes
+ProtectKernelLogs=yes
+ProtectKernelModules=yes
+ProtectKernelTunables=yes
+LockPersonality=yes
+MemoryDenyWriteExecute=yes
+RestrictNamespaces=yes
+RestrictRealtime=yes
+RestrictSUIDSGID=yes
+RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6
+SystemCallArchitectures=native
+SystemCallFilter=@system-service
+SystemCallErrorNumber=EPERM
+"""
+_PEERS = """\
+[Unit]
+Description=Guards of the other hosts of tfctl {job}
+
+[Socket]
+ListenStream={port}
+BindIPv6Only=both
+Backlog=4096
+"""
+_ROOT = """\
+[Unit]
+Description=Requests of the guard of tfctl {job}
+
+[Socket]
+ListenStream={socket}
+SocketUser={user}
+SocketMode=0600
+DirectoryMode=0711
+Accept=yes
+MaxConnections=32
+RemoveOnStop=yes
+"""
+_SESSION = """\
+[Unit]
+Description=A request of the guard of tfctl {job}
+CollectMode=inactive-or-failed
+
+[Service]
+ExecStart={program} root {job}
+StandardInput=socket
+StandardOutput=socket
+StandardError=journal
+SyslogIdentifier=tfctl-node
+"""
+_PORT = re.compile(r"^ListenStream=([0-9]+)$", re.MULTILINE)
+_SERVICE_OF_JOB = re.compile(rf"tfctlguard-({names.JOB.pattern})\.service")
+_OF_JOB = re.compile(rf"tfctlguard-({names.JOB.pattern})\.socket")
+
+
+def write(system: System, plan: wire.Plan) -> None:
+    """Write the guard's units and key, if the plan has a guard. Raises Refused, OSError."""
+    guard, planned = plan.record.guard, plan.guard
+    if guard is None or planned is None:
+        return
+    here = next((task.host for task in plan.record.tasks if task.name == plan.tasks[0].name), "")
+    program = f"{names.LIB}/{_version(system)}/guard"
+    own, (peers, root) = names.guard_service(plan.job), names.guard_sockets(plan.job)
+    values = {
+        "job": plan.job, "user": system.guard, "jobs_user": system.account,
+        "jobs": names.job_dir(plan.job), "key": names.guard_key(plan.job),
+        "socket": names.guard_socket_file(plan.job), "port": guard.port, "program": program,
+        "type": "exec" if system.sees_execution() else "simple",
+    }  # fmt: skip
+    texts = {own: _SERVICE, root: _ROOT, names.guard_session(plan.job): _SESSION}
+    if guard.port and here == guard.head:
+        texts[peers] = _PEERS
+    folder = system.at(names.guard_key(plan.job)).parent
+    folder.mkdir(0o711, parents=True, exist_ok=True)
+    secrets = Secrets(here, planned.key, planned.notify if here == guard.head else None)
+    jobstore.write(system.at(names.guard_key(plan.job)), json.dumps(wire.encode(secrets)).encode(), 0o600)
+    for name, text in texts.items():
+        jobstore.write(system.at(names.UNITS) / name, text.format(**values).encode())
+
+
+def _version(system: System) -> str:
+    """Return the directory of the installed version of the node part, whatever is installed later."""
+    try:
+        return system.at(f"{names.LIB}/current").readlink().name
+    except OSError:
+        return "current"
+
+
+def make_dir(system: System, job: str, attempt: int) -> None:
+    """Make the directory of an attempt that the guard may write to. Raises Refused, OSError."""
+    path = system.at(names.guard_dir(job, attempt))
+    path.mkdir(0o755)
+    user = account(system)
+    os.chown(path, user.pw_uid, user.pw_gid)
+
+
+def account(system: System) -> pwd.struct_passwd:
+    """Return the guards' account. Raises Refused."""
+    try:
+        return pwd.getpwnam(system.guard)
+    except KeyError:
+        raise Refused(Exit.PREFLIGHT, f"{host()} has no user {system.guard}", PROVISION) from None
+
+
+def installed(system: System, job: str) -> list[str]:
+    """Return the guard's units that have files, sockets first, without the template of its sessions."""
+    units = (*names.guard_sockets(job), names.guard_service(job))
+    return [unit for unit in units if (system.at(names.UNITS) / unit).exists()]
+
+
+def of_jobs(system: System, job: str | None) -> dict[str, str]:
+    """Return the guard services that have files, of one job or of all, each with its job."""
+    if job is not None:
+        unit = names.guard_service(job)
+        return {unit: job} if (system.at(names.UNITS) / unit).exists() else {}
+    matches = map(_SERVICE_OF_JOB.fullmatch, jobstore.listing(system.at(names.UNITS)))
+    return {match.group(): match.group(1) for match in matches if match}
+
+
+def remove(system: System, job: str, *, wait: bool = True) -> None:
+    """Stop the guard and remove its units and its key. ``wait``: until systemd has stopped them. Raises Refused."""
+    units = installed(system, job)
+    files = [system.at(names.UNITS) / unit for unit in (*units, names.guard_session(job))]
+    if units and wait:
+        system.manage("stop", "--", *units)
+    for path in (*files, system.at(names.guard_key(job))):
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+    if units and not wait:  # this process may be a session of the guard: the files are gone before systemd ends it
+        system.manage("stop", "--no-block", "--", *units)
+    with contextlib.suppress(OSError):
+        system.at(names.guard_socket_file(job)).unlink()
+    if units:
+        system.manage("reset-failed", "--", *units)
+    with contextlib.suppress(OSError):
+        system.at(names.guard_key(job)).parent.rmdir()
+
+
+def held_ports(system: System) -> dict[int, str]:
+    """Return the ports on which guards listen, with the job of each."""
+    found = {}
+    for name in jobstore.listing(system.at(names.UNITS)):
+        job = _OF_JOB.fullmatch(name)
+        if job:
+            with contextlib.suppress(OSError):
+                port = _PORT.search((system.at(names.UNITS) / name).read_text())
+                found.update({int(port.group(1)): f"the guard of job {job.group(1)}"} if port else {})
+    return found
+
+
+def report(system: System, job: str, attempt: int) -> wire.GuardReport | None:
+    """Return what the guard has noted about the attempt, or None if there is nothing."""
+    try:
+        return wire.decode(wire.GuardReport, wire.parse(_noted(system, job, attempt, "report.json")))
+    except (OSError, wire.Malformed):
+        return None
+
+
+def actions(system: System, job: str, attempt: int) -> list[wire.UserAction]:
+    """Return what the guard has noted that it did, oldest first."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in _noted(system, job, attempt, "notes.jsonl").splitlines():
+            with contextlib.suppress(wire.Malformed):
+                found.append(wire.decode(wire.UserAction, wire.parse(line)))
+    return found
+
+
+def _noted(system: System, job: str, attempt: int, name: str) -> bytes:
+    """Read a file of the guard's directory, which the guard controls. Raises OSError."""
+    return jobstore.read_untrusted(Path(system.at(names.guard_dir(job, attempt))) / name)

@@ -1,0 +1,15 @@
+"""The verb `leave`: remove the guard of a job that is over. Only the guard itself asks for it."""
+
+from __future__ import annotations
+
+from . import fields, guards, reservations, wire
+from .session import Session
+from .system import System
+
+
+def run(system: System, session: Session, request: wire.LeaveRequest) -> None:
+    """Answer, then remove the guard's units. Raises Refused, Gone."""
+    job = fields.job_name(request.job)
+    with reservations.lock(system):
+        session.send(wire.Left())
+        guards.remove(system, job, wait=False)
