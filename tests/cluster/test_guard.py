@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hosts import Hosts
 from node_tree import wait_until
+
+from tests.cluster.hosts import Hosts
 
 
 @pytest.fixture

@@ -26,9 +26,10 @@ def main(words: Sequence[str], system: System = System()) -> int:  # noqa: B008 
 
 
 def _is_allowed(request: wire.Request) -> bool:
-    """Allow to show, to stop the run that the guard knows, to start the next attempt from restart files, to leave."""
+    """Allow to show, to stop the run that the guard knows, to start from restart files, to notify and to
+    leave."""
     if isinstance(request, wire.StopRequest):
         return request.run is not None
     if isinstance(request, wire.StartRequest):
         return request.restart_of is not None
-    return isinstance(request, (wire.LeaveRequest, wire.ShowRequest))
+    return isinstance(request, (wire.LeaveRequest, wire.NotifyRequest, wire.ShowRequest))

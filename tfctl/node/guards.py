@@ -4,6 +4,7 @@ tfctlguard-JOB.service        the guard, as user tfctl-guard; one for all attemp
 tfctlguard-JOB.socket         where the guards of the other hosts reach it; only on the head host, if there are others
 tfctlguardroot-JOB.socket     where it reaches the node part, which serves a few requests about this job as root
 tfctlguardroot-JOB@.service   one connection to that socket
+tfctlguardnotify-JOB.service  the program that the policy names for the end of the job, as the jobs' user; on the head
 /run/tfctl/guard/JOB.key      the key of the job, and whom to notify; systemd passes it to the guard as a credential
 
 They name the version of the node part that started the job, which `provision` keeps as long as these files exist.
@@ -18,7 +19,7 @@ import pwd
 import re
 from pathlib import Path
 
-from . import jobstore, names, wire
+from . import jobstore, names, unitfile, wire
 from .exits import Exit
 from .guard.secrets import Secrets
 from .session import Refused
@@ -100,6 +101,20 @@ StandardOutput=socket
 StandardError=journal
 SyslogIdentifier=tfctl-node
 """
+#: The shipped drop-in of tasks comes first, with the user and the restrictions; it begins the section Service.
+_NOTIFY = """\
+[Unit]
+Description=Notification about the end of tfctl {job}
+
+{drop_in}
+Type=oneshot
+ExecStart=:/usr/bin/env {words}
+StandardInput=file:{input}
+SyslogIdentifier=tfctl-notify
+TimeoutStartSec={limit:.0f}s
+"""
+#: How long the program may run (s).
+NOTIFY_S = 60.0
 _PORT = re.compile(r"^ListenStream=([0-9]+)$", re.MULTILINE)
 _SERVICE_OF_JOB = re.compile(rf"tfctlguard-({names.JOB.pattern})\.service")
 _OF_JOB = re.compile(rf"tfctlguard-({names.JOB.pattern})\.socket")
@@ -122,12 +137,21 @@ def write(system: System, plan: wire.Plan) -> None:
     texts = {own: _SERVICE, root: _ROOT, names.guard_session(plan.job): _SESSION}
     if guard.port and here == guard.head:
         texts[peers] = _PEERS
+    if planned.notify and planned.notify.command and here == guard.head:
+        texts[names.notify_service(plan.job)] = _notify_unit(plan.job, planned.notify)
     folder = system.at(names.guard_key(plan.job)).parent
     folder.mkdir(0o711, parents=True, exist_ok=True)
     secrets = Secrets(here, planned.key, planned.notify if here == guard.head else None)
     jobstore.write(system.at(names.guard_key(plan.job)), json.dumps(wire.encode(secrets)).encode(), 0o600)
     for name, text in texts.items():
-        jobstore.write(system.at(names.UNITS) / name, text.format(**values).encode())
+        filled = text if name == names.notify_service(plan.job) else text.format(**values)
+        jobstore.write(system.at(names.UNITS) / name, filled.encode())
+
+
+def _notify_unit(job: str, notify: wire.Notify) -> str:
+    drop_in = Path(__file__).with_name("10-tfctl.conf").read_text()
+    words = " ".join(unitfile.word(word) for word in notify.command)
+    return _NOTIFY.format(job=job, drop_in=drop_in, words=words, input=names.notify_input(job), limit=NOTIFY_S)
 
 
 def _version(system: System) -> str:
@@ -172,10 +196,11 @@ def of_jobs(system: System, job: str | None) -> dict[str, str]:
 def remove(system: System, job: str, *, wait: bool = True) -> None:
     """Stop the guard and remove its units and its key. ``wait``: until systemd has stopped them. Raises Refused."""
     units = installed(system, job)
-    files = [system.at(names.UNITS) / unit for unit in (*units, names.guard_session(job))]
+    others = (names.guard_session(job), names.notify_service(job))
+    files = [system.at(names.UNITS) / unit for unit in (*units, *others)]
     if units and wait:
         system.manage("stop", "--", *units)
-    for path in (*files, system.at(names.guard_key(job))):
+    for path in (*files, system.at(names.guard_key(job)), system.at(names.notify_input(job))):
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
     if units and not wait:  # this process may be a session of the guard: the files are gone before systemd ends it

@@ -98,6 +98,16 @@ def guard_session(job: str) -> str:
     return f"tfctlguardroot-{job}@.service"
 
 
+def notify_service(job: str) -> str:
+    """Return the unit of the program that the policy of the job names for its end."""
+    return f"tfctlguardnotify-{job}.service"
+
+
+def notify_input(job: str) -> str:
+    """Return the path of that program's stdin."""
+    return f"{RUN_DIR}/guard/{job}.outcome"
+
+
 def guard_socket_file(job: str) -> str:
     return f"{RUN_DIR}/guard/{job}.sock"
 

@@ -99,6 +99,12 @@ def renewed(text: str, *, job: str, attempt: int, run: str, role: str, index: in
     return "\n".join(f"{key}={lines[key]}" if key in lines else f"{key}{sign}{value}" for key, sign, value in parts)
 
 
+def word(text: str) -> str:
+    """Quote a word of ExecStart=, without specifiers (systemd.service(5)). Line breaks are not possible there."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return '"' + escaped.replace("\n", " ").replace("\r", " ") + '"'
+
+
 def program(text: str) -> str:
     """Return the program that the unit executes, or ""."""
     import shlex  # only a start needs it

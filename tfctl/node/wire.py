@@ -20,6 +20,7 @@ stop     client  StopRequest     node  with hold, marked, and waits for go; then
 restart  client  RestartRequest  node  beat every 5 s, then restarted; error with exit 7 if a unit is gone
 events   client  EventsRequest   node  events
 nodes    client  NodesRequest    node  node
+notify   guard   NotifyRequest   node  beat every 5 s, then notified
 leave    guard   LeaveRequest    node  left
 logs     client  LogsRequest     node  beat every 5 s, then logs, then journalctl's own JSON lines;
                                        with grep, among them beats and, as the last line, perhaps an error
@@ -353,6 +354,13 @@ class NodesRequest(NamedTuple):
     """What the host has and who uses it."""
 
 
+class NotifyRequest(NamedTuple):
+    """Only of a guard, about its own job: run the program of the policy's `notify`. ``outcome``: its stdin."""
+
+    job: str
+    outcome: str
+
+
 class LeaveRequest(NamedTuple):
     """Only of a guard, about its own job: end the guard and remove its units and its key."""
 
@@ -548,6 +556,12 @@ class Left(NamedTuple):
     """The guard is being removed."""
 
 
+class Notified(NamedTuple):
+    """The program of the policy's `notify` has run. ``error``: why it failed, or None."""
+
+    error: Optional[str] = None
+
+
 class Logs(NamedTuple):
     """The attempt, its run, and the units whose lines follow. ``synced``: false if journald did not confirm that it
     has written everything that the tasks have printed. ``began``: when the first run of each unit began. ``oldest``:
@@ -581,17 +595,19 @@ class JournalEntry(NamedTuple):
 
 
 Request = Union[
-    StartRequest, ShowRequest, StopRequest, RestartRequest, EventsRequest, NodesRequest, LogsRequest, LeaveRequest,
+    StartRequest, ShowRequest, StopRequest, RestartRequest, EventsRequest, NodesRequest, LogsRequest, NotifyRequest,
+    LeaveRequest,
 ]  # fmt: skip
 ClientMessage = Union[Plan, Rerun, Code, Share, Go, Keep, Beat]
 NodeMessage = Union[
     Hello, Reserved, Refused, Shared, Started, Undone, Kept, Shown, Marked, Stopped, Restarted, Events, Node, Logs,
-    Left, Error, Beat,
+    Notified, Left, Error, Beat,
 ]  # fmt: skip
 
 REQUESTS: dict[str, Any] = {
     "start": StartRequest, "show": ShowRequest, "stop": StopRequest, "restart": RestartRequest,
-    "events": EventsRequest, "nodes": NodesRequest, "logs": LogsRequest, "leave": LeaveRequest,
+    "events": EventsRequest, "nodes": NodesRequest, "logs": LogsRequest, "notify": NotifyRequest,
+    "leave": LeaveRequest,
 }  # fmt: skip
 CLIENT_MESSAGES: dict[str, Any] = {
     "plan": Plan, "rerun": Rerun, "code": Code, "share": Share, "go": Go, "keep": Keep, "beat": Beat,
@@ -599,7 +615,7 @@ CLIENT_MESSAGES: dict[str, Any] = {
 NODE_MESSAGES: dict[str, Any] = {
     "hello": Hello, "reserved": Reserved, "refused": Refused, "share": Shared, "started": Started, "undone": Undone,
     "kept": Kept, "show": Shown, "marked": Marked, "stopped": Stopped, "restarted": Restarted, "events": Events,
-    "node": Node, "logs": Logs, "left": Left, "error": Error, "beat": Beat,
+    "node": Node, "logs": Logs, "notified": Notified, "left": Left, "error": Error, "beat": Beat,
 }  # fmt: skip
 _VERBS = {kind: verb for verb, kind in REQUESTS.items()}
 _KINDS = {kind: name for table in (CLIENT_MESSAGES, NODE_MESSAGES) for name, kind in table.items()}

@@ -24,7 +24,7 @@ def test_keys_have_their_documented_defaults(tmp_path: Path) -> None:
     assert job.output == "/srv/tfctl/digits"
     assert job.command == ("python", "train.py")
     assert job.roles["worker"].replicas == 2
-    assert (job.policy.start_timeout, job.policy.drain, job.policy.clean) == (600, 1800, "running")
+    assert (job.policy.start_timeout, job.policy.drain, job.policy.clean) == (None, 1800, "running")
 
 
 def test_paths_are_relative_to_the_job_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import codec, jobstore, wire
+from .. import codec, jobstore, judge, wire
 from ..system import System
 from .head import Head
 from .here import Failed, Here
@@ -46,7 +46,15 @@ async def _guard(job: str, system: System) -> None:
     key = bytes.fromhex(secrets.key)
     if secrets.host == guard.head:
         began = _began(system, job, guard.origin, seen.attempt)
-        await Head(here, key, seen, began, _listener()).run()
+        wanted = secrets.notify
+
+        async def tell(record: wire.Record, found: judge.Verdict) -> None:
+            if wanted is not None:
+                from .notify import notify  # urllib is needed only here
+
+                await notify(here, wanted, record, found)
+
+        await Head(here, key, seen, began, _listener(), tell).run()
     else:
         await Member(here, key, seen).run()
     await here.leave()

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from .. import judge, wire
@@ -24,6 +24,9 @@ _END_S = 3.0
 _STRANGERS = 256
 
 
+Tell = Callable[[wire.Record, judge.Verdict], Awaitable[None]]
+
+
 class _Member:
     """Another host. ``silent_since``: on the monotonic clock; None while it is connected."""
 
@@ -34,11 +37,11 @@ class _Member:
 
 
 class Head:
-    """``tell`` is called with the outcome of the job, to notify people."""
+    """``tell`` is awaited with the outcome of the job, to notify people."""
 
     def __init__(
         self, here: Here, key: bytes, seen: wire.JobStatus, began: float,
-        listener: socket.socket | None = None, tell: Callable[[wire.Record, judge.Verdict], None] = lambda *_: None,
+        listener: socket.socket | None = None, tell: Tell | None = None,
     ) -> None:  # fmt: skip
         self._here, self._key, self._seen, self._began = here, key, seen, began
         self._listener, self._tell = listener, tell
@@ -260,7 +263,8 @@ class Head:
         until = time.monotonic() + _END_S
         while time.monotonic() < until and any(member.link is not None for member in self._members.values()):
             await asyncio.sleep(0.05)
-        self._tell(self._record, rules.verdict(view))
+        if self._tell is not None:
+            await self._tell(self._record, rules.verdict(view))
 
     # The members.
 

@@ -146,6 +146,11 @@ class Here:
         async with _Session(self._system, wire.LeaveRequest(self.job)) as session:
             await session.expect(wire.Left)
 
+    async def notify(self, outcome: str) -> str | None:
+        """Run the policy's program for the end of the job. Return why it failed, or None. Raises Failed."""
+        async with _Session(self._system, wire.NotifyRequest(self.job, outcome)) as session:
+            return (await session.expect(wire.Notified)).error
+
     # Notes.
 
     def note(self, attempt: int, deed: str, reason: str, tasks: Collection[wire.TaskName] | None = None) -> None:

@@ -1,0 +1,139 @@
+"""What the head's guard decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tfctl.node import wire
+from tfctl.node.guard import keys
+from tfctl.node.guard.rules import End, Finish, Retry, StopEverywhere, View, next_action
+
+CHIEF, PS, WORKER = ("chief", 0), ("ps", 0), ("worker", 0)
+TASKS = (CHIEF, PS, WORKER)
+
+
+def record(clean: Any = "running", **guard: Any) -> wire.Record:
+    watched = wire.RecordedGuard("n1", "10.0.0.1", 2300, "0123abcd", 1.0, lease=600, **{"max_attempts": 1, **guard})
+    tasks = tuple(
+        wire.RecordedTask(*name, f"n{number}", f"10.0.0.{number}", 2222, "") for number, name in enumerate(TASKS, 1)
+    )
+    policy = wire.RecordedPolicy(clean, 0, None, 30, 600)
+    return wire.Record(
+        "digits", 1, "0123abcd", "parameter_server", "tf2.15", "i.ini", "/srv/tfctl/digits", 1.0, policy, (CHIEF,),
+        tasks, vital=((PS,),), guard=watched,
+    )  # fmt: skip
+
+
+def view(chief: str, ps: str, worker: str, of: wire.Record | None = None, code: int | None = None, **more: Any) -> View:
+    states: Any = (chief, ps, worker)
+    tasks = [
+        wire.TaskStatus(*name, state, code if state == "failed" else None, None, 2.0, None, 0)
+        for name, state in zip(TASKS, states, strict=True)
+    ]
+    return View(of or record(), tasks, **{"stopped": None, "age": 5.0, "attempt_age": 5.0, **more})
+
+
+def test_a_job_that_runs_is_left_alone() -> None:
+    assert next_action(view("running", "running", "running")) is None
+
+
+def test_what_still_runs_is_stopped_once_the_deciders_have_succeeded() -> None:
+    assert next_action(view("succeeded", "running", "running")) == End((PS, WORKER), "chief/0 has succeeded")
+
+
+def test_a_task_that_cannot_be_asked_is_waited_for() -> None:
+    assert next_action(view("succeeded", "unknown", "stopped")) is None
+
+
+def test_a_lost_task_is_not_waited_for() -> None:
+    assert next_action(view("succeeded", "lost", "stopped")) == Finish()
+
+
+def test_nothing_is_stopped_if_the_policy_says_so() -> None:
+    assert next_action(view("succeeded", "running", "running", record("none"))) == Finish()
+
+
+def test_tasks_are_stopped_only_once() -> None:
+    """A process that not even SIGKILL ends must not keep the guard busy."""
+    assert next_action(view("succeeded", "running", "stopped", cleaned={PS, WORKER})) == Finish()
+
+
+def test_a_failed_job_is_over_after_its_last_attempt() -> None:
+    assert next_action(view("failed", "stopped", "stopped", code=1)) == Finish()
+
+
+@pytest.mark.parametrize(("number", "pause"), [(1, 10.0), (2, 20.0), (3, 40.0), (9, 300.0)])
+def test_each_pause_before_an_attempt_is_twice_as_long_up_to_five_minutes(number: int, pause: float) -> None:
+    of = record(max_attempts=10, number=number)
+    assert next_action(view("failed", "stopped", "stopped", of, code=1)) == Retry(pause)
+
+
+@pytest.mark.parametrize(
+    ("policy", "again"),
+    [
+        ({}, True),
+        ({"retry_exit_codes": (1, 7)}, True),
+        ({"retry_exit_codes": (1,)}, False),
+        ({"fail_exit_codes": (7,)}, False),
+        ({"retry_exit_codes": (7,), "fail_exit_codes": (7,)}, False),
+    ],
+)
+def test_exit_codes_decide_about_another_attempt(policy: dict[str, Any], again: bool) -> None:
+    found = next_action(view("failed", "stopped", "stopped", record(max_attempts=2, **policy), code=7))
+    assert isinstance(found, Retry if again else Finish)
+
+
+def test_there_is_no_other_attempt_after_a_stop_or_the_deadline() -> None:
+    of = record(max_attempts=2, deadline=60)
+    assert next_action(view("failed", "stopped", "stopped", of, code=1, stopped=4.0)) == Finish()
+    assert next_action(view("failed", "stopped", "stopped", of, code=1, age=61.0)) == Finish()
+
+
+def test_a_stop_on_one_host_stops_all_of_them() -> None:
+    assert next_action(view("stopped", "running", "running", stopped=4.0)) == StopEverywhere()
+    assert next_action(view("stopped", "stopped", "unknown", stopped=4.0)) is None
+    assert next_action(view("stopped", "stopped", "stopped", stopped=4.0)) == Finish()
+
+
+def test_all_tasks_are_ended_at_the_deadline_of_the_job() -> None:
+    found = next_action(view("running", "running", "starting", record(deadline=60), age=61.0))
+    assert found == End(TASKS, "the deadline of 60 s has passed", overdue=True)
+
+
+def test_a_server_that_does_not_listen_in_time_fails_the_job() -> None:
+    of = record(start_timeout=30, servers=TASKS)
+    assert next_action(view("running", "running", "running", of, attempt_age=29.0)) is None
+    assert next_action(view("running", "running", "running", of, attempt_age=31.0, listened=set(TASKS))) is None
+    found = next_action(view("running", "running", "running", of, attempt_age=31.0, listened={CHIEF, PS}))
+    assert isinstance(found, End)
+    assert found.failure.startswith("worker/0 on n3 does not listen on port 2222 30 s after the start")
+    assert isinstance(next_action(view("stopped", "stopped", "stopped", of, failure=found.failure)), Finish)
+
+
+def line(to_head: bool, nonce: str = "b" * 32) -> tuple[keys.Sealer, keys.Opener]:
+    key = keys.session_key(b"k" * 32, "0123abcd", "n2", "a" * 32, nonce, to_head)
+    return keys.Sealer(key), keys.Opener(key)
+
+
+def test_a_message_arrives_as_it_was_sent() -> None:
+    sealer, opener = line(to_head=True)
+    assert [opener.open(sealer.seal(body)) for body in (b"one", b"two")] == [b"one", b"two"]
+
+
+def test_a_repeated_a_missing_and_a_changed_message_are_noticed() -> None:
+    sealer, _ = line(to_head=True)
+    first, second = sealer.seal(b"one"), sealer.seal(b"two")
+    for lines in ([first, first], [second], [first.replace(b"one", b"six")]):
+        opener = line(to_head=True)[1]
+        with pytest.raises(keys.Forged):
+            for each in lines:
+                opener.open(each)
+
+
+def test_a_message_fits_no_other_connection_and_no_other_direction() -> None:
+    sealed = line(to_head=True)[0].seal(b"one")
+    for other in (line(to_head=False)[1], line(to_head=True, nonce="c" * 32)[1]):
+        with pytest.raises(keys.Forged):
+            other.open(sealed)

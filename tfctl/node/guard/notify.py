@@ -1,0 +1,58 @@
+"""Tell people how a job has ended, as its policy says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from urllib import error, request
+
+from .. import judge, wire
+from .here import Failed, Here
+
+_TRIES = 3
+_TIMEOUT_S = 10.0
+_PAUSE_S = 2.0
+
+
+async def notify(here: Here, wanted: wire.Notify, record: wire.Record, found: judge.Verdict) -> None:
+    """Run the program and send the POST. Note how that went; a failure has no other consequence."""
+    outcome = json.dumps(
+        {
+            "job": record.job, "attempt": record.attempt, "state": found.state, "reason": found.reason,
+            "finished": found.finished, "host": here.host,
+        }
+    )  # fmt: skip
+    if wanted.command:
+        try:
+            trouble = await here.notify(outcome)
+        except Failed as failed:
+            trouble = str(failed)
+        here.note(record.attempt, "notify", f"the program failed: {trouble}" if trouble else "the program has run")
+    if wanted.url is not None:
+        trouble = await _post(wanted.url, outcome.encode())
+        here.note(record.attempt, "notify", f"the POST failed: {trouble}" if trouble else "the POST was accepted")
+
+
+async def _post(url: str, body: bytes) -> str:
+    """Send the body, three times at most. Return the last error without the URL, or ""."""
+    trouble = ""
+    for number in range(_TRIES):
+        if number:
+            await asyncio.sleep(_PAUSE_S)
+        trouble = await asyncio.get_running_loop().run_in_executor(None, _post_once, url, body)
+        if not trouble:
+            break
+    return trouble
+
+
+def _post_once(url: str, body: bytes) -> str:
+    asked = request.Request(url, body, {"Content-Type": "application/json"})
+    try:
+        with request.urlopen(asked, timeout=_TIMEOUT_S):
+            return ""
+    except error.HTTPError as refused:
+        return f"status {refused.code}"
+    except error.URLError as failed:
+        return str(failed.reason).replace(url, "the URL")
+    except (OSError, ValueError) as failed:
+        return type(failed).__name__

@@ -1,0 +1,27 @@
+"""The verb `notify`: run the program that the policy of a job names for its end, as the jobs' user."""
+
+from __future__ import annotations
+
+from . import fields, guards, jobstore, names, wire
+from .exits import Exit
+from .session import Refused, Session
+from .system import System
+
+#: How long the unit of the program may take, beyond its own limit (s).
+_LIMIT_S = guards.NOTIFY_S + 15.0
+#: The longest outcome in bytes.
+_LONGEST = 1 << 16
+
+
+def run(system: System, session: Session, request: wire.NotifyRequest) -> None:
+    """Run the program with the outcome as its stdin, and answer how that went. Raises Refused, Gone, OSError."""
+    job = fields.job_name(request.job)
+    unit = names.notify_service(job)
+    if len(request.outcome) > _LONGEST or not (system.at(names.UNITS) / unit).exists():
+        raise Refused(Exit.NOT_FOUND, f"{job} has no program to run at its end")
+    jobstore.write(system.at(names.notify_input(job)), request.outcome.encode())
+    process = system.managing("start", "--", unit)
+    assert process.stderr
+    with process.stderr as errors:
+        complaints = session.attend(process, errors, _LIMIT_S)
+    session.send(wire.Notified(complaints or None))
