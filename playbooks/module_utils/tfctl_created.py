@@ -218,12 +218,11 @@ class _Removal:
                 self._remove(str(path), path.rmdir, path)
 
     def remove_accounts(self) -> None:
-        users, groups = self._all("users"), self._all("groups")
-        for user in [name for name, facts in observe({"users": users})["users"].items() if facts]:
+        found = observe({"users": self._all("users"), "groups": self._all("groups")})
+        for user in [name for name, facts in found["users"].items() if facts]:
             self._remove(f"user {user}", partial(_run, "userdel", user))
-        for group in [name for name, facts in observe({"groups": groups})["groups"].items() if facts]:
-            # userdel also removes the group of the user's name.
-            self._remove(f"group {group}", partial(_run, "groupdel", group))
+        for group in [name for name, facts in found["groups"].items() if facts]:
+            self._remove(f"group {group}", partial(_delete_group, group))
 
     def refresh(self, commands: Iterable[str]) -> None:
         """Make systemd and other programs read their configuration again."""
@@ -248,6 +247,12 @@ class _Removal:
             self.problems.append(f"{what}: {error}")
             return False
         return True
+
+
+def _delete_group(name: str) -> None:
+    """Delete a group, unless userdel has deleted it with the user of this name. Raises Failed."""
+    if observe({"groups": [name]})["groups"][name]:
+        _run("groupdel", name)
 
 
 def _removal_of(names: Sequence[str]) -> list[str]:

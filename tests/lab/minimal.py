@@ -112,6 +112,7 @@ def _copy_checkout(target: Path) -> None:
     for name in filter(None, names):
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         if (ROOT / name).exists():
+            (target / name).unlink(missing_ok=True)  # shutil.copy does not replace links
             shutil.copy(ROOT / name, target / name, follow_symlinks=False)
         else:
             (target / name).unlink(missing_ok=True)

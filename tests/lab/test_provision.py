@@ -184,7 +184,7 @@ def test_provision_asks_for_a_sudo_password_that_jobs_do_not_need(pair: Lab) -> 
     for verb, password, expected, message in (
         ("provision", "sesame", 8, "Incorrect sudo password"),
         ("preflight", "open-sesame", 0, "Jobs need sudo without a password for one program"),
-        ("provision", "open-sesame", 0, "node1  ok"),
+        ("provision", "open-sesame", 0, "node1 ok"),
     ):
         words = [str(TFCTL), verb, *options]
         code, shown = type_at_prompt(words, pair.folder, "sudo password of the hosts: ", password)
