@@ -64,8 +64,8 @@ def judge(record: Record, tasks: Sequence[TaskStatus], stopped: float | None) ->
     # A host that does not know its task, as one that was installed again, cannot refute the stop mark of the others.
     fallen = _fallen(record, [task for task in tasks if stopped is None or task.started is not None])
     if fallen:
-        host = next(task.host for task in record.tasks if task.name == fallen[0].name)
-        return Verdict("failed", failure(fallen[0], host), fallen[0].finished, fallen[0].name)
+        where = next(task for task in record.tasks if task.name == fallen[0].name)
+        return Verdict("failed", failure(fallen[0], where.host, where.memory), fallen[0].finished, fallen[0].name)
     if stopped is not None:
         return Verdict("stopped", finished=stopped)
     states = {task.state for task in tasks}
@@ -105,8 +105,11 @@ def to_clean(record: Record, tasks: Sequence[TaskStatus], draining: Collection[T
     return [name for name in wanted if name not in draining]
 
 
-def failure(task: TaskStatus, host: str) -> str:
-    """Return how a task on ``host`` failed or was lost, as a sentence without a full stop."""
+def failure(task: TaskStatus, host: str, memory: str | None = None) -> str:
+    """Return how a task on ``host`` failed or was lost, as a sentence without a full stop.
+
+    ``memory``: the most that it may use.
+    """
     name = names.task(task.role, task.index)
     if task.state == "lost":
         return f"{name} on {host} is lost: {_LOSSES[task.loss]}"
@@ -114,7 +117,12 @@ def failure(task: TaskStatus, host: str) -> str:
     end = f" with {ending}" if ending else ""
     when = " at its deadline" if task.overdue else ""
     again = f" after {task.restarts} restart{'' if task.restarts == 1 else 's'}" if task.restarts else ""
-    return f"{name} on {host} failed{end}{when}{again}"
+    why = f": {out_of_memory(memory)}" if task.oom else ""
+    return f"{name} on {host} failed{end}{when}{again}{why}"
+
+
+def out_of_memory(limit: str | None) -> str:
+    return f"out of memory (limit {limit})" if limit else "out of memory"
 
 
 def _without_report(task: RecordedTask, state: TaskStateName) -> TaskStatus:

@@ -43,6 +43,11 @@ class End(NamedTuple):
         return f"SIG{self.status}" if self.code in ("killed", "dumped") and self.status else None
 
     @property
+    def oom(self) -> bool:
+        """Whether the kernel killed a process of the run for lack of memory (OOMPolicy= in systemd.service(5))."""
+        return self.result == "oom-kill"
+
+    @property
     def not_executed(self) -> bool:
         """Whether systemd failed to execute the program."""
         return self.exit_code in OWN_STATUS
@@ -189,6 +194,8 @@ def task_status(
         last_exit_code=last.exit_code if last else None,
         last_signal=last.signal if last else None,
         overdue=True if overdue and name == "failed" else None,
+        oom=True if end and end.oom and name == "failed" else None,
+        last_oom=True if last and last.oom else None,
     )
 
 

@@ -88,7 +88,7 @@ class Gpu(NamedTuple):
 
 
 class RecordedTask(NamedTuple):
-    """A task in a record. ``host`` is the inventory's name."""
+    """A task in a record. ``host`` is the inventory's name. ``memory``: the most that it may use, such as 16G."""
 
     role: str
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -97,6 +97,7 @@ class RecordedTask(NamedTuple):
     port: int
     unit: str
     gpus: tuple[str, ...] = ()
+    memory: Optional[str] = None
 
     @property
     def name(self) -> TaskName:
@@ -159,7 +160,8 @@ class TaskStatus(NamedTuple):
     """The state of a task, from its current or last run. ``loss``: None if the task is not lost, or if the cause is not
     known. ``last_line_age``: how long ago (s) a running task printed its last line, if the request asks for it and
     there is one. ``last_exit_code``, ``last_signal``: how the run before the current one ended. ``overdue``: true if it
-    has failed because tfctl ended it at its deadline."""
+    has failed because tfctl ended it at its deadline. ``oom``, ``last_oom``: true if the kernel killed a process of
+    that run for lack of memory."""
 
     role: str
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -174,6 +176,8 @@ class TaskStatus(NamedTuple):
     last_exit_code: Optional[int] = None
     last_signal: Optional[str] = None
     overdue: Optional[bool] = None
+    oom: Optional[bool] = None
+    last_oom: Optional[bool] = None
 
     @property
     def name(self) -> TaskName:
@@ -193,7 +197,7 @@ class JobStatus(NamedTuple):
 
 class Event(NamedTuple):
     """``event``: start, stop or restart (by a user), begin or end (of a task's run). ``role`` and ``index`` are None
-    for the whole job."""
+    for the whole job. ``oom``: true if the run ended because the kernel killed a process of it for lack of memory."""
 
     time: float
     attempt: int
@@ -203,6 +207,7 @@ class Event(NamedTuple):
     by: Optional[str]
     exit_code: Optional[int]
     signal: Optional[str]
+    oom: Optional[bool] = None
 
 
 class UserAction(NamedTuple):

@@ -44,6 +44,16 @@ def test_the_failure_of_a_task_at_its_deadline_says_so(
     assert judge.failure(status, "node1") == f"worker/0 on node1 {sentence}"
 
 
+@pytest.mark.parametrize(("limit", "sentence"), [("16G", "out of memory (limit 16G)"), (None, "out of memory")])
+def test_the_failure_of_a_task_that_ran_out_of_memory_says_so(limit: str | None, sentence: str) -> None:
+    status = wire.TaskStatus("worker", 1, "failed", None, "SIGKILL", 101.0, 102.0, 3, oom=True)
+    record = make_record([("worker", 1, "n2")], deciders=[("worker", 1)])
+    record = record._replace(tasks=(record.tasks[0]._replace(memory=limit),))
+    assert (
+        judge.judge(record, [status], None).reason == f"worker/1 on n2 failed with SIGKILL after 3 restarts: {sentence}"
+    )
+
+
 def test_cleanup_stops_no_parameter_server_while_a_worker_shuts_down() -> None:
     tasks = statuses(ps="running", worker="running", evaluator="running")
     draining = judge.draining(RECORD, tasks, since=1.0)

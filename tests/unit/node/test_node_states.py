@@ -213,6 +213,19 @@ def test_a_start_that_failed_without_a_result_does_not_give_success_as_its_reaso
     assert units.exec_failure({**properties, "Result": "resources"}, []) == "systemd says: resources"
 
 
+OUT_OF_MEMORY = End("oom-kill", "killed", "KILL", "a", 100.0)
+
+
+def test_a_run_that_the_kernel_killed_for_lack_of_memory_says_so() -> None:
+    told = states.task_status(TASK, unit("failed", InvocationID="a"), runs(OUT_OF_MEMORY))
+    assert (told.state, told.signal, told.oom, told.last_oom) == ("failed", "SIGKILL", True, None)
+    again = states.task_status(TASK, unit("active", InvocationID="b"), runs(OUT_OF_MEMORY))
+    assert (again.state, again.last_signal, again.oom, again.last_oom) == ("running", "SIGKILL", None, True)
+    child = OUT_OF_MEMORY._replace(code="exited", status="0")  # one process of the task was killed, the main one ended
+    told = states.task_status(TASK, unit("failed", InvocationID="a"), runs(child))
+    assert (told.state, told.exit_code, told.oom) == ("failed", 0, True)
+
+
 def note(directory: Path, what: str, invocation: str, **told: str) -> None:
     """Run the program as systemd does."""
     program = Path(states.__file__).parent / "bin/note"
