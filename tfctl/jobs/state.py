@@ -45,6 +45,8 @@ class TaskState:
     overdue: bool | None = None
     oom: bool | None = None
     last_oom: bool | None = None
+    fails_at_once: bool | None = None
+    given_up: bool | None = None
     memory: str | None = None
     last_line_age: float | None = field(default=None, compare=False)
 

@@ -45,6 +45,8 @@ FOLLOW_SILENCE_S = 15.0
 RESERVE_S = 600.0
 #: The longest time (s) until a host confirms keep.
 KEEP_S = 15.0
+#: A run that fails within this time (s) of its beginning fails at once.
+AT_ONCE_S = 10.0
 #: The longest line of JSON that either side accepts, in bytes.
 LINE_LIMIT = 16 * 2**20
 #: The room (bytes) that a start needs in the directory of the jobs, beside the code.
@@ -161,7 +163,8 @@ class TaskStatus(NamedTuple):
     known. ``last_line_age``: how long ago (s) a running task printed its last line, if the request asks for it and
     there is one. ``last_exit_code``, ``last_signal``: how the run before the current one ended. ``overdue``: true if it
     has failed because tfctl ended it at its deadline. ``oom``, ``last_oom``: true if the kernel killed a process of
-    that run for lack of memory."""
+    that run for lack of memory. ``fails_at_once``: true if each run so far has failed within ten seconds with the same
+    exit code, and there were at least two. ``given_up``: true if tfctl does not start it again for that reason."""
 
     role: str
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -178,6 +181,8 @@ class TaskStatus(NamedTuple):
     overdue: Optional[bool] = None
     oom: Optional[bool] = None
     last_oom: Optional[bool] = None
+    fails_at_once: Optional[bool] = None
+    given_up: Optional[bool] = None
 
     @property
     def name(self) -> TaskName:
