@@ -40,6 +40,27 @@ def test_policy_clean_decides_what_is_stopped_when_a_job_ends(
     jobs.assert_nothing_left()
 
 
+def test_limits_of_a_role_are_those_of_its_units(jobs: Jobs) -> None:
+    """The lab's nodes need not have the controllers that enforce them."""
+    text = (
+        'command: [sh, -c, "echo begun; exec sleep 600"]\nroles: {worker: {limits: {memory: 64M, cpus: 0.5}}, ps: 1}\n'
+    )
+    jobs.ok("start", jobs.file("limited", text))
+    wanted = ["MemoryMax", "MemorySwapMax", "CPUQuotaPerSecUSec", "OOMPolicy"]
+    show = " ".join(f"-p {name}" for name in wanted)
+    shown = {}
+    for role in ("worker", "ps"):
+        unit = f"tfctl-limited-{role}-0.service"
+        command = f"test -e /run/systemd/system/{unit} && systemctl show {show} {unit}; true"
+        [shown[role]] = [
+            dict(line.split("=", 1) for line in lines) for lines in jobs.everywhere(command).values() if lines
+        ]
+    assert shown["worker"] == dict(zip(wanted, [str(64 * 2**20), "0", "500ms", "stop"], strict=True))
+    assert shown["ps"] == dict(zip(wanted, ["infinity", "infinity", "infinity", "stop"], strict=True))
+    jobs.ok("stop", "limited")
+    jobs.assert_nothing_left()
+
+
 @pytest.mark.parametrize("restarts", [0, 2])
 def test_deadline_stops_every_task_without_a_restart(restarts: int, jobs: Jobs) -> None:
     text = f"policy: {{deadline: 3s, max_restarts: {restarts}}}\n"

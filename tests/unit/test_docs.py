@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 from tfctl.cli.main import command_line
 from tfctl.errors import Exit
 from tfctl.model import stacks
-from tfctl.model.jobfile import JobFile, Policy, RoleSpec
+from tfctl.model.jobfile import JobFile, Limits, Policy, RoleSpec
 from tfctl.model.load import load
 from tfctl.model.strategies import STRATEGIES
 
@@ -23,7 +23,7 @@ def keys(section: str) -> set[str]:
     """The keys in the first column of the table under a heading of docs/job-file.md; the first table for ""."""
     text = (ROOT / "docs" / "job-file.md").read_text()
     body = text.partition(f"## {section}\n")[2] if section else text
-    body = body.partition("\n## ")[0]
+    body = re.split(r"\n###? ", body)[0]
     rows = [line.split("|")[1] for line in body.splitlines() if line.startswith("| `")]
     return {key for row in rows for key in re.findall(r"`(\w+)`", row)}
 
@@ -32,6 +32,7 @@ def test_job_file_page_lists_exactly_the_keys_of_the_model() -> None:
     assert keys("") == set(JobFile.model_fields)
     assert keys("Roles") == set(RoleSpec.model_fields)
     assert keys("Policy") == set(Policy.model_fields)
+    assert keys("Limits") == set(Limits.model_fields)
 
 
 def test_strategies_page_lists_each_strategy_with_its_roles_and_restarts() -> None:

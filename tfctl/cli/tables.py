@@ -88,7 +88,8 @@ def rfc3339_ms(time: float) -> str:
 
 
 def _exit(task: TaskState) -> str:
-    return task.signal or ("" if task.exit_code is None else str(task.exit_code))
+    found = task.signal or ("" if task.exit_code is None else str(task.exit_code))
+    return f"{found}, out of memory" if task.oom else found
 
 
 def _last_line(task: TaskState) -> str:
@@ -115,6 +116,8 @@ def _remaining(job: JobState) -> str:
 
 def _how(event: Event) -> str:
     code = "" if event.exit_code is None else f"exit code {event.exit_code}"
+    if event.oom:
+        return f"{event.signal or code}, out of memory"
     return event.signal or code or event.reason or (f"by {event.by}" if event.by else "")
 
 
@@ -127,7 +130,10 @@ TASKS: Table[TaskState] = Table(
     ),
     Column("", str, unit=lambda task: task.unit),
     Column("STATE", lambda task: task.state, coloured=True, state=lambda task: task.state),
-    Column("EXIT", _exit, exit_code=lambda task: task.exit_code, signal=lambda task: task.signal),
+    Column(
+        "EXIT", _exit,
+        exit_code=lambda task: task.exit_code, signal=lambda task: task.signal, oom=lambda task: bool(task.oom),
+    ),
     Column("RESTARTS", lambda task: str(task.restarts), restarts=lambda task: task.restarts),
     Column("STARTED", lambda task: text.clock(task.started), started=lambda task: rfc3339(task.started)),
     Column(
@@ -161,6 +167,6 @@ EVENTS: Table[Event] = Table(
     Column(
         "HOW", _how,
         by=lambda event: event.by, exit_code=lambda event: event.exit_code, signal=lambda event: event.signal,
-        reason=lambda event: event.reason,
+        oom=lambda event: bool(event.oom), reason=lambda event: event.reason,
     ),
 )  # fmt: skip

@@ -30,7 +30,7 @@ class Deaths:
                 continue
             restarts, was_gone = self._seen.get(task.name, (0, False))
             if _is_gone(task) and not was_gone:
-                self._say(f"~~ {judge.failure(task.status, task.host)}")
+                self._say(f"~~ {judge.failure(task.status, task.host, task.memory)}")
             elif task.restarts > restarts:
                 self._say(f"~~ {_restarted(task, state.record.policy.max_restarts)}")
             self._seen[task.name] = task.restarts, _is_gone(task)
@@ -46,4 +46,6 @@ def _restarted(task: TaskState, most: int) -> str:
         how = f"{'ended' if task.last_signal == 'SIGTERM' else 'failed'} with {task.last_signal}"
     elif task.last_exit_code is not None:
         how = f"failed with exit code {task.last_exit_code}"
+    if task.last_oom:
+        how += f": {judge.out_of_memory(task.memory)}"
     return f"{task} on {task.host} {how}; restart {task.restarts}" + (f" of {most}" if task.restarts <= most else "")

@@ -31,6 +31,7 @@ class Event:
     by: str | None = None
     exit_code: int | None = None
     signal: str | None = None
+    oom: bool | None = None
     reason: str = ""
 
     @property

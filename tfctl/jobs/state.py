@@ -22,6 +22,7 @@ _ATTENTION = ("failed", "lost", "unknown", "starting", "pending", "running", "st
 @dataclass(frozen=True)
 class TaskState:
     """One task. Times are in epoch seconds; ``signal`` is a name; ``host`` is the inventory's name.
+    ``memory`` is the most that it may use, such as 16G.
 
     ``last_line_age`` is in seconds. It is None if the task does not run, has printed nothing or was not asked about.
     """
@@ -43,6 +44,11 @@ class TaskState:
     last_exit_code: int | None = None
     last_signal: str | None = None
     overdue: bool | None = None
+    oom: bool | None = None
+    last_oom: bool | None = None
+    fails_at_once: bool | None = None
+    given_up: bool | None = None
+    memory: str | None = None
     last_line_age: float | None = field(default=None, compare=False)
 
     def __str__(self) -> str:

@@ -15,7 +15,7 @@ from tfctl.model import stacks
 from tfctl.model.assign import assign
 from tfctl.model.host import Host, Inventory, Site, Ssh
 from tfctl.model.job import Job, Layout
-from tfctl.model.jobfile import JobFile
+from tfctl.model.jobfile import JobFile, Limits
 from tfctl.model.layout import lay_out
 from tfctl.model.task import Slot, Task
 
@@ -32,13 +32,15 @@ _FALLBACKS: dict[str, Callable[[Slot], Slot]] = {
 def place(job: JobFile, file: Path, output: Path, environ: Mapping[str, str], locks: Path) -> Iterator[Job]:
     """Yield the job with every task on this machine, each on a port reserved against other local runs.
 
-    The job file's `hosts`, `ports`, `stack` and `inventory` concern other machines and are ignored; the stack is the
-    active Python. ``output`` replaces the file's. Raise BadFile or Busy.
+    The job file's `hosts`, `ports`, `stack`, `limits` and `inventory` concern other machines and are ignored; the stack
+    is the active Python. ``output`` replaces the file's. Raise BadFile or Busy.
     """
     stack = machine.python_stack(environ)
     known = {**stacks.load(), **({stack.name: stack} if stack else {})}
     local = _here(job, stack.name if stack else "none", output)
     layout = lay_out(local, Inventory("this machine", (HERE,)), str(file), known)
+    if any(role.limits != Limits() for role in job.roles.values()):
+        layout = replace(layout, notes=(*layout.notes, "limits apply on hosts only; the tasks run here without them"))
     with machine.free_ports(len(layout.slots), HERE.ports, locks) as ports:
         if len(ports) < len(layout.slots):
             raise Busy(f"{len(layout.slots)} tasks, but only {len(ports)} free ports from {HERE.ports[0]} on")
@@ -48,7 +50,8 @@ def place(job: JobFile, file: Path, output: Path, environ: Mapping[str, str], lo
 
 
 def _here(job: JobFile, stack: str, output: Path) -> JobFile:
-    roles = {name: role.model_copy(update={"hosts": "all", "stack": None}) for name, role in job.roles.items()}
+    here = {"hosts": "all", "stack": None, "limits": Limits()}
+    roles = {name: role.model_copy(update=here) for name, role in job.roles.items()}
     return job.model_copy(update={"roles": roles, "ports": None, "stack": stack, "output": str(output)})
 
 

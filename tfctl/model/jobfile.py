@@ -19,7 +19,18 @@ from pydantic import (
 )
 
 from tfctl.model.ports import port_range
-from tfctl.model.text import ENV_NAME, clean, known_placeholders, output_path, quoted, seconds, split, stack_name
+from tfctl.model.text import (
+    ENV_NAME,
+    clean,
+    cpu_count,
+    known_placeholders,
+    memory_size,
+    output_path,
+    quoted,
+    seconds,
+    split,
+    stack_name,
+)
 from tfctl.node.names import JOB, ROLE
 
 _OURS = ("TF_CONFIG", "TFCTL_")
@@ -108,6 +119,8 @@ LocalPath = Annotated[Path, BeforeValidator(_path)]
 Folder = Annotated[LocalPath, AfterValidator(Path.resolve)]
 StackName = Annotated[str, AfterValidator(stack_name)]
 Seconds = Annotated[int, BeforeValidator(seconds)]
+Memory = Annotated[str, BeforeValidator(memory_size)]
+Cpus = Annotated[float, BeforeValidator(cpu_count)]
 
 
 class CodeSpec(_Model):
@@ -135,11 +148,21 @@ class CodeSpec(_Model):
         return value
 
 
+class Limits(_Model):
+    """What each task of a role may use of its host. ``memory``: as MemoryMax= takes it (systemd.resource-control(5)).
+
+    ``cpus``: the CPU time per second, in seconds.
+    """
+
+    memory: Memory | None = None
+    cpus: Cpus | None = None
+
+
 class RoleSpec(_Model):
     """How many tasks a role has and where: ``replicas``, dealt round-robin over the hosts, or ``per_host`` on each.
 
     A bare number means ``replicas``. ``hosts`` is an Ansible pattern. ``command``, ``env`` and ``stack`` override the
-    job's own. ``gpus`` is the number per task.
+    job's own. ``gpus`` is the number per task, and so are ``limits``.
     """
 
     replicas: int | None = Field(default=None, ge=1, le=10_000)
@@ -149,6 +172,7 @@ class RoleSpec(_Model):
     command: Words | None = None
     env: Environment = Field(default_factory=dict)
     stack: StackName | None = None
+    limits: Limits = Limits()
 
     @model_validator(mode="before")
     @classmethod

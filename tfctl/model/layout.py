@@ -83,6 +83,8 @@ def _slots(job: JobFile, role: str, spec: RoleSpec, inventory: Inventory) -> Ite
             command=spec.command or job.command,
             env={**job.env, **spec.env},
             stack=spec.stack or job.stack or host.stack or stacks.NONE,
+            memory=spec.limits.memory,
+            cpus=spec.limits.cpus,
         )
 
 

@@ -38,7 +38,7 @@ _Loader.add_implicit_resolver(
 class _Ambiguous(float):
     """A number such as 0755, 1_000 or 1:30, which YAML versions read differently.
 
-    No key takes a float, so it is rejected, and the error shows it as written.
+    It is not a number (NaN), which every key rejects, and the error shows it as written.
     """
 
     text: str

@@ -60,6 +60,7 @@ def record(job: Job, code: str = "") -> wire.Record:
                 port=task.port,
                 unit=names.unit(job.name, task.role, task.index),
                 gpus=task.gpus or (),
+                memory=task.slot.memory,
             )
             for task in job.tasks
         ),

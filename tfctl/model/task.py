@@ -12,7 +12,10 @@ from tfctl.node.wire import TaskName as TaskName
 
 @dataclass(frozen=True)
 class Slot:
-    """A task with a host, but no port or GPUs yet. ``gpus`` None means an equal share of the host's GPUs."""
+    """A task with a host, but no port or GPUs yet. ``gpus`` None means an equal share of the host's GPUs.
+
+    ``memory``, ``cpus``: its limits (jobfile.Limits).
+    """
 
     role: str
     index: int
@@ -21,6 +24,8 @@ class Slot:
     command: tuple[str, ...]
     env: Mapping[str, str]
     stack: str
+    memory: str | None = None
+    cpus: float | None = None
 
     @property
     def name(self) -> TaskName:

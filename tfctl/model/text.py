@@ -22,6 +22,7 @@ PLACEHOLDERS = ("role", "index", "ps_hosts", "worker_hosts", "chief_hosts", "out
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 _DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,7})h)?(?:(\d{1,8})m)?(?:(\d{1,9})s)?", re.ASCII)
+_MEMORY = re.compile(r"([1-9][0-9]{0,17})([KMGT]?)")
 _QUOTED = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 _SHELL = re.compile(r"\n|&&|\|\|?|;|>>?|<|&|`|\$(?=[A-Za-z_{(?*@#0-9])")
 
@@ -99,6 +100,32 @@ def seconds(value: object) -> int:
     if not 0 < total <= 10 * 365 * 86400:
         raise ValueError(f"{quoted(value)} is not a duration such as 90s, 30m or 1h30m")
     return total
+
+
+def memory_size(value: object) -> str:
+    """Return ``16G``, ``512M`` or a number of bytes as systemd reads it. Raise ValueError for anything else.
+
+    A value below 1 MiB is a mistake, such as a number without its unit.
+    """
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    match = _MEMORY.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{quoted(value)} is not an amount of memory such as 16G, 512M or a number of bytes")
+    size = int(match[1]) * 1024 ** " KMGT".index(match[2] or " ")
+    if size < 2**20:
+        raise ValueError(f"{quoted(value)} should be at least 1M: add the unit, as in 16G")
+    if size >= 2**60:
+        raise ValueError(f"{quoted(value)} is more than any host has; leave the key out if there is no limit")
+    return text
+
+
+def cpu_count(value: object) -> float:
+    """Return ``4`` or ``0.5`` as a number of CPUs. Raise ValueError unless it is a multiple of 0.01 above 0."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0.01 <= value <= 10_000:
+        raise ValueError(f"{quoted(value)} is not a number of CPUs above 0, such as 4 or 0.5")
+    if round(value * 100) != round(value * 100, 6):
+        raise ValueError(f"{quoted(value)} has more than two decimals; write {value:.2f}")
+    return value
 
 
 def quoted(value: object) -> str:

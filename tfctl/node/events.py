@@ -42,7 +42,7 @@ def _events(system: System, job: str) -> Iterator[Event]:
             for end in ends:
                 if end.time is not None:
                     event = _event(end.time, attempt, "end", task)
-                    yield event._replace(exit_code=end.exit_code, signal=end.signal)
+                    yield event._replace(exit_code=end.exit_code, signal=end.signal, oom=end.oom or None)
             runs = [*(end.invocation for end in ends), *_current_runs(system, job, attempt, task, units)]
             later = list(dict.fromkeys(runs))[1:]
             if later and begins is None:

@@ -91,7 +91,11 @@ def mark(system: System, job: str, attempt: int, role: str = "", index: int = 0)
 
 def unmark(system: System, job: str, attempt: int, role: str, index: int) -> None:
     """Remove the marks of a task that is to run again."""
-    for path in (names.stop_mark(job, attempt, role, index), names.deadline_mark(job, attempt, role, index)):
+    for path in (
+        names.stop_mark(job, attempt, role, index),
+        names.deadline_mark(job, attempt, role, index),
+        names.given_up_mark(job, attempt, role, index),
+    ):
         with contextlib.suppress(FileNotFoundError):
             system.at(path).unlink()
 
@@ -104,6 +108,16 @@ def overdue(system: System, job: str, attempt: int, role: str, index: int) -> bo
 def mark_overdue(system: System, job: str, attempt: int, role: str, index: int) -> None:
     """Note that tfctl ends the task at its deadline."""
     system.at(names.deadline_mark(job, attempt, role, index)).touch(0o644)
+
+
+def given_up(system: System, job: str, attempt: int, role: str, index: int) -> bool:
+    """Return whether tfctl does not start the task again because it fails at once."""
+    return system.at(names.given_up_mark(job, attempt, role, index)).exists()
+
+
+def mark_given_up(system: System, job: str, attempt: int, role: str, index: int) -> None:
+    """Note that tfctl does not start the task again because it fails at once."""
+    system.at(names.given_up_mark(job, attempt, role, index)).touch(0o644)
 
 
 def add_action(

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from . import names
-from .wire import Loss, Record, RecordedTask, TaskName, TaskStateName, TaskStatus
+from .wire import AT_ONCE_S, Loss, Record, RecordedTask, TaskName, TaskStateName, TaskStatus
 
 #: States that neither a task nor a job leaves by itself.
 ENDED = ("succeeded", "failed", "stopped", "lost")
@@ -64,8 +64,8 @@ def judge(record: Record, tasks: Sequence[TaskStatus], stopped: float | None) ->
     # A host that does not know its task, as one that was installed again, cannot refute the stop mark of the others.
     fallen = _fallen(record, [task for task in tasks if stopped is None or task.started is not None])
     if fallen:
-        host = next(task.host for task in record.tasks if task.name == fallen[0].name)
-        return Verdict("failed", failure(fallen[0], host), fallen[0].finished, fallen[0].name)
+        where = next(task for task in record.tasks if task.name == fallen[0].name)
+        return Verdict("failed", failure(fallen[0], where.host, where.memory), fallen[0].finished, fallen[0].name)
     if stopped is not None:
         return Verdict("stopped", finished=stopped)
     states = {task.state for task in tasks}
@@ -105,16 +105,48 @@ def to_clean(record: Record, tasks: Sequence[TaskStatus], draining: Collection[T
     return [name for name in wanted if name not in draining]
 
 
-def failure(task: TaskStatus, host: str) -> str:
-    """Return how a task on ``host`` failed or was lost, as a sentence without a full stop."""
+def to_give_up(tasks: Sequence[TaskStatus]) -> list[TaskName]:
+    """Return the tasks that fail at once and can do nothing else: starting them again is of no use.
+
+    ``tasks``: the value of `statuses`, all tasks of the job. A task often dies because another one has, so none is
+    given up unless each task that has ended or was restarted fails at once too, with the same exit code: then the one
+    that failed first is among them. A host that does not answer may have such a task.
+    """
+    ended = [task for task in tasks if _has_ended_once(task)]
+    codes = {task.exit_code if task.state in ENDED else task.last_exit_code for task in ended}
+    if any(task.state == "unknown" for task in tasks) or len(codes) != 1:
+        return []
+    if not all(task.fails_at_once or task.given_up for task in ended):
+        return []
+    return [task.name for task in ended if task.state in ALIVE]
+
+
+def failure(task: TaskStatus, host: str, memory: str | None = None) -> str:
+    """Return how a task on ``host`` failed or was lost, as a sentence without a full stop.
+
+    ``memory``: the most that it may use.
+    """
     name = names.task(task.role, task.index)
     if task.state == "lost":
         return f"{name} on {host} is lost: {_LOSSES[task.loss]}"
+    if task.given_up:
+        how = f"failed with exit code {task.exit_code} twice within {AT_ONCE_S:.0f} s of its start"
+        return f"{name} on {host} {how}; it is not started again"
     ending = task.signal or (f"exit code {task.exit_code}" if task.exit_code is not None else "")
     end = f" with {ending}" if ending else ""
     when = " at its deadline" if task.overdue else ""
     again = f" after {task.restarts} restart{'' if task.restarts == 1 else 's'}" if task.restarts else ""
-    return f"{name} on {host} failed{end}{when}{again}"
+    why = f": {out_of_memory(memory)}" if task.oom else ""
+    return f"{name} on {host} failed{end}{when}{again}{why}"
+
+
+def out_of_memory(limit: str | None) -> str:
+    return f"out of memory (limit {limit})" if limit else "out of memory"
+
+
+def _has_ended_once(task: TaskStatus) -> bool:
+    before = (task.last_exit_code, task.last_signal)
+    return task.state in ENDED or task.restarts > 0 or any(one is not None for one in before)
 
 
 def _without_report(task: RecordedTask, state: TaskStateName) -> TaskStatus:

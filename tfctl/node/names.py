@@ -160,6 +160,11 @@ def deadline_mark(job: str, attempt: int, role: str, index: int) -> str:
     return f"{stop_mark(job, attempt, role, index)}.deadline"
 
 
+def given_up_mark(job: str, attempt: int, role: str, index: int) -> str:
+    """Return the path of the mark that tfctl does not start the task again. Root owns it, as it owns the stop marks."""
+    return f"{stop_mark(job, attempt, role, index)}.given-up"
+
+
 def stored_code(digest: str) -> str:
     return f"{CODE_STORE}/{digest}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from . import fields, guards, jobstore, names, reservations, states, wire
+from . import fields, give_up, guards, jobstore, names, reservations, states, wire
 from .session import Session
 from .states import Properties
 from .system import System, clock_zero
@@ -101,18 +101,22 @@ def task_statuses(
     """
     job, attempt = record.job, record.attempt
     began, boot = jobstore.began(system, job, attempt), system.boot()
+    tasks = jobstore.tasks(system, job, attempt)
+    runs = {task: jobstore.runs(system, job, attempt, *task) for task in tasks}
     return [
         states.task_status(
             task,
             units.get(task),
-            jobstore.runs(system, job, attempt, *task),
+            runs[task],
             marked=jobstore.marked(system, job, attempt, *task) is not None,
             overdue=jobstore.overdue(system, job, attempt, *task),
+            at_once=give_up.fails_at_once(system, job, attempt, task, runs[task]),
+            given_up=jobstore.given_up(system, job, attempt, *task),
             reserved=reserved,
             began=began.get(names.task_key(*task)),
             zero=zero,
             boot=boot,
             max_restarts=record.policy.max_restarts,
         )
-        for task in jobstore.tasks(system, job, attempt)
+        for task in tasks
     ]

@@ -15,6 +15,8 @@ from . import wire
 
 #: The statuses that systemd itself sets if it cannot execute the program (systemd.exec(5), "Process Exit Codes").
 OWN_STATUS = range(200, 244)
+#: With this exit code a task asks to be started again (RestartForceExitStatus= of its unit).
+_START_AGAIN = 42
 _WAITS = ("activating",)
 _RUNS = ("active", "deactivating", "reloading", "refreshing", "maintenance")
 _WORD = re.compile(r"[A-Za-z0-9+-]{0,32}")
@@ -43,6 +45,11 @@ class End(NamedTuple):
         return f"SIG{self.status}" if self.code in ("killed", "dumped") and self.status else None
 
     @property
+    def oom(self) -> bool:
+        """Whether the kernel killed a process of the run for lack of memory (OOMPolicy= in systemd.service(5))."""
+        return self.result == "oom-kill"
+
+    @property
     def not_executed(self) -> bool:
         """Whether systemd failed to execute the program."""
         return self.exit_code in OWN_STATUS
@@ -53,13 +60,22 @@ class Run(NamedTuple):
 
     ``boot``: the boot ID of the host when it began, or "" if no line says so. ``stopped``: systemd was told to stop the
     run while its program ran, by tfctl, by an administrator, or because the host shuts down. ``end``: None if no line
-    says how it ended.
+    says how it ended. ``began``: in epoch seconds, or None if no line says so.
     """
 
     invocation: str
     boot: str = ""
     stopped: bool = False
     end: End | None = None
+    began: float | None = None
+
+    @property
+    def failed_at_once(self) -> bool:
+        """Whether it ended by itself with an exit code that tells of a failure, within ten seconds."""
+        if self.end is None or self.end.time is None or self.began is None or self.stopped:
+            return False
+        failed = self.end.result == "exit-code" and self.end.exit_code not in (None, 0, _START_AGAIN)
+        return failed and 0 <= self.end.time - self.began < wire.AT_ONCE_S
 
 
 class Outcome(NamedTuple):
@@ -82,7 +98,7 @@ def read_runs(text: str) -> list[Run]:
         if begun is not None:
             boot = value.get("boot")
             if _is_word(begun) and _is_word(boot) and begun not in found:
-                found[begun] = Run(begun, boot)
+                found[begun] = Run(begun, boot, began=_time(value))
         elif stopped is not None:
             if _is_word(stopped):
                 found[stopped] = found.get(stopped, Run(stopped))._replace(stopped=True)
@@ -98,6 +114,19 @@ def ends(runs: Iterable[Run]) -> list[End]:
     return [run.end for run in runs if run.end]
 
 
+def fails_at_once(runs: Sequence[Run], now: float) -> bool:
+    """Return whether a task fails at once whenever it is started: at least twice, and always with one exit code.
+
+    False as soon as one run has lasted longer than ten seconds; the last one may still go on at ``now`` (epoch
+    seconds). A task that a signal ended, or that asked to be started again, is not meant.
+    """
+    *_, last = runs or [Run("")]
+    ended = runs if last.end else runs[:-1]
+    goes_on = last.end is not None or (last.began is not None and 0 <= now - last.began < wire.AT_ONCE_S)
+    codes = {run.end.exit_code for run in ended if run.end}
+    return len(ended) > 1 and len(codes) == 1 and goes_on and all(run.failed_at_once for run in ended)
+
+
 def is_live(unit: Properties | None) -> bool:
     """Return whether the unit is running, starting, ending or waiting to restart."""
     return bool(unit) and ((unit or {}).get("ActiveState") in (*_WAITS, *_RUNS) or _is_to_start(unit))
@@ -110,12 +139,14 @@ def state(
     marked: bool,
     reserved: bool,
     overdue: bool = False,
+    given_up: bool = False,
     boot: str = "",
 ) -> Outcome:
     """Return the first state that applies. Only the last run that began counts.
 
     ``unit``: systemd's properties of this attempt's unit, or None; ``marked``: the task has a stop mark; ``overdue``:
-    tfctl ended it at its deadline, and whatever its exit code is, it has failed; ``boot``: the host's boot ID.
+    tfctl ended it at its deadline, and whatever its exit code is, it has failed; ``given_up``: tfctl ended it because
+    it fails at once, and unless it has succeeded, the end of its last failure counts; ``boot``: the host's boot ID.
     """
     active = (unit or {}).get("ActiveState", "")
     if active in _RUNS:
@@ -128,15 +159,21 @@ def state(
         end = end_from_systemd(unit) or end
     if overdue:
         return Outcome("failed", end)
+    if given_up and (last.stopped or not _succeeded(end)):
+        return Outcome("failed", next((run.end for run in reversed(runs) if run.failed_at_once), end))
     if marked:
         return Outcome("stopped", end)
     if end and not last.stopped:
-        return Outcome("succeeded" if end.exit_code == 0 and end.result == "success" else "failed", end)
+        return Outcome("succeeded" if _succeeded(end) else "failed", end)
     if reserved:
         return Outcome("pending")
     if last.boot and boot and last.boot != boot:
         return Outcome("lost", loss="reboot")
     return Outcome("lost", loss="stop" if last.stopped else None)
+
+
+def _succeeded(end: End | None) -> bool:
+    return end is not None and end.exit_code == 0 and end.result == "success"
 
 
 def end_from_systemd(unit: Properties | None) -> End | None:
@@ -161,6 +198,8 @@ def task_status(
     *,
     marked: bool = False,
     overdue: bool = False,
+    at_once: bool = False,
+    given_up: bool = False,
     reserved: bool = False,
     began: float | None = None,
     zero: float = 0.0,
@@ -170,9 +209,9 @@ def task_status(
     """Return the status of a task.
 
     ``began``: start time in epoch seconds; ``zero``: epoch seconds at the zero of the monotonic clock; ``boot``: the
-    host's boot ID; ``max_restarts``: how often systemd restarts the task at most.
+    host's boot ID; ``at_once``: it fails at once; ``max_restarts``: how often systemd restarts the task at most.
     """
-    name, end, loss = state(unit, runs, marked=marked, overdue=overdue, reserved=reserved, boot=boot)
+    name, end, loss = state(unit, runs, marked=marked, overdue=overdue, given_up=given_up, reserved=reserved, boot=boot)
     ended = ends(runs)
     last = ended[-1] if ended and name in ("running", "starting") else None
     exited = _number(unit, "ExecMainExitTimestampMonotonic")
@@ -189,6 +228,10 @@ def task_status(
         last_exit_code=last.exit_code if last else None,
         last_signal=last.signal if last else None,
         overdue=True if overdue and name == "failed" else None,
+        oom=True if end and end.oom and name == "failed" else None,
+        last_oom=True if last and last.oom else None,
+        fails_at_once=True if at_once else None,
+        given_up=True if given_up and name == "failed" else None,
     )
 
 
@@ -196,11 +239,20 @@ def _end(value: Mapping[str, object]) -> End | None:
     """Return the end that a line describes, or None if it is not a valid end line."""
     try:
         fields = [str(value[name]) for name in ("result", "code", "status", "invocation")]
+    except (ValueError, KeyError):
+        return None
+    time = _time(value)
+    valid = all(map(_WORD.fullmatch, fields)) and time is not None
+    return End(fields[0], fields[1], fields[2], fields[3], time) if valid else None
+
+
+def _time(value: Mapping[str, object]) -> float | None:
+    """Return the epoch seconds of a line, or None if it has no valid time."""
+    try:
         time = float(value["time"])  # type: ignore[arg-type]  # TypeError if it is not a number
     except (ValueError, TypeError, KeyError, OverflowError):
         return None
-    valid = all(map(_WORD.fullmatch, fields)) and 0 < time < 1e11
-    return End(fields[0], fields[1], fields[2], fields[3], time) if valid else None
+    return time if 0 < time < 1e11 else None
 
 
 def _is_word(value: object) -> bool:

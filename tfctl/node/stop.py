@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable
 
-from . import fields, guards, jobstore, names, reservations, restart_files, show, sockets, states, wire
+from . import fields, give_up, guards, jobstore, names, reservations, restart_files, show, sockets, states, wire
 from .exits import Exit
 from .judge import ALIVE
 from .session import Gone, Refused, Session
@@ -33,6 +33,10 @@ def run(system: System, session: Session, request: wire.StopRequest) -> None:
         fields.job_name(request.job), fields.optional_attempt(request.attempt), fields.optional_run(request.run)
     )  # fmt: skip
     wanted = None if request.tasks is None else fields.task_names(request.tasks)
+    if request.give_up:
+        given_up = give_up.give_up(system, job, this_run or "", wanted or ())
+        session.send(wire.Stopped(jobstore.latest(system, job), tuple(given_up), ()))
+        return
     with reservations.lock(system):
         reservations.sweep(system)
     latest = jobstore.latest(system, job)

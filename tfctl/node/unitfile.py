@@ -26,6 +26,9 @@ _OPTIONAL = {
         "RestartPreventExitStatus": "0|SIGTERM|0 SIGTERM",
         "RuntimeMaxSec": rf"infinity|{_SPAN}",
         "KillMode": "mixed|control-group",
+        "MemoryMax": r"[1-9][0-9]{0,17}[KMGT]?",
+        "MemorySwapMax": "0",
+        "CPUQuota": r"[1-9][0-9]{0,6}%",
     },
     "X-Tfctl": {"Deadline": r"[1-9][0-9]{0,8}"},
 }

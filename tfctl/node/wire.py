@@ -47,6 +47,8 @@ FOLLOW_SILENCE_S = 15.0
 RESERVE_S = 600.0
 #: The longest time (s) until a host confirms keep.
 KEEP_S = 15.0
+#: A run that fails within this time (s) of its beginning fails at once.
+AT_ONCE_S = 10.0
 #: The longest line of JSON that either side accepts, in bytes.
 LINE_LIMIT = 16 * 2**20
 #: The room (bytes) that a start needs in the directory of the jobs, beside the code.
@@ -90,7 +92,7 @@ class Gpu(NamedTuple):
 
 
 class RecordedTask(NamedTuple):
-    """A task in a record. ``host`` is the inventory's name."""
+    """A task in a record. ``host`` is the inventory's name. ``memory``: the most that it may use, such as 16G."""
 
     role: str
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -99,6 +101,7 @@ class RecordedTask(NamedTuple):
     port: int
     unit: str
     gpus: tuple[str, ...] = ()
+    memory: Optional[str] = None
 
     @property
     def name(self) -> TaskName:
@@ -200,7 +203,9 @@ class TaskStatus(NamedTuple):
     """The state of a task, from its current or last run. ``loss``: None if the task is not lost, or if the cause is not
     known. ``last_line_age``: how long ago (s) a running task printed its last line, if the request asks for it and
     there is one. ``last_exit_code``, ``last_signal``: how the run before the current one ended. ``overdue``: true if it
-    has failed because tfctl ended it at its deadline."""
+    has failed because tfctl ended it at its deadline. ``oom``, ``last_oom``: true if the kernel killed a process of
+    that run for lack of memory. ``fails_at_once``: true if each run so far has failed within ten seconds with the same
+    exit code, and there were at least two. ``given_up``: true if tfctl does not start it again for that reason."""
 
     role: str
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -215,6 +220,10 @@ class TaskStatus(NamedTuple):
     last_exit_code: Optional[int] = None
     last_signal: Optional[str] = None
     overdue: Optional[bool] = None
+    oom: Optional[bool] = None
+    last_oom: Optional[bool] = None
+    fails_at_once: Optional[bool] = None
+    given_up: Optional[bool] = None
 
     @property
     def name(self) -> TaskName:
@@ -251,7 +260,8 @@ class JobStatus(NamedTuple):
 
 class Event(NamedTuple):
     """``event``: start, stop or restart (by a user or the guard), retry or notify (by the guard), begin or end (of a
-    task's run). ``role`` and ``index`` are None for the whole job. ``reason``: why the guard did it."""
+    task's run). ``role`` and ``index`` are None for the whole job. ``reason``: why the guard did it. ``oom``: true if
+    the run ended because the kernel killed a process of it for lack of memory."""
 
     time: float
     attempt: int
@@ -262,6 +272,7 @@ class Event(NamedTuple):
     exit_code: Optional[int]
     signal: Optional[str]
     reason: Optional[str] = None
+    oom: Optional[bool] = None
 
 
 class UserAction(NamedTuple):
@@ -324,7 +335,8 @@ class ShowRequest(NamedTuple):
 class StopRequest(NamedTuple):
     """Without ``tasks`` the whole job is stopped and marked. ``run``: stop nothing unless the attempt, or the latest
     one, is this run. ``hold``: mark the tasks, then wait for `go` before any is ended. ``reason``: why, for `events`.
-    ``overdue``: the tasks have failed at the deadline of the job."""
+    ``overdue``: the tasks have failed at the deadline of the job. ``give_up``: end only those that fail at once, and do
+    not wait for their end (tfctl.node.give_up)."""
 
     job: str
     attempt: Optional[int] = None
@@ -333,6 +345,7 @@ class StopRequest(NamedTuple):
     hold: Optional[bool] = None
     reason: Optional[str] = None
     overdue: Optional[bool] = None
+    give_up: Optional[bool] = None
 
 
 class RestartRequest(NamedTuple):

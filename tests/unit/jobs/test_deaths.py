@@ -35,6 +35,16 @@ def test_a_restart_is_reported_once_with_how_the_task_ended() -> None:
     assert said(by_user) == ["~~ worker/0 on node2 ended with SIGTERM; restart 4"]
 
 
+def test_a_task_that_ran_out_of_memory_is_reported_with_its_limit() -> None:
+    limited = replace(WORKER, memory="16G")
+    again = replace(limited, restarts=1, last_signal="SIGKILL", last_oom=True)
+    gone = replace(limited, state="failed", restarts=3, signal="SIGKILL", oom=True)
+    assert said(limited, again, gone) == [
+        "~~ worker/0 on node2 failed with SIGKILL: out of memory (limit 16G); restart 1 of 3",
+        "~~ worker/0 on node2 failed with SIGKILL after 3 restarts: out of memory (limit 16G)",
+    ]
+
+
 def test_a_failure_for_good_and_a_loss_are_reported_once() -> None:
     assert said(WORKER, FAILED, FAILED) == ["~~ worker/0 on node2 failed with exit code 3 after 3 restarts"]
     [lost] = said(WORKER, replace(WORKER, state="lost"))

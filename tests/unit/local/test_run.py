@@ -110,6 +110,15 @@ def test_clean_none_waits_for_the_rest(local: Local) -> None:
     assert done.lines["ps/0"] == ["last"]
 
 
+def test_a_local_run_says_that_limits_do_not_apply(local: Local) -> None:
+    local.write(CUSTOM + "roles: {worker: {limits: {memory: 1M, cpus: 0.01}}}\n", "print('trained')")
+    done = local.run()
+    assert (done.code, done.lines["worker/0"]) == (0, ["trained"])
+    assert done.err.count("limits apply on hosts only; the tasks run here without them") == 1
+    local.write(CUSTOM + "roles: {worker: 1}\n")
+    assert "limits" not in local.run().err
+
+
 def test_a_deadline_ends_a_task(local: Local) -> None:
     command = "command: [sh, -c, 'echo begun; exec sleep 600']\n"
     local.write(f"strategy: custom\n{command}roles: {{worker: 1}}\npolicy: {{deadline: 1s, max_restarts: 2}}\n")

@@ -47,6 +47,12 @@ def test_code_is_a_directory_or_one_with_files_to_include(tmp_path: Path) -> Non
     assert (job.code.path, job.code.include) == (tmp_path, (".env",))
 
 
+@pytest.mark.parametrize("memory", ["16G", "512M", "2T", "1048576K", "17179869184"])
+def test_a_limit_of_memory_has_a_suffix_of_systemd_or_none(memory: str, tmp_path: Path) -> None:
+    text = GOOD.replace("2}", f"{{limits: {{memory: {memory}}}}}}}")
+    assert read(tmp_path, text).roles["worker"].limits.memory == memory
+
+
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
@@ -107,6 +113,21 @@ def test_code_is_a_directory_or_one_with_files_to_include(tmp_path: Path) -> Non
         ("policy: {success: some}", "policy/success: should be 'auto', 'chief', 'worker0' or 'all_workers'"),
         ("policy: [1]", "policy: should be a mapping of keys to values"),
         ("environment: sky", "environment: should be 'cloud'"),
+        ("roles: {worker: {limits: {memory: 0}}}", "roles/worker/limits/memory: 0 is not an amount of memory such as"),
+        ("roles: {worker: {limits: {memory: 80%}}}", "memory: '80%' is not an amount of memory such as 16G, 512M or"),
+        ("roles: {worker: {limits: {memory: 16GB}}}", "memory: '16GB' is not an amount of memory such as 16G"),
+        ("roles: {worker: {limits: {memory: 1.5G}}}", "memory: '1.5G' is not an amount of memory such as 16G"),
+        ("roles: {worker: {limits: {memory: lots}}}", "memory: 'lots' is not an amount of memory such as 16G"),
+        ("roles: {worker: {limits: {memory: yes}}}", "memory: True is not an amount of memory such as 16G"),
+        ("roles: {worker: {limits: {memory: 16}}}", "memory: 16 should be at least 1M: add the unit, as in 16G"),
+        ("roles: {worker: {limits: {memory: 9999999T}}}", "memory: '9999999T' is more than any host has"),
+        ("roles: {worker: {limits: {cpus: 0}}}", "cpus: 0 is not a number of CPUs above 0, such as 4 or 0.5"),
+        ("roles: {worker: {limits: {cpus: -1}}}", "cpus: -1 is not a number of CPUs above 0"),
+        ("roles: {worker: {limits: {cpus: '4'}}}", "cpus: '4' is not a number of CPUs above 0"),
+        ("roles: {worker: {limits: {cpus: 0_5}}}", "is not a number of CPUs above 0"),
+        ("roles: {worker: {limits: {cpus: .nan}}}", "cpus: nan is not a number of CPUs above 0"),
+        ("roles: {worker: {limits: {cpus: 0.333}}}", "cpus: 0.333 has more than two decimals; write 0.33"),
+        ("roles: {worker: {limits: {cpu: 4}}}", "roles/worker/limits/cpu: unknown key; did you mean `cpus`?"),
     ],
 )
 def test_a_fault_is_named_with_its_place(line: str, sentence: str, tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ import pytest
 
 from tests.unit.model.four_hosts import MakeJob
 from tfctl.errors import BadFile, Busy, PreflightFailed
-from tfctl.model import env, plan
+from tfctl.model import env, plan, unit
 from tfctl.model.assign import assign
 from tfctl.model.host import Site
 from tfctl.model.job import Job
+from tfctl.node import unitfile
 
 TROUBLESHOOTING = Path(__file__).parents[3] / "docs" / "troubleshooting.md"
 HEAD = "name: digits\nstrategy: custom\ncommand: run\n"
@@ -31,6 +32,20 @@ def test_each_role_starts_at_the_first_host_and_takes_the_lowest_free_ports(make
         "worker/1 node2 2223",
         "worker/2 node3 2222",
     ]
+
+
+def test_limits_of_a_role_are_lines_of_its_units_which_hosts_accept(make_job: MakeJob) -> None:
+    job = make_job(HEAD + "roles: {worker: {limits: {memory: 16G, cpus: 0.29}}, other: {limits: {cpus: 4}}, free: 1}\n")
+    limits = [
+        [line for line in unit.text(job, task).splitlines() if line.startswith(("Memory", "CPU"))] for task in job.tasks
+    ]
+    assert limits == [["MemoryMax=16G", "MemorySwapMax=0", "CPUQuota=29%"], ["CPUQuota=400%"], []]
+    assert [task.memory for task in plan.record(job).tasks] == ["16G", None, None]
+    for task in job.tasks:
+        unitfile.check(
+            unit.text(job, task), job=job.name, attempt=1, run=job.run, role=task.role, index=0,
+            output=job.layout.output, ports=[task.port],
+        )  # fmt: skip
 
 
 def test_more_replicas_than_hosts_are_dealt_round_robin(make_job: MakeJob) -> None:

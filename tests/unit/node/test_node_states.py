@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -213,6 +215,19 @@ def test_a_start_that_failed_without_a_result_does_not_give_success_as_its_reaso
     assert units.exec_failure({**properties, "Result": "resources"}, []) == "systemd says: resources"
 
 
+OUT_OF_MEMORY = End("oom-kill", "killed", "KILL", "a", 100.0)
+
+
+def test_a_run_that_the_kernel_killed_for_lack_of_memory_says_so() -> None:
+    told = states.task_status(TASK, unit("failed", InvocationID="a"), runs(OUT_OF_MEMORY))
+    assert (told.state, told.signal, told.oom, told.last_oom) == ("failed", "SIGKILL", True, None)
+    again = states.task_status(TASK, unit("active", InvocationID="b"), runs(OUT_OF_MEMORY))
+    assert (again.state, again.last_signal, again.oom, again.last_oom) == ("running", "SIGKILL", None, True)
+    child = OUT_OF_MEMORY._replace(code="exited", status="0")  # one process of the task was killed, the main one ended
+    told = states.task_status(TASK, unit("failed", InvocationID="a"), runs(child))
+    assert (told.state, told.exit_code, told.oom) == ("failed", 0, True)
+
+
 def note(directory: Path, what: str, invocation: str, **told: str) -> None:
     """Run the program as systemd does."""
     program = Path(states.__file__).parent / "bin/note"
@@ -228,7 +243,10 @@ def test_note_writes_a_stop_only_when_systemd_stops_a_program_that_runs(tmp_path
     note(tmp_path, "begin", "c")
     note(tmp_path, "stop", "c", SERVICE_RESULT="success", MAINPID="7")
     found = states.read_runs((tmp_path / "ends.jsonl").read_text())
-    assert found == [Run("a", "b1"), Run("b", "b1"), Run("c", "b1", stopped=True)]
+    assert all(abs((one.began or 0) - time.time()) < 60 for one in found)
+    assert [one._replace(began=None) for one in found] == [
+        Run("a", "b1"), Run("b", "b1"), Run("c", "b1", stopped=True),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -248,3 +266,66 @@ def test_only_the_last_run_counts_and_only_if_it_ended_by_itself(
 ) -> None:
     found = states.state(None, [Run("a", "b1", end=GOOD), last], marked=False, reserved=False, boot=boot)
     assert (found.state, found.loss) == outcome
+
+
+def ran(began: float, lasted: float | None, code: int = 1, **more: Any) -> Run:
+    """A run that ended with an exit code after ``lasted`` seconds, or has not ended."""
+    name = f"r{began:.0f}"
+    end = None if lasted is None else End("exit-code", "exited", str(code), name, began + lasted)
+    return Run(name, "b1", end=end, began=began)._replace(**more)
+
+
+@pytest.mark.parametrize(
+    ("found", "now"),
+    [
+        ([ran(100, 1), ran(103, 9.9)], 113),
+        ([ran(100, 1), ran(103, 1)], 9999),  # it is not known yet whether systemd starts it again
+        ([ran(100, 1), ran(103, 1), ran(106, None)], 115),
+        ([ran(100, 1), ran(103, 1), ran(106, 1), ran(109, None)], 110),
+    ],
+)
+def test_a_task_fails_at_once_when_each_run_ends_within_ten_seconds_with_one_exit_code(
+    found: list[Run], now: float
+) -> None:
+    assert states.fails_at_once(found, now)
+
+
+@pytest.mark.parametrize(
+    ("found", "now"),
+    [
+        ([], 100),
+        ([ran(100, 1)], 101),
+        ([ran(100, 1), ran(103, None)], 104),
+        ([ran(100, 1), ran(103, 10)], 114),
+        ([ran(100, 60), ran(162, 1), ran(165, 1)], 166),
+        ([ran(100, 1), ran(103, 1), ran(106, None)], 116),  # its third run goes on
+        ([ran(100, 1), ran(103, 1), ran(106, 60), ran(168, 1)], 169),
+        ([ran(100, 1), ran(103, 1, code=2)], 105),
+        ([ran(100, 1, code=0), ran(103, 1, code=0)], 105),
+        ([ran(100, 1, code=42), ran(103, 1, code=42)], 105),  # it asks to be started again
+        ([ran(100, 1, stopped=True), ran(103, 1)], 105),
+        ([ran(100, 1, end=KILLED._replace(time=101)), ran(103, 1, end=KILLED._replace(time=104))], 105),
+        ([ran(100, 1)._replace(began=None), ran(103, 1)], 105),  # its disk was full
+        ([ran(100, -5), ran(103, 1)], 105),  # its host's clock was set back
+    ],
+)
+def test_a_task_that_has_worked_or_was_ended_otherwise_does_not_fail_at_once(found: list[Run], now: float) -> None:
+    assert not states.fails_at_once(found, now)
+
+
+def test_a_task_that_was_given_up_has_failed_with_its_own_exit_code() -> None:
+    asked = Run("r106", "b1", stopped=True, end=ASKED._replace(invocation="r106", time=107), began=106)
+    third = [ran(100, 1, code=3), ran(103, 1, code=3), asked]
+    told = states.task_status(TASK, unit("inactive", InvocationID="r106"), third, given_up=True)
+    assert (told.state, told.exit_code, told.signal, told.given_up) == ("failed", 3, None, True)
+    waiting = states.task_status(TASK, unit("inactive", InvocationID="r103"), third[:2], given_up=True)
+    assert (waiting.state, waiting.exit_code, waiting.given_up) == ("failed", 3, True)
+    alive = states.task_status(TASK, unit("deactivating", InvocationID="r106"), third, given_up=True, at_once=True)
+    assert (alive.state, alive.given_up, alive.fails_at_once) == ("running", None, True)
+
+
+def test_a_task_that_succeeds_when_it_is_given_up_has_succeeded() -> None:
+    third = [ran(100, 1), ran(103, 1), ran(106, 1, code=0)]
+    assert third[-1].end
+    third[-1] = third[-1]._replace(end=third[-1].end._replace(result="success"))
+    assert states.task_status(TASK, None, third, given_up=True).state == "succeeded"

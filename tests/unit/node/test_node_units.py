@@ -41,6 +41,9 @@ TimeoutStopSec=30
 ReadWritePaths="/var/lib/tfctl/jobs/digits-ps/3" "/var/lib/tfctl/home" "/srv/tfctl/digits-ps"
 LogExtraFields=TFCTL_RUN=00000000
 SyslogIdentifier=worker/0
+MemoryMax=16G
+MemorySwapMax=0
+CPUQuota=50%
 
 [X-Tfctl]
 Ports=2222 2223
@@ -103,6 +106,13 @@ def test_rendered_units_are_accepted() -> None:
         ("Gpus=GPU-a", "Gpus="),
         ("Deadline=43200", "Deadline=0"),
         ("Deadline=43200", "Deadline=12h"),
+        ("MemoryMax=16G", "MemoryMax=infinity"),
+        ("MemoryMax=16G", "MemoryMax=80%"),
+        ("MemoryMax=16G", "MemoryMax=0"),
+        ("MemorySwapMax=0", "MemorySwapMax=infinity"),
+        ("CPUQuota=50%", "CPUQuota="),
+        ("CPUQuota=50%", "CPUQuota=0%"),
+        ("CPUQuota=50%", "CPUQuota=0.5"),
         (LINES[18], LINES[18] + ' "/etc"'),
         (LINES[18], LINES[18].replace("/home", "")),
         (LINES[12], LINES[12].replace("=/usr", "=+/usr")),
@@ -117,7 +127,7 @@ def test_a_line_in_another_form_is_not_taken(line: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("number", [n for n, line in enumerate(LINES) if "=" in line and line[:7] not in
-    ("StartLi", "UnsetEn", "Restart", "Deadlin", "KillMod")])  # fmt: skip
+    ("StartLi", "UnsetEn", "Restart", "Deadlin", "KillMod", "MemoryM", "MemoryS", "CPUQuot")])  # fmt: skip
 def test_no_line_may_be_missing(number: int) -> None:
     assert not accepts("\n".join(LINES[:number] + LINES[number + 1 :]))
 

@@ -151,9 +151,11 @@ class Head:
             self._failure = self._failure or action.failure
             if action.failure:
                 self._report(action.failure)
-            await self._end_tasks(action.tasks, action.reason, action.overdue or None)
+            await self._end_tasks(action.tasks, action.reason, overdue=action.overdue or None)
             if rules.verdict(view).state in judge.ENDED:
                 self._cleaned.update(action.tasks)
+        elif isinstance(action, rules.GiveUp):
+            await self._end_tasks(action.tasks, "", give_up=True)
         elif isinstance(action, rules.StopEverywhere):
             await self._stop_everywhere()
         elif isinstance(action, rules.Retry):
@@ -163,13 +165,17 @@ class Head:
             return True
         return False
 
-    async def _end_tasks(self, tasks: Iterable[wire.TaskName], reason: str, overdue: bool | None) -> None:
+    async def _end_tasks(
+        self, tasks: Iterable[wire.TaskName], reason: str, *, overdue: bool | None = None, give_up: bool | None = None
+    ) -> None:
         by_host: dict[str, list[wire.TaskName]] = {}
         for task in self._record.tasks:
             if task.name in tasks:
                 by_host.setdefault(task.host, []).append(task.name)
         run = self._record.run
-        await self._order(by_host, lambda number, host: link.Stop(number, run, tuple(by_host[host]), reason, overdue))
+        await self._order(
+            by_host, lambda number, host: link.Stop(number, run, tuple(by_host[host]), reason, overdue, give_up)
+        )
 
     async def _stop_everywhere(self) -> None:
         unmarked = [self._here.host] if self._seen.stopped is None else []

@@ -81,12 +81,8 @@ class Here:
 
     # Orders.
 
-    async def stop(
-        self, run: str, tasks: Collection[wire.TaskName] | None, reason: str, overdue: bool | None = None
-    ) -> None:
-        """End tasks of the run, or all of them, which marks the job as stopped. Raises Failed."""
-        chosen = None if tasks is None else tuple(tasks)
-        request = wire.StopRequest(self.job, None, chosen, run, reason=reason, overdue=overdue)
+    async def stop(self, request: wire.StopRequest) -> None:
+        """End tasks of the job. Raises Failed."""
         async with _Session(self._system, request) as session:
             stopped = await session.expect(wire.Stopped)
         if stopped.left:

@@ -37,13 +37,15 @@ class Beat(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """End these tasks of the run, or all of them, which marks the job as stopped."""
+    """End these tasks of the run, or all of them, which marks the job as stopped. ``overdue``, ``give_up``: as in
+    tfctl.node.wire.StopRequest."""
 
     id: int
     run: str
     tasks: Optional[tuple[wire.TaskName, ...]]
     reason: str
     overdue: Optional[bool] = None
+    give_up: Optional[bool] = None
 
 
 class Prepare(NamedTuple):

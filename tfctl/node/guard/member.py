@@ -80,7 +80,7 @@ class Member:
         why = f"{self._here.host} has not heard of the guard on {self._guard.head} for {limit:.0f} s (policy: lease)"
         if alive:
             with suppress(Failed):
-                await self._here.stop(self._seen.run, alive, why)
+                await self._here.stop(wire.StopRequest(self._here.job, None, tuple(alive), self._seen.run, reason=why))
         self._note(why, time.time())
         return True
 
@@ -130,7 +130,17 @@ async def carry_out(here: Here, order: link.Order) -> str | None:
     """Carry out an order on this host. Return why it failed, or None."""
     try:
         if isinstance(order, link.Stop):
-            await here.stop(order.run, order.tasks, order.reason, order.overdue)
+            await here.stop(
+                wire.StopRequest(
+                    here.job,
+                    None,
+                    order.tasks,
+                    order.run,
+                    reason=order.reason,
+                    overdue=order.overdue,
+                    give_up=order.give_up,
+                )
+            )
         elif isinstance(order, link.Prepare):
             await here.prepare(order.record)
         elif isinstance(order, link.Launch):

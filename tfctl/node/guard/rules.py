@@ -41,6 +41,12 @@ class End(NamedTuple):
     failure: str = ""
 
 
+class GiveUp(NamedTuple):
+    """Do not start these tasks again: they fail at once."""
+
+    tasks: tuple[wire.TaskName, ...]
+
+
 class StopEverywhere(NamedTuple):
     """Stop the job on all hosts: it was stopped on one."""
 
@@ -55,7 +61,7 @@ class Finish(NamedTuple):
     """Nothing is left to do."""
 
 
-Action = Union[End, StopEverywhere, Retry, Finish]
+Action = Union[End, GiveUp, StopEverywhere, Retry, Finish]
 
 
 def verdict(view: View) -> judge.Verdict:
@@ -76,7 +82,8 @@ def next_action(view: View) -> Action | None:
         return Finish()
     if found.state in ("succeeded", "failed"):
         return _after(view, found, alive, unknown)
-    return _limits(view, alive)
+    doomed = judge.to_give_up(view.tasks)
+    return GiveUp(tuple(doomed)) if doomed else _limits(view, alive)
 
 
 def _after(view: View, found: judge.Verdict, alive: tuple[wire.TaskName, ...], unknown: bool) -> Action | None:
