@@ -95,6 +95,7 @@ Description=A request of the guard of tfctl {job}
 CollectMode=inactive-or-failed
 
 [Service]
+Slice=system.slice
 ExecStart={program} root {job}
 StandardInput=socket
 StandardOutput=socket

@@ -97,8 +97,8 @@ def test_a_stop_on_one_host_stops_all_of_them() -> None:
     assert next_action(view("stopped", "stopped", "stopped", stopped=4.0)) == Finish()
 
 
-def test_all_tasks_are_ended_at_the_deadline_of_the_job() -> None:
-    found = next_action(view("running", "running", "starting", record(deadline=60), age=61.0))
+def test_all_tasks_of_a_later_attempt_are_ended_at_the_deadline_of_the_job() -> None:
+    found = next_action(view("running", "running", "starting", record(deadline=60, number=2), age=61.0))
     assert found == End(TASKS, "the deadline of 60 s has passed", overdue=True)
 
 

@@ -108,7 +108,8 @@ def _limits(view: View, alive: tuple[wire.TaskName, ...]) -> Action | None:
     """Return what to do with a job that is going on."""
     guard = view.record.guard
     assert guard
-    if guard.deadline is not None and view.age > guard.deadline:
+    # During the first attempt, a timer beside each unit ends it at its deadline, also where there is no guard.
+    if guard.deadline is not None and guard.number > 1 and view.age > guard.deadline:
         return End(alive, f"the deadline of {guard.deadline} s has passed", overdue=True)
     if guard.start_timeout is not None and view.attempt_age > guard.start_timeout:
         deaf = [task for task in view.record.tasks if task.name in guard.servers and task.name not in view.listened]
@@ -129,7 +130,7 @@ def retries(view: View, found: judge.Verdict) -> bool:
         return False
     culprit = next((task for task in view.tasks if task.name == found.culprit), None)
     code = culprit.exit_code if culprit else None
-    if code in guard.fail_exit_codes:
+    if code in guard.fail_exit_codes or (culprit and (culprit.overdue or culprit.loss == "reboot")):
         return False
     return not guard.retry_exit_codes or code in guard.retry_exit_codes
 
