@@ -103,7 +103,8 @@ class Jobs:
         """Return what is left on each host: files of this test's jobs, and processes and ports of any job."""
         names = "|".join(self.names)
         look = (
-            f"ls /run/systemd/system /run/tfctl/env | grep -E '^tfctl(deadline|guard|guardroot|guardnotify)?-({names})[-.@]'; "
+            f"ls /run/systemd/system /run/tfctl/env | "
+            f"grep -E '^tfctl(deadline|guard|guardroot|guardnotify)?-({names})[-.@]'; "
             "ps -u tfctl -o pid=,args=; ss -Hltn | awk '{print $4}' | grep -E ':(22[2-9][0-9]|30[0-9][0-9])$'; true"
         )
         return self.everywhere(look)

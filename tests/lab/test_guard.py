@@ -30,7 +30,7 @@ STRATEGIES = {
     "multi_worker_mirrored": "roles: {worker: {replicas: 3, hosts: 'node1,node2,node3'}}",
     "horovod": "roles: {worker: {replicas: 3, hosts: 'node1,node2,node3'}}",
 }
-SERVES = "import os, time; time.sleep(600 if os.environ['TFCTL_ROLE'] == 'ps' or os.environ.get('TFCTL_SERVES') else 8)"
+SERVES = "import os, time; time.sleep(600 if os.environ['TFCTL_ROLE'] == 'ps' or os.environ.get('TFCTL_SERVES') == '1' else 8)"
 
 
 def start(jobs: Jobs, name: str, chief: str, policy: str = "") -> None:
@@ -39,6 +39,14 @@ def start(jobs: Jobs, name: str, chief: str, policy: str = "") -> None:
 
 def ended(jobs: Jobs, name: str, state: str, within: float = 60) -> None:
     wait_for(lambda: jobs.status(name)["state"] == state, within, lambda: jobs.ok("status", name))
+
+
+def all_is_over(jobs: Jobs, name: str) -> None:
+    """Assert that processes and guards end without a client, and that a stop then removes the rest."""
+    look = "ps -u tfctl -u tfctl-guard -o args=; ls /run/systemd/system /run/tfctl | grep guard; true"
+    wait_for(lambda: not any(jobs.everywhere(look).values()), 30, lambda: str(jobs.everywhere(look)))
+    jobs.ok("stop", name)
+    jobs.assert_nothing_left()
 
 
 def guard_pid(jobs: Jobs, host: str, name: str) -> int:
@@ -74,13 +82,13 @@ def test_job_whose_client_was_killed_ends_by_itself(strategy: str, jobs: Jobs) -
     client.send_signal(signal.SIGKILL)
     client.wait(10)
     ended(jobs, name, "succeeded")
-    jobs.assert_nothing_left()
+    all_is_over(jobs, name)
 
 
 def test_servers_are_stopped_within_five_seconds_of_the_end_of_the_chief(jobs: Jobs) -> None:
     start(jobs, "quick", "sleep 5")
     ended(jobs, "quick", "succeeded")
-    jobs.assert_nothing_left()
+    all_is_over(jobs, "quick")
     events = json.loads(jobs.ok("events", "quick", "-o", "json"))["events"]
     ends = {event["role"]: event["time"] for event in events if event["event"] == "end"}
     assert ends["server"] - ends["chief"] < 5 if isinstance(ends["server"], float) else True
@@ -139,7 +147,7 @@ def test_killed_guards_are_started_again_and_go_on(hosts: list[str], jobs: Jobs)
     for host in hosts:
         jobs.root(host, f"kill -9 {guard_pid(jobs, host, 'killed')}")
     ended(jobs, "killed", "succeeded")
-    jobs.assert_nothing_left()
+    all_is_over(jobs, "killed")
 
 
 def test_host_without_contact_to_the_head_ends_its_tasks_after_the_lease_only(jobs: Jobs) -> None:
@@ -173,7 +181,7 @@ def test_failed_job_is_tried_again_and_wait_follows_it(jobs: Jobs) -> None:
     assert done.returncode == 0, done.stderr
     assert jobs.status("twice")["attempt"] == 2
     assert re.search(r"retry .*exit code 9; attempt 2 in 10 s", jobs.ok("events", "twice"))
-    jobs.assert_nothing_left()
+    all_is_over(jobs, "twice")
 
 
 def test_stop_ends_a_job_that_waits_for_its_next_attempt(jobs: Jobs) -> None:
@@ -193,7 +201,7 @@ def test_server_that_does_not_listen_fails_the_job(jobs: Jobs) -> None:
     jobs.ok("start", jobs.file("deaf", text))
     ended(jobs, "deaf", "failed")
     assert re.search(r"does not listen on port \d+, nor do 2 other tasks 5 s after", jobs.status("deaf")["reason"])
-    jobs.assert_nothing_left()
+    all_is_over(jobs, "deaf")
 
 
 def test_task_that_fails_at_once_is_not_started_again(jobs: Jobs) -> None:
@@ -202,7 +210,7 @@ def test_task_that_fails_at_once_is_not_started_again(jobs: Jobs) -> None:
     ended(jobs, "missing", "failed")
     assert time.monotonic() - began < 30
     assert "twice within 10 s of its start; it is not started again" in jobs.status("missing")["reason"]
-    jobs.assert_nothing_left()
+    all_is_over(jobs, "missing")
 
 
 def test_rebooted_host_fails_a_job_that_needs_it_and_wait_cleans_up(jobs: Jobs) -> None:
@@ -213,7 +221,7 @@ def test_rebooted_host_fails_a_job_that_needs_it_and_wait_cleans_up(jobs: Jobs) 
     done = jobs("wait", "reboot", "--timeout", "80s", timeout=110)
     assert done.returncode == 100, done.stderr
     assert "worker/1 on node2 is lost: the host was shut down or rebooted" in done.stderr
-    jobs.assert_nothing_left()
+    all_is_over(jobs, "reboot")
 
 
 def test_upgrade_of_the_node_part_leaves_jobs_and_their_guards_alone(jobs: Jobs) -> None:
@@ -229,7 +237,7 @@ def test_upgrade_of_the_node_part_leaves_jobs_and_their_guards_alone(jobs: Jobs)
         jobs.ok("status", "upgrade")
         assert before == {host: guard_pid(jobs, host, "upgrade") for host in before}
         ended(jobs, "upgrade", "succeeded")
-        jobs.assert_nothing_left()
+        all_is_over(jobs, "upgrade")
     finally:
         for host, [digest] in old.items():
             jobs.root(host, f"cd /usr/local/lib/tfctl && ln -sfn {digest} current && rm -r 0123456789abcdef")
@@ -248,7 +256,7 @@ def test_end_of_a_job_is_notified(jobs: Jobs) -> None:
     notify = f", notify: {{command: [sh, -c, {json.dumps(program)}], url: 'http://127.0.0.1:8099/secret'}}"
     start(jobs, "told", "sleep 3", notify)
     ended(jobs, "told", "succeeded")
-    jobs.assert_nothing_left()
+    all_is_over(jobs, "told")
     for path in ("/srv/tfctl/told/outcome.json", "/tmp/post"):
         told = json.loads(jobs.root("node1", f"cat {path}"))
         assert (told["job"], told["state"]) == ("told", "succeeded")
