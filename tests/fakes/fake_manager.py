@@ -1,16 +1,14 @@
 """The verbs of fake_systemctl. Units that run have a process of fake_supervisor.
 
-It imports little, because the tests call systemctl thousands of times.
+The tests call systemctl thousands of times. So this module imports little: pathlib and json alone take longer to import
+than Python takes to start.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
-from contextlib import suppress
-from pathlib import Path
 
 DROP_IN = "etc/systemd/system/tfctl-.service.d/10-tfctl.conf"
 BLANK = {
@@ -27,45 +25,76 @@ def has_drop_in(unit: str) -> bool:
 
 
 class Manager:
+    """The state of a tree. Its paths are strings."""
+
     def __init__(self, tree: str) -> None:
-        self.tree = Path(tree)
-        self.home = self.tree / "manager"
-        self.home.mkdir(exist_ok=True)
+        self.tree = tree
+        self.home = f"{tree}/manager"
+        os.makedirs(self.home, exist_ok=True)
 
     def file(self, name: str) -> dict[str, str] | None:
         """The directives of the unit file and of the drop-in, which wins. None when there is no unit file."""
-        try:
-            lines = (self.tree / "run/systemd/system" / name).read_text().splitlines()
-        except FileNotFoundError:
+        text = read(f"{self.tree}/run/systemd/system/{name}")
+        if text is None:
             return None
-        if has_drop_in(name):
-            with suppress(FileNotFoundError):
-                lines += (self.tree / DROP_IN).read_text().splitlines()
-        return dict(line.split("=", 1) for line in lines if "=" in line)
+        dropped_in = read(f"{self.tree}/{DROP_IN}") if has_drop_in(name) else None
+        return directives(f"{text}\n{dropped_in or ''}")
 
     def state(self, name: str) -> dict[str, str]:
-        try:
-            return {**BLANK, **json.loads((self.home / f"{name}.json").read_text())}
-        except FileNotFoundError:
-            return dict(BLANK)
+        return {**BLANK, **directives(read(f"{self.home}/{name}.state") or "")}
 
     def update(self, name: str, **changes: object) -> None:
-        state = {**self.state(name), **{key: str(value) for key, value in changes.items()}}
-        temporary = self.home / f"{name}.{os.getpid()}"
-        temporary.write_text(json.dumps(state))
-        temporary.replace(self.home / f"{name}.json")
+        state = {**self.state(name), **changes}
+        temporary = f"{self.home}/{name}.{os.getpid()}"
+        with open(temporary, "w") as file:
+            file.writelines(f"{key}={value}\n" for key, value in state.items())
+        os.replace(temporary, f"{self.home}/{name}.state")
 
-    def stopping(self, name: str) -> Path:
-        return self.home / f"{name}.stop"
+    def forget(self, name: str) -> None:
+        remove(f"{self.home}/{name}.state")
 
-    def order(self, name: str) -> Path:
-        return self.home / f"{name}.order"
+    def stopping(self, name: str) -> bool:
+        """Return whether the unit has been asked to stop."""
+        return os.path.exists(f"{self.home}/{name}.stop")
 
-    def group(self, name: str) -> Path:
-        return self.tree / "sys/fs/cgroup/systemd/tfctl.slice" / name
+    def stopped(self, name: str) -> None:
+        """Forget that the unit has been asked to stop."""
+        remove(f"{self.home}/{name}.stop")
 
-    def at(self, path: str) -> Path:
-        return self.tree / path.lstrip("/")
+    def order(self, name: str) -> str:
+        return f"{self.home}/{name}.order"
+
+    def group(self, name: str) -> str:
+        return f"{self.tree}/sys/fs/cgroup/systemd/tfctl.slice/{name}"
+
+    def at(self, path: str) -> str:
+        return f"{self.tree}/{path.lstrip('/')}"
+
+
+def read(path: str) -> str | None:
+    """Return the text of a file, or None if there is no such file."""
+    try:
+        with open(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def directives(text: str) -> dict[str, str]:
+    """Return the values of lines ``KEY=VALUE``. The last one wins."""
+    return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+
+
+def touch(path: str) -> None:
+    with open(path, "a"):
+        pass
+
+
+def remove(path: str) -> None:
+    try:  # noqa: SIM105
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
 def start(manager: Manager, units: list[str]) -> int:
@@ -78,10 +107,9 @@ def start(manager: Manager, units: list[str]) -> int:
             print(f"Failed to start {unit}: Unit {unit} not found.", file=sys.stderr)
             status = 5
             continue
-        manager.stopping(unit).unlink(missing_ok=True)
+        manager.stopped(unit)
         waiting[unit] = begin(manager, unit)
-    hold = manager.home / "hold-start"
-    while hold.exists():
+    while os.path.exists(f"{manager.home}/hold-start"):
         time.sleep(0.01)
     for unit, pipe in waiting.items():
         if os.read(pipe, 16) != b"ok":
@@ -91,10 +119,10 @@ def start(manager: Manager, units: list[str]) -> int:
 
 
 def stop(manager: Manager, units: list[str], wait: bool = True) -> None:
-    undying = (manager.home / "undying").exists()  # as what hangs in a file system
+    undying = os.path.exists(f"{manager.home}/undying")  # as what hangs in a file system
     for unit in units:
         if manager.state(unit)["ActiveState"] not in ENDED and not (undying and has_drop_in(unit)):
-            manager.stopping(unit).touch()
+            touch(f"{manager.home}/{unit}.stop")
     while wait and any(manager.state(unit)["ActiveState"] not in ENDED for unit in units):
         time.sleep(0.005)
 
@@ -102,45 +130,46 @@ def stop(manager: Manager, units: list[str], wait: bool = True) -> None:
 def restart(manager: Manager, units: list[str]) -> int:
     """Restart units. Each has a job (Job=) until it runs again."""
     for unit in units:
-        manager.order(unit).touch()
+        touch(manager.order(unit))
     stop(manager, units)
-    while (manager.home / "hold-restart").exists():
+    while os.path.exists(f"{manager.home}/hold-restart"):
         time.sleep(0.01)
     status = start(manager, units)
     for unit in units:
-        manager.order(unit).unlink(missing_ok=True)
+        remove(manager.order(unit))
     return status
 
 
 def kill(manager: Manager, units: list[str], name: str) -> None:
     import signal
 
-    if (manager.home / "undying").exists():
+    if os.path.exists(f"{manager.home}/undying"):
         return
     for unit in units:
-        with suppress(OSError):
-            for pid in (manager.group(unit) / "cgroup.procs").read_text().split():
+        for pid in (read(f"{manager.group(unit)}/cgroup.procs") or "").split():
+            try:
                 os.killpg(int(pid), signal.Signals[name])
+            except OSError:
+                break
 
 
 def reset(manager: Manager, units: list[str]) -> None:
     for unit in units:
         if manager.state(unit)["ActiveState"] in ENDED:
-            (manager.home / f"{unit}.json").unlink(missing_ok=True)
+            manager.forget(unit)
 
 
 def shown(manager: Manager, unit: str, wanted: list[str]) -> list[str]:
     known = manager.file(unit) is not None or manager.state(unit)["ActiveState"] != "inactive"
     place = f"/run/systemd/system/{unit}" if known else ""
-    other = manager.home / f"{unit}.from"  # a unit of that name from another place
-    if other.exists():
-        known, place = True, other.read_text()
-    drop_in = manager.tree / DROP_IN
-    dropped_in = drop_in.exists() and has_drop_in(unit)
+    other = read(f"{manager.home}/{unit}.from")  # a unit of that name from another place
+    if other is not None:
+        known, place = True, other
+    dropped_in = has_drop_in(unit) and os.path.exists(f"{manager.tree}/{DROP_IN}")
     everything = {
         **manager.state(unit), "Id": unit, "LoadState": "loaded" if known else "not-found", "NeedDaemonReload": "no",
         "DropInPaths": f"/{DROP_IN}" if dropped_in else "",
-        "FragmentPath": place, "Job": "7" if manager.order(unit).exists() else "",
+        "FragmentPath": place, "Job": "7" if os.path.exists(manager.order(unit)) else "",
     }  # fmt: skip
     return [f"{name}={everything[name]}" for name in wanted]
 
@@ -149,15 +178,14 @@ def main() -> int:
     manager = Manager(sys.argv[1])
     words = [word for word in sys.argv[2:] if word not in ("--no-pager", "--no-ask-password", "--")]
     if "--version" in words:
-        version = manager.home / "version"
-        print(f"systemd {version.read_text() if version.exists() else '252'} (252.39-1)")
+        print(f"systemd {read(f'{manager.home}/version') or '252'} (252.39-1)")
         return 0
-    if (manager.home / "silent").exists():
+    if os.path.exists(f"{manager.home}/silent"):
         print("Failed to connect to bus: Connection refused", file=sys.stderr)
         return 1
     options = [word for word in words if word.startswith("--")]
     verb, *units = [word for word in words if not word.startswith("--")]
-    with (manager.home / "calls.log").open("a") as log:
+    with open(f"{manager.home}/calls.log", "a") as log:
         log.write(" ".join([verb, *units]) + "\n")
     if verb == "show":
         wanted = options[0].split("=", 1)[1].split(",")

@@ -65,23 +65,23 @@ def supervise(manager: Manager, name: str, ready: int) -> None:
         again = result not in ("success", "resources") and unit["Restart"] == "on-failure"
         again = again or _status(manager, name) in unit.get("RestartForceExitStatus", "").split()
         again = again and _status(manager, name) not in unit.get("RestartPreventExitStatus", "").split()
-        if again and not manager.stopping(name).exists() and restarts < int(unit.get("StartLimitBurst", "5")) - 1:
+        if again and not manager.stopping(name) and restarts < int(unit.get("StartLimitBurst", "5")) - 1:
             restarts += 1
             manager.update(name, ActiveState="activating", SubState="auto-restart")
             until = time.monotonic() + _seconds(unit.get("RestartSec", "100ms"))
-            while time.monotonic() < until and not manager.stopping(name).exists():
+            while time.monotonic() < until and not manager.stopping(name):
                 time.sleep(0.005)
-            if not manager.stopping(name).exists():
+            if not manager.stopping(name):
                 manager.update(name, NRestarts=restarts)
                 continue
             result = "success"
-        elif again and not manager.stopping(name).exists():
+        elif again and not manager.stopping(name):
             manager.update(name, NRestarts=restarts + 1)  # systemd counts the restart that its limit prevents
-        manager.stopping(name).unlink(missing_ok=True)
+        manager.stopped(name)
         over = "inactive" if result == "success" else "failed"
         manager.update(name, ActiveState=over, SubState="dead" if over == "inactive" else "failed", ControlGroup="")
         if over == "inactive":  # systemd forgets all of a unit that ended well
-            (manager.home / f"{name}.json").unlink()
+            manager.forget(name)
         return
 
 
@@ -91,39 +91,39 @@ def wait_and_fire(manager: Manager, name: str, ready: int) -> None:
     manager.update(name, ActiveState="active", SubState="waiting")
     _tell(ready, "ok")
     until = time.monotonic() + _seconds(unit["OnActiveSec"])
-    while not manager.stopping(name).exists():
+    while not manager.stopping(name):
         time.sleep(0.005)
         if time.monotonic() > until and manager.state(name)["SubState"] == "waiting":
             manager.update(name, SubState="elapsed")
             _fork(manager, name.replace(".timer", ".service"), run_program)
-    manager.stopping(name).unlink(missing_ok=True)
-    (manager.home / f"{name}.json").unlink()
+    manager.stopped(name)
+    manager.forget(name)
 
 
 def run_program(manager: Manager, name: str, ready: int) -> None:
     """Run a Type=oneshot service of root, whose only program is tfctl-node, and repeat it until it succeeds."""
     unit = manager.file(name) or {}
     _tell(ready, "ok")
-    manager.stopping(name).unlink(missing_ok=True)
+    manager.stopped(name)
     while True:
         manager.update(name, ActiveState="activating", SubState="start")
-        words = [sys.executable, "-S", str(NODE), str(manager.tree), "nobody", "30", *unit["ExecStart"].split()[1:]]
+        words = [sys.executable, "-S", str(NODE), manager.tree, "nobody", "30", *unit["ExecStart"].split()[1:]]
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
         while process.poll() is None:
             time.sleep(0.005)
-            if manager.stopping(name).exists():
+            if manager.stopping(name):
                 process.terminate()
         assert process.stderr
         for line in process.stderr.read().splitlines():
             _print(manager, name, {}, line)
         until = time.monotonic() + _seconds(unit["RestartSec"])
         manager.update(name, SubState="auto-restart")
-        while process.returncode and not manager.stopping(name).exists() and time.monotonic() < until:
+        while process.returncode and not manager.stopping(name) and time.monotonic() < until:
             time.sleep(0.005)
-        if not process.returncode or manager.stopping(name).exists():
+        if not process.returncode or manager.stopping(name):
             break
-    manager.stopping(name).unlink(missing_ok=True)
-    (manager.home / f"{name}.json").unlink()
+    manager.stopped(name)
+    manager.forget(name)
 
 
 def _status(manager: Manager, name: str) -> str:
@@ -163,8 +163,9 @@ def _once(manager: Manager, name: str, unit: dict[str, str], ready: int) -> str:
         stderr=writer, start_new_session=True,
     )  # fmt: skip
     os.close(writer)
-    manager.group(name).mkdir(parents=True, exist_ok=True)
-    (manager.group(name) / "cgroup.procs").write_text(f"{process.pid}\n")
+    group = Path(manager.group(name))
+    group.mkdir(parents=True, exist_ok=True)
+    (group / "cgroup.procs").write_text(f"{process.pid}\n")
     manager.update(name, ActiveState="active", SubState="running", Result="success", MainPID=process.pid,
                    ExecMainStartTimestampMonotonic=began, ExecMainExitTimestampMonotonic=0,
                    ControlGroup=f"/tfctl.slice/{name}")  # fmt: skip
@@ -182,16 +183,16 @@ def _once(manager: Manager, name: str, unit: dict[str, str], ready: int) -> str:
     result = _stop_post(manager, name, unit, environment, result, code, status)
     _final_sigterm(manager, name, process.pid, _seconds(unit["TimeoutStopSec"]), output)
     with contextlib.suppress(OSError):
-        (manager.group(name) / "cgroup.procs").unlink()
-        manager.group(name).rmdir()
+        (group / "cgroup.procs").unlink()
+        group.rmdir()
     return result
 
 
 def _cannot(manager: Manager, unit: dict[str, str]) -> int:
     """Return the exit status of systemd.exec(5): 200 without a working directory, 226 without a directory to write."""
-    if not manager.at(unit["WorkingDirectory"]).is_dir():
+    if not Path(manager.at(unit["WorkingDirectory"])).is_dir():
         return 200
-    return 0 if all(manager.at(path).is_dir() for path in shlex.split(unit["ReadWritePaths"])) else 226
+    return 0 if all(Path(manager.at(path)).is_dir() for path in shlex.split(unit["ReadWritePaths"])) else 226
 
 
 class Output:
@@ -224,7 +225,7 @@ def _watch(
         output.forward()
         if over:
             break
-        if not asked and manager.stopping(name).exists():
+        if not asked and manager.stopping(name):
             asked = time.monotonic()
             manager.update(name, ActiveState="deactivating", SubState="stop")
             told = {"MAINPID": str(process.pid), "SERVICE_RESULT": "success"}
@@ -293,14 +294,14 @@ def _run(manager: Manager, unit: dict[str, str], key: str, environment: dict[str
     if _cannot(manager, unit):  # what keeps the command from its execution keeps this too
         return False
     program, *words = unit[key].lstrip("-").split()
-    boot = (manager.tree / "proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
-    words = [str(manager.at(word)) if word.startswith("/") else word.replace("%b", boot) for word in words]
+    boot = Path(manager.at("proc/sys/kernel/random/boot_id")).read_text().strip().replace("-", "")
+    words = [manager.at(word) if word.startswith("/") else word.replace("%b", boot) for word in words]
     return subprocess.run([str(PROGRAMS / Path(program).name), *words], env=environment, timeout=10).returncode == 0
 
 
 def _environment(manager: Manager, unit: dict[str, str]) -> dict[str, str]:
     """Return the variables of the environment file, with every directory of PATH moved into the tree."""
-    text = manager.at(unit["EnvironmentFile"]).read_text()
+    text = Path(manager.at(unit["EnvironmentFile"])).read_text()
     found = {
         name: re.sub(r'\\([\\"`$])', r"\1", value)
         for name, value in re.findall(r'(?ms)^(\w+)="((?:[^"\\]|\\.)*)"$', text)
@@ -334,12 +335,13 @@ def _store(manager: Manager, unit: str, fields: dict[str, str], message: bytes) 
     While journald drops lines, it counts them. Their number is written before the unit's next line
     (journald.conf(5), RateLimitBurst=).
     """
-    stopped = (manager.tree / "journald/stopped").exists()
-    dropped = manager.tree / f"journald/{unit}.dropped"
-    with (manager.tree / ("journald/queue.jsonl" if stopped else "journal.jsonl")).open("a+") as file:
+    tree = Path(manager.tree)
+    stopped = (tree / "journald/stopped").exists()
+    dropped = tree / f"journald/{unit}.dropped"
+    with (tree / ("journald/queue.jsonl" if stopped else "journal.jsonl")).open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         count = int(dropped.read_text()) if dropped.exists() else 0
-        if (manager.tree / "journald/dropping").exists():
+        if (tree / "journald/dropping").exists():
             dropped.write_text(str(count + 1))
             return
         if count:

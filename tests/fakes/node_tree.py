@@ -25,6 +25,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fake_manager import directives
+
 from tfctl.node import names, wire
 
 HERE = Path(__file__).parent
@@ -100,9 +102,9 @@ class Tree:
         subprocess.run(command, check=True, timeout=20)
 
     def _cut_power(self) -> None:
-        for state in (self / "manager").glob("*.json"):
+        for state in (self / "manager").glob("*.state"):
             with contextlib.suppress(FileNotFoundError):
-                known = json.loads(state.read_text())
+                known = directives(state.read_text())
                 for name in ("supervisor", "MainPID"):
                     with contextlib.suppress(ProcessLookupError, PermissionError):
                         if int(known.get(name, 0)) > 1:
@@ -158,9 +160,9 @@ class Tree:
     def alive(self) -> list[str]:
         """Return the units that run."""
         states = {}
-        for path in (self / "manager").glob("*.json"):
+        for path in (self / "manager").glob("*.state"):
             with contextlib.suppress(FileNotFoundError):  # the unit succeeded, so its state was removed
-                states[path.name[:-5]] = json.loads(path.read_text())
+                states[path.stem] = directives(path.read_text())
         return sorted(name for name, one in states.items() if one["ActiveState"] not in ("inactive", "failed"))
 
     def entries(self) -> list[dict[str, Any]]:

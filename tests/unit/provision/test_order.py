@@ -44,27 +44,37 @@ class ActionModule(ActionBase):
         role = {"reason": "a test", "digest": "1", "manages": {}}
         return {**super().run(tmp, task_vars), "roles": {"job_host": role}, "drifts": []}
 """
-#: A fake of the module tfctl_receipt, which writes no receipt.
+#: A fake of tfctl_receipt, which writes no receipt. It is an action, since a module takes much longer to run.
 RECEIPT = """
-from ansible.module_utils.basic import AnsibleModule
+from ansible.plugins.action import ActionBase
 
-spec = {name: {"type": "raw"} for name in ("state", "role", "digest", "manages")}
-AnsibleModule(spec, supports_check_mode=True).exit_json(changed=False)
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        return super().run(tmp, task_vars)
 """
-#: Fakes of roles. They write the hosts on which they run to files, as far as check mode lets them.
+#: An action that appends the host to a file, as far as check mode lets it.
+APPEND = """
+from pathlib import Path
+from ansible.plugins.action import ActionBase
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        if not self._task.check_mode:
+            with Path(self._task.args["path"]).open("a") as file:
+                file.write(f"{task_vars['inventory_hostname']}\\n")
+        return {**super().run(tmp, task_vars), "changed": True}
+"""
+#: Fakes of roles. They write the hosts on which they run to files.
 JOB_HOST = """
 - name: Prepare the host
-  ansible.builtin.shell: echo {{ inventory_hostname }} >> {{ log }}/prepared
-  changed_when: true
+  append_host: {path: "{{ log }}/prepared"}
   failed_when: out_of_order | default(false)
 - name: Complete the host
-  ansible.builtin.shell: echo {{ inventory_hostname }} >> {{ log }}/completed
-  changed_when: true
+  append_host: {path: "{{ log }}/completed"}
 """
 SSH_MESH = """
 - name: Connect the host
-  ansible.builtin.shell: echo {{ inventory_hostname }} >> {{ log }}/connected
-  changed_when: true
+  append_host: {path: "{{ log }}/connected"}
 """
 
 
@@ -72,7 +82,7 @@ SSH_MESH = """
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A data directory with the real playbook and the real role preflight, but with fakes of what changes hosts."""
     real = ansible.data_dir()
-    for name in ("playbooks/library", "playbooks/action_plugins", "roles/job_host/tasks", "roles/ssh_mesh/tasks"):
+    for name in ("playbooks/action_plugins", "roles/job_host/tasks", "roles/ssh_mesh/tasks"):
         (tmp_path / name).mkdir(parents=True)
     names = ("provision.yml", "tasks", "vars", "module_utils", "callback_plugins", "filter_plugins", "lookup_plugins")
     compare = ("tfctl_compare_hosts.py", "tfctl_report_faults.py")
@@ -80,9 +90,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [*(f"playbooks/{name}" for name in names), *actions, "roles/preflight"]:
         (tmp_path / name).symlink_to(real / name)
     (tmp_path / "playbooks/roles").symlink_to("../roles")
-    (tmp_path / "playbooks/action_plugins/tfctl_decide.py").write_text(DECIDE)
-    (tmp_path / "playbooks/action_plugins/tfctl_due.py").write_text(DUE)
-    (tmp_path / "playbooks/library/tfctl_receipt.py").write_text(RECEIPT)
+    fakes = {"tfctl_decide": DECIDE, "tfctl_due": DUE, "tfctl_receipt": RECEIPT, "append_host": APPEND}
+    for name, text in fakes.items():
+        (tmp_path / f"playbooks/action_plugins/{name}.py").write_text(text)
     (tmp_path / "roles/job_host/tasks/main.yml").write_text(JOB_HOST)
     (tmp_path / "roles/ssh_mesh/tasks/main.yml").write_text(SSH_MESH)
     monkeypatch.setattr(ansible, "data_dir", lambda: tmp_path)
@@ -165,7 +175,7 @@ def test_check_mode_looks_at_all_hosts_at_once(folder: Path) -> None:
 
 
 def test_ansible_playbook_alone_keeps_the_same_order(folder: Path) -> None:
-    settings = {"ANSIBLE_ROLES_PATH": "roles", "ANSIBLE_LIBRARY": "playbooks/library", "ANSIBLE_NOCOLOR": "1"}
+    settings = {"ANSIBLE_ROLES_PATH": "roles", "ANSIBLE_NOCOLOR": "1"}
     words = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.ini", "playbooks/provision.yml"]
     inventory(folder, "abcdefgh", failing="c", tfctl_batch=3)
     ended = subprocess.run(

@@ -13,20 +13,21 @@ import pytest
 
 from tfctl.provision import ansible
 
-#: A fake of the module tfctl_gpu_state. It logs each host that it checks. At the second check "begins" has a job.
+#: A fake of tfctl_gpu_state, as an action. It logs each host that it checks. At the second check "begins" has a job.
 STATE = """
 from pathlib import Path
 
-from ansible.module_utils.basic import AnsibleModule
+from ansible.plugins.action import ActionBase
 
-module = AnsibleModule({"control": {"type": "dict"}})
-host, log = module.params["control"]["host"], Path(module.params["control"]["log"])
-before = log.read_text().split() if log.exists() else []
-with log.open("a") as file:
-    file.write(host + "\\n")
-busy = host == "busy" or (host == "begins" and host in before)
-reason = "" if host == "fine" else "old driver"
-module.exit_json(changed=False, reason=reason, objection="a job" if busy else "", boot_id="b")
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        host, log = self._task.args["control"]["host"], Path(self._task.args["control"]["log"])
+        before = log.read_text().split() if log.exists() else []
+        with log.open("a") as file:
+            file.write(host + "\\n")
+        busy = host == "busy" or (host == "begins" and host in before)
+        reason = "" if host == "fine" else "old driver"
+        return {**super().run(tmp, task_vars), "reason": reason, "objection": "a job" if busy else "", "boot_id": "b"}
 """
 PLAY = """
 - hosts: all
@@ -44,8 +45,8 @@ PLAY = """
 @pytest.mark.parametrize("batch", [1, 2])
 def test_reboot_checks_a_host_again_when_its_batch_begins(tmp_path: Path, batch: int) -> None:
     """Ansible refuses to reboot over a local connection; its error shows which hosts it would have rebooted."""
-    (tmp_path / "library").mkdir()
-    (tmp_path / "library/tfctl_gpu_state.py").write_text(STATE)
+    (tmp_path / "action_plugins").mkdir()
+    (tmp_path / "action_plugins/tfctl_gpu_state.py").write_text(STATE)
     (tmp_path / "play.yml").write_text(PLAY)
     names, log = ["fine", "first", "busy", "begins", "last"], tmp_path / "log"
     (tmp_path / "hosts").write_text("".join(f"{name} ansible_connection=local\n" for name in names))
@@ -54,7 +55,7 @@ def test_reboot_checks_a_host_again_when_its_batch_begins(tmp_path: Path, batch:
         "nvidia_driver_control": {"host": "{{ inventory_hostname }}", "log": str(log)},
     }  # fmt: skip
     settings = {
-        "ANSIBLE_LIBRARY": str(tmp_path / "library"), "ANSIBLE_ROLES_PATH": str(ansible.data_dir() / "roles"),
+        "ANSIBLE_ROLES_PATH": str(ansible.data_dir() / "roles"),
         "ANSIBLE_HOME": str(tmp_path / "home"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_LOCALHOST_WARNING": "0",
     }  # fmt: skip
     words = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts", "-e", json.dumps(extra), "play.yml"]

@@ -9,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tfctl.provision import ansible
 
 ROLE = ansible.data_dir() / "roles/nvidia_repo"
+#: Whether drivers of the repository are used.
+DRIVERS = (False, True)
 BASE = "https://mirror.example/compute/cuda/repos"
 APT = {
     "etc/apt/sources.list.d/tfctl-nvidia.sources": f"""\
@@ -64,22 +64,39 @@ def run(folder: Path, *tasks: dict[str, Any], **variables: object) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("drivers", [False, True])
-def test_apt_files_name_the_repository_and_pin_its_packages(tmp_path: Path, drivers: bool) -> None:
+def test_apt_files_name_the_repository_and_pin_its_packages(tmp_path: Path) -> None:
     text = "{{ lookup('ansible.builtin.template', '" + str(ROLE) + "/templates/' ~ item ~ '.j2') }}"
-    copy = {"content": text, "dest": f"{tmp_path}/{{{{ item | basename }}}}", "mode": "0644"}
-    task = {"name": "Render", "ansible.builtin.copy": copy, "loop": "{{ nvidia_repo_apt_files }}"}
-    url = f"{BASE}/debian12/x86_64/"
-    run(tmp_path, task, nvidia_repo_packager="apt-get", nvidia_repo_url=url, nvidia_repo_drivers=drivers)
-    wanted = {name: text.replace("-1", "600") if drivers else text for name, text in APT.items()}
-    assert {name: (tmp_path / Path(name).name).read_text() for name in APT} == wanted
+    for drivers in DRIVERS:
+        (tmp_path / str(drivers)).mkdir()
+    tasks = [
+        {
+            "name": "Render",
+            "ansible.builtin.copy": {
+                "content": text, "dest": f"{tmp_path}/{drivers}/{{{{ item | basename }}}}", "mode": "0644",
+            },
+            "loop": "{{ nvidia_repo_apt_files }}",
+            "vars": {"nvidia_repo_drivers": drivers},
+        }
+        for drivers in DRIVERS
+    ]  # fmt: skip
+    run(tmp_path, *tasks, nvidia_repo_packager="apt-get", nvidia_repo_url=f"{BASE}/debian12/x86_64/")
+    for drivers in DRIVERS:
+        wanted = {name: text.replace("-1", "600") if drivers else text for name, text in APT.items()}
+        assert {name: (tmp_path / str(drivers) / Path(name).name).read_text() for name in APT} == wanted
 
 
-@pytest.mark.parametrize("drivers", [False, True])
-def test_dnf_file_names_the_repository_and_excludes_drivers(tmp_path: Path, drivers: bool) -> None:
-    task = {"name": "Write", "ansible.builtin.include_tasks": str(ROLE / "tasks/dnf.yml")}
-    variables = {"nvidia_repo_packager": "dnf", "nvidia_repo_url": f"{BASE}/rhel9/x86_64/"}
-    paths = {"nvidia_repo_drivers": drivers, "nvidia_repo_dnf_dir": str(tmp_path)}
-    run(tmp_path, {**task, "vars": paths}, **variables)
-    wanted = "".join(line for line in DNF.splitlines(True) if not (drivers and "exclude" in line))
-    assert (tmp_path / "tfctl-nvidia.repo").read_text().strip() == wanted.strip()
+def test_dnf_file_names_the_repository_and_excludes_drivers(tmp_path: Path) -> None:
+    for drivers in DRIVERS:
+        (tmp_path / str(drivers)).mkdir()
+    tasks = [
+        {
+            "name": "Write",
+            "ansible.builtin.include_tasks": str(ROLE / "tasks/dnf.yml"),
+            "vars": {"nvidia_repo_drivers": drivers, "nvidia_repo_dnf_dir": f"{tmp_path}/{drivers}"},
+        }
+        for drivers in DRIVERS
+    ]
+    run(tmp_path, *tasks, nvidia_repo_packager="dnf", nvidia_repo_url=f"{BASE}/rhel9/x86_64/")
+    for drivers in DRIVERS:
+        wanted = "".join(line for line in DNF.splitlines(True) if not (drivers and "exclude" in line))
+        assert (tmp_path / str(drivers) / "tfctl-nvidia.repo").read_text().strip() == wanted.strip()
