@@ -112,7 +112,7 @@ class CallbackModule(CallbackBase):
     def _host(self, result, state):
         told = {key: result.result[key] for key in KEPT if key in result.result}
         untold = result.task.action.rpartition(".")[2] in UNTOLD and state in ("ok", "skipped")
-        if untold and not told.get("drifts"):
+        if untold and not told.get("drifts") and not told.get("warnings"):
             return
         failed = [item.get("msg", "") for item in result.result.get("results", []) if item.get("failed")]
         if failed:
