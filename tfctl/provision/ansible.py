@@ -26,6 +26,7 @@ import tfctl
 from tfctl.errors import BadFile, TfctlError
 from tfctl.provision.events import Collector, Event, Message
 from tfctl.provision.results import PlayResult
+from tfctl.provision.role_variables import inventory_variables
 
 #: Hosts that Ansible works on at the same time. Each needs a process of about 50 MB on this machine.
 FORKS = 50
@@ -84,7 +85,7 @@ def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
         )
     _remove_stale_folders()
     with _private_folder() as folder, _terminated_as_interrupted():
-        collector = Collector()
+        collector = Collector(inventory_variables(data_dir() / "roles"))
         with _connections(folder / "ssh"), (folder / "output").open("w+", encoding="utf-8", errors="replace") as output:
             status = _run(play, folder, output.fileno(), lambda message: _report(collector, message, listen))
             output.seek(0)
