@@ -24,6 +24,7 @@ from tfctl.provision.events import Collector, Event, Message
 from tfctl.provision.results import PlayResult
 from tfctl.provision.role_variables import inventory_variables
 from tfctl.provision.run_folder import RunFolder, run_folder
+from tfctl.remote import ansible_cfg
 
 #: Hosts that Ansible works on at the same time. Each needs a process of about 50 MB on this machine.
 FORKS = 50
@@ -166,12 +167,20 @@ def _environment(folder: RunFolder, events: int, alive: int) -> dict[str, str]:
         "ANSIBLE_BECOME_ASK_PASS": "False",  # there is no terminal
         "ANSIBLE_TIMEOUT": "20",
         "ANSIBLE_LOCAL_TEMP": str(folder.path / "local"),
-        "ANSIBLE_REMOTE_TEMP": folder.remote,
+        **_remote_tmp(folder),
         "ANSIBLE_NO_TARGET_SYSLOG": "True",  # arguments of modules contain whole files
         "ANSIBLE_RETRY_FILES_ENABLED": "False",
         "ANSIBLE_DEPRECATION_WARNINGS": "False",
         "ANSIBLE_NOCOLOR": "1",
     }
+
+
+def _remote_tmp(folder: RunFolder) -> dict[str, str]:
+    """Return the setting of Ansible's directory on the hosts. A user who has set another one keeps it."""
+    names = ("ANSIBLE_REMOTE_TEMP", "ANSIBLE_REMOTE_TMP")
+    settings = ansible_cfg.read()
+    set_by_user = any(settings.get("defaults", "remote_tmp", name) for name in names)
+    return {} if set_by_user else {"ANSIBLE_REMOTE_TEMP": folder.remote}
 
 
 @contextlib.contextmanager

@@ -266,6 +266,15 @@ def test_run_removes_the_temporary_directory_of_a_host(folder: Path) -> None:
     assert Path(directory).name.startswith("tfctl-ansible-") and not Path(directory).exists()
 
 
+def test_directory_on_the_hosts_that_a_user_has_set_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The home directories may be on a file server that root must not read."""
+    (folder / "ansible.cfg").write_text(f"[defaults]\nremote_tmp = {folder}/mine\n")
+    monkeypatch.setenv("ANSIBLE_CONFIG", str(folder / "ansible.cfg"))
+    playbook(folder, {"ansible.builtin.copy": {"content": "x", "dest": f"{folder}/x", "mode": "0644"}})
+    assert ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None).exit is Exit.OK
+    assert (folder / "mine").is_dir() and not [*(folder / "mine").iterdir()]
+
+
 def sleeping(nap: str) -> bool:
     return running(f"^sleep {nap}$")
 
