@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 T = TypeVar("T")
 
 _UNIONS = (Union, getattr(types, "UnionType", Union))
-_WORDS = {str: "text", int: "a whole number", bool: "true or false", date: "a date"}
+_WORDS = {str: "text", int: "a whole number", float: "a number with a point", bool: "true or false", date: "a date"}
 
 
 class SchemaError(ValueError):

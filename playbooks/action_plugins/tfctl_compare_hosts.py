@@ -14,6 +14,8 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
     ROOT = Path(__file__).resolve().parents[2]
     sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
 
+from tfctl import schema
+from tfctl.provision.decide.comparison import Compared, compare
 from tfctl.provision.faults import ModuleFault
 from tfctl.provision.order import order
 
@@ -21,8 +23,8 @@ DOCUMENTATION = """
 module: tfctl_compare_hosts
 short_description: Find what is wrong between the hosts of a play
 description:
-  - Runs once, on the control machine. Never fails; returns C(faults), a list for each host that has some, and C(order),
-    the sizes of the canary and of the batches.
+  - Runs once, on the control machine, on what C(tfctl_decide) has returned as C(compared). Never fails; returns
+    C(faults), a list for each host that has some, and C(order), the sizes of the canary and of the batches.
 options:
   canary: {description: 'Hosts to begin with (tfctl_canary); an empty string for the default.', type: raw}
   batch: {description: 'Hosts to work on at the same time (tfctl_batch).', type: raw}
@@ -35,10 +37,15 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        hosts, settings = (task_vars or {})["ansible_play_hosts"], self._task.args
+        variables, settings = task_vars or {}, self._task.args
+        hosts = variables["ansible_play_hosts"]
         try:
             found = order(settings["canary"], settings["batch"])
         except ValueError as error:
             wrong: ModuleFault = {"message": str(error), "remedy": "correct it in the inventory", "kind": "inventory"}
             return {**result, "faults": {host: [wrong] for host in hosts}}
-        return {**result, "faults": {}, "order": asdict(found)}
+        # A host of which preflight has found nothing but an error of the inventory is not compared.
+        given = {host: variables["hostvars"][host]["preflight_found"].get("compared") for host in hosts}
+        known = {host: schema.parse(Compared, each) for host, each in given.items() if each}
+        comparison = compare(known, others=len(variables["groups"]["all"]) > len(hosts))
+        return {**result, "faults": comparison.faults, "warnings": comparison.warnings, "order": asdict(found)}

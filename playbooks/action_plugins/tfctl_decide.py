@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
 from tfctl import schema
 from tfctl.errors import TfctlError
 from tfctl.provision.control import cache
+from tfctl.provision.decide.comparison import compared
 from tfctl.provision.decide.explain import explain
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import fault
 from tfctl.provision.decide.host import decide
+from tfctl.provision.decide.space import directories
 from tfctl.provision.decide.wanted import Wanted, Wishes
 from tfctl.provision.faults import ModuleFault
 from tfctl.provision.python_tree import pack
@@ -30,8 +33,8 @@ name: tfctl_decide
 short_description: Report everything that prevents what a host is to become, and decide how to get there
 description:
   - Gathers the facts of the host with the module tfctl_facts, which changes nothing. Fails with every fault at once,
-    each with its remedy; otherwise returns C(seen), the facts, and C(plan), what was chosen. The classes in
-    tfctl/provision/decide document both.
+    each with its remedy; otherwise returns C(seen), the facts, and C(plan), what was chosen. In both cases, returns
+    C(compared) for the action tfctl_compare_hosts. The classes in tfctl/provision/decide document them.
 options:
   uid: {type: int, required: true, description: UID and GID of the job user and its group.}
   shared: {type: list, elements: str, required: true, description: Directories that jobs write to.}
@@ -39,6 +42,8 @@ options:
   stack: {type: str, default: '', description: The stack of the host, or C(none).}
   pythons: {type: list, elements: str, default: [], description: Interpreters on the host that stacks may use.}
   trees: {type: list, elements: str, default: [], description: CPython trees of the control machine, to send to hosts.}
+  address: {type: str, default: '', description: Where the other hosts reach this one.}
+  time_sync: {type: bool, default: false, description: Whether provisioning will synchronize the clock.}
   explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
   wishes: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
 """
@@ -51,6 +56,8 @@ ARGUMENTS = {
     "stack": {"type": "str", "default": ""},
     "pythons": _TEXTS,
     "trees": _TEXTS,
+    "address": {"type": "str", "default": ""},
+    "time_sync": {"type": "bool", "default": False},
     "explain": {"type": "bool", "default": False},
     "wishes": {
         "type": "dict",
@@ -72,13 +79,17 @@ class ActionModule(ActionBase):
             trees = tuple(pack(Path(tree), cache() / "pythons") for tree in given["trees"])
         except TfctlError as error:
             return failed(result, [fault(error.message, error.remedy, "inventory")])
+        remote_tmp = self.get_shell_option("remote_tmp", default="~/.ansible/tmp")
         arguments = {
             "uid": given["uid"],
-            "shared": shared,
+            "directories": directories(shared, remote_tmp),
+            "address": given["address"],
             "pythons": given["pythons"],
             "libraries": sorted({library for tree in trees for library in tree.needs}),
         }
+        sent = time.time()
         result.update(self._execute_module("tfctl_facts", arguments, task_vars=task_vars))
+        received = time.time()
         if result.get("failed") or result.get("skipped"):
             return result
         try:
@@ -92,9 +103,11 @@ class ActionModule(ActionBase):
             stack=given["stack"],
             wishes=Wishes(**{name: value for name, value in given["wishes"].items() if value is not None}),
             trees=trees,
+            remote_tmp=remote_tmp,
         )
         if given["explain"]:
             return {**result, "explained": explain(facts, wanted)}
+        result["compared"] = schema.plain(compared(facts, given["address"], sent, received, given["time_sync"]))
         plan, faults = decide(facts, wanted)
         if faults:
             return failed(result, faults)

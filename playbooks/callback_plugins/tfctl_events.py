@@ -10,18 +10,23 @@
 ``state`` is ok, changed, failed, unreachable or skipped; ``result`` holds what says why (KEPT). Read by
 tfctl/provision/events.py.
 
-The file descriptor TFCTL_ALIVE_FD reaches end of file when tfctl ends; the run is then interrupted as by Ctrl-C.
+The file descriptor TFCTL_ALIVE_FD reaches end of file when tfctl ends; the run is then interrupted as by Ctrl-C, and
+its temporary files (TFCTL_RUN_FOLDER) are removed.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 from ansible.plugins.callback import CallbackBase
+
+from tfctl.provision.run_folder import RunFolder
 
 DOCUMENTATION = """
 name: tfctl_events
@@ -77,7 +82,7 @@ class CallbackModule(CallbackBase):
         os.set_inheritable(descriptor, False)
         os.set_inheritable(alive, False)
         self._file = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
-        threading.Thread(target=end_with, args=(alive,), daemon=True).start()
+        threading.Thread(target=end_with, args=(alive, Path(os.environ["TFCTL_RUN_FOLDER"])), daemon=True).start()
 
     def v2_playbook_on_play_start(self, play):
         variables = play.get_variable_manager().get_vars(play=play)
@@ -112,7 +117,7 @@ class CallbackModule(CallbackBase):
     def _host(self, result, state):
         told = {key: result.result[key] for key in KEPT if key in result.result}
         untold = result.task.action.rpartition(".")[2] in UNTOLD and state in ("ok", "skipped")
-        if untold and not told.get("drifts"):
+        if untold and not told.get("drifts") and not told.get("warnings"):
             return
         failed = [item.get("msg", "") for item in result.result.get("results", []) if item.get("failed")]
         if failed:
@@ -138,11 +143,14 @@ def diffs_of(result):
     return [each for diff in diffs for each in (diff if isinstance(diff, list) else [diff])]
 
 
-def end_with(descriptor):
-    """End this process and its group once the other end of the pipe is closed."""
+def end_with(descriptor, folder):
+    """End this process and its group once the other end of the pipe is closed, and remove their temporary files."""
     os.read(descriptor, 1)
+    # This thread ends with the main thread, if that ends in time.
+    atexit.register(RunFolder(folder).remove)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(GRACE_S)
+    RunFolder(folder).remove()
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

@@ -14,7 +14,8 @@ description:
   - The action plugin tfctl_decide runs this module.
 options:
   uid: {type: int, required: true, description: UID and GID of the job user and its group.}
-  shared: {type: list, elements: str, required: true, description: Directories that jobs write to.}
+  directories: {type: list, elements: str, required: true, description: Directories whose file systems are looked at.}
+  address: {type: str, default: '', description: Where the other hosts reach this one.}
   pythons: {type: list, elements: path, default: [], description: Interpreters on this host that stacks may use.}
   libraries: {type: list, elements: str, default: [], description: System libraries that CPython trees require.}
 """
@@ -24,14 +25,15 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec={
             "uid": {"type": "int", "required": True},
-            "shared": {"type": "list", "elements": "str", "required": True},
+            "directories": {"type": "list", "elements": "str", "required": True},
+            "address": {"type": "str", "default": ""},
             "pythons": {"type": "list", "elements": "path", "default": []},
             "libraries": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
     given = module.params
-    seen = gather(given["uid"], given["shared"], given["pythons"], given["libraries"])
+    seen = gather(given["uid"], given["directories"], given["pythons"], given["libraries"], given["address"])
     module.exit_json(changed=False, seen=seen, invocation={})
 
 

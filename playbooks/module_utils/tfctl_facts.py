@@ -9,8 +9,10 @@ import platform
 import pwd
 import re
 import shutil
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,18 +20,23 @@ from typing import Any
 from ansible.module_utils import tfctl_gpu_facts, tfctl_horovod_facts, tfctl_links, tfctl_pythons, tfctl_receipts
 
 STACKS = "/opt/tfctl/stacks"
-PLACES = ("/opt/tfctl", "/var/lib/tfctl/jobs", "/usr/local/lib/tfctl")
 
 
 def gather(
-    uid: int, shared: Iterable[str], pythons: Sequence[str] = (), libraries: Sequence[str] = ()
+    uid: int,
+    directories: Iterable[str],
+    pythons: Sequence[str] = (),
+    libraries: Sequence[str] = (),
+    address: str = "",
 ) -> dict[str, object]:
     """Return the facts as plain JSON, which tfctl/provision/decide/facts.py documents.
 
-    ``uid``: the wanted UID of the job user; ``shared``: directories jobs write to. ``pythons`` and ``libraries`` are
-    passed to tfctl_pythons.look.
+    ``uid``: the wanted UID of the job user; ``directories``: those whose disks are looked at, where ~ is the home
+    directory of the login user. ``pythons`` and ``libraries`` are passed to tfctl_pythons.look. ``address``: where the
+    other hosts reach this one.
     """
-    release = os_release()
+    begun, release = time.time(), os_release()
+    login = os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name
     return {
         "system": system_key(release),
         "title": release.get("PRETTY_NAME", "an unknown system"),
@@ -40,13 +47,15 @@ def gather(
         "python": tfctl_pythons.look(pythons, libraries),
         "packager": next((name for name in ("apt-get", "dnf") if shutil.which(name)), ""),
         "root": os.geteuid() == 0,
-        "login": os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name,
+        "login": login,
         "sudo": bool(program("sudo") and program("visudo")),
         "user": account("tfctl"),
         "group": group("tfctl"),
         "uid_owner": name_of(pwd.getpwuid, uid),
         "gid_owner": name_of(grp.getgrgid, uid),
-        "disks": {path: disk(path) for path in (*PLACES, *shared)},
+        "identity": identity(),
+        "addresses": addresses(address) if address else [],
+        "disks": {path: disk(re.sub("^~(?=/|$)", f"~{login}", path)) for path in directories},
         "environments": sorted(each.name for each in Path(STACKS).glob("*") if not each.is_symlink()),
         "links": links(),
         "compilers": compilers(),
@@ -55,7 +64,23 @@ def gather(
         "openmpis": tfctl_horovod_facts.linked(),
         "gpu": tfctl_gpu_facts.look(),
         "receipts": tfctl_receipts.held(),
+        "clock": {"begun": begun, "ended": time.time()},
     }
+
+
+def identity() -> dict[str, str]:
+    return {
+        "hostname": socket.gethostname(),
+        "machine_id": read("/etc/machine-id"),
+        "boot_id": read("/proc/sys/kernel/random/boot_id"),
+    }
+
+
+def addresses(name: str) -> list[str]:
+    """Return the addresses to which a name resolves on this host, or nothing if it does not resolve."""
+    with contextlib.suppress(OSError, UnicodeError):
+        return sorted({str(each[4][0]) for each in socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)})
+    return []
 
 
 def os_release(path: str = "/etc/os-release") -> dict[str, str]:
@@ -126,12 +151,17 @@ def name_of(look_up: Callable[[int], Any], number: int) -> str | None:
 
 
 def disk(path: str) -> dict[str, object]:
-    """Return the device and free space of the nearest existing directory. The device identifies the file system."""
-    here = next(each for each in (Path(path), *Path(path).parents) if each.is_dir())
+    """Return the device, free space and free inodes of the nearest existing directory.
+
+    The device identifies the file system. ``free_inodes``: None if it has no fixed number of inodes.
+    """
+    wanted = Path(os.path.expandvars(path)).expanduser()
+    here = next(each for each in (wanted, *wanted.parents) if each.is_dir())
     info = os.statvfs(here)
     return {
         "device": here.stat().st_dev,
         "free_mb": info.f_bavail * info.f_frsize // 2**20,
+        "free_inodes": info.f_favail if info.f_files else None,
         "noexec": bool(info.f_flag & os.ST_NOEXEC),
         "at": str(here),
     }

@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -85,18 +86,51 @@ def test_provision_refuses_an_unsupported_system(pair: Lab) -> None:
     assert "there are: Debian 11, Debian 12" in remedy and "--limit '!node2'" in remedy
 
 
-def test_provision_refuses_a_host_with_a_full_disk(pair: Lab) -> None:
-    with harmed(pair, "mount -t tmpfs -o size=50m full /opt/tfctl", "umount /opt/tfctl"):
+@pytest.mark.parametrize("directory", ["/opt/tfctl", "/var/tmp"])
+def test_provision_refuses_a_host_with_a_full_disk(pair: Lab, directory: str) -> None:
+    with harmed(pair, f"mount -t tmpfs -o size=50m full {directory}", f"umount {directory}"):
         code, reason, remedy = fault(provision(pair, inventory_of(pair, "tf2.15")))
-    assert (code, reason.startswith("50 MB are free for /opt/tfctl, ")) == (8, True), reason
+    assert (code, reason.startswith(f"50 MB are free for {directory}, ")) == (8, True), reason
     assert remedy.startswith("free some space there")
 
 
 def test_provision_fails_with_a_remedy_when_a_disk_fills_up(pair: Lab) -> None:
-    with harmed(pair, "mount -t tmpfs -o size=50m full /var/tmp", "umount /var/tmp"):
+    """A program fills /var/tmp as soon as the wheels are being sent, which takes longer."""
+    sent = "$(getent passwd $SUDO_USER | cut -d: -f6)/.ansible/tmp/tfctl-ansible-*/*/"
+    fill = f"until ls {sent} >/dev/null 2>&1; do sleep 0.1; done; fallocate -l 590m /var/tmp/fill"
+    harm = f"mount -t tmpfs -o size=600m full /var/tmp; systemd-run --unit=fill -E SUDO_USER sh -c {shlex.quote(fill)}"
+    with harmed(pair, harm, "systemctl stop fill || true; umount /var/tmp"):
         code, reason, remedy = fault(provision(pair, inventory_of(pair, "tf2.15")))
     assert (code, reason.startswith("no space left on device for /var/tmp/tf2.15-")) == (1, True), reason
-    assert remedy == "free space on node2 (df -h says where), then run it again"
+    assert remedy == "free space on node2 (df -h shows where), then try again"
+
+
+@pytest.mark.parametrize("target", ["hostname", "machine ID"])
+def test_provision_refuses_two_hosts_that_look_like_one(pair: Lab, target: str) -> None:
+    """node2 gets what node1 has. Both are reported, because tfctl cannot know which one is right."""
+    there = pair.shell("node1", "hostname" if target == "hostname" else "cat /etc/machine-id").strip()
+    before = pair.shell("node2", "hostname").strip()
+    harm, mend = f"hostname {there}", f"hostname {before}"
+    if target == "machine ID":
+        harm = f"echo {there} >/run/other-id; mount --bind /run/other-id /etc/machine-id"
+        mend = "umount /etc/machine-id"
+    with harmed(pair, harm, mend):
+        report = provision(pair, inventory_of(pair, "none"))
+    assert report["exit"] == 8
+    reasons = {host["host"]: host["reason"] for host in report["hosts"]}
+    assert reasons == {
+        "node1": f"the {target} {there} is also that of node2",
+        "node2": f"the {target} {there} is also that of node1",
+    }
+
+
+def test_provision_refuses_a_name_that_leads_to_the_host_itself(pair: Lab) -> None:
+    """Debian's installer writes such a line."""
+    harm = "cp /etc/hosts /run/hosts; echo 127.0.1.1 gpu2 >>/run/hosts; mount --bind /run/hosts /etc/hosts"
+    with harmed(pair, harm, "umount /etc/hosts"):
+        code, reason, remedy = fault(provision(pair, inventory_of(pair, "none", tfctl_address="gpu2")))
+    assert (code, reason) == (8, "gpu2 is 127.0.1.1 on the host itself, which other hosts cannot reach")
+    assert remedy == "remove gpu2 from the line of 127.0.1.1 in its /etc/hosts, or set tfctl_address"
 
 
 def test_provision_refuses_to_change_a_held_package(pair: Lab) -> None:
@@ -209,24 +243,42 @@ def test_provision_completes_after_tfctl_and_ansible_were_killed(pair: Lab, task
 
 
 def test_ansible_ends_when_tfctl_is_killed(pair: Lab) -> None:
-    """Only tfctl gets SIGKILL. Ansible must not keep working on the hosts while the user runs tfctl again."""
-    pair.shell("node2", "sudo rm -rf /usr/local/lib/tfctl /etc/sudoers.d/tfctl")
-    inventory = inventory_of(pair, "none")
+    """Only tfctl gets SIGKILL. Ansible must not keep working on the hosts while the user runs tfctl again.
+
+    Its temporary files disappear from this machine and from the host, to which 0.4 GB are being sent.
+    """
+    pair.shell("node2", "sudo rm -rf /opt/tfctl/stacks /etc/sudoers.d/tfctl")
+    inventory = inventory_of(pair, "tf2.15")
+    with tempfile.TemporaryDirectory() as name:  # a short name, since it contains sockets
+        kill_while_wheels_are_sent(pair, inventory, Path(name))
+    assert provision(pair, inventory)["exit"] == 0
+    assert provision(pair, inventory)["changed"] == 0
+
+
+def kill_while_wheels_are_sent(pair: Lab, inventory: Path, temporary: Path) -> None:
+    """Kill tfctl, and wait until Ansible and the files of both have disappeared here and on node2."""
+    environment = {**os.environ, "TMPDIR": str(temporary)}
     child = subprocess.Popen(
-        [str(TFCTL), "provision", str(inventory)], cwd=pair.folder, stderr=subprocess.PIPE, text=True
+        [str(TFCTL), "provision", str(inventory)], cwd=pair.folder, env=environment, stderr=subprocess.PIPE, text=True
     )
     assert child.stderr is not None
     with child.stderr as output:
-        assert any("Install the node part" in line for line in output)
+        assert any("Copy the wheels" in line for line in output)
+        directories = "sudo sh -c 'ls -d .ansible/tmp/tfctl-ansible-* /root/.ansible/tmp/tfctl-ansible-* || true'"
+        until = time.monotonic() + 20
+        while not pair.shell("node2", f"{directories} 2>/dev/null"):
+            assert time.monotonic() < until
+        assert [*temporary.glob("tfctl-ansible-*")]
         processes = with_descendants(child.pid)[1:]
         child.kill()
     assert child.wait(20) == -signal.SIGKILL
     until = time.monotonic() + 20
-    while any(command_of(process) for process in processes):
-        assert time.monotonic() < until, [command_of(process) for process in processes]
+    while any(command_of(process) for process in processes) or [*temporary.iterdir()]:
+        assert time.monotonic() < until, [*map(command_of, processes), *temporary.iterdir()]
         time.sleep(0.1)
-    assert provision(pair, inventory)["exit"] == 0
-    assert provision(pair, inventory)["changed"] == 0
+    shared = subprocess.run(["pgrep", "-af", f"ssh: {temporary}/"], capture_output=True, text=True, timeout=20)
+    assert shared.stdout == "", "connections that ssh shares"
+    assert pair.shell("node2", f"{directories} 2>/dev/null") == ""
 
 
 def command_of(process: int) -> str:

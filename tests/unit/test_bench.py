@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -24,3 +27,31 @@ def test_help_is_not_taken_for_an_inventory() -> None:
 def test_a_wrong_command_line_is_a_usage_error(words: list[str]) -> None:
     done = bench(*words)
     assert (done.returncode, done.stderr.startswith("usage: bench ")) == (2, True)
+
+
+@pytest.fixture(scope="module")
+def script() -> ModuleType:
+    """The script as a module. Its name has no suffix."""
+    spec = spec_from_loader("bench", SourceFileLoader("bench", str(BENCH)))
+    assert spec is not None and spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_aliases_share_the_nodes_and_the_group_of_a_lab(script: ModuleType) -> None:
+    hosts = "node1 ansible_host=10.0.0.1\nnode2 ansible_host=10.0.0.2\n"
+    lab = f"# a comment\n\n[lab]\n{hosts}\n[lab:vars]\ntfctl_stack=tf2.15\n"
+    assert script.aliases(lab, 3).splitlines() == [
+        "# a comment", "", "[lab]", "alias000 ansible_host=10.0.0.1", "alias001 ansible_host=10.0.0.2",
+        "alias002 ansible_host=10.0.0.1", "", "[lab:vars]", "tfctl_stack=tf2.15",
+    ]  # fmt: skip
+
+
+def test_stock_ansible_playbook_accepts_the_playbook(script: ModuleType, tmp_path: Path) -> None:
+    """Without a node, only the paths, the variables and the syntax can be checked."""
+    inventory = tmp_path / "hosts.ini"
+    inventory.write_text("node1 ansible_host=10.0.0.1\n")
+    words = [*script.stock(inventory, tmp_path / "ansible.cfg"), "--syntax-check"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -7,17 +7,13 @@ pipe that the child inherits. A second pipe, once it closes, signals to the plug
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,15 +22,14 @@ import tfctl
 from tfctl.errors import BadFile, TfctlError
 from tfctl.provision.events import Collector, Event, Message
 from tfctl.provision.results import PlayResult
+from tfctl.provision.role_variables import inventory_variables
+from tfctl.provision.run_folder import RunFolder, run_folder
+from tfctl.remote import ansible_cfg
 
 #: Hosts that Ansible works on at the same time. Each needs a process of about 50 MB on this machine.
 FORKS = 50
 #: Seconds that Ansible may take to end after Ctrl-C before it is killed.
 GRACE_S = 5.0
-#: The names of the temporary folders begin with it.
-_PREFIX = "tfctl-ansible-"
-#: A temporary folder younger than this (s) may belong to a run that has just begun.
-_NEW_S = 60.0
 _SSH = (
     "ControlMaster=auto",
     "ControlPersist=60s",
@@ -82,13 +77,13 @@ def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
         raise BadFile(
             f"{play.inventory}: no such inventory", "`tfctl lab up` makes a cluster here, and an inventory for it"
         )
-    _remove_stale_folders()
-    with _private_folder() as folder, _terminated_as_interrupted():
-        collector = Collector()
-        with _connections(folder / "ssh"), (folder / "output").open("w+", encoding="utf-8", errors="replace") as output:
+    collector = Collector(inventory_variables(data_dir() / "roles"))
+    with _terminated_as_interrupted(), run_folder(play.become_password) as folder:
+        with (folder.path / "output").open("w+", encoding="utf-8", errors="replace") as output:
             status = _run(play, folder, output.fileno(), lambda message: _report(collector, message, listen))
             output.seek(0)
             reason = _reason(output.read(), status)
+        folder.on_hosts = collector.worked or not collector.finished
     if not collector.finished:
         raise _early_end(play, reason)
     result = collector.result()
@@ -99,40 +94,12 @@ def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
     return result
 
 
-def _remove_stale_folders() -> None:
-    """Remove the temporary folders of runs that were killed, and close the ssh connections that they shared."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            try:
-                status = os.fstat(lock)
-                # A new folder is not locked yet.
-                if status.st_uid == os.geteuid() and time.time() - status.st_mtime > _NEW_S:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _close_connections(folder / "ssh")
-                    shutil.rmtree(folder)
-            finally:
-                os.close(lock)
-
-
-@contextlib.contextmanager
-def _private_folder() -> Iterator[Path]:
-    """Yield a new temporary folder, which is locked as long as this process lives."""
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name:
-        lock = os.open(name, os.O_RDONLY)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield Path(name)
-        finally:
-            os.close(lock)
-
-
 def _report(collector: Collector, message: Message, listen: Callable[[Event], None]) -> None:
     for event in collector.take(message):
         listen(event)
 
 
-def _run(play: Play, folder: Path, output: int, handle: Callable[[Message], None]) -> int:
+def _run(play: Play, folder: RunFolder, output: int, handle: Callable[[Message], None]) -> int:
     """Run ansible-playbook, call ``handle`` with each message of the plugin, and return the exit status."""
     reader, writer = os.pipe()
     alive, alive_end = os.pipe()
@@ -164,8 +131,8 @@ def _send(child: subprocess.Popen[bytes], password: str | None) -> None:
         stdin.write((password or "").encode())
 
 
-def _command(play: Play, folder: Path) -> list[str]:
-    variables = folder / "variables.json"
+def _command(play: Play, folder: RunFolder) -> list[str]:
+    variables = folder.path / "variables.json"
     variables.write_text(json.dumps(play.variables))
     playbook = data_dir() / "playbooks" / f"{play.playbook}.yml"
     words = [sys.executable, "-m", "ansible", "playbook", str(playbook), "--inventory", str(play.inventory.absolute())]
@@ -177,13 +144,14 @@ def _command(play: Play, folder: Path) -> list[str]:
     return words + (["--diff"] if play.diff else [])
 
 
-def _environment(folder: Path, events: int, alive: int) -> dict[str, str]:
+def _environment(folder: RunFolder, events: int, alive: int) -> dict[str, str]:
     """Return the environment of Ansible. Its settings override those of the ansible.cfg that Ansible finds."""
     playbooks = data_dir() / "playbooks"
     return {
         **os.environ,
         "TFCTL_EVENTS_FD": str(events),
         "TFCTL_ALIVE_FD": str(alive),
+        "TFCTL_RUN_FOLDER": str(folder.path),
         "ANSIBLE_STDOUT_CALLBACK": "tfctl_events",
         "ANSIBLE_CALLBACK_PLUGINS": str(playbooks / "callback_plugins"),
         "ANSIBLE_ROLES_PATH": str(playbooks / "roles"),
@@ -195,15 +163,24 @@ def _environment(folder: Path, events: int, alive: int) -> dict[str, str]:
         "ANSIBLE_HOST_KEY_CHECKING": "True",
         "ANSIBLE_PIPELINING": "True",
         "ANSIBLE_SSH_ARGS": shlex.join(word for option in _SSH for word in ("-o", option)),
-        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder / "ssh"),
+        "ANSIBLE_SSH_CONTROL_PATH_DIR": str(folder.connections),
         "ANSIBLE_BECOME_ASK_PASS": "False",  # there is no terminal
         "ANSIBLE_TIMEOUT": "20",
-        "ANSIBLE_LOCAL_TEMP": str(folder / "local"),
+        "ANSIBLE_LOCAL_TEMP": str(folder.path / "local"),
+        **_remote_tmp(folder),
         "ANSIBLE_NO_TARGET_SYSLOG": "True",  # arguments of modules contain whole files
         "ANSIBLE_RETRY_FILES_ENABLED": "False",
         "ANSIBLE_DEPRECATION_WARNINGS": "False",
         "ANSIBLE_NOCOLOR": "1",
     }
+
+
+def _remote_tmp(folder: RunFolder) -> dict[str, str]:
+    """Return the setting of Ansible's directory on the hosts. A user who has set another one keeps it."""
+    names = ("ANSIBLE_REMOTE_TEMP", "ANSIBLE_REMOTE_TMP")
+    settings = ansible_cfg.read()
+    set_by_user = any(settings.get("defaults", "remote_tmp", name) for name in names)
+    return {} if set_by_user else {"ANSIBLE_REMOTE_TEMP": folder.remote}
 
 
 @contextlib.contextmanager
@@ -224,30 +201,6 @@ def _terminated(child: subprocess.Popen[bytes]) -> Iterator[None]:
 def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, number)
-
-
-@contextlib.contextmanager
-def _connections(folder: Path) -> Iterator[None]:
-    """Create the directory of ssh's shared connections, and close them at the end: a lab that is created again has
-    other hosts at the same addresses."""
-    folder.mkdir(mode=0o700)
-    try:
-        yield
-    finally:
-        _close_connections(folder)
-
-
-def _close_connections(folder: Path) -> None:
-    closing = [_close(socket) for socket in (folder.iterdir() if folder.is_dir() else ())]
-    for process in closing:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE_S)
-
-
-def _close(socket: Path) -> subprocess.Popen[bytes]:
-    words = ["ssh", "-F", "none", "-O", "exit", "-S", str(socket), "any"]
-    nothing = subprocess.DEVNULL
-    return subprocess.Popen(words, stdin=nothing, stdout=nothing, stderr=nothing)
 
 
 @contextlib.contextmanager

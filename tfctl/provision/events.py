@@ -12,6 +12,9 @@ from tfctl.provision.order import batch_name
 from tfctl.provision.results import HostResult, PlayResult, TaskResult, faults_of
 from tfctl.wording import few
 
+#: The role that only inspects hosts.
+_INSPECTION = "preflight"
+
 State = Literal["ok", "changed", "failed", "unreachable", "skipped"]
 
 
@@ -103,8 +106,14 @@ Event = Began | TaskStarted | HostDone | Warned
 
 @dataclass
 class Collector:
-    """Collects the plugin's messages one by one. ``finished``: the run is complete, whether or not hosts failed."""
+    """Collects the plugin's messages one by one. ``finished``: the run is complete, whether or not hosts failed.
 
+    ``variables``: the variables of roles, and those of the inventory that a user knows instead. ``worked``: whether a
+    task has run on a host that did more than inspect it.
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    worked: bool = False
     finished: bool = False
     _hosts: dict[str, HostResult] = field(default_factory=dict)
     _counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -142,8 +151,9 @@ class Collector:
     def _host(self, message: HostMessage) -> list[Event]:
         host, state, result = message["host"], message["state"], message["result"]
         known = self._hosts[host]
+        self.worked |= message["role"] != _INSPECTION and state != "skipped"
         if state in ("failed", "unreachable"):
-            faults = faults_of(result, host, state == "unreachable")
+            faults = faults_of(result, host, state == "unreachable", self.variables)
             failed, unreachable = state == "failed", state == "unreachable"
             known = replace(known, task=_title(message), faults=faults, failed=failed, unreachable=unreachable)
         known = replace(

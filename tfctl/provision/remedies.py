@@ -72,7 +72,7 @@ _REMEDIES = (
         Exit.PREFLIGHT,
     ),
     Remedy(r"already exists as a", "find out on {host} what it is, move it away, then try again"),
-    Remedy(r"tfctl_ports: .*range", "correct it in the inventory", Exit.BAD_FILE),
+    Remedy(r"tfctl_ports: .*range|^validation of arguments failed", "correct it in the inventory", Exit.BAD_FILE),
     Remedy(
         r"so the firewall would reject",
         "give that host an address in the inventory: ansible_host or tfctl_address",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypedDict
 
@@ -13,6 +14,7 @@ from tfctl.provision.remedies import remedy_for
 
 #: Lines of a failed task's output that are kept, beside the first.
 _REASON_LINES = 8
+_WORD = re.compile(r"\w+")
 #: Prefixes that Ansible puts before the actual message.
 _NOISE = re.compile(
     r"^(task failed: |module failed: |e: |fatal: |data could not be sent to remote host .* over ssh: "
@@ -107,13 +109,18 @@ class PlayResult:
         return first_of(host.exit for host in self.hosts if host.exit is not Exit.OK)
 
 
-def faults_of(result: TaskResult, host: str, unreachable: bool = False) -> tuple[Fault, ...]:
-    """Return why a task failed: the faults that a module of ours reported, else one derived from its output."""
-    return reported(result.get("faults", []), host) or (_derived(result, host, unreachable),)
+def faults_of(
+    result: TaskResult, host: str, unreachable: bool = False, variables: Mapping[str, str] | None = None
+) -> tuple[Fault, ...]:
+    """Return why a task failed: the faults that a module of ours reported, else one derived from its output.
+
+    ``variables``: names of variables that Ansible mentions, and what to call them instead.
+    """
+    return reported(result.get("faults", []), host) or (_derived(result, host, unreachable, variables or {}),)
 
 
-def _derived(result: TaskResult, host: str, unreachable: bool) -> Fault:
-    lines = list(dict.fromkeys(_lines(result)))
+def _derived(result: TaskResult, host: str, unreachable: bool, variables: Mapping[str, str]) -> Fault:
+    lines = [_WORD.sub(lambda word: variables.get(word[0], word[0]), line) for line in dict.fromkeys(_lines(result))]
     url = result.get("url", "")
     if lines and url not in lines[0]:
         lines[0] = f"{url}: {lines[0]}"

@@ -16,16 +16,18 @@ from tests.unit.provision.test_decide import GOOD
 from tests.unit.provision.test_gpu import gpu_facts
 from tfctl.provision import ansible
 
-#: A fake of a module. It returns what the test gives to the host.
+#: A fake of a module. It returns what the test gives to the host. The clock of the host is off by what the test gives.
 MODULE = """
-import json, os
+import json, os, time
 
 from ansible.module_utils.basic import AnsibleModule
 
-listed = {"type": "list"}
-AnsibleModule(dict(uid={"type": "int"}, shared=listed, pythons=listed, libraries=listed)).exit_json(
-    changed=False, **json.loads(os.environ["FAKE_RESULT"])
-)
+listed, text = {"type": "list"}, {"type": "str"}
+spec = dict(uid={"type": "int"}, directories=listed, pythons=listed, libraries=listed, address=text)
+result = json.loads(os.environ["FAKE_RESULT"])
+clock = result.get("seen", {}).get("clock", {})
+clock.update({name: time.time() + seconds for name, seconds in clock.items()})
+AnsibleModule(spec).exit_json(changed=False, **result)
 """
 PLAY = """
 - hosts: all
@@ -46,6 +48,8 @@ WORKS: dict[str, Any] = {
     "devices": ["20b5"], "loaded": "535.161.07", "version": "535.161.07",
     "smi": ["GPU-1, NVIDIA A100 80GB PCIe, 8.0, 535.161.07, Disabled"],
 }  # fmt: skip
+#: A clock that is 15 minutes slow.
+SLOW = {"begun": -900.0, "ended": -900.0}
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -89,8 +93,32 @@ def test_plan_and_notices_come_from_the_facts_and_the_text_of_an_inventory(tmp_p
     assert plan["stack"]["python"]["from"] == "this host" and plan["stack"]["edition"] == "gpu"
     assert (plan["gpu"], plan["horovod"]["version"]) == (None, "0.28.1")
     assert "kernel 6.1.0-99-amd64 is installed, 6.1.0-18-amd64 runs" in warnings
-    assert results["fit"]["seen"] == seen
+    assert {**results["fit"]["seen"], "clock": seen["clock"]} == seen
+    assert not results["fit"].get("faults")
     assert "tfctl_facts: system: missing" in results["unfit"]["msg"]
+
+
+def test_what_is_wrong_between_hosts_is_reported_with_what_is_wrong_on_them(tmp_path: Path) -> None:
+    changes: dict[str, dict[str, Any]] = {
+        "clone": {"identity": {"hostname": "clone", "machine_id": "1", "boot_id": "3"}, "sudo": False},
+        "named": {"identity": {"hostname": "named", "machine_id": "4", "boot_id": "4"}, "addresses": ["127.0.1.1"]},
+        "wrong": {"identity": {"hostname": "wrong", "machine_id": "5", "boot_id": "5"}, "clock": SLOW},
+        "synced": {"identity": {"hostname": "synced", "machine_id": "6", "boot_id": "6"}, "clock": SLOW},
+    }
+    given = {"tfctl_stack": "none", "ansible_host": "10.0.0.1"}
+    hosts = {name: {**given, "gathered": {"seen": {**GOOD, **seen}}} for name, seen in {"node1": {}, **changes}.items()}
+    hosts["synced"]["tfctl_time_sync"] = "yes"
+    hosts["named"]["tfctl_address"] = "named"
+    results, _ = run(tmp_path, PREFLIGHT, hosts)
+    found = {name: [fault["message"] for fault in each.get("faults", [])] for name, each in results.items()}
+    (slow,) = found.pop("wrong")
+    assert re.fullmatch(r"the clock is at least \d+ s behind those of the control machine, node1, clone and .*", slow)
+    assert found == {
+        "node1": ["the machine ID 1 is also that of clone"],
+        "clone": ["sudo is not installed", "the machine ID 1 is also that of node1"],
+        "named": ["named is 127.0.1.1 on the host itself, which other hosts cannot reach"],
+        "synced": [],
+    }
 
 
 def test_gpu_state_reports_reboots_and_fails_where_a_driver_has_to_work(tmp_path: Path) -> None:

@@ -205,16 +205,23 @@ def test_error_quotes_ansible_when_it_ends_early(folder: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_signal_to_tfctl_ends_ansible_and_its_children(folder: Path, number: signal.Signals) -> None:
+    """Its temporary folder disappears as well, whether tfctl can remove it or is killed at once."""
     nap = f"3{os.getpid()}"
     playbook(folder, {"name": "Sleep", "ansible.builtin.command": f"sleep {nap}"})
+    temporary = folder / "tmp"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
     program = (
         "import sys; from pathlib import Path; from tfctl.provision import ansible\n"
         f"ansible.data_dir = lambda: Path({str(folder)!r})\n"
         f"ansible.run(ansible.Play('test', Path({str(inventory(folder, 'a'))!r})), lambda e: print(e, flush=True))\n"
     )
-    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     try:
         wait_for(lambda: sleeping(nap))
+        assert list(temporary.glob("tfctl-ansible-*"))
         child_pattern = f"^{sys.executable} -m ansible playbook {folder}/"
         assert running(child_pattern)
         child.send_signal(number)
@@ -224,6 +231,7 @@ def test_signal_to_tfctl_ends_ansible_and_its_children(folder: Path, number: sig
     assert "TaskStarted(name='Sleep')" in events
     assert number == signal.SIGKILL or stderr.strip().endswith("KeyboardInterrupt")
     wait_for(lambda: not sleeping(nap) and not running(child_pattern))
+    wait_for(lambda: not list(temporary.glob("tfctl-ansible-*")))
 
 
 def test_playbook_removes_the_temporary_folders_of_runs_that_were_killed(
@@ -245,6 +253,26 @@ def test_playbook_removes_the_temporary_folders_of_runs_that_were_killed(
     ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None)
     os.close(lock)
     assert sorted(path.name for path in temporary.iterdir()) == ["tfctl-ansible-link", *sorted(names[1:])]
+
+
+def test_run_removes_the_temporary_directory_of_a_host(folder: Path) -> None:
+    """The host is this machine, by a local connection. The module copy works in that directory."""
+    copy = {"content": "x", "dest": f"{folder}/x", "mode": "0644"}
+    look = f"ls -d {{{{ lookup('env', 'ANSIBLE_REMOTE_TEMP') }}}} > {folder}/directory"
+    playbook(folder, {"ansible.builtin.copy": copy}, {"name": "Look", "ansible.builtin.shell": look})
+    result = ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None)
+    assert result.exit is Exit.OK, result.hosts[0].reason
+    directory = (folder / "directory").read_text().strip()
+    assert Path(directory).name.startswith("tfctl-ansible-") and not Path(directory).exists()
+
+
+def test_directory_on_the_hosts_that_a_user_has_set_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The home directories may be on a file server that root must not read."""
+    (folder / "ansible.cfg").write_text(f"[defaults]\nremote_tmp = {folder}/mine\n")
+    monkeypatch.setenv("ANSIBLE_CONFIG", str(folder / "ansible.cfg"))
+    playbook(folder, {"ansible.builtin.copy": {"content": "x", "dest": f"{folder}/x", "mode": "0644"}})
+    assert ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None).exit is Exit.OK
+    assert (folder / "mine").is_dir() and not [*(folder / "mine").iterdir()]
 
 
 def sleeping(nap: str) -> bool:

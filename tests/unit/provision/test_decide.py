@@ -10,6 +10,7 @@ from ansible.module_utils.tfctl_facts import gather, os_release, system_key
 
 from tfctl import schema
 from tfctl.model import stacks
+from tfctl.provision.decide import space
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings
 from tfctl.provision.decide.host import decide
@@ -18,7 +19,7 @@ from tfctl.provision.decide.toolchain import toolchain
 from tfctl.provision.decide.wanted import Wanted, Wishes
 from tfctl.provision.faults import ModuleFault
 
-FREE = {"device": 1, "free_mb": 50_000, "noexec": False, "at": "/"}
+FREE = {"device": 1, "free_mb": 50_000, "free_inodes": 1_000_000, "noexec": False, "at": "/"}
 PYTHON: dict[str, Any] = {
     "pythons": {"3.11": "/usr/bin/python3.11"},
     "given": {},
@@ -43,7 +44,10 @@ GOOD: dict[str, Any] = {
     "group": None,
     "uid_owner": None,
     "gid_owner": None,
-    "disks": dict.fromkeys(("/opt/tfctl", "/var/lib/tfctl/jobs", "/usr/local/lib/tfctl", "/srv/tfctl"), FREE),
+    "identity": {"hostname": "node1", "machine_id": "1", "boot_id": "2"},
+    "addresses": ["10.0.0.1"],
+    "clock": {"begun": 0.0, "ended": 0.0},
+    "disks": dict.fromkeys(space.directories(("/srv/tfctl",), "~/.ansible/tmp"), FREE),
     "environments": [],
     "links": {},
     "compilers": [],
@@ -128,22 +132,13 @@ def test_decisions_report_all_faults_at_once() -> None:
     assert len(found) == 5
 
 
-def test_decisions_sum_required_space_by_device_and_skip_an_existing_environment() -> None:
-    little = {**FREE, "free_mb": 2700}
-    disks = dict.fromkeys(GOOD["disks"], little)
+def test_decisions_need_no_space_for_an_existing_environment() -> None:
+    disks = {path: {**FREE, "free_mb": 2700} for path in GOOD["disks"]}
     (found,) = faults({"disks": disks})
-    assert found["message"].startswith("2700 MB are free for")
+    assert found["message"].startswith("2700 MB are free for /opt/tfctl, ")
     assert faults({"disks": disks}, stack="none") == []
     name = stacks.get("tf2.15").environment("cpu", "3.11")
     assert faults({"disks": disks, "environments": [name]}) == []
-    apart = {path: {**little, "device": number} for number, path in enumerate(disks)}
-    assert faults({"disks": apart}) == []
-
-
-def test_a_directory_of_jobs_that_is_a_full_file_system_of_its_own_is_a_fault() -> None:
-    full = {**FREE, "device": 9, "free_mb": 0}
-    (found,) = faults({"disks": {**GOOD["disks"], "/var/lib/tfctl/jobs": full}})
-    assert found["message"] == "0 MB are free for /var/lib/tfctl/jobs, 200 MB are needed"
 
 
 def test_missing_python_is_installed_from_the_distribution() -> None:
@@ -193,14 +188,15 @@ def test_system_key_joins_distribution_and_version() -> None:
 
 
 def test_facts_of_this_machine_match_their_schema() -> None:
-    seen = gather(880, ["/srv/tfctl"])
+    seen = gather(880, space.directories(("/srv/tfctl",), "~/.ansible/tmp"), address="localhost")
     found = schema.parse(Facts, seen)
     assert found.system == system_key(os_release())
+    assert found.identity.boot_id and found.addresses and found.clock.begun <= found.clock.ended
     decide(found, wanted())
 
 
 def test_facts_that_do_not_match_their_schema_are_refused_with_the_place() -> None:
-    seen = gather(880, ["/srv/tfctl"])
+    seen = gather(880, space.directories(("/srv/tfctl",), "~/.ansible/tmp"), address="localhost")
     with pytest.raises(schema.SchemaError, match=r"^python/libc: missing$"):
         schema.parse(Facts, {**seen, "python": {key: value for key, value in PYTHON.items() if key != "libc"}})
     with pytest.raises(schema.SchemaError, match=r"^systemd: expected a whole number, not '252'$"):

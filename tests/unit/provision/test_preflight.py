@@ -41,6 +41,17 @@ def test_preflight_reports_all_faults_of_all_hosts_at_once(tmp_path: Path, capsy
     assert main.run(["preflight", str(inventory), "--stack", "tf9.9"]) == 3
 
 
+def test_preflight_names_a_variable_of_the_inventory_that_has_the_wrong_type(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inventory = tmp_path / "hosts.ini"
+    inventory.write_text(f"here {LOCAL} tfctl_uid=many tfctl_stack=none\n")
+    assert main.run(["preflight", str(inventory)]) == 3
+    printed = capsys.readouterr().out
+    assert "'tfctl_uid' is of type str" in printed and "preflight_uid" not in printed
+    assert "correct it in the inventory" in printed
+
+
 def test_preflight_counts_a_host_without_facts_as_unfit() -> None:
     """For example one without Python: Ansible only reports that the task failed."""
     assert exit_of(HostResult("a", failed=True, faults=(Fault("it broke"),))) == Exit.PREFLIGHT

@@ -8,6 +8,7 @@ import pytest
 from ansible.module_utils import tfctl_fault
 
 from tfctl.errors import Exit
+from tfctl.provision import ansible as ansible_run
 from tfctl.provision.events import (
     Began,
     Collector,
@@ -20,6 +21,7 @@ from tfctl.provision.events import (
 )
 from tfctl.provision.faults import KINDS
 from tfctl.provision.results import TaskResult, faults_of
+from tfctl.provision.role_variables import inventory_variables
 
 
 def play(*hosts: str) -> PlayMessage:
@@ -188,6 +190,27 @@ def test_faults_of_a_failed_task_have_reason_remedy_and_exit_code(
     (found,) = faults_of(result, "n1", state == "unreachable")
     assert (found.message, found.exit) == (reason, code)
     assert remedy in found.remedy and bool(remedy) == bool(found.remedy)
+
+
+def test_faults_name_the_variable_of_the_inventory_instead_of_that_of_a_role() -> None:
+    text = "Validation of arguments failed:\nargument 'preflight_uid' is of type str and cannot be converted to int"
+    variables = inventory_variables(ansible_run.data_dir() / "roles")
+    (found,) = faults_of({"msg": text}, "n1", variables=variables)
+    assert found.message.splitlines()[1] == "argument 'tfctl_uid' is of type str and cannot be converted to int"
+    assert (found.remedy, found.exit) == ("correct it in the inventory", Exit.BAD_FILE)
+
+
+def test_warning_about_several_hosts_is_reported() -> None:
+    message: HostMessage = {
+        "event": "host", "host": "a", "role": "preflight", "task": "Compare", "state": "ok",
+        "result": {"warnings": ["a and b are the same machine"]},
+    }  # fmt: skip
+    collector = Collector()
+    collector.take(play("a", "b"))
+    assert Warned("a", "a and b are the same machine") in collector.take(message)
+    assert not collector.worked
+    collector.take({**message, "role": "job_host"})
+    assert collector.worked
 
 
 def test_faults_hide_passwords_in_urls() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dis
 import importlib
 import inspect
@@ -20,6 +21,7 @@ import pytest
 import yaml
 from ansible.module_utils import tfctl_install
 
+import tfctl
 from tests.lab import expected_state
 from tfctl.node.receipts import Manages
 from tfctl.provision import ansible
@@ -57,6 +59,58 @@ def test_role_defaults_each_have_a_comment(role: Path) -> None:
     for number, line in enumerate(lines):
         if re.match(r"\w+:", line):
             assert lines[number - 1].startswith("#"), line
+
+
+def texts_of(path: Path) -> Iterator[str]:
+    """Yield the strings of a Python file, apart from docstrings and the documentation of modules."""
+    left: list[ast.AST] = [ast.parse(path.read_text())]
+    while left:
+        node = left.pop()
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+        documentation = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DOCUMENTATION"
+        if not documentation and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+            left += ast.iter_child_nodes(node)
+
+
+def messages_of(tasks: Any) -> Iterator[str]:
+    """Yield the messages of tasks: values of msg, fail_msg and success_msg."""
+    if isinstance(tasks, dict):
+        yield from (str(tasks[key]) for key in ("msg", "fail_msg", "success_msg") if key in tasks)
+    for part in tasks.values() if isinstance(tasks, dict) else tasks if isinstance(tasks, list) else ():
+        yield from messages_of(part)
+
+
+def messages() -> dict[str, Path]:
+    """Return the texts of code and of tasks that may be messages, each with its file."""
+    code = [*ansible.data_dir().glob("playbooks/*/*.py"), *Path(tfctl.__file__).parent.rglob("*.py")]
+    found = {text: path for path in code for text in texts_of(path) if " " in text}
+    for path in ansible.data_dir().glob("roles/*/tasks/*.yml"):
+        for message in messages_of(read(path)):
+            found[re.sub(r"\{\{.*?\}\}", "", message, flags=re.DOTALL)] = path
+    assert len(found) > 1000
+    return found
+
+
+def test_no_message_names_a_variable_of_a_role() -> None:
+    """Users of tfctl set variables of the inventory, tfctl_*."""
+    specs = [read(role / "meta/argument_specs.yml")["argument_specs"]["main"] for role in ROLES]
+    options = {name for spec in specs for name in spec["options"]}
+    wrong = [f"{path}: {text}" for text, path in messages().items() if options & {*re.findall(r"\w+", text)}]
+    assert wrong == []
+
+
+def test_each_variable_of_the_inventory_that_a_message_names_is_documented() -> None:
+    pages = [
+        ansible.data_dir() / "README.md",
+        *ansible.data_dir().glob("docs/*.md"),
+        *(each / "README.md" for each in ROLES),
+    ]
+    documented = {name for page in pages for name in re.findall(r"\btfctl_\w+", page.read_text())}
+    # Names of plugins, modules and packages also begin with it.
+    own = {path.stem for path in [*ansible.data_dir().glob("playbooks/*/*.py"), *ansible.data_dir().glob("tfctl_*")]}
+    named = {(name, path) for text, path in messages().items() for name in re.findall(r"\btfctl_[a-z]\w*", text)}
+    assert sorted(f"{path}: {name}" for name, path in named if name not in documented | own) == []
 
 
 #: Modules that wait while another run works on the host. They return after tfctl_install.TURN_S and are called again.

@@ -8,12 +8,33 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Disk:
-    """The file system of a directory: its device, and the free space. ``at``: the nearest directory that exists."""
+    """The file system of a directory: its device, and what is free. ``at``: the nearest directory that exists.
+
+    ``free_inodes``: None if the file system has no fixed number of them.
+    """
 
     device: int
     free_mb: int
+    free_inodes: int | None
     noexec: bool
     at: str
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What should be unique to a host. The boot ID is, even for machines that were cloned."""
+
+    hostname: str
+    machine_id: str
+    boot_id: str
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The time of the host's clock when the module began and when it had gathered the facts."""
+
+    begun: float
+    ended: float
 
 
 @dataclass(frozen=True)
@@ -136,9 +157,10 @@ class Facts:
     """The facts about a host. ``gpu`` is None without NVIDIA hardware and driver.
 
     ``user``, ``group``: the UID and GID of tfctl, if they exist; ``uid_owner``, ``gid_owner``: whose the wanted UID and
-    GID are. ``disks``: by directory. ``environments``: the names of complete and incomplete ones. ``links``: by stack.
-    ``mpiruns``: the version of mpirun by prefix, "" if it does not run. ``horovods``, ``openmpis``: the environments
-    that use a Horovod, and those that link to an Open MPI of tfctl's.
+    GID are. ``addresses``: what its address in the inventory resolves to on the host itself. ``disks``: by directory.
+    ``environments``: the names of complete and incomplete ones. ``links``: by stack. ``mpiruns``: the version of mpirun
+    by prefix, "" if it does not run. ``horovods``, ``openmpis``: the environments that use a Horovod, and those that
+    link to an Open MPI of tfctl's.
     """
 
     system: str
@@ -156,6 +178,9 @@ class Facts:
     group: int | None
     uid_owner: str | None
     gid_owner: str | None
+    identity: Identity
+    addresses: tuple[str, ...]
+    clock: Clock
     disks: Mapping[str, Disk]
     environments: tuple[str, ...]
     links: Mapping[str, Link]

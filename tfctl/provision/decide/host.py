@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from tfctl.provision.decide import gpu, horovod, plan, pythons
+from tfctl.provision.decide import gpu, horovod, plan, pythons, space
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings, fault
 from tfctl.provision.decide.plan import Plan
@@ -15,9 +15,6 @@ from tfctl.provision.faults import ModuleFault
 
 OLDEST_SYSTEMD = 247  # Debian 11's: LogExtraFields, ProtectProc and prefix drop-ins as the units of tfctl use them
 OLDEST_PYTHON = (3, 9)  # of the node part
-#: Free space (MB) that tfctl itself needs, besides a stack's.
-SPARE_MB = {"/var/lib/tfctl/jobs": 200, "/usr/local/lib/tfctl": 10}
-STACKS = "/opt/tfctl"
 LINKS = "/opt/tfctl/stacks"
 USER_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
 
@@ -38,7 +35,7 @@ def decide(facts: Facts, wanted: Wanted) -> tuple[Plan, list[ModuleFault]]:
         if wanted.wishes.toolchain:
             compiler = toolchain(facts, wanted, entry, stack.edition, findings)
         mpi, hvd = horovod.decide(facts, wanted, entry, stack, gpus, findings)
-    faults = [*findings.faults, *_disk_faults(facts, wanted, stack)]
+    faults = [*findings.faults, *space.faults(facts, wanted, stack)]
     notices = tuple(findings.notices)
     return Plan(tuple(sorted({*operators})), wanted.shared, notices, stack, gpus, compiler, mpi, hvd), faults
 
@@ -114,37 +111,3 @@ def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[plan.Stack
         there=environment in facts.environments,
     )
     return found, gpus
-
-
-def _disk_faults(facts: Facts, wanted: Wanted, stack: plan.Stack | None) -> Iterator[ModuleFault]:
-    for asked in _by_device(facts, _needed_mb(wanted, stack)):
-        free = facts.disks[next(iter(asked))].free_mb
-        total = sum(asked.values())
-        if free < total:
-            yield fault(
-                f"{free} MB are free for {' and '.join(asked)}, {total} MB are needed",
-                "free some space there (df -h and du -xsh say where it went)",
-            )
-    if stack and facts.disks[STACKS].noexec:
-        at = facts.disks[STACKS].at
-        yield fault(f"{at} is mounted noexec, and stacks hold programs", f"mount -o remount,exec {at}")
-
-
-def _needed_mb(wanted: Wanted, stack: plan.Stack | None) -> dict[str, int]:
-    """Return the space (MB) that each directory needs."""
-    needs = dict(SPARE_MB)
-    if stack and not stack.there:
-        needs[STACKS] = stack.disk_mb
-    if stack and stack.python.tree:
-        needs[STACKS] = needs.get(STACKS, 0) + stack.python.tree.megabytes
-    for path in wanted.shared:
-        needs.setdefault(path, 1)
-    return needs
-
-
-def _by_device(facts: Facts, needs: dict[str, int]) -> Iterable[dict[str, int]]:
-    """Return the directories and their needs, grouped by file system."""
-    found: dict[int, dict[str, int]] = {}
-    for path, megabytes in needs.items():
-        found.setdefault(facts.disks[path].device, {})[path] = megabytes
-    return found.values()

@@ -34,6 +34,7 @@ class Wanted:
     """``shared``: directories that jobs write to. ``operators``: users who may run jobs; none, the login user.
 
     ``stack``: the name of the host's stack, "none", or "". ``trees``: CPython trees that can be sent.
+    ``remote_tmp``: where Ansible keeps its temporary files on the host.
     """
 
     uid: int
@@ -42,6 +43,7 @@ class Wanted:
     stack: str = ""
     wishes: Wishes = field(default_factory=Wishes)
     trees: tuple[PythonTree, ...] = ()
+    remote_tmp: str = "~/.ansible/tmp"
     stacks: Mapping[str, Stack] = field(default_factory=catalogue.load)
     systems: Mapping[str, System] = field(default_factory=catalogue.systems)
     nvidia: Nvidia = field(default_factory=catalogue.nvidia)

@@ -1,0 +1,100 @@
+"""The comparison of the hosts finds equal names and IDs, wrong clocks, and addresses that lead to the host itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tfctl.provision.decide.comparison import Ahead, Compared, ahead, compare
+from tfctl.provision.decide.facts import Clock, Identity
+
+
+def host(
+    number: int,
+    *,
+    hostname: str = "",
+    machine_id: str = "",
+    address: str = "",
+    resolved: tuple[str, ...] = (),
+    clock: float = 0.0,
+    synchronized: bool = False,
+) -> Compared:
+    """Return a host that differs from all others. Its clock is known to a second."""
+    return Compared(
+        Identity(hostname or f"node{number}", machine_id or f"id{number}", f"boot{number}"),
+        address or f"10.0.0.{number}",
+        resolved or (address or f"10.0.0.{number}",),
+        Ahead(clock - 0.5, clock + 0.5),
+        synchronized,
+    )
+
+
+def messages(*hosts: Compared, warned: bool = False) -> dict[str, list[str]]:
+    found = compare({f"n{number}": host for number, host in enumerate(hosts, 1)})
+    assert bool(found.warnings) == warned, found.warnings
+    assert all(fault["remedy"] and fault["kind"] == "unfit" for faults in found.faults.values() for fault in faults)
+    return {name: [fault["message"] for fault in faults] for name, faults in found.faults.items()}
+
+
+def test_different_hosts_have_no_faults() -> None:
+    assert messages(host(1), host(2), host(3)) == {}
+
+
+def test_equal_hostnames_and_machine_ids_are_faults_of_every_host_that_has_them() -> None:
+    assert messages(host(1), host(2, hostname="node1"), host(3)) == {
+        "n1": ["the hostname node1 is also that of n2"],
+        "n2": ["the hostname node1 is also that of n1"],
+    }
+    assert messages(*(host(number, machine_id="c10ed") for number in range(1, 7)))["n6"] == [
+        "the machine ID c10ed is also that of n1, n2, n3 and 2 others"
+    ]
+
+
+def test_missing_machine_id_is_not_equal_to_another_missing_one() -> None:
+    """A container may have none."""
+    one, two = (replace(each, identity=replace(each.identity, machine_id="")) for each in (host(1), host(2)))
+    assert messages(one, two) == {}
+
+
+def test_several_names_of_one_machine_are_a_warning() -> None:
+    found = compare({"a": host(1), "b": host(2), "also-a": host(1)})
+    assert (found.faults, found.warnings) == ({}, ["a and also-a are the same machine"])
+
+
+@pytest.mark.parametrize("loopback", ["127.0.1.1", "127.0.0.1", "::1"])
+def test_name_that_leads_to_the_host_itself_is_a_fault(loopback: str) -> None:
+    named = host(2, address="node2", resolved=(loopback,))
+    assert messages(host(1), named) == {
+        "n2": [f"node2 is {loopback} on the host itself, which other hosts cannot reach"]
+    }
+    assert messages(named) == {}, "there is no other host"
+    assert messages(named, named, warned=True) == {}, "both names are this host"
+    assert [*compare({"n2": named}, others=True).faults] == ["n2"], "another host is in the inventory"
+    assert messages(host(1), host(2, address="node2", resolved=(loopback, "10.0.0.2"))) == {}
+    assert messages(host(1), host(2, address="127.0.0.1")) == {
+        "n2": ["its address is 127.0.0.1, which other hosts cannot reach"]
+    }
+
+
+def test_clock_that_differs_from_most_others_is_a_fault() -> None:
+    assert messages(host(1), host(2, clock=14.0), host(3, clock=1.9)) == {
+        "n2": ["the clock is at least 11 s ahead of those of the control machine, n1 and n3"]
+    }
+    assert messages(host(1, clock=-5.0)) == {"n1": ["the clock is at least 4 s behind that of the control machine"]}
+    assert messages(host(1), host(2, clock=14.0, synchronized=True), host(3)) == {}
+
+
+def test_clock_of_this_machine_is_a_warning_if_the_hosts_agree() -> None:
+    found = compare({"a": host(1, clock=9.0), "b": host(2, clock=9.2), "c": host(3, clock=9.0)})
+    assert found.faults == {}
+    (warning,) = found.warnings
+    assert warning.startswith("the clock of the control machine is at least 8 s behind those of a, b and c")
+
+
+def test_slow_answer_says_little_about_a_clock() -> None:
+    """A program that ran from 100.0 to 100.5 by the host's clock, sent at 90 and answered at 110."""
+    bounds = ahead(Clock(100.0, 100.5), sent=90.0, received=110.0)
+    assert bounds == Ahead(-9.5, 10.0)
+    slow = replace(host(1), ahead=bounds)
+    assert messages(slow, host(2)) == {}

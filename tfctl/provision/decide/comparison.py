@@ -1,0 +1,153 @@
+"""Compare the hosts of a run with each other: find what no host can see alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+from tfctl.provision.decide.facts import Clock, Facts, Identity
+from tfctl.provision.decide.fault import fault
+from tfctl.provision.faults import ModuleFault
+from tfctl.wording import few
+
+#: Clocks that differ by less (s) are accepted.
+CLOCK_S = 2.0
+#: What this machine is called in messages.
+_HERE = "the control machine"
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """The least and the most (s) by which the clock of a host is ahead of this machine's."""
+
+    least: float
+    most: float
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What is compared of a host. ``address``: where other hosts reach it; ``resolved``: what that is on the host.
+
+    ``synchronized``: whether provisioning will synchronize the clock.
+    """
+
+    identity: Identity
+    address: str
+    resolved: tuple[str, ...]
+    ahead: Ahead
+    synchronized: bool = False
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``faults``: those of each host that has some; ``warnings``: sentences about several hosts."""
+
+    faults: Mapping[str, list[ModuleFault]]
+    warnings: list[str]
+
+
+def compared(facts: Facts, address: str, sent: float, received: float, synchronized: bool = False) -> Compared:
+    """Return what is compared of a host. This machine asked for its facts at ``sent`` and got them at ``received``."""
+    return Compared(facts.identity, address, facts.addresses, ahead(facts.clock, sent, received), synchronized)
+
+
+def ahead(clock: Clock, sent: float, received: float) -> Ahead:
+    """Return between which bounds a clock is ahead of this machine's.
+
+    ``clock`` is read on the host after ``sent`` and before ``received``, which are times of this machine.
+    """
+    return Ahead(clock.ended - received, clock.begun - sent)
+
+
+def compare(hosts: Mapping[str, Compared], others: bool = False) -> Comparison:
+    """Return what is wrong between the hosts, which are given by their names in the inventory.
+
+    ``others``: whether the inventory has more hosts than these.
+    """
+    faults: dict[str, list[ModuleFault]] = {}
+    for name, found in (*_equal(hosts), *_unreachable(hosts, others), *_wrong_clocks(hosts)):
+        faults.setdefault(name, []).append(found)
+    return Comparison(faults, [*_aliases(hosts), *_own_clock(hosts)])
+
+
+def _equal(hosts: Mapping[str, Compared]) -> Iterator[tuple[str, ModuleFault]]:
+    """Yield the hosts that have the hostname or machine ID of another host, although they are different machines."""
+    hostnames = _names_by({name: host.identity.hostname for name, host in hosts.items()})
+    machine_ids = _names_by({name: host.identity.machine_id for name, host in hosts.items()})
+    for name, host in hosts.items():
+        hostname, machine_id = host.identity.hostname, host.identity.machine_id
+        if same := [other for other in hostnames[hostname] if hosts[other].identity != host.identity]:
+            remedy = "give each host a hostname of its own: hostnamectl set-hostname NAME"
+            yield name, fault(f"the hostname {hostname} is also that of {few(same)}", remedy)
+        same = [other for other in machine_ids[machine_id] if hosts[other].identity != host.identity]
+        if same and machine_id:
+            remedy = "create another: rm -f /etc/machine-id /var/lib/dbus/machine-id; systemd-machine-id-setup; reboot"
+            yield name, fault(f"the machine ID {machine_id} is also that of {few(same)}", remedy)
+
+
+def _unreachable(hosts: Mapping[str, Compared], others: bool) -> Iterator[tuple[str, ModuleFault]]:
+    """Yield the hosts whose address is a loopback address to themselves: no other host reaches what listens there."""
+    if not others and len({host.identity for host in hosts.values()}) < 2:
+        return
+    for name, host in hosts.items():
+        if host.resolved and all(ip_address(each.partition("%")[0]).is_loopback for each in host.resolved):
+            there, *_ = host.resolved
+            if host.address == there:
+                remedy = "set tfctl_address to an address that the other hosts can reach"
+                yield name, fault(f"its address is {there}, which other hosts cannot reach", remedy)
+            else:
+                message = f"{host.address} is {there} on the host itself, which other hosts cannot reach"
+                remedy = f"remove {host.address} from the line of {there} in its /etc/hosts, or set tfctl_address"
+                yield name, fault(message, remedy)
+
+
+def _wrong_clocks(hosts: Mapping[str, Compared]) -> Iterator[tuple[str, ModuleFault]]:
+    """Yield the hosts whose clocks differ from most others."""
+    clocks = _clocks(hosts)
+    for name, host in hosts.items():
+        difference = "" if host.synchronized else _difference(name, clocks)
+        if difference:
+            remedy = "synchronize it (timedatectl set-ntp true), or let provision do it: tfctl_time_sync=true"
+            yield name, fault(f"the clock is {difference}", remedy)
+
+
+def _own_clock(hosts: Mapping[str, Compared]) -> Iterator[str]:
+    difference = _difference(_HERE, _clocks(hosts)) if len(hosts) > 1 else ""
+    if difference:
+        yield f"the clock of {_HERE} is {difference}: times that tfctl prints may be wrong"
+
+
+def _clocks(hosts: Mapping[str, Compared]) -> dict[str, Ahead]:
+    return {_HERE: Ahead(0.0, 0.0), **{name: host.ahead for name, host in hosts.items()}}
+
+
+def _difference(name: str, clocks: Mapping[str, Ahead]) -> str:
+    """Return by how much a clock certainly differs from most others, or ""."""
+    own = clocks[name]
+    gaps = {other: own.least - each.most for other, each in clocks.items() if own.least - each.most > CLOCK_S}
+    behind = {other: each.least - own.most for other, each in clocks.items() if each.least - own.most > CLOCK_S}
+    if 2 * (len(gaps) + len(behind)) < len(clocks):
+        return ""
+    direction = "ahead of"
+    if len(behind) > len(gaps):
+        gaps, direction = behind, "behind"
+    return f"at least {min(gaps.values()):.0f} s {direction} {_theirs([*gaps])}"
+
+
+def _theirs(names: list[str]) -> str:
+    return f"that of {names[0]}" if len(names) == 1 else f"those of {few(names)}"
+
+
+def _aliases(hosts: Mapping[str, Compared]) -> Iterator[str]:
+    """Yield the names of each machine that has several."""
+    names = _names_by({name: host.identity for name, host in hosts.items()})
+    yield from (f"{few(same)} are the same machine" for same in names.values() if len(same) > 1)
+
+
+def _names_by(values: Mapping[str, object]) -> dict[object, list[str]]:
+    """Return the names that have each value."""
+    found: dict[object, list[str]] = {}
+    for name, value in values.items():
+        found.setdefault(value, []).append(name)
+    return found

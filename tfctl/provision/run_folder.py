@@ -1,0 +1,125 @@
+"""The temporary files of a run of Ansible: a folder on this machine, and a directory on each host.
+
+They are removed however the run ends: by this process, or if it is killed, by the callback plugin of Ansible. If both
+are killed, the next run removes the folder, and a run a day later the directories.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pwd
+import shlex
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+#: Seconds that a command to a host may take.
+LIMIT_S = 5.0
+#: The names of the folders begin with it.
+_PREFIX = "tfctl-ansible-"
+#: A folder younger than this (s) may belong to a run that has just begun.
+_NEW_S = 60.0
+#: Where Ansible keeps its temporary files on a host: modules below the home directory of root, all else below that of
+#: the login user.
+_REMOTE = "~/.ansible/tmp"
+#: Remove the run's directory, and those of runs that were killed at least a day ago with all their processes.
+_REMOVE = "cd {remote} && rm -rf {name} && find . -maxdepth 1 -name '{prefix}*' -mmin +1440 -exec rm -rf '{{}}' +"
+
+
+@dataclass
+class RunFolder:
+    """``path``: the folder. ``become_password``: what sudo asks for on the hosts, if it does.
+
+    ``on_hosts``: whether Ansible may have left files on the hosts.
+    """
+
+    path: Path
+    become_password: str | None = field(default=None, repr=False)
+    on_hosts: bool = True
+
+    @property
+    def connections(self) -> Path:
+        """The directory of the sockets of ssh's shared connections."""
+        return self.path / "ssh"
+
+    @property
+    def remote(self) -> str:
+        """The directory on the hosts, below a home directory."""
+        return f"{_REMOTE}/{self.path.name}"
+
+    def remove(self) -> None:
+        """Remove the files on the hosts and on this machine, and close the connections: a lab that is created again
+        has other hosts at the same addresses."""
+        sockets = [*self.connections.iterdir()] if self.connections.is_dir() else []
+        if self.on_hosts:
+            _wait([_ssh(socket, "any", self._command(), given=self.become_password) for socket in sockets])
+            home = pwd.getpwuid(os.geteuid()).pw_dir  # of hosts with a local connection
+            shutil.rmtree(self.remote.replace("~", home, 1), ignore_errors=True)
+        _wait([_ssh(socket, "-O", "exit", "any") for socket in sockets])
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _command(self) -> str:
+        """Return the command that removes the directories on a host, as the login user and as root."""
+        remove = _REMOVE.format(remote=_REMOTE, name=self.path.name, prefix=_PREFIX)
+        sudo = "sudo -H -S -p ''" if self.become_password else "sudo -H -n"
+        return f"sh -c {shlex.quote(f'{remove}; {sudo} sh -c {shlex.quote(remove)}')}"
+
+
+@contextlib.contextmanager
+def run_folder(become_password: str | None = None) -> Iterator[RunFolder]:
+    """Yield a new folder, which is locked as long as this process lives, and remove it at the end."""
+    _remove_stale_folders()
+    folder = RunFolder(Path(tempfile.mkdtemp(prefix=_PREFIX)), become_password)
+    folder.connections.mkdir(mode=0o700)
+    lock = os.open(folder.path, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield folder
+    finally:
+        folder.remove()
+        os.close(lock)
+
+
+def _remove_stale_folders() -> None:
+    """Remove the folders of runs whose processes were all killed."""
+    for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                status = os.fstat(lock)
+                # A new folder is not locked yet.
+                if status.st_uid == os.geteuid() and time.time() - status.st_mtime > _NEW_S:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    RunFolder(path).remove()
+            finally:
+                os.close(lock)
+
+
+def _ssh(socket: Path, *words: str, given: str | None = None) -> subprocess.Popen[bytes]:
+    """Start ssh through a shared connection; write ``given`` to its stdin.
+
+    Without a shared connection it fails, rather than connect to a host named "any".
+    """
+    command = ["ssh", "-F", "none", "-o", "ProxyCommand=false", "-o", "BatchMode=yes", "-S", str(socket), *words]
+    nothing = subprocess.DEVNULL
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=nothing, stderr=nothing)
+    assert child.stdin
+    with contextlib.suppress(BrokenPipeError), child.stdin as stdin:
+        stdin.write(f"{given}\n".encode() if given else b"")
+    return child
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    ends = time.monotonic() + LIMIT_S
+    for process in processes:
+        try:
+            process.wait(max(ends - time.monotonic(), 0.0))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
