@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_manager import directives
 from node_tree import wait_until
 
 from tests.cluster.hosts import Hosts
@@ -115,18 +116,18 @@ def established(hosts: Hosts) -> list[str]:
     found = []
     for name in ("node2", "node3"):
         tree = hosts.trees[name]
-        for state in (tree / "manager").glob("tfctlguard-*.service.json"):
-            pid = json.loads(state.read_text()).get("MainPID", "0")
+        for state in (tree / "manager").glob("tfctlguard-*.service.state"):
+            pid = directives(state.read_text()).get("MainPID", "0")
             links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").glob("*")] if pid != "0" else []
             found += [name] if any(link.startswith("socket:") for link in links) else []
     return found
 
 
 def kill_guard(hosts: Hosts, name: str, job: str, *, for_good: bool = False) -> None:
-    state = hosts.trees[name] / f"manager/tfctlguard-{job}.service.json"
-    known = json.loads(state.read_text())
+    state = hosts.trees[name] / f"manager/tfctlguard-{job}.service.state"
+    known = directives(state.read_text())
     if for_good:
         os.kill(int(known["supervisor"]), signal.SIGKILL)
     os.killpg(int(known["MainPID"]), signal.SIGKILL)
     if for_good:  # as when systemd has given up
-        state.write_text(json.dumps({**known, "ActiveState": "failed"}))
+        state.write_text(state.read_text() + "ActiveState=failed\n")

@@ -35,7 +35,7 @@ def work_of(unit: str) -> Work:
 def stay(manager: Manager, name: str, ready: int) -> None:
     """Be active until stopped. The listener itself is held by the supervisor of the service."""
     _active(manager, name, ready)
-    while not manager.stopping(name).exists():
+    while not manager.stopping(name):
         time.sleep(0.01)
     _over(manager, name)
 
@@ -43,7 +43,7 @@ def stay(manager: Manager, name: str, ready: int) -> None:
 def sessions(manager: Manager, name: str, ready: int) -> None:
     """Hold the local socket, and start a session for each connection (Accept=yes)."""
     unit = manager.file(name) or {}
-    path = manager.at(unit["ListenStream"])
+    path = Path(manager.at(unit["ListenStream"]))
     listener = socket.socket(socket.AF_UNIX)
     with suppress(FileNotFoundError):
         path.unlink()
@@ -54,7 +54,7 @@ def sessions(manager: Manager, name: str, ready: int) -> None:
     _active(manager, name, ready)
     running: list[subprocess.Popen[bytes]] = []
     job = name.removeprefix("tfctlguardroot-").removesuffix(".socket")
-    while not manager.stopping(name).exists():
+    while not manager.stopping(name):
         running = [process for process in running if process.poll() is None]
         with suppress(TimeoutError):
             connection, _ = listener.accept()
@@ -72,7 +72,7 @@ def guard(manager: Manager, name: str, ready: int) -> None:
     job = name.removeprefix("tfctlguard-").removesuffix(".service")
     listener = _listener(manager, name)
     credentials = tempfile.mkdtemp(prefix="tfctl-credentials-")
-    if not (manager.tree / "guards").exists():
+    if not os.path.exists(f"{manager.tree}/guards"):
         manager.update(name, ActiveState="failed", SubState="failed", Result="signal")
         _tell(ready)
         return
@@ -85,17 +85,17 @@ def guard(manager: Manager, name: str, ready: int) -> None:
         if listener is not None:
             os.dup2(listener.fileno(), 3, inheritable=True)
             environment["LISTEN_FDS"] = "1"
-        with (manager.tree / f"{name}.log").open("ab") as log:
+        with open(f"{manager.tree}/{name}.log", "ab") as log:
             process = _start(
                 manager, ["run", job], env=environment, stdout=log, stderr=log, pass_fds=(3,) if listener else ()
             )
         manager.update(name, MainPID=process.pid)
-        while process.poll() is None and not manager.stopping(name).exists():
+        while process.poll() is None and not manager.stopping(name):
             time.sleep(0.01)
         if process.poll() is None:
             process.terminate()
             process.wait()
-        if manager.stopping(name).exists() or process.returncode == 0:
+        if manager.stopping(name) or process.returncode == 0:
             break
         time.sleep(0.2)
     shutil.rmtree(credentials)
@@ -122,8 +122,8 @@ def _active(manager: Manager, name: str, ready: int) -> None:
 
 
 def _over(manager: Manager, name: str) -> None:
-    manager.stopping(name).unlink(missing_ok=True)
-    (manager.home / f"{name}.json").unlink(missing_ok=True)
+    manager.stopped(name)
+    manager.forget(name)
 
 
 def _tell(ready: int) -> None:

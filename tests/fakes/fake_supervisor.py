@@ -241,7 +241,7 @@ def _watch(
         time.sleep(0.005)
     if killed:
         return "timeout"
-    if process.returncode == -signal.SIGKILL and (manager.home / "out-of-memory").exists():
+    if process.returncode == -signal.SIGKILL and Path(manager.home, "out-of-memory").exists():
         return "oom-kill"  # OOMPolicy=stop
     if process.returncode in (0, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP, -signal.SIGPIPE):
         if not asked:

@@ -28,9 +28,9 @@ STRATEGIES = {
     "parameter_server": "roles: {chief: {replicas: 1, hosts: node1}, worker: {replicas: 1, hosts: node2}, "
     "ps: {replicas: 1, hosts: node3}}",
     "multi_worker_mirrored": "roles: {worker: {replicas: 3, hosts: 'node1,node2,node3'}}",
-    "horovod": "roles: {worker: {replicas: 3, hosts: 'node1,node2,node3'}}",
 }
-SERVES = "import os, time; time.sleep(600 if os.environ['TFCTL_ROLE'] == 'ps' or os.environ.get('TFCTL_SERVES') == '1' else 8)"
+#: Serve until stopped, as ps and as workers of ParameterServerStrategy do, or train for a while.
+SERVES = "import os, time; time.sleep(600 if os.environ.get('TFCTL_SERVES') == '1' else 8)"
 
 
 def start(jobs: Jobs, name: str, chief: str, policy: str = "") -> None:
@@ -80,7 +80,7 @@ def test_job_whose_client_was_killed_ends_by_itself(strategy: str, jobs: Jobs) -
     client = jobs.begin("start", jobs.file(name, text), "--wait")
     wait_for(lambda: jobs("status", name).returncode == 0 and jobs.status(name)["state"] == "running", 60)
     client.send_signal(signal.SIGKILL)
-    client.wait(10)
+    client.communicate(timeout=10)
     ended(jobs, name, "succeeded")
     all_is_over(jobs, name)
 
