@@ -24,7 +24,7 @@ DATA = Path(__file__).resolve().parents[2]
 
 class ActionModule(ActionBase):
     """Arguments: ``roles``, whether the host is to have each role; ``receipts`` of the host; ``full``; ``unskipped``,
-    the roles that run in any case.
+    whether a role runs even if its receipt holds.
 
     Returns ``roles``: those that run, each with its reason, the digest of its inputs and what it manages; and
     ``drifts``: what has changed on the host since those roles ran, in sentences.
@@ -48,7 +48,7 @@ class ActionModule(ActionBase):
             check=self._task.check_mode,
             full=boolean(given.get("full", False)),
             named=variables["ansible_run_tags"],
-            unskipped=given.get("unskipped", ()),
+            unskipped=[role for role, always in given.get("unskipped", {}).items() if boolean(always)],
         )
         roles = {
             role: {"reason": why, "digest": wanted[role][0], "manages": wanted[role][1]}
@@ -66,8 +66,7 @@ class ActionModule(ActionBase):
         seen = {**self._load(folder / "defaults/main.yml"), **variables, **own, "role_path": str(folder)}
         templar = self._templar.copy_with_new_env(searchpath=[str(folder)], available_variables=seen)
         try:
-            unstable = seen.get(f"{role}_unstable_inputs", ())
-            inputs = {name: templar.template(seen[name]) for name in specs if name in seen and name not in unstable}
+            inputs = {name: templar.template(seen[name]) for name in specs if name in seen}
             return inputs, templar.template(seen[f"{role}_manages"])
         except AnsibleError as error:
             raise AnsibleActionFail(f"the variables of the role {role} cannot be read: {error}") from error

@@ -49,7 +49,6 @@ def gather(
         "disks": {path: disk(path) for path in (*PLACES, *shared)},
         "environments": sorted(each.name for each in Path(STACKS).glob("*") if not each.is_symlink()),
         "links": links(),
-        "compilers": compilers(),
         "mpiruns": tfctl_horovod_facts.mpiruns(),
         "horovods": tfctl_horovod_facts.horovods(),
         "openmpis": tfctl_horovod_facts.linked(),
@@ -94,12 +93,6 @@ def links() -> dict[str, dict[str, str]]:
         }
         for link in names
     }
-
-
-def compilers() -> list[int]:
-    """Return the major versions of g++ installed, or none if make is missing."""
-    found = [path for folder in ("/usr/lib/gcc", "/usr/libexec/gcc") for path in Path(folder).glob("*/*/cc1plus")]
-    return sorted({int(path.parent.name) for path in found if path.parent.name.isdigit()}) if program("make") else []
 
 
 def program(name: str) -> str | None:

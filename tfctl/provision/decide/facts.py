@@ -159,7 +159,6 @@ class Facts:
     disks: Mapping[str, Disk]
     environments: tuple[str, ...]
     links: Mapping[str, Link]
-    compilers: tuple[int, ...]
     mpiruns: Mapping[str, str]
     horovods: tuple[str, ...]
     openmpis: tuple[str, ...]
