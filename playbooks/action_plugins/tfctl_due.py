@@ -16,7 +16,9 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
     ROOT = Path(__file__).resolve().parents[2]
     sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
 
-from tfctl.provision.due import Held, due, role_digest
+from tfctl import schema
+from tfctl.node.receipts import CheckedReceipt
+from tfctl.provision.due import due, role_digest
 
 #: The directory of roles/ and playbooks/: a checkout, or tfctl/_ansible in an installed package.
 DATA = Path(__file__).resolve().parents[2]
@@ -37,7 +39,7 @@ class ActionModule(ActionBase):
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         given, variables = self._task.args, task_vars or {}
-        receipts = {each["role"]: Held(each["digest"], each["drifts"]) for each in given["receipts"]}
+        receipts = {each["role"]: schema.parse(CheckedReceipt, each) for each in given["receipts"]}
         wanted = {}
         for role in (role for role, has in given["roles"].items() if boolean(has)):
             inputs, manages = self._template(role, variables)

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def gather(
         "horovods": tfctl_horovod_facts.horovods(),
         "openmpis": tfctl_horovod_facts.linked(),
         "gpu": tfctl_gpu_facts.look(),
-        "receipts": tfctl_receipts.held(),
+        "receipts": [asdict(each) for each in tfctl_receipts.check_all()],
     }
 
 

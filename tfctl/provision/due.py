@@ -8,27 +8,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
+
+from tfctl.node.receipts import CheckedReceipt
 
 #: A name of a module, plugin or module_util of tfctl, and another role, as they occur in tasks and in Python.
 _PLUGIN = re.compile(r"\btfctl_\w+")
 _ROLE = re.compile(r"\b(?:include|import)_role:\s+name: (\w+)")
 
 
-class Held(NamedTuple):
-    """What a host's receipt of a role says. ``digest``: of the role's inputs, "" if its last run did not complete.
-    ``drifts``: what has changed on the host since, in sentences."""
-
-    digest: str
-    drifts: Sequence[str]
-
-
 def due(
     digests: Mapping[str, str],
-    receipts: Mapping[str, Held],
+    receipts: Mapping[str, CheckedReceipt],
     *,
     check: bool = False,
     full: bool = False,
@@ -63,14 +57,14 @@ def role_digest(data: Path, role: str, inputs: Mapping[str, object]) -> str:
     return digest.hexdigest()
 
 
-def _reason(digest: str, held: Held | None) -> str:
-    if held is None:
+def _reason(digest: str, receipt: CheckedReceipt | None) -> str:
+    if receipt is None:
         return "it has not run here"
-    if not held.digest:
+    if not receipt.digest:
         return "its last run did not complete"
-    if held.digest != digest:
+    if receipt.digest != digest:
         return "its inputs have changed"
-    return "; ".join(held.drifts)
+    return "; ".join(receipt.drifts)
 
 
 class _Source(NamedTuple):

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from tfctl.node.receipts import CheckedReceipt
 from tfctl.provision import ansible
-from tfctl.provision.due import Held, due, role_digest
+from tfctl.provision.due import due, role_digest
 from tfctl.provision.events import Event, HostDone, TaskStarted, Warned
 
-HOLDS = {"web": Held("1", []), "db": Held("2", [])}
+HOLDS = {"web": CheckedReceipt("web", "1"), "db": CheckedReceipt("db", "2")}
 NOW = {"web": "1", "db": "2"}
 
 
@@ -25,9 +26,13 @@ def test_no_role_runs_while_all_receipts_hold() -> None:
     ("receipts", "options", "expected"),
     [
         ({"db": HOLDS["db"]}, {}, {"web": "it has not run here"}),
-        ({**HOLDS, "web": Held("", [])}, {}, {"web": "its last run did not complete"}),
-        ({**HOLDS, "web": Held("0", ["x changed"])}, {}, {"web": "its inputs have changed"}),
-        ({**HOLDS, "db": Held("2", ["x changed", "y was removed"])}, {}, {"db": "x changed; y was removed"}),
+        ({**HOLDS, "web": CheckedReceipt("web", "")}, {}, {"web": "its last run did not complete"}),
+        ({**HOLDS, "web": CheckedReceipt("web", "0", ("x changed",))}, {}, {"web": "its inputs have changed"}),
+        (
+            {**HOLDS, "db": CheckedReceipt("db", "2", ("x changed", "y was removed"))},
+            {},
+            {"db": "x changed; y was removed"},
+        ),
         (HOLDS, {"full": True}, {"web": "--full", "db": "--full"}),
         (HOLDS, {"check": True}, {"web": "--check", "db": "--check"}),
         (HOLDS, {"named": ["db"]}, {"db": "--tags"}),
@@ -35,12 +40,14 @@ def test_no_role_runs_while_all_receipts_hold() -> None:
         (HOLDS, {"unskipped": ["db"]}, {"db": "it checks what no receipt describes"}),
     ],
 )
-def test_role_runs_for_a_reason(receipts: dict[str, Held], options: dict[str, Any], expected: dict[str, str]) -> None:
+def test_role_runs_for_a_reason(
+    receipts: dict[str, CheckedReceipt], options: dict[str, Any], expected: dict[str, str]
+) -> None:
     assert due(NOW, receipts, **options) == expected
 
 
 def test_role_that_the_host_is_not_to_have_never_runs() -> None:
-    assert due({}, {"web": Held("", ["x changed"])}, full=True) == {}
+    assert due({}, {"web": CheckedReceipt("web", "", ("x changed",))}, full=True) == {}
 
 
 @pytest.fixture
@@ -119,19 +126,19 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ansible.Play:
     wrapper = (real / "playbooks/tasks/role.yml").read_text()
     folder = tmp_path / "receipts"
     (tmp_path / "playbooks/role.yml").write_text(wrapper.replace("    state:", f"    folder: {folder}\n    state:"))
-    (tmp_path / "playbooks/library/held.py").write_text(
-        "#!/usr/bin/python\nfrom ansible.module_utils.basic import AnsibleModule\n"
-        "from ansible.module_utils.tfctl_receipts import held\n"
+    (tmp_path / "playbooks/library/receipts.py").write_text(
+        "#!/usr/bin/python\nfrom dataclasses import asdict\nfrom ansible.module_utils.basic import AnsibleModule\n"
+        "from ansible.module_utils.tfctl_receipts import check_all\n"
         "module = AnsibleModule({}, supports_check_mode=True)\n"
-        f"module.exit_json(held=held({str(folder)!r}))\n"
+        f"module.exit_json(receipts=[asdict(each) for each in check_all({str(folder)!r})])\n"
     )
     tasks: list[dict[str, object]] = [
-        {"name": "Look", "held": {}, "register": "seen"},
+        {"name": "Look", "receipts": {}, "register": "seen"},
         {
             "name": "Decide",
             "tfctl_due": {
                 "roles": {"note": True, "absent": False},
-                "receipts": "{{ seen.held }}",
+                "receipts": "{{ seen.receipts }}",
                 "full": "{{ tfctl_full | default(false) }}",
             },
             "register": "provision_due",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tfctl.node.receipts import CheckedReceipt
+
 
 @dataclass(frozen=True)
 class Disk:
@@ -123,22 +125,13 @@ class GpuFacts:
 
 
 @dataclass(frozen=True)
-class Receipt:
-    """What a role has left: see Held in tfctl/node/receipts.py. The action tfctl_due uses it."""
-
-    role: str
-    digest: str
-    drifts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Facts:
     """The facts about a host. ``gpu`` is None without NVIDIA hardware and driver.
 
     ``user``, ``group``: the UID and GID of tfctl, if they exist; ``uid_owner``, ``gid_owner``: whose the wanted UID and
     GID are. ``disks``: by directory. ``environments``: the names of complete and incomplete ones. ``links``: by stack.
     ``mpiruns``: the version of mpirun by prefix, "" if it does not run. ``horovods``, ``openmpis``: the environments
-    that use a Horovod, and those that link to an Open MPI of tfctl's.
+    that use a Horovod, and those that link to an Open MPI of tfctl's. ``receipts``: for the action tfctl_due.
     """
 
     system: str
@@ -163,4 +156,4 @@ class Facts:
     horovods: tuple[str, ...]
     openmpis: tuple[str, ...]
     gpu: GpuFacts | None
-    receipts: tuple[Receipt, ...] = ()
+    receipts: tuple[CheckedReceipt, ...] = ()
