@@ -18,10 +18,12 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
 
 from tfctl import schema
 from tfctl.node.receipts import CheckedReceipt
-from tfctl.provision.due import due, role_digest
+from tfctl.provision.due import code_digests, digest_of, due
 
 #: The directory of roles/ and playbooks/: a checkout, or tfctl/_ansible in an installed package.
 DATA = Path(__file__).resolve().parents[2]
+#: Digests of the code of all roles. Ansible imports this file once, before it forks a process for each host.
+CODE = code_digests(DATA)
 
 
 class ActionModule(ActionBase):
@@ -43,7 +45,7 @@ class ActionModule(ActionBase):
         wanted = {}
         for role in (role for role, has in given["roles"].items() if boolean(has)):
             inputs, manages = self._template(role, variables)
-            wanted[role] = (role_digest(DATA, role, {**inputs, "manages": manages}), manages)
+            wanted[role] = (digest_of(CODE[role], {**inputs, "manages": manages}), manages)
         reasons = due(
             {role: digest for role, (digest, _) in wanted.items()},
             receipts,

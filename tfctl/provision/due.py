@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -45,16 +45,25 @@ def due(
     return found
 
 
-def role_digest(data: Path, role: str, inputs: Mapping[str, object]) -> str:
-    """Return the digest of a role's files, of the modules and plugins that they use, and of its inputs.
+def code_digests(data: Path) -> dict[str, str]:
+    """Return a digest of each role's files and of the modules and plugins that they use.
 
     ``data``: the directory that contains roles/ and playbooks/.
     """
-    digest = hashlib.sha256()
-    for path in _files(data, role):
-        digest.update(f"{path.relative_to(data)}\0{_read(path).sha256}\0".encode())
-    digest.update(json.dumps(inputs, sort_keys=True, default=str).encode())
-    return digest.hexdigest()
+    plugins: dict[str, list[Path]] = {}
+    for path in (data / "playbooks").glob("*/tfctl_*.py"):
+        plugins.setdefault(path.stem, []).append(path)  # a module and its module_utils may have the same name
+    read = cache(_read)
+    found = {}
+    for role in (path.name for path in (data / "roles").iterdir()):
+        lines = [f"{path.relative_to(data)}\0{read(path).sha256}" for path in _files(data, role, plugins, read)]
+        found[role] = hashlib.sha256("\0".join(lines).encode()).hexdigest()
+    return found
+
+
+def digest_of(code: str, inputs: Mapping[str, object]) -> str:
+    """Return the digest of a role's code and of its inputs on a host."""
+    return hashlib.sha256(f"{code}\0{json.dumps(inputs, sort_keys=True, default=str)}".encode()).hexdigest()
 
 
 def _reason(digest: str, receipt: CheckedReceipt | None) -> str:
@@ -75,27 +84,20 @@ class _Source(NamedTuple):
     roles: frozenset[str]
 
 
-def _files(data: Path, role: str) -> list[Path]:
+def _files(data: Path, role: str, plugins: Mapping[str, list[Path]], read: Callable[[Path], _Source]) -> list[Path]:
     """Return the files of a role, of the roles that it includes, and of the plugins that any of these files names."""
-    plugins = _plugins(data)
     found: set[Path] = set()
-    left = [*_of_role(data, role)]
+    left = _of_role(data, role)
     while left:
         path = left.pop()
         if path not in found:
             found.add(path)
-            source = _read(path)
-            left += [plugins[name] for name in source.plugins if name in plugins]
-            left += [other for name in source.roles for other in _of_role(data, name)]
+            source = read(path)
+            left += [file for name in source.plugins for file in plugins.get(name, ())]
+            left += [file for name in source.roles for file in _of_role(data, name)]
     return sorted(found)
 
 
-@cache
-def _plugins(data: Path) -> dict[str, Path]:
-    return {path.stem: path for path in (data / "playbooks").glob("*/tfctl_*.py")}
-
-
-@cache
 def _read(path: Path) -> _Source:
     content = path.read_bytes()
     text = content.decode("utf-8", "replace")
@@ -104,7 +106,6 @@ def _read(path: Path) -> _Source:
     )
 
 
-@cache
 def _of_role(data: Path, role: str) -> list[Path]:
     """Return the files of a role, without its page."""
     folder = data / "roles" / role
