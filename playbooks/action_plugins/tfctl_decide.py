@@ -22,16 +22,15 @@ from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import fault
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.wanted import Wanted, Wishes
-from tfctl.provision.faults import ModuleFault
 from tfctl.provision.python_tree import pack
 
 DOCUMENTATION = """
 name: tfctl_decide
 short_description: Report everything that prevents what a host is to become, and decide how to get there
 description:
-  - Gathers the facts of the host with the module tfctl_facts, which changes nothing. Fails with every fault at once,
-    each with its remedy; otherwise returns C(seen), the facts, and C(plan), what was chosen. The classes in
-    tfctl/provision/decide document both.
+  - Gathers the facts of the host with the module tfctl_facts, which changes nothing. Returns C(seen), the facts, and
+    C(plan), what was chosen; the classes in tfctl/provision/decide document both. If the host cannot be provisioned,
+    returns C(faults) instead of a plan, each with its remedy, for tfctl_report_faults.
 options:
   uid: {type: int, required: true, description: UID and GID of the job user and its group.}
   shared: {type: list, elements: str, required: true, description: Directories that jobs write to.}
@@ -71,7 +70,7 @@ class ActionModule(ActionBase):
         try:
             trees = tuple(pack(Path(tree), cache() / "pythons") for tree in given["trees"])
         except TfctlError as error:
-            return failed(result, [fault(error.message, error.remedy, "inventory")])
+            return {**result, "faults": [fault(error.message, error.remedy, "inventory")]}
         arguments = {
             "uid": given["uid"],
             "shared": shared,
@@ -97,10 +96,6 @@ class ActionModule(ActionBase):
             return {**result, "explained": explain(facts, wanted)}
         plan, faults = decide(facts, wanted)
         if faults:
-            return failed(result, faults)
+            return {**result, "faults": faults}
         warnings = [*result.get("warnings", []), *plan.notices]
         return {**result, "plan": schema.plain(plan), "warnings": warnings}
-
-
-def failed(result: dict[str, Any], faults: list[ModuleFault]) -> dict[str, Any]:
-    return {**result, "failed": True, "msg": "; ".join(each["message"] for each in faults), "faults": faults}
