@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 from ansible.module_utils import tfctl_install
-from ansible.module_utils.tfctl_horovod import Horovod
 from ansible.module_utils.tfctl_horovod_facts import horovods, mpiruns
 from ansible.module_utils.tfctl_install import Failed
 
+from playbooks.library.tfctl_horovod import Horovod
 from tests.unit.provision.test_decide import PYTHON, facts, wanted
 from tests.unit.provision.test_venv import wheel as make_wheel
 from tfctl import schema
