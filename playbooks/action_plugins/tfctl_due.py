@@ -20,10 +20,10 @@ from tfctl import schema
 from tfctl.node.receipts import CheckedReceipt
 from tfctl.provision.due import code_digests, digest_of, due
 
-#: The directory of roles/ and playbooks/: a checkout, or tfctl/_ansible in an installed package.
-DATA = Path(__file__).resolve().parents[2]
+#: The directory that contains roles: a link in a checkout, and the only place of the roles in an installed package.
+PLAYBOOKS = Path(__file__).resolve().parents[1]
 #: Digests of the code of all roles. Ansible imports this file once, before it forks a process for each host.
-CODE = code_digests(DATA)
+CODE = code_digests(PLAYBOOKS)
 
 
 class ActionModule(ActionBase):
@@ -63,7 +63,7 @@ class ActionModule(ActionBase):
 
     def _template(self, role: str, variables: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the values of a role's options, and what it manages, with the variables that the role would see."""
-        folder = DATA / "roles" / role
+        folder = PLAYBOOKS / "roles" / role
         lookup_loader.add_directory(str(folder / "lookup_plugins"))
         specs = self._load(folder / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
         own = {**self._load(folder / "vars/main.yml"), **self._load(folder / "vars/receipt.yml")}

@@ -15,6 +15,8 @@ from typing import NamedTuple
 
 from tfctl.node.receipts import CheckedReceipt
 
+#: The files with each name of a module, plugin or module_util of tfctl. A module and its module_util may share one.
+_Plugins = Mapping[str, list[Path]]
 #: A name of a module, plugin or module_util of tfctl, and another role, as they occur in tasks and in Python.
 _PLUGIN = re.compile(r"\btfctl_\w+")
 _ROLE = re.compile(r"\b(?:include|import)_role:\s+name: (\w+)")
@@ -45,18 +47,19 @@ def due(
     return found
 
 
-def code_digests(data: Path) -> dict[str, str]:
+def code_digests(playbooks: Path) -> dict[str, str]:
     """Return a digest of each role's files and of the modules and plugins that they use.
 
-    ``data``: the directory that contains roles/ and playbooks/.
+    ``playbooks``: the directory with the roles, modules and plugins.
     """
     plugins: dict[str, list[Path]] = {}
-    for path in (data / "playbooks").glob("*/tfctl_*.py"):
-        plugins.setdefault(path.stem, []).append(path)  # a module and its module_utils may have the same name
+    for path in playbooks.glob("*/tfctl_*.py"):
+        plugins.setdefault(path.stem, []).append(path)
     read = cache(_read)
     found = {}
-    for role in (path.name for path in (data / "roles").iterdir()):
-        lines = [f"{path.relative_to(data)}\0{read(path).sha256}" for path in _files(data, role, plugins, read)]
+    for role in (path.name for path in (playbooks / "roles").iterdir()):
+        files = _files(playbooks, role, plugins, read)
+        lines = [f"{path.relative_to(playbooks)}\0{read(path).sha256}" for path in files]
         found[role] = hashlib.sha256("\0".join(lines).encode()).hexdigest()
     return found
 
@@ -84,17 +87,17 @@ class _Source(NamedTuple):
     roles: frozenset[str]
 
 
-def _files(data: Path, role: str, plugins: Mapping[str, list[Path]], read: Callable[[Path], _Source]) -> list[Path]:
+def _files(playbooks: Path, role: str, plugins: _Plugins, read: Callable[[Path], _Source]) -> list[Path]:
     """Return the files of a role, of the roles that it includes, and of the plugins that any of these files names."""
     found: set[Path] = set()
-    left = _of_role(data, role)
+    left = _of_role(playbooks, role)
     while left:
         path = left.pop()
         if path not in found:
             found.add(path)
             source = read(path)
             left += [file for name in source.plugins for file in plugins.get(name, ())]
-            left += [file for name in source.roles for file in _of_role(data, name)]
+            left += [file for name in source.roles for file in _of_role(playbooks, name)]
     return sorted(found)
 
 
@@ -106,7 +109,7 @@ def _read(path: Path) -> _Source:
     )
 
 
-def _of_role(data: Path, role: str) -> list[Path]:
+def _of_role(playbooks: Path, role: str) -> list[Path]:
     """Return the files of a role, without its page."""
-    folder = data / "roles" / role
+    folder = playbooks / "roles" / role
     return [path for path in folder.rglob("*") if path.is_file() and path != folder / "README.md"]

@@ -56,10 +56,10 @@ def data(tmp_path: Path) -> Path:
         "roles/web/tasks/main.yml": "- tfctl_serve: {port: '{{ web_port }}'}\n",
         "roles/web/README.md": "page",
         "roles/other/tasks/main.yml": "- ansible.builtin.include_role:\n    name: web\n",
-        "playbooks/library/tfctl_serve.py": "from ansible.module_utils.tfctl_net import listen\n",
-        "playbooks/module_utils/tfctl_net.py": "x = 1\n",
-        "playbooks/module_utils/tfctl_serve.py": "",
-        "playbooks/module_utils/tfctl_unrelated.py": "",
+        "library/tfctl_serve.py": "from ansible.module_utils.tfctl_net import listen\n",
+        "module_utils/tfctl_net.py": "x = 1\n",
+        "module_utils/tfctl_serve.py": "",
+        "module_utils/tfctl_unrelated.py": "",
     }
     for name, text in files.items():
         path = tmp_path / name
@@ -73,10 +73,10 @@ def data(tmp_path: Path) -> Path:
     [
         ("roles/web/tasks/main.yml", True),
         ("roles/web/templates/new.j2", True),
-        ("playbooks/library/tfctl_serve.py", True),
-        ("playbooks/module_utils/tfctl_net.py", True),
-        ("playbooks/module_utils/tfctl_serve.py", True),
-        ("playbooks/module_utils/tfctl_unrelated.py", False),
+        ("library/tfctl_serve.py", True),
+        ("module_utils/tfctl_net.py", True),
+        ("module_utils/tfctl_serve.py", True),
+        ("module_utils/tfctl_unrelated.py", False),
         ("roles/web/README.md", False),
     ],
 )
