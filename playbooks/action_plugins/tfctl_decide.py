@@ -25,16 +25,16 @@ from tfctl.provision.decide.fault import fault
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.space import directories
 from tfctl.provision.decide.wanted import Wanted, Wishes
-from tfctl.provision.faults import ModuleFault
 from tfctl.provision.python_tree import pack
 
 DOCUMENTATION = """
 name: tfctl_decide
 short_description: Report everything that prevents what a host is to become, and decide how to get there
 description:
-  - Gathers the facts of the host with the module tfctl_facts, which changes nothing. Fails with every fault at once,
-    each with its remedy; otherwise returns C(seen), the facts, and C(plan), what was chosen. In both cases, returns
-    C(compared) for the action tfctl_compare_hosts. The classes in tfctl/provision/decide document them.
+  - Gathers the facts of the host with the module tfctl_facts, which changes nothing. Returns C(seen), the facts, and
+    C(plan), what was chosen. If the host cannot be provisioned, returns C(faults) instead of a plan, each with its
+    remedy, for tfctl_report_faults. In both cases, returns C(compared) for the action tfctl_compare_hosts. The classes
+    in tfctl/provision/decide document them.
 options:
   uid: {type: int, required: true, description: UID and GID of the job user and its group.}
   shared: {type: list, elements: str, required: true, description: Directories that jobs write to.}
@@ -78,7 +78,7 @@ class ActionModule(ActionBase):
         try:
             trees = tuple(pack(Path(tree), cache() / "pythons") for tree in given["trees"])
         except TfctlError as error:
-            return failed(result, [fault(error.message, error.remedy, "inventory")])
+            return {**result, "faults": [fault(error.message, error.remedy, "inventory")]}
         remote_tmp = self.get_shell_option("remote_tmp", default="~/.ansible/tmp")
         arguments = {
             "uid": given["uid"],
@@ -110,10 +110,6 @@ class ActionModule(ActionBase):
         result["compared"] = schema.plain(compared(facts, given["address"], sent, received, given["time_sync"]))
         plan, faults = decide(facts, wanted)
         if faults:
-            return failed(result, faults)
+            return {**result, "faults": faults}
         warnings = [*result.get("warnings", []), *plan.notices]
         return {**result, "plan": schema.plain(plan), "warnings": warnings}
-
-
-def failed(result: dict[str, Any], faults: list[ModuleFault]) -> dict[str, Any]:
-    return {**result, "failed": True, "msg": "; ".join(each["message"] for each in faults), "faults": faults}

@@ -16,15 +16,19 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
     ROOT = Path(__file__).resolve().parents[2]
     sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
 
-from tfctl.provision.due import Held, due, role_digest
+from tfctl import schema
+from tfctl.node.receipts import CheckedReceipt
+from tfctl.provision.due import code_digests, digest_of, due
 
-#: The directory of roles/ and playbooks/: a checkout, or tfctl/_ansible in an installed package.
-DATA = Path(__file__).resolve().parents[2]
+#: The directory that contains roles: a link in a checkout, and the only place of the roles in an installed package.
+PLAYBOOKS = Path(__file__).resolve().parents[1]
+#: Digests of the code of all roles. Ansible imports this file once, before it forks a process for each host.
+CODE = code_digests(PLAYBOOKS)
 
 
 class ActionModule(ActionBase):
     """Arguments: ``roles``, whether the host is to have each role; ``receipts`` of the host; ``full``; ``unskipped``,
-    the roles that run in any case.
+    whether a role runs even if its receipt holds.
 
     Returns ``roles``: those that run, each with its reason, the digest of its inputs and what it manages; and
     ``drifts``: what has changed on the host since those roles ran, in sentences.
@@ -37,18 +41,18 @@ class ActionModule(ActionBase):
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         given, variables = self._task.args, task_vars or {}
-        receipts = {each["role"]: Held(each["digest"], each["drifts"]) for each in given["receipts"]}
+        receipts = {each["role"]: schema.parse(CheckedReceipt, each) for each in given["receipts"]}
         wanted = {}
         for role in (role for role, has in given["roles"].items() if boolean(has)):
             inputs, manages = self._template(role, variables)
-            wanted[role] = (role_digest(DATA, role, {**inputs, "manages": manages}), manages)
+            wanted[role] = (digest_of(CODE[role], {**inputs, "manages": manages}), manages)
         reasons = due(
             {role: digest for role, (digest, _) in wanted.items()},
             receipts,
             check=self._task.check_mode,
             full=boolean(given.get("full", False)),
             named=variables["ansible_run_tags"],
-            unskipped=given.get("unskipped", ()),
+            unskipped=[role for role, always in given.get("unskipped", {}).items() if boolean(always)],
         )
         roles = {
             role: {"reason": why, "digest": wanted[role][0], "manages": wanted[role][1]}
@@ -59,15 +63,14 @@ class ActionModule(ActionBase):
 
     def _template(self, role: str, variables: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the values of a role's options, and what it manages, with the variables that the role would see."""
-        folder = DATA / "roles" / role
+        folder = PLAYBOOKS / "roles" / role
         lookup_loader.add_directory(str(folder / "lookup_plugins"))
         specs = self._load(folder / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
         own = {**self._load(folder / "vars/main.yml"), **self._load(folder / "vars/receipt.yml")}
         seen = {**self._load(folder / "defaults/main.yml"), **variables, **own, "role_path": str(folder)}
         templar = self._templar.copy_with_new_env(searchpath=[str(folder)], available_variables=seen)
         try:
-            unstable = seen.get(f"{role}_unstable_inputs", ())
-            inputs = {name: templar.template(seen[name]) for name in specs if name in seen and name not in unstable}
+            inputs = {name: templar.template(seen[name]) for name in specs if name in seen}
             return inputs, templar.template(seen[f"{role}_manages"])
         except AnsibleError as error:
             raise AnsibleActionFail(f"the variables of the role {role} cannot be read: {error}") from error

@@ -23,6 +23,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 from ansible.plugins.callback import CallbackBase
 
@@ -75,7 +76,7 @@ class CallbackModule(CallbackBase):
     CALLBACK_TYPE = "stdout"
     CALLBACK_NAME = "tfctl_events"
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         descriptor, alive = int(os.environ["TFCTL_EVENTS_FD"]), int(os.environ["TFCTL_ALIVE_FD"])
         # A persistent ssh process must not keep tfctl's pipe open.
@@ -84,37 +85,37 @@ class CallbackModule(CallbackBase):
         self._file = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
         threading.Thread(target=end_with, args=(alive, Path(os.environ["TFCTL_RUN_FOLDER"])), daemon=True).start()
 
-    def v2_playbook_on_play_start(self, play):
+    def v2_playbook_on_play_start(self, play: Any) -> None:
         variables = play.get_variable_manager().get_vars(play=play)
         hosts, batch = variables["ansible_play_hosts_all"], variables["ansible_play_batch"]
         self._tell("play", hosts=hosts, batch=batch, serial=play.serial)
 
-    def v2_playbook_on_task_start(self, task, **_):
+    def v2_playbook_on_task_start(self, task: Any, **_: object) -> None:
         if task.action.rpartition(".")[2] not in UNTOLD:
             self._tell("task", **named(task))
 
-    def v2_runner_on_ok(self, result):
+    def v2_runner_on_ok(self, result: Any) -> None:
         self._host(result, "changed" if result.result.get("changed") else "ok")
 
-    def v2_runner_on_failed(self, result, **_):
+    def v2_runner_on_failed(self, result: Any, **_: object) -> None:
         self._host(result, "failed")
 
-    def v2_runner_on_unreachable(self, result):
+    def v2_runner_on_unreachable(self, result: Any) -> None:
         self._host(result, "unreachable")
 
-    def v2_runner_on_skipped(self, result):
+    def v2_runner_on_skipped(self, result: Any) -> None:
         self._host(result, "skipped")
 
-    def v2_runner_retry(self, result):
+    def v2_runner_retry(self, result: Any) -> None:
         """Report that a module of ours waits for another run. It retries every 3 s; report at once and each minute."""
         if result.result["attempts"] % 20 == 1:
             for fault in result.result.get("faults", []):
                 self._tell("waits", host=result.host.get_name(), text=fault["message"], at_most_s=fault["patience_s"])
 
-    def v2_playbook_on_stats(self, stats):
+    def v2_playbook_on_stats(self, stats: Any) -> None:
         self._tell("stats", hosts={host: stats.summarize(host) for host in stats.processed})
 
-    def _host(self, result, state):
+    def _host(self, result: Any, state: str) -> None:
         told = {key: result.result[key] for key in KEPT if key in result.result}
         untold = result.task.action.rpartition(".")[2] in UNTOLD and state in ("ok", "skipped")
         if untold and not told.get("drifts") and not told.get("warnings"):
@@ -131,19 +132,19 @@ class CallbackModule(CallbackBase):
             told["diff"] = self._get_diff(diff)
         self._tell("host", host=result.host.get_name(), **named(result.task), state=state, result=told)
 
-    def _tell(self, event, **more):
+    def _tell(self, event: str, **more: object) -> None:
         self._file.write(json.dumps({"event": event, **more}, default=str) + "\n")
         self._file.flush()
 
 
-def diffs_of(result):
+def diffs_of(result: dict[str, Any]) -> list[Any]:
     """Return the diffs of a task's result, or of those items of its loop that have changed."""
     items = [item for item in result.get("results", [result]) if item.get("changed") or item.get("failed")]
     diffs = [item["diff"] for item in items if item.get("diff")]
     return [each for diff in diffs for each in (diff if isinstance(diff, list) else [diff])]
 
 
-def end_with(descriptor, folder):
+def end_with(descriptor: int, folder: Path) -> None:
     """End this process and its group once the other end of the pipe is closed, and remove their temporary files."""
     os.read(descriptor, 1)
     # This thread ends with the main thread, if that ends in time.
@@ -154,6 +155,6 @@ def end_with(descriptor, folder):
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
-def named(task):
+def named(task: Any) -> dict[str, str]:
     # Use the role object, because the task's name may already start with the role's name.
     return {"role": task._role.get_name() if task._role else "", "task": task.name or task.action}

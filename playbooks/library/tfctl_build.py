@@ -1,14 +1,25 @@
 #!/usr/bin/python
-"""Build software from its source with a shell script, once for all hosts of a kind."""
+"""Build software from its source with a shell script. A build whose run was killed is not lost.
+
+<directory>             where the script runs; it is deleted at the end
+<directory>/../.lock    held while a build runs
+<result>                what the script built; the next run takes it
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_build import build
-from ansible.module_utils.tfctl_install import finish
+from ansible.module_utils.tfctl_install import Failed, alone, beside, finish, make_parents
 
 DOCUMENTATION = """
 module: tfctl_build
@@ -28,6 +39,12 @@ options:
   result: {type: path, required: true, description: Where to leave what was built.}
 """
 
+LIMIT_S = 3600
+NICENESS = 10
+#: The number of lines of a build's output that are reported.
+REPORTED = 8
+ERROR = re.compile(r"\b(fatal )?error:|CMake Error|No space left|: \*\*\* |: FAILED$", re.IGNORECASE)
+
 
 def main() -> None:
     text, path = {"type": "str", "required": True}, {"type": "path", "required": True}
@@ -40,6 +57,76 @@ def main() -> None:
 def run(params: dict[str, Any]) -> dict[str, object]:
     build(**params)
     return {"changed": True}
+
+
+def build(name: str, script: str, directory: str, archive: str, result: str) -> None:
+    """Run the script in an empty directory, at low priority, and move the file that it leaves to ``result``.
+
+    The script finds the paths of its input and output in the environment variables ARCHIVE and RESULT. If an earlier
+    run has left a result, nothing is built. Raises Busy while another run builds, and Failed with the errors that the
+    compiler printed.
+    """
+    os.umask(0o022)
+    work = Path(directory)
+    make_parents(work)
+    with alone(work.with_name(".lock"), f"builds {name}"):
+        if is_built(Path(result)):
+            return
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir(0o700)
+        try:
+            run_script(script, work, {"ARCHIVE": archive, "RESULT": f"{work}/result"}, f"{name} could not be built")
+            # The result may be on another file system, so copy it before it gets its name.
+            part = beside(Path(result))
+            shutil.move(f"{work}/result", part)
+            part.replace(result)
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+
+def is_built(path: Path) -> bool:
+    """Return whether the file is a result of an earlier run, and not something that another user put there."""
+    with contextlib.suppress(FileNotFoundError):
+        info = os.lstat(path)
+        return stat.S_ISREG(info.st_mode) and info.st_uid == os.geteuid()  # the directory is world-writable
+    return False
+
+
+def run_script(script: str, folder: Path, more: dict[str, str], failure: str) -> None:
+    """Run a shell script in a folder, with no variables of the caller. Raises Failed, which begins with ``failure``."""
+    path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+    child = subprocess.Popen(
+        ["sh", "-eu", "-c", script],
+        cwd=folder, env={**path, "HOME": str(folder), "TMPDIR": str(folder), **more}, preexec_fn=give_way,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+    )  # fmt: skip
+    try:
+        output, _ = child.communicate(timeout=LIMIT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        raise Failed(f"{failure}: it did not end within {LIMIT_S} s") from None
+    if child.returncode:
+        raise Failed("\n".join([failure, *errors_of(output)]))
+
+
+def give_way() -> None:
+    """Begin a session whose priority is below that of jobs. With autogroups (sched(7)), nice(2) counts only in one."""
+    os.setsid()
+    os.nice(NICENESS)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(str(NICENESS), encoding="utf-8")
+
+
+def errors_of(output: str) -> list[str]:
+    """Return the compilers' errors from a build's output, else its last lines."""
+    lines = [line.rstrip() for line in output.splitlines() if line.strip()]
+    errors: list[str] = []
+    for line, after in zip(lines, [*lines[1:], ""]):
+        if ERROR.search(line):
+            # CMake prints the message below the location.
+            errors += [line, after] if line.startswith("CMake Error at ") else [line]
+    return (errors or lines)[-REPORTED:]
 
 
 if __name__ == "__main__":

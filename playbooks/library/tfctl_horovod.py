@@ -3,11 +3,30 @@
 
 from __future__ import annotations
 
+import base64
+import csv
+import hashlib
+import json
+import os
+import shutil
+import zipfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_horovod import Horovod
-from ansible.module_utils.tfctl_install import finish
+from ansible.module_utils.tfctl_horovod_facts import PTH
+from ansible.module_utils.tfctl_install import (
+    Failed,
+    alone,
+    beside,
+    finish,
+    make_parents,
+    read,
+    run,
+    unprivileged,
+    write,
+)
+from ansible.module_utils.tfctl_links import site_of
+from ansible.module_utils.tfctl_records import compiled_modules, differing, record_of, stamps
 
 DOCUMENTATION = """
 module: tfctl_horovod
@@ -25,6 +44,18 @@ options:
   mpi: {type: bool, default: false, description: Whether it must be built with MPI.}
   gloo: {type: bool, default: false, description: Whether it must be built with Gloo.}
   wheel: {type: path, description: The wheel on this host. It is deleted.}
+"""
+
+MARKER = "tfctl-horovod.json"
+#: The number of differences that are reported.
+REPORTED = 10
+PROBE = """
+import json, sys
+sys.path.insert(0, sys.argv[1])  # before the one that the environment uses now
+import horovod, horovod.tensorflow as hvd
+mpi = not hasattr(hvd, "mpi_built") or bool(hvd.mpi_built())  # the first releases had nothing else
+gloo = hasattr(hvd, "gloo_built") and bool(hvd.gloo_built())
+print(json.dumps({"version": horovod.__version__, "mpi": mpi, "gloo": gloo}))
 """
 
 
@@ -57,6 +88,97 @@ def install(horovod: Horovod, act: bool) -> dict[str, object]:
     diff = {"before_header": "differs", "after_header": "matches", "before": "\n".join([*differences, ""]), "after": ""}
     differs = bool(differences)
     return {"changed": differs, "differs": differs, "unpack": unpack, "diff": diff if differs else []}
+
+
+class Horovod:
+    """``home``: the directory, or "" if the environment is to have no Horovod. ``mpi``, ``gloo``: what it must have."""
+
+    def __init__(self, environment: str, home: str, version: str, mpi: bool, gloo: bool, wheel: str | None) -> None:
+        self.environment, self.version = Path(environment), version
+        self.home = Path(home) if home else None
+        self.built_with = {"version": version, "mpi": mpi, "gloo": gloo}
+        self.wheel = Path(wheel) if wheel else None
+        self.pth = site_of(self.environment) / PTH
+
+    def differences(self) -> list[str]:
+        """Return a sentence for each of the first differences from the wheel."""
+        if self.home is None:
+            return []
+        marker = self.home / MARKER
+        if not marker.is_file():
+            return [f"{self.home} does not exist"]
+        record = record_of(self.home, "horovod", self.version)
+        if record is None:
+            return [f"Horovod {self.version} is not in {self.home}"]
+        there = stamps(self.home)
+        found = list(differing(self.home, record, there, marker.stat().st_mtime))[:REPORTED]
+        if json.loads(marker.read_text(encoding="utf-8"))["modules"] != compiled_modules(there):
+            found.append(f"{self.home}: compiled modules are missing")
+        return found
+
+    def linked(self) -> bool:
+        """Return whether the environment uses this Horovod, or none if it is to have none."""
+        return read(self.pth) == (f"{self.home}\n" if self.home else None)
+
+    def unpack(self) -> None:
+        """Unpack the wheel; ``home`` exists only once it is complete and verified. Raises Failed."""
+        if self.home is None or self.wheel is None:
+            raise Failed(f"{self.home}: there is no wheel to install it from")
+        os.umask(0o022)  # the job user must be able to read the files, whatever root's umask is
+        part = beside(self.home)
+        with alone(self.home.with_name(".lock"), "installs Horovod"):
+            shutil.rmtree(part, ignore_errors=True)
+            make_parents(part / "new")
+            try:
+                self._fill(self.wheel, part / "new")
+                shutil.rmtree(self.home, ignore_errors=True)
+                (part / "new").rename(self.home)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+
+    def link(self) -> None:
+        """Make the environment use this Horovod, and delete those that no environment uses."""
+        if self.home is None:
+            self.pth.unlink(missing_ok=True)
+        else:
+            write(self.pth, f"{self.home}\n")
+        stacks = self.environment.parent
+        used = {(read(path) or "").strip() for path in stacks.glob(f"*-*/lib/*/*/{PTH}")}
+        for old in stacks.with_name("horovod").glob("[!.]*"):
+            if str(old) not in used:
+                shutil.rmtree(old)
+
+    def _fill(self, wheel: Path, new: Path) -> None:
+        unpack(wheel, new)
+        python = f"{self.environment}/bin/python"
+        run([python, "-I", "-m", "compileall", "-q", "-q", "-j", "0", str(new)])
+        found = unprivileged([python, "-I", "-c", PROBE, str(new)], "Horovod cannot be imported")
+        for name, value in self.built_with.items():
+            if found[name] != value:
+                raise Failed(f"the wheel of Horovod has {name} {found[name]} instead of {value}")
+        (new / MARKER).write_text(json.dumps({"modules": compiled_modules(stamps(new))}) + "\n", encoding="utf-8")
+
+
+def unpack(wheel: Path, folder: Path) -> None:
+    """Unpack every file and compare its hash with RECORD (PEP 376). Raises Failed."""
+    remedy = "delete this wheel from tfctl's cache on the control machine (~/.cache/tfctl/built)"
+    try:
+        with zipfile.ZipFile(wheel) as file:
+            (record,) = (name for name in file.namelist() if name.endswith(".dist-info/RECORD"))
+            for name, digest, _ in csv.reader(file.read(record).decode().splitlines()):
+                content, path = file.read(name), folder / name
+                if digest and digest != f"sha256={_hash(content)}":
+                    raise Failed(f"{wheel}: {name} does not match the hash in its RECORD", remedy)
+                if not path.resolve().is_relative_to(folder.resolve()):
+                    raise Failed(f"{wheel}: {name} would be outside of its directory", remedy)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+    except (zipfile.BadZipFile, KeyError, ValueError) as fault:
+        raise Failed(f"{wheel} is not a complete wheel: {fault}", remedy) from None
+
+
+def _hash(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
 
 
 if __name__ == "__main__":

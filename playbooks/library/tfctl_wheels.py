@@ -144,7 +144,8 @@ def download_source(part: Path, requirement: str) -> None:
 def download(part: Path, lock: str, more: Sequence[str], variables: dict[str, str] | None = None) -> None:
     words = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input"]
     words += ["--no-cache-dir", "--no-deps", "--require-hashes", "--dest", str(part), "--requirement", lock, *more]
-    environment = {**os.environ, **(variables or {})}
+    # Since Python 3.11, this prevents the import of a file such as pip.py from the current directory.
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", **(variables or {})}
     done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=LIMIT_S, check=False)
     if done.returncode:
         raise Failed(errors_of(done.stderr) or f"pip ended with exit code {done.returncode}")

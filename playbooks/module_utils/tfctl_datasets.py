@@ -1,22 +1,28 @@
-"""Data sets on a host: parse the inventory's entry, check the files, install them. Python 3.9 or newer."""
+"""Data sets on a host: parse the inventory's entry, check its files, download and unpack its archive."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import hashlib
 import json
 import os
 import re
 import shutil
+import tarfile
+import urllib.request
 import zipfile
 from collections.abc import Iterator, Mapping
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.tfctl_fetch import fetch
 from ansible.module_utils.tfctl_install import Failed, make_parents
-from ansible.module_utils.tfctl_unpacked import unpack
 
 LOCAL = "/var/lib/tfctl/datasets"
 NOTE = ".tfctl-dataset.json"
+PATIENCE_S = 60  # without receiving a byte
+PROXIES = Path("/etc/tfctl/proxy.env")
 FIELDS = ("name", "source", "sha256", "unpack", "files", "dest")
 #: Built-in settings. Keras has the same hash of CIFAR-10. ImageNet has no URL: its owner grants access to each user.
 KNOWN: dict[str, dict[str, Any]] = {
@@ -124,3 +130,64 @@ def link_or_copy(archive: Path, path: Path) -> None:
         os.link(archive, path)
     except OSError:
         shutil.copyfile(archive, path)
+
+
+def fetch(url: str, path: Path, sha256: str, direct: bool = False) -> None:
+    """Download ``url`` (https, http, file) to ``path``. On error raise Failed, which names the URL, and leave no file.
+
+    It uses the proxies that the role proxy has set, else those of the environment, or with ``direct`` none.
+    """
+    with contextlib.suppress(OSError):
+        lines = PROXIES.read_text(encoding="utf-8").splitlines()
+        os.environ.update(dict(line.split("=", 1) for line in lines if "=" in line))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({} if direct else None))
+    try:
+        with opener.open(url, timeout=PATIENCE_S) as source, path.open("wb") as file:
+            shutil.copyfileobj(source, file, 1 << 20)
+        found = digest(path)
+    except (OSError, ValueError, HTTPException) as fault:
+        path.unlink(missing_ok=True)
+        if getattr(fault, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+            raise Failed(f"no space left on device for {path}") from fault  # the wording selects the remedy
+        reason = getattr(fault, "reason", None) or getattr(fault, "strerror", None) or fault
+        raise Failed(f"{url} cannot be fetched: {reason}", "check that the host reaches it, or set a mirror") from fault
+    if found != sha256:
+        path.unlink()
+        raise Failed(f"{url} has the SHA-256 {found}, not {sha256}, and was not installed", "find out who changed it")
+
+
+def digest(path: Path) -> str:
+    value = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            value.update(block)
+    return value.hexdigest()
+
+
+def unpack(file: Path, folder: Path) -> None:
+    """Unpack a tar. Raises Failed if it is not one or would write outside ``folder``, in spite of its known hash."""
+    folder.mkdir()
+    try:
+        with tarfile.open(file) as archive:
+            archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)  # is_inside judges
+            for member in archive.getmembers():
+                if not is_inside(folder, member):
+                    raise Failed(f"{member.name} in the archive would lie outside its directory")
+                member.uid = member.gid = 0
+                member.uname = member.gname = "root"
+                member.mode = member.mode & 0o755 | 0o400
+                archive.extract(member, folder)
+    except tarfile.TarError as fault:
+        raise Failed(f"the archive cannot be unpacked: {fault}") from fault
+
+
+def is_inside(folder: Path, member: tarfile.TarInfo) -> bool:
+    if not (member.isfile() or member.isdir() or member.issym() or member.islnk()):
+        return False
+    places = [folder / member.name]
+    if member.issym():
+        places.append((folder / member.name).parent / member.linkname)
+    elif member.islnk():
+        places.append(folder / member.linkname)
+    root = os.path.realpath(folder)
+    return all(os.path.realpath(place).startswith(root + os.sep) for place in places)

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,11 @@ def gather(
         "disks": {path: disk(re.sub("^~(?=/|$)", f"~{login}", path)) for path in directories},
         "environments": sorted(each.name for each in Path(STACKS).glob("*") if not each.is_symlink()),
         "links": links(),
-        "compilers": compilers(),
         "mpiruns": tfctl_horovod_facts.mpiruns(),
         "horovods": tfctl_horovod_facts.horovods(),
         "openmpis": tfctl_horovod_facts.linked(),
         "gpu": tfctl_gpu_facts.look(),
-        "receipts": tfctl_receipts.held(),
+        "receipts": [asdict(each) for each in tfctl_receipts.check_all()],
         "clock": {"begun": begun, "ended": time.time()},
     }
 
@@ -119,12 +119,6 @@ def links() -> dict[str, dict[str, str]]:
         }
         for link in names
     }
-
-
-def compilers() -> list[int]:
-    """Return the major versions of g++ installed, or none if make is missing."""
-    found = [path for folder in ("/usr/lib/gcc", "/usr/libexec/gcc") for path in Path(folder).glob("*/*/cc1plus")]
-    return sorted({int(path.parent.name) for path in found if path.parent.name.isdigit()}) if program("make") else []
 
 
 def program(name: str) -> str | None:

@@ -72,7 +72,7 @@ def guard(manager: Manager, name: str, ready: int) -> None:
     job = name.removeprefix("tfctlguard-").removesuffix(".service")
     listener = _listener(manager, name)
     credentials = tempfile.mkdtemp(prefix="tfctl-credentials-")
-    if not os.path.exists(f"{manager.tree}/guards"):
+    if not Path(manager.tree, "guards").exists():
         manager.update(name, ActiveState="failed", SubState="failed", Result="signal")
         _tell(ready)
         return

@@ -54,6 +54,18 @@ def lab(run_name: str, tmp_path_factory: pytest.TempPathFactory, request: pytest
             found.down()
 
 
+@pytest.fixture(scope="module")
+def node(run_name: str, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    """A lab of one bare node. The module sets the end of its name: NODE = "alone"."""
+    suffix: str = request.module.NODE
+    found = Lab(f"{run_name}-{suffix}", tmp_path_factory.mktemp(suffix))
+    found.up("--nodes", 1)
+    try:
+        yield found
+    finally:
+        found.down()
+
+
 @pytest.fixture(scope="session")
 def cluster(lab: Lab) -> Lab:
     """The lab of the run after `tfctl provision`."""

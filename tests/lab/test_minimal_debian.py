@@ -12,6 +12,7 @@ from tests.lab import minimal
 from tests.lab.labs import LABS, Lab
 from tests.lab.minimal import Minimal
 
+NODE = "minimal"
 #: A Python on the node that counts how often Ansible ran it.
 OWN_PYTHON = "/opt/own/python"
 MAKE_OWN_PYTHON = (
@@ -21,17 +22,6 @@ MAKE_OWN_PYTHON = (
 
 # Each test has limits for its commands; the fixtures download a system and boot a node.
 pytestmark = pytest.mark.timeout(600, func_only=True)
-
-
-@pytest.fixture(scope="module")
-def node(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab of one bare node."""
-    lab = Lab(f"{run_name}-minimal", tmp_path_factory.mktemp("node"))
-    lab.up("--nodes", 1)
-    try:
-        yield lab
-    finally:
-        lab.down()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 import pytest
 
@@ -13,18 +12,8 @@ from tests.lab.plays import play
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
+NODE = "alone"
 ROLES = ["python_env", "toolchain", "tensorflow", "openmpi", "horovod"]
-
-
-@pytest.fixture(scope="module")
-def node(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """One bare node."""
-    found = Lab(f"{run_name}-alone", tmp_path_factory.mktemp("alone"))
-    found.up("--nodes", 1)
-    try:
-        yield found
-    finally:
-        found.down()
 
 
 def test_roles_of_the_stack_run_alone_in_a_play_of_a_user(node: Lab) -> None:

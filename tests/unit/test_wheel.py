@@ -76,3 +76,27 @@ def test_playbooks_of_the_wheel_run_by_ansible_playbook_alone(installed: Path, t
     packages = packages_without_tfctl(tmp_path / "packages")
     found = ansible_playbook(packages, tmp_path, installed / "tfctl/_ansible/playbooks/explain.yml", "")
     assert set(found["explained"]["stacks"]) == set(stacks.load())
+
+
+#: The plan of a host without a stack.
+DECIDE = """
+- hosts: all
+  gather_facts: false
+  vars_files: [vars/roles.yml]
+  vars:
+    preflight_found: {plan: {operators: [me], output_roots: [/srv/tfctl]}}
+  tasks:
+    - tfctl_due: {roles: {job_host: true}, receipts: []}
+"""
+
+
+def test_playbooks_of_the_wheel_decide_which_roles_run_by_ansible_playbook_alone(
+    installed: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "packages").mkdir()
+    packages = packages_without_tfctl(tmp_path / "packages")
+    playbook = installed / "tfctl/_ansible/playbooks/decide.yml"
+    playbook.write_text(DECIDE)
+    found = ansible_playbook(packages, tmp_path, playbook, "")
+    assert found["roles"]["job_host"]["reason"] == "it has not run here"
+    assert "/etc/sudoers.d/tfctl" in found["roles"]["job_host"]["manages"]["paths"]

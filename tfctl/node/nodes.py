@@ -34,7 +34,7 @@ def run(system: System, session: Session, _request: wire.NodesRequest) -> None:
             tasks=tuple(_task(unit) for unit in units if unit.live),
             disks=disks.disks(system),
             stored_mib=disks.stored_mib(system),
-            drifts=tuple(text for each in receipts.held(str(system.at(receipts.FOLDER))) for text in each["drifts"]),
+            drifts=tuple(text for each in receipts.check_all(str(system.at(receipts.FOLDER))) for text in each.drifts),
         )
     )
 

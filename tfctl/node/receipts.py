@@ -18,6 +18,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional, TypedDict, cast
 
@@ -78,12 +79,17 @@ class Receipt(TypedDict):
     fingerprint: State
 
 
-class Held(TypedDict):
-    """What decides whether a role runs again. ``drifts``: what differs from its fingerprint, in sentences."""
+@dataclass(frozen=True)
+class CheckedReceipt:
+    """A receipt that was compared with the host, which decides whether its role runs again.
+
+    ``digest``: of the inputs of the role; "" if its last run did not complete. ``drifts``: what differs from its
+    fingerprint, in sentences.
+    """
 
     role: str
     digest: str
-    drifts: list[str]
+    drifts: tuple[str, ...] = ()
 
 
 def read_all(folder: str = FOLDER) -> list[Receipt]:
@@ -92,11 +98,11 @@ def read_all(folder: str = FOLDER) -> list[Receipt]:
     return sorted(found, key=lambda receipt: receipt["since"])
 
 
-def held(folder: str = FOLDER) -> list[Held]:
-    """Return the digest and the drifts of each receipt."""
+def check_all(folder: str = FOLDER) -> list[CheckedReceipt]:
+    """Compare all receipts with the host."""
     receipts = read_all(folder)
     found = drifts(receipts)
-    return [{"role": each["role"], "digest": each["digest"], "drifts": found[each["role"]]} for each in receipts]
+    return [CheckedReceipt(each["role"], each["digest"], tuple(found[each["role"]])) for each in receipts]
 
 
 def drifts(receipts: Sequence[Receipt]) -> dict[str, list[str]]:

@@ -135,7 +135,9 @@ def _command(play: Play, folder: RunFolder) -> list[str]:
     variables = folder.path / "variables.json"
     variables.write_text(json.dumps(play.variables))
     playbook = data_dir() / "playbooks" / f"{play.playbook}.yml"
-    words = [sys.executable, "-m", "ansible", "playbook", str(playbook), "--inventory", str(play.inventory.absolute())]
+    # -P: a file ansible.py or yaml.py in the current directory is not imported.
+    words = [sys.executable, "-P", "-m", "ansible", "playbook", str(playbook)]
+    words += ["--inventory", str(play.inventory.absolute())]
     words += ["--forks", str(FORKS), "--extra-vars", f"@{variables}"]
     words += ["--limit", play.limit] if play.limit else []
     words += ["--tags", ",".join(play.tags)] if play.tags else []

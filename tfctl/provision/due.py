@@ -8,27 +8,23 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+from tfctl.node.receipts import CheckedReceipt
+
+#: The files with each name of a module, plugin or module_util of tfctl. A module and its module_util may share one.
+_Plugins = Mapping[str, list[Path]]
 #: A name of a module, plugin or module_util of tfctl, and another role, as they occur in tasks and in Python.
 _PLUGIN = re.compile(r"\btfctl_\w+")
 _ROLE = re.compile(r"\b(?:include|import)_role:\s+name: (\w+)")
 
 
-class Held(NamedTuple):
-    """What a host's receipt of a role says. ``digest``: of the role's inputs, "" if its last run did not complete.
-    ``drifts``: what has changed on the host since, in sentences."""
-
-    digest: str
-    drifts: Sequence[str]
-
-
 def due(
     digests: Mapping[str, str],
-    receipts: Mapping[str, Held],
+    receipts: Mapping[str, CheckedReceipt],
     *,
     check: bool = False,
     full: bool = False,
@@ -51,26 +47,36 @@ def due(
     return found
 
 
-def role_digest(data: Path, role: str, inputs: Mapping[str, object]) -> str:
-    """Return the digest of a role's files, of the modules and plugins that they use, and of its inputs.
+def code_digests(playbooks: Path) -> dict[str, str]:
+    """Return a digest of each role's files and of the modules and plugins that they use.
 
-    ``data``: the directory that contains roles/ and playbooks/.
+    ``playbooks``: the directory with the roles, modules and plugins.
     """
-    digest = hashlib.sha256()
-    for path in _files(data, role):
-        digest.update(f"{path.relative_to(data)}\0{_read(path).sha256}\0".encode())
-    digest.update(json.dumps(inputs, sort_keys=True, default=str).encode())
-    return digest.hexdigest()
+    plugins: dict[str, list[Path]] = {}
+    for path in playbooks.glob("*/tfctl_*.py"):
+        plugins.setdefault(path.stem, []).append(path)
+    read = cache(_read)
+    found = {}
+    for role in (path.name for path in (playbooks / "roles").iterdir()):
+        files = _files(playbooks, role, plugins, read)
+        lines = [f"{path.relative_to(playbooks)}\0{read(path).sha256}" for path in files]
+        found[role] = hashlib.sha256("\0".join(lines).encode()).hexdigest()
+    return found
 
 
-def _reason(digest: str, held: Held | None) -> str:
-    if held is None:
+def digest_of(code: str, inputs: Mapping[str, object]) -> str:
+    """Return the digest of a role's code and of its inputs on a host."""
+    return hashlib.sha256(f"{code}\0{json.dumps(inputs, sort_keys=True, default=str)}".encode()).hexdigest()
+
+
+def _reason(digest: str, receipt: CheckedReceipt | None) -> str:
+    if receipt is None:
         return "it has not run here"
-    if not held.digest:
+    if not receipt.digest:
         return "its last run did not complete"
-    if held.digest != digest:
+    if receipt.digest != digest:
         return "its inputs have changed"
-    return "; ".join(held.drifts)
+    return "; ".join(receipt.drifts)
 
 
 class _Source(NamedTuple):
@@ -81,27 +87,20 @@ class _Source(NamedTuple):
     roles: frozenset[str]
 
 
-def _files(data: Path, role: str) -> list[Path]:
+def _files(playbooks: Path, role: str, plugins: _Plugins, read: Callable[[Path], _Source]) -> list[Path]:
     """Return the files of a role, of the roles that it includes, and of the plugins that any of these files names."""
-    plugins = _plugins(data)
     found: set[Path] = set()
-    left = [*_of_role(data, role)]
+    left = _of_role(playbooks, role)
     while left:
         path = left.pop()
         if path not in found:
             found.add(path)
-            source = _read(path)
-            left += [plugins[name] for name in source.plugins if name in plugins]
-            left += [other for name in source.roles for other in _of_role(data, name)]
+            source = read(path)
+            left += [file for name in source.plugins for file in plugins.get(name, ())]
+            left += [file for name in source.roles for file in _of_role(playbooks, name)]
     return sorted(found)
 
 
-@cache
-def _plugins(data: Path) -> dict[str, Path]:
-    return {path.stem: path for path in (data / "playbooks").glob("*/tfctl_*.py")}
-
-
-@cache
 def _read(path: Path) -> _Source:
     content = path.read_bytes()
     text = content.decode("utf-8", "replace")
@@ -110,8 +109,7 @@ def _read(path: Path) -> _Source:
     )
 
 
-@cache
-def _of_role(data: Path, role: str) -> list[Path]:
+def _of_role(playbooks: Path, role: str) -> list[Path]:
     """Return the files of a role, without its page."""
-    folder = data / "roles" / role
+    folder = playbooks / "roles" / role
     return [path for path in folder.rglob("*") if path.is_file() and path != folder / "README.md"]

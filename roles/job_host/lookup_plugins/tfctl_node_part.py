@@ -10,8 +10,8 @@ from ansible.constants import DEFAULT_LOCAL_TMP
 from ansible.plugins.lookup import LookupBase
 
 if find_spec("tfctl") is None:  # Ansible has an environment of its own
-    ROOT = Path(__file__).resolve().parents[3]
-    sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
+    # A checkout, or the directory of the installed package.
+    sys.path.append(next(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists()))
 
 from tfctl.provision import node_part
 

@@ -72,6 +72,18 @@ def test_playbook_continues_on_other_hosts_when_one_fails(folder: Path) -> None:
     assert again.changed == 0
 
 
+def test_playbook_imports_no_python_file_of_the_current_directory(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    playbook(folder, {"name": "Ping", "ansible.builtin.ping": {}})
+    own = tmp_path / "own"
+    own.mkdir()
+    for name in ("ansible", "yaml", "json"):
+        (own / f"{name}.py").write_text("raise SystemExit('a file of the user was imported')\n")
+    monkeypatch.chdir(own)
+    assert ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None).exit is Exit.OK
+
+
 def test_build_warns_while_it_waits_for_another_run_and_then_continues(folder: Path) -> None:
     """The task is the one of the role openmpi. Its source stays on the host until the build has had its turn."""
     (folder / "source").touch()
@@ -222,7 +234,7 @@ def test_signal_to_tfctl_ends_ansible_and_its_children(folder: Path, number: sig
     try:
         wait_for(lambda: sleeping(nap))
         assert list(temporary.glob("tfctl-ansible-*"))
-        child_pattern = f"^{sys.executable} -m ansible playbook {folder}/"
+        child_pattern = f"^{sys.executable} -P -m ansible playbook {folder}/"
         assert running(child_pattern)
         child.send_signal(number)
         events, stderr = child.communicate(timeout=20)

@@ -9,9 +9,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import tfctl_fetch, tfctl_openpgp
+from ansible.module_utils.tfctl_datasets import fetch, unpack
 from ansible.module_utils.tfctl_install import Failed
-from ansible.module_utils.tfctl_unpacked import unpack
+
+from playbooks.library.tfctl_openpgp_key import fingerprint
 
 
 def tarball(path: Path, members: dict[str, str], links: dict[str, str] | None = None) -> None:
@@ -42,7 +43,7 @@ def test_archive_is_refused_when_a_member_points_outside(
 
 def test_failed_download_names_the_url_and_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(Failed, match=r"file:///no/such cannot be fetched"):
-        tfctl_fetch.fetch("file:///no/such", tmp_path / "x", "0" * 64)
+        fetch("file:///no/such", tmp_path / "x", "0" * 64)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -56,7 +57,7 @@ def test_key_fingerprint_is_computed_from_the_first_packet(new: bool) -> None:
     wanted = hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body).hexdigest().upper()
     data = packet(body, new) + b"\xb4\x05hello"
     armored = b"-----BEGIN PGP PUBLIC KEY BLOCK-----\nVersion: 1\n\n" + base64.encodebytes(data) + b"=abcd\n-----END"
-    assert tfctl_openpgp.fingerprint(data) == tfctl_openpgp.fingerprint(armored) == wanted
+    assert fingerprint(data) == fingerprint(armored) == wanted
 
 
 def test_key_fingerprint_of_the_debian_archive_key_matches_gpg() -> None:
@@ -64,7 +65,7 @@ def test_key_fingerprint_of_the_debian_archive_key_matches_gpg() -> None:
     ring = Path("/usr/share/keyrings/debian-archive-bookworm-stable.gpg")
     if not ring.exists():
         pytest.skip("this machine has no Debian archive key to read")
-    assert tfctl_openpgp.fingerprint(ring.read_bytes()) == "4D64FEC119C2029067D6E791F8D2585B8783D481"
+    assert fingerprint(ring.read_bytes()) == "4D64FEC119C2029067D6E791F8D2585B8783D481"
 
 
 @pytest.mark.parametrize(
@@ -72,4 +73,4 @@ def test_key_fingerprint_of_the_debian_archive_key_matches_gpg() -> None:
 )
 def test_key_fingerprint_refuses_data_that_is_not_a_key(data: bytes) -> None:
     with pytest.raises(ValueError, match="OpenPGP"):
-        tfctl_openpgp.fingerprint(data)
+        fingerprint(data)

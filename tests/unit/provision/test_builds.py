@@ -14,9 +14,9 @@ from pathlib import Path
 import jinja2
 import pytest
 from ansible.module_utils import tfctl_install
-from ansible.module_utils.tfctl_build import NICENESS, build, errors_of, run_script
 from ansible.module_utils.tfctl_install import Busy, Failed, alone
 
+from playbooks.library.tfctl_build import NICENESS, build, errors_of, run_script
 from tests.unit.provision.test_venv import wheel as make_wheel
 from tfctl.provision.ansible import data_dir
 from tfctl.provision.remedies import remedy_for

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tfctl.node.receipts import CheckedReceipt
 from tfctl.provision import ansible
-from tfctl.provision.due import Held, due, role_digest
+from tfctl.provision.due import code_digests, digest_of, due
 from tfctl.provision.events import Event, HostDone, TaskStarted, Warned
 
-HOLDS = {"web": Held("1", []), "db": Held("2", [])}
+HOLDS = {"web": CheckedReceipt("web", "1"), "db": CheckedReceipt("db", "2")}
 NOW = {"web": "1", "db": "2"}
 
 
@@ -25,9 +25,13 @@ def test_no_role_runs_while_all_receipts_hold() -> None:
     ("receipts", "options", "expected"),
     [
         ({"db": HOLDS["db"]}, {}, {"web": "it has not run here"}),
-        ({**HOLDS, "web": Held("", [])}, {}, {"web": "its last run did not complete"}),
-        ({**HOLDS, "web": Held("0", ["x changed"])}, {}, {"web": "its inputs have changed"}),
-        ({**HOLDS, "db": Held("2", ["x changed", "y was removed"])}, {}, {"db": "x changed; y was removed"}),
+        ({**HOLDS, "web": CheckedReceipt("web", "")}, {}, {"web": "its last run did not complete"}),
+        ({**HOLDS, "web": CheckedReceipt("web", "0", ("x changed",))}, {}, {"web": "its inputs have changed"}),
+        (
+            {**HOLDS, "db": CheckedReceipt("db", "2", ("x changed", "y was removed"))},
+            {},
+            {"db": "x changed; y was removed"},
+        ),
         (HOLDS, {"full": True}, {"web": "--full", "db": "--full"}),
         (HOLDS, {"check": True}, {"web": "--check", "db": "--check"}),
         (HOLDS, {"named": ["db"]}, {"db": "--tags"}),
@@ -35,12 +39,14 @@ def test_no_role_runs_while_all_receipts_hold() -> None:
         (HOLDS, {"unskipped": ["db"]}, {"db": "it checks what no receipt describes"}),
     ],
 )
-def test_role_runs_for_a_reason(receipts: dict[str, Held], options: dict[str, Any], expected: dict[str, str]) -> None:
+def test_role_runs_for_a_reason(
+    receipts: dict[str, CheckedReceipt], options: dict[str, Any], expected: dict[str, str]
+) -> None:
     assert due(NOW, receipts, **options) == expected
 
 
 def test_role_that_the_host_is_not_to_have_never_runs() -> None:
-    assert due({}, {"web": Held("", ["x changed"])}, full=True) == {}
+    assert due({}, {"web": CheckedReceipt("web", "", ("x changed",))}, full=True) == {}
 
 
 @pytest.fixture
@@ -50,9 +56,10 @@ def data(tmp_path: Path) -> Path:
         "roles/web/tasks/main.yml": "- tfctl_serve: {port: '{{ web_port }}'}\n",
         "roles/web/README.md": "page",
         "roles/other/tasks/main.yml": "- ansible.builtin.include_role:\n    name: web\n",
-        "playbooks/library/tfctl_serve.py": "from ansible.module_utils.tfctl_net import listen\n",
-        "playbooks/module_utils/tfctl_net.py": "x = 1\n",
-        "playbooks/module_utils/tfctl_unrelated.py": "",
+        "library/tfctl_serve.py": "from ansible.module_utils.tfctl_net import listen\n",
+        "module_utils/tfctl_net.py": "x = 1\n",
+        "module_utils/tfctl_serve.py": "",
+        "module_utils/tfctl_unrelated.py": "",
     }
     for name, text in files.items():
         path = tmp_path / name
@@ -66,25 +73,25 @@ def data(tmp_path: Path) -> Path:
     [
         ("roles/web/tasks/main.yml", True),
         ("roles/web/templates/new.j2", True),
-        ("playbooks/library/tfctl_serve.py", True),
-        ("playbooks/module_utils/tfctl_net.py", True),
-        ("playbooks/module_utils/tfctl_unrelated.py", False),
+        ("library/tfctl_serve.py", True),
+        ("module_utils/tfctl_net.py", True),
+        ("module_utils/tfctl_serve.py", True),
+        ("module_utils/tfctl_unrelated.py", False),
         ("roles/web/README.md", False),
     ],
 )
 def test_digest_covers_the_files_of_a_role_and_the_modules_it_uses(data: Path, name: str, changes: bool) -> None:
-    copy = data.with_name(f"{data.name}-copy")  # a process reads each file once
-    shutil.copytree(data, copy)
-    path = copy / name
+    before, path = code_digests(data), data / name
     path.parent.mkdir(exist_ok=True)
     path.write_text((path.read_text() if path.exists() else "") + "# changed\n")
-    before, after = ([role_digest(each, role, {}) for role in ("web", "other")] for each in (data, copy))
-    assert [one != other for one, other in zip(before, after, strict=True)] == [changes, changes]
+    after = code_digests(data)
+    assert [before[role] != after[role] for role in ("web", "other")] == [changes, changes]
 
 
-def test_digest_covers_the_inputs_in_any_order(data: Path) -> None:
+def test_digest_covers_the_inputs_in_any_order() -> None:
     one, same, other = ({"a": 1, "b": {"c": [2]}}, {"b": {"c": [2]}, "a": 1}, {"a": 1, "b": {"c": [3]}})
-    assert role_digest(data, "web", one) == role_digest(data, "web", same) != role_digest(data, "web", other)
+    assert digest_of("code", one) == digest_of("code", same) != digest_of("code", other)
+    assert digest_of("code", one) != digest_of("other code", one)
 
 
 ROLE = {
@@ -119,19 +126,19 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ansible.Play:
     wrapper = (real / "playbooks/tasks/role.yml").read_text()
     folder = tmp_path / "receipts"
     (tmp_path / "playbooks/role.yml").write_text(wrapper.replace("    state:", f"    folder: {folder}\n    state:"))
-    (tmp_path / "playbooks/library/held.py").write_text(
-        "#!/usr/bin/python\nfrom ansible.module_utils.basic import AnsibleModule\n"
-        "from ansible.module_utils.tfctl_receipts import held\n"
+    (tmp_path / "playbooks/library/receipts.py").write_text(
+        "#!/usr/bin/python\nfrom dataclasses import asdict\nfrom ansible.module_utils.basic import AnsibleModule\n"
+        "from ansible.module_utils.tfctl_receipts import check_all\n"
         "module = AnsibleModule({}, supports_check_mode=True)\n"
-        f"module.exit_json(held=held({str(folder)!r}))\n"
+        f"module.exit_json(receipts=[asdict(each) for each in check_all({str(folder)!r})])\n"
     )
     tasks: list[dict[str, object]] = [
-        {"name": "Look", "held": {}, "register": "seen"},
+        {"name": "Look", "receipts": {}, "register": "seen"},
         {
             "name": "Decide",
             "tfctl_due": {
                 "roles": {"note": True, "absent": False},
-                "receipts": "{{ seen.held }}",
+                "receipts": "{{ seen.receipts }}",
                 "full": "{{ tfctl_full | default(false) }}",
             },
             "register": "provision_due",

@@ -6,10 +6,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.unit.provision.test_decide import PYTHON, facts, wanted
 from tests.unit.provision.test_gpu import HOSTS, gpu_facts
 from tfctl import schema
 from tfctl.cli import stacks as verb
+from tfctl.errors import TfctlError
 from tfctl.model import stacks
 from tfctl.provision import run as provision
 from tfctl.provision.decide.explain import explain
@@ -58,6 +61,13 @@ def test_explain_lists_rejected_gpu_methods_with_their_reasons() -> None:
     old = found["stacks"]["tf2.0"]
     assert (old["edition"], old["chosen"]["cuda"]) == ("gpu", "archive")
     assert "there are no wheels of CUDA for tf2.0" in old["methods"]["cuda"]["wheels"]
+
+
+def test_explain_reports_a_python_tree_that_cannot_be_packed(tmp_path: Path) -> None:
+    inventory = tmp_path / "hosts.ini"
+    inventory.write_text(f"here ansible_connection=local tfctl_python_trees={tmp_path}/none\n")
+    with pytest.raises(TfctlError, match=f"here: .*{tmp_path}/none"):
+        provision.explain(inventory, "here")
 
 
 def test_explain_gathers_the_facts_of_a_host(tmp_path: Path) -> None:

@@ -92,6 +92,17 @@ def test_gpu_plan_is_empty_after_its_driver_was_installed() -> None:
     assert settled["gpu"] is None
 
 
+def test_gpu_plan_keeps_the_source_of_a_driver_after_tfctl_has_installed_it() -> None:
+    """Otherwise the inputs of the role nvidia_repo would differ in a second run, and its pins exclude the driver."""
+    wishes = {"driver_method": "repo", "cuda_method": "repo", "allow_unverified": True}
+    case = {"system": "ubuntu-22.04", "wishes": wishes}
+    plan, faults = decided({**case, "gpu": {"devices": ["20b5"]}})
+    assert faults == [] and plan["gpu"]["source"]["drivers"]
+    done = {"loaded": "580.95.05", "version": "580.95.05", "origins": ["nvidia"], "own": True, "blacklisted": True}
+    settled, faults = decided({**case, "gpu": {"devices": ["20b5"], "persistence": True, **done}})
+    assert faults == [] and settled["gpu"] == {**plan["gpu"], "driver": None}
+
+
 @pytest.mark.parametrize(
     ("units", "control", "gpu", "expected_objection"),
     [

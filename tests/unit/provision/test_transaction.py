@@ -7,8 +7,10 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from ansible.module_utils import tfctl_apt_sources, tfctl_transaction
+from ansible.module_utils import tfctl_transaction
 from ansible.module_utils.tfctl_transaction import Apt, Dnf, Package, Simulation, TransactionError, plan
+
+from playbooks.library import tfctl_apt_sources
 
 NEEDS = {"nvidia-smi": ["libcuda1", "dkms"], "nvidia-headless": ["linux-image-6.9"]}
 OFFERS = {"nvidia-smi": "535.2", "libcuda1": "535.2", "dkms": "3.0", "nvidia-headless": "1", "linux-image-6.9": "6.9"}

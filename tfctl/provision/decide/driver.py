@@ -14,7 +14,7 @@ from tfctl.provision.decide.cards import Card, Generation, limits, named, number
 from tfctl.provision.decide.case import Case
 from tfctl.provision.decide.facts import GpuFacts
 from tfctl.provision.decide.plan import Driver
-from tfctl.provision.decide.sources import has_repository
+from tfctl.provision.decide.sources import has_repository, method_of
 
 METHODS = ("auto", "repo", "distribution")
 OPEN_SINCE = 560  # from this branch on, NVIDIA's default if the GPU supports both kernel modules
@@ -91,9 +91,8 @@ def _kept(case: Case, version: str) -> Driver | None:
     undone = gpu.own and (gpu.drifted or not gpu.blacklisted or not gpu.persistence)
     if not (packages or restart or undone or not gpu.loaded):
         return None
-    method = "repo" if gpu.origins == ("nvidia",) else "distribution"
     blacklist = gpu.nouveau or gpu.own
-    return _plan(gpu, method, version, packages, persistence=gpu.own, blacklist=blacklist)
+    return _plan(gpu, method_of(gpu), version, packages, persistence=gpu.own, blacklist=blacklist)
 
 
 def _installed(case: Case, found: Sequence[Card], bounds: Generation, wish: str) -> Driver | None:

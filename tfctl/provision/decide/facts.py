@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tfctl.node.receipts import CheckedReceipt
+
 
 @dataclass(frozen=True)
 class Disk:
@@ -144,15 +146,6 @@ class GpuFacts:
 
 
 @dataclass(frozen=True)
-class Receipt:
-    """What a role has left: see Held in tfctl/node/receipts.py. The action tfctl_due uses it."""
-
-    role: str
-    digest: str
-    drifts: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Facts:
     """The facts about a host. ``gpu`` is None without NVIDIA hardware and driver.
 
@@ -160,7 +153,7 @@ class Facts:
     GID are. ``addresses``: what its address in the inventory resolves to on the host itself. ``disks``: by directory.
     ``environments``: the names of complete and incomplete ones. ``links``: by stack. ``mpiruns``: the version of mpirun
     by prefix, "" if it does not run. ``horovods``, ``openmpis``: the environments that use a Horovod, and those that
-    link to an Open MPI of tfctl's.
+    link to an Open MPI of tfctl's. ``receipts``: for the action tfctl_due.
     """
 
     system: str
@@ -184,9 +177,8 @@ class Facts:
     disks: Mapping[str, Disk]
     environments: tuple[str, ...]
     links: Mapping[str, Link]
-    compilers: tuple[int, ...]
     mpiruns: Mapping[str, str]
     horovods: tuple[str, ...]
     openmpis: tuple[str, ...]
     gpu: GpuFacts | None
-    receipts: tuple[Receipt, ...] = ()
+    receipts: tuple[CheckedReceipt, ...] = ()

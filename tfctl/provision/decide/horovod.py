@@ -73,8 +73,6 @@ def _build(
     made_of += [compiler.gcc, [mpi.method, mpi.version, mpi.prefix] if mpi else None]
     made_of += [{"cuda": cuda.cuda, "nccl": cuda.nccl}] if cuda else []
     key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
-    headers = openmpi.BUILDING[facts.packager] if mpi and mpi.method == "distribution" else ()
-    packages = (*compiler.packages, *headers)
     return HorovodBuild(
         home=f"{HOME}/{key}",
         environment=own.path,
@@ -83,7 +81,7 @@ def _build(
         python=python,
         source=f"horovod=={offered.version} --hash=sha256:{offered.sha256}\n",
         tools=str(tools),
-        compiler=Toolchain(compiler.gcc, compiler.cc, compiler.cxx, packages),
+        compiler=compiler,
         mpi=mpi.prefix if mpi else "",
         gloo=offered.gloo,
         gpu=cuda,

@@ -15,11 +15,9 @@ from tfctl.provision.decide.wanted import Wanted
 FORMAT = 2  # of the build process: a new number rebuilds everything
 HOME = "/opt/tfctl/openmpi"
 METHODS = ("auto", "distribution", "source", "none")
-#: For each package manager: the prefix of the distribution's Open MPI, the packages that run ranks, and those that a
-#: build of Horovod also needs.
+#: For each package manager: the prefix of the distribution's Open MPI, and its packages.
 PREFIXES = {"apt-get": "/usr", "dnf": "/usr/lib64/openmpi"}
-RUNNING = {"apt-get": ("openmpi-bin",), "dnf": ("openmpi",)}
-BUILDING = {"apt-get": ("libopenmpi-dev",), "dnf": ("openmpi-devel",)}
+PACKAGES = {"apt-get": ("openmpi-bin",), "dnf": ("openmpi",)}
 
 
 def openmpi(
@@ -30,21 +28,18 @@ def openmpi(
     if method not in METHODS:
         findings.refuse(f"tfctl_openmpi is {method!r}", f"it is {', '.join(METHODS)}", "inventory")
         return None
-    unlinked = without(facts, own)
     if method == "none":
-        return unlinked
+        return without(facts, own)
     if method == "source":
         return _from_source(facts, wanted, stack, own, compiler, findings)
     prefix = PREFIXES[facts.packager]
-    version = facts.mpiruns.get(prefix)
     return OpenMpi(
         method="distribution",
         version=wanted.systems[facts.system].openmpi,
         prefix=prefix,
         environment=own.path,
-        linked=unlinked is None,
-        packages=() if version else RUNNING[facts.packager],
-        again=version == "",
+        packages=PACKAGES[facts.packager],
+        broken=facts.mpiruns.get(prefix) == "",
         source=None,
     )
 
@@ -53,7 +48,7 @@ def without(facts: Facts, own: plan.Stack) -> OpenMpi | None:
     """Return a plan that removes links to an Open MPI no longer wanted, or None if there are none."""
     if own.environment not in facts.openmpis:
         return None
-    return OpenMpi("none", "", "", own.path, linked=False, packages=(), again=False, source=None)
+    return OpenMpi("none", "", "", own.path, packages=(), broken=False, source=None)
 
 
 def _from_source(
@@ -73,9 +68,8 @@ def _from_source(
         version=offered.version,
         prefix=prefix,
         environment=own.path,
-        linked=True,
         packages=(),
-        again=False,
+        broken=False,
         source=Tarball(wanted.wishes.openmpi_url or offered.url, offered.sha256),
         key=hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16],
         compiler=compiler,

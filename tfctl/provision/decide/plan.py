@@ -128,7 +128,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """``gcc``: the major number; ``cc``, ``cxx``: the commands; ``packages``: those that are not there yet."""
+    """``gcc``: the major number; ``cc``, ``cxx``: the commands."""
 
     gcc: int
     cc: str
@@ -144,17 +144,16 @@ class Tarball:
 
 @dataclass(frozen=True)
 class OpenMpi:
-    """``environment``: the path of the one that uses it. ``linked``: false if links among its programs have to be
-    removed. ``packages``: none if it runs already; ``again``: whether they are installed and broken.
+    """``environment``: the path of the one that uses it. ``packages``: the distribution's. ``broken``: whether mpirun
+    exists but does not start.
     """
 
     method: str
     version: str
     prefix: str
     environment: str
-    linked: bool
     packages: tuple[str, ...]
-    again: bool
+    broken: bool
     source: Tarball | None
 
 

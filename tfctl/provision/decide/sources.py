@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from tfctl.model.stacks.values import Known
 from tfctl.provision.decide.case import Case
+from tfctl.provision.decide.facts import GpuFacts
 from tfctl.provision.decide.plan import Driver, Library, Repository, Source
 
 MACHINES = {"x86_64": "x86_64", "aarch64": "sbsa"}  # as NVIDIA names them; sbsa: Arm servers
@@ -21,14 +22,27 @@ def has_repository(case: Case, remedy: str) -> bool:
 
 def source(case: Case, driver: Driver | None, libraries: Sequence[Library | None]) -> Source | None:
     """Return the package sources to set up for the driver and the libraries, if any."""
-    methods = {each.method for each in (driver, *libraries) if each and each.packages}
+    of_driver = _method_of_driver(case, driver)
+    methods = {of_driver, *(each.method for each in libraries if each and each.packages)}
     components: tuple[str, ...] = ()
     if "distribution" in methods and case.distribution:
         components = case.distribution.components
-    repository = _repository(case) if "repo" in methods else None
+    repository = _repository(case) if "repo" in methods and case.facts.system in case.nvidia.repositories else None
     if not (components or repository):
         return None
-    return Source(components, repository, drivers=driver is not None and driver.method == "repo")
+    return Source(components, repository, drivers=of_driver == "repo")
+
+
+def method_of(gpu: GpuFacts) -> str:
+    """Return the method by which the installed driver's packages are installed: repo or distribution."""
+    return "repo" if gpu.origins == ("nvidia",) else "distribution"
+
+
+def _method_of_driver(case: Case, driver: Driver | None) -> str:
+    """Return the method whose source the driver needs, or "". A driver that tfctl has installed keeps its source."""
+    if driver and driver.packages:
+        return driver.method
+    return method_of(case.gpu) if case.gpu.own and case.wishes.driver != "none" else ""
 
 
 def mirrored(case: Case, url: str) -> str:

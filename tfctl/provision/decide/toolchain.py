@@ -26,8 +26,7 @@ def toolchain(facts: Facts, wanted: Wanted, stack: Stack, edition: str, findings
         findings.refuse(message, "give this host another stack")
         return None
     major, default = fitting[0], fitting[0] == system.gcc[0]
-    there = major in facts.compilers
     if facts.packager == "dnf":
-        return Toolchain(major, "gcc", "g++", () if there else ("gcc-c++", "make"))
+        return Toolchain(major, "gcc", "g++", ("gcc-c++", "make"))
     packages = (f"g++-{major}", "make", *(["g++"] if default else []))
-    return Toolchain(major, f"gcc-{major}", f"g++-{major}", () if there else packages)
+    return Toolchain(major, f"gcc-{major}", f"g++-{major}", packages)
