@@ -154,8 +154,8 @@ class Hosts:
         return {f"{task['role']}/{task['index']}": task["state"] for task in self.status(job)["tasks"]}
 
     def alive(self) -> list[str]:
-        """Return the names of the units that run on any host."""
-        return sorted(unit for tree in self.trees.values() for unit in tree.alive())
+        """Return the names of the tasks' units that run on any host."""
+        return sorted(unit for tree in self.trees.values() for unit in tree.alive() if unit.startswith("tfctl-"))
 
     def left(self, but: str = "") -> list[str]:
         """Return what starts have left: running units, and files of units, environments and reservations."""

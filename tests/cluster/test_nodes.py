@@ -35,7 +35,8 @@ def test_nodes_shows_every_host_and_asks_each_once(hosts: Hosts) -> None:
     assert first["cpus"] >= 1
     total, available = first["memory_mib"]
     assert 0 < available <= total
-    assert first["ports"] == {"23400": "job held, task ps/0", "23401": "job held, task worker/0"}
+    tasks = {"23400": "job held, task ps/0", "23401": "job held, task worker/0"}
+    assert first["ports"] == {**tasks, "23402": "the guard of job held"}
     assert first["tasks"][0] == {"job": "held", "role": "ps", "index": 0, "state": "running"}
     assert second["os"] is None
     assert [len([call for call in tree.calls() if call[:5] == "show "]) for tree in hosts.trees.values()] == [1, 1, 1]
@@ -43,7 +44,7 @@ def test_nodes_shows_every_host_and_asks_each_once(hosts: Hosts) -> None:
     assert head[0] == "HOST"
     assert row[:4] == ["node1", "ready", "Debian 12", "252"]
     assert row[5] == "tf2.15-ab"
-    assert row[-3:] == ["none", "23400-23401", "held: ps/0 worker/0"]
+    assert row[-3:] == ["none", "23400-23402", "held: ps/0 worker/0"]
 
 
 def test_nodes_shows_free_space_and_what_jobs_have_left_and_names_a_host_that_is_full(hosts: Hosts) -> None:

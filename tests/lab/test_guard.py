@@ -221,7 +221,8 @@ def test_rebooted_host_fails_a_job_that_needs_it_and_wait_cleans_up(jobs: Jobs) 
     done = jobs("wait", "reboot", "--timeout", "80s", timeout=110)
     assert done.returncode == 100, done.stderr
     assert "worker/1 on node2 is lost: the host was shut down or rebooted" in done.stderr
-    all_is_over(jobs, "reboot")
+    jobs.ok("stop", "reboot")
+    jobs.assert_nothing_left()
 
 
 def test_upgrade_of_the_node_part_leaves_jobs_and_their_guards_alone(jobs: Jobs) -> None:

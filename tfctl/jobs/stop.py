@@ -44,17 +44,24 @@ def stop(
 
     def end(connection: Connection) -> wire.Stopped:
         session = sessions[connection.host.name]
-        session.send(wire.Go())
+        session.send(wire.Go(everywhere))
         return session.expect(wire.Stopped, wire.SILENCE_S)
 
     hosts = None if tasks is None else [host for host in fleet.hosts if host.name in tasks]
     try:
         marked = fleet.map(mark, hosts)
+        everywhere = tasks is None and _is_complete(marked)
         ended = fleet.map(end, [outcome.host for outcome in marked if outcome.error is None])
     finally:
         for session in list(sessions.values()):
             session.close()
     return _result(job, marked, ended, whole=tasks is None, say=say)
+
+
+def _is_complete(marked: Sequence[Outcome[wire.Marked]]) -> bool:
+    """Return whether all hosts of the job have answered."""
+    answers = {outcome.host.name: outcome.get() for outcome in marked if outcome.error is None}
+    return {host for answer in answers.values() for host in answer.hosts} <= answers.keys()
 
 
 def _result(

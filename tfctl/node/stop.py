@@ -50,9 +50,10 @@ def run(system: System, session: Session, request: wire.StopRequest) -> None:
     run = record.run if record else ""
     units = _units(system, job, run, tasks, whole=wanted is None and only is None and this_run is None)
     unmarked = _mark(system, record, tasks, units, request, whole=wanted is None) if record else []
+    everywhere = False
     if request.hold:
         hosts = dict.fromkeys(task.host for task in record.tasks) if record else ()
-        _await_go(session, wire.Marked(attempt if record else 0, tuple(hosts)))
+        everywhere = _await_go(session, wire.Marked(attempt if record else 0, tuple(hosts)))
     beat = _heartbeat(session)
     survivors = end_units(system, [unit.unit for unit in units], _limit(system, units), beat)
     with reservations.lock(system, _LOCK_S, beat):
@@ -61,20 +62,25 @@ def run(system: System, session: Session, request: wire.StopRequest) -> None:
         remove_units(system, job, [unit.task for unit in ended], keep_restart_files=wanted is not None)
         if wanted is None and attempt == latest:
             restart_files.delete(system, job)
-            _remove_dead_guard(system, job)
+            _remove_guard(system, job, everywhere=everywhere)
     left = (*survivors.values(), *_remains(system, ended), *unmarked)
     live = tuple(unit.task for unit in units if unit.live)
     with contextlib.suppress(Gone):
         session.send(wire.Stopped(attempt if record else 0, live, left))
 
 
-def _await_go(session: Session, marked: wire.Marked) -> None:
-    """Report that the tasks are marked. Return when the client says `go`, and also if it leaves or is silent."""
+def _await_go(session: Session, marked: wire.Marked) -> bool:
+    """Report that the tasks are marked. Return when the client says `go`, and also if it leaves or is silent.
+
+    Return whether all hosts of the job are being stopped.
+    """
     with contextlib.suppress(Gone):
         session.send(marked)
         message = session.receive()
         if not isinstance(message, wire.Go):
             raise Refused(Exit.USAGE, f"{type(message).__name__.lower()} is out of order in a stop")
+        return bool(message.everywhere)
+    return False
 
 
 def _units(system: System, job: str, run: str, tasks: Sequence[TaskName], *, whole: bool) -> list[InstalledUnit]:
@@ -124,11 +130,10 @@ def _awaits_retry(system: System, job: str, attempt: int) -> bool:
     return found is not None and found.retry_at is not None and bool(guards.installed(system, job))
 
 
-def _remove_dead_guard(system: System, job: str) -> None:
-    """Remove the guard if it does not run. One that runs stops the other hosts of the job, and then leaves."""
-    if guards.of_jobs(system, job) and not states.is_live(
-        system.show([names.guard_service(job)])[names.guard_service(job)]
-    ):
+def _remove_guard(system: System, job: str, *, everywhere: bool) -> None:
+    """Remove the guard if it is not needed or does not run. Otherwise it stops the other hosts of the job and leaves."""
+    unit = names.guard_service(job)
+    if guards.installed(system, job) and (everywhere or not states.is_live(system.show([unit])[unit])):
         guards.remove(system, job)
 
 

@@ -445,7 +445,10 @@ class Share(NamedTuple):
 
 
 class Go(NamedTuple):
-    """Start the units or, within a stop, end them."""
+    """Start the units or, within a stop, end them. ``everywhere``: all hosts of the job are being stopped, so none of
+    its guards is needed any more."""
+
+    everywhere: Optional[bool] = None
 
 
 class Keep(NamedTuple):
