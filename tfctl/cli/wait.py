@@ -1,4 +1,4 @@
-"""tfctl wait: wait until a job has ended, then stop what still runs."""
+"""tfctl wait: wait until a job has ended, and report how."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def wait(
     ] = "10m",
     output: OutputOption = Output.text,
 ) -> int:
-    """Wait until a job has ended, then stop what still runs. That is mostly parameter servers.
+    """Wait until a job has ended and its guards have stopped what still ran.
 
     If the job has failed, the last lines of the task that made it fail are printed on stderr.
     With -o json, stdout gets the job as `tfctl status` prints it, with these lines as last_lines.
@@ -95,7 +95,7 @@ def detaching(job: str) -> Iterator[None]:
     try:
         yield
     except (KeyboardInterrupt, BrokenPipeError, Unreachable):
-        say(f"{job} keeps running. Run `tfctl wait {job}` to clean up when it ends, or `tfctl stop {job}` to end it")
+        say(f"{job} keeps running. `tfctl wait {job}` waits for its end, `tfctl stop {job}` ends it")
         raise
 
 

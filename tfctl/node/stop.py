@@ -131,7 +131,7 @@ def _awaits_retry(system: System, job: str, attempt: int) -> bool:
 
 
 def _remove_guard(system: System, job: str, *, everywhere: bool) -> None:
-    """Remove the guard if it is not needed or does not run. Otherwise it stops the other hosts of the job and leaves."""
+    """Remove the guard if it is not needed or does not run. Otherwise it stops the other hosts and then leaves."""
     unit = names.guard_service(job)
     if guards.installed(system, job) and (everywhere or not states.is_live(system.show([unit])[unit])):
         guards.remove(system, job)

@@ -155,8 +155,8 @@ def test_json_has_every_field_of_the_contract() -> None:
         "tasks",
     ]  # fmt: skip
     assert list(value["tasks"][0]) == [
-        "role", "index", "host", "address", "port", "unit", "state", "exit_code", "signal", "oom", "restarts", "started",
-        "finished", "last_line_age", "gpus",
+        "role", "index", "host", "address", "port", "unit", "state", "exit_code", "signal", "oom", "restarts",
+        "started", "finished", "last_line_age", "gpus",
     ]  # fmt: skip
     assert (value["started"], value["finished"]) == ("1970-01-01T00:01:40Z", "1970-01-01T00:01:51Z")
 
