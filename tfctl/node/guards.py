@@ -111,6 +111,7 @@ Description=Notification about the end of tfctl {job}
 Type=oneshot
 ExecStart=:/usr/bin/env {words}
 StandardInput=file:{input}
+ReadWritePaths="{output}"
 SyslogIdentifier=tfctl-notify
 TimeoutStartSec={limit:.0f}s
 """
@@ -139,7 +140,7 @@ def write(system: System, plan: wire.Plan) -> None:
     if guard.port and here == guard.head:
         texts[peers] = _PEERS
     if planned.notify and planned.notify.command and here == guard.head:
-        texts[names.notify_service(plan.job)] = _notify_unit(plan.job, planned.notify)
+        texts[names.notify_service(plan.job)] = _notify_unit(plan, planned.notify)
     folder = system.at(names.guard_key(plan.job)).parent
     folder.mkdir(0o711, parents=True, exist_ok=True)
     secrets = Secrets(here, planned.key, planned.notify if here == guard.head else None)
@@ -149,10 +150,13 @@ def write(system: System, plan: wire.Plan) -> None:
         jobstore.write(system.at(names.UNITS) / name, filled.encode())
 
 
-def _notify_unit(job: str, notify: wire.Notify) -> str:
+def _notify_unit(plan: wire.Plan, notify: wire.Notify) -> str:
     drop_in = Path(__file__).with_name("10-tfctl.conf").read_text()
     words = " ".join(unitfile.word(word) for word in notify.command)
-    return _NOTIFY.format(job=job, drop_in=drop_in, words=words, input=names.notify_input(job), limit=NOTIFY_S)
+    return _NOTIFY.format(
+        job=plan.job, drop_in=drop_in, words=words, input=names.notify_input(plan.job), output=plan.output,
+        limit=NOTIFY_S,
+    )  # fmt: skip
 
 
 def _version(system: System) -> str:

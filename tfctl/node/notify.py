@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import fields, guards, jobstore, names, wire
+from . import fields, guards, jobstore, names, states, wire
 from .exits import Exit
 from .session import Refused, Session
 from .system import System
@@ -20,8 +20,10 @@ def run(system: System, session: Session, request: wire.NotifyRequest) -> None:
     if len(request.outcome) > _LONGEST or not (system.at(names.UNITS) / unit).exists():
         raise Refused(Exit.NOT_FOUND, f"{job} has no program to run at its end")
     jobstore.write(system.at(names.notify_input(job)), request.outcome.encode())
+    system.settle([unit], "loaded")
     process = system.managing("start", "--", unit)
     assert process.stderr
     with process.stderr as errors:
         complaints = session.attend(process, errors, _LIMIT_S)
-    session.send(wire.Notified(complaints or None))
+    end = states.end_from_systemd(system.show([unit])[unit]) if complaints else None
+    session.send(wire.Notified((end and (end.signal or f"exit code {end.exit_code}")) or complaints or None))
