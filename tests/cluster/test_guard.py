@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,8 +66,11 @@ def test_guards_stop_parameter_servers_once_the_chief_has_succeeded_and_then_lea
 
 
 def test_a_failed_job_is_started_again_as_the_next_attempt(guarded: Hosts) -> None:
-    chief = 'if [ "$TFCTL_ATTEMPT" = 1 ]; then sleep 2; exit 7; fi; sleep 2'
+    chief = 'echo attempt "$TFCTL_ATTEMPT"; if [ "$TFCTL_ATTEMPT" = 1 ]; then sleep 2; exit 7; fi; sleep 2'
     two_kinds(guarded, "again", chief, ", max_attempts: 2, max_restarts: 0")
+    followed = guarded("logs", "-f", "--job", "again")
+    assert re.findall(r"attempt [12]$", followed.out, re.MULTILINE) == ["attempt 1", "attempt 2"], followed.err
+    assert "~~ attempt 2 has begun" in followed.err
     waited = guarded("wait", "again")
     assert waited.code == 0, waited.err
     found = job(guarded, "again")

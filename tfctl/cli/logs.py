@@ -67,8 +67,12 @@ def logs(
         printer = Printer(state, timestamps, output is Output.json)
         if follow and not state.ended:
             watch = _Watch(fleet, state, tasks)
-            for lines in job_logs.follow(fleet, state, query, watch.over, say):
-                printer(lines)
+            while True:
+                for lines in job_logs.follow(fleet, watch.attempts.state, query, watch.attempts.over, say):
+                    printer(lines)
+                if not watch.attempts.advance():
+                    break
+                query = Query(tasks, grep=pattern)
             return Exit.OK if watch.error is None else watch.error.exit
         errors: list[TfctlError] = []
         printer(job_logs.read(fleet, state, query, errors.append))
@@ -80,11 +84,13 @@ def logs(
 class _Watch:
     """Watches a job in a thread, and reports failures and restarts of ``tasks``.
 
-    ``over`` is set once the job has ended, or once ``error`` says why it cannot be watched.
+    The ``attempts`` end with the job, or once ``error`` says why it cannot be watched.
     """
 
     def __init__(self, fleet: Fleet, state: JobState, tasks: Collection[TaskName] | None) -> None:
-        self.over = threading.Event()
+        from tfctl.jobs.attempts import Attempts
+
+        self.attempts = Attempts(state)
         self.error: TfctlError | None = None
         threading.Thread(target=self._run, args=(fleet, state, tasks), daemon=True).start()
 
@@ -96,11 +102,14 @@ class _Watch:
         try:
             # Silent hosts are reported by those who read the logs.
             for later in changes(fleet, state.job, state.attempt, Silence(lambda _: None)):
+                if self.attempts.note(later):
+                    deaths = Deaths(say, tasks)
+                    say(f"~~ attempt {later.attempt} has begun")
                 deaths.note(later)
-                if later.ended:
+                if later.ended and not later.undecided:
                     break
         except TfctlError as error:
             self.error = error
             say_error(error)
         finally:
-            self.over.set()
+            self.attempts.end()

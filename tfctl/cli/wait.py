@@ -107,27 +107,40 @@ def exit_code(state: JobState) -> Exit:
 def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> JobState:
     """Print the logs on stdout while waiting in a thread. Return when the wait ends."""
     from tfctl.jobs import show
+    from tfctl.jobs.attempts import Attempts
     from tfctl.jobs.deaths import Deaths
     from tfctl.jobs.journal import Query
     from tfctl.jobs.logs import follow
     from tfctl.jobs.wait import Silence, wait
 
+    state, _ = show.one(fleet, job)
+    attempts, deaths = Attempts(state), Deaths(say)
     over = threading.Event()
     ended: list[JobState | BaseException] = []
+
+    def watch(found: JobState) -> None:
+        nonlocal deaths
+        if attempts.note(found):
+            deaths = Deaths(say)
+            say(f"~~ attempt {found.attempt} has begun")
+        deaths.note(found)
 
     def waiting() -> None:
         try:
             silence = Silence(lambda _: None)  # those who read the logs report silent hosts
-            ended.append(wait(fleet, job, attempt, say, timeout, silence=silence, watch=Deaths(say).note))
+            ended.append(wait(fleet, job, attempt, say, timeout, silence=silence, watch=watch))
         except BaseException as error:
             ended.append(error)
+        attempts.end()
         over.set()
 
-    state, _ = show.one(fleet, job)
     threading.Thread(target=waiting, daemon=True).start()
     printer = Printer(state)
-    for lines in follow(fleet, state, Query(), over, say):
-        printer(lines)
+    while True:
+        for lines in follow(fleet, attempts.state, Query(), attempts.over, say):
+            printer(lines)
+        if not attempts.advance():
+            break
     over.wait()
     if isinstance(ended[0], BaseException):
         raise ended[0]

@@ -100,10 +100,10 @@ class JobState:
         return tuple(task.status for task in self.tasks)
 
     @property
-    def may_be_retried(self) -> bool:
-        """Whether the policy leaves attempts."""
+    def undecided(self) -> bool:
+        """Whether the job has failed and its guard may still start another attempt."""
         guard = self.record.guard
-        return guard is not None and guard.number < guard.max_attempts
+        return self.state == "failed" and self.guarded and guard is not None and guard.number < guard.max_attempts
 
     @property
     def ended(self) -> bool:

@@ -93,7 +93,7 @@ def wait(
         if found.ended and found.guarded:
             if any(task.alive for task in found.tasks) and found.record.policy.clean != "none":
                 continue
-            if found.state == "failed" and found.may_be_retried:  # until the guard has decided
+            if found.undecided:
                 continue
             ended = [task for task in found.tasks if task.name in before and task.state == "stopped"]
             if ended:
