@@ -19,9 +19,14 @@ from tests.cluster.hosts import Hosts
 
 @pytest.fixture
 def guarded(hosts: Hosts) -> Iterator[Hosts]:
+    """Hosts that run guards. These listen on this machine, so each process of the tests has ports of its own."""
+    first = 23500 + 50 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    text = hosts.inventory.read_text()
+    hosts.inventory.write_text(text.replace("tfctl_ports=23400-23499", f"tfctl_ports={first}-{first + 49}"))
     for tree in hosts.trees.values():
         (tree / "guards").touch()
     yield hosts
+    hosts.inventory.write_text(text)
     for name, tree in hosts.trees.items():
         for log in tree.path.glob("*.log"):
             print(name, log.name, log.read_text())
@@ -122,9 +127,15 @@ def established(hosts: Hosts) -> list[str]:
         tree = hosts.trees[name]
         for state in (tree / "manager").glob("tfctlguard-*.service.state"):
             pid = directives(state.read_text()).get("MainPID", "0")
-            links = [str(link.readlink()) for link in Path(f"/proc/{pid}/fd").glob("*")] if pid != "0" else []
-            found += [name] if any(link.startswith("socket:") for link in links) else []
+            found += [name] if pid != "0" and any(map(is_socket, Path(f"/proc/{pid}/fd").glob("*"))) else []
     return found
+
+
+def is_socket(descriptor: Path) -> bool:
+    try:
+        return str(descriptor.readlink()).startswith("socket:")
+    except FileNotFoundError:
+        return False
 
 
 def kill_guard(hosts: Hosts, name: str, job: str, *, for_good: bool = False) -> None:

@@ -44,7 +44,7 @@ def wait(
     ] = "10m",
     output: OutputOption = Output.text,
 ) -> int:
-    """Wait until a job has ended and its guards have stopped what still ran.
+    """Wait until a job has ended. Its guards stop what then still runs, mostly parameter servers.
 
     If the job has failed, the last lines of the task that made it fail are printed on stderr.
     With -o json, stdout gets the job as `tfctl status` prints it, with these lines as last_lines.
