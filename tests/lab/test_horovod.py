@@ -16,7 +16,7 @@ import platformdirs
 import pytest
 
 from tests.lab import expected_state
-from tests.lab.jobs import Jobs, lines_of_task
+from tests.lab.jobs import Jobs, lines_of_task, wait_for
 from tests.lab.labs import Lab
 from tests.lab.test_provision import by_name, edited, provision
 
@@ -91,6 +91,20 @@ def test_horovod_example_learns(cluster: Lab, inventory: Path, tmp_path: Path, n
         line.rpartition(" ")[2] for line in lines_of_task(log, "worker/0") if line.startswith("test accuracy")
     ]
     assert float(accuracy) > 0.85
+
+
+def test_horovod_job_whose_client_was_killed_ends_by_itself(cluster: Lab, inventory: Path, tmp_path: Path) -> None:
+    jobs = Jobs(cluster, tmp_path, [], inventory)
+    text = "strategy: horovod\nstack: tf2.15\ncommand: [python, -c, 'import time; time.sleep(8)']\n"
+    client = jobs.begin("start", jobs.file("alone", text + "roles: {worker: {replicas: 2, hosts: 'node1:node2'}}\n"))
+    try:
+        wait_for(lambda: jobs("status", "alone").returncode == 0 and jobs.status("alone")["state"] == "running", 60)
+        client.kill()
+        client.communicate(timeout=10)
+        wait_for(lambda: jobs.status("alone")["state"] == "succeeded", 60, lambda: jobs.ok("status", "alone"))
+        wait_for(lambda: not jobs.root("node1", "ls /run/systemd/system | grep guard; true"), 30)
+    finally:
+        jobs.clean()
 
 
 # Each damage to a node, and what the next run prints about it.
