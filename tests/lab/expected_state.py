@@ -40,6 +40,8 @@ def job_host(host: Host) -> None:
     user = host.user("tfctl")
     assert (user.uid, user.gid, user.home, user.shell) == (880, 880, "/var/lib/tfctl/home", "/usr/sbin/nologin")
     assert "ops" in host.group("tfctl-admin").members
+    assert host.user("tfctl-guard").shell == "/usr/sbin/nologin"
+    assert host.user("tfctl-guard").groups == ["tfctl-guard"]
     is_file(host, "/usr/local/sbin/tfctl-node", 0o755)
     is_file(host, "/etc/sudoers.d/tfctl", 0o440, '%tfctl-admin ALL=(root) NOPASSWD: /usr/local/sbin/tfctl-node ""')
     is_file(host, "/etc/systemd/journald.conf.d/tfctl.conf", 0o644, "Storage=persistent")

@@ -231,6 +231,7 @@ DAMAGES = {
     "rm /etc/systemd/system/tfctl-.service.d/10-tfctl.conf": "Install the drop-in of the units of jobs",
     "rm /etc/systemd/journald.conf.d/tfctl.conf": "Configure journald",
     "usermod --shell /bin/bash tfctl": "Create the user as whom jobs run",
+    "usermod --shell /bin/bash tfctl-guard": "Create the user as whom the guards of jobs run",
     "gpasswd --delete ops tfctl-admin": "Add the operators to the group tfctl-admin",
     "ln -sfn nowhere /usr/local/lib/tfctl/current": "Switch to this version of the node part",
 }

@@ -39,6 +39,7 @@ DAMAGES = {
     "echo '# mine' >>/usr/local/lib/tfctl/current/tfctl_node/states.py": "/tfctl_node/states.py changed",
     "ln -sfn nowhere /usr/local/lib/tfctl/current": "/usr/local/lib/tfctl/current changed",
     "usermod --shell /bin/bash tfctl": "user tfctl changed",
+    "usermod --shell /bin/bash tfctl-guard": "user tfctl-guard changed",
     "gpasswd --delete ops tfctl-admin": "group tfctl-admin changed",
 }
 
