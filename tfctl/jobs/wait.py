@@ -90,25 +90,18 @@ def wait(
         watch(found)
         alive = alive if found.ended else time.monotonic()
         before.update(task.name for task in found.tasks if task.alive)
-        if found.ended and found.guarded:
-            if any(task.alive for task in found.tasks) and found.record.policy.clean != "none":
-                continue
-            if found.undecided:
-                continue
-            ended = [task for task in found.tasks if task.name in before and task.state == "stopped"]
-            if ended:
-                say(reasons.stopped(found, ended))
-            return found
         last = going(found, None if alive is None else time.monotonic() - alive)
+        _announce(last, announced, say)
+        if found.ended and found.guarded:
+            cleaning = found.record.policy.clean != "none" and any(task.alive for task in found.tasks)
+            if cleaning or found.undecided:
+                continue
+            break
         if found.ended and not last:
             break
         if not found.ended and (silent := silence.longer_than(host_timeout)):
             say(f"gave up after {host_timeout:.0f} s (--host-timeout) without an answer from {', '.join(silent)}")
             break
-        for task, left in last.items():
-            if task.role == "evaluator" and task.name not in announced:
-                announced.add(task.name)
-                say(f"{task} has up to {left:.0f} s for the last checkpoint")
         if last and not cleaned:
             cleaned, stopped = clean(fleet, found, say, draining=[task.name for task in last])
             if stopped:
@@ -117,11 +110,20 @@ def wait(
         raise Unreachable(f"job {job}: no host has reported its state")
     if not found.ended:
         return found
-    stopped = clean(fleet, found, say, cleaned=cleaned).stopped
+    by_guard = [task for task in found.tasks if task.name in before - {*cleaned} and task.state == "stopped"]
+    stopped = [] if found.guarded else clean(fleet, found, say, cleaned=cleaned).stopped
     final = _judged_again(fleet, found)
-    if stopped:
-        say(reasons.stopped(final, stopped))
+    if stopped or (by_guard and found.state != "stopped"):
+        say(reasons.stopped(final, [*by_guard, *stopped]))
     return final
+
+
+def _announce(last: Mapping[TaskState, float], announced: set[Name], say: Say) -> None:
+    """Report each evaluator that may continue, once."""
+    for task, left in last.items():
+        if task.role == "evaluator" and task.name not in announced:
+            announced.add(task.name)
+            say(f"{task} has up to {left:.0f} s for the last checkpoint")
 
 
 def changes(fleet: Fleet, job: str, attempt: int, silence: Silence, end: float | None = None) -> Iterator[JobState]:
