@@ -11,7 +11,7 @@ from . import link
 from .here import Failed, Here
 
 #: How often to look for changes (s).
-LOOK_S = 0.5
+LOOK_S = 1.0
 #: How long the first contact with the head may take (s).
 _FIRST_CONTACT_S = 60.0
 _RECONNECT_S = 2.0
