@@ -176,12 +176,12 @@ def test_all_hosts_end_their_tasks_when_the_head_is_gone(jobs: Jobs) -> None:
 
 def test_failed_job_is_tried_again_and_wait_follows_it(jobs: Jobs) -> None:
     script = 'test "$TFCTL_ATTEMPT" = 2 || { sleep 2; exit 9; }; sleep 2'
-    start(jobs, "twice", script, ", max_attempts: 3, max_restarts: 0, fail_exit_codes: [3]")
-    done = jobs("wait", "twice", "--timeout", "80s")
+    start(jobs, "retried", script, ", max_attempts: 3, max_restarts: 0, fail_exit_codes: [3]")
+    done = jobs("wait", "retried", "--timeout", "80s")
     assert done.returncode == 0, done.stderr
-    assert jobs.status("twice")["attempt"] == 2
-    assert re.search(r"retry .*exit code 9; attempt 2 in 10 s", jobs.ok("events", "twice"))
-    all_is_over(jobs, "twice")
+    assert jobs.status("retried")["attempt"] == 2
+    assert re.search(r"retry .*exit code 9; attempt 2 in 10 s", jobs.ok("events", "retried"))
+    all_is_over(jobs, "retried")
 
 
 def test_stop_ends_a_job_that_waits_for_its_next_attempt(jobs: Jobs) -> None:
