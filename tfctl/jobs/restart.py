@@ -16,6 +16,7 @@ from tfctl.jobs.sessions import Sessions, open_sessions
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.stop import stop
 from tfctl.model.host import Host
+from tfctl.model.ports import port_for_guard
 from tfctl.node import wire
 from tfctl.node.judge import ENDED
 from tfctl.remote.fleet import Fleet
@@ -95,11 +96,7 @@ def _guard_port(fleet: Fleet, state: JobState, sessions: Sessions) -> int:
         return 0
     head = next(host for host in _hosts(fleet, state) if host.name == guard.head)
     taken = {*sessions.hellos[head.name].ports, *(task.port for task in state.tasks if task.host == head.name)}
-    first, last = head.ports
-    free = next((port for port in range(first, last + 1) if port not in taken), None)
-    if free is None:
-        raise Busy(f"{head.name}: no port in {first}-{last} (tfctl_ports) is free for the guard of the job")
-    return free
+    return port_for_guard(head, taken)
 
 
 def _requests(fleet: Fleet, state: JobState) -> dict[Host, wire.StartRequest]:
@@ -162,7 +159,7 @@ def _begin(fleet: Fleet, state: JobState, sessions: Sessions, attempt: int) -> N
     planned = None
     if record.guard:
         port = _guard_port(fleet, state, sessions)
-        record = record._replace(guard=record.guard._replace(port=port, origin=run, began=now, number=1))
+        record = record._replace(guard=record.guard._replace(port=port, origin=run, number=1))
         planned = wire.PlannedGuard(secrets.token_hex(32))
     refusals = sessions.reserve(dict.fromkeys(_hosts(fleet, state), wire.Rerun(record, planned)))
     if refusals:

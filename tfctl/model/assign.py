@@ -9,6 +9,7 @@ from tfctl.errors import BadFile, Busy, TfctlError
 from tfctl.model import gpus
 from tfctl.model.host import Host, Site
 from tfctl.model.job import Layout
+from tfctl.model.ports import port_for_guard
 from tfctl.model.task import Slot, Task
 from tfctl.wording import counted
 
@@ -46,16 +47,8 @@ def guard_port(layout: Layout, sites: Mapping[str, Site], tasks: Sequence[Task])
     """
     if len(layout.hosts) == 1:
         return 0
-    head = next(task for task in tasks if (task.role, task.index) == layout.rules.deciders[0])
-    first, last = head.host.ports
-    taken = {*sites[head.host.name].held, *(task.port for task in tasks if task.host == head.host)}
-    free = next((port for port in range(first, last + 1) if port not in taken), None)
-    if free is None:
-        raise Busy(
-            f"{head.host.name}: no port in {first}-{last} (tfctl_ports) is free for the guard of the job",
-            "widen the range, or stop what holds them",
-        )
-    return free
+    head = layout.head.host
+    return port_for_guard(head, {*sites[head.name].held, *(task.port for task in tasks if task.host == head)})
 
 
 def _free_ports(host: Host, layout: Layout, held: Collection[int]) -> list[int]:

@@ -42,6 +42,11 @@ class Layout:
         return tuple(dict.fromkeys(slot.host for slot in self.slots))
 
     @property
+    def head(self) -> Slot:
+        """The first task that decides how the job ends. The guard of its host decides for all hosts."""
+        return next(slot for slot in self.slots if slot.name == self.rules.deciders[0])
+
+    @property
     def shares_output(self) -> bool:
         """Whether several tasks write to the output directory: each ps saves its own part of a checkpoint."""
         return sum(slot.role == "ps" for slot in self.slots) > 1 or self.strategy.shared_output
@@ -63,11 +68,6 @@ class Job:
     secret: str = ""
     guard_port: int = 0
     guard_key: str = ""
-
-    @property
-    def head(self) -> Task:
-        """The first task that decides how the job ends. The guard of its host decides for all hosts."""
-        return next(task for task in self.tasks if (task.role, task.index) == self.layout.rules.deciders[0])
 
     @property
     def name(self) -> str:

@@ -76,12 +76,12 @@ def _guard(job: Job) -> wire.RecordedGuard:
     policy, cluster_of = job.layout.policy, job.layout.strategy.cluster_of
     # An evaluator is alone in its cluster, and starts no server.
     served = {role for of in job.cluster if of != "evaluator" for role in cluster_of(job.cluster, of) or ()}
+    head = next(task for task in job.tasks if task.slot == job.layout.head)
     return wire.RecordedGuard(
-        head=job.head.host.name,
-        address=job.head.address,
+        head=head.host.name,
+        address=head.address,
         port=job.guard_port,
         origin=job.run,
-        began=job.started,
         lease=policy.lease,
         max_attempts=policy.max_attempts,
         deadline=policy.deadline,

@@ -136,9 +136,10 @@ def write(system: System, plan: wire.Plan) -> None:
         "socket": names.guard_socket_file(plan.job), "port": guard.port, "program": program,
         "type": "exec" if system.sees_execution() else "simple",
     }  # fmt: skip
-    texts = {own: _SERVICE, root: _ROOT, names.guard_session(plan.job): _SESSION}
+    templates = {own: _SERVICE, root: _ROOT, names.guard_session(plan.job): _SESSION}
     if guard.port and here == guard.head:
-        texts[peers] = _PEERS
+        templates[peers] = _PEERS
+    texts = {name: text.format(**values) for name, text in templates.items()}
     if planned.notify and planned.notify.command and here == guard.head:
         texts[names.notify_service(plan.job)] = _notify_unit(plan, planned.notify)
     folder = system.at(names.guard_key(plan.job)).parent
@@ -146,8 +147,7 @@ def write(system: System, plan: wire.Plan) -> None:
     secrets = Secrets(here, planned.key, planned.notify if here == guard.head else None)
     jobstore.write(system.at(names.guard_key(plan.job)), json.dumps(wire.encode(secrets)).encode(), 0o600)
     for name, text in texts.items():
-        filled = text if name == names.notify_service(plan.job) else text.format(**values)
-        jobstore.write(system.at(names.UNITS) / name, filled.encode())
+        jobstore.write(system.at(names.UNITS) / name, text.encode())
 
 
 def _notify_unit(plan: wire.Plan, notify: wire.Notify) -> str:
@@ -240,14 +240,12 @@ def report(system: System, job: str, attempt: int) -> wire.GuardReport | None:
 
 def actions(system: System, job: str, attempt: int) -> list[wire.UserAction]:
     """Return what the guard has noted that it did, oldest first."""
-    found = []
-    with contextlib.suppress(OSError):
-        for line in _noted(system, job, attempt, "notes.jsonl").splitlines():
-            with contextlib.suppress(wire.Malformed):
-                found.append(wire.decode(wire.UserAction, wire.parse(line)))
-    return found
+    try:
+        return jobstore.parse_actions(_noted(system, job, attempt, "notes.jsonl"))
+    except OSError:
+        return []
 
 
 def _noted(system: System, job: str, attempt: int, name: str) -> bytes:
     """Read a file of the guard's directory, which the guard controls. Raises OSError."""
-    return jobstore.read_untrusted(Path(system.at(names.guard_dir(job, attempt))) / name)
+    return jobstore.read_untrusted(system.at(names.guard_dir(job, attempt)) / name)

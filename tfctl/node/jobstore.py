@@ -130,17 +130,29 @@ def add_action(
 ) -> None:
     """Note that the caller did ``what`` to the job or to some of its tasks just now. Never raises."""
     action = wire.UserAction(round(time.time(), 3), what, caller(), None if tasks is None else tuple(tasks), reason)
-    with contextlib.suppress(OSError), _actions(system, job, attempt).open("a") as file:
+    append_action(_actions(system, job, attempt), action)
+
+
+def append_action(path: Path, action: wire.UserAction) -> None:
+    """Add a line to a file of actions. Never raises: a full disk keeps nobody from acting."""
+    with contextlib.suppress(OSError), path.open("a") as file:
         file.write(json.dumps(wire.encode(action), separators=(",", ":")) + "\n")
 
 
 def actions(system: System, job: str, attempt: int) -> list[wire.UserAction]:
     """Return what users did, oldest first."""
+    try:
+        return parse_actions(_actions(system, job, attempt).read_bytes())
+    except OSError:
+        return []
+
+
+def parse_actions(lines: bytes) -> list[wire.UserAction]:
+    """Return the actions in the lines of such a file. Skip what is not one."""
     found = []
-    with contextlib.suppress(OSError):
-        for line in _actions(system, job, attempt).read_bytes().splitlines():
-            with contextlib.suppress(wire.Malformed):
-                found.append(wire.decode(wire.UserAction, wire.parse(line)))
+    for line in lines.splitlines():
+        with contextlib.suppress(wire.Malformed):
+            found.append(wire.decode(wire.UserAction, wire.parse(line)))
     return found
 
 

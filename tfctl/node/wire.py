@@ -122,16 +122,15 @@ class RecordedGuard(NamedTuple):
     """How the guards of a job watch it. Durations are in seconds.
 
     ``head``: the host whose guard decides; the others reach it at ``address`` and ``port``, which is 0 if there are no
-    others. ``origin``: the run of the job's first attempt; the guards serve all attempts with this origin. ``began``:
-    when that attempt was started. ``number``: 1 for that attempt, and one more for each that follows. ``servers``: the
-    tasks that TF_CONFIG lists. ``deadline``: that of the whole job.
+    others. ``origin``: the run of the job's first attempt; the guards serve all attempts with this origin.
+    ``number``: 1 for that attempt, and one more for each that follows. ``servers``: the tasks that TF_CONFIG lists.
+    ``deadline``: that of the whole job.
     """
 
     head: str
     address: str
     port: int
     origin: str
-    began: float
     lease: int
     max_attempts: int
     number: int = 1

@@ -15,7 +15,7 @@ TASKS = (CHIEF, PS, WORKER)
 
 
 def record(clean: Any = "running", **guard: Any) -> wire.Record:
-    watched = wire.RecordedGuard("n1", "10.0.0.1", 2300, "0123abcd", 1.0, lease=600, **{"max_attempts": 1, **guard})
+    watched = wire.RecordedGuard("n1", "10.0.0.1", 2300, "0123abcd", lease=600, **{"max_attempts": 1, **guard})
     tasks = tuple(
         wire.RecordedTask(*name, f"n{number}", f"10.0.0.{number}", 2222, "") for number, name in enumerate(TASKS, 1)
     )

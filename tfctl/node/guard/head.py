@@ -97,9 +97,8 @@ class Head:
 
     def _view(self) -> rules.View:
         tasks = self._statuses()
-        for member in self._members.values():
-            if member.report is not None and member.report.run == self._record.run:
-                self._listened.update(member.report.listening)
+        for report in self._reports().values():
+            self._listened.update(report.listening)
         if self._guard.start_timeout is not None:
             self._listened.update(self._here.listening(self._record.tasks))
         # A task that has run and ended has come up.
@@ -116,11 +115,11 @@ class Head:
 
     def _statuses(self) -> list[wire.TaskStatus]:
         """Return the status of each task. What a silent host has reported stays true of tasks that had ended."""
-        reports: dict[str, Sequence[wire.TaskStatus] | None] = {self._here.host: self._seen.tasks}
+        reports: dict[str, Sequence[wire.TaskStatus] | None] = dict.fromkeys(self._members)
+        reports.update((host, report.tasks) for host, report in self._reports().items())
+        reports[self._here.host] = self._seen.tasks
         silent = set()
         for host, member in self._members.items():
-            known = member.report is not None and member.report.run == self._record.run
-            reports[host] = member.report.tasks if known and member.report else None
             if member.silent_since is not None:
                 silent.add(host)
                 if time.monotonic() - member.silent_since > self._guard.lease + _GRACE_S:
@@ -132,9 +131,13 @@ class Head:
         return found
 
     def _stopped(self) -> float | None:
-        reports = [one.report for one in self._members.values() if one.report and one.report.run == self._record.run]
-        marks = [self._seen.stopped, *(report.stopped for report in reports)]
+        marks = [self._seen.stopped, *(report.stopped for report in self._reports().values())]
         return min((mark for mark in marks if mark is not None), default=None)
+
+    def _reports(self) -> dict[str, link.Report]:
+        """Return what members have reported about the current attempt."""
+        found = {host: member.report for host, member in self._members.items()}
+        return {host: report for host, report in found.items() if report and report.run == self._record.run}
 
     # What the head does.
 
@@ -265,7 +268,7 @@ class Head:
         """Tell the members, and people, that the job is over."""
         for member in self._members.values():
             if member.link is not None:
-                member.link.send(link.End("", None) if not self._failure else link.End(self._failure, time.time()))
+                member.link.send(link.End(self._failure, time.time() if self._failure else None))
         until = time.monotonic() + _END_S
         while time.monotonic() < until and any(member.link is not None for member in self._members.values()):
             await asyncio.sleep(0.05)

@@ -154,8 +154,7 @@ class Here:
         action = wire.UserAction(
             round(time.time(), 3), deed, names.GUARD_USER, None if tasks is None else tuple(tasks), reason
         )
-        with suppress(OSError), self._file(attempt, "notes.jsonl").open("a") as file:
-            file.write(json.dumps(wire.encode(action), separators=(",", ":")) + "\n")
+        jobstore.append_action(self._file(attempt, "notes.jsonl"), action)
 
     def report(self, attempt: int, found: wire.GuardReport) -> None:
         """Write what clients are to know about the attempt."""

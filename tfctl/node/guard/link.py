@@ -25,11 +25,9 @@ class Report(NamedTuple):
     tasks whose port has a listener."""
 
     run: str
-    attempt: int
     tasks: tuple[wire.TaskStatus, ...]
     stopped: Optional[float] = None
     listening: tuple[wire.TaskName, ...] = ()
-    error: Optional[str] = None
 
 
 class Beat(NamedTuple):

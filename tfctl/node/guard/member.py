@@ -20,7 +20,7 @@ _STOPPED_S = 60.0
 
 
 class Member:
-    """``clock``: the time of the last sign of life of the head."""
+    """``seen``: the job as `Here.show` first reports it."""
 
     def __init__(self, here: Here, key: bytes, seen: wire.JobStatus) -> None:
         self._here, self._key, self._seen = here, key, seen
@@ -66,7 +66,7 @@ class Member:
     def _tell(self) -> None:
         if self._link is not None:
             seen = self._seen
-            self._link.send(link.Report(seen.run, seen.attempt, seen.tasks, seen.stopped, self._listening))
+            self._link.send(link.Report(seen.run, seen.tasks, seen.stopped, self._listening))
 
     async def _is_alone(self) -> bool:
         """Return whether the head has been silent for too long. Then end the tasks of this host."""

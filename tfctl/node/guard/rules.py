@@ -91,7 +91,7 @@ def _after(view: View, found: judge.Verdict, alive: tuple[wire.TaskName, ...], u
     draining = judge.draining(view.record, view.tasks, view.ended_for) if found.state == "succeeded" else {}
     wanted = [
         name for name in judge.to_clean(view.record, view.tasks, draining)
-        if name not in view.cleaned and not _unknown(view, name)
+        if name not in view.cleaned and not _is_out_of_reach(view, name)
     ]  # fmt: skip
     if wanted:
         return End(tuple(wanted), _why(view, found))
@@ -135,7 +135,7 @@ def retries(view: View, found: judge.Verdict) -> bool:
     return not guard.retry_exit_codes or code in guard.retry_exit_codes
 
 
-def _unknown(view: View, name: wire.TaskName) -> bool:
+def _is_out_of_reach(view: View, name: wire.TaskName) -> bool:
     return any(task.name == name and task.state in ("unknown", "lost") for task in view.tasks)
 
 
