@@ -40,6 +40,21 @@ def hosts(servers: Sequence[Sshd]) -> Iterator[Hosts]:
     yield from _hosts(servers)
 
 
+@pytest.fixture
+def guarded(hosts: Hosts) -> Iterator[Hosts]:
+    """Hosts that run guards. These listen on this machine, so each process of the tests has ports of its own."""
+    first = 23500 + 50 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    text = hosts.inventory.read_text()
+    hosts.inventory.write_text(text.replace("tfctl_ports=23400-23499", f"tfctl_ports={first}-{first + 49}"))
+    for tree in hosts.trees.values():
+        (tree / "guards").touch()
+    yield hosts
+    hosts.inventory.write_text(text)
+    for name, tree in hosts.trees.items():
+        for log in tree.path.glob("*.log"):
+            print(name, log.name, log.read_text())
+
+
 def _hosts(servers: Sequence[Sshd]) -> Iterator[Hosts]:
     """Yield the hosts. tfctl runs in an empty home directory without ssh_config and agent; the cache is the suite's."""
     home = servers[0].folder.parent

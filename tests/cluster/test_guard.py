@@ -2,60 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import signal
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-import pytest
-from fake_manager import directives
 from node_tree import wait_until
 
+from tests.cluster.guards import established, job, kill_guard, two_kinds, units
 from tests.cluster.hosts import Hosts
-
-
-@pytest.fixture
-def guarded(hosts: Hosts) -> Iterator[Hosts]:
-    """Hosts that run guards. These listen on this machine, so each process of the tests has ports of its own."""
-    first = 23500 + 50 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-    text = hosts.inventory.read_text()
-    hosts.inventory.write_text(text.replace("tfctl_ports=23400-23499", f"tfctl_ports={first}-{first + 49}"))
-    for tree in hosts.trees.values():
-        (tree / "guards").touch()
-    yield hosts
-    hosts.inventory.write_text(text)
-    for name, tree in hosts.trees.items():
-        for log in tree.path.glob("*.log"):
-            print(name, log.name, log.read_text())
-
-
-def job(hosts: Hosts, name: str) -> dict[str, Any]:
-    done = hosts("status", name, "-o", "json")
-    return dict(json.loads(done.out))
-
-
-def units(hosts: Hosts) -> list[str]:
-    return [unit for tree in hosts.trees.values() for unit in tree.alive()]
 
 
 def guard_files(hosts: Hosts) -> list[str]:
     return [file for tree in hosts.trees.values() for file in tree.files() if "guard" in file and "run/" in file]
-
-
-def two_kinds(hosts: Hosts, name: str, chief: str, policy: str = "") -> None:
-    """Start a job whose chief, on node1, runs this script, and whose servers, on node2 and node3, run until stopped."""
-    text = f"""\
-        command: [sh, -c, "exec sleep 600"]
-        roles:
-          chief: {{replicas: 1, hosts: node1, command: [sh, -c, {json.dumps(chief)}]}}
-          server: {{replicas: 2, hosts: "node2,node3"}}
-        policy: {{success: chief{policy}}}
-        """
-    done = hosts("start", hosts.file(name, text))
-    assert done.code == 0, done.err
 
 
 def test_guards_stop_parameter_servers_once_the_chief_has_succeeded_and_then_leave(guarded: Hosts) -> None:
@@ -118,31 +74,3 @@ def test_stopping_a_job_ends_its_guards_and_a_pending_attempt(guarded: Hosts) ->
     wait_until(lambda: not units(guarded), lambda: str(units(guarded)))
     found = job(guarded, "pending")
     assert (found["state"], found["attempt"]) == ("failed", 1)
-
-
-def established(hosts: Hosts) -> list[str]:
-    """Return the members whose guard has a connection to the head."""
-    found = []
-    for name in ("node2", "node3"):
-        tree = hosts.trees[name]
-        for state in (tree / "manager").glob("tfctlguard-*.service.state"):
-            pid = directives(state.read_text()).get("MainPID", "0")
-            found += [name] if pid != "0" and any(map(is_socket, Path(f"/proc/{pid}/fd").glob("*"))) else []
-    return found
-
-
-def is_socket(descriptor: Path) -> bool:
-    try:
-        return str(descriptor.readlink()).startswith("socket:")
-    except FileNotFoundError:
-        return False
-
-
-def kill_guard(hosts: Hosts, name: str, job: str, *, for_good: bool = False) -> None:
-    state = hosts.trees[name] / f"manager/tfctlguard-{job}.service.state"
-    known = directives(state.read_text())
-    if for_good:
-        os.kill(int(known["supervisor"]), signal.SIGKILL)
-    os.killpg(int(known["MainPID"]), signal.SIGKILL)
-    if for_good:  # as when systemd has given up
-        state.write_text(state.read_text() + "ActiveState=failed\n")

@@ -164,6 +164,17 @@ def test_host_without_contact_to_the_head_ends_its_tasks_after_the_lease_only(jo
     jobs.assert_nothing_left()
 
 
+def test_host_that_stays_silent_fails_a_job_that_needs_it(jobs: Jobs) -> None:
+    text = "strategy: tf1_ps\nstack: none\ncommand: [python3, -c, 'import time; time.sleep(600)']\n"
+    jobs.ok("start", jobs.file("mute", f"{text}{STRATEGIES['tf1_ps']}\npolicy: {{lease: 5s}}\n"))
+    wait_for(lambda: connected(jobs, "mute"), 30)
+    with cut_off(jobs, "node3", "mute"):
+        ended(jobs, "mute", "failed", 90)
+        assert "ps/0 on node3 is lost: the host has not answered the guard" in jobs.status("mute")["reason"]
+    jobs.ok("stop", "mute")
+    jobs.assert_nothing_left()
+
+
 def test_all_hosts_end_their_tasks_when_the_head_is_gone(jobs: Jobs) -> None:
     start(jobs, "headless", "exec sleep 600", ", lease: 10s")
     wait_for(lambda: connected(jobs, "headless"), 30)

@@ -12,15 +12,16 @@ from tests.lab import expected_state
 from tests.lab.labs import Lab
 
 #: Prints the packages, accounts, units and files of a node. Left out: what changes by itself, caches of the system,
-#: and backups that useradd and its like leave (passwd-).
+#: backups that useradd and its like leave (passwd-), and ~/.ansible, which every command of Ansible makes.
 SNAPSHOT = """
 dpkg-query -W -f '${db:Status-Abbrev} ${binary:Package} ${Version}\\n'
 getent passwd; getent group
-systemctl list-unit-files --no-legend --no-pager --plain
+systemctl list-unit-files --no-legend --no-pager --plain | grep -v ^session-
 systemctl list-units --no-legend --no-pager --plain --all --type=service,socket,timer,mount | grep -v -e ' not-found ' \
     -e user@ -e user-runtime -e session | awk '{print $1, $3}'
 for place in /etc /usr/local /opt /var/lib/tfctl /srv /home; do
-    test ! -e $place || find $place -xdev -not -path '/etc/*-' -not -path /etc/.pwd.lock -printf '%p %y %m %u %g %l\\n'
+    test ! -e $place || find $place -xdev -not -path '/etc/*-' -not -path /etc/.pwd.lock \
+        -not -path '/home/*/.ansible*' -printf '%p %y %m %u %g %l\\n'
 done
 cd /etc; find . -xdev -type f -not -name '*-' -not -name ld.so.cache -exec sha256sum {} +
 """

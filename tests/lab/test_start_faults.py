@@ -218,7 +218,10 @@ def test_start_is_refused_when_a_host_is_unreachable(jobs: Jobs, four: Path) -> 
 
 @pytest.mark.parametrize("phase", ["reserved", "started"])
 def test_start_is_undone_everywhere_when_a_host_loses_its_network(phase: str, jobs: Jobs, four: Path) -> None:
-    """Nothing may run on the disconnected host 60 s later, as seen on that host itself, and nothing on the others."""
+    """Nothing may run on the disconnected host 60 s later, as seen on that host itself, and nothing on the others.
+
+    If that host may have received `keep`, the guards of the others wait for it, to stop it. The remedy ends them.
+    """
     with paused(jobs, four, phase) as (process, resume):
         with jobs.lab.without_network("node4"):
             end = time.monotonic() + 60
@@ -227,6 +230,10 @@ def test_start_is_undone_everywhere_when_a_host_loses_its_network(phase: str, jo
             wait_for(lambda: not jobs.lab.inside("node4", "ps -u tfctl -o args="), end - time.monotonic())
         assert (process.returncode, out) == (6, ""), err
         assert "node4: " in err
+        assert not [line for lines in jobs.traces().values() for line in lines if not line.startswith("tfctlguard")]
+        if phase == "started":
+            assert "run `tfctl stop faulty`" in err
+            jobs.ok("stop", "faulty")
         assert not any(jobs.traces().values())
 
 
@@ -362,7 +369,7 @@ def test_daemon_started_by_a_task_ends_with_the_task(end: str, jobs: Jobs) -> No
     wait_for(lambda: jobs.ok("logs", "--job", "daemons").count("listens") == 2, 20)
     assert ":3050" in jobs.root("node1", "ss -Hltn")
     jobs.ok("stop" if end == "stop" else "wait", "daemons")
-    assert not any(line for lines in jobs.traces().values() for line in lines if "tfctl-" not in line)
+    wait_for(lambda: not any(line for lines in jobs.traces().values() for line in lines if "tfctl-" not in line), 10)
 
 
 # -- many times

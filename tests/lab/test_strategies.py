@@ -8,13 +8,13 @@ from tests.lab.jobs import Jobs, lines_of
 def test_job_fails_when_a_parameter_server_is_out_of_restarts(jobs: Jobs) -> None:
     text = """
         strategy: tf1_ps
-        command: [sh, -c, "test {role} = worker || exit 7; sleep 60"]
+        command: [sh, -c, "test {role} = worker || kill -KILL $$; sleep 60"]
         roles: {ps: 1, worker: 2}
         policy: {max_restarts: 1}
     """
     done = jobs("start", jobs.file("ps-gone", text), "--wait")
     assert done.returncode == 100
-    assert "ps/0 on node1 failed with exit code 7 after 1 restart" in done.stderr
+    assert "ps/0 on node1 failed with SIGKILL after 1 restart" in done.stderr
     assert jobs.states("ps-gone") == {"ps/0": "failed", "worker/0": "stopped", "worker/1": "stopped"}
 
 

@@ -53,6 +53,16 @@ def test_verify_passes_every_check_on_a_provisioned_lab(cluster: Lab, tmp_path: 
 
 
 @pytest.mark.usefixtures("leaves_nothing")
+def test_burn_in_keeps_the_processors_under_load(cluster: Lab) -> None:
+    code, results = verify(cluster, cluster.inventory, "--limit", "node1", "--burn-in", "0.1")
+    assert code == 0, results
+    [device] = results["burn-in", "node1"]["details"]["devices"]
+    assert (device["device"], device["wrong"]) == ("CPU:0", 0)
+    assert 0 < device["lowest_gflops"] <= device["gflops"]
+    assert results["allreduce-nccl", "node1"]["message"] == "no GPU on node1"
+
+
+@pytest.mark.usefixtures("leaves_nothing")
 def test_verify_checks_horovod_with_gloo_and_mpirun(cluster: Lab, inventory: Path) -> None:  # noqa: F811
     code, results = verify(cluster, inventory, "--limit", "node1,node2")
     assert code == 0, results

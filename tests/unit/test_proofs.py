@@ -21,7 +21,7 @@ from node_tree import wait_until
 
 import tfctl.verify
 from tfctl.errors import Exit
-from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, Answer, same_software
+from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, Answer, burn_in, same_software
 from tfctl.verify.report import HostReport, Software, Speed
 from tfctl.verify.results import Result, Results
 
@@ -90,6 +90,53 @@ def test_allreduce_reports_the_slower_bandwidth_of_a_pair() -> None:
     assert (everybody.state, everybody.details) == ("ok", TWO)
     assert (pair.proof, pair.hosts) == ("allreduce-pair", ("a", "b"))
     assert pair.facts() == {"mb_per_s": 25.0, "seconds": 2}
+
+
+def test_allreduce_flags_a_pair_that_is_much_slower_than_most() -> None:
+    speeds = {"ab": 100.0, "ac": 110.0, "bc": 40.0}
+
+    def pairs(own: str) -> list[dict[str, object]]:
+        others = [other for other in "abc" if other != own]
+        return [
+            {"partner": "abc".index(other), "seconds": 1, "mb_per_s": speeds["".join(sorted(own + other))]}
+            for other in others
+        ]
+
+    results = BY_NAME["allreduce"].judge([answer(host, all=TWO, pairs=pairs(host)) for host in "abc"])
+    [slow] = [result for result in results if result.message]
+    assert (slow.hosts, slow.state) == (("b", "c"), "ok")
+    assert slow.message == "slow: 40.0 MB/s, and the median of all pairs is 100.0 MB/s"
+    assert slow.facts()["slow"] is True
+
+
+def device(number: int = 0, **values: Any) -> dict[str, Any]:
+    return {"device": f"GPU:{number}", "name": "NVIDIA A100", "gflops": 15000.0, "lowest_gflops": 14500.0, **values}
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({}, ""),
+        ({"wrong": 2}, "GPU:0 computed 2 products wrongly"),
+        ({"ecc_errors": 1}, "GPU:0 had 1 memory error that ECC could not correct"),
+        (
+            {"lowest_gflops": 9000.0, "celsius": 91},
+            "GPU:0 is not steady: 9000 GFLOP/s in its slowest sample, 15000 in most, at up to 91 °C",
+        ),
+        (
+            {"gflops": 13000.0, "lowest_gflops": 13000.0},
+            "GPU:0 is slow: 13000 GFLOP/s, and the median of all NVIDIA A100 is 15000",
+        ),
+        ({"device": "CPU:0", "name": "CPU", "lowest_gflops": 9.0}, ""),
+    ],
+)
+def test_burn_in_names_each_device_that_is_wrong_unsteady_or_slower_than_its_like(
+    values: dict[str, Any], message: str
+) -> None:
+    sound = [answer(host, burned=[device(), device(1)]) for host in "bc"]
+    first, *others = burn_in(60).judge([answer("a", burned=[device(**values)]), *sound])
+    assert (first.state, first.message) == ("failed" if message else "ok", message)
+    assert {result.state for result in others} == {"ok"}
 
 
 def bad_pairs(answers: list[Answer]) -> dict[tuple[str, ...], str]:

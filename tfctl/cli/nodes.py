@@ -22,6 +22,8 @@ _COLUMNS = (
     "TASKS",
 )  # fmt: skip
 
+_CARD_COLUMNS = ("HOST", "CARD", "MIG", "ECC", "PERSISTENCE", "CLOCK", "TEMP", "POWER")
+
 #: Changes on a host that are listed. -o json lists all.
 _DRIFTS = 5
 
@@ -74,12 +76,15 @@ def drift_message(host: str, drifts: Sequence[str]) -> str:
 
 
 def table(states: list[NodeState]) -> str:
-    """Return a table of the hosts and, if there are any, one of their GPUs."""
+    """Return a table of the hosts and, if there are any, one of their GPUs and one of the cards' states."""
     rows = [_COLUMNS, *(_row(state) for state in states)]
     devices = [(state.host.name, gpu) for state in states if state.node for gpu in state.node.gpus]
     tables = [text.table(rows, state=1)]
     if devices:
         tables.append(text.table([("HOST", "GPU", "NAME", "MEMORY", "HELD BY"), *(_device(*one) for one in devices)]))
+    cards = [(state.host.name, card) for state in states if state.node for card in state.node.cards]
+    if cards:
+        tables.append(text.table([_CARD_COLUMNS, *(_card(*one) for one in cards)]))
     troubles = [(state.host.name, state.node.gpu_trouble) for state in states if state.node]
     tables += [plain(f"{host}: {trouble.message}") for host, trouble in troubles if trouble]
     return "\n\n".join(tables)
@@ -129,6 +134,18 @@ def _free(node: wire.Node) -> str:
 def _device(host: str, gpu: wire.Gpu) -> tuple[str, ...]:
     memory = f"{gpu.memory_mib / 1024:.0f} GiB" if gpu.memory_mib else ""
     return (host, str(gpu.index), gpu.name, memory, gpu.holder or "free")
+
+
+def _card(host: str, card: wire.Card) -> tuple[str, ...]:
+    """Return a row about a card. What it does not have is a dash."""
+    modes = {True: "on", False: "off", None: "-"}
+    errors = f", {counted(card.ecc_errors, 'error')}" if card.ecc_errors else ""
+    mig = "off" if card.mig is None else " ".join(card.mig) or "no instances"
+    clock = "-" if card.mhz is None else f"{card.mhz} of {card.max_mhz or '?'} MHz"
+    return (
+        host, card.name, mig, modes[card.ecc] + errors, modes[card.persistence], clock,
+        "-" if card.celsius is None else f"{card.celsius} °C", "-" if card.watts is None else f"{card.watts} W",
+    )  # fmt: skip
 
 
 def ranges(numbers: list[int]) -> str:

@@ -30,6 +30,16 @@ def verify(
         str | None,
         typer.Option(metavar="DIR", help="Also prove that all hosts share this directory.", show_default=False),
     ] = None,
+    burn_in: Annotated[
+        float | None,
+        typer.Option(
+            "--burn-in",
+            metavar="MINUTES",
+            min=0.1,
+            show_default=False,
+            help="Also keep every GPU, or the processors, under load for so long.",
+        ),
+    ] = None,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the results as JUnit XML, for CI.")
     ] = None,
@@ -38,7 +48,8 @@ def verify(
     """Prove by short jobs that the installed software works.
 
     TensorFlow imports and sees its devices on each host. All-reduce works over all hosts and every pair, in TensorFlow
-    and, if installed, in Horovod. Exit code 0 only if everything passed.
+    and, if installed, in Horovod. Exit code 0 only if everything passed. --burn-in fails for a GPU that computes
+    wrongly, has memory errors, is slowed down, or is slower than the others of its kind.
     """
     from tfctl.cli import text
     from tfctl.remote import inventory as inventories
@@ -47,7 +58,7 @@ def verify(
     source = inventories.load(named(inventory, inventory_option, "inventory"))
     if junit and not junit.absolute().parent.is_dir():
         raise UsageError(f"--junit {junit}: no such directory")
-    results = run(Verification(source, stack, limit, shared), say)
+    results = run(Verification(source, stack, limit, shared, burn_in and 60 * burn_in), say)
     if output is Output.json:
         text.print_json(results.to_json())
     else:
@@ -60,15 +71,20 @@ def verify(
 def _print(results: Results) -> None:
     from tfctl.cli import text
 
-    shown = [result for result in results.all if not (result.proof.endswith("-pair") and result.state == "ok")]
+    shown = [result for result in results.all if not _is_usual_pair(result)]
     rows = [("PROOF", "HOSTS", "STATE", "TOOK", "FOUND")]
     rows += [(r.proof, _hosts(r), r.state, _took(r), _found(r, results)) for r in shown]
     typer.echo(text.table(rows, state=2))
     for result in shown:
-        if result.state != "ok":
+        if result.message:
             typer.echo(plain(f"\n{result.proof} ({_hosts(result)}) {result.state}: {result.message}"))
             if result.remedy:
                 typer.echo(plain(f"  → {result.remedy}"))
+
+
+def _is_usual_pair(result: Result) -> bool:
+    """Return whether the table needs no row for the result, because that of all hosts counts it."""
+    return result.proof.endswith("-pair") and result.state == "ok" and not result.message
 
 
 def _hosts(result: Result) -> str:
@@ -82,8 +98,10 @@ def _took(result: Result) -> str:
 
 def _found(result: Result, results: Results) -> str:
     """Return a proof's details and, if it tests pairs, how many passed and which was the slowest."""
-    from tfctl.verify.report import Speed
+    from tfctl.verify.report import Burned, Speed
 
+    if isinstance(result.details, Burned):
+        return ", ".join(f"{device.device} {device.gflops:.0f} GFLOP/s" for device in result.details.devices)
     facts = [f"{name} {_shown(value)}" for name, value in result.facts().items() if value not in (None, "", [], {})]
     pairs = [r for r in results.all if r.proof == f"{result.proof}-pair"]
     inside = [r for r in pairs if r.state == "ok" and set(r.hosts) <= set(result.hosts)]

@@ -41,7 +41,7 @@ def wait(
     ] = None,
     host_timeout: Annotated[
         str, typer.Option("--host-timeout", metavar="DURATION", help="Give up on a host that is silent for this long.")
-    ] = "10m",
+    ] = "15m",
     output: OutputOption = Output.text,
 ) -> int:
     """Wait until a job has ended. Its guards stop what then still runs, mostly parameter servers.

@@ -30,8 +30,9 @@ _RETRY_S = 2.0
 _TICK_S = 5.0
 #: Give up waiting when no host has answered for this long.
 _ALONE_S = 30.0
-#: Give up waiting when one host has not answered for this long.
-HOST_TIMEOUT_S = 600.0
+#: Give up waiting when one host has not answered for this long. It is longer than the default lease of a job, after
+#: which the guards decide.
+HOST_TIMEOUT_S = 900.0
 
 
 class Silence:

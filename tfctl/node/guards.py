@@ -5,7 +5,8 @@ tfctlguard-JOB.socket         where the guards of the other hosts reach it; only
 tfctlguardroot-JOB.socket     where it reaches the node part, which serves a few requests about this job as root
 tfctlguardroot-JOB@.service   one connection to that socket
 tfctlguardnotify-JOB.service  the program that the policy names for the end of the job, as the jobs' user; on the head
-/run/tfctl/guard/JOB.key      the key of the job, and whom to notify; systemd passes it to the guard as a credential
+/run/tfctl/guard/JOB.key      the key of the job, and whom to notify; systemd passes it to the guard as a credential;
+                              once the job is over, it moves to the job's restart files if somebody is to be notified
 
 They name the version of the node part that started the job, which `provision` keeps as long as these files exist.
 """
@@ -19,7 +20,7 @@ import pwd
 import re
 from pathlib import Path
 
-from . import jobstore, names, unitfile, wire
+from . import jobstore, names, restart_files, unitfile, wire
 from .exits import Exit
 from .guard.secrets import Secrets
 from .session import Refused
@@ -198,8 +199,23 @@ def of_jobs(system: System, job: str | None) -> dict[str, str]:
     return {match.group(): match.group(1) for match in matches if match}
 
 
-def remove(system: System, job: str, *, wait: bool = True) -> None:
-    """Stop the guard and remove its units and its key. ``wait``: until systemd has stopped them. Raises Refused."""
+def notify(system: System, job: str) -> wire.Notify | None:
+    """Return whom the job's guard, or its last guard, notifies from this host."""
+    for path in (names.guard_key(job), names.ended_guard_key(job)):
+        with contextlib.suppress(OSError):
+            return wire.decode(Secrets, wire.parse(system.at(path).read_bytes())).notify
+    return None
+
+
+def remove(system: System, job: str, *, wait: bool = True, keep_notify: bool = False) -> None:
+    """Stop the guard and remove its units and its key. Raises Refused.
+
+    ``wait``: until systemd has stopped them. ``keep_notify``: keep whom to notify, for a restart of the job.
+    """
+    if keep_notify and notify(system, job):
+        restart_files.make_folder(system, job)
+        with contextlib.suppress(FileNotFoundError):
+            system.at(names.guard_key(job)).replace(system.at(names.ended_guard_key(job)))
     units = installed(system, job)
     others = (names.guard_session(job), names.notify_service(job))
     files = [system.at(names.UNITS) / unit for unit in (*units, *others)]

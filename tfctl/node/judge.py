@@ -19,6 +19,7 @@ ALIVE = ("running", "starting", "pending")
 _LOSSES: Mapping[Loss | None, str] = {
     "reboot": "the host was shut down or rebooted while it ran",
     "stop": "systemd was told to stop it, as when the host shuts down",
+    "silence": "the host has not answered the guard of the job for too long",
     None: "its unit is gone without a result, as after a reboot",
 }
 #: How long (s) a task that ends by itself may take to do so once the deciders have succeeded. A worker of TensorFlow 1

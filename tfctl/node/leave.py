@@ -12,4 +12,4 @@ def run(system: System, session: Session, request: wire.LeaveRequest) -> None:
     job = fields.job_name(request.job)
     with reservations.lock(system):
         session.send(wire.Left())
-        guards.remove(system, job, wait=False)
+        guards.remove(system, job, wait=False, keep_notify=True)

@@ -127,6 +127,11 @@ def ended_dir(job: str) -> str:
     return f"{RUN_DIR}/ended/{job}"
 
 
+def ended_guard_key(job: str) -> str:
+    """Return where the key of a guard that has left is kept, if it names somebody to notify."""
+    return f"{ended_dir(job)}/guard.key"
+
+
 def job_dir(job: str) -> str:
     return f"{JOBS}/{job}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from . import disks, receipts, reservations, states, wire
+from . import disks, gpu_cards, receipts, reservations, states, wire
 from .hello import look, stacks
 from .session import Session
 from .system import System
@@ -34,6 +34,7 @@ def run(system: System, session: Session, _request: wire.NodesRequest) -> None:
             tasks=tuple(_task(unit) for unit in units if unit.live),
             disks=disks.disks(system),
             stored_mib=disks.stored_mib(system),
+            cards=gpu_cards.look(system) if devices else (),
             drifts=tuple(text for each in receipts.check_all(str(system.at(receipts.FOLDER))) for text in each.drifts),
         )
     )

@@ -26,11 +26,7 @@ _ON_PATH = re.compile(rf'^PATH="{names.STACKS}/({names.STACK.pattern})/bin', re.
 
 def save(system: System, job: str, tasks: Iterable[TaskName]) -> None:
     """Move the files of tasks that have ended there. Call under tfctl.node.reservations.lock."""
-    folder = system.at(names.ended_dir(job))
-    while not folder.is_dir():
-        folder.parent.mkdir(0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # `delete` has just removed the empty parent
-            folder.mkdir(0o700, exist_ok=True)
+    folder = make_folder(system, job)
     for task in tasks:
         for path in _installed(system, job, task):
             with contextlib.suppress(FileNotFoundError):
@@ -39,6 +35,16 @@ def save(system: System, job: str, tasks: Iterable[TaskName]) -> None:
         ended = sorted(folder.parent.iterdir(), key=lambda path: path.stat().st_mtime)
         for old in ended[:-_JOBS]:
             _remove(old)
+
+
+def make_folder(system: System, job: str) -> Path:
+    """Make the directory of the job's restart files and return it."""
+    folder = system.at(names.ended_dir(job))
+    while not folder.is_dir():
+        folder.parent.mkdir(0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # `delete` has just removed the empty parent
+            folder.mkdir(0o700, exist_ok=True)
+    return folder
 
 
 def delete(system: System, job: str) -> None:

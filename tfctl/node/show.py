@@ -9,7 +9,7 @@ from . import fields, give_up, guards, jobstore, names, reservations, states, wi
 from .session import Session
 from .states import Properties
 from .system import System, clock_zero
-from .units import installed_units
+from .units import installed_and_others
 
 #: Seconds between polls while a client follows.
 _POLL_S = 0.5
@@ -43,10 +43,11 @@ def jobs(system: System, job: str | None, attempt: int | None, *, later: bool = 
 
     ``later``: in place of the given attempt, the last that the guard has started after it.
     """
-    units = installed_units(system, job)
+    guard_of = guards.of_jobs(system, job)
+    units, guard_units = installed_and_others(system, job, guard_of)
+    guarded = {guard_of[unit] for unit, found in guard_units.items() if states.is_live(found)}
     starting = {(one.job, one.attempt) for one in reservations.live(system)}
     zero = clock_zero()
-    guarded = _guarded(system, job)
     found = []
     for name in [job] if job else jobstore.jobs(system):
         number = attempt or jobstore.latest(system, name)
@@ -76,14 +77,6 @@ def _last_of_guard(system: System, job: str, attempt: int) -> int:
         if other is not None and other.guard is not None and other.guard.origin == record.guard.origin:
             return number
     return attempt
-
-
-def _guarded(system: System, job: str | None) -> set[str]:
-    """Return the jobs whose guard runs here: one, or all. Raises Refused."""
-    units = guards.of_jobs(system, job)
-    return (
-        {units[unit] for unit, found in system.show(list(units)).items() if states.is_live(found)} if units else set()
-    )
 
 
 def task_statuses(

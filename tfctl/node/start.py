@@ -54,6 +54,7 @@ class Start:
         self._stored = code.hold(system, self._code) if self._code else None
         before = fields.optional_attempt(request.restart_of)
         self._files = restart_files.load(system, self._job, before) if before else None
+        self._notify = guards.notify(system, self._job) if before else None
         self._plan: Plan | None = None
         self._reservation: tuple[Reservation, int] | None = None
         self._started = False
@@ -94,7 +95,8 @@ class Start:
         """Make the plan here, so that the values of its variables never leave this host."""
         self._require(self._files is not None and self._has_code, "rerun")
         self._require_same_job(message)
-        self._reserve(restart_files.plan(self._files or {}, message.record, self._code)._replace(guard=message.guard))
+        guard = message.guard and message.guard._replace(notify=self._notify)
+        self._reserve(restart_files.plan(self._files or {}, message.record, self._code)._replace(guard=guard))
 
     def _require_same_job(self, message: wire.Rerun) -> None:
         """Refuse a record that is not that of the attempt before, but for what differs between attempts."""

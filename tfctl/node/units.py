@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Callable, NamedTuple
 
 from . import deadlines, jobstore, names, restart_files, states, unitfile
@@ -53,6 +53,13 @@ class InstalledUnit(NamedTuple):
 
 def installed_units(system: System, job: str | None = None) -> list[InstalledUnit]:
     """Return the units here, of one job or of all. Calls systemctl once. Raises Refused."""
+    return installed_and_others(system, job, ())[0]
+
+
+def installed_and_others(
+    system: System, job: str | None, others: Collection[str]
+) -> tuple[list[InstalledUnit], dict[str, Properties]]:
+    """Return the units here as `installed_units` does, and the properties of ``others``, from the same call."""
     directory = system.at(names.UNITS)
     found = {}
     for name in sorted(jobstore.listing(directory)):
@@ -61,11 +68,12 @@ def installed_units(system: System, job: str | None = None) -> list[InstalledUni
             with contextlib.suppress(OSError):
                 text = (directory / name).read_text("utf-8", "replace")
                 found[name] = (parts.group(1), (parts.group(2), int(parts.group(3))), unitfile.facts(text))
-    properties = system.show(list(found)) if found else {}
-    return [
+    properties = system.show([*found, *others]) if found or others else {}
+    units = [
         InstalledUnit(unit, job, task, facts.run, facts.ports, facts.gpus, properties[unit])
         for unit, (job, task, facts) in found.items()
     ]
+    return units, {unit: properties[unit] for unit in others}
 
 
 def units_without_file(system: System, job: str, tasks: Iterable[TaskName]) -> list[InstalledUnit]:

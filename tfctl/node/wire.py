@@ -63,7 +63,7 @@ DROPPED = "a596d6fe7bfa4994828e72309e95d61e"
 TaskName = tuple[str, int]
 TaskStateName = Literal["unknown", "pending", "starting", "running", "stopped", "succeeded", "failed", "lost"]
 #: Why a task is lost: its host was shut down or rebooted, or systemd was told to stop it by something other than tfctl.
-Loss = Literal["reboot", "stop"]
+Loss = Literal["reboot", "stop", "silence"]
 
 
 # What messages consist of.
@@ -89,6 +89,26 @@ class Gpu(NamedTuple):
     name: str
     memory_mib: int
     holder: str
+
+
+class Card(NamedTuple):
+    """An NVIDIA card: its settings and readings. Unknown ones are None.
+
+    ``persistence``, ``ecc``: whether these modes are enabled. ``ecc_errors``: memory errors since the last reboot that
+    were not corrected. ``mhz``, ``max_mhz``: of the processors. ``mig``: the profiles of the MIG instances; None if the
+    card is not in MIG mode.
+    """
+
+    uuid: str
+    name: str
+    persistence: Optional[bool] = None
+    ecc: Optional[bool] = None
+    ecc_errors: Optional[int] = None
+    mhz: Optional[int] = None
+    max_mhz: Optional[int] = None
+    celsius: Optional[int] = None
+    watts: Optional[int] = None
+    mig: Optional[tuple[str, ...]] = None
 
 
 class RecordedTask(NamedTuple):
@@ -423,8 +443,8 @@ class Plan(NamedTuple):
 
 
 class Rerun(NamedTuple):
-    """The next attempt of a job. The host makes its plan from its restart files. Without ``guard``, the guard of the
-    attempt before goes on."""
+    """The next attempt of a job. The host makes its plan from its restart files, and takes from them whom ``guard``
+    notifies. Without ``guard``, the guard of the attempt before goes on."""
 
     record: Record
     guard: Optional[PlannedGuard] = None
@@ -547,6 +567,7 @@ class Node(NamedTuple):
     available. ``stacks``: each installed one with its environment. ``ports``: those that jobs hold, with their holders.
     ``disks``: the directory of the jobs, then those for output. ``stored_mib``: the size of the code of all jobs and of
     what their tasks have written beside it. ``drifts``: what has changed since the host was provisioned, in sentences.
+    ``cards``: the NVIDIA cards, if nvidia-smi answers.
     Unknown values are None."""
 
     protocol: int
@@ -565,6 +586,7 @@ class Node(NamedTuple):
     disks: tuple[Disk, ...] = ()
     stored_mib: Optional[int] = None
     drifts: tuple[str, ...] = ()
+    cards: tuple[Card, ...] = ()
 
 
 class Left(NamedTuple):

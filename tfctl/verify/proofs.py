@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from tfctl.errors import Exit
-from tfctl.verify.report import HostReport, Pair, Software, Speed
+from tfctl.verify.report import Burned, BurnedDevice, HostReport, Pair, Software, Speed
 from tfctl.verify.results import Result
+from tfctl.wording import counted
+
+#: A pair is slow if it has less than this part of the median of all pairs, of which there are at least so many.
+_SLOW, _COMPARABLE = 0.5, 3
+#: A GPU passes the burn-in if its slowest sample has this part of its own median, and its median this part of that of
+#: the GPUs with the same name, of which there are at least _COMPARABLE.
+STEADY, ALIKE = 0.8, 0.9
+#: How long TensorFlow may take to start with many GPUs (s).
+_IMPORT_S = 180
 
 
 @dataclass(frozen=True)
@@ -30,7 +40,7 @@ SoftwareByHost = Mapping[str, Software]
 
 @dataclass(frozen=True)
 class Proof:
-    """One proof. ``program`` is a file in on_nodes/, ``seconds`` its time limit.
+    """One proof. ``program`` is a file in on_nodes/, ``seconds`` its time limit, ``load_s`` how long a burn-in lasts.
 
     ``obstacle`` returns why it cannot be tried, or "". ``fail_fast`` means that all hosts stop as soon as one fails.
     """
@@ -45,6 +55,7 @@ class Proof:
     launcher: str | None = None
     least_hosts: int = 1
     obstacle: Callable[[SoftwareByHost], str] = lambda software: ""  # noqa: ARG005
+    load_s: float = 0.0
 
 
 def per_host(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Result]]:
@@ -80,7 +91,10 @@ def for_all_hosts(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[
 
 
 def with_pairs(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Result]]:
-    """Return a judge that gives one result for all hosts and one per pair, with the slower of the two measurements."""
+    """Return a judge that gives one result for all hosts and one per pair, with the slower of the two measurements.
+
+    A pair that is much slower than most others passes, with a message.
+    """
     all_hosts = for_all_hosts(proof, remedy)
 
     def judge(answers: Sequence[Answer]) -> list[Result]:
@@ -90,16 +104,8 @@ def with_pairs(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Res
                 names = _named(answer, answers[pair.partner])
                 if names not in pairs or pair.mb_per_s < pairs[names].mb_per_s:
                     pairs[names] = pair
-        results = [
-            Result(
-                f"{proof}-pair",
-                names,
-                "ok",
-                seconds=pair.seconds,
-                details=Speed(mb_per_s=pair.mb_per_s, seconds=pair.seconds),
-            )
-            for names, pair in pairs.items()
-        ]
+        usual = _usual(pairs.values())
+        results = [_pair(f"{proof}-pair", names, pair, usual) for names, pair in pairs.items()]
         results += [
             Result(f"{proof}-pair", names, "failed", why, remedy)
             for names, why in _bad_pairs(answers).items()
@@ -108,6 +114,59 @@ def with_pairs(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Res
         return all_hosts(answers) + sorted(results, key=lambda result: result.hosts)
 
     return judge
+
+
+def _usual(pairs: Collection[Pair]) -> float:
+    """Return the median speed of the pairs, or 0 if there are too few to compare."""
+    return median(pair.mb_per_s for pair in pairs) if len(pairs) >= _COMPARABLE else 0.0
+
+
+def _pair(proof: str, names: tuple[str, ...], pair: Pair, usual: float) -> Result:
+    speed = Speed(mb_per_s=pair.mb_per_s, seconds=pair.seconds)
+    if pair.mb_per_s >= _SLOW * usual:
+        return Result(proof, names, "ok", seconds=pair.seconds, details=speed)
+    message = f"slow: {pair.mb_per_s} MB/s, and the median of all pairs is {usual:.1f} MB/s"
+    speed = speed.model_copy(update={"slow": True})
+    return Result(proof, names, "ok", message, _LINK, pair.seconds, speed)
+
+
+def burned(answers: Sequence[Answer]) -> list[Result]:
+    """Judge the burn-in: one result per host, with every device that is wrong, unsteady or slower than its like."""
+    alike: dict[str, list[float]] = {}
+    for answer in answers:
+        for device in answer.report.burned:
+            if device.is_gpu:
+                alike.setdefault(device.name, []).append(device.gflops)
+    results = []
+    for answer in answers:
+        faults = [] if answer.ok else [answer.report.message]
+        for device in answer.report.burned:
+            faults += _faults(device, alike.get(device.name, []))
+        details = Burned(devices=answer.report.burned)
+        state, remedy = ("failed", _remedy(answer, _CARD)) if faults else ("ok", "")
+        text = "\n".join(faults)
+        results.append(Result("burn-in", (answer.host,), state, text, remedy, answer.seconds, details, answer.exit))
+    return results
+
+
+def _faults(device: BurnedDevice, alike: Sequence[float]) -> list[str]:
+    """Return what is wrong with the device. Only GPUs have limits of speed: other programs use the processors too."""
+    found = []
+    if device.wrong:
+        found.append(f"{device.device} computed {counted(device.wrong, 'product')} wrongly")
+    if device.ecc_errors:
+        found.append(f"{device.device} had {counted(device.ecc_errors, 'memory error')} that ECC could not correct")
+    if not device.is_gpu:
+        return found
+    if device.lowest_gflops < STEADY * device.gflops:
+        hot = f", at up to {device.celsius} °C" if device.celsius is not None else ""
+        slowest = f"{device.lowest_gflops:.0f} GFLOP/s in its slowest sample, {device.gflops:.0f} in most"
+        found.append(f"{device.device} is not steady: {slowest}{hot}")
+    usual = median(alike) if len(alike) >= _COMPARABLE else 0.0
+    if device.gflops < ALIKE * usual:
+        what = f"{device.gflops:.0f} GFLOP/s, and the median of all {device.name} is {usual:.0f}"
+        found.append(f"{device.device} is slow: {what}")
+    return found
 
 
 def same_software(answers: Sequence[Answer]) -> list[Result]:
@@ -162,6 +221,11 @@ def _collective(software: SoftwareByHost) -> str:
     return ""
 
 
+def _nccl(software: SoftwareByHost) -> str:
+    without = [host for host, found in software.items() if not any(name.startswith("GPU") for name in found.devices)]
+    return f"no GPU on {', '.join(without)}" if without else _collective(software)
+
+
 def _horovod(part: str) -> Callable[[SoftwareByHost], str]:
     def obstacle(software: SoftwareByHost) -> str:
         without = [host for host, found in software.items() if part not in (found.horovod_has or ())]
@@ -172,9 +236,19 @@ def _horovod(part: str) -> Callable[[SoftwareByHost], str]:
 
 
 _PROVISION = "tfctl provision INVENTORY, and look at the log: tfctl logs --job verify"
+_CARD = "look at its temperature, power and errors there: nvidia-smi -q; dmesg | grep -i -e nvrm -e xid"
+_LINK = "compare their links: ethtool DEVICE, iperf3; then the switch and its cables"
 _NETWORK = "let the hosts reach each other's ports of the job range (tfctl_ports): firewall, routes, tfctl_address"
 
 SOFTWARE = Proof("tensorflow", "TensorFlow and its devices", "software", 180, per_host("tensorflow", _PROVISION), False)
+
+
+def burn_in(seconds: float) -> Proof:
+    """Return the proof that every device computes correctly and steadily for so long."""
+    title = f"every device under load for {seconds / 60:g} min"
+    return Proof("burn-in", title, "burn", round(seconds) + _IMPORT_S, burned, False, load_s=seconds)
+
+
 SHARED = Proof(
     "shared-directory",
     "the shared directory",
@@ -192,6 +266,14 @@ COLLECTIVES = (
         with_pairs("allreduce", _NETWORK),
         least_hosts=2,
         obstacle=_collective,
+    ),
+    Proof(
+        "allreduce-nccl",
+        "TensorFlow's all-reduce over NCCL, with every GPU of all hosts",
+        "nccl",
+        300,
+        for_all_hosts("allreduce-nccl", _NETWORK),
+        obstacle=_nccl,
     ),
     Proof(
         "horovod-gloo",

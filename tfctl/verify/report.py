@@ -21,12 +21,13 @@ class Software(_Reported):
 
 class Speed(_Reported):
     """The speed of an all-reduce. ``mb_per_s``: the data of one host by time. ``replicas`` of TensorFlow or ``ranks``
-    of Horovod took part."""
+    of Horovod took part. ``slow``: a pair that has less than half of the median of all pairs."""
 
     mb_per_s: float
     replicas: int | None = None
     ranks: int | None = None
     seconds: float
+    slow: bool | None = None
 
 
 class Pair(_Reported):
@@ -35,6 +36,33 @@ class Pair(_Reported):
     partner: int
     mb_per_s: float
     seconds: float
+
+
+class BurnedDevice(_Reported):
+    """A device that was under load. ``device``: such as GPU:0. ``name``: that of the card, or CPU.
+
+    ``gflops`` is the median of all samples of its speed (GFLOP/s), ``lowest_gflops`` the least. ``wrong``: how many
+    products differed from the first one. ``celsius``: the highest temperature. ``ecc_errors``: new errors of its memory
+    that were not corrected. The last two are None if nvidia-smi does not tell.
+    """
+
+    device: str
+    name: str
+    gflops: float
+    lowest_gflops: float
+    wrong: int = 0
+    celsius: int | None = None
+    ecc_errors: int | None = None
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.device.startswith("GPU")
+
+
+class Burned(_Reported):
+    """The devices of a host after the burn-in."""
+
+    devices: tuple[BurnedDevice, ...]
 
 
 class Trouble(_Reported):
@@ -49,7 +77,7 @@ class HostReport(_Reported):
 
     ``message`` and ``remedy`` explain a failure. ``stopped``: another host had failed before this one was done.
     ``all``: the speed over all hosts. ``lost``: the hosts with which no bytes could be exchanged over plain TCP.
-    ``broken``: the host with which an all-reduce failed.
+    ``broken``: the host with which an all-reduce failed. ``burned``: the devices that were under load.
     """
 
     ok: bool
@@ -61,3 +89,4 @@ class HostReport(_Reported):
     pairs: tuple[Pair, ...] = ()
     lost: tuple[Trouble, ...] = ()
     broken: Trouble | None = None
+    burned: tuple[BurnedDevice, ...] = ()

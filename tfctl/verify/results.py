@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree
 
 from tfctl.errors import Exit, first_of
-from tfctl.verify.report import Software, Speed
+from tfctl.verify.report import Burned, Software, Speed
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,7 @@ class Result:
     """One proof on some hosts. ``seconds`` is its duration; ``details`` is what was found or measured.
 
     ``state`` is ok, failed, or not-tried if the stack lacks the feature or there are too few hosts (see ``message``).
+    A result that is ok has a message if somebody should look at it.
     ``exit`` is the exit code of a failure.
     """
 
@@ -24,7 +25,7 @@ class Result:
     message: str = ""
     remedy: str = ""
     seconds: float | None = None
-    details: Software | Speed | None = None
+    details: Software | Speed | Burned | None = None
     exit: Exit = Exit.FAILED
 
     def facts(self) -> dict[str, object]:
@@ -73,6 +74,8 @@ class Results:
                 case.set("time", f"{result.seconds:.3f}")
             if result.state == "failed":
                 ElementTree.SubElement(case, "failure", message=_xml(result.message)).text = _xml(result.remedy)
+            elif result.state == "ok" and result.message:
+                ElementTree.SubElement(case, "system-out").text = _xml(result.message)
             elif result.state == "not-tried":
                 ElementTree.SubElement(case, "skipped", message=_xml(result.message))
         return ElementTree.tostring(suite, encoding="unicode")

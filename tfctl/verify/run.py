@@ -27,7 +27,7 @@ from tfctl.model.pattern import select
 from tfctl.model.text import output_path
 from tfctl.remote.fleet import Fleet
 from tfctl.verify.on_nodes.result import MARK
-from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, Answer, Proof, same_software
+from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, Answer, Proof, burn_in, same_software
 from tfctl.verify.report import HostReport
 from tfctl.verify.results import Result, Results
 from tfctl.wording import counted
@@ -41,12 +41,13 @@ _MARGIN_S = 60.0
 @dataclass(frozen=True)
 class Verification:
     """What to verify. ``stack`` None means each host's own stack, from the inventory. ``shared`` is a directory that
-    all hosts should share; None skips its proof."""
+    all hosts should share; None skips its proof. ``burn_in``: how long to keep the devices under load (s)."""
 
     inventory: Inventory
     stack: str | None = None
     limit: str = "all"
     shared: str | None = None
+    burn_in: float | None = None
 
 
 def run(verification: Verification, say: Callable[[str], None]) -> Results:
@@ -85,7 +86,9 @@ class _StackProofs:
         results = [*SOFTWARE.judge(software), *same_software(software)]
         fit = [host for host, answer in zip(hosts, software, strict=True) if answer.ok]
         known = {answer.host: answer.report.software for answer in software if answer.ok and answer.report.software}
-        proofs = (*([SHARED] if self._verification.shared else []), *COLLECTIVES) if fit else ()
+        asked = self._verification
+        more = [burn_in(asked.burn_in)] if asked.burn_in else []
+        proofs = (*([SHARED] if asked.shared else []), *COLLECTIVES, *more) if fit else ()
         for proof in proofs:
             names = tuple(host.name for host in fit)
             obstacle = (
@@ -154,7 +157,11 @@ class _StackProofs:
             "stack": self._stack,
             "code": str(_CODE),
             "command": ["python", "main.py", proof.program, str(proof.seconds), *["fail-fast"] * proof.fail_fast],
-            "env": {"VERIFY_HOSTS": json.dumps(names), "VERIFY_NONCE": secrets.token_hex(8)},
+            "env": {
+                "VERIFY_HOSTS": json.dumps(names),
+                "VERIFY_NONCE": secrets.token_hex(8),
+                "VERIFY_LOAD_S": str(proof.load_s),
+            },
             "roles": {"worker": {"per_host": 1}},
             "policy": {"on_failure": "fail"},
             **({"output": f"{self._verification.shared}/{NAME}"} if self._verification.shared else {}),

@@ -85,6 +85,23 @@ def test_exit_codes_decide_about_another_attempt(policy: dict[str, Any], again: 
     assert isinstance(found, Retry if again else Finish)
 
 
+@pytest.mark.parametrize(
+    ("policy", "again"), [({"retry_exit_codes": (137,)}, True), ({"fail_exit_codes": (137,)}, False)]
+)
+def test_a_signal_counts_as_the_exit_code_that_a_shell_reports(policy: dict[str, Any], again: bool) -> None:
+    seen = view("failed", "stopped", "stopped", record(max_attempts=2, **policy))
+    killed = seen.tasks[0]._replace(signal="SIGKILL")
+    assert isinstance(next_action(seen._replace(tasks=[killed, *seen.tasks[1:]])), Retry if again else Finish)
+
+
+def test_there_is_no_other_attempt_once_the_next_one_could_not_be_started() -> None:
+    seen = view(
+        "failed", "stopped", "stopped", record(max_attempts=5), code=1, failure="attempt 2 could not be started"
+    )
+    assert isinstance(next_action(seen), Retry)
+    assert next_action(seen._replace(final=True)) == Finish()
+
+
 def test_there_is_no_other_attempt_after_a_stop_or_the_deadline() -> None:
     of = record(max_attempts=2, deadline=60)
     assert next_action(view("failed", "stopped", "stopped", of, code=1, stopped=4.0)) == Finish()

@@ -18,6 +18,8 @@ from .member import LOOK_S, carry_out
 _GRACE_S = 30.0
 #: How long an order may take beyond the grace period of the tasks (s).
 _ORDER_S = 90.0
+#: How long to wait at least before starting an attempt again that could not be started (s).
+_AGAIN_S = 10.0
 #: How long the members may take to hear that the job is over (s).
 _END_S = 3.0
 #: How many connections may be authenticating at a time: tasks can connect too.
@@ -51,6 +53,7 @@ class Head:
         self._answers: dict[int, tuple[str, asyncio.Future[str | None]]] = {}
         self._orders = 0
         self._retry_at: float | None = None
+        self._retry_until: float | None = None
         self._ended_at: float | None = None
         self._listened: set[wire.TaskName] = set()
         self._cleaned: set[wire.TaskName] = set()
@@ -61,6 +64,7 @@ class Head:
         noted = self._seen.guard or wire.GuardReport()
         self._attempt_began = time.monotonic()
         self._retry_at, self._failure, self._ended_at = noted.retry_at, noted.reason, None
+        self._retry_until, self._final = None, False
         self._listened, self._cleaned = set(), set()
 
     @property
@@ -105,7 +109,7 @@ class Head:
         self._listened.update(task.name for task in tasks if task.state in judge.ENDED)
         view = rules.View(
             self._record, tasks, self._stopped(), time.time() - self._began, time.monotonic() - self._attempt_began,
-            listened=self._listened, cleaned=self._cleaned, failure=self._failure,
+            listened=self._listened, cleaned=self._cleaned, failure=self._failure, final=self._final,
         )  # fmt: skip
         if rules.verdict(view).state in judge.ENDED:
             self._ended_at = self._ended_at or time.monotonic()
@@ -118,16 +122,21 @@ class Head:
         reports: dict[str, Sequence[wire.TaskStatus] | None] = dict.fromkeys(self._members)
         reports.update((host, report.tasks) for host, report in self._reports().items())
         reports[self._here.host] = self._seen.tasks
-        silent = set()
+        silent, gone = set(), set()
         for host, member in self._members.items():
             if member.silent_since is not None:
                 silent.add(host)
                 if time.monotonic() - member.silent_since > self._guard.lease + _GRACE_S:
                     reports[host] = [one for one in reports[host] or () if one.state in judge.ENDED]
+                    gone.add(host)
         found = []
         for task, status in zip(self._record.tasks, judge.statuses(self._record, reports)):
             alive = status.state in judge.ALIVE
-            found.append(status._replace(state="unknown") if alive and task.host in silent else status)
+            if alive and task.host in silent:
+                status = status._replace(state="unknown")
+            elif task.host in gone and status.state == "lost" and status.loss is None:
+                status = status._replace(loss="silence")
+            found.append(status)
         return found
 
     def _stopped(self) -> float | None:
@@ -149,6 +158,7 @@ class Head:
         view = self._view()
         if self._retry_at is not None:
             return await self._await_retry(view)
+        self._report_loss(view)
         action = rules.next_action(view)
         if isinstance(action, rules.End):
             self._failure = self._failure or action.failure
@@ -167,6 +177,14 @@ class Head:
             await self._finish(view)
             return True
         return False
+
+    def _report_loss(self, view: rules.View) -> None:
+        """Note it if the job has failed because a host is silent: clients cannot tell by themselves."""
+        found = rules.verdict(view)
+        culprit = next((task for task in view.tasks if task.name == found.culprit), None)
+        if found.state == "failed" and culprit and culprit.loss == "silence":
+            self._failure = found.reason
+            self._report(found.reason)
 
     async def _end_tasks(
         self, tasks: Iterable[wire.TaskName], reason: str, *, overdue: bool | None = None, give_up: bool | None = None
@@ -188,6 +206,7 @@ class Head:
 
     def _plan_retry(self, view: rules.View, pause: float) -> None:
         self._retry_at = time.time() + pause
+        self._retry_until = self._retry_at + self._guard.lease
         why = rules.verdict(view).reason
         self._here.note(self._record.attempt, "retry", f"{why}; attempt {self._record.attempt + 1} in {pause:.0f} s")
         self._report("")
@@ -196,8 +215,8 @@ class Head:
         """Start the next attempt when its time has come. Return whether the job is over instead."""
         if view.stopped is None and time.time() < (self._retry_at or 0.0):
             return False
-        self._retry_at = None
         if view.stopped is not None:
+            self._retry_at = None
             self._report("")
             await self._stop_everywhere()
             await self._finish(view)
@@ -208,20 +227,35 @@ class Head:
         )
         trouble = await self._start(record)
         if trouble:
-            self._failure = f"{rules.verdict(view).reason}; attempt {record.attempt} could not be started: {trouble}"
-            self._report(self._failure)
+            self._retry_later(rules.verdict(view).reason, f"attempt {record.attempt} could not be started: {trouble}")
             return False
         self._here.note(record.attempt, "start", f"after the failure of attempt {self._record.attempt}")
         self._seen = await self._here.show() or self._seen
         self._begin_attempt()
         return False
 
+    def _retry_later(self, why: str, trouble: str) -> None:
+        """Try again for as long as hosts may be without contact. Then the job has failed."""
+        now = time.time()
+        if self._retry_until is None:  # this guard was started again
+            self._retry_until = now + self._guard.lease
+        if now < self._retry_until:
+            tried_for = now - (self._retry_until - self._guard.lease)
+            pause = max(_AGAIN_S, tried_for)  # twice as long each time
+            self._retry_at = now + pause
+            self._here.note(self._record.attempt, "retry", f"{trouble}; trying again in {pause:.0f} s")
+            self._report("")
+            return
+        self._retry_at, self._final = None, True
+        self._failure = f"{why}; {trouble}"
+        self._report(self._failure)
+
     async def _start(self, record: wire.Record) -> str:
         """Start an attempt on all hosts or on none. Return why it cannot be started, or ""."""
         hosts = list(dict.fromkeys(task.host for task in record.tasks))
         silent = [host for host in hosts if host in self._members and self._members[host].link is None]
         if silent:
-            return f"{', '.join(silent)} does not answer"
+            return f"{', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer"
         first, *others = sorted(hosts)
         trouble = await self._order([first], lambda number, _: link.Prepare(number, record))
         trouble = trouble or await self._order(others, lambda number, _: link.Prepare(number, record))

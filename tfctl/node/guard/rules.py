@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 from collections.abc import Collection, Sequence
 from typing import NamedTuple, Union
 
@@ -19,6 +21,7 @@ class View(NamedTuple):
     ``stopped``: the time of the job's stop mark on any host. ``age``: of the job. ``attempt_age``: of this attempt.
     ``ended_for``: how long ago the verdict was first final. ``listened``: the tasks that have been seen to listen.
     ``cleaned``: the tasks that were stopped after the verdict. ``failure``: why the guard has failed the job, or empty.
+    ``final``: the next attempt could not be started.
     """
 
     record: wire.Record
@@ -30,6 +33,7 @@ class View(NamedTuple):
     listened: Collection[wire.TaskName] = ()
     cleaned: Collection[wire.TaskName] = ()
     failure: str = ""
+    final: bool = False
 
 
 class End(NamedTuple):
@@ -124,15 +128,22 @@ def _limits(view: View, alive: tuple[wire.TaskName, ...]) -> Action | None:
 def retries(view: View, found: judge.Verdict) -> bool:
     """Return whether the policy asks for another attempt after this failure."""
     guard = view.record.guard
-    if guard is None or guard.number >= guard.max_attempts or view.stopped is not None:
+    if guard is None or guard.number >= guard.max_attempts or view.stopped is not None or view.final:
         return False
     if guard.deadline is not None and view.age > guard.deadline:
         return False
     culprit = next((task for task in view.tasks if task.name == found.culprit), None)
-    code = culprit.exit_code if culprit else None
+    code = _exit_code(culprit) if culprit else None
     if code in guard.fail_exit_codes or (culprit and (culprit.overdue or culprit.loss == "reboot")):
         return False
     return not guard.retry_exit_codes or code in guard.retry_exit_codes
+
+
+def _exit_code(task: wire.TaskStatus) -> int | None:
+    """Return the exit code as a shell reports it: 128 and the number of the signal that has ended the task."""
+    with contextlib.suppress(KeyError):
+        return 128 + signal.Signals[task.signal or ""]
+    return task.exit_code
 
 
 def _is_out_of_reach(view: View, name: wire.TaskName) -> bool:

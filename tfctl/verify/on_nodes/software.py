@@ -23,6 +23,8 @@ LIBRARIES = {
     "libcudnn.so": "cudnn",
     "libnccl.so": {"10": "2", "11": "2", "12": "2"},
 }
+#: The sides of the matrices that each device multiplies.
+SIDE = 256
 
 
 def prove():
@@ -36,8 +38,9 @@ def prove():
         missing = missing_libraries(tf)
         why = "it cannot load " + ", ".join(missing) if missing else "all libraries it needs load: see its log"
         raise Failed(f"the driver shows {len(driver)} GPUs, TensorFlow sees {len(gpus)}; {why}", software=found)
-    if not computes(tf):
-        raise Failed("2 x 2 matrices are multiplied wrongly", software=found)
+    wrong = [device for device in ["CPU:0", *gpus] if not computes(tf, device)]
+    if wrong:
+        raise Failed(f"matrices are multiplied wrongly on {', '.join(wrong)}", software=found)
     return {"software": dict(found, **horovod(found))}
 
 
@@ -88,13 +91,15 @@ def missing_libraries(tf):
     return missing
 
 
-def computes(tf):
-    a = tf.constant([[1.0, 2.0], [3.0, 4.0]])
-    product = tf.matmul(a, a)
+def computes(tf, device):
+    """Return whether the device multiplies two matrices of ones correctly."""
+    with tf.device("/" + device):
+        ones = tf.ones([SIDE, SIDE])
+        product = tf.matmul(ones, ones)
     if hasattr(product, "numpy"):
-        return product.numpy().tolist() == [[7.0, 10.0], [15.0, 22.0]]
+        return bool((product.numpy() == SIDE).all())
     with tf.compat.v1.Session() as session:
-        return session.run(product).tolist() == [[7.0, 10.0], [15.0, 22.0]]
+        return bool((session.run(product) == SIDE).all())
 
 
 if __name__ == "__main__":

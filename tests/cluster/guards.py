@@ -1,0 +1,63 @@
+"""Jobs with guards, for the tests of tests/cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from fake_manager import directives
+
+from tests.cluster.hosts import Hosts
+
+
+def job(hosts: Hosts, name: str) -> dict[str, Any]:
+    done = hosts("status", name, "-o", "json")
+    return dict(json.loads(done.out))
+
+
+def units(hosts: Hosts) -> list[str]:
+    return [unit for tree in hosts.trees.values() for unit in tree.alive()]
+
+
+def two_kinds(hosts: Hosts, name: str, chief: str, policy: str = "") -> None:
+    """Start a job whose chief, on node1, runs this script, and whose servers, on node2 and node3, run until stopped."""
+    text = f"""\
+        command: [sh, -c, "exec sleep 600"]
+        roles:
+          chief: {{replicas: 1, hosts: node1, command: [sh, -c, {json.dumps(chief)}]}}
+          server: {{replicas: 2, hosts: "node2,node3"}}
+        policy: {{success: chief{policy}}}
+        """
+    done = hosts("start", hosts.file(name, text))
+    assert done.code == 0, done.err
+
+
+def established(hosts: Hosts) -> list[str]:
+    """Return the members whose guard has a connection to the head."""
+    found = []
+    for name in ("node2", "node3"):
+        tree = hosts.trees[name]
+        for state in (tree / "manager").glob("tfctlguard-*.service.state"):
+            pid = directives(state.read_text()).get("MainPID", "0")
+            found += [name] if pid != "0" and any(map(is_socket, Path(f"/proc/{pid}/fd").glob("*"))) else []
+    return found
+
+
+def is_socket(descriptor: Path) -> bool:
+    try:
+        return str(descriptor.readlink()).startswith("socket:")
+    except FileNotFoundError:
+        return False
+
+
+def kill_guard(hosts: Hosts, name: str, job: str, *, for_good: bool = False) -> None:
+    state = hosts.trees[name] / f"manager/tfctlguard-{job}.service.state"
+    known = directives(state.read_text())
+    if for_good:
+        os.kill(int(known["supervisor"]), signal.SIGKILL)
+    os.killpg(int(known["MainPID"]), signal.SIGKILL)
+    if for_good:  # as when systemd has given up
+        state.write_text(state.read_text() + "ActiveState=failed\n")

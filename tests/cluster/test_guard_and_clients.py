@@ -1,0 +1,210 @@
+"""`wait`, `stop` and `restart` agree with the guards of the job, whoever comes first."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from node_tree import wait_until
+
+from tests.cluster.guards import established, job, kill_guard, two_kinds, units
+from tests.cluster.hosts import Hosts
+
+STAY = "exec sleep 600"
+
+
+def guards_of(hosts: Hosts) -> list[str]:
+    return [unit for unit in units(hosts) if re.fullmatch(r"tfctlguard-.*\.service", unit)]
+
+
+def watching(hosts: Hosts) -> None:
+    """Wait until a client that has just been started asks all hosts."""
+    for name in hosts.trees:
+        hosts.forget(name)
+    wait_until(lambda: all(hosts.shown(name) for name in hosts.trees))
+
+
+def nothing_runs(hosts: Hosts) -> None:
+    wait_until(lambda: not units(hosts), lambda: str(units(hosts)), timeout=60)
+
+
+def test_stop_ends_a_job_that_a_client_waits_for(guarded: Hosts) -> None:
+    two_kinds(guarded, "watched", STAY)
+    with guarded.begin("wait", "watched") as waiting:
+        watching(guarded)
+        assert guarded("stop", "watched").code == 0
+        assert waiting.done().code == 103
+    nothing_runs(guarded)
+    assert job(guarded, "watched")["state"] == "stopped"
+    guarded.untouched()
+
+
+def test_two_stops_at_once_both_succeed(guarded: Hosts) -> None:
+    two_kinds(guarded, "twofold", STAY)
+    with guarded.begin("stop", "twofold") as first, guarded.begin("stop", "twofold") as second:
+        assert {first.done().code, second.done().code} == {0}
+    nothing_runs(guarded)
+    guarded.untouched()
+
+
+def test_stop_at_the_moment_of_the_end_agrees_with_the_guard(guarded: Hosts) -> None:
+    """Either the chief succeeded first, or the job was stopped; nothing is left in either case."""
+    two_kinds(guarded, "moment", "sleep 2")
+    wait_until(lambda: job(guarded, "moment")["tasks"][0]["state"] == "succeeded")
+    assert guarded("stop", "moment").code == 0
+    nothing_runs(guarded)
+    assert job(guarded, "moment")["state"] == "succeeded"
+    guarded.untouched()
+
+
+def test_wait_after_the_guards_have_left_reports_the_outcome(guarded: Hosts) -> None:
+    two_kinds(guarded, "past", "sleep 1; exit 6", ", max_restarts: 0")
+    nothing_runs(guarded)
+    done = guarded("wait", "past")
+    assert done.code == 100
+    assert "exit code 6" in done.err
+
+
+def test_interrupted_wait_leaves_the_job_to_its_guards(guarded: Hosts) -> None:
+    two_kinds(guarded, "left", "sleep 6")
+    with guarded.begin("wait", "left") as waiting:
+        watching(guarded)
+        waiting.process.send_signal(2)
+        assert waiting.done().code == 130
+    nothing_runs(guarded)
+    assert job(guarded, "left")["state"] == "succeeded"
+
+
+def test_restart_of_a_running_job_gives_it_new_guards(guarded: Hosts) -> None:
+    two_kinds(guarded, "fresh", 'if [ "$TFCTL_ATTEMPT" = 1 ]; then exec sleep 600; fi; sleep 3')
+    wait_until(lambda: len(established(guarded)) == 2, timeout=30)
+    with guarded.begin("wait", "fresh") as waiting:
+        watching(guarded)
+        assert guarded("restart", "fresh").code == 0
+        assert waiting.done().code == 103, "the attempt that it waits for was stopped"
+    assert len(guards_of(guarded)) == 3
+    assert guarded("wait", "fresh").code == 0
+    nothing_runs(guarded)
+    assert (job(guarded, "fresh")["state"], job(guarded, "fresh")["attempt"]) == ("succeeded", 2)
+
+
+def test_restart_takes_the_place_of_a_pending_attempt(guarded: Hosts) -> None:
+    script = 'test "$TFCTL_ATTEMPT" = 1 && { sleep 1; exit 4; }; sleep 3'
+    two_kinds(guarded, "early", script, ", max_attempts: 5, max_restarts: 0")
+    wait_until(lambda: "attempt 2 in" in job(guarded, "early")["reason"], lambda: str(job(guarded, "early")), 30)
+    done = guarded("restart", "early", "--wait")
+    assert done.code == 0, done.err
+    assert job(guarded, "early")["attempt"] == 2
+    nothing_runs(guarded)
+
+
+def test_restart_of_one_task_is_no_failure_for_the_guards(guarded: Hosts) -> None:
+    two_kinds(guarded, "one", "sleep 8")
+    wait_until(lambda: len(established(guarded)) == 2, timeout=30)
+    for _ in range(2):
+        assert guarded("restart", "one", "server", "1").code == 0
+    assert guarded("wait", "one").code == 0
+    assert job(guarded, "one")["attempt"] == 1
+    nothing_runs(guarded)
+
+
+@pytest.mark.parametrize("fault", ["head killed", "head gone", "member killed", "member gone"])
+def test_stop_during_a_fault_of_a_guard_leaves_nothing(fault: str, guarded: Hosts) -> None:
+    two_kinds(guarded, "fault", STAY, ", lease: 30s")
+    wait_until(lambda: len(established(guarded)) == 2, timeout=30)
+    who, what = fault.split()
+    kill_guard(guarded, "node1" if who == "head" else "node2", "fault", for_good=what == "gone")
+    done = guarded("stop", "fault")
+    assert done.code == 0, done.err
+    nothing_runs(guarded)
+    assert job(guarded, "fault")["state"] == "stopped"
+    guarded.untouched()
+
+
+def test_evaluator_may_finish_after_the_chief(guarded: Hosts) -> None:
+    drained = _with_evaluator(guarded, "drained", "sleep 5", "60s")
+    assert drained["evaluator"] == "succeeded"
+
+
+def test_evaluator_is_stopped_when_its_time_is_over(guarded: Hosts) -> None:
+    assert _with_evaluator(guarded, "longer", STAY, "3s")["evaluator"] == "stopped"
+
+
+def _with_evaluator(hosts: Hosts, name: str, evaluator: str, drain: str) -> dict[str, str]:
+    """Run a job to its end without a client. Return the states of its roles."""
+    text = f"""\
+        command: [sh, -c, {json.dumps(STAY)}]
+        roles:
+          chief: {{replicas: 1, hosts: node1, command: [sh, -c, sleep 1]}}
+          ps: {{replicas: 1, hosts: node2}}
+          evaluator: {{replicas: 1, hosts: node3, command: [sh, -c, {json.dumps(evaluator)}]}}
+        policy: {{success: chief, drain: {drain}}}
+        """
+    hosts.ok("start", hosts.file(name, text))
+    nothing_runs(hosts)
+    found = job(hosts, name)
+    assert found["state"] == "succeeded"
+    states = {task["role"]: task["state"] for task in found["tasks"]}
+    assert states["ps"] == "stopped"
+    return states
+
+
+def test_next_start_after_a_fault_is_clean(guarded: Hosts) -> None:
+    two_kinds(guarded, "next", STAY, ", lease: 3s")
+    wait_until(lambda: len(established(guarded)) == 2, timeout=30)
+    kill_guard(guarded, "node1", "next", for_good=True)
+    wait_until(lambda: not [unit for name in ("node2", "node3") for unit in guarded.trees[name].alive()], timeout=60)
+    two_kinds(guarded, "after", "sleep 2")
+    assert guarded("wait", "after").code == 0
+    assert guarded("stop", "next").code == 0
+    nothing_runs(guarded)
+
+
+def test_attempt_that_cannot_be_started_fails_the_job_after_the_lease(guarded: Hosts) -> None:
+    two_kinds(guarded, "alone", "sleep 2; exit 4", ", max_attempts: 5, max_restarts: 0, lease: 6s")
+    wait_until(lambda: "attempt 2 in" in job(guarded, "alone")["reason"], lambda: str(job(guarded, "alone")), 30)
+    kill_guard(guarded, "node2", "alone", for_good=True)
+    wait_until(lambda: job(guarded, "alone")["state"] == "failed", lambda: str(job(guarded, "alone")), 60)
+    assert "attempt 2 could not be started: node2 does not answer" in job(guarded, "alone")["reason"]
+    wait_until(lambda: not guarded.trees["node1"].alive(), lambda: str(units(guarded)))
+    assert guarded("stop", "alone").code == 0
+    guarded.untouched()
+
+
+def test_restart_notifies_as_the_first_attempt_did(guarded: Hosts) -> None:
+    with receiver() as (url, told):
+        two_kinds(guarded, "told", "sleep 1; exit 5", f", max_restarts: 0, notify: {{url: '{url}'}}")
+        nothing_runs(guarded)
+        assert guarded("restart", "told").code == 0
+        nothing_runs(guarded)
+        assert [(one["attempt"], one["state"]) for one in told] == [(1, "failed"), (2, "failed")]
+    assert not re.search(url, guarded("events", "told").out)
+    kept = [str(path) for tree in guarded.trees.values() for path in tree.path.rglob("guard.key")]
+    assert len(kept) == 1, "only the head notifies"
+    assert guarded("stop", "told").code == 0
+    guarded.untouched()
+
+
+@contextmanager
+def receiver() -> Iterator[tuple[str, list[dict[str, object]]]]:
+    """Serve a URL that takes POSTs. Yield it, and the objects that have arrived."""
+    told: list[dict[str, object]] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/secret", told
+        server.shutdown()
