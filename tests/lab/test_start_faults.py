@@ -230,7 +230,7 @@ def test_start_is_undone_everywhere_when_a_host_loses_its_network(phase: str, jo
             wait_for(lambda: not jobs.lab.inside("node4", "ps -u tfctl -o args="), end - time.monotonic())
         assert (process.returncode, out) == (6, ""), err
         assert "node4: " in err
-        assert not [line for lines in jobs.traces().values() for line in lines if not line.startswith("tfctlguard")]
+        assert not any(jobs.everywhere("ps -u tfctl -o args=; true").values())
         if phase == "started":
             assert "run `tfctl stop faulty`" in err
             jobs.ok("stop", "faulty")
