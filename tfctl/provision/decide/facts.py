@@ -168,6 +168,28 @@ class GpuFacts:
 
 
 @dataclass(frozen=True)
+class Zone:
+    """A zone of firewalld. ``target``: ACCEPT accepts everything. ``sources``: networks, or other kinds of sources.
+    ``ports``: those that it opens, such as 2222-2299/tcp. ``rules``: whether a rich rule accepts something.
+    """
+
+    name: str
+    target: str
+    interfaces: tuple[str, ...]
+    sources: tuple[str, ...]
+    ports: tuple[str, ...]
+    rules: bool
+
+
+@dataclass(frozen=True)
+class Firewalld:
+    """``default``: the zone of interfaces that have no other."""
+
+    default: str
+    zones: tuple[Zone, ...]
+
+
+@dataclass(frozen=True)
 class Facts:
     """The facts about a host. ``gpu`` is None without NVIDIA hardware and driver.
 
@@ -175,7 +197,8 @@ class Facts:
     GID are. ``addresses``: what its address in the inventory resolves to on the host itself. ``disks``: by directory.
     ``environments``: the names of complete and incomplete ones. ``links``: by stack. ``mpiruns``: the version of mpirun
     by prefix, "" if it does not run. ``horovods``, ``openmpis``: the environments that use a Horovod, and those that
-    link to an Open MPI of tfctl's. ``receipts``: for the action tfctl_due.
+    link to an Open MPI of tfctl's. ``firewalld``: None if it does not run. ``selinux``: whether
+    the kernel uses it. ``receipts``: for the action tfctl_due.
     """
 
     system: str
@@ -203,4 +226,6 @@ class Facts:
     horovods: tuple[str, ...]
     openmpis: tuple[str, ...]
     gpu: GpuFacts | None
+    firewalld: Firewalld | None
+    selinux: bool
     receipts: tuple[CheckedReceipt, ...] = ()
