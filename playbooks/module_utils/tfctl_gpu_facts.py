@@ -73,7 +73,7 @@ def look(root: Path = Path("/")) -> dict[str, object] | None:
         "mok": secure and enrolled(root),
         "dkms": dkms(run(["dkms", "status"])[1]) if (root / "var/lib/dkms").is_dir() else [],
         "unattended": unattended(root),
-        "excluded": (root / EXCLUSION).exists(),
+        "excluded": (root / EXCLUSION).exists() or not (root / "etc/apt").is_dir(),
         "container": container(),
         "kernel": tfctl_kernel_facts.look(root),
         "initramfs": next((name for name in ("update-initramfs", "dracut") if shutil.which(name, path=SBIN)), ""),
