@@ -52,7 +52,7 @@ programs() {
 
 # Install what the tests need beside the Python packages of requirements/dev.txt.
 test_programs() {
-    programs 'python=python3 python3-venv' systemd-analyze=systemd git=git make=make pgrep=procps \
+    programs 'python=python3 python3-venv' systemd-analyze=systemd apt-get=apt git=git make=make pgrep=procps \
         ssh=openssh-client ssh-agent=openssh-client ssh-keyscan=openssh-client
 }
 

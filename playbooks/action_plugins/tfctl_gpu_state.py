@@ -44,7 +44,8 @@ class ActionModule(ActionBase):
             return {**result, "failed": True, "msg": judged.problem, "faults": faults}
         return {
             **result,
-            "loaded": state.gpu.loaded,
+            "ready": bool(state.gpu.loaded and not state.gpu.missing_nodes),
+            "persistent": state.gpu.persistence,
             "reason": judged.reason,
             "objection": judged.objection,
             "boot_id": state.boot_id,

@@ -6,14 +6,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_gpu_facts import first_line, look, run
+from ansible.module_utils.tfctl_gpu_facts import look
+from ansible.module_utils.tfctl_programs import first_line, run
 
 DOCUMENTATION = """
 module: tfctl_gpu_state
 short_description: Say whether a host's driver works, and whether it needs a reboot
 description:
-  - The module gathers the state; the action plugin of the same name judges it. Returns C(loaded), the version of the
-    loaded driver, C(reason), why the host needs a reboot, C(objection), why it must not be rebooted, and C(boot_id).
+  - The module gathers the state; the action plugin of the same name judges it. Returns C(ready), whether the driver is
+    loaded and has its device nodes, C(persistent), whether persistence mode is on, C(reason), why the host needs a
+    reboot, C(objection), why it must not be rebooted, and C(boot_id).
 options:
   insist: {type: bool, default: false, description: "Whether a host whose driver does not work is a failed one."}
   control: {type: dict, required: true, description: "machine_id, boot_id and local, of the machine tfctl runs on."}

@@ -59,7 +59,7 @@ def main() -> None:
         found = plan(MANAGERS[asked["packager"]](), asked["component"], asked["first"], asked["packages"], not dry)
     except TransactionError as error:
         fail(module, [fault(str(error), error.remedy, FAILED)])
-    differs = bool(found.install or found.reinstall or found.hold or found.record != recorded())
+    differs = bool(found.install or found.reinstall or found.release or found.hold or found.record != recorded())
     module.exit_json(changed=dry and differs, invocation={}, **found._asdict())
 
 

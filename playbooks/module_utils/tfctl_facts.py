@@ -18,7 +18,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import tfctl_gpu_facts, tfctl_horovod_facts, tfctl_links, tfctl_pythons, tfctl_receipts
+from ansible.module_utils import (
+    tfctl_firewalld_facts,
+    tfctl_gpu_facts,
+    tfctl_horovod_facts,
+    tfctl_links,
+    tfctl_pythons,
+    tfctl_receipts,
+)
 
 STACKS = "/opt/tfctl/stacks"
 
@@ -63,6 +70,8 @@ def gather(
         "horovods": tfctl_horovod_facts.horovods(),
         "openmpis": tfctl_horovod_facts.linked(),
         "gpu": tfctl_gpu_facts.look(),
+        "firewalld": tfctl_firewalld_facts.look(),
+        "selinux": Path("/sys/fs/selinux/enforce").exists(),
         "receipts": [asdict(each) for each in tfctl_receipts.check_all()],
         "clock": {"begun": begun, "ended": time.time()},
     }

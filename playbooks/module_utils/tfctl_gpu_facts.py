@@ -6,25 +6,25 @@ lists one directory.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import platform
 import re
 import shutil
-import subprocess
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from ansible.module_utils import tfctl_kernel_facts
+from ansible.module_utils.tfctl_programs import content, first_line, number, numbers, run
 
 NVIDIA = 0x10DE
-LIMIT_S = 30  # a sick driver hangs nvidia-smi
 HELD = "var/lib/tfctl/held.json"  # written by the role nvidia_packages
 BLACKLIST = "etc/modprobe.d/tfctl-nouveau.conf"
+EXCLUSION = "etc/apt/apt.conf.d/52tfctl-nvidia"
+AT_BOOT = "etc/systemd/system/multi-user.target.wants/tfctl_nvidia.service"
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 MOK_KEYS = ("var/lib/dkms/mok.pub", "var/lib/shim-signed/mok/MOK.der")
 SBIN = "/usr/sbin:/usr/bin:/sbin:/bin"
 # Daemons that keep the devices open without using them. comm holds 15 characters (proc(5)).
-DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "nvidia-smi")
+DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "dcgm-exporter", "nvidia-smi")
 MAKERS = (("Debian", "debian"), ("NVIDIA", "nvidia"), ("Ubuntu", "canonical"), ("RPM Fusion", "rpmfusion"))
 PACKAGE = re.compile(
     r"^(nvidia-(driver|kernel|open|dkms|headless|utils|smi|compute|fabricmanager|persistenced|modprobe|firmware|legacy"
@@ -36,7 +36,7 @@ LIBRARY = re.compile(
     r"^(libcuda1$|libnvidia-(compute|ml)|nvidia-driver-(cuda-)?libs|xorg-x11-drv-nvidia-cuda|nvidia-driver-cuda)"
 )
 VERSION = re.compile(r"(?:^|:)(\d{3}\.\d+(?:\.\d+)?)")
-QUERY = "uuid,name,compute_cap,driver_version,mig.mode.current"
+QUERY = "uuid,name,compute_cap,driver_version,mig.mode.current,persistence_mode"
 OLD_QUERY = "uuid,name,driver_version"  # nvidia-smi lacks compute_cap before 510 and MIG before 450
 
 
@@ -54,22 +54,28 @@ def look(root: Path = Path("/")) -> dict[str, object] | None:
         return None
     loaded = loaded_version(root)
     secure = secure_boot(root)
+    shown: dict[str, Any] = smi() if loaded else {"said": "", "gpus": []}
     return {
         "devices": devices,
         "switches": switches,
         "loaded": loaded,
-        "smi": smi() if loaded else {"said": "", "gpus": []},
+        "smi": shown,
+        "missing_nodes": missing_nodes(root) if loaded else [],
+        "at_boot": (root / AT_BOOT).is_symlink(),
+        "modprobe": (root / "usr/bin/nvidia-modprobe").exists(),
         "processes": processes(root) if loaded else [],
         **packages(root),
         "nouveau": (root / "sys/module/nouveau").is_dir(),
         "blacklisted": (root / BLACKLIST).exists(),
-        "persistence": (root / "run/nvidia-persistenced/socket").exists(),
+        "persistence": (root / "run/nvidia-persistenced/socket").exists()
+        and all(each["persistence"] for each in shown["gpus"]),
         "secure_boot": secure,
         "mok": secure and enrolled(root),
         "dkms": dkms(run(["dkms", "status"])[1]) if (root / "var/lib/dkms").is_dir() else [],
         "unattended": unattended(root),
+        "excluded": (root / EXCLUSION).exists() or not (root / "etc/apt").is_dir(),
         "container": container(),
-        "kernel": kernel(root),
+        "kernel": tfctl_kernel_facts.look(root),
         "initramfs": next((name for name in ("update-initramfs", "dracut") if shutil.which(name, path=SBIN)), ""),
     }
 
@@ -115,7 +121,16 @@ def gpu_of(query: str, line: str) -> dict[str, object]:
         "capability": row.get("compute_cap", ""),
         "driver": row.get("driver_version", ""),
         "mig": row.get("mig.mode.current") == "Enabled",
+        "persistence": row.get("persistence_mode") != "Disabled",
     }
+
+
+def missing_nodes(root: Path) -> list[str]:
+    """Return the device nodes that CUDA needs and that do not exist. A job cannot create them."""
+    gpus = (root / "proc/driver/nvidia/gpus").glob("*/information")
+    minors = [re.search(r"^Device Minor:\s*(\d+)", content(path), re.MULTILINE) for path in gpus]
+    names = ["nvidiactl", *sorted(f"nvidia{match[1]}" for match in minors if match), "nvidia-uvm"]
+    return [f"/dev/{name}" for name in names if not (root / "dev" / name).is_char_device()]
 
 
 def processes(root: Path) -> list[dict[str, object]]:
@@ -140,7 +155,7 @@ def packages(root: Path) -> dict[str, object]:
     """
     ours = [package for package in installed(root) if PACKAGE.match(package.name)]
     noted = own_holds(root)
-    now = {package.name: package.version if package.held else None for package in ours}
+    now = {package.name: (package.version, package.held) for package in ours}
     libraries = [package.version for package in ours if LIBRARY.match(package.name)]
     versions = sorted({match[1] for match in map(VERSION.search, libraries) if match}, key=numbers)
     fabric = [VERSION.search(package.version) for package in ours if "fabricmanager" in package.name]
@@ -153,7 +168,10 @@ def packages(root: Path) -> dict[str, object]:
         "origins": sorted(origins),
         "held": sorted(package.name for package in ours if package.held and package.name not in noted),
         "own": bool(noted),
-        "drifted": sorted(name for name, version in noted.items() if now.get(name) != version),
+        # Without a version, the package was not put on hold.
+        "drifted": sorted(
+            name for name, version in noted.items() if name not in now or (version and now[name] != (version, True))
+        ),
         "fabric_manager": fabric[0][1] if fabric and fabric[0] else "",
     }
 
@@ -196,14 +214,6 @@ def library_version(root: Path) -> str:
     return max(found, key=numbers, default="")
 
 
-def kernel(root: Path) -> dict[str, object]:
-    """Return the running kernel, whether its headers are installed, and the newest kernel installed."""
-    release = platform.release()
-    names = [path.name.partition("vmlinuz-")[2] for path in (root / "boot").glob("vmlinuz-[0-9]*")]
-    newest = max(names, key=numbers, default=release)
-    return {"release": release, "headers": (root / "lib/modules" / release / "build").exists(), "newest": newest}
-
-
 def secure_boot(root: Path) -> bool:
     """Return whether Secure Boot is on. efivarfs puts four bytes of attributes before the value."""
     try:
@@ -239,44 +249,3 @@ def container() -> str:
     """Return the kind of the container that this is, or ""."""
     said = run(["systemd-detect-virt", "--container"])[1].strip()
     return "" if said == "none" else said
-
-
-def number(path: Path) -> int:
-    """Return the hexadecimal number in a file of /sys, or 0."""
-    try:
-        return int(path.read_text(encoding="ascii").strip(), 16)
-    except (OSError, ValueError):
-        return 0
-
-
-def first_line(path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.readline().strip()
-    except OSError:
-        return ""
-
-
-def run(command: Sequence[str]) -> tuple[int, str]:
-    """Return (exit status, output); 127 if the program is missing, 124 if it hangs."""
-    try:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-    except OSError:
-        return 127, ""
-    try:
-        said = process.communicate(timeout=LIMIT_S)[0]
-    except subprocess.TimeoutExpired:
-        process.kill()
-        if process.stdout:
-            process.stdout.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the kernel does not even die
-            process.wait(1)
-        return 124, f"{command[0]} does not answer"
-    return process.returncode, said
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """Return a version as a tuple of numbers, for comparisons."""
-    return tuple(int(part) for part in re.findall(r"\d+", version))

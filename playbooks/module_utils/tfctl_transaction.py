@@ -21,6 +21,9 @@ KERNEL = re.compile(r"linux-image|kernel-core|kernel-modules-core")
 APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=120")
 DNF = ("dnf", "--disableplugin=versionlock", "--setopt=install_weak_deps=False")
 LIMIT_S = 1800
+#: Modules that are built for one kernel each. A hold would keep the driver from following updates of the kernel.
+OF_A_KERNEL = re.compile(r"linux-(modules|objects|signatures)-nvidia-")
+HEADERS = re.compile(r"\b(linux-headers-\d|kernel-devel-(matched-)?\d)\S*")
 #: Documentation, and configuration, which belongs to the host.
 MAY_BE_MISSING = (" /usr/share/", " /etc/")
 
@@ -51,8 +54,9 @@ class Plan(NamedTuple):
     """What has to be done. Empty lists: nothing.
 
     ``install`` and ``reinstall``: packages with exact versions, as the package manager names them. ``release``: tfctl's
-    holds that the transaction would violate. ``hold``: what to put on hold after it. ``record``: {component: {package:
-    version}}, the content of RECORD after it.
+    holds that the transaction would violate, or that are to end. ``hold``: what to put on hold after it. ``record``:
+    {component: {package: version}}, the content of RECORD after it; the version is "" for a package that is not put on
+    hold.
     """
 
     install: list[str]
@@ -103,15 +107,16 @@ def plan(manager: Manager, component: str, first: Sequence[str], asked: Sequence
     versions = {} if complete else simulated(manager, [*first, *asked], own)
     final = {**{name: package.version for name, package in now.items()}, **versions}
     ours = {name: version for name, version in sorted(final.items()) if NVIDIA.search(name)}
+    free = any(OF_A_KERNEL.match(name) for name in ours)
     there = manager.installed(ours)
     wanted = [manager.exact(name, final[name]) if name in final else name for name in map(bare, asked)]
     return Plan(
         install=wanted if versions else [],
         reinstall=[manager.exact(name, now[name].version) for name in damaged if name not in versions],
-        release=[name for name in ours if name in versions and name in there and there[name].held],
+        release=[name for name in there if there[name].held and (name in versions or (free and name in own))],
         # apt forgets the hold of a package that it installs again.
-        hold=[name for name in ours if name in versions or name in damaged or not there[name].held],
-        record={**record, component: ours},
+        hold=[] if free else [name for name in ours if name in versions or name in damaged or not there[name].held],
+        record={**record, component: dict.fromkeys(ours, "") if free else ours},
     )
 
 
@@ -166,7 +171,8 @@ class Apt:
         try:
             output = call([*APT, *options, "install", *packages], failure, is_apt_error)
         except TransactionError as error:
-            raise TransactionError("\n".join([str(error), *self._unreachable])) from error
+            first, *lines = str(error).splitlines()
+            raise TransactionError("\n".join([first, *lines, *self._unreachable]), remedy_for(lines)) from error
         versions = dict(re.findall(r"^Inst (\S+) (?:\[[^]]*\] )?\((\S+)", output, re.MULTILINE))
         return Simulation(versions, re.findall(r"^Remv (\S+)", output, re.MULTILINE))
 
@@ -205,7 +211,8 @@ class Dnf:
         output = run([*DNF, "--assumeno", "install", *(package.replace("=", "-", 1) for package in packages)])[1]
         error = re.search(r"^(No match for|Error).*", output, re.MULTILINE | re.DOTALL)
         if error and "Operation aborted" not in output:
-            raise TransactionError("\n".join([f"dnf cannot install {' '.join(packages)}", *error[0].splitlines()[:5]]))
+            lines = error[0].splitlines()[:5]
+            raise TransactionError("\n".join([f"dnf cannot install {' '.join(packages)}", *lines]), remedy_for(lines))
         versions, removed = {}, []
         for title, rows in re.findall(r"^(\w[\w ]+):\n((?: .*\n)+)", output, re.MULTILINE):
             # A long name is followed by a line break.
@@ -225,6 +232,14 @@ class Dnf:
 
 
 MANAGERS: dict[str, type[Manager]] = {"apt-get": Apt, "dnf": Dnf}
+
+
+def remedy_for(lines: Sequence[str]) -> str:
+    """Return the remedy if a package manager does not find the headers of the running kernel, else ""."""
+    missing = HEADERS.search("\n".join(lines))
+    if not missing:
+        return ""
+    return f"the package sources have no {missing[0]}: install the latest kernel, reboot, then provision again"
 
 
 def recorded() -> dict[str, dict[str, str]]:

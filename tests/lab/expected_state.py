@@ -114,9 +114,14 @@ def nvidia_driver(host: Host, branch: str) -> None:
     assert host.package("libcuda1").version == host.package("nvidia-kernel-dkms").version
     is_file(host, "/etc/modprobe.d/tfctl-nouveau.conf", 0o644, "blacklist nouveau")
     is_loadable(host, "libcuda.so.1")
-    service = host.service("nvidia-persistenced")
-    assert service.is_running and service.is_enabled
+    assert host.package("linux-headers-amd64").is_installed
+    for name in ("tfctl_nvidia", "nvidia-persistenced"):
+        service = host.service(name)
+        assert service.is_running and service.is_enabled
     assert host.file("/run/nvidia-persistenced/socket").exists
+    assert host.check_output("nvidia-smi --query-gpu=persistence_mode --format=csv,noheader") == "Enabled"
+    for name in ("nvidiactl", "nvidia0", "nvidia-uvm"):
+        assert host.file(f"/dev/{name}").exists, name
 
 
 def nvidia_repo(host: Host, uri: str, key: bytes) -> None:

@@ -1,7 +1,8 @@
 """The GPU roles of tfctl provision, on two nodes that appear to have GPUs.
 
 Real are Debian's packages of the NVIDIA driver, CUDA and NCCL, the files that apt reads, what the loader finds, and a
-reboot. Fake are the device and its kernel module, the files below /sys and /proc, and nvidia-smi.
+reboot. Fake are the device and its kernel module, the files below /sys and /proc, the headers of the kernel, and the
+programs of fake_driver.py: modprobe, nvidia-modprobe, nvidia-smi, nvidia-persistenced and dkms.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import fake_driver
 import pytest
 
 from tests.lab import expected_state
@@ -25,7 +27,7 @@ from tests.lab.plays import play
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-#: Creates what a kernel shows of a GPU and of its driver, once per boot.
+#: Creates what a kernel shows of a GPU, once per boot, and loads the driver, as udev does on Debian: without uvm.
 KERNEL = """#!/bin/sh -e
 mountpoint -q /sys/bus/pci/devices && exit 0
 device=/run/stub/pci/0000:17:00.0
@@ -33,44 +35,58 @@ mkdir -p $device /run/stub/driver/nvidia
 echo 0x10de > $device/vendor; echo 0x20b5 > $device/device; echo 0x030200 > $device/class
 mount --bind /run/stub/pci /sys/bus/pci/devices
 mount --bind /run/stub/driver /proc/driver
-if [ -e /etc/stub-version ]; then modprobe nvidia; fi
+rm -f /dev/nvidia*
+modprobe nvidia || true
 """
-MODPROBE = """#!/bin/sh -e
-version=$(cat /etc/stub-version 2>/dev/null || dpkg-query -W -f '${Version}' libcuda1 | sed 's/-.*//')
-echo $version > /etc/stub-version
-mkdir -p /run/stub/driver/nvidia
-echo "NVRM version: NVIDIA UNIX x86_64 Kernel Module  $version  Sat Feb 17 22:55:48 UTC 2024" \
-    > /run/stub/driver/nvidia/version
-"""
-SMI = """#!/bin/sh
-version=$(sed 's/.*Module *//; s/ .*//' /proc/driver/nvidia/version)
-echo "GPU-1b7a7a2e-0001, NVIDIA A100 80GB PCIe, 8.0, $version, Disabled"
-"""
+#: Ubuntu starts the daemon without persistence mode.
 PERSISTENCED = """[Service]
-Type=exec
 ExecStart=
-ExecStart=/bin/sh -c 'mkdir -p /run/nvidia-persistenced; touch /run/nvidia-persistenced/socket; exec sleep infinity'
-ExecStopPost=
+ExecStart=/usr/local/sbin/nvidia-persistenced --user nvpd --no-persistence-mode
 """
-#: Debian has no headers for the kernel of the machine that runs the lab: install an empty package in their place.
-HEADERS = """
-folder=$(mktemp -d); mkdir $folder/DEBIAN
-cat > $folder/DEBIAN/control <<END
-Package: linux-headers-$(uname -r)
-Version: 1
-Architecture: all
-Maintainer: x <x@example.org>
-Description: x
-END
-dpkg-deb --build $folder /tmp/headers.deb >/dev/null && dpkg -i /tmp/headers.deb >/dev/null
+#: Debian has no headers for the kernel of the machine that runs the lab: a package source of the node's own has them,
+#: with the packages that follow updates of the kernel.
+PACKAGES = r"""
+release=$(uname -r); mkdir -p /srv/kernel; cd /srv/kernel
+package() {  # NAME DEPENDS
+    mkdir -p $1/DEBIAN
+    printf 'Package: %s\nVersion: 99\nArchitecture: all\nMaintainer: x <x@example.org>\nDescription: x\n' $1 \
+        > $1/DEBIAN/control
+    if [ -n "$2" ]; then echo "Depends: $2" >> $1/DEBIAN/control; fi
+}
+package linux-headers-$release ''
+mkdir -p linux-headers-$release/usr/src/linux-headers-$release/include linux-headers-$release/lib/modules/$release
+ln -s /usr/src/linux-headers-$release linux-headers-$release/lib/modules/$release/build
+printf '#!/bin/sh\ncd /etc/kernel/header_postinst.d 2>&- || exit 0\nrun-parts --arg=%s .\n' $release \
+    > linux-headers-$release/DEBIAN/postinst
+chmod 755 linux-headers-$release/DEBIAN/postinst
+package linux-headers-amd64 linux-headers-$release
+package linux-image-amd64 ''
+for name in linux-headers-$release linux-headers-amd64 linux-image-amd64; do dpkg-deb --build $name . >/dev/null; done
+dpkg -i linux-image-amd64_*.deb >/dev/null
+for file in *.deb; do
+    dpkg-deb --field $file
+    printf 'Filename: ./%s\nSize: %s\nSHA256: %s\n\n' $file $(stat -c %s $file) $(sha256sum < $file | cut -d' ' -f1)
+done > Packages
+echo 'deb [trusted=yes] file:/srv/kernel ./' > /etc/apt/sources.list.d/kernel.list
+apt-get -qq update
 """
+#: Puts the fakes in the place of programs that units start by their paths. update-alternatives replaces no plain file.
+DIVERT = """
+for name in nvidia-modprobe nvidia-smi; do
+    dpkg-divert --quiet --local --rename --divert /usr/bin/$name.real --add /usr/bin/$name
+    cp /usr/local/sbin/$name /usr/bin/$name
+done
+"""
+#: Unloads the driver, and removes the nodes, as a reboot does.
+UNLOAD = "systemctl stop nvidia-persistenced tfctl_nvidia; rm -r /run/stub/driver/nvidia /run/stub/uvm /dev/nvidia*; "
+BUILDS = "/var/lib/dkms/fake.json"
+FAKE = Path(fake_driver.__file__).read_text()
 FILES = {
     "/usr/local/sbin/stub-kernel": KERNEL,
-    "/usr/local/sbin/modprobe": MODPROBE,
-    "/usr/local/bin/nvidia-smi": SMI,
+    **{f"/usr/local/sbin/{name}": FAKE for name in fake_driver.NAMES},
     "/usr/local/bin/systemd-detect-virt": "#!/bin/sh\necho none; exit 1\n",
     "/etc/systemd/system/stub-kernel.service": (
-        "[Unit]\nBefore=ssh.service nvidia-persistenced.service\n[Service]\nType=oneshot\n"
+        "[Unit]\nBefore=ssh.service nvidia-persistenced.service tfctl_nvidia.service\n[Service]\nType=oneshot\n"
         "ExecStart=/usr/local/sbin/stub-kernel\n[Install]\nWantedBy=multi-user.target\n"
     ),
     "/etc/systemd/system/nvidia-persistenced.service.d/stub.conf": PERSISTENCED,
@@ -115,7 +131,7 @@ def gpus(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gp
     try:
         for node in ("node1", "node2"):
             found.put(node, FILES)
-            found.root(node, f"{HEADERS}systemctl daemon-reload; systemctl enable --now stub-kernel")
+            found.root(node, f"{DIVERT}{PACKAGES}systemctl daemon-reload; systemctl enable --now stub-kernel", 120)
         yield found
     finally:
         found.lab.down()
@@ -142,6 +158,10 @@ def test_driver_of_debian_is_installed_and_held(gpus: Gpus) -> None:
         "rm /etc/modprobe.d/tfctl-nouveau.conf",
         "systemctl stop nvidia-persistenced; rm /run/nvidia-persistenced/socket",
         "systemctl disable nvidia-persistenced",
+        "echo Disabled > /run/stub/persistence",
+        "rm /dev/nvidia-uvm",
+        "systemctl disable tfctl_nvidia",
+        "apt-get -qy remove linux-headers-amd64",
     ],
 )
 def test_driver_is_repaired_after_a_manual_change(gpus: Gpus, harm: str) -> None:
@@ -154,11 +174,35 @@ def test_driver_is_repaired_after_a_manual_change(gpus: Gpus, harm: str) -> None
     gpus.assert_unchanged("node1", tags="nvidia_driver")
 
 
+def test_driver_is_built_again_after_a_kernel_update_without_headers(gpus: Gpus) -> None:
+    """The running kernel has neither headers nor a module, as after an update on a host with the headers of another."""
+    gpus.root("node1", "apt-get -qy remove linux-headers-$(uname -r)")
+    gpus.root("node1", f"{UNLOAD}rm -r /lib/modules/$(uname -r); sed -i s/$(uname -r)/6.1.0-1-amd64/ {BUILDS}")
+    node1 = gpus.lab.testinfra("node1")
+    expected_state.is_violated(expected_state.nvidia_driver, node1, "535")
+    host = gpus.provision("node1", tags="nvidia_driver")
+    assert host["code"] == 0, host
+    expected_state.nvidia_driver(node1, "535")
+    gpus.assert_unchanged("node1", tags="nvidia_driver")
+
+
+def test_kernel_whose_headers_the_sources_no_longer_have_is_refused(gpus: Gpus) -> None:
+    away = "mv /etc/apt/sources.list.d/kernel.list /srv/; apt-get -qy remove linux-headers-$(uname -r)"
+    gpus.root("node1", f"{away}; {UNLOAD}mv /lib/modules/$(uname -r) /srv/modules; apt-get -qq update")
+    host = gpus.provision("node1", tags="nvidia_driver")
+    assert (host["code"], "the package sources do not have its headers any more" in host["reason"]) == (8, True), host
+    assert "apt-get install linux-image-amd64" in host["remedy"]
+    back = "mv /srv/kernel.list /etc/apt/sources.list.d/; rm -rf /lib/modules/$(uname -r); apt-get -qq update"
+    gpus.root("node1", f"{back}; mv /srv/modules /lib/modules/$(uname -r)")
+    host = gpus.provision("node1", tags="nvidia_driver")
+    assert host["code"] == 0, host
+
+
 def test_reboot_happens_only_when_needed_allowed_and_no_job_runs(gpus: Gpus) -> None:
     """The kernel has loaded an older driver than the installed one. The reboot is real."""
     boot = "cat /proc/sys/kernel/random/boot_id"
-    installed = gpus.root("node1", "cat /etc/stub-version")
-    gpus.root("node1", "echo 530.30.02 > /etc/stub-version; modprobe nvidia; rm /etc/stub-version")
+    installed = gpus.root("node1", "dpkg-query -W -f '${Version}' libcuda1").partition("-")[0]
+    gpus.root("node1", f"sed -i s/{installed}/530.30.02/ /run/stub/driver/nvidia/version")
     before = gpus.root("node1", boot)
     waits = f"needs a reboot: driver {installed} is installed, 530.30.02 is loaded"
     host = gpus.provision("node1", tags="nvidia_driver")
@@ -171,10 +215,10 @@ def test_reboot_happens_only_when_needed_allowed_and_no_job_runs(gpus: Gpus) -> 
     assert host["reason"] == f"{waits}. tfctl does not reboot it: {unit} run"
     gpus.root("node1", f"systemctl stop {unit}")
     assert gpus.root("node1", boot) == before
-    gpus.root("node1", f"echo {installed} > /etc/stub-version")
     host = gpus.provision("node1", "--reboot", tags="nvidia_driver")
     assert host["code"] == 0, host
     assert gpus.root("node1", boot) != before
+    expected_state.nvidia_driver(gpus.lab.testinfra("node1"), "535")
     gpus.assert_unchanged("node1", tags="nvidia_driver")
 
 
@@ -182,8 +226,13 @@ def test_nccl_of_debian_is_installed_held_and_loadable(gpus: Gpus) -> None:
     """The node runs Debian 13 with a driver that tfctl does not manage, and a Python 3.11 that the user installed."""
     gpus.root(
         "node2",
-        "echo 550.163.01 > /etc/stub-version; modprobe nvidia; ln -s /usr/bin/python3 /usr/local/bin/python3.11",
+        "folder=/lib/modules/$(uname -r); mkdir -p $folder/updates; echo 550.163.01 > $folder/updates/nvidia.ko;"
+        "echo updates/nvidia.ko: > $folder/modules.dep; nvidia-smi -L;"
+        "ln -s /usr/bin/python3 /usr/local/bin/python3.11",
     )
+    refused = gpus.provision("node2", tags="nccl", tfctl_driver="none", tfctl_nccl_method="distribution")
+    assert (refused["code"], "CUDA cannot start without /dev/nvidia-uvm" in refused["reason"]) == (8, True), refused
+    gpus.root("node2", "nvidia-modprobe -u -c=0")
     wishes = {"tags": "nccl", "tfctl_driver": "none", "tfctl_nccl_method": "distribution"}
     host = gpus.provision("node2", **wishes)
     assert host["code"] == 0, host
@@ -239,6 +288,17 @@ def test_gpu_edition_installs_cuda_cudnn_and_nccl_from_wheels(gpus: Gpus) -> Non
     )
     assert output.splitlines() == ["2.15.1 12.2 8", "[]", "8904 21605", "True"]
     gpus.assert_unchanged("node1", tags="job_host,tensorflow")
+
+
+def test_verify_names_the_error_with_which_cuda_does_not_start(gpus: Gpus) -> None:
+    """The library of the driver is Debian's real one, which finds no device behind the nodes."""
+    inventory = gpus.lab.folder / "gpus.ini"
+    done = gpus.lab.tfctl(
+        "verify", inventory, "--limit", "node1", "--stack", "tf2.15", "-o", "json", check=False, timeout=300
+    )
+    (result,) = [each for each in json.loads(done.stdout)["results"] if each["proof"] == "tensorflow"]
+    assert re.search(r"the driver shows 1 GPUs, and CUDA does not start \(cuInit\): CUDA_ERROR_\w+$", result["message"])
+    assert result["remedy"]
 
 
 def test_toolchain_installs_and_repairs_a_compiler_that_nvcc_supports(gpus: Gpus) -> None:

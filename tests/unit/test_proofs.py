@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 from xml.etree import ElementTree
 
 import pytest
@@ -246,6 +248,64 @@ def test_report_becomes_json_junit_and_an_exit_code() -> None:
     failure = suite[2].find("failure")
     assert failure is not None
     assert (failure.get("message"), failure.text) == ("[31mred[0m   ä <SIGILL>", "run it elsewhere")
+
+
+class FakeCuda:
+    """A fake of libcuda.so.1. ``code``: what cuInit returns, as the errors of cuda.h."""
+
+    names: ClassVar[dict[int, bytes]] = {802: b"CUDA_ERROR_SYSTEM_NOT_READY", 999: b"CUDA_ERROR_UNKNOWN"}
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def cuInit(self, flags: int) -> int:
+        assert flags == 0
+        return self.code
+
+    def cuGetErrorName(self, code: int, place: Any) -> int:
+        """Write the name of an error. An unknown one is itself an error, CUDA_ERROR_INVALID_VALUE."""
+        place._obj.value = self.names.get(code)
+        return 0 if code in self.names else 1
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "remedy"),
+    [
+        (999, "CUDA_ERROR_UNKNOWN", "tfctl provision INVENTORY --tags job_host,nvidia_driver"),
+        (802, "CUDA_ERROR_SYSTEM_NOT_READY", "nvidia-fabricmanager"),
+        (54321, "error 54321", "restart the host"),
+    ],
+)
+def test_software_check_names_the_error_of_cuda_with_its_remedy(code: int, message: str, remedy: str) -> None:
+    says = f"^the driver shows 2 GPUs, .*{message}$"
+    with node("software") as module, pytest.raises(module.Failed, match=says) as error:
+        module.start_cuda(2, {"libcuda.so.1": FakeCuda(code)}.__getitem__)
+    assert remedy in error.value.details["remedy"]
+
+
+def test_software_check_accepts_a_cuda_that_starts() -> None:
+    with node("software") as module:
+        module.start_cuda(2, {"libcuda.so.1": FakeCuda(0)}.__getitem__)
+
+
+def test_software_check_finds_the_libraries_of_wheels(tmp_path: Path) -> None:
+    """The loader does not find them without the run path of TensorFlow."""
+    folder = tmp_path / "nvidia/cuda_runtime/lib"
+    folder.mkdir(parents=True)
+    with node("software") as module:
+        assert not module.loads("libcudart-of-a-test.so.12", [tmp_path])
+        (folder / "libcudart-of-a-test.so.12").write_bytes(b"not a library")
+        assert not module.loads("libcudart-of-a-test.so.12", [tmp_path])
+        shutil.copy(any_library(), folder / "libcudart-of-a-test.so.12")
+        assert module.loads("libcudart-of-a-test.so.12", [tmp_path])
+
+
+def any_library() -> str:
+    """Return the path of a shared library that this process has loaded."""
+    maps = Path("/proc/self/maps").read_text()
+    found = re.search(r"/\S+/libc\.so\.6$", maps, re.MULTILINE)
+    assert found
+    return found[0]
 
 
 def begin_main(folder: Path, program: str, seconds: float, *more: str) -> subprocess.Popen[str]:

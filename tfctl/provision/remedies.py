@@ -155,6 +155,7 @@ _REMEDIES = (
         "the compiler's messages are above; tfctl_horovod=false provisions without Horovod",
     ),
     Remedy(r"certificate verify failed", "name the CA of the index's certificate in pip's configuration (global.cert)"),
+    Remedy(r"failed after its reboot", "repair the host that failed, then provision with --reboot again"),
     Remedy(r"unit .* is masked", "unmask it on {host}: systemctl unmask UNIT"),
     Remedy(r"sudo: ", "let the login user of {host} use sudo", Exit.PREFLIGHT),
 )

@@ -54,6 +54,8 @@ GOOD: dict[str, Any] = {
     "horovods": [],
     "openmpis": [],
     "gpu": None,
+    "firewalld": None,
+    "selinux": False,
 }
 
 

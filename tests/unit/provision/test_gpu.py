@@ -26,22 +26,37 @@ PARTS = ("driver", "cuda", "cudnn", "nccl", "source")
 BARE: dict[str, Any] = {
     "devices": [], "switches": 0, "loaded": "", "processes": [], "version": "", "origins": [], "held": [], "own": False,
     "drifted": [], "fabric_manager": "", "nouveau": False, "blacklisted": False, "persistence": False,
-    "secure_boot": False, "mok": False, "dkms": [], "unattended": False, "container": "",
-    "initramfs": "update-initramfs",
+    "secure_boot": False, "mok": False, "dkms": [], "unattended": False, "excluded": False, "container": "",
+    "initramfs": "update-initramfs", "missing_nodes": [], "at_boot": False, "modprobe": False,
 }  # fmt: skip
 
 
-def gpu_facts(seen: dict[str, Any]) -> dict[str, Any]:
+#: The package that updates the kernel, by system.
+METAPACKAGES = {"debian": "linux-image-amd64", "ubuntu": "linux-image-generic", "el": ""}
+
+
+def gpu_facts(seen: dict[str, Any], system: str = "debian-12") -> dict[str, Any]:
     """Return the facts that tfctl_gpu_facts would report of a host in gpu_hosts.yaml."""
     seen = dict(seen)
     release = seen.pop("kernel", "6.1.0-18-amd64")
-    kernel = {"release": release, "newest": seen.pop("newest", release), "headers": seen.pop("headers", True)}
+    driver = bool(seen.get("loaded") or seen.get("version"))
+    kernel = {
+        "release": release,
+        "newest": seen.pop("newest", release),
+        "headers": seen.pop("headers", True),
+        "module": seen.pop("module", driver),
+        "metapackage": seen.pop("metapackage", METAPACKAGES[system.partition("-")[0]]),
+        "follows": seen.pop("follows", False),
+        "dkms": seen.pop("has_dkms", False),
+        "offered": seen.pop("offered", None),
+    }
     shown = [tfctl_gpu_facts.gpu_of(tfctl_gpu_facts.QUERY, line) for line in seen.pop("smi", [])]
     ids = [int(str(each), 16) for each in seen.pop("devices", [])]
     devices = [{"slot": "", "id": f"{each:04x}"} for each in ids]
     smi = {"said": seen.pop("smi_said", ""), "gpus": shown}
     assert set(seen) <= set(BARE), "tfctl_gpu_facts reports no such fact"
-    return {**copy.deepcopy(BARE), "devices": devices, "kernel": kernel, "smi": smi, **seen}
+    ready = {"modprobe": driver, "at_boot": driver}
+    return {**copy.deepcopy(BARE), **ready, "devices": devices, "kernel": kernel, "smi": smi, **seen}
 
 
 def decided(case: dict[str, Any]) -> tuple[Any, list[ModuleFault]]:
@@ -50,7 +65,7 @@ def decided(case: dict[str, Any]) -> tuple[Any, list[ModuleFault]]:
     if "system" in case:
         seen |= {"title": case["system"], "python": {**GOOD["python"], "pythons": {"3.11": "/usr/bin/python3.11"}}}
     roomy = {path: {**each, "free_mb": 50_000} for path, each in GOOD["disks"].items()}
-    gpu = gpu_facts(case["gpu"]) if case["gpu"] is not None else None
+    gpu = gpu_facts(case["gpu"], case.get("system", "debian-12")) if case["gpu"] is not None else None
     plan, faults = decide(facts(**seen, disks=roomy, gpu=gpu), wanted(wishes=Wishes(**case.get("wishes", {}))))
     return schema.plain(plan), faults
 
@@ -118,11 +133,48 @@ def test_reboot_is_refused_while_the_host_is_in_use(
     units: list[str], control: dict[str, Any], gpu: dict[str, Any], expected_objection: str
 ) -> None:
     here = Control(**{"machine_id": "m0", "boot_id": "b0", "local": False, **control})
-    outdated = {"loaded": "535.104.05", "version": "535.161.07"}
+    outdated: dict[str, Any] = {"loaded": "535.104.05", "version": "535.161.07"}
     found = schema.parse(GpuFacts, {**gpu_facts({}), **outdated, **gpu})
     verdict = reboot.judge(found, DriverState(found, tuple(units), "m1", "b1"), here)
     assert (verdict.objection, "--reboot" in verdict.remedy) == (expected_objection, not expected_objection)
     assert verdict.problem.startswith("needs a reboot: driver 535.161.07 is installed, 535.104.05 is loaded")
+
+
+WORKING: dict[str, Any] = {
+    "loaded": "535.161.07", "version": "535.161.07", "origins": ["debian"], "own": True, "persistence": True,
+    "smi": ["GPU-1b7a7a2e-0001, NVIDIA A100 80GB PCIe, 8.0, 535.161.07, Disabled, Enabled"],
+}  # fmt: skip
+UNLOADED = {"loaded": "", "smi": [], "persistence": False}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "problem", "remedy"),
+    [
+        ({}, "", ""),
+        (
+            {"missing_nodes": ["/dev/nvidia-uvm"]},
+            "CUDA cannot start without /dev/nvidia-uvm, which the host does not have",
+            "systemctl status tfctl_nvidia.service",
+        ),
+        ({"persistence": False}, "nvidia-persistenced does not run, or persistence mode is off", "nvidia-persistenced"),
+        ({"persistence": False, "own": False}, "", ""),
+        (
+            {**UNLOADED, "module": False},
+            "the driver is installed, and has no module for the running kernel 6.1.0-18-amd64",
+            "dkms status",
+        ),
+        (
+            {**UNLOADED, "secure_boot": True, "dkms": [{"version": "535.161.07", "kernel": "", "state": "installed"}]},
+            "the driver is installed, and Secure Boot does not load its module",
+            "mokutil --import",
+        ),
+        (UNLOADED, "the driver is installed, and is not loaded", "journalctl -b -u tfctl_nvidia.service"),
+    ],
+)
+def test_driver_that_does_not_work_is_named_with_its_remedy(gpu: dict[str, Any], problem: str, remedy: str) -> None:
+    found = schema.parse(GpuFacts, gpu_facts({**WORKING, **gpu}))
+    verdict = reboot.judge(found, DriverState(found, (), "m1", "b1"), Control("m0", "b0", local=False))
+    assert (verdict.reason, verdict.problem, remedy in verdict.remedy) == ("", problem, True)
 
 
 @pytest.mark.parametrize(

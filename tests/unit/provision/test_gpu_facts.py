@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
+import re
+import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
+import fake_driver
 import pytest
-from ansible.module_utils import tfctl_gpu_facts
+from ansible.module_utils import tfctl_gpu_facts, tfctl_kernel_facts, tfctl_programs
+from jinja2 import Template
 
 from tests.unit.provision.test_gpu import BARE
 from tfctl import schema
@@ -126,7 +133,7 @@ def test_gpu_facts_stop_waiting_when_nvidia_smi_hangs(fake: FakeHost, monkeypatc
     fake.device("0000:17:00.0", "20b5", "030200")
     fake.put("proc/driver/nvidia/version", PROPRIETARY)
     fake.program("nvidia-smi", "exec sleep 60")
-    monkeypatch.setattr(tfctl_gpu_facts, "LIMIT_S", 0.5)
+    monkeypatch.setattr(tfctl_programs, "LIMIT_S", 0.5)
     assert fake.look()["smi"] == {"said": "nvidia-smi does not answer", "gpus": []}
 
 
@@ -140,6 +147,7 @@ def test_gpu_facts_query_fewer_fields_when_nvidia_smi_is_old(fake: FakeHost) -> 
     )
     assert fake.look()["smi"]["gpus"][0] == {
         "uuid": "GPU-2", "name": "NVIDIA GeForce GT 710", "capability": "", "driver": "470.57.02", "mig": False,
+        "persistence": True,
     }  # fmt: skip
 
 
@@ -199,3 +207,148 @@ def test_gpu_facts_ignore_holds_by_tfctl_and_report_packages_that_drifted(fake: 
     assert (seen["own"], seen["held"], seen["drifted"]) == (True, [], [])
     fake.packages("ii libcuda1 535.1-1 Debian NVIDIA <x>", "hi nvidia-smi 535.2-1 Debian NVIDIA <x>")
     assert fake.look()["drifted"] == ["libcuda1", "nvidia-smi"]
+
+
+class FakeGpuHost(FakeHost):
+    """A host with a GPU, its driver's module for DKMS and fakes of the driver's programs, which it has just booted."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__(root, monkeypatch)
+        fake_driver.install(self.bin, self.root)
+        self.device("0000:17:00.0", "20b5", "030200")
+        self.release = platform.release()
+        (self.root / "run/stub/driver").mkdir(parents=True)
+        (self.root / "proc").mkdir()
+        (self.root / "proc/driver").symlink_to(self.root / "run/stub/driver")
+        self.put("usr/bin/nvidia-modprobe", "")
+        self.packages(
+            f"ii libcuda1 535.261.03-1 {DEBIANS}",
+            f"ii nvidia-kernel-dkms 535.261.03-1 {DEBIANS}",
+            f"ii linux-image-amd64 6.1.158-1 {DEBIANS}",
+        )
+        self.run("dkms", "add", "-m", "nvidia-current", "-v", "535.261.03")
+
+    def run(self, *words: str) -> int:
+        return subprocess.run(words, env={**os.environ}, timeout=60, capture_output=True).returncode
+
+    def install_headers(self) -> None:
+        (self.root / f"lib/modules/{self.release}/build/include").mkdir(parents=True)
+
+    def packages(self, *rows: str) -> None:
+        """Set what dpkg-query prints, also of one package or with other fields, which are empty."""
+        super().packages(*rows)
+        library = next(row.split()[2] for row in rows if " libcuda1 " in row)
+        self.program(
+            "dpkg-query",
+            f"case $* in *' libcuda1') printf {library};; *Depends*) ;; *) cat {self.bin}/rows; exit 1;; esac",
+        )
+
+
+DEBIANS = "Debian NVIDIA Maintainers <pkg-nvidia-devel@lists.alioth.debian.org>"
+ROLE = Path(__file__).parents[3] / "roles/nvidia_driver"
+
+
+@pytest.fixture
+def gpu_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGpuHost:
+    return FakeGpuHost(tmp_path, monkeypatch)
+
+
+def boot_commands(host: FakeGpuHost) -> list[str]:
+    """Return what tfctl_nvidia.service runs, with the paths of the tree."""
+    template = Template((ROLE / "templates/etc/systemd/system/tfctl_nvidia.service.j2").read_text())
+    text = template.render(nvidia_driver_services=["nvidia-persistenced", "nvidia-fabricmanager"])
+    assert "Before=nvidia-persistenced.service nvidia-fabricmanager.service\n" in text
+    lines = re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE)
+    changes = {"/usr/bin/": f"{host.bin}/", "/proc/": f"{host.root}/proc/", "$$": "$"}
+    for old, new in changes.items():
+        lines = [line.replace(old, new) for line in lines]
+    return lines
+
+
+def test_device_node_of_unified_memory_is_missing_although_nvidia_smi_works(gpu_host: FakeGpuHost) -> None:
+    """So is it after each boot of Debian: loading a module creates no node, and nvidia-smi does not need this one."""
+    gpu_host.install_headers()
+    gpu_host.run("dkms", "autoinstall")
+    gpu_host.run("modprobe", "nvidia", "nvidia-uvm")
+    seen = gpu_host.look()
+    assert (seen["loaded"], seen["smi"]["said"], len(seen["smi"]["gpus"])) == ("535.261.03", "", 1)
+    assert seen["missing_nodes"] == ["/dev/nvidia-uvm"]
+
+
+def test_boot_service_creates_every_device_node(gpu_host: FakeGpuHost) -> None:
+    gpu_host.install_headers()
+    gpu_host.run("dkms", "autoinstall")
+    for line in boot_commands(gpu_host):
+        assert gpu_host.run(*shlex.split(line)) == 0, line
+    assert sorted(path.name for path in (gpu_host.root / "dev").iterdir()) == ["nvidia-uvm", "nvidia0", "nvidiactl"]
+    assert gpu_host.look()["missing_nodes"] == []
+
+
+def test_boot_service_fails_without_a_module_for_the_running_kernel(gpu_host: FakeGpuHost) -> None:
+    assert gpu_host.run("dkms", "autoinstall") == 11, "the headers are missing"
+    assert gpu_host.run(*shlex.split(boot_commands(gpu_host)[0])) == 1
+    seen = gpu_host.look()
+    assert (seen["loaded"], seen["kernel"]["module"], seen["kernel"]["headers"]) == ("", False, False)
+    assert seen["dkms"] == [{"version": "535.261.03", "kernel": "", "state": "added"}]
+    gpu_host.install_headers()
+    gpu_host.run("dkms", "autoinstall", "--kernelver", gpu_host.release)
+    assert gpu_host.look()["kernel"]["module"]
+
+
+def test_persistence_is_off_when_the_daemon_runs_without_the_mode(gpu_host: FakeGpuHost) -> None:
+    """So does Ubuntu start it. The drop-in of the role switches the mode on."""
+    gpu_host.install_headers()
+    gpu_host.run("dkms", "autoinstall")
+    gpu_host.run("nvidia-persistenced", "--no-persistence-mode")
+    assert not gpu_host.look()["persistence"]
+    drop_in = ROLE / "files/etc/systemd/system/nvidia-persistenced.service.d/tfctl.conf"
+    (command,) = re.findall(r"^ExecStartPost=/usr/bin/(.*)$", drop_in.read_text(), re.MULTILINE)
+    gpu_host.run(*shlex.split(command))
+    assert gpu_host.look()["persistence"]
+
+
+def test_kernel_facts_name_the_metapackage_of_the_running_series(fake: FakeHost) -> None:
+    """The host has Ubuntu's first kernel and the one for newer hardware."""
+    rows = [
+        "ii \tlinux-image-6.8.0-49-generic\tkmod",
+        "ii \tlinux-image-generic\tlinux-image-5.15.0-126-generic, linux-firmware",
+        "ii \tlinux-image-generic-hwe-22.04\tlinux-image-6.8.0-49-generic, linux-firmware",
+        "un \tlinux-image-virtual\t",
+        "ii \tlinux-headers-generic-hwe-22.04\tlinux-headers-6.8.0-49-generic",
+    ]
+    (fake.bin / "rows").write_text("".join(f"{row}\n" for row in rows))
+    fake.program("dpkg-query", f"cat {fake.bin}/rows")
+    assert tfctl_kernel_facts.metapackage("6.8.0-49-generic") == ("linux-image-generic-hwe-22.04", "")
+    assert tfctl_kernel_facts.metapackage("5.15.0-91-generic") == ("linux-image-generic", "linux-headers-generic")
+
+
+@pytest.mark.parametrize(
+    ("lists", "offered"),
+    [
+        (" linux-libc-dev | 6.1.158-1 | https://a\n linux-headers-6.1.0-47-amd64 | 6.1.158-1 | https://a\n",
+         ["linux-headers-6.1.0-47-amd64"]),
+        (" linux-libc-dev | 6.1.158-1 | https://a\nN: Unable to locate package linux-headers-6.1.0-47-amd64\n", []),
+        ("N: Unable to locate package linux-libc-dev\n", None),
+    ],
+)  # fmt: skip
+def test_kernel_facts_tell_missing_headers_from_missing_package_lists(
+    fake: FakeHost, lists: str, offered: list[str] | None
+) -> None:
+    (fake.bin / "lists").write_text(lists)
+    fake.program("apt-cache", f"cat {fake.bin}/lists")
+    assert tfctl_kernel_facts.offered(["linux-headers-6.1.0-47-amd64"]) == offered
+
+
+@pytest.mark.parametrize(
+    ("line", "is_driver"),
+    [
+        ("updates/dkms/nvidia-current.ko: kernel/drivers/i2c/i2c-core.ko", True),
+        ("kernel/nvidia-580srv/nvidia.ko:", True),
+        ("extra/nvidia.ko.xz: kernel/drivers/acpi/video.ko.xz", True),
+        ("updates/dkms/nvidia-current-drm.ko: updates/dkms/nvidia-current.ko", False),
+        ("kernel/drivers/video/fbdev/nvidia/nvidiafb.ko:", False),
+        ("kernel/drivers/platform/x86/nvidia-wmi-ec-backlight.ko: kernel/drivers/platform/x86/wmi.ko", False),
+    ],
+)
+def test_module_of_the_driver_is_recognised_among_others(line: str, is_driver: bool) -> None:
+    assert bool(tfctl_kernel_facts.MODULE.search(f"{line}\n")) is is_driver

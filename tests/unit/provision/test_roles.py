@@ -204,6 +204,15 @@ def test_each_role_with_a_receipt_has_its_tag_and_a_gpu_role_also_runs_the_nvidi
     assert set(tasks["nvidia_repo"]["tags"]) == {"nvidia_repo", "cuda", "cudnn", "nccl", "nvidia_driver"}
 
 
+def test_selinux_labels_are_restored_between_the_role_and_its_receipt() -> None:
+    """The receipt contains the times of files, which a label changes."""
+    tasks = read(ansible.data_dir() / "playbooks/tasks/role.yml")
+    kinds = [next(name for name in task if name.startswith(("tfctl_", "ansible.builtin."))) for task in tasks]
+    assert kinds == ["tfctl_receipt", "ansible.builtin.include_role", "ansible.builtin.include_tasks", "tfctl_receipt"]
+    (relabel,) = read(ansible.data_dir() / "playbooks/tasks" / tasks[2]["ansible.builtin.include_tasks"])
+    assert relabel["ansible.builtin.command"]["argv"].startswith("{{ ['restorecon', ")
+
+
 def inclusions() -> Iterator[tuple[str, set[str]]]:
     """Yield (role, variables) for each place where a playbook or a role includes a role with variables."""
     data = ansible.data_dir()

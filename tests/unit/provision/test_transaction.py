@@ -58,6 +58,8 @@ class FakeManager:
         if wanted.install:
             versions, _ = self.simulate(wanted.install)
             self.there.update({name: Package(version, False) for name, version in versions.items()})
+        for name in wanted.release:
+            self.there[name] = Package(self.there[name].version, False)
         for name in (package.partition("=")[0] for package in wanted.reinstall):
             self.without_file.remove(name)
             self.there[name] = Package(self.there[name].version, False)
@@ -118,6 +120,21 @@ def test_plan_releases_own_holds_of_packages_that_change(manager: FakeManager) -
     wanted = planned(manager, "nvidia-smi=550.*")
     assert (wanted.install, wanted.release) == (["nvidia-smi=550.1"], ["libcuda1", "nvidia-smi"])
     assert wanted.hold == ["libcuda1", "nvidia-smi"]
+
+
+def test_plan_lets_modules_that_are_built_for_one_kernel_follow_its_updates(manager: FakeManager) -> None:
+    """With a hold on them, the next kernel has no driver. An earlier tfctl has left holds."""
+    modules, library = "linux-modules-nvidia-580-server-generic", "libnvidia-compute-580-server"
+    manager.offers.update({modules: "5.15.0-91.101", library: "580.95"})
+    manager.there[library] = Package("580.82", True)
+    tfctl_transaction.RECORD.write_text(json.dumps({"nvidia_driver": {library: "580.82"}}))
+    wanted = planned(manager, modules, library)
+    assert (wanted.hold, wanted.release) == ([], [library])
+    manager.carry_out(wanted)
+    assert not any(package.held for package in manager.there.values())
+    manager.there[modules] = Package("5.15.0-126.136", False)
+    again = planned(manager)
+    assert nothing_left(again) and again.record == {"nvidia_driver": {modules: "", library: ""}}
 
 
 def test_plan_reinstalls_the_installed_version_of_a_damaged_package(manager: FakeManager) -> None:
@@ -205,6 +222,35 @@ def test_apt_names_unreachable_sources_when_a_package_is_missing(programs: Path)
         "apt cannot install nvidia-none (exit code 100)", "E: Unable to locate package nvidia-none",
         "Failed to fetch http://dead.example/  Connection refused",
     ]  # fmt: skip
+
+
+FAKE_APT_OF_A_NEW_KERNEL = """#!/bin/sh
+echo "E: Unable to locate package linux-headers-6.1.0-18-amd64"
+echo "E: Couldn't find any package by glob 'linux-headers-6.1.0-18-amd64'"
+exit 100
+"""
+FAKE_DNF_OF_A_NEW_KERNEL = """#!/bin/sh
+echo "No match for argument: kernel-devel-5.14.0-362.8.1.el9_3.x86_64"
+echo "Error: Unable to find a match: kernel-devel-5.14.0-362.8.1.el9_3.x86_64"
+exit 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "manager", "package"),
+    [
+        ("apt-get", FAKE_APT_OF_A_NEW_KERNEL, Apt, "linux-headers-6.1.0-18-amd64"),
+        ("dnf", FAKE_DNF_OF_A_NEW_KERNEL, Dnf, "kernel-devel-5.14.0-362.8.1.el9_3.x86_64"),
+    ],
+)
+def test_headers_that_the_sources_no_longer_have_are_an_error_with_a_remedy(
+    programs: Path, name: str, text: str, manager: type[tfctl_transaction.Manager], package: str
+) -> None:
+    program(programs, name, text)
+    with pytest.raises(TransactionError) as refused:
+        manager().simulate(["nvidia-kernel-dkms", package])
+    remedy = f"the package sources have no {package}: install the latest kernel, reboot, then provision again"
+    assert refused.value.remedy == remedy
 
 
 def test_dpkg_reports_versions_holds_and_missing_files(programs: Path) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 
-from tfctl.provision.decide.facts import Clock, Facts, Identity
+from tfctl.provision.decide.facts import Clock, Facts, Firewalld, Identity
 from tfctl.provision.decide.fault import fault
+from tfctl.provision.decide.firewall import blocked
 from tfctl.provision.faults import ModuleFault
 from tfctl.wording import few
 
@@ -29,7 +30,7 @@ class Ahead:
 class Compared:
     """What is compared of a host. ``address``: where other hosts reach it; ``resolved``: what that is on the host.
 
-    ``synchronized``: whether provisioning will synchronize the clock.
+    ``synchronized``: whether provisioning will synchronize the clock. ``ports``: of jobs, such as 2222-2299.
     """
 
     identity: Identity
@@ -37,6 +38,8 @@ class Compared:
     resolved: tuple[str, ...]
     ahead: Ahead
     synchronized: bool = False
+    firewalld: Firewalld | None = None
+    ports: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,12 @@ class Comparison:
     warnings: list[str]
 
 
-def compared(facts: Facts, address: str, sent: float, received: float, synchronized: bool = False) -> Compared:
+def compared(
+    facts: Facts, address: str, sent: float, received: float, synchronized: bool = False, ports: str = ""
+) -> Compared:
     """Return what is compared of a host. This machine asked for its facts at ``sent`` and got them at ``received``."""
-    return Compared(facts.identity, address, facts.addresses, ahead(facts.clock, sent, received), synchronized)
+    clock = ahead(facts.clock, sent, received)
+    return Compared(facts.identity, address, facts.addresses, clock, synchronized, facts.firewalld, ports)
 
 
 def ahead(clock: Clock, sent: float, received: float) -> Ahead:
@@ -66,7 +72,7 @@ def compare(hosts: Mapping[str, Compared], others: bool = False) -> Comparison:
     ``others``: whether the inventory has more hosts than these.
     """
     faults: dict[str, list[ModuleFault]] = {}
-    for name, found in (*_equal(hosts), *_unreachable(hosts, others), *_wrong_clocks(hosts)):
+    for name, found in (*_equal(hosts), *_unreachable(hosts, others), *_wrong_clocks(hosts), *_blocking(hosts)):
         faults.setdefault(name, []).append(found)
     return Comparison(faults, [*_aliases(hosts), *_own_clock(hosts)])
 
@@ -110,6 +116,30 @@ def _wrong_clocks(hosts: Mapping[str, Compared]) -> Iterator[tuple[str, ModuleFa
         if difference:
             remedy = "synchronize it (timedatectl set-ntp true), or let provision do it: tfctl_time_sync=true"
             yield name, fault(f"the clock is {difference}", remedy)
+
+
+def _blocking(hosts: Mapping[str, Compared]) -> Iterator[tuple[str, ModuleFault]]:
+    """Yield the hosts whose firewalld does not let other hosts connect to the ports of jobs."""
+    for name, host in hosts.items():
+        if host.firewalld is None:
+            continue
+        theirs = {
+            address: other
+            for other, each in hosts.items()
+            for address in each.resolved
+            if each.identity != host.identity and not ip_address(address.partition("%")[0]).is_loopback
+        }
+        rejected = blocked(host.firewalld, [address.partition("%")[0] for address in theirs], host.ports)
+        if rejected:
+            others = list(dict.fromkeys(theirs[address] for address in theirs if address.partition("%")[0] in rejected))
+            sources = " ".join(f"--add-source={address}" for address in rejected)
+            yield (
+                name,
+                fault(
+                    f"firewalld does not let {few(others)} connect to the ports of jobs, {host.ports} (tfctl_ports)",
+                    f"firewall-cmd --permanent --zone=trusted {sources}; firewall-cmd --reload",
+                ),
+            )
 
 
 def _own_clock(hosts: Mapping[str, Compared]) -> Iterator[str]:

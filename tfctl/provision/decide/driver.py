@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from tfctl.provision.decide import reboot
+from tfctl.provision.decide import kernel, reboot
 from tfctl.provision.decide.cards import Card, Generation, limits, named, numbers, usable
 from tfctl.provision.decide.case import Case
-from tfctl.provision.decide.facts import GpuFacts
 from tfctl.provision.decide.plan import Driver
 from tfctl.provision.decide.sources import has_repository, method_of
 
 METHODS = ("auto", "repo", "distribution")
 OPEN_SINCE = 560  # from this branch on, NVIDIA's default if the GPU supports both kernel modules
 UNBRANCHED = 590  # from this branch on, its repository's packages have no branch in their names
-FLAVOUR = re.compile(r"^\d[\d.]*-\d+-([a-z][\w-]*)$")  # Ubuntu's: 5.15.0-91-generic
 MAKERS = {"run": "NVIDIA's .run installer", "nvidia": "NVIDIA's repository", "canonical": "Ubuntu", "debian": "Debian"}
 INITRAMFS = {"update-initramfs": ("update-initramfs", "-u", "-k", "all"),
              "dracut": ("dracut", "--force", "--regenerate-all")}  # fmt: skip
 PERSISTENCE, FABRIC = "nvidia-persistenced", "nvidia-fabricmanager"
+MODPROBE = "nvidia-modprobe"  # the program that creates device nodes, and its package
 
 
 def driver(case: Case) -> Driver | None:
@@ -61,6 +61,8 @@ def _judge_foreign(case: Case, bounds: Generation) -> None:
         refuse(f"driver {gpu.loaded} is too new for these GPUs", f"{who} must bring {bounds.newest} or older")
     elif gpu.smi.said:
         refuse(f"nvidia-smi: {gpu.smi.said}", _smi_remedy(gpu.smi.said))
+    elif gpu.missing_nodes:
+        refuse(reboot.missing_nodes(gpu), f"{who} must create them at each boot: nvidia-modprobe(1)")
 
 
 def _smi_remedy(said: str) -> str:
@@ -71,28 +73,43 @@ def _smi_remedy(said: str) -> str:
 
 
 def _notice(case: Case) -> None:
-    kernel, notices = case.gpu.kernel, case.findings.notices
-    if kernel.newest != kernel.release:
-        notices.append(f"kernel {kernel.newest} is installed, {kernel.release} runs")
-    failed = [f"{each.version} for {each.kernel or 'no kernel'}" for each in case.gpu.dkms if each.state != "installed"]
+    gpu, notices = case.gpu, case.findings.notices
+    if gpu.kernel.newest != gpu.kernel.release:
+        notices.append(f"kernel {gpu.kernel.newest} is installed, {gpu.kernel.release} runs")
+    failed = [f"{each.version} for {each.kernel or 'no kernel'}" for each in gpu.dkms if each.state != "installed"]
     if failed:
         notices.append(f"DKMS has not built driver {' and '.join(failed)}; `dkms status` and its make.log say why")
 
 
 def _kept(case: Case, version: str) -> Driver | None:
-    """Keep a driver that fits. It may still need a reboot, its kernel module or the fabric manager."""
+    """Keep a driver that fits. It may still need a reboot, a kernel module, device nodes or the fabric manager."""
     gpu = case.gpu
     restart = reboot.reason(gpu)
     if gpu.smi.said and not restart:
         case.findings.refuse(f"nvidia-smi: {gpu.smi.said}", _smi_remedy(gpu.smi.said))
+    if gpu.missing_nodes and not gpu.modprobe:
+        case.findings.refuse(reboot.missing_nodes(gpu), "install nvidia-modprobe, which creates them")
+    build = not (gpu.loaded or gpu.kernel.module)
     packages: tuple[str, ...] = ()
+    if build:
+        packages = kernel.repaired(case, version)
+    elif gpu.own and gpu.dkms and not gpu.kernel.follows:
+        packages = kernel.headers(case)
     if gpu.switches and gpu.fabric_manager != version:
-        packages = tuple(f"{name}={version}-*" for name in _fabric_packages(case, _branch(version), gpu.origins))
+        packages += tuple(f"{name}={version}-*" for name in _fabric_packages(case, _branch(version), gpu.origins))
     undone = gpu.own and (gpu.drifted or not gpu.blacklisted or not gpu.persistence)
-    if not (packages or restart or undone or not gpu.loaded):
+    unsafe = (gpu.modprobe and not gpu.at_boot) or gpu.missing_nodes or (gpu.unattended and not gpu.excluded)
+    if not (packages or restart or undone or unsafe or not gpu.loaded):
         return None
-    blacklist = gpu.nouveau or gpu.own
-    return _plan(gpu, method_of(gpu), version, packages, persistence=gpu.own, blacklist=blacklist)
+    signed = gpu.own and gpu.origins == ("canonical",) and kernel.is_signed(case)
+    return replace(
+        _plan(case, method_of(gpu), version, packages),
+        nodes=gpu.modprobe,
+        services=_services(case, persistence=gpu.own),
+        build=build,
+        blacklist=gpu.nouveau or gpu.own,
+        signed=signed,
+    )
 
 
 def _installed(case: Case, found: Sequence[Card], bounds: Generation, wish: str) -> Driver | None:
@@ -110,6 +127,7 @@ def _installed(case: Case, found: Sequence[Card], bounds: Generation, wish: str)
         return None
     is_open = bounds.modules == "open" or (bounds.modules == "either" and chosen >= OPEN_SINCE)
     packages, first, stream = _packages(case, method, chosen, is_open)
+    signed = method == "distribution" and kernel.is_signed(case)
     ours = "nvidia" if method == "repo" else "canonical" if facts.system.startswith("ubuntu") else "debian"
     if gpu.processes:
         helps = "wait for them or end them, then provision again"
@@ -121,11 +139,13 @@ def _installed(case: Case, found: Sequence[Card], bounds: Generation, wish: str)
             f"{' '.join(gpu.held)} are on hold, and driver {chosen} is to replace them",
             f"{free} {' '.join(gpu.held)}, or set tfctl_driver: none",
         )
-    if not any(name.startswith("linux-modules-nvidia") for name in packages):
-        _judge_build(case)
+    if not signed:
+        kernel.judge_build(case)
     if gpu.switches:
         packages += _fabric_packages(case, chosen, (ours,))
-    return _plan(gpu, method, str(chosen), packages, first, stream, persistence=True, blacklist=True)
+    plan = _plan(case, method, str(chosen), packages)
+    # The package manager may configure the driver before the headers: then nothing has built the module.
+    return replace(plan, first=first, stream=stream, build=not signed, signed=signed)
 
 
 def _method(case: Case, bounds: Generation) -> str | None:
@@ -196,51 +216,30 @@ def _refuse_mixing(case: Case, foreign: Sequence[str], ours: str) -> None:
     )
 
 
-def _judge_build(case: Case) -> None:
-    """Add a fault if DKMS could not build the kernel module or the kernel would not load it."""
-    kernel, ubuntu = case.gpu.kernel, case.facts.system.startswith("ubuntu")
-    if case.gpu.secure_boot and not case.gpu.mok:
-        key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
-        case.findings.refuse(
-            "Secure Boot is on, and this machine does not trust the key that DKMS would sign the driver with",
-            f"mokutil --import {key} (dkms makes the key), reboot and enrol it at the console; or turn Secure Boot off"
-            + ("; or set tfctl_driver_method: distribution" if ubuntu else ""),
-        )
-    if not kernel.headers and numbers(kernel.newest) > numbers(kernel.release):
-        case.findings.refuse(
-            f"kernel {kernel.release} runs without its headers, and {kernel.newest} is installed: "
-            "the driver would be built for the wrong one",
-            "reboot into the new kernel, then provision again",
-        )
-
-
 def _packages(case: Case, method: str, chosen: int, is_open: bool) -> tuple[tuple[str, ...], tuple[str, ...], str]:
     """Return a branch's packages, those to install before them, and dnf's module stream."""
-    release, system = case.gpu.kernel.release, case.facts.system
-    name = "nvidia-open" if is_open else "cuda-drivers"
+    name, headers = "nvidia-open" if is_open else "cuda-drivers", kernel.headers(case)
     if method == "repo" and case.facts.packager == "dnf":
         stream = f"nvidia-driver:{chosen}-{'open' if is_open else 'dkms'}"
-        return (name, f"kernel-devel-{release}", "kernel-headers"), (), stream
-    headers = f"linux-headers-{release}"
+        return (name, MODPROBE, *headers), kernel.first_packages(case), stream
     if method == "repo":
         if chosen >= UNBRANCHED:
-            return (name, headers), (f"nvidia-driver-pinning-{chosen}",), ""
-        return (f"{name}-{chosen}", headers), (), ""
-    if system.startswith("ubuntu"):
-        return _of_ubuntu(case.gpu, chosen, is_open, headers), (), ""
+            return (name, MODPROBE, *headers), (f"nvidia-driver-pinning-{chosen}",), ""
+        return (f"{name}-{chosen}", MODPROBE, *headers), (), ""
+    if case.facts.system.startswith("ubuntu"):
+        return _of_ubuntu(case, chosen, is_open, headers), (), ""
     offered = case.packaged_driver
     module = "nvidia-open-kernel-dkms" if is_open and offered and offered.open else "nvidia-kernel-dkms"
-    return (module, *(offered.packages if offered else ()), headers), (), ""
+    return (module, *(offered.packages if offered else ()), *headers), (), ""
 
 
-def _of_ubuntu(gpu: GpuFacts, chosen: int, is_open: bool, headers: str) -> tuple[str, ...]:
+def _of_ubuntu(case: Case, chosen: int, is_open: bool, headers: tuple[str, ...]) -> tuple[str, ...]:
     """Return Ubuntu's packages: with Secure Boot, the modules that Canonical built and signed."""
-    kind, flavour = f"{chosen}-server{'-open' if is_open else ''}", FLAVOUR.match(gpu.kernel.release)
-    utilities = f"nvidia-utils-{chosen}-server"
-    if gpu.secure_boot and flavour:
-        modules = [f"linux-modules-nvidia-{kind}-{end}" for end in (gpu.kernel.release, flavour[1])]
-        return (f"nvidia-headless-no-dkms-{kind}", *modules, utilities)
-    return (f"nvidia-headless-{kind}", headers, utilities)
+    kind = f"{chosen}-server{'-open' if is_open else ''}"
+    programs = (f"nvidia-utils-{chosen}-server", MODPROBE)
+    if kernel.is_signed(case):
+        return (f"nvidia-headless-no-dkms-{kind}", *kernel.signed_modules(case, kind), *programs)
+    return (f"nvidia-headless-{kind}", *headers, *programs)
 
 
 def _fabric_packages(case: Case, chosen: int, origins: tuple[str, ...]) -> tuple[str, ...]:
@@ -253,30 +252,27 @@ def _fabric_packages(case: Case, chosen: int, origins: tuple[str, ...]) -> tuple
     return ("nvidia-fabricmanager" if late else f"nvidia-fabricmanager-{chosen}",)
 
 
-def _plan(
-    gpu: GpuFacts,
-    method: str,
-    version: str,
-    packages: tuple[str, ...],
-    first: tuple[str, ...] = (),
-    stream: str = "",
-    *,
-    persistence: bool,
-    blacklist: bool,
-) -> Driver:
-    """Return the plan, with the services that the driver needs and the settings that keep conflicts away from it."""
+def _plan(case: Case, method: str, version: str, packages: tuple[str, ...]) -> Driver:
+    """Return the plan for a driver that tfctl installs, with everything that it needs."""
     return Driver(
         method=method,
         version=version,
         packages=packages,
-        first=first,
-        stream=stream,
-        own=gpu.own,
-        services=(*([PERSISTENCE] if persistence else []), *([FABRIC] if gpu.switches else [])),
-        blacklist=blacklist,
-        unattended=gpu.unattended,
-        initramfs=INITRAMFS.get(gpu.initramfs, ()),
+        first=(),
+        stream="",
+        own=case.gpu.own,
+        nodes=True,
+        services=_services(case, persistence=True),
+        build=False,
+        blacklist=True,
+        unattended=case.gpu.unattended,
+        signed=False,
+        initramfs=INITRAMFS.get(case.gpu.initramfs, ()),
     )
+
+
+def _services(case: Case, *, persistence: bool) -> tuple[str, ...]:
+    return (*([PERSISTENCE] if persistence else []), *([FABRIC] if case.gpu.switches else []))
 
 
 def _branch(version: str) -> int:

@@ -73,13 +73,16 @@ class Device:
 
 @dataclass(frozen=True)
 class SmiGpu:
-    """A GPU that nvidia-smi shows. ``mig``: whether it is divided into instances."""
+    """A GPU that nvidia-smi shows. ``mig``: whether it is divided into instances. ``persistence``: whether the driver
+    keeps it initialised while no process uses it.
+    """
 
     uuid: str
     name: str
     capability: str
     driver: str
     mig: bool
+    persistence: bool
 
 
 @dataclass(frozen=True)
@@ -105,17 +108,32 @@ class DkmsBuild:
 
 @dataclass(frozen=True)
 class Kernel:
-    """``release``: of the running kernel, and whether its headers are installed. ``newest``: of those installed."""
+    """``release``: of the running kernel, whether its headers are installed, and whether it has a driver's module.
+    ``newest``: of those installed.
+
+    ``metapackage``: the one that updates the kernel, or "". ``follows``: whether headers are installed with each update
+    of the kernel. ``dkms``: whether DKMS is installed. ``offered``: what the host's package lists have of the packages
+    that a build needs and that are not installed, or None if the host has no lists yet.
+    """
 
     release: str
     headers: bool
     newest: str
+    module: bool
+    metapackage: str
+    follows: bool
+    dkms: bool
+    offered: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
 class GpuFacts:
     """``switches``: the number of NVSwitches. ``loaded``: the version of the driver in the kernel. ``processes`` have a
     GPU open.
+
+    ``missing_nodes``: device nodes that CUDA needs and that do not exist, with a loaded driver. ``at_boot``: whether
+    tfctl_nvidia.service creates them at each boot, with ``modprobe``: whether nvidia-modprobe is installed.
+    ``excluded``: whether the driver is excluded from ``unattended`` upgrades.
 
     ``version``: of the driver installed; ``origins``: who made it; ``held``: its packages that somebody but tfctl put
     on hold; ``own``: whether tfctl installed it; ``drifted``: packages of tfctl's that are no longer as it left them;
@@ -126,6 +144,9 @@ class GpuFacts:
     switches: int
     loaded: str
     smi: Smi
+    missing_nodes: tuple[str, ...]
+    at_boot: bool
+    modprobe: bool
     processes: tuple[Process, ...]
     version: str
     origins: tuple[str, ...]
@@ -140,9 +161,32 @@ class GpuFacts:
     mok: bool
     dkms: tuple[DkmsBuild, ...]
     unattended: bool
+    excluded: bool
     container: str
     kernel: Kernel
     initramfs: str
+
+
+@dataclass(frozen=True)
+class Zone:
+    """A zone of firewalld. ``target``: ACCEPT accepts everything. ``sources``: networks, or other kinds of sources.
+    ``ports``: those that it opens, such as 2222-2299/tcp. ``rules``: whether a rich rule accepts something.
+    """
+
+    name: str
+    target: str
+    interfaces: tuple[str, ...]
+    sources: tuple[str, ...]
+    ports: tuple[str, ...]
+    rules: bool
+
+
+@dataclass(frozen=True)
+class Firewalld:
+    """``default``: the zone of interfaces that have no other."""
+
+    default: str
+    zones: tuple[Zone, ...]
 
 
 @dataclass(frozen=True)
@@ -153,7 +197,8 @@ class Facts:
     GID are. ``addresses``: what its address in the inventory resolves to on the host itself. ``disks``: by directory.
     ``environments``: the names of complete and incomplete ones. ``links``: by stack. ``mpiruns``: the version of mpirun
     by prefix, "" if it does not run. ``horovods``, ``openmpis``: the environments that use a Horovod, and those that
-    link to an Open MPI of tfctl's. ``receipts``: for the action tfctl_due.
+    link to an Open MPI of tfctl's. ``firewalld``: None if it does not run. ``selinux``: whether
+    the kernel uses it. ``receipts``: for the action tfctl_due.
     """
 
     system: str
@@ -181,4 +226,6 @@ class Facts:
     horovods: tuple[str, ...]
     openmpis: tuple[str, ...]
     gpu: GpuFacts | None
+    firewalld: Firewalld | None
+    selinux: bool
     receipts: tuple[CheckedReceipt, ...] = ()

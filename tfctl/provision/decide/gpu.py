@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tfctl.model.stacks import Stack
 from tfctl.provision.decide import plan
 from tfctl.provision.decide.cards import cards, named, too_new, usable
@@ -41,15 +43,17 @@ def case_of(facts: Facts, wanted: Wanted, stack: Stack, findings: Findings) -> C
     return Case(facts, facts.gpu, stack.name, stack.gpu, wanted.wishes, wanted.nvidia, findings)
 
 
-def decide(case: Case) -> plan.Gpu | None:
-    """Return what the roles have to do for the GPUs, or None if there is nothing to do."""
+def decide(case: Case, stacks: Mapping[str, Stack]) -> plan.Gpu | None:
+    """Return what the roles have to do for the GPUs, or None if there is nothing to do. ``stacks``: all there are."""
     gpu, needs, findings = case.gpu, case.needs, case.findings
     beyond = too_new(usable(gpu, needs), needs)
     if beyond:
+        newer = [name for name, stack in stacks.items() if stack.gpu and not too_new(beyond, stack.gpu)]
+        others = f"set tfctl_stack: {' or '.join(newer)}, or" if newer else "no stack of tfctl has code for it yet:"
         findings.refuse(
             f"{case.stack} (CUDA {needs.cuda}) has code for compute capability up to {needs.capability.max}; "
             f"{named(beyond)} has {beyond[0].capability}",
-            "set tfctl_edition: cpu, or give this host a newer stack",
+            f"{others} set tfctl_edition: cpu",
         )
     if any(each.mig for each in gpu.smi.gpus):
         findings.notices.append("MIG is on: a task sees one instance, and NCCL does not reach across them")

@@ -89,7 +89,7 @@ def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[plan.Stack
         return None, None
     edition = gpu.edition_of(facts, stack, wanted.wishes.edition, findings)
     case = gpu.case_of(facts, wanted, stack, findings) if edition == "gpu" else None
-    gpus = gpu.decide(case) if case else None
+    gpus = gpu.decide(case, wanted.stacks) if case else None
     chosen = stack.editions[edition]
     if facts.machine not in chosen.machines:
         made_for = " and ".join(chosen.machines)

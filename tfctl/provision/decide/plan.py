@@ -54,8 +54,10 @@ class Stack:
 class Driver:
     """``version``: of the driver that stays, else the branch to install. ``packages``: installed in one transaction;
     ``first``: installed before it. ``stream``: the module stream for dnf. ``own``: whether tfctl installed the driver
-    that stays. ``services``: to be started. ``blacklist``: whether to block nouveau; ``initramfs``: the command that
-    removes it from the initramfs. ``unattended``: whether to exclude the driver from unattended upgrades.
+    that stays. ``nodes``: whether to create the device nodes at each boot. ``services``: to be started. ``build``:
+    whether DKMS has to build the module for the running kernel. ``blacklist``: whether to block nouveau; ``initramfs``:
+    the command that removes it from the initramfs. ``unattended``: whether to exclude the driver from unattended
+    upgrades, and ``signed``: with the kernel, because the distribution builds the modules of both together.
     """
 
     method: str
@@ -64,9 +66,12 @@ class Driver:
     first: tuple[str, ...]
     stream: str
     own: bool
+    nodes: bool
     services: tuple[str, ...]
+    build: bool
     blacklist: bool
     unattended: bool
+    signed: bool
     initramfs: tuple[str, ...]
 
 

@@ -38,6 +38,9 @@ class Verdict:
     remedy: str
 
 
+_RESTART = "restart {host}, or leave it out with --limit '!{host}'"
+
+
 def reason(gpu: GpuFacts) -> str:
     """Return why the host must be rebooted before its GPUs can be used, or ""."""
     if gpu.nouveau and gpu.version:
@@ -51,7 +54,9 @@ def judge(gpu: GpuFacts, state: DriverState, control: Control) -> Verdict:
     """Judge a host that has GPUs."""
     why = reason(gpu)
     objection, remedy = _objection(gpu, state, control) if why else ("", "")
-    problem = f"needs a reboot: {why}" if why else _defect(gpu)
+    problem = f"needs a reboot: {why}"
+    if not why:
+        problem, remedy = _defect(gpu)
     if objection:
         problem += f". tfctl does not reboot it: {objection}"
     if why and not remedy:
@@ -71,18 +76,48 @@ def _objection(gpu: GpuFacts, state: DriverState, control: Control) -> tuple[str
     return "", ""
 
 
-def _defect(gpu: GpuFacts) -> str:
-    """Return why an installed driver does not work, or ""."""
+def _defect(gpu: GpuFacts) -> tuple[str, str]:
+    """Return (why an installed driver does not work, remedy), or ("", "")."""
     answers = sorted({each.driver for each in gpu.smi.gpus})
     if not gpu.loaded:
-        return "the driver is installed, and is not loaded"
+        return _not_loaded(gpu)
     if gpu.smi.said or not answers:
-        return f"nvidia-smi: {gpu.smi.said or 'it shows no GPU'}"
+        return f"nvidia-smi: {gpu.smi.said or 'it shows no GPU'}", f"dmesg on {{host}} says more; {_RESTART}"
     if gpu.version and answers != [gpu.version]:
-        return f"nvidia-smi answers with driver {', '.join(answers)}, {gpu.version} is installed"
+        return f"nvidia-smi answers with driver {', '.join(answers)}, {gpu.version} is installed", _RESTART
+    if gpu.missing_nodes:
+        remedy = "see on {host} why they were not created: systemctl status tfctl_nvidia.service"
+        return missing_nodes(gpu), remedy
     if gpu.switches and gpu.fabric_manager != gpu.version:
-        return f"fabric manager {gpu.fabric_manager or 'none'} and driver {gpu.version} differ: CUDA cannot start"
-    return "" if gpu.persistence or not gpu.own else "nvidia-persistenced does not run"
+        message = f"fabric manager {gpu.fabric_manager or 'none'} and driver {gpu.version} differ: CUDA cannot start"
+        return message, "install nvidia-fabricmanager in the driver's version on {host}"
+    if gpu.own and not gpu.persistence:
+        return "nvidia-persistenced does not run, or persistence mode is off", (
+            "see on {host} why: systemctl status nvidia-persistenced.service"
+        )
+    return "", ""
+
+
+def _not_loaded(gpu: GpuFacts) -> tuple[str, str]:
+    release = gpu.kernel.release
+    if not gpu.kernel.module:
+        log = "dkms status, and make.log below /var/lib/dkms"
+        return f"the driver is installed, and has no module for the running kernel {release}", (
+            f"see on {{host}} why DKMS has not built it: {log}"
+        )
+    if gpu.secure_boot and not gpu.mok and gpu.dkms:
+        return "the driver is installed, and Secure Boot does not load its module", (
+            "enrol the key of DKMS on {host} (mokutil --import), or turn Secure Boot off"
+        )
+    return (
+        "the driver is installed, and is not loaded",
+        "see on {host} why: journalctl -b -u tfctl_nvidia.service; dmesg",
+    )
+
+
+def missing_nodes(gpu: GpuFacts) -> str:
+    """Name the device nodes that CUDA needs and that do not exist."""
+    return f"CUDA cannot start without {' and '.join(gpu.missing_nodes)}, which the host does not have"
 
 
 def users(gpu: GpuFacts) -> str:

@@ -1,4 +1,4 @@
-"""Test one host: TensorFlow imports, computes and sees every GPU of the driver. Names the libraries it lacks."""
+"""Test one host: CUDA starts, and TensorFlow imports, computes and sees every GPU. Names the libraries it lacks."""
 
 import ctypes
 import importlib.util
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from result import Failed, report
 
@@ -26,14 +27,48 @@ LIBRARIES = {
 #: The sides of the matrices that each device multiplies.
 SIDE = 256
 
+NODES = "a device node is missing or not open to jobs: tfctl provision INVENTORY --tags job_host,nvidia_driver"
+#: Errors of cuInit → remedy. NVIDIA's documentation of the CUDA driver API describes them.
+REMEDIES = {
+    "CUDA_ERROR_NO_DEVICE": NODES,
+    "CUDA_ERROR_NOT_PERMITTED": NODES,
+    "CUDA_ERROR_OPERATING_SYSTEM": NODES,
+    "CUDA_ERROR_UNKNOWN": NODES,
+    "CUDA_ERROR_SYSTEM_NOT_READY": "the fabric manager does not work: systemctl status nvidia-fabricmanager",
+    "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "the loaded driver is not the installed one: restart the host",
+    "CUDA_ERROR_ECC_UNCORRECTABLE": "nvidia-smi -q -d ECC names the GPU: restart the host",
+}
+
 
 def prove():
+    gpus = driver_gpus()
+    if gpus:
+        start_cuda(len(gpus))
+    return {"software": software(gpus)}
+
+
+def start_cuda(gpus, load=ctypes.CDLL):
+    """Call cuInit, as every program with CUDA does. Raise Failed with the name of its error."""
+    try:
+        driver = load("libcuda.so.1")
+    except OSError as fault:
+        raise Failed(f"the driver shows {gpus} GPUs, and its library cannot be loaded: {fault}") from None
+    code, name = driver.cuInit(0), ctypes.c_char_p()
+    if code:
+        driver.cuGetErrorName(code, ctypes.byref(name))
+        error = name.value.decode() if name.value else f"error {code}"
+        remedy = REMEDIES.get(error, "dmesg on the host says more; restart the host")
+        raise Failed(f"the driver shows {gpus} GPUs, and CUDA does not start (cuInit): {error}", remedy=remedy)
+
+
+def software(driver):
+    """Return the versions and devices of the stack. ``driver``: the UUIDs of the driver's GPUs."""
     import tensorflow as tf
 
     if not hasattr(tf, "__version__"):
         raise Failed("`tensorflow` is an empty package: the environment is broken")
     found = {"python": platform.python_version(), "tensorflow": tf.__version__, "devices": devices(tf)}
-    driver, gpus = driver_gpus(), [name for name in found["devices"] if name.startswith("GPU")]
+    gpus = [name for name in found["devices"] if name.startswith("GPU")]
     if len(gpus) < len(driver):
         missing = missing_libraries(tf)
         why = "it cannot load " + ", ".join(missing) if missing else "all libraries it needs load: see its log"
@@ -41,7 +76,7 @@ def prove():
     wrong = [device for device in ["CPU:0", *gpus] if not computes(tf, device)]
     if wrong:
         raise Failed(f"matrices are multiplied wrongly on {', '.join(wrong)}", software=found)
-    return {"software": dict(found, **horovod(found))}
+    return dict(found, **horovod(found))
 
 
 def horovod(found):
@@ -84,11 +119,23 @@ def missing_libraries(tf):
     for name, version in LIBRARIES.items():
         number = {"cuda": cuda, "cudnn": cudnn}.get(version) if isinstance(version, str) else version.get(cuda)
         soname = name + "." + number if number else name
-        try:
-            ctypes.CDLL(soname)
-        except OSError:
+        if not loads(soname, [Path(each) for each in sys.path]):
             missing.append(soname)
     return missing
+
+
+def loads(soname, folders):
+    """Return whether the loader finds a library, or a wheel of NVIDIA in these folders contains it.
+
+    TensorFlow finds the libraries of wheels by its own run path, which this program does not have.
+    """
+    for place in [soname, *(str(path) for folder in folders for path in folder.glob("nvidia/*/lib/" + soname))]:
+        try:
+            ctypes.CDLL(place)
+        except OSError:
+            continue
+        return True
+    return False
 
 
 def computes(tf, device):

@@ -1,0 +1,62 @@
+"""Read small files, and run programs that may be missing or hang."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+LIMIT_S = 30  # a sick driver hangs nvidia-smi
+
+
+def run(command: Sequence[str]) -> tuple[int, str]:
+    """Return (exit status, output); 127 if the program is missing, 124 if it hangs."""
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "LC_ALL": "C.UTF-8"},
+            text=True,
+        )
+    except OSError:
+        return 127, ""
+    try:
+        said = process.communicate(timeout=LIMIT_S)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        if process.stdout:
+            process.stdout.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the kernel does not even die
+            process.wait(1)
+        return 124, f"{command[0]} does not answer"
+    return process.returncode, said
+
+
+def content(path: Path) -> str:
+    """Return the content of a file, or "" if it cannot be read."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def first_line(path: Path) -> str:
+    return content(path).partition("\n")[0].strip()
+
+
+def number(path: Path) -> int:
+    """Return the hexadecimal number in a file of /sys, or 0."""
+    try:
+        return int(path.read_text(encoding="ascii").strip(), 16)
+    except (OSError, ValueError):
+        return 0
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return a version as a tuple of numbers, for comparisons."""
+    return tuple(int(part) for part in re.findall(r"\d+", version))

@@ -1,0 +1,82 @@
+"""A directory tree with apt's lists and state, in which real apt-get simulates an installation on a bare host."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from tests.unit.provision.test_gpu import decided
+
+#: A host with each kind of kernel module, and one with NVSwitches, as PCI ids of its GPUs.
+CARDS = {"V100": ["1db6"], "T4": ["1eb8"], "A100": ["20b5"], "H100": ["2331"], "RTX 4090": ["2684"]}
+
+
+class AptTree:
+    """``sources``: lines of a sources.list. Nothing is installed but kernels, see `boot`."""
+
+    def __init__(self, folder: Path, sources: str) -> None:
+        for name in (
+            "etc/parts",
+            "etc/sources.list.d",
+            "etc/preferences.d",
+            "state/lists/partial",
+            "cache/archives/partial",
+        ):
+            (folder / name).mkdir(parents=True)
+        (folder / "etc/sources.list").write_text(sources)
+        self._status = folder / "state/status"
+        self._status.write_text("")
+        settings = {
+            "Dir": folder, "Dir::Etc": folder / "etc", "Dir::Etc::parts": folder / "etc/parts",
+            "Dir::State": folder / "state", "Dir::State::status": folder / "state/status",
+            "Dir::Cache": folder / "cache", "Debug::NoLocking": "true", "APT::Sandbox::User": "",
+            "APT::Architecture": "amd64", "APT::Architectures": "amd64",
+            "Acquire::Check-Valid-Until": "false", "Acquire::Languages": "none",
+        }  # fmt: skip
+        (folder / "apt.conf").write_text("".join(f'{name} "{value}";\n' for name, value in settings.items()))
+        self._environment = {**os.environ, "APT_CONFIG": str(folder / "apt.conf"), "LC_ALL": "C.UTF-8"}
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(words, env=self._environment, capture_output=True, text=True, timeout=300)
+
+    def update(self) -> None:
+        done = self.run("apt-get", "-q", "update")
+        assert done.returncode == 0 and "W:" not in done.stderr, done.stderr
+
+    def boot(self, kernel: str) -> None:
+        """Install a kernel of the lists. Debian 13's headers depend on it."""
+        name = f"linux-image-{kernel}"
+        shown = self.run("apt-cache", "show", "--no-all-versions", name).stdout
+        version = re.search(r"^Version: (.*)$", shown, re.MULTILINE)
+        text = f"Package: {name}\nStatus: install ok installed\nVersion: {version[1] if version else 1}\n"
+        self._status.write_text(f"{text}Architecture: amd64\nMaintainer: x\nDescription: x\n")
+
+    def simulate(self, packages: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        """Simulate an installation with the options of tfctl_transaction."""
+        options = ("-q", "-s", "--ignore-hold", "--no-install-recommends", "--allow-downgrades")
+        return self.run("apt-get", *options, "install", *packages)
+
+    def install(self, packages: Sequence[str]) -> list[str]:
+        """Return the names of the packages that an installation would install."""
+        done = self.simulate(packages)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return re.findall(r"^Inst (\S+)", done.stdout, re.MULTILINE)
+
+
+def kernels(tree: AptTree) -> list[str]:
+    """Return the releases of the kernels of which the lists have headers, as the metapackage names them."""
+    said = tree.run("apt-cache", "depends", "linux-headers-amd64").stdout
+    return sorted({*re.findall(r"Depends: linux-headers-(\S+-amd64)$", said, re.MULTILINE)})
+
+
+def driver_packages(system: str, kernel: str) -> Iterator[tuple[str, ...]]:
+    """Yield the packages of each plan for a driver that is installed from the distribution on this kernel."""
+    for devices in CARDS.values():
+        plan, faults = decided({"system": system, "gpu": {"devices": devices, "kernel": kernel}})
+        assert faults == [], faults
+        driver = plan["gpu"]["driver"]
+        assert driver["method"] == "distribution"
+        yield tuple(driver["packages"])
