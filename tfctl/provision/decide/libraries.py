@@ -97,7 +97,7 @@ def _of_archive(case: Case, name: LibraryName) -> Library | None:
         return None
     entry, version = known[fitting[0]], fitting[0].partition("-cuda")[0]
     file = entry.url.rpartition("/")[2]
-    refuse_unverified(case, f"{TITLES[name]} archive {file}", f"sha256 {entry.sha256}", entry)
+    refuse_unverified(case, f"{name}-{fitting[0]}", f"{TITLES[name]} archive {file}", f"sha256 {entry.sha256}", entry)
     home = f"{PREFIX}/{name}/{version}"
     folders = (f"{home}/lib", *([f"{home}/extras/CUPTI/lib64"] if name == "cuda" else []))
     archive = Archive(mirrored(case, entry.url), entry.sha256, home, entry.kind)
