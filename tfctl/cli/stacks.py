@@ -91,6 +91,8 @@ def _row(stack: Stack) -> tuple[str, ...]:
 
 
 def _contents(stack: Stack) -> Iterator[str]:
+    from tfctl.model.stacks import nvidia
+
     yield f"{stack.name}: {stack.title}"
     rows = {"Python": ", ".join(stack.pythons), "packages": ", ".join(stack.requirements)}
     if stack.gcc:
@@ -102,6 +104,8 @@ def _contents(stack: Stack) -> Iterator[str]:
         rows |= {_TITLES[name]: getattr(stack.gpu, name) for name in _TITLES}
         rows["GPUs"] = f"compute capability {stack.gpu.capability.min} to {stack.gpu.capability.max}"
         rows["driver"] = f"{stack.gpu.driver.min} or later, branch {stack.gpu.driver.max_branch} at most"
+        branches = nvidia().ptx
+        rows |= {f"driver for {each}": f"{stack.gpu.oldest_driver(each, branches)} or later" for each in stack.gpu.ptx}
     yield from _aligned(rows)
     for name, edition in stack.editions.items():
         yield f"edition {name}: {', '.join(edition.machines)}, {edition.disk_mb} MB while it is installed"

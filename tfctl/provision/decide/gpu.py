@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from tfctl.model.stacks import Stack
+from tfctl.model.stacks.nvidia import Gpu, Nvidia
 from tfctl.provision.decide import plan
-from tfctl.provision.decide.cards import cards, named, too_new, usable
+from tfctl.provision.decide.cards import Card, cards, named, numbers, too_new, usable
 from tfctl.provision.decide.case import Case
 from tfctl.provision.decide.driver import driver
 from tfctl.provision.decide.facts import Facts
@@ -38,7 +42,14 @@ def case_of(facts: Facts, wanted: Wanted, stack: Stack, findings: Findings) -> C
     """Return what the decisions about GPUs read, or None for a host or a stack without them."""
     if facts.gpu is None or stack.gpu is None:
         return None
-    return Case(facts, facts.gpu, stack.name, stack.gpu, wanted.wishes, wanted.nvidia, findings)
+    needs = _with_driver_for(usable(facts.gpu, stack.gpu), stack.gpu, wanted.nvidia)
+    return Case(facts, facts.gpu, stack.name, needs, wanted.wishes, wanted.nvidia, findings)
+
+
+def _with_driver_for(found: Sequence[Card], needs: Gpu, nvidia: Nvidia) -> Gpu:
+    """Return the needs with the oldest driver that can compile the stack's PTX for all these cards."""
+    oldest = max((needs.oldest_driver(card.capability, nvidia.ptx) for card in found), key=numbers, default="")
+    return replace(needs, driver=replace(needs.driver, min=oldest or needs.driver.min))
 
 
 def decide(case: Case) -> plan.Gpu | None:
