@@ -96,7 +96,7 @@ def _contents(stack: Stack) -> Iterator[str]:
     yield f"{stack.name}: {stack.title}"
     rows = {"Python": ", ".join(stack.pythons), "packages": ", ".join(stack.requirements)}
     if stack.gcc:
-        rows["gcc"] = f"{stack.gcc.min} to {stack.gcc.max}" if stack.gcc.min < stack.gcc.max else str(stack.gcc.min)
+        rows["gcc"] = f"{stack.gcc.min} to {stack.gcc.max}" if stack.gcc.max else f"{stack.gcc.min} or later"
     if stack.openmpi:
         rows["Open MPI"] = stack.openmpi.version
     rows["Horovod"] = stack.horovod.version if stack.horovod else "no release builds for it"
@@ -149,7 +149,8 @@ def _chosen(stack: Stack, own: StackOnHost[FaultJson]) -> Iterator[tuple[str, st
         driver = own["driver"]
         yield "driver", f"{driver['version']} by {driver['method']}" if driver else "as it is"
         for name, methods in own["methods"].items():
-            yield _TITLES[name], f"{getattr(stack.gpu, name)} by {own['chosen'][name]}"
+            chosen = own["chosen"][name]
+            yield _TITLES[name], f"{getattr(stack.gpu, name)} by {chosen}" if chosen else "none; only Horovod uses it"
             for method, why in methods.items():
                 if method != own["chosen"][name]:
                     yield f"  by {method} of {_TITLES[name]}", why or f"would do: tfctl_{name}_method"

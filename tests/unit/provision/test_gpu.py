@@ -48,7 +48,9 @@ def decided(case: dict[str, Any]) -> tuple[Any, list[ModuleFault]]:
     """Return the plan as plain data, and the faults."""
     seen: dict[str, Any] = {key: case[key] for key in ("system", "packager") if key in case}
     if "system" in case:
-        seen |= {"title": case["system"], "python": {**GOOD["python"], "pythons": {"3.11": "/usr/bin/python3.11"}}}
+        seen["title"] = case["system"]
+    version = case.get("python", "3.11")
+    seen["python"] = {**GOOD["python"], "pythons": {version: f"/usr/bin/python{version}"}}
     roomy = {path: {**each, "free_mb": 50_000} for path, each in GOOD["disks"].items()}
     gpu = gpu_facts(case["gpu"]) if case["gpu"] is not None else None
     asked = wanted(stack=case.get("stack", "tf2.15"), wishes=Wishes(**case.get("wishes", {})))
@@ -131,7 +133,7 @@ def test_reboot_is_refused_while_the_host_is_in_use(
     [
         ("cuda", "12.4.1", "12.2", True), ("cuda", "12.1", "12.2", False), ("cuda", "11.8.0", "12.2", False),
         ("cuda", "10.2.89", "10.0", False), ("cudnn", "8.9.7.29", "8.9.4.25", True),
-        ("nccl", "2.22.3", "2.27.7", False),
+        ("nccl", "2.22.3", "2.27.7", False), ("cuda", "11.8.0", "11.2", True), ("cuda", "11.2.2", "11.0", False),
     ],
 )  # fmt: skip
 def test_library_version_satisfies_a_compatible_older_request(

@@ -13,7 +13,7 @@ from tfctl.provision.decide.case import Case
 from tfctl.provision.decide.driver import driver
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings
-from tfctl.provision.decide.libraries import library
+from tfctl.provision.decide.libraries import library, nccl
 from tfctl.provision.decide.sources import source
 from tfctl.provision.decide.wanted import Wanted
 
@@ -67,7 +67,7 @@ def decide(case: Case) -> plan.Gpu | None:
     chosen = driver(case)
     cuda = library(case, "cuda", case.wishes.cuda_method)
     cudnn = library(case, "cudnn", case.wishes.cudnn_method)
-    nccl = library(case, "nccl", case.wishes.nccl_method)
-    if not (chosen or cuda or cudnn or nccl):
+    found = nccl(case)
+    if not (chosen or cuda or cudnn or found):
         return None
-    return plan.Gpu(chosen, cuda, cudnn, nccl, source(case, chosen, (cuda, cudnn, nccl)))
+    return plan.Gpu(chosen, cuda, cudnn, found, source(case, chosen, (cuda, cudnn, found)))

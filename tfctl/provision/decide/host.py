@@ -39,7 +39,7 @@ def decide(facts: Facts, wanted: Wanted) -> tuple[Plan, list[ModuleFault]]:
     if stack:
         entry = wanted.stacks[stack.name]
         if wanted.wishes.toolchain:
-            compiler = toolchain(facts, wanted, entry, stack.edition, findings)
+            compiler = toolchain(facts, wanted, entry, stack.edition == "gpu", findings)
         mpi, hvd = horovod.decide(facts, wanted, entry, stack, gpus, findings)
     faults = [*findings.faults, *space.faults(facts, wanted, stack)]
     notices = tuple(findings.notices)
