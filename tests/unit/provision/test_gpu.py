@@ -169,7 +169,7 @@ def test_names_of_unverified_keys_and_hashes_are_unique() -> None:
     hashes = {each.openmpi.version: each.openmpi.sha256 for each in stacks.load().values() if each.openmpi}
     assert all(hashes[each.openmpi.version] == each.openmpi.sha256 for each in stacks.load().values() if each.openmpi)
     unverified = [name for name, known in wanted().known().items() if not known.trusted]
-    assert unverified == ["8793F200", "cuda-12.5.1", "openmpi-4.1.8"]
+    assert unverified == ["8793F200", "cuda-12.5.1", "cudnn-8.0.5.39-cuda11.0", "openmpi-4.1.8"]
 
 
 def test_nvidia_data_names_every_repository_key() -> None:
