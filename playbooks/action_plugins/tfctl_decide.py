@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible.module_utils.parsing.convert_bool import BOOLEANS, BOOLEANS_TRUE
 from ansible.plugins.action import ActionBase
 
 if find_spec("tfctl") is None:  # Ansible has an environment of its own
@@ -24,7 +25,7 @@ from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import fault
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.space import directories
-from tfctl.provision.decide.wanted import Wanted, Wishes
+from tfctl.provision.decide.wanted import ALL, Wanted, Wishes
 from tfctl.provision.python_tree import pack
 
 DOCUMENTATION = """
@@ -50,6 +51,7 @@ options:
 """
 _TEXT, _SWITCH = {"type": "str"}, {"type": "bool"}
 _TEXTS = {"type": "list", "elements": "str", "default": []}
+_OF_TYPE = {"bool": _SWITCH, "str": _TEXT, "tuple[str, ...]": _TEXTS}
 ARGUMENTS = {
     "uid": {"type": "int", "required": True},
     "shared": {"type": "list", "elements": "str", "required": True},
@@ -64,9 +66,7 @@ ARGUMENTS = {
     "wishes": {
         "type": "dict",
         "default": {},
-        "options": {
-            field.name: _SWITCH if field.type == "bool" else _TEXT for field in Wishes.__dataclass_fields__.values()
-        },
+        "options": {field.name: _OF_TYPE[str(field.type)] for field in Wishes.__dataclass_fields__.values()},
     },
 }
 
@@ -103,7 +103,7 @@ class ActionModule(ActionBase):
             shared=shared,
             operators=tuple(given["operators"]),
             stack=given["stack"],
-            wishes=Wishes(**{name: value for name, value in given["wishes"].items() if value is not None}),
+            wishes=wishes_of(given["wishes"]),
             trees=trees,
             remote_tmp=remote_tmp,
         )
@@ -117,3 +117,12 @@ class ActionModule(ActionBase):
             return {**result, "faults": faults}
         warnings = [*result.get("warnings", []), *plan.notices]
         return {**result, "plan": schema.plain(plan), "warnings": warnings}
+
+
+def wishes_of(given: dict[str, Any]) -> Wishes:
+    """Return the settings. A boolean in place of a list of names stands for all names, or for none."""
+    settings = {name: value for name, value in given.items() if value is not None}
+    names = [name.strip() for name in settings.pop("allow_unverified", [])]
+    if len(names) == 1 and names[0].lower() in BOOLEANS:
+        names = [ALL] if names[0].lower() in BOOLEANS_TRUE else []
+    return Wishes(allow_unverified=tuple(names), **settings)

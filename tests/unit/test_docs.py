@@ -65,6 +65,17 @@ def test_stacks_page_lists_each_stack_with_its_versions() -> None:
         assert (stack.tensorflow, stack.gpu and stack.gpu.cuda, built) == (tensorflow, cuda, horovod), name
 
 
+def test_gpu_page_lists_the_oldest_driver_of_each_stack_by_generation() -> None:
+    text = (ROOT / "docs/gpu.md").read_text()
+    rows = re.findall(r"^\| `(tf[\d.]+)` \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", text, re.M)
+    gpus = {stack.name: stack.gpu for stack in stacks.load().values() if stack.gpu and "9.0" in stack.gpu.ptx}
+    branches = stacks.nvidia().ptx
+    assert rows == [
+        (name, *(gpu.oldest_driver(capability, branches) for capability in ("7.5", "8.0", "9.0")))
+        for name, gpu in [*gpus.items()][::-1]
+    ]
+
+
 def commands_of(group: TyperGroup, *words: str) -> Iterator[tuple[str, set[str]]]:
     """Yield each command of tfctl, as the words that a user types, with its options."""
     for name, command in group.commands.items():

@@ -91,10 +91,12 @@ def _row(stack: Stack) -> tuple[str, ...]:
 
 
 def _contents(stack: Stack) -> Iterator[str]:
+    from tfctl.model.stacks import nvidia
+
     yield f"{stack.name}: {stack.title}"
     rows = {"Python": ", ".join(stack.pythons), "packages": ", ".join(stack.requirements)}
     if stack.gcc:
-        rows["gcc"] = f"{stack.gcc.min} to {stack.gcc.max}" if stack.gcc.min < stack.gcc.max else str(stack.gcc.min)
+        rows["gcc"] = f"{stack.gcc.min} to {stack.gcc.max}" if stack.gcc.max else f"{stack.gcc.min} or later"
     if stack.openmpi:
         rows["Open MPI"] = stack.openmpi.version
     rows["Horovod"] = stack.horovod.version if stack.horovod else "no release builds for it"
@@ -102,6 +104,8 @@ def _contents(stack: Stack) -> Iterator[str]:
         rows |= {_TITLES[name]: getattr(stack.gpu, name) for name in _TITLES}
         rows["GPUs"] = f"compute capability {stack.gpu.capability.min} to {stack.gpu.capability.max}"
         rows["driver"] = f"{stack.gpu.driver.min} or later, branch {stack.gpu.driver.max_branch} at most"
+        branches = nvidia().ptx
+        rows |= {f"driver for {each}": f"{stack.gpu.oldest_driver(each, branches)} or later" for each in stack.gpu.ptx}
     yield from _aligned(rows)
     for name, edition in stack.editions.items():
         yield f"edition {name}: {', '.join(edition.machines)}, {edition.disk_mb} MB while it is installed"
@@ -145,7 +149,8 @@ def _chosen(stack: Stack, own: StackOnHost[FaultJson]) -> Iterator[tuple[str, st
         driver = own["driver"]
         yield "driver", f"{driver['version']} by {driver['method']}" if driver else "as it is"
         for name, methods in own["methods"].items():
-            yield _TITLES[name], f"{getattr(stack.gpu, name)} by {own['chosen'][name]}"
+            chosen = own["chosen"][name]
+            yield _TITLES[name], f"{getattr(stack.gpu, name)} by {chosen}" if chosen else "none; only Horovod uses it"
             for method, why in methods.items():
                 if method != own["chosen"][name]:
                     yield f"  by {method} of {_TITLES[name]}", why or f"would do: tfctl_{name}_method"

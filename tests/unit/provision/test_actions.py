@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from playbooks.action_plugins.tfctl_decide import wishes_of
 from tests.unit.provision.test_decide import GOOD
 from tests.unit.provision.test_gpu import gpu_facts
 from tfctl.provision import ansible
@@ -84,7 +85,7 @@ def test_plan_and_notices_come_from_the_facts_and_the_text_of_an_inventory(tmp_p
     seen = {**GOOD, "disks": disks, "gpu": gpu_facts({**WORKS, "newest": "6.1.0-99-amd64"})}
     settings = {
         "tfctl_stack": "tf2.15", "tfctl_uid": "880", "tfctl_output_roots": "/srv/tfctl, /data",
-        "tfctl_horovod": "yes", "tfctl_driver": 535,
+        "tfctl_horovod": "yes", "tfctl_driver": 535, "tfctl_allow_unverified": True,
     }  # fmt: skip
     hosts = {"fit": {**settings, "gathered": {"seen": seen}}, "unfit": {**settings, "gathered": {"seen": {}}}}
     results, warnings = run(tmp_path, PREFLIGHT, hosts)
@@ -96,6 +97,22 @@ def test_plan_and_notices_come_from_the_facts_and_the_text_of_an_inventory(tmp_p
     assert {**results["fit"]["seen"], "clock": seen["clock"]} == seen
     assert not results["fit"].get("faults")
     assert "tfctl_facts: system: missing" in results["unfit"]["msg"]
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ([], ()),
+        (["True"], ("all",)),
+        (["yes"], ("all",)),
+        (["no"], ()),
+        (["all"], ("all",)),
+        (["8793F200", " cuda-12.5.1"], ("8793F200", "cuda-12.5.1")),
+    ],
+)
+def test_boolean_in_place_of_the_unverified_names_means_all_or_none(given: list[str], names: tuple[str, ...]) -> None:
+    wishes = wishes_of({"allow_unverified": given, "driver": None})
+    assert (wishes.allow_unverified, wishes.driver) == (names, "auto")
 
 
 def test_what_is_wrong_between_hosts_is_reported_with_what_is_wrong_on_them(tmp_path: Path) -> None:

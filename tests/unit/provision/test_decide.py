@@ -166,7 +166,7 @@ def test_toolchain_picks_a_compiler_that_the_stack_and_nvcc_support(
 ) -> None:
     findings, stack = Findings(), stacks.get("tf2.15")
     seen = facts(system=system, packager=packager)
-    plan = toolchain(seen, wanted(), stack, edition, findings)
+    plan = toolchain(seen, wanted(), stack, edition == "gpu", findings)
     assert plan
     assert (plan.cxx, [*plan.packages], findings.faults) == (command, packages, [])
 

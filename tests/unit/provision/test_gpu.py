@@ -63,10 +63,13 @@ def decided(case: dict[str, Any]) -> tuple[Any, list[ModuleFault]]:
     """Return the plan as plain data, and the faults."""
     seen: dict[str, Any] = {key: case[key] for key in ("system", "packager") if key in case}
     if "system" in case:
-        seen |= {"title": case["system"], "python": {**GOOD["python"], "pythons": {"3.11": "/usr/bin/python3.11"}}}
+        seen["title"] = case["system"]
+    version = case.get("python", "3.11")
+    seen["python"] = {**GOOD["python"], "pythons": {version: f"/usr/bin/python{version}"}}
     roomy = {path: {**each, "free_mb": 50_000} for path, each in GOOD["disks"].items()}
     gpu = gpu_facts(case["gpu"], case.get("system", "debian-12")) if case["gpu"] is not None else None
-    plan, faults = decide(facts(**seen, disks=roomy, gpu=gpu), wanted(wishes=Wishes(**case.get("wishes", {}))))
+    asked = wanted(stack=case.get("stack", "tf2.15"), wishes=Wishes(**case.get("wishes", {})))
+    plan, faults = decide(facts(**seen, disks=roomy, gpu=gpu), asked)
     return schema.plain(plan), faults
 
 
@@ -109,7 +112,7 @@ def test_gpu_plan_is_empty_after_its_driver_was_installed() -> None:
 
 def test_gpu_plan_keeps_the_source_of_a_driver_after_tfctl_has_installed_it() -> None:
     """Otherwise the inputs of the role nvidia_repo would differ in a second run, and its pins exclude the driver."""
-    wishes = {"driver_method": "repo", "cuda_method": "repo", "allow_unverified": True}
+    wishes = {"driver_method": "repo", "cuda_method": "repo"}
     case = {"system": "ubuntu-22.04", "wishes": wishes}
     plan, faults = decided({**case, "gpu": {"devices": ["20b5"]}})
     assert faults == [] and plan["gpu"]["source"]["drivers"]
@@ -182,7 +185,7 @@ def test_driver_that_does_not_work_is_named_with_its_remedy(gpu: dict[str, Any],
     [
         ("cuda", "12.4.1", "12.2", True), ("cuda", "12.1", "12.2", False), ("cuda", "11.8.0", "12.2", False),
         ("cuda", "10.2.89", "10.0", False), ("cudnn", "8.9.7.29", "8.9.4.25", True),
-        ("nccl", "2.22.3", "2.27.7", False),
+        ("nccl", "2.22.3", "2.27.7", False), ("cuda", "11.8.0", "11.2", True), ("cuda", "11.2.2", "11.0", False),
     ],
 )  # fmt: skip
 def test_library_version_satisfies_a_compatible_older_request(
@@ -205,10 +208,23 @@ def test_soname_of_a_library_version_is_what_programs_load(name: LibraryName, ve
     assert libraries.soname(name, version) == file
 
 
-def test_nvidia_data_claims_no_verified_hash_and_names_every_repository_key() -> None:
-    """Nobody has compared a hash with the one NVIDIA publishes. Change this test together with the data."""
+def test_nvidia_data_claims_as_verified_only_what_nvidia_states() -> None:
+    """That is the fingerprints of two keys, and no hash of an archive. Change this test together with the data."""
     data = stacks.nvidia()
-    rows = [row for kind in data.archives.values() for row in kind.values()]
-    assert not any(row.verified for row in [*rows, *data.keys.values()])
+    assert [name for name, key in data.keys.items() if key.verified] == ["3bf863cc", "D42D0685"]
+    assert all("NVIDIA" in source for key in data.keys.values() if key.verified for source in key.sources)
+    assert not any(row.verified for kind in data.archives.values() for row in kind.values())
+
+
+def test_names_of_unverified_keys_and_hashes_are_unique() -> None:
+    """Stacks that share a version of Open MPI share its hash, and so its name."""
+    hashes = {each.openmpi.version: each.openmpi.sha256 for each in stacks.load().values() if each.openmpi}
+    assert all(hashes[each.openmpi.version] == each.openmpi.sha256 for each in stacks.load().values() if each.openmpi)
+    unverified = [name for name, known in wanted().known().items() if not known.trusted]
+    assert unverified == ["8793F200", "cuda-12.5.1", "cudnn-8.0.5.39-cuda11.0", "openmpi-4.1.8"]
+
+
+def test_nvidia_data_names_every_repository_key() -> None:
+    data = stacks.nvidia()
     assert {each.key for each in data.repositories.values()} == set(data.keys)
     assert {*data.repositories, *data.distributions} <= set(stacks.systems())

@@ -64,7 +64,9 @@ def test_plan_names_exact_build_inputs() -> None:
 def test_plan_builds_openmpi_from_source_in_a_directory_named_by_its_inputs() -> None:
     (fault,) = plans(openmpi="source")[2]
     assert "nobody has compared the hash of Open MPI 4.1.8" in fault["message"]
-    openmpi, horovod, faults = plans(openmpi="source", allow_unverified=True, openmpi_url="file:///mirror/o.tar.bz2")
+    assert "set tfctl_allow_unverified: [openmpi-4.1.8]" in fault["remedy"]
+    mirror = "file:///mirror/o.tar.bz2"
+    openmpi, horovod, faults = plans(openmpi="source", openmpi_url=mirror, allow_unverified=("openmpi-4.1.8",))
     assert faults == []
     assert openmpi["prefix"].startswith("/opt/tfctl/openmpi/4.1.8-")
     assert openmpi["source"]["url"] == "file:///mirror/o.tar.bz2"

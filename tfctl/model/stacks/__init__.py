@@ -59,10 +59,13 @@ class Tested:
 
 @dataclass(frozen=True)
 class Gcc:
-    """``min``: required by TensorFlow's headers and Horovod's own check; ``max``: the last that CUDA's nvcc accepts."""
+    """``min``: required by TensorFlow's headers and Horovod's own check.
+
+    ``max``: the last that CUDA's nvcc accepts; None for a Horovod that compiles nothing with nvcc.
+    """
 
     min: int
-    max: int
+    max: int | None = None
 
 
 @dataclass(frozen=True)
@@ -141,9 +144,9 @@ class System:
 
 @cache
 def load() -> Mapping[str, Stack]:
-    """Return all stacks by name, in file order. Raise BadFile for one that the schema rejects: a defect in tfctl."""
-    found = (_read(Stack, path) for path in sorted(HERE.glob("tf*.yaml")))
-    return {stack.name: stack for stack in found}
+    """Return all stacks by name, oldest first. Raise BadFile for one that the schema rejects: a defect in tfctl."""
+    found = [_read(Stack, path) for path in HERE.glob("tf*.yaml")]
+    return {stack.name: stack for stack in sorted(found, key=lambda stack: stack.release("tensorflow"))}
 
 
 def get(name: str) -> Stack:

@@ -75,7 +75,10 @@ class Distribution:
 
 @dataclass(frozen=True)
 class Nvidia:
+    """``ptx``: the first driver branch that supports a version of the PTX ISA."""
+
     mirror: str
+    ptx: Mapping[Version, int]
     keys: Mapping[str, Key]
     repositories: Mapping[str, Repository]
     distributions: Mapping[str, Distribution]
@@ -92,15 +95,26 @@ class Driver:
 
 @dataclass(frozen=True)
 class Gpu:
-    """What a stack needs on GPUs. ``wheels``: whether its gpu edition includes CUDA, cuDNN and NCCL."""
+    """What a stack needs on GPUs. ``wheels``: whether its gpu edition includes CUDA, cuDNN and NCCL.
+
+    ``ptx``: by compute capability, the newest PTX ISA that a driver must compile there; without a key if all code for
+    it is machine code. scripts/lock-stacks compares it with TensorFlow's wheel.
+    """
 
     cuda: Version
     cudnn: Version
     nccl: Version
     capability: Range
     driver: Driver
+    ptx: Mapping[Version, Version]
     wheels: bool
 
     def library(self, name: LibraryName) -> str:
         """Return the version of a library."""
         return {"cuda": self.cuda, "cudnn": self.cudnn, "nccl": self.nccl}[name]
+
+    def oldest_driver(self, capability: str, branches: Mapping[str, int]) -> str:
+        """Return the oldest driver that runs the stack on GPUs of this compute capability. ``branches``: Nvidia.ptx."""
+        isa = self.ptx.get(capability)
+        branch = branches[isa] if isa else 0
+        return str(branch) if branch > int(self.driver.min.partition(".")[0]) else self.driver.min

@@ -15,7 +15,13 @@ Python = Annotated[str, re.compile(r"^3\.\d+$")]
 
 @dataclass(frozen=True)
 class Known:
-    """A value with its origin. ``verified``: checked against the publisher's own; ``source``: where it was read."""
+    """A value with its origin. ``verified``: its publisher states it; ``sources``: who states it, independently of each
+    other."""
 
     verified: bool
-    source: str
+    sources: tuple[str, ...]
+
+    @property
+    def trusted(self) -> bool:
+        """Return whether it is used without ``tfctl_allow_unverified``: two independent sources do not err alike."""
+        return self.verified or len(self.sources) > 1

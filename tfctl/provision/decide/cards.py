@@ -132,6 +132,12 @@ def too_new(found: Iterable[Card], needs: Gpu) -> list[Card]:
     return [card for card in found if numbers(card.capability) > most]
 
 
+def capabilities(least: str, most: str) -> list[str]:
+    """Return the compute capabilities of NVIDIA's GPUs from ``least`` to ``most``, in order."""
+    known = {capability for _, _, _, capability in _RANGES}
+    return sorted((each for each in known if numbers(least) <= numbers(each) <= numbers(most)), key=numbers)
+
+
 def limits(found: Sequence[Card]) -> Generation:
     """Return the limits of all these cards together."""
     known = [GENERATIONS[card.generation] for card in found if card.generation]

@@ -53,7 +53,7 @@ def _on_host(facts: Facts, wanted: Wanted) -> StackOnHost[ModuleFault]:
         "before": link.before,
         "driver": driver,
         "methods": {str(name): each for name, each in methods.items()},
-        "chosen": {str(name): _chosen(gpus, name) for name in methods},
+        "chosen": {str(name): _chosen(case, gpus, name) for name in methods},
         "notices": [*found.notices],
         "faults": faults,
     }
@@ -85,6 +85,7 @@ def _methods(case: Case, name: LibraryName) -> dict[str, str]:
     return found
 
 
-def _chosen(gpus: plan.Gpu | None, name: LibraryName) -> str:
+def _chosen(case: Case | None, gpus: plan.Gpu | None, name: LibraryName) -> str:
+    """Return the method by which a library is installed, or ""."""
     chosen = {"cuda": gpus.cuda, "cudnn": gpus.cudnn, "nccl": gpus.nccl}[name] if gpus else None
-    return chosen.method if chosen else "wheels"
+    return chosen.method if chosen else "wheels" if case and case.needs.wheels else ""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tfctl.model.stacks import Stack
+from tfctl.model.stacks.nvidia import Gpu, Nvidia
 from tfctl.provision.decide import plan
-from tfctl.provision.decide.cards import cards, named, too_new, usable
+from tfctl.provision.decide.cards import Card, cards, named, numbers, too_new, usable
 from tfctl.provision.decide.case import Case
 from tfctl.provision.decide.driver import driver
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings
-from tfctl.provision.decide.libraries import library
+from tfctl.provision.decide.libraries import library, nccl
 from tfctl.provision.decide.sources import source
 from tfctl.provision.decide.wanted import Wanted
 
@@ -40,7 +42,14 @@ def case_of(facts: Facts, wanted: Wanted, stack: Stack, findings: Findings) -> C
     """Return what the decisions about GPUs read, or None for a host or a stack without them."""
     if facts.gpu is None or stack.gpu is None:
         return None
-    return Case(facts, facts.gpu, stack.name, stack.gpu, wanted.wishes, wanted.nvidia, findings)
+    needs = _with_driver_for(usable(facts.gpu, stack.gpu), stack.gpu, wanted.nvidia)
+    return Case(facts, facts.gpu, stack.name, needs, wanted.wishes, wanted.nvidia, findings)
+
+
+def _with_driver_for(found: Sequence[Card], needs: Gpu, nvidia: Nvidia) -> Gpu:
+    """Return the needs with the oldest driver that can compile the stack's PTX for all these cards."""
+    oldest = max((needs.oldest_driver(card.capability, nvidia.ptx) for card in found), key=numbers, default="")
+    return replace(needs, driver=replace(needs.driver, min=oldest or needs.driver.min))
 
 
 def decide(case: Case, stacks: Mapping[str, Stack]) -> plan.Gpu | None:
@@ -60,7 +69,7 @@ def decide(case: Case, stacks: Mapping[str, Stack]) -> plan.Gpu | None:
     chosen = driver(case)
     cuda = library(case, "cuda", case.wishes.cuda_method)
     cudnn = library(case, "cudnn", case.wishes.cudnn_method)
-    nccl = library(case, "nccl", case.wishes.nccl_method)
-    if not (chosen or cuda or cudnn or nccl):
+    found = nccl(case)
+    if not (chosen or cuda or cudnn or found):
         return None
-    return plan.Gpu(chosen, cuda, cudnn, nccl, source(case, chosen, (cuda, cudnn, nccl)))
+    return plan.Gpu(chosen, cuda, cudnn, found, source(case, chosen, (cuda, cudnn, found)))

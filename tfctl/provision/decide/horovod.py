@@ -33,15 +33,15 @@ def decide(
         remedy = f"set tfctl_horovod: false, or take {' or '.join(fitting)}"
         findings.refuse(f"no release of Horovod builds for {stack.name}", remedy, "inventory")
         return None, None
-    compiler = toolchain(facts, wanted, stack, own.edition, findings)
+    cuda = _cuda_homes(stack, gpu)
+    compiler = toolchain(facts, wanted, stack, cuda is not None, findings)
     if compiler is None:
         return None, None
     faults = len(findings.faults)
     mpi = openmpi.openmpi(facts, wanted, stack, own, compiler, findings)
     if len(findings.faults) > faults:
         return None, None
-    cuda = _cuda_homes(gpu)
-    if own.edition == "gpu" and cuda is None:
+    if own.edition == "gpu" and (gpu is None or gpu.cuda is None):
         findings.notices.append(
             "Horovod is built without NCCL, since wheels of CUDA have no nvcc: it reduces by way of the CPU. "
             "With tfctl_cuda_method repo, distribution or archive it has NCCL"
@@ -49,9 +49,11 @@ def decide(
     return mpi, _build(facts, stack, stack.horovod, own, mpi, compiler, cuda)
 
 
-def _cuda_homes(gpu: plan.Gpu | None) -> CudaHomes | None:
-    """Return where CUDA and NCCL are, or None without nvcc."""
-    if gpu is None or gpu.cuda is None:
+def _cuda_homes(stack: Stack, gpu: plan.Gpu | None) -> CudaHomes | None:
+    """Return where CUDA and NCCL are, or None without nvcc or NCCL. The stack's wheels may include NCCL."""
+    if gpu is None or gpu.cuda is None or stack.gpu is None:
+        return None
+    if gpu.nccl is None and not stack.gpu.wheels:
         return None
     return CudaHomes(gpu.cuda.home, gpu.nccl.home if gpu.nccl else "")
 

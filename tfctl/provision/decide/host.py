@@ -10,7 +10,7 @@ from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings, fault
 from tfctl.provision.decide.plan import Plan
 from tfctl.provision.decide.toolchain import toolchain
-from tfctl.provision.decide.wanted import Wanted
+from tfctl.provision.decide.wanted import ALL, Wanted
 from tfctl.provision.faults import ModuleFault
 
 OLDEST_SYSTEMD = 247  # Debian 11's: LogExtraFields, ProtectProc and prefix drop-ins as the units of tfctl use them
@@ -27,13 +27,19 @@ def decide(facts: Facts, wanted: Wanted) -> tuple[Plan, list[ModuleFault]]:
         if not USER_NAME.fullmatch(name):
             message = f"tfctl_operators: {name!r} is no user's name"
             findings.faults.append(fault(message, "give plain user names", "inventory"))
+    known = wanted.known()
+    for name in wanted.wishes.allow_unverified:
+        if name not in known and name != ALL:
+            unverified = [each for each, entry in known.items() if not entry.trusted]
+            message = f"tfctl_allow_unverified: no key or hash is called {name!r}"
+            findings.refuse(message, f"these are unverified: {', '.join(unverified)}", "inventory")
     stack, gpus, compiler, mpi, hvd = None, None, None, None, None
     if wanted.stack != "none":
         stack, gpus = _stack(facts, wanted, findings)
     if stack:
         entry = wanted.stacks[stack.name]
         if wanted.wishes.toolchain:
-            compiler = toolchain(facts, wanted, entry, stack.edition, findings)
+            compiler = toolchain(facts, wanted, entry, stack.edition == "gpu", findings)
         mpi, hvd = horovod.decide(facts, wanted, entry, stack, gpus, findings)
     faults = [*findings.faults, *space.faults(facts, wanted, stack)]
     notices = tuple(findings.notices)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tfctl.model.stacks.nvidia import LibraryName, Packaged
 from tfctl.provision.decide.cards import numbers
 from tfctl.provision.decide.case import Case
+from tfctl.provision.decide.fault import Findings
 from tfctl.provision.decide.plan import Archive, Library
 from tfctl.provision.decide.sources import has_repository, mirrored, refuse_unverified
 
@@ -22,6 +25,25 @@ def library(case: Case, name: LibraryName, method: str) -> Library | None:
     return decide[_best(case, name) if method == "auto" else method](case, name)
 
 
+def nccl(case: Case) -> Library | None:
+    """Return the plan for NCCL; None if it is in the stack's wheels, not needed or not available, or with a fault.
+
+    TensorFlow contains its own or has it as a wheel, so only Horovod needs it, and can do without: then add a notice.
+    """
+    method = case.wishes.nccl_method
+    if method != "auto" or case.needs.wheels:
+        return library(case, "nccl", method)
+    if not case.wishes.horovod:
+        return None
+    trial = Findings()
+    found = library(replace(case, findings=trial), "nccl", method)
+    for fault in trial.faults:
+        case.findings.notices.append(
+            f"{fault['message']}: Horovod is built without NCCL, so it reduces by way of the CPU"
+        )
+    return found
+
+
 def soname(name: LibraryName, version: str) -> str:
     """Return what programs ask the loader for."""
     parts = numbers(version)
@@ -33,9 +55,10 @@ def soname(name: LibraryName, version: str) -> str:
 
 
 def serves(name: LibraryName, have: str, wanted: str) -> bool:
-    """Return whether version ``have`` can replace ``wanted``. CUDA before 11 has no minor-version compatibility."""
+    """Return whether version ``have`` can replace ``wanted``. CUDA before 11 has no minor-version compatibility, and
+    11.1 has a later libcusolver than 11.0."""
     mine, asked = numbers(have), numbers(wanted)
-    if name == "cuda" and asked[0] < 11:
+    if name == "cuda" and asked[:2] < (11, 1):
         return mine[:2] == asked[:2]
     depth = 2 if name == "cuda" else 3
     return mine[0] == asked[0] and mine[:depth] >= asked[:depth]
@@ -47,8 +70,7 @@ def _best(case: Case, name: LibraryName) -> str:
         return "wheels"
     if _in_repository(case):
         return "repo"
-    offered = _packaged(case, name)
-    return "distribution" if offered and serves(name, offered.version, case.needs.library(name)) else "archive"
+    return "distribution" if _served(case, name) else "archive"
 
 
 def _of_wheels(case: Case, name: LibraryName) -> Library | None:
@@ -78,7 +100,7 @@ def _of_repo(case: Case, name: LibraryName) -> Library | None:
 
 def _of_distribution(case: Case, name: LibraryName) -> Library | None:
     offered, wanted = _packaged(case, name), case.needs.library(name)
-    if not offered or not serves(name, offered.version, wanted):
+    if not offered or not _served(case, name):
         has = f"{TITLES[name]} {offered.version}" if offered else f"no {TITLES[name]} that tfctl knows"
         message = f"{case.facts.title} has {has}; {case.stack} needs {wanted}"
         case.findings.refuse(message, f"set tfctl_{name}_method: auto")
@@ -97,7 +119,7 @@ def _of_archive(case: Case, name: LibraryName) -> Library | None:
         return None
     entry, version = known[fitting[0]], fitting[0].partition("-cuda")[0]
     file = entry.url.rpartition("/")[2]
-    refuse_unverified(case, f"{TITLES[name]} archive {file}", f"sha256 {entry.sha256}", entry)
+    refuse_unverified(case, f"{name}-{fitting[0]}", f"{TITLES[name]} archive {file}", f"sha256 {entry.sha256}", entry)
     home = f"{PREFIX}/{name}/{version}"
     folders = (f"{home}/lib", *([f"{home}/extras/CUPTI/lib64"] if name == "cuda" else []))
     archive = Archive(mirrored(case, entry.url), entry.sha256, home, entry.kind)
@@ -106,6 +128,14 @@ def _of_archive(case: Case, name: LibraryName) -> Library | None:
 
 def _packaged(case: Case, name: LibraryName) -> Packaged | None:
     return case.distribution.library(name) if case.distribution else None
+
+
+def _served(case: Case, name: LibraryName) -> bool:
+    """Return whether the distribution's library will do. Its NCCL is built with its own CUDA."""
+    offered, cuda = _packaged(case, name), _packaged(case, "cuda")
+    if not offered or not serves(name, offered.version, case.needs.library(name)):
+        return False
+    return name != "nccl" or cuda is None or numbers(cuda.version)[0] == numbers(case.needs.cuda)[0]
 
 
 def _in_repository(case: Case) -> bool:

@@ -57,9 +57,12 @@ def _from_source(
     offered = stack.openmpi
     if offered is None:
         raise AssertionError(f"{stack.name} has a Horovod and no Open MPI")
-    if not offered.verified and not wanted.wishes.allow_unverified:
+    name = f"openmpi-{offered.version}"
+    if not (offered.trusted or wanted.wishes.allows(name)):
         message = f"nobody has compared the hash of Open MPI {offered.version} ({offered.sha256}) with its own"
-        findings.refuse(message, "compare it, then set tfctl_allow_unverified: true; or tfctl_openmpi: distribution")
+        findings.refuse(
+            message, f"compare it, then set tfctl_allow_unverified: [{name}]; or tfctl_openmpi: distribution"
+        )
         return None
     prefix = f"{HOME}/{offered.version}-{offered.sha256[:12]}"
     made_of = [FORMAT, facts.system, facts.machine, compiler.gcc, prefix]

@@ -51,19 +51,19 @@ def mirrored(case: Case, url: str) -> str:
     return mirror + url[len(own) :] if mirror and url.startswith(f"{own}/") else url
 
 
-def refuse_unverified(case: Case, what: str, value: str, entry: Known) -> None:
-    """Add a fault for a value that nobody has compared with NVIDIA's own, unless the inventory allows it."""
-    if not (entry.verified or case.wishes.allow_unverified):
+def refuse_unverified(case: Case, name: str, what: str, value: str, entry: Known) -> None:
+    """Add a fault for a value that nobody has verified, unless the inventory allows it by ``name``."""
+    if not (entry.trusted or case.wishes.allows(name)):
         case.findings.refuse(
-            f"{what}: nobody has verified {value}, from {entry.source}",
-            "compare it with NVIDIA's own, then set tfctl_allow_unverified: true",
+            f"{what}: nobody has verified {value}, from {' and '.join(entry.sources)}",
+            f"compare it with NVIDIA's own, then set tfctl_allow_unverified: [{name}]",
         )
 
 
 def _repository(case: Case) -> Repository:
     entry = case.nvidia.repositories[case.facts.system]
     key = case.nvidia.keys[entry.key]
-    refuse_unverified(case, f"key {entry.key} of NVIDIA's repository", key.fingerprint, key)
+    refuse_unverified(case, entry.key, f"key {entry.key} of NVIDIA's repository", key.fingerprint, key)
     machine = MACHINES.get(case.facts.machine, case.facts.machine)
     base = mirrored(case, f"{case.nvidia.mirror}/{entry.path}/{machine}")
     return Repository(f"{base}/", f"{base}/{entry.key}.pub", key.fingerprint)

@@ -9,16 +9,16 @@ from tfctl.provision.decide.plan import Toolchain
 from tfctl.provision.decide.wanted import Wanted
 
 
-def toolchain(facts: Facts, wanted: Wanted, stack: Stack, edition: str, findings: Findings) -> Toolchain | None:
+def toolchain(facts: Facts, wanted: Wanted, stack: Stack, nvcc: bool, findings: Findings) -> Toolchain | None:
     """Return the compiler, or None with a fault; None too if the stack builds nothing.
 
-    Of the distribution's the first that fits: nvcc takes none that is newer than it knows, and without a GPU any later
+    Of the distribution's the first that fits: ``nvcc`` takes none that is newer than it knows, and without it any later
     one will do.
     """
     span, system = stack.gcc, wanted.systems.get(facts.system)
     if not span or not system:
         return None
-    low, high = span.min, span.max if edition == "gpu" else None
+    low, high = span.min, span.max if nvcc else None
     fitting = [major for major in system.gcc if low <= major <= (high or major)]
     if not fitting:
         has, asked = ", ".join(map(str, system.gcc)), f"{low} to {high}" if high else f"{low} or later"

@@ -8,7 +8,11 @@ from dataclasses import dataclass, field
 from tfctl.model import stacks as catalogue
 from tfctl.model.stacks import Stack, System
 from tfctl.model.stacks.nvidia import Nvidia
+from tfctl.model.stacks.values import Known
 from tfctl.provision.python_tree import PythonTree
+
+#: In ``allow_unverified``: every key and hash.
+ALL = "all"
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,11 @@ class Wishes:
     cudnn_method: str = "auto"
     nccl_method: str = "auto"
     nvidia_mirror: str = ""
-    allow_unverified: bool = False
+    allow_unverified: tuple[str, ...] = ()
+
+    def allows(self, name: str) -> bool:
+        """Return whether a key or hash of this name may be used although nobody has verified it."""
+        return name in self.allow_unverified or ALL in self.allow_unverified
 
 
 @dataclass(frozen=True)
@@ -47,3 +55,11 @@ class Wanted:
     stacks: Mapping[str, Stack] = field(default_factory=catalogue.load)
     systems: Mapping[str, System] = field(default_factory=catalogue.systems)
     nvidia: Nvidia = field(default_factory=catalogue.nvidia)
+
+    def known(self) -> dict[str, Known]:
+        """Return the keys and hashes of what is downloaded, by the names that ``allow_unverified`` takes."""
+        named: dict[str, Known] = dict(self.nvidia.keys)
+        for library, archives in self.nvidia.archives.items():
+            named |= {f"{library}-{version}": archive for version, archive in archives.items()}
+        named |= {f"openmpi-{each.openmpi.version}": each.openmpi for each in self.stacks.values() if each.openmpi}
+        return named

@@ -1,0 +1,231 @@
+"""Write the tables of docs/stacks.md that say which stack a host can have, by asking the decisions of provisioning.
+
+    .venv/bin/python -m scripts.stack_table
+
+Each host is a fresh one that has no Python but the distribution's, no driver and at most one kind of GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from tfctl.model import stacks
+from tfctl.provision.decide import space
+from tfctl.provision.decide.facts import Clock, Device, Disk, Facts, GpuFacts, Identity, Kernel, Pythons, Smi
+from tfctl.provision.decide.host import decide
+from tfctl.provision.decide.plan import Plan
+from tfctl.provision.decide.wanted import ALL, Wanted, Wishes
+
+PAGE = Path(__file__).resolve().parent.parent / "docs/stacks.md"
+BEGIN, END = "<!-- Written by scripts/stack_table.py: do not edit. -->\n", "<!-- End of what it writes. -->\n"
+#: A GPU of each generation and compute capability, by its PCI id.
+CARDS = {
+    "Tesla (C1060)": 0x05E7, "Fermi (GTX 580)": 0x1080, "Kepler (GT 710)": 0x128B, "Kepler (K80)": 0x102D,
+    "Maxwell (GTX 750)": 0x1381, "Maxwell (M60)": 0x13F2, "Pascal (P100)": 0x15F8, "Pascal (GTX 1080 Ti)": 0x1B06,
+    "Volta (V100)": 0x1DB4, "Turing (T4)": 0x1EB8, "Ampere (A100)": 0x20B5, "Ampere (A10)": 0x2236, "Ada (L4)": 0x27B8,
+    "Hopper (H100)": 0x2331, "Grace Hopper (GH200)": 0x2342, "Blackwell (B200)": 0x2901,
+    "Blackwell (RTX 5090)": 0x2B85,
+}  # fmt: skip
+#: Why a host cannot have a stack: a part of the message of the fault, and the reason for the page.
+REASONS = {
+    "has code for compute capability up to": "The GPU is newer than the code in the stack.",
+    "is made for x86_64": "The host is an Arm server. All stacks are for x86_64.",
+    "need a driver of branch": "No driver supports both the GPU and the stack.",
+    "tfctl knows no archive of": "CUDA for the stack is not available for the host's processor.",
+    "takes Python": "No Python that the stack accepts is there.",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a host gets: the edition, or "" with the reasons why it gets none. ``allow``: the keys and hashes that its
+    inventory has to allow. ``nccl``: whether it has a Horovod with NCCL."""
+
+    edition: str
+    python: str = ""
+    allow: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    nccl: bool = False
+
+
+@cache
+def outcome(stack: str, system: str, card: int | None = None, *, horovod: bool = False, sent: bool = True) -> Outcome:
+    """Return what a fresh host gets. ``sent``: whether it has got each Python that stacks accept as a tree."""
+    facts = fresh_host(system, card, sent)
+    wanted = Wanted(880, ("/srv/tfctl",), ("ops",), stack, Wishes(horovod=horovod))
+    plan, messages = decided(facts, wanted)
+    if not messages:
+        return result(plan)
+    known = wanted.known()
+    every = [name for name, entry in known.items() if not entry.trusted]
+    plan, messages = decided(facts, allowing(wanted, [ALL]))
+    if not messages:
+        needed = [name for name in every if decided(facts, allowing(wanted, {*every} - {name}))[1]]
+        return replace(result(plan), allow=tuple(needed))
+    return Outcome("", reasons=tuple(dict.fromkeys(reason(message) for message in messages)))
+
+
+def decided(facts: Facts, wanted: Wanted) -> tuple[Plan, list[str]]:
+    plan, faults = decide(facts, wanted)
+    return plan, [fault["message"] for fault in faults]
+
+
+def allowing(wanted: Wanted, names: Iterable[str]) -> Wanted:
+    return replace(wanted, wishes=replace(wanted.wishes, allow_unverified=tuple(names)))
+
+
+def result(plan: Plan) -> Outcome:
+    assert plan.stack
+    nccl = bool(getattr(plan.horovod, "gpu", None))
+    return Outcome(plan.stack.edition, f"{plan.stack.python.version} from {plan.stack.python.from_}", nccl=nccl)
+
+
+def reason(message: str) -> str:
+    """Return the reason for the page. Raise KeyError if the page would not explain this message."""
+    for part, words in REASONS.items():
+        if part in message:
+            return words
+    raise KeyError(message)
+
+
+def fresh_host(system: str, card: int | None, sent: bool) -> Facts:
+    debian = system.startswith(("debian", "ubuntu"))
+    versions = {python for stack in stacks.load().values() for python in stack.pythons}
+    trees = {f"cpython-{version}": version for version in versions} if sent else {}
+    roomy = Disk(device=1, free_mb=500_000, free_inodes=None, noexec=False, at="/")
+    kernel = "6.8.0-40-generic" if system.startswith("ubuntu") else "6.1.0-18-amd64"
+    return Facts(
+        system=system,
+        title=stacks.systems()[system].title,
+        machine="aarch64" if card == CARDS["Grace Hopper (GH200)"] else "x86_64",
+        init="systemd",
+        systemd=252,
+        own_python=(3, 11),
+        python=Pythons(pythons={}, given={}, trees=trees, in_use={}, libc=(2, 31), lacking=()),
+        packager="apt-get" if debian else "dnf",
+        root=True,
+        login="ops",
+        sudo=True,
+        user=None,
+        group=None,
+        uid_owner=None,
+        gid_owner=None,
+        identity=Identity("node1", "1", "2"),
+        addresses=("10.0.0.1",),
+        clock=Clock(0.0, 0.0),
+        disks=dict.fromkeys(space.directories(("/srv/tfctl",), "~/.ansible/tmp"), roomy),
+        environments=(),
+        links={},
+        mpiruns={},
+        horovods=(),
+        openmpis=(),
+        gpu=fresh_gpu(card, kernel) if card else None,
+    )
+
+
+def fresh_gpu(card: int, kernel: str) -> GpuFacts:
+    return GpuFacts(
+        devices=(Device("0000:01:00.0", f"{card:04x}"),),
+        switches=0,
+        loaded="",
+        smi=Smi("", ()),
+        processes=(),
+        version="",
+        origins=(),
+        held=(),
+        own=False,
+        drifted=(),
+        fabric_manager="",
+        nouveau=False,
+        blacklisted=False,
+        persistence=False,
+        secure_boot=False,
+        mok=False,
+        dkms=(),
+        unattended=False,
+        container="",
+        kernel=Kernel(kernel, True, kernel),
+        initramfs="update-initramfs",
+    )
+
+
+class Notes:
+    """The numbered remarks below a table."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def mark(self, text: str) -> str:
+        if text not in self.texts:
+            self.texts.append(text)
+        return f"({self.texts.index(text) + 1})"
+
+    def lines(self) -> list[str]:
+        return [f"{number}. {text}" for number, text in enumerate(self.texts, 1)]
+
+
+def of_systems() -> list[str]:
+    """Return the table of systems and stacks: the Python that each stack gets on a fresh host."""
+    names = [*stacks.load()][::-1]
+    lines = header("system", names)
+    for key, system in stacks.systems().items():
+        found = [outcome(name, key, sent=False) for name in names]
+        cells = [each.python.partition(" ")[0] if each.edition else "send one" for each in found]
+        lines.append(f"| {system.title.partition(' (')[0]} | {' | '.join(cells)} |")
+    return lines
+
+
+def of_gpus() -> list[str]:
+    """Return the table of GPUs and stacks: the edition that a host with one gets."""
+    notes, names = Notes(), [*stacks.load()][::-1]
+    lines = header("GPU", names)
+    for title, card in CARDS.items():
+        lines.append(f"| {title} | {' | '.join(cell(name, card, notes) for name in names)} |")
+    return [*lines, "", *notes.lines()]
+
+
+def header(first: str, names: list[str]) -> list[str]:
+    return [f"| {first} | {' | '.join(f'`{name}`' for name in names)} |", "|---" * (len(names) + 1) + "|"]
+
+
+def cell(stack: str, card: int, notes: Notes) -> str:
+    """Return what hosts get: the most common answer, then the systems that differ."""
+    answers = {system: answer(outcome(stack, system, card), notes) for system in stacks.systems()}
+    usual = max(dict.fromkeys(answers.values()), key=lambda each: [*answers.values()].count(each))
+    others = [f"{stacks.systems()[name].title}: {each}" for name, each in answers.items() if each != usual]
+    return "; ".join([usual, *others])
+
+
+def answer(found: Outcome, notes: Notes) -> str:
+    if not found.edition:
+        return " ".join(["no", *sorted(map(notes.mark, found.reasons))])
+    if found.allow:
+        listed = ", ".join(found.allow)
+        return f"{found.edition} {notes.mark(f'With `tfctl_allow_unverified: [{listed}]`.')}"
+    return found.edition
+
+
+def page() -> str:
+    """Return the text of the page with the tables as they should be."""
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    systems, gpus = of_systems(), of_gpus()
+    tables = [
+        "The Python that each stack gets on each system:",
+        "",
+        *systems,
+        "",
+        "The edition that a host with each kind of GPU gets. Where systems differ, they are named:",
+        "",
+        *gpus,
+        "",
+        "",
+    ]
+    return before + BEGIN + "\n" + "\n".join(tables) + END + after
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())
