@@ -8,6 +8,7 @@ import typer
 
 from tfctl.cli.common import (
     DryRunOption,
+    EnvOption,
     FollowOption,
     InventoryOption,
     JobFileArgument,
@@ -30,6 +31,7 @@ def start(
     jobfile: JobFileArgument = None,
     job_option: JobFileOption = None,
     inventory: InventoryOption = None,
+    env: EnvOption = None,
     dry_run: DryRunOption = False,
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
@@ -48,8 +50,8 @@ def start(
     from tfctl.remote.fleet import Fleet
 
     longest = limit(timeout, wait or follow)
-    layout = lay_out(named(jobfile, job_option, "job file"), inventory)
-    listing = code.select(layout.code, layout.include)
+    layout = lay_out(named(jobfile, job_option, "job file"), inventory, env)
+    listing = code.select(layout.code, layout.include, layout.env_file)
     scripts.require_packed(layout.slots, listing)
     with Fleet(layout.hosts) as fleet, Elsewhere(layout.name, layout.others, say) as elsewhere:
         # Do the slow local work while the connections open.

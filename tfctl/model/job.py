@@ -17,8 +17,9 @@ from tfctl.model.task import Slot, Task
 class Layout:
     """What follows from job file and inventory alone, before any host is asked.
 
-    ``code`` is the local directory to send, and ``include`` lists files in it to send in any case. ``policy`` is the
-    job file's; ``rules`` has what the strategy adds to it. ``others`` are the inventory's hosts that have no task.
+    ``code`` is the local directory to send, and ``include`` lists files in it to send in any case. ``env_file`` is the
+    file of variables, which the slots have. ``policy`` is the job file's; ``rules`` has what the strategy adds to it.
+    ``others`` are the inventory's hosts that have no task.
     ``notes`` are for the user.
     """
 
@@ -34,6 +35,7 @@ class Layout:
     slots: tuple[Slot, ...]
     notes: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
+    env_file: Path | None = None
     others: tuple[Host, ...] = ()
 
     @property

@@ -20,9 +20,9 @@ from pydantic import (
 
 from tfctl.model.ports import port_range
 from tfctl.model.text import (
-    ENV_NAME,
     clean,
     cpu_count,
+    env_name,
     known_placeholders,
     memory_size,
     output_path,
@@ -30,12 +30,9 @@ from tfctl.model.text import (
     seconds,
     split,
     stack_name,
+    without_references,
 )
 from tfctl.node.names import JOB, ROLE
-
-_OURS = ("TF_CONFIG", "TFCTL_")
-#: From these, tfctl learns how a task ended (systemd.exec(5)); the job's own values would take their place.
-_OF_SYSTEMD = ("EXIT_CODE", "EXIT_STATUS", "INVOCATION_ID", "MAINPID", "SERVICE_RESULT")
 
 
 class _Model(BaseModel):
@@ -43,9 +40,10 @@ class _Model(BaseModel):
 
 
 def _scalar(value: Any) -> str:
-    """Check a command word or environment value: text or an integer. Reject YAML's reading of `yes`, `1e3` or dates."""
+    """Check a command word or environment value. The loader keeps numbers, `yes` and dates as text."""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"YAML reads this as {quoted(value)}; quote it to keep the text as written")
+        what = "null" if value is None else quoted(value)
+        raise ValueError(f"should be text or a number, not {what}")
     return known_placeholders(clean(str(value)))
 
 
@@ -64,21 +62,26 @@ def _words(value: Any) -> Any:
 
 
 def _environment(value: Any) -> Any:
+    """Return names with values; None is a value that the shell has. A list holds the names of such variables."""
+    if isinstance(value, list):
+        value = dict.fromkeys(map(_listed_name, value))
     if not isinstance(value, dict):
-        raise ValueError("should be a mapping of names to values")
-    found = {}
-    for name, text in value.items():
-        if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
-            raise ValueError(f"{quoted(name)} is not a variable name: letters, digits and _, not starting with a digit")
-        if name.startswith(_OURS):
-            raise ValueError(f"{name} is set by tfctl itself; remove it")
-        if name in _OF_SYSTEMD:
-            raise ValueError(f"{name} is set by systemd, and tells tfctl how a task ended; use another name")
-        try:
-            found[name] = _scalar(text)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-    return found
+        raise ValueError("should be a mapping of names to values, or a list of names")
+    return {env_name(name): _variable(name, text) for name, text in value.items()}
+
+
+def _listed_name(value: Any) -> str:
+    name, equals, _ = value.partition("=") if isinstance(value, str) else (value, "", "")
+    if equals:
+        raise ValueError(f"{quoted(name)} has a value, and a list holds names alone: write `env: {{{name}: VALUE}}`")
+    return env_name(name)
+
+
+def _variable(name: str, value: Any) -> str | None:
+    try:
+        return None if value is None else without_references(_scalar(value))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _ports(value: Any) -> Any:
@@ -113,7 +116,7 @@ def _exit_codes(value: Any) -> Any:
 
 ExitCodes = Annotated[tuple[int, ...], BeforeValidator(_exit_codes)]
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
-Environment = Annotated[dict[str, str], BeforeValidator(_environment)]
+Environment = Annotated[dict[str, str | None], BeforeValidator(_environment)]
 Ports = Annotated[tuple[int, int], BeforeValidator(_ports)]
 LocalPath = Annotated[Path, BeforeValidator(_path)]
 Folder = Annotated[LocalPath, AfterValidator(Path.resolve)]
@@ -170,7 +173,7 @@ class RoleSpec(_Model):
     hosts: str = "all"
     gpus: int | None = Field(default=None, ge=0, le=64)
     command: Words | None = None
-    env: Environment = Field(default_factory=dict)
+    env: Environment = Field(default_factory=dict, repr=False)
     stack: StackName | None = None
     limits: Limits = Limits()
 
@@ -223,7 +226,10 @@ class Policy(_Model):
 
 
 class JobFile(_Model):
-    """A job file. Paths on this machine are absolute; in the file they are relative to it."""
+    """A job file. Paths on this machine are absolute; in the file they are relative to it.
+
+    ``env``: where a value is None, the shell has it (model/variables.py).
+    """
 
     name: str
     inventory: LocalPath | None = None
@@ -233,7 +239,8 @@ class JobFile(_Model):
     code: CodeSpec = Field(default_factory=lambda: CodeSpec.model_construct(path=Path()), validate_default=True)
     command: Words
     output: str = ""
-    env: Environment = Field(default_factory=dict)
+    env: Environment = Field(default_factory=dict, repr=False)
+    env_file: LocalPath | None = None
     ports: Ports | None = None
     roles: dict[str, RoleSpec] = Field(min_length=1)
     environment: Literal["cloud"] | None = None

@@ -16,18 +16,26 @@ from tfctl.model.strategies import STRATEGIES
 from tfctl.model.strategies.base import Counts, Strategy
 from tfctl.model.task import Slot
 from tfctl.model.text import near
+from tfctl.model.variables import Outside, by_role
 
 
-def lay_out(job: JobFile, inventory: Inventory, place: str, known: Mapping[str, Stack] | None = None) -> Layout:
+def lay_out(
+    job: JobFile,
+    inventory: Inventory,
+    place: str,
+    known: Mapping[str, Stack] | None = None,
+    outside: Outside = Outside(),  # noqa: B008
+) -> Layout:
     """Check the roles against the strategy and give every task a host.
 
     Roles are placed in file order. Each role deals its replicas round-robin over its pattern's hosts, from the first.
     ``place`` names the job file in errors. ``known`` holds the stacks whose contents tfctl knows, by default those it
-    ships. Raise BadFile.
+    ships. ``outside`` has the values of variables that the job file leaves to others. Raise BadFile.
     """
     with located(place):
         strategy = _strategy(job)
-        slots = [slot for role, spec in job.roles.items() for slot in _slots(job, role, spec, inventory)]
+        env = by_role(job, outside)
+        slots = [slot for role, spec in job.roles.items() for slot in _slots(job, role, spec, env[role], inventory)]
         counts = Counter(slot.role for slot in slots)
         _check_counts(strategy, counts)
         _check_folders(job, slots)
@@ -39,6 +47,7 @@ def lay_out(job: JobFile, inventory: Inventory, place: str, known: Mapping[str, 
             inventory=inventory.source,
             code=job.code.path,
             include=job.code.include,
+            env_file=job.env_file,
             output=job.output,
             ports=job.ports,
             cloud=job.environment == "cloud",
@@ -71,7 +80,7 @@ def _no_such_role(role: str, strategy: Strategy) -> BadFile:
     return BadFile(f"{message}; {near(role, list(strategy.roles))}")
 
 
-def _slots(job: JobFile, role: str, spec: RoleSpec, inventory: Inventory) -> Iterator[Slot]:
+def _slots(job: JobFile, role: str, spec: RoleSpec, env: Mapping[str, str], inventory: Inventory) -> Iterator[Slot]:
     with located(f"roles/{role}/hosts"):
         hosts = pattern.select(inventory, spec.hosts)
     for index, host in enumerate(_dealt(spec, hosts)):
@@ -81,7 +90,7 @@ def _slots(job: JobFile, role: str, spec: RoleSpec, inventory: Inventory) -> Ite
             host=host,
             gpus=spec.gpus,
             command=spec.command or job.command,
-            env={**job.env, **spec.env},
+            env=env,
             stack=spec.stack or job.stack or host.stack or stacks.NONE,
             memory=spec.limits.memory,
             cpus=spec.limits.cpus,

@@ -47,6 +47,39 @@ def test_code_is_a_directory_or_one_with_files_to_include(tmp_path: Path) -> Non
     assert (job.code.path, job.code.include) == (tmp_path, (".env",))
 
 
+WRITTEN = ["1e-3", "0.10", "1.50", "0o17", "0755", "1_000", "1:30", "yes", "NO", "on", "2026-11-22", ".nan", "=", "+5"]
+
+
+@pytest.mark.parametrize("text", WRITTEN)
+def test_words_and_values_are_kept_as_they_are_written(text: str, tmp_path: Path) -> None:
+    job = read(
+        tmp_path,
+        GOOD.replace("command: python train.py", f"command: [train, {text}]").replace(
+            "{worker: 2}", f"{{worker: {{command: [train, &a {text}], env: {{ON: *a}}}}}}"
+        )
+        + f"env: {{X: {text}, <<: {{Y: {text}}}}}\npolicy: {{notify: {{command: [mail, {text}]}}}}\n",
+    )
+    worker, notify = job.roles["worker"], job.policy.notify
+    assert (job.command, job.env) == (("train", text), {"X": text, "Y": text})
+    assert (worker.command, worker.env) == (("train", text), {"ON": text})
+    assert notify and notify.command == ("mail", text)
+
+
+def test_a_number_that_is_also_a_variable_stays_a_number_elsewhere(tmp_path: Path) -> None:
+    job = read(tmp_path, GOOD.replace("2}", "&n 2}") + "env: {WORKERS: *n}\npolicy: {max_restarts: *n}\n")
+    assert (job.env["WORKERS"], job.roles["worker"].replicas, job.policy.max_restarts) == ("2", 2, 2)
+
+
+def test_a_variable_without_a_value_is_left_to_the_shell(tmp_path: Path) -> None:
+    assert read(tmp_path, GOOD + "env: {A: , B: null, C: ''}\n").env == {"A": None, "B": None, "C": ""}
+    assert read(tmp_path, GOOD + "env: [A, NO]\n").env == {"A": None, "NO": None}
+
+
+def test_two_dollar_signs_before_a_brace_are_one(tmp_path: Path) -> None:
+    job = read(tmp_path, GOOD + "env: {A: '$${HOME} $HOME $$ {role}', B: '$${role}'}\n")
+    assert job.env == {"A": "${HOME} $HOME $$ {role}", "B": "${role}"}
+
+
 @pytest.mark.parametrize("memory", ["16G", "512M", "2T", "1048576K", "17179869184"])
 def test_a_limit_of_memory_has_a_suffix_of_systemd_or_none(memory: str, tmp_path: Path) -> None:
     text = GOOD.replace("2}", f"{{limits: {{memory: {memory}}}}}}}")
@@ -82,12 +115,19 @@ def test_a_limit_of_memory_has_a_suffix_of_systemd_or_none(memory: str, tmp_path
         ("? [a]\n: b", "not plain YAML: found unhashable key (line 5, column 3)"),
         ("command: 'run {what}'", "command: {what} is not a placeholder; known are {role} {index}"),
         ("env: {A: '{what}'}", "env: A: {what} is not a placeholder; known are {role} {index}"),
-        ("command: [python, yes]", "YAML reads this as True; quote it"),
+        ("command: [python, [a]]", "command: should be text or a number, not ['a']"),
+        ("command: [python, ~]", "command: should be text or a number, not null"),
         ("command: 'a \"b'", "no closing quotation"),
-        ("env: {X: yes}", "env: X: YAML reads this as True; quote it"),
-        ("env: {X: 1e3}", "X: YAML reads this as 1000.0; quote it"),
-        ("env: {X: 2026-11-22}", "quote it"),
-        ("env: {X: 0755}", "X: YAML reads this as 0755; quote it"),
+        ("env: {X: [1]}", "env: X: should be text or a number, not [1]"),
+        ("env: X", "env: should be a mapping of names to values, or a list of names"),
+        ("env: ['X=1']", "env: 'X' has a value, and a list holds names alone: write `env: {X: VALUE}`"),
+        ("env: [a-b]", "env: 'a-b' is not a variable name"),
+        ("env: ['']", "env: '' is not a variable name"),
+        ("env: [TF_CONFIG]", "env: TF_CONFIG is set by tfctl itself"),
+        ("env: {X: 'a${HOME}b'}", "env: X: tfctl does not replace `${HOME}`: to take a variable from the shell, write"),
+        ("env: {X: '$${A} ${B:-c}'}", "env: X: tfctl does not replace `${B}`"),
+        ("roles: {worker: {env: {X: '${A}'}}}", "roles/worker/env: X: tfctl does not replace `${A}`"),
+        ("env_file: 3", "env_file: should be a valid string, not 3"),
         ('env: {X: "a\\0b"}', "control character '\\x00' at position 1"),
         ("env: {TF_CONFIG: x}", "TF_CONFIG is set by tfctl itself"),
         ("env: {EXIT_STATUS: x}", "EXIT_STATUS is set by systemd, and tells tfctl how a task ended"),
