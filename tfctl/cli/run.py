@@ -38,7 +38,7 @@ def run(
 
     from tfctl.cli.lines import Printer
     from tfctl.cli.wait import exit_code, sentence
-    from tfctl.jobs import code, scripts
+    from tfctl.jobs import check, code
     from tfctl.local.environment import runtime_library
     from tfctl.local.place import place
     from tfctl.local.run import LocalJob
@@ -55,9 +55,11 @@ def run(
         place(job, jobfile, out, os.environ, ports, given) as job_here,
         runtime_library() as library,
     ):
+        checked = check.check(job_here.layout, None, code.names(job.code.path))
+        checked.require()
         local_job = LocalJob(job_here, os.environ, library, say)
         _make(out, output is None)
-        for remark in (*job_here.layout.notes, *scripts.remarks(job.code.path, code.names(job.code.path))):
+        for remark in checked.warnings:
             say(remark)
         say(f"{job.name}: {counted(len(job_here.tasks), 'task runs', 'tasks run')} here; output in {out}")
         ended = local_job.run(Printer(local_job.state))

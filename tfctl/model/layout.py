@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from tfctl.errors import BadFile, located
 from tfctl.model import pattern, rules, stacks
 from tfctl.model.fit import fit
-from tfctl.model.host import Host, Inventory
+from tfctl.model.host import VARIABLES, Host, Inventory
 from tfctl.model.job import Layout
 from tfctl.model.jobfile import JobFile, RoleSpec
 from tfctl.model.stacks import Stack
@@ -17,6 +18,7 @@ from tfctl.model.strategies.base import Counts, Strategy
 from tfctl.model.task import Slot
 from tfctl.model.text import near
 from tfctl.model.variables import Outside, by_role
+from tfctl.wording import few
 
 
 def lay_out(
@@ -32,6 +34,7 @@ def lay_out(
     ``place`` names the job file in errors. ``known`` holds the stacks whose contents tfctl knows, by default those it
     ships. ``outside`` has the values of variables that the job file leaves to others. Raise BadFile.
     """
+    _check_variables(inventory)
     with located(place):
         strategy = _strategy(job)
         env = by_role(job, outside)
@@ -54,9 +57,26 @@ def lay_out(
             policy=job.policy,
             rules=rules.resolve(job.policy, strategy, counts),
             slots=tuple(fitted),
-            notes=notes,
+            notes=(*_unmatched(job, inventory), *notes),
             others=tuple(host for host in inventory.hosts if host not in used),
         )
+
+
+def _check_variables(inventory: Inventory) -> None:
+    """Raise BadFile for variables that look like misspelt ones of tfctl. Others may be the user's own."""
+    known = {name.removeprefix("tfctl_"): name for name in VARIABLES}
+    for name, hosts in inventory.unknown.items():
+        if meant := difflib.get_close_matches(name.removeprefix("tfctl_"), known, n=1, cutoff=0.8):
+            raise BadFile(
+                f"{inventory.source}: {name} (of {few(hosts)}) is no variable of tfctl",
+                f"did you mean {known[meant[0]]}?",
+            )
+
+
+def _unmatched(job: JobFile, inventory: Inventory) -> Iterator[str]:
+    for role, spec in job.roles.items():
+        for part in pattern.unmatched(inventory, spec.hosts):
+            yield f"roles/{role}/hosts: `{part}` matches no host of {inventory.source}"
 
 
 def _strategy(job: JobFile) -> Strategy:
