@@ -44,6 +44,7 @@ options:
   trees: {type: list, elements: str, default: [], description: CPython trees of the control machine, to send to hosts.}
   address: {type: str, default: '', description: Where the other hosts reach this one.}
   time_sync: {type: bool, default: false, description: Whether provisioning will synchronize the clock.}
+  shared_storage: {type: str, default: '', description: How provisioning mounts or checks a shared directory.}
   explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
   wishes: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
 """
@@ -58,6 +59,7 @@ ARGUMENTS = {
     "trees": _TEXTS,
     "address": {"type": "str", "default": ""},
     "time_sync": {"type": "bool", "default": False},
+    "shared_storage": {"type": "str", "default": ""},
     "explain": {"type": "bool", "default": False},
     "wishes": {
         "type": "dict",
@@ -107,7 +109,9 @@ class ActionModule(ActionBase):
         )
         if given["explain"]:
             return {**result, "explained": explain(facts, wanted)}
-        result["compared"] = schema.plain(compared(facts, given["address"], sent, received, given["time_sync"]))
+        roots = () if given["shared_storage"] else shared
+        known = compared(facts, given["address"], sent, received, given["time_sync"], roots)
+        result["compared"] = schema.plain(known)
         plan, faults = decide(facts, wanted)
         if faults:
             return {**result, "faults": faults}

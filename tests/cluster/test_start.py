@@ -197,6 +197,8 @@ def test_start_refuses_an_output_that_is_not_shared_when_several_tasks_write(hos
     assert "is not the same directory as on node1" in done.err
     assert "mount one shared directory there on all hosts" in done.err
     hosts.untouched()
+    apart = hosts.file("apart", "output: local\ncommand: [sh, -c, 'exit 0']\nroles: {ps: 2, worker: 2}\n")
+    hosts.ok("start", apart, "--wait")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -288,7 +290,7 @@ def test_start_and_render_ask_for_exec_when_a_shell_would_stay_the_main_process(
     for done in (hosts("start", file, "--wait"), hosts("render", file)):
         assert done.code == 0, done.err
         assert "write `exec` before the last command" in done.err
-    done = hosts("start", hosts.file("execs", "command: [sh, -c, 'exec true']\nroles: {worker: 1}\n"), "--wait")
+    done = hosts("start", hosts.file("execs", "command: [sh, -c, 'exit 0']\nroles: {worker: 1}\n"), "--wait")
     assert "`exec`" not in done.err
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationInfo,
@@ -18,112 +15,28 @@ from pydantic import (
     model_validator,
 )
 
-from tfctl.model.ports import port_range
-from tfctl.model.text import (
-    clean,
-    cpu_count,
-    env_name,
-    known_placeholders,
-    memory_size,
-    output_path,
-    quoted,
-    seconds,
-    split,
-    stack_name,
-    without_references,
+from tfctl.model.text import clean, quoted
+from tfctl.model.values import (
+    LOCAL,
+    Cpus,
+    Environment,
+    ExitCodes,
+    Folder,
+    LocalPath,
+    Memory,
+    Output,
+    Ports,
+    Seconds,
+    StackName,
+    Url,
+    Words,
+    local_path,
 )
 from tfctl.node.names import JOB, ROLE
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-def _scalar(value: Any) -> str:
-    """Check a command word or environment value. The loader keeps numbers, `yes` and dates as text."""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        what = "null" if value is None else quoted(value)
-        raise ValueError(f"should be text or a number, not {what}")
-    return known_placeholders(clean(str(value)))
-
-
-def _words(value: Any) -> Any:
-    """Return a command as words, splitting a string as a shell would."""
-    if isinstance(value, str):
-        value = list(split(clean(value)))
-    if not isinstance(value, list):
-        raise ValueError("should be a string or a list of words")
-    if not value or not value[0]:
-        raise ValueError("the command is empty")
-    program = str(value[0])
-    if "=" in program or program.startswith("-"):  # env(1), which looks it up on PATH, would read these as its own
-        raise ValueError(f"{quoted(program)} is not a program: put variables in `env`, and options after the program")
-    return tuple(_scalar(word) for word in value)
-
-
-def _environment(value: Any) -> Any:
-    """Return names with values; None is a value that the shell has. A list holds the names of such variables."""
-    if isinstance(value, list):
-        value = dict.fromkeys(map(_listed_name, value))
-    if not isinstance(value, dict):
-        raise ValueError("should be a mapping of names to values, or a list of names")
-    return {env_name(name): _variable(name, text) for name, text in value.items()}
-
-
-def _listed_name(value: Any) -> str:
-    name, equals, _ = value.partition("=") if isinstance(value, str) else (value, "", "")
-    if equals:
-        raise ValueError(f"{quoted(name)} has a value, and a list holds names alone: write `env: {{{name}: VALUE}}`")
-    return env_name(name)
-
-
-def _variable(name: str, value: Any) -> str | None:
-    try:
-        return None if value is None else without_references(_scalar(value))
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-
-
-def _ports(value: Any) -> Any:
-    return port_range(value, lowest=1024)
-
-
-def _path(value: Any, info: ValidationInfo) -> Path:
-    """Return an absolute path. A relative one begins at the job file's directory, which is the validation's context."""
-    if not isinstance(value, str | Path):
-        raise ValueError(f"should be a valid string, not {quoted(value)}")
-    try:
-        path = Path(clean(str(value))).expanduser()
-    except RuntimeError:
-        raise ValueError(f"{value}: this machine has no such user; write the full path") from None
-    return (info.context or Path.cwd()) / path
-
-
-def _url(value: str) -> str:
-    if not re.fullmatch(r"https?://[^\s]+", value):
-        raise ValueError("should begin with http:// or https://")
-    return value
-
-
-def _exit_codes(value: Any) -> Any:
-    """Return a list of exit codes; a bare number is a list of one."""
-    codes = value if isinstance(value, list | tuple) else [value]
-    for code in codes:
-        if isinstance(code, bool) or not isinstance(code, int) or not 1 <= code <= 255:
-            raise ValueError(f"{quoted(code)} is not an exit code of a failure, 1 to 255")
-    return tuple(codes)
-
-
-ExitCodes = Annotated[tuple[int, ...], BeforeValidator(_exit_codes)]
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
-Environment = Annotated[dict[str, str | None], BeforeValidator(_environment)]
-Ports = Annotated[tuple[int, int], BeforeValidator(_ports)]
-LocalPath = Annotated[Path, BeforeValidator(_path)]
-Folder = Annotated[LocalPath, AfterValidator(Path.resolve)]
-StackName = Annotated[str, AfterValidator(stack_name)]
-Seconds = Annotated[int, BeforeValidator(seconds)]
-Memory = Annotated[str, BeforeValidator(memory_size)]
-Cpus = Annotated[float, BeforeValidator(cpu_count)]
 
 
 class CodeSpec(_Model):
@@ -140,7 +53,7 @@ class CodeSpec(_Model):
     @model_validator(mode="before")
     @classmethod
     def _from_path(cls, value: Any, info: ValidationInfo) -> Any:
-        return value if isinstance(value, dict | CodeSpec) else {"path": _path(value, info)}
+        return value if isinstance(value, dict | CodeSpec) else {"path": local_path(value, info)}
 
     @field_validator("include")
     @classmethod
@@ -193,7 +106,7 @@ class NotifySpec(_Model):
     """Whom to tell how the job ended. ``command`` runs on the first decider's host; ``url`` gets a POST from there."""
 
     command: Words | None = None
-    url: Annotated[str, AfterValidator(_url)] | None = Field(default=None, repr=False)
+    url: Url | None = Field(default=None, repr=False)
 
     @model_validator(mode="after")
     def _something(self) -> NotifySpec:
@@ -238,7 +151,7 @@ class JobFile(_Model):
     #: Without validation: validate_default then reads the path as relative to the job file.
     code: CodeSpec = Field(default_factory=lambda: CodeSpec.model_construct(path=Path()), validate_default=True)
     command: Words
-    output: str = ""
+    output: Output = ""
     env: Environment = Field(default_factory=dict, repr=False)
     env_file: LocalPath | None = None
     ports: Ports | None = None
@@ -266,11 +179,7 @@ class JobFile(_Model):
                 )
         return value
 
-    @field_validator("output")
-    @classmethod
-    def _output(cls, value: str) -> str:
-        return output_path(value) if value else value
-
-    @model_validator(mode="after")
-    def _default_output(self) -> JobFile:
-        return self if self.output else self.model_copy(update={"output": f"/srv/tfctl/{self.name}"})
+    @property
+    def output_path(self) -> str:
+        """The directory on the hosts, with or without `output: local`."""
+        return f"/srv/tfctl/{self.name}" if self.output in ("", LOCAL) else self.output

@@ -17,8 +17,9 @@ from tfctl.model.strategies import STRATEGIES
 from tfctl.model.strategies.base import Counts, Strategy
 from tfctl.model.task import Slot
 from tfctl.model.text import near
+from tfctl.model.values import LOCAL
 from tfctl.model.variables import Outside, by_role
-from tfctl.wording import few
+from tfctl.wording import few, listed
 
 
 def lay_out(
@@ -51,7 +52,8 @@ def lay_out(
             code=job.code.path,
             include=job.code.include,
             env_file=job.env_file,
-            output=job.output,
+            output=job.output_path,
+            local=job.output == LOCAL,
             ports=job.ports,
             cloud=job.environment == "cloud",
             policy=job.policy,
@@ -90,6 +92,12 @@ def _strategy(job: JobFile) -> Strategy:
         raise BadFile(f"environment: tasks of {found.name} have no TF_CONFIG", "remove `environment:`")
     if job.launcher and job.launcher not in found.launchers:
         raise BadFile(f"launcher: {found.name} has no launchers to choose from", "remove `launcher:`")
+    if job.output == LOCAL and found.why_shared:
+        fitting = [name for name, other in STRATEGIES.items() if not other.why_shared]
+        raise BadFile(
+            f"output: local: {found.name} needs one directory that all hosts share, because {found.why_shared}",
+            f"set `output` to such a directory; a directory on each host is enough for {listed(fitting)}",
+        )
     return found.launchers[job.launcher] if job.launcher else found
 
 
@@ -141,8 +149,8 @@ def _check_folders(job: JobFile, slots: Iterable[Slot]) -> None:
     if not job.code.path.is_dir():
         raise BadFile(f"code: {job.code.path} is not a directory")
     for host in dict.fromkeys(slot.host for slot in slots):
-        if not any(job.output.startswith(root.rstrip("/") + "/") for root in host.output_roots):
+        if not any(job.output_path.startswith(root.rstrip("/") + "/") for root in host.output_roots):
             raise BadFile(
-                f"output: {job.output} is not below {' or '.join(host.output_roots)}, "
+                f"output: {job.output_path} is not below {' or '.join(host.output_roots)}, "
                 f"which {host.name} allows (tfctl_output_roots)"
             )

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.model.job_files import FAULTS, GOOD, with_line
 from tfctl.errors import BadFile
 from tfctl.model.jobfile import JobFile
 from tfctl.model.load import load
-
-GOOD = "name: digits\nstrategy: custom\ncommand: python train.py\nroles: {worker: 2}\n"
 
 
 def read(folder: Path, text: str) -> JobFile:
@@ -21,7 +20,7 @@ def read(folder: Path, text: str) -> JobFile:
 
 def test_keys_have_their_documented_defaults(tmp_path: Path) -> None:
     job = read(tmp_path, GOOD)
-    assert job.output == "/srv/tfctl/digits"
+    assert job.output_path == "/srv/tfctl/digits"
     assert job.command == ("python", "train.py")
     assert job.roles["worker"].replicas == 2
     assert (job.policy.start_timeout, job.policy.drain, job.policy.clean) == (None, 1800, "running")
@@ -86,95 +85,10 @@ def test_a_limit_of_memory_has_a_suffix_of_systemd_or_none(memory: str, tmp_path
     assert read(tmp_path, text).roles["worker"].limits.memory == memory
 
 
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("commnd: x", "commnd: unknown key; did you mean `command`? (line 5)"),
-        ("policy: {max_restart: 1}", "policy/max_restart: unknown key; did you mean `max_restarts`?"),
-        ("roles: {worker: {replica: 1}}", "roles/worker/replica: unknown key; did you mean `replicas`?"),
-        ("roles: {worker: 0}", "roles/worker/replicas: should be greater than or equal to 1, not 0"),
-        ("roles: {worker: two}", "roles/worker: should be a mapping of keys to values, not 'two'"),
-        ("roles: {worker: {replicas: 1, per_host: 1}}", "replicas and per_host are two ways"),
-        ("roles: {wor-ker: 1}", "'wor-ker' is not a role"),
-        ("roles: {}", "roles: Dictionary should have at least 1 item"),
-        ("name: a/b", "'a/b' is not a job name"),
-        ('name: "a\\"b"', "is not a job name"),
-        ('name: "a\\nb"', "is not a job name"),
-        ("name: a%b", "is not a job name"),
-        (f"name: {'a' * 300}", "is not a job name"),
-        ("command: a && b", "'&&' needs a shell"),
-        ("command: ''", "the command is empty"),
-        ("command: []", "the command is empty"),
-        ("command: A=1 python x", "'A=1' is not a program: put variables in `env`"),
-        ("command: -x", "'-x' is not a program"),
-        ("command: |\n  python a.py\n  python b.py", "a new line needs a shell and there is none"),
-        (
-            "env: {<<: 3}",
-            "not plain YAML: expected a mapping or list of mappings for merging, but found scalar (line 5",
-        ),
-        ("? [a]\n: b", "not plain YAML: found unhashable key (line 5, column 3)"),
-        ("command: 'run {what}'", "command: {what} is not a placeholder; known are {role} {index}"),
-        ("env: {A: '{what}'}", "env: A: {what} is not a placeholder; known are {role} {index}"),
-        ("command: [python, [a]]", "command: should be text or a number, not ['a']"),
-        ("command: [python, ~]", "command: should be text or a number, not null"),
-        ("command: 'a \"b'", "no closing quotation"),
-        ("env: {X: [1]}", "env: X: should be text or a number, not [1]"),
-        ("env: X", "env: should be a mapping of names to values, or a list of names"),
-        ("env: ['X=1']", "env: 'X' has a value, and a list holds names alone: write `env: {X: VALUE}`"),
-        ("env: [a-b]", "env: 'a-b' is not a variable name"),
-        ("env: ['']", "env: '' is not a variable name"),
-        ("env: [TF_CONFIG]", "env: TF_CONFIG is set by tfctl itself"),
-        ("env: {X: 'a${HOME}b'}", "env: X: tfctl does not replace `${HOME}`: to take a variable from the shell, write"),
-        ("env: {X: '$${A} ${B:-c}'}", "env: X: tfctl does not replace `${B}`"),
-        ("roles: {worker: {env: {X: '${A}'}}}", "roles/worker/env: X: tfctl does not replace `${A}`"),
-        ("env_file: 3", "env_file: should be a valid string, not 3"),
-        ('env: {X: "a\\0b"}', "control character '\\x00' at position 1"),
-        ("env: {TF_CONFIG: x}", "TF_CONFIG is set by tfctl itself"),
-        ("env: {EXIT_STATUS: x}", "EXIT_STATUS is set by systemd, and tells tfctl how a task ended"),
-        ("env: {MAINPID: x}", "MAINPID is set by systemd, and tells tfctl how a task ended"),
-        ("env: {EXIT_CODE: x}", "EXIT_CODE is set by systemd"),
-        ("env: {SERVICE_RESULT: x}", "SERVICE_RESULT is set by systemd"),
-        ("env: {INVOCATION_ID: x}", "INVOCATION_ID is set by systemd"),
-        ("output: /home/me/out", "output: /home/me/out is in /home, which tasks cannot see"),
-        ("env: {TFCTL_X: x}", "TFCTL_X is set by tfctl itself"),
-        ("env: {a-b: x}", "'a-b' is not a variable name"),
-        ("output: relative", "'relative' is not a plain absolute path"),
-        ("ports: 2299-2222", "2299-2222: the range must ascend"),
-        ("ports: 80-90", "80-90: the range must ascend and lie within 1024-65535"),
-        ("ports: many", "'many' is not a range"),
-        ("code: {include: .env}", "code/include: "),
-        ("code: {include: [../.env]}", "code/include: '../.env' is not the path of a file relative to `path`"),
-        ("code: {includes: []}", "code/includes: unknown key; did you mean `include`?"),
-        ("code: 3", "code: should be a valid string, not 3"),
-        ("code: ~no-such-user/src", "code: ~no-such-user/src: this machine has no such user; write the full path"),
-        ('inventory: "a\\0b"', "inventory: control character '\\x00' at position 1"),
-        ("policy: {deadline: soon}", "policy/deadline: 'soon' is not a duration"),
-        ("policy: {grace: 0}", "policy/grace: 0 is not a duration"),
-        ("policy: {success: some}", "policy/success: should be 'auto', 'chief', 'worker0' or 'all_workers'"),
-        ("policy: [1]", "policy: should be a mapping of keys to values"),
-        ("environment: sky", "environment: should be 'cloud'"),
-        ("roles: {worker: {limits: {memory: 0}}}", "roles/worker/limits/memory: 0 is not an amount of memory such as"),
-        ("roles: {worker: {limits: {memory: 80%}}}", "memory: '80%' is not an amount of memory such as 16G, 512M or"),
-        ("roles: {worker: {limits: {memory: 16GB}}}", "memory: '16GB' is not an amount of memory such as 16G"),
-        ("roles: {worker: {limits: {memory: 1.5G}}}", "memory: '1.5G' is not an amount of memory such as 16G"),
-        ("roles: {worker: {limits: {memory: lots}}}", "memory: 'lots' is not an amount of memory such as 16G"),
-        ("roles: {worker: {limits: {memory: yes}}}", "memory: True is not an amount of memory such as 16G"),
-        ("roles: {worker: {limits: {memory: 16}}}", "memory: 16 should be at least 1M: add the unit, as in 16G"),
-        ("roles: {worker: {limits: {memory: 9999999T}}}", "memory: '9999999T' is more than any host has"),
-        ("roles: {worker: {limits: {cpus: 0}}}", "cpus: 0 is not a number of CPUs above 0, such as 4 or 0.5"),
-        ("roles: {worker: {limits: {cpus: -1}}}", "cpus: -1 is not a number of CPUs above 0"),
-        ("roles: {worker: {limits: {cpus: '4'}}}", "cpus: '4' is not a number of CPUs above 0"),
-        ("roles: {worker: {limits: {cpus: 0_5}}}", "is not a number of CPUs above 0"),
-        ("roles: {worker: {limits: {cpus: .nan}}}", "cpus: nan is not a number of CPUs above 0"),
-        ("roles: {worker: {limits: {cpus: 0.333}}}", "cpus: 0.333 has more than two decimals; write 0.33"),
-        ("roles: {worker: {limits: {cpu: 4}}}", "roles/worker/limits/cpu: unknown key; did you mean `cpus`?"),
-    ],
-)
+@pytest.mark.parametrize(("line", "sentence"), FAULTS)
 def test_a_fault_is_named_with_its_place(line: str, sentence: str, tmp_path: Path) -> None:
-    key = line.partition(":")[0]
-    kept = [old for old in GOOD.splitlines() if not old.startswith(f"{key}:")]
     with pytest.raises(BadFile) as caught:
-        read(tmp_path, "\n".join([*kept, line]) + "\n")
+        read(tmp_path, with_line(line))
     assert sentence in caught.value.message
     assert "job.yaml: " in caught.value.message
     assert caught.value.exit == 3
