@@ -46,6 +46,7 @@ options:
   address: {type: str, default: '', description: Where the other hosts reach this one.}
   time_sync: {type: bool, default: false, description: Whether provisioning will synchronize the clock.}
   ports: {type: str, default: '', description: 'The ports of jobs, such as 2222-2299.'}
+  shared_storage: {type: str, default: '', description: How provisioning mounts or checks a shared directory.}
   explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
   wishes: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
 """
@@ -62,6 +63,7 @@ ARGUMENTS = {
     "address": {"type": "str", "default": ""},
     "time_sync": {"type": "bool", "default": False},
     "ports": {"type": "str", "default": ""},
+    "shared_storage": {"type": "str", "default": ""},
     "explain": {"type": "bool", "default": False},
     "wishes": {
         "type": "dict",
@@ -109,9 +111,9 @@ class ActionModule(ActionBase):
         )
         if given["explain"]:
             return {**result, "explained": explain(facts, wanted)}
-        result["compared"] = schema.plain(
-            compared(facts, given["address"], sent, received, given["time_sync"], given["ports"])
-        )
+        roots = () if given["shared_storage"] else shared
+        known = compared(facts, given["address"], sent, received, given["time_sync"], given["ports"], roots)
+        result["compared"] = schema.plain(known)
         plan, faults = decide(facts, wanted)
         if faults:
             return {**result, "faults": faults}

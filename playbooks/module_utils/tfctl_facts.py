@@ -156,17 +156,19 @@ def name_of(look_up: Callable[[int], Any], number: int) -> str | None:
 def disk(path: str) -> dict[str, object]:
     """Return the device, free space and free inodes of the nearest existing directory.
 
-    The device identifies the file system. ``free_inodes``: None if it has no fixed number of inodes.
+    The device identifies the file system. ``free_inodes``: None if it has no fixed number of inodes. ``mark``: the
+    inode and the time of the last change, which no two directories on different machines have in common.
     """
     wanted = Path(os.path.expandvars(path)).expanduser()
     here = next(each for each in (wanted, *wanted.parents) if each.is_dir())
-    info = os.statvfs(here)
+    info, status = os.statvfs(here), here.stat()
     return {
-        "device": here.stat().st_dev,
+        "device": status.st_dev,
         "free_mb": info.f_bavail * info.f_frsize // 2**20,
         "free_inodes": info.f_favail if info.f_files else None,
         "noexec": bool(info.f_flag & os.ST_NOEXEC),
         "at": str(here),
+        "mark": f"{status.st_ino} {status.st_mtime_ns}" if here == wanted else "",
     }
 
 

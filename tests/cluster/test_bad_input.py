@@ -90,7 +90,13 @@ LINES = {
         'env: {A: "\\ud800"}',
         "env: A: control character '\\ud800' at position 0; take it out",
     ),
-    "value that YAML changes": ("env: {A: no}", "env: A: YAML reads this as False; quote it to keep the text"),
+    "value that is a list": ("env: {A: [no]}", "env: A: should be text or a number, not ["),
+    "value with a reference": ("env: {A: '${HOME}'}", "env: A: tfctl does not replace `${HOME}`: to take a variable"),
+    "variable that the shell lacks": (
+        "env: [NO]",
+        "env: the job file takes NO from the shell, where it is not set\n  → export NO=VALUE, or add -e NO=VALUE",
+    ),
+    "file of variables that is not there": ("env_file: .env", "env_file: "),
     "value too long": (f"env: {{A: {'x' * 132_000}}}", "env: A: longer than 130816 bytes; put it in a file (line 6)"),
     "no name of a stack": ("stack: tf2/15", "stack: 'tf2/15' is not the name of a stack, such as tf2.15, or none"),
     "no name of a role's stack": (

@@ -197,6 +197,8 @@ def test_start_refuses_an_output_that_is_not_shared_when_several_tasks_write(hos
     assert "is not the same directory as on node1" in done.err
     assert "mount one shared directory there on all hosts" in done.err
     hosts.untouched()
+    apart = hosts.file("apart", "output: local\ncommand: [sh, -c, 'exit 0']\nroles: {ps: 2, worker: 2}\n")
+    hosts.ok("start", apart, "--wait")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -288,7 +290,7 @@ def test_start_and_render_ask_for_exec_when_a_shell_would_stay_the_main_process(
     for done in (hosts("start", file, "--wait"), hosts("render", file)):
         assert done.code == 0, done.err
         assert "write `exec` before the last command" in done.err
-    done = hosts("start", hosts.file("execs", "command: [sh, -c, 'exec true']\nroles: {worker: 1}\n"), "--wait")
+    done = hosts("start", hosts.file("execs", "command: [sh, -c, 'exit 0']\nroles: {worker: 1}\n"), "--wait")
     assert "`exec`" not in done.err
 
 
@@ -309,3 +311,32 @@ def test_start_does_not_ask_for_horovod_in_a_stack_that_is_none(hosts: Hosts) ->
     file = hosts.file("own", THREE)
     file.write_text(file.read_text().replace("custom", "horovod"))
     hosts.ok("start", file)
+
+
+#: Compares the variables without containing the secret: hunter2.
+COMPARE = """
+    two=$((1 + 1))
+    test "$URL $RATE $B_KEY $C" = "https://me:hunter$two@h 1e-3 hunter$two {role}"
+"""
+
+
+def test_variables_of_a_file_the_shell_and_options_reach_each_task_and_no_secret_is_printed(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "command: ./compare.sh\nroles: {worker: 3}\nenv_file: .env\nenv: {RATE: 1e-3, B_KEY: }\n"
+    file = hosts.file("told", text, **{"compare.sh": COMPARE})
+    (file.parent / ".env").write_text("URL='https://me:hunter2@h'\nC=none\n")
+    assert hosts("start", file).code == 3
+    monkeypatch.setenv("B_KEY", "hunter2")
+    rendered, dry = hosts("render", file, "-e", "C={role}"), hosts("start", file, "--dry-run", "-e", "C={role}")
+    assert 'URL="https://***@h"' in rendered.out and 'B_KEY="***"' in rendered.out
+    assert "because they may be secrets: URL, B_KEY\n" in rendered.err
+    done = hosts("start", file, "--wait", "-e", "C={role}")
+    for each in (rendered, dry, done):
+        assert each.code == 0, each
+        assert "hunter2" not in each.out + each.err
+    assert "not sent to the hosts" not in done.err
+    for tree in hosts.trees.values():
+        kept = [tree / name for name in tree.files() if not name.startswith("manager/")]
+        found = [path for path in kept if path.is_file() and b"hunter2" in path.read_bytes()]
+        assert found and all(path.suffix == ".env" and path.stat().st_mode & 0o077 == 0 for path in found), found

@@ -153,7 +153,8 @@ def test_arguments_and_variables_reach_the_task_unchanged(jobs: Jobs) -> None:
     words = ["%n %s $HOME ${HOME}", "quo\"te'", "back\\slash\\", "tab\there\nline", "größer 🙂", "", "{}", "; # |"]
     command = json.dumps(["python3", "show.py", *words], ensure_ascii=False)
     variables = json.dumps({**env, "NAMES": json.dumps(list(env))}, ensure_ascii=False)
-    file = jobs.file("values", f"command: {command}\nenv: {variables}\nroles: {{worker: 1}}\n")
+    written = variables.replace("${", "$${")
+    file = jobs.file("values", f"command: {command}\nenv: {written}\nroles: {{worker: 1}}\n")
     (file.parent / "show.py").write_text(
         "import json, os, sys\n"
         "names = json.loads(os.environ['NAMES'])\n"
@@ -196,3 +197,28 @@ def test_start_names_an_unreachable_host_and_starts_nothing(jobs: Jobs) -> None:
     assert done.returncode == 4
     assert "node4" in done.stderr
     jobs.assert_nothing_left()
+
+
+def test_secrets_reach_a_task_and_no_command_line_and_no_file_that_others_can_read(jobs: Jobs) -> None:
+    """The node's processes, units and files are searched for the value, which only the task's environment has."""
+    secret = "hunter2-b6d1"
+    text = """
+        env_file: .env
+        env: {RATE: 1e-3}
+        command: [sh, -c, 'test "$RATE" = 1e-3 && test ${#API_KEY} = 12 && echo ready && exec sleep 600']
+        roles: {worker: 1}
+    """
+    file = jobs.file("secret", text)
+    (file.parent / ".env").write_text(f"API_KEY='{secret}'\n")
+    started = jobs("start", file)
+    assert started.returncode == 0 and secret not in started.stdout + started.stderr
+    wait_for(lambda: "ready" in jobs.ok("logs", "--job", "secret"), 20)
+    pattern = f"[{secret[0]}]{secret[1:]}"  # does not match the command line of the search itself
+    assert "sleep 600" in jobs.root("node1", "ps -e -o args")
+    found = jobs.root(
+        "node1",
+        f"ps -e -o args | grep -e '{pattern}'; systemctl show tfctl-secret-worker-0 | grep -e '{pattern}'; "
+        f"journalctl -q | grep -e '{pattern}'; "
+        f"grep -rlse '{pattern}' /run/tfctl /run/systemd /var/lib/tfctl | xargs -r stat -c '%a %U'; true",
+    )
+    assert set(found.splitlines()) == {"600 root"}

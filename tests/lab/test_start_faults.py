@@ -272,6 +272,10 @@ def test_start_names_the_host_whose_output_directory_is_not_shared(jobs: Jobs) -
         jobs.ok("start", jobs.file("alone", "command: sleep 600\nroles: {ps: 1, worker: 4}\n"))
         jobs.ok("stop", "alone")
         jobs.root("node3", "rmdir /srv/tfctl/alone")
+        text = "output: local\ncommand: [sh, -c, 'exec touch {output}/{role}-{index}']\nroles: {ps: 2, worker: 4}\n"
+        jobs.ok("start", jobs.file("local", text), "--wait")
+        assert jobs.root("node3", "ls /srv/tfctl/local") == "worker-2"
+        jobs.root("node3", "rm -r /srv/tfctl/local")
     jobs.ok("start", file)
     assert jobs.root("node2", "ls -A /srv/tfctl/apart") == ""
 

@@ -98,8 +98,9 @@ def test_become_password_is_refused_when_nobody_can_enter_it(verb: str) -> None:
 
 @pytest.mark.parametrize(
     ("verb", "option", "what"),
-    [("start", "-j", "job file"), ("render", "--job", "job file"), ("run", "-j", "job file"),
-     ("provision", "-i", "inventory"), ("preflight", "-i", "inventory"), ("verify", "--inventory", "inventory")],
+    [("start", "-j", "job file"), ("render", "--job", "job file"), ("check", "-j", "job file"),
+     ("run", "-j", "job file"), ("provision", "-i", "inventory"), ("preflight", "-i", "inventory"),
+     ("verify", "--inventory", "inventory")],
 )  # fmt: skip
 def test_verb_takes_its_file_as_argument_or_option_but_not_both(
     verb: str, option: str, what: str, capsys: pytest.CaptureFixture[str]

@@ -61,6 +61,17 @@ def test_wheel_renders_a_job_and_finds_its_playbooks(installed: Path, tmp_path: 
     assert shown.stdout.startswith(str(installed)), shown
 
 
+def test_wheel_writes_a_new_job_and_checks_it(installed: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(tmp_path)}
+    for words in (["schema"], ["init", "new"], ["check", "new/job.yaml"]):
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "tfctl", *words],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+    assert done.stdout == "new: no errors; 1 task on 1 host\n"
+
+
 def test_wheel_provisions_outside_of_a_checkout(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "hosts.ini").write_text("away ansible_host=127.0.0.1 ansible_port=9 ansible_user=me\n")
     words = [sys.executable, "-P", "-m", "tfctl", "provision", "hosts.ini", "--stack", "none", "-o", "json"]

@@ -73,6 +73,17 @@ AskBecomePassOption = Annotated[
     ),
 ]
 LimitOption = Annotated[str | None, typer.Option(help="Only hosts that match this Ansible pattern.")]
+#: For commands that read a job file.
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        "-e",
+        metavar="NAME=VALUE",
+        show_default=False,
+        help="Set a variable of all tasks, overriding the job file; NAME alone: the shell's value. May be repeated.",
+    ),
+]
 #: For commands that start a job.
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Ask the hosts and show what would be started.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the job has ended, then stop what still runs.")]

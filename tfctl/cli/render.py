@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobFileArgument, JobFileOption, named, say
+from tfctl.cli.common import EnvOption, InventoryOption, JobFileArgument, JobFileOption, named, say
 from tfctl.cli.which import lay_out
 from tfctl.errors import BadFile
 
@@ -20,25 +20,33 @@ def render(
     jobfile: JobFileArgument = None,
     job_option: JobFileOption = None,
     inventory: InventoryOption = None,
+    env: EnvOption = None,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="DIR", help="Write DIR/HOST/FILE instead of printing.")
     ] = None,
 ) -> None:
     """Show every unit and environment file that start would install. Nothing is sent.
 
+    Values that look like secrets are masked.
+
     Example: tfctl render job.yaml --to out
     """
-    from tfctl.model import plan, shell
-    from tfctl.model.assign import assign
-    from tfctl.model.host import Site
-    from tfctl.model.job import Job
+    from tfctl.jobs import check, code
+    from tfctl.model import env as variables
+    from tfctl.model import plan
+    from tfctl.model.assign import draft
+    from tfctl.model.secrets import MASK
 
-    layout = lay_out(named(jobfile, job_option, "job file"), inventory)
-    sites = {host.name: Site(host.address or host.name, {}) for host in layout.hosts}
-    job = Job(layout, attempt=1, run="00000000", started=0.0, tasks=assign(layout, sites), secret="0" * 32)
+    layout = lay_out(named(jobfile, job_option, "job file"), inventory, env)
+    listing = code.select(layout.code, layout.include, layout.env_file)
+    checked = check.check(layout, listing.names)
+    checked.require()
+    job = draft(layout)
     files = plan.files(job)
-    for remark in (*layout.notes, *shell.remarks(layout.slots)):
+    for remark in (*checked.warnings, *check.unknown_stacks(layout)):
         say(remark)
+    if masked := dict.fromkeys(name for task in job.tasks for name in variables.secret_names(job, task)):
+        say(f"shown as {MASK} or in part, because they may be secrets: {', '.join(masked)}")
     if to is None:
         for path, text in files.items():
             typer.echo(f"# {path}\n{text}")

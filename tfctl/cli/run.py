@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import JobFileArgument, JobFileOption, named, say
+from tfctl.cli.common import EnvOption, JobFileArgument, JobFileOption, named, say
 from tfctl.errors import BadFile, UsageError
 from tfctl.wording import counted
 
@@ -21,6 +21,7 @@ def run(
     jobfile: JobFileArgument = None,
     job_option: JobFileOption = None,
     local: Annotated[bool, typer.Option("--local", help="Run on this machine; for hosts: `tfctl start`.")] = False,
+    env: EnvOption = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -37,25 +38,28 @@ def run(
 
     from tfctl.cli.lines import Printer
     from tfctl.cli.wait import exit_code, sentence
-    from tfctl.jobs import code, scripts
+    from tfctl.jobs import check, code
     from tfctl.local.environment import runtime_library
     from tfctl.local.place import place
     from tfctl.local.run import LocalJob
-    from tfctl.model import load
+    from tfctl.model import load, variables
 
     jobfile = named(jobfile, job_option, "job file")
     if not local:
         raise UsageError("run works only on this machine: add --local", f"on hosts: tfctl start {jobfile}")
+    given = variables.outside(env or (), os.environ).given
     job = load.load(jobfile)
     out = (output or Path(code.LOCAL_OUTPUT, job.name)).expanduser().absolute()
     ports = user_cache_path("tfctl") / "local-ports"
     with (
-        place(job, jobfile, out, os.environ, ports) as job_here,
+        place(job, jobfile, out, os.environ, ports, given) as job_here,
         runtime_library() as library,
     ):
+        checked = check.check(job_here.layout, None, code.names(job.code.path))
+        checked.require()
         local_job = LocalJob(job_here, os.environ, library, say)
         _make(out, output is None)
-        for remark in (*job_here.layout.notes, *scripts.remarks(job.code.path, code.names(job.code.path))):
+        for remark in checked.warnings:
             say(remark)
         say(f"{job.name}: {counted(len(job_here.tasks), 'task runs', 'tasks run')} here; output in {out}")
         ended = local_job.run(Printer(local_job.state))

@@ -8,6 +8,7 @@ import typer
 
 from tfctl.cli.common import (
     DryRunOption,
+    EnvOption,
     FollowOption,
     InventoryOption,
     JobFileArgument,
@@ -30,6 +31,7 @@ def start(
     jobfile: JobFileArgument = None,
     job_option: JobFileOption = None,
     inventory: InventoryOption = None,
+    env: EnvOption = None,
     dry_run: DryRunOption = False,
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
@@ -40,17 +42,18 @@ def start(
 ) -> int:
     """Start a job: all its tasks on all its hosts, or nothing. Prints the job's name."""
     from tfctl.cli.wait import detaching, until_ended
-    from tfctl.jobs import code, last, scripts
+    from tfctl.jobs import check, code, last
     from tfctl.jobs.elsewhere import Elsewhere
     from tfctl.jobs.start import preview
     from tfctl.jobs.start import start as start_job
-    from tfctl.model import plan, shell, unit
+    from tfctl.model import plan, unit
     from tfctl.remote.fleet import Fleet
 
     longest = limit(timeout, wait or follow)
-    layout = lay_out(named(jobfile, job_option, "job file"), inventory)
-    listing = code.select(layout.code, layout.include)
-    scripts.require_packed(layout.slots, listing)
+    layout = lay_out(named(jobfile, job_option, "job file"), inventory, env)
+    listing = code.select(layout.code, layout.include, layout.env_file)
+    checked = check.check(layout, listing.names, listing.names)
+    checked.require()
     with Fleet(layout.hosts) as fleet, Elsewhere(layout.name, layout.others, say) as elsewhere:
         # Do the slow local work while the connections open.
         fleet.prepare()
@@ -58,8 +61,7 @@ def start(
             elsewhere.ask()
         packed = code.archive(listing, code_limit)
         unit.template()
-        of_scripts = scripts.remarks(layout.code, packed.names)
-        for remark in (*layout.notes, *listing.remarks, *shell.remarks(layout.slots), *of_scripts):
+        for remark in (*checked.warnings, *listing.remarks):
             say(remark)
         if dry_run:
             typer.echo(plan.text(preview(fleet, layout, packed)))

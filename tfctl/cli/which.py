@@ -116,12 +116,13 @@ def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path
     return inventory.load(recent)
 
 
-def lay_out(file: Path, option: Path | None) -> Layout:
-    """Return a job file's layout on its inventory. Raise BadFile (3)."""
-    from tfctl.model import layout, load
+def lay_out(file: Path, option: Path | None, env: Sequence[str] | None = None) -> Layout:
+    """Return a job file's layout on its inventory. ``env``: the options `-e`. Raise UsageError (2), BadFile (3)."""
+    from tfctl.model import layout, load, variables
 
+    outside = variables.outside(env or (), os.environ)
     job = load.load(file)
-    return layout.lay_out(job, find_inventory(option, file, job.inventory), str(file))
+    return layout.lay_out(job, find_inventory(option, file, job.inventory), str(file), outside=outside)
 
 
 def find_job(argument: str | None, option: str | None, inventory: Path | None) -> tuple[Inventory, str | None]:

@@ -36,7 +36,7 @@ _KEY_BYTES = 64 * 1024
 @dataclass(frozen=True)
 class Listing:
     """``names`` are the files to pack, sorted and relative to the folder. ``left_out`` are those that look like
-    secrets."""
+    secrets, apart from the job's own file of variables."""
 
     folder: Path
     names: tuple[str, ...]
@@ -67,21 +67,23 @@ def pack(folder: Path, limit_mb: int = LIMIT_MB, include: Sequence[str] = ()) ->
     return archive(select(folder, include), limit_mb)
 
 
-def select(folder: Path, include: Sequence[str] = ()) -> Listing:
+def select(folder: Path, include: Sequence[str] = (), env_file: Path | None = None) -> Listing:
     """List the files to pack. ``include``: files that are packed even if git ignores them or they look like secrets.
 
-    Raise BadFile for a directory that cannot be read, and for an included file that does not exist.
+    ``env_file``, whose variables the tasks get anyway, counts as a secret. Raise BadFile for a directory that cannot be
+    read, and for an included file that does not exist.
     """
     for name in include:
         if not (folder / name).is_file():
             raise BadFile(f"code/include: {folder / name} is not a file", "correct the list: paths relative to `code`")
     try:
         found = set(names(folder, _refuse))
-        suspects = {name for name in found.difference(include) if _may_be_secret(folder / name)}
+        own = found.intersection([os.path.relpath(env_file.resolve(), folder.resolve())] if env_file else [])
+        suspects = {name for name in found.difference(include) if name in own or _may_be_secret(folder / name)}
     except OSError as error:
         raise _unreadable(folder, error) from None
     left_out = suspects.difference(_git_names(folder, "-cz") or ()) if suspects else suspects
-    return Listing(folder, tuple(sorted((found - left_out).union(include))), tuple(sorted(left_out)))
+    return Listing(folder, tuple(sorted((found - left_out).union(include))), tuple(sorted(left_out - own)))
 
 
 def archive(listing: Listing, limit_mb: int = LIMIT_MB) -> Code:

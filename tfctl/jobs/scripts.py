@@ -1,16 +1,16 @@
-"""Check a job's own Python code before it runs: its scripts are sent, and none of them changes TF_CONFIG."""
+"""Check a job's own code before it runs: its programs are sent, and no script changes TF_CONFIG."""
 
 from __future__ import annotations
 
 import ast
+import os
 import posixpath
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from tfctl.errors import BadFile
-from tfctl.jobs.code import Listing
 from tfctl.model.task import Slot
 from tfctl.model.text import PLACEHOLDER
 from tfctl.node.names import task
@@ -24,20 +24,26 @@ _NAMED = re.compile(r"(\w+\.)?environ\['TF_CONFIG'\]")
 _CALLED = re.compile(r"(\w+\.)?(environ\.(pop|update)|putenv|unsetenv)\([^()]*\bTF_CONFIG\b")
 
 
-def require_packed(slots: Iterable[Slot], listing: Listing) -> None:
-    """Raise BadFile if a command is ``python SCRIPT`` and SCRIPT is not sent with the code."""
-    for slot in slots:
-        script = script_of(slot.command)
-        if script and not _is_packed(posixpath.normpath(script), listing):
-            what = f"{task(slot.role, slot.index)}: {script} is not in the code that is sent to the hosts"
-            if (listing.folder / script).is_file():
-                raise BadFile(
-                    f"{what}: git ignores it, or it looks like a secret",
-                    f"list it in the job file, code: {{include: [{script}]}}, or let git track it",
-                )
-            raise BadFile(
-                f"{what}: {listing.folder} has no such file", "correct `command`, or name its directory in `code`"
-            )
+def faults(slot: Slot, folder: Path, sent: Collection[str] | None) -> Iterator[BadFile]:
+    """Yield an error if the command runs a file of the code that is not there, not sent or not executable.
+
+    ``sent``: the names of the files that are sent, relative to ``folder``; None if the job runs in the folder itself.
+    """
+    program, script = slot.command[0], script_of(slot.command)
+    place = task(slot.role, slot.index)
+    if script.startswith("~") or program.startswith("~"):
+        remedy = "give its path in `code`, or the full path of a file that the hosts have"
+        yield BadFile(f"{place}: no shell replaces the `~` of {script or program}", remedy)
+        return
+    if script:
+        yield from _not_there(place, script, folder, sent)
+    if "/" in program and not _only_hosts_know(program):
+        yield from _not_there(place, program, folder, sent)
+        if (folder / program).is_file() and not os.access(folder / program, os.X_OK):
+            yield BadFile(f"{place}: {program} is not executable", f"run: chmod +x {folder / program}")
+    elif program.endswith((".py", ".sh")) and (folder / program).is_file():
+        runner = "python" if program.endswith(".py") else "sh"
+        yield BadFile(f"{place}: {program} is not on the PATH", f"write `{runner} {program}` or `./{program}`")
 
 
 def script_of(command: Sequence[str]) -> str:
@@ -52,7 +58,7 @@ def script_of(command: Sequence[str]) -> str:
         elif _NO_SCRIPT.match(word):
             return ""
         elif not word.startswith("-"):
-            return "" if word.startswith("/") or PLACEHOLDER.search(word) else word
+            return "" if _only_hosts_know(word) else word
     return ""
 
 
@@ -66,12 +72,30 @@ def remarks(folder: Path, names: Iterable[str]) -> list[str]:
     ]
 
 
-def _is_packed(script: str, listing: Listing) -> bool:
-    """Return whether the script is a packed file, a directory that has any, or behind a packed link."""
-    if script == "." or script in listing.names or any(name.startswith(f"{script}/") for name in listing.names):
+def _not_there(place: str, name: str, folder: Path, sent: Collection[str] | None) -> Iterator[BadFile]:
+    there = (folder / name).exists()
+    if there and (sent is None or _is_sent(posixpath.normpath(name), folder, sent)):
+        return
+    what = f"{place}: {name} is not in the code that is sent to the hosts"
+    if there:
+        yield BadFile(
+            f"{what}: git ignores it, or it looks like a secret",
+            f"list it in the job file, code: {{include: [{name}]}}, or let git track it",
+        )
+    else:
+        yield BadFile(f"{what}: {folder} has no such file", "correct `command`, or name its directory in `code`")
+
+
+def _only_hosts_know(path: str) -> bool:
+    return path.startswith("/") or PLACEHOLDER.search(path) is not None
+
+
+def _is_sent(name: str, folder: Path, sent: Collection[str]) -> bool:
+    """Return whether the file is sent, or is a directory of which a file is, or is behind a link that is sent."""
+    if name == "." or name in sent or any(other.startswith(f"{name}/") for other in sent):
         return True
-    above = map(str, Path(script).parents)
-    return any((listing.folder / one).is_symlink() for one in above if one in listing.names)
+    above = map(str, Path(name).parents)
+    return any((folder / one).is_symlink() for one in above if one in sent)
 
 
 def _lines(path: Path) -> list[int]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from tfctl.errors import Busy
 from tfctl.local import machine
@@ -18,6 +19,7 @@ from tfctl.model.job import Job, Layout
 from tfctl.model.jobfile import JobFile, Limits
 from tfctl.model.layout import lay_out
 from tfctl.model.task import Slot, Task
+from tfctl.model.variables import Outside
 
 #: Where all tasks run. macOS has no loopback address but 127.0.0.1. The ports lie below the ephemeral range.
 HERE = Host("localhost", Ssh("localhost"), address="127.0.0.1", ports=(20000, 29999), output_roots=("/",))
@@ -29,16 +31,23 @@ _FALLBACKS: dict[str, Callable[[Slot], Slot]] = {
 
 
 @contextmanager
-def place(job: JobFile, file: Path, output: Path, environ: Mapping[str, str], locks: Path) -> Iterator[Job]:
+def place(
+    job: JobFile,
+    file: Path,
+    output: Path,
+    environ: Mapping[str, str],
+    locks: Path,
+    given: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[Job]:
     """Yield the job with every task on this machine, each on a port reserved against other local runs.
 
     The job file's `hosts`, `ports`, `stack`, `limits` and `inventory` concern other machines and are ignored; the stack
-    is the active Python. ``output`` replaces the file's. Raise BadFile or Busy.
+    is the active Python. ``output`` replaces the file's. ``given``: the variables of `-e`. Raise BadFile or Busy.
     """
     stack = machine.python_stack(environ)
     known = {**stacks.load(), **({stack.name: stack} if stack else {})}
     local = _here(job, stack.name if stack else "none", output)
-    layout = lay_out(local, Inventory("this machine", (HERE,)), str(file), known)
+    layout = lay_out(local, Inventory("this machine", (HERE,)), str(file), known, Outside(environ, given))
     if any(role.limits != Limits() for role in job.roles.values()):
         layout = replace(layout, notes=(*layout.notes, "limits apply on hosts only; the tasks run here without them"))
     with machine.free_ports(len(layout.slots), HERE.ports, locks) as ports:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfctl.errors import BadFile, Busy, TfctlError
 from tfctl.model import gpus
 from tfctl.model.host import Host, Site
-from tfctl.model.job import Layout
+from tfctl.model.job import Job, Layout
 from tfctl.model.ports import port_for_guard
 from tfctl.model.task import Slot, Task
 from tfctl.wording import counted
@@ -38,6 +38,12 @@ def assign(layout: Layout, sites: Mapping[str, Site], draw: Random | None = None
             raise _no_port(slot, layout, site)
         tasks.append(Task(slot, _dialable(slot.host, site), ports.pop(0), shares[slot.name]))
     return tuple(tasks)
+
+
+def draft(layout: Layout) -> Job:
+    """Return the job as its first attempt would be if all ports and GPUs were free. Raise as `assign` does."""
+    sites = {host.name: Site(host.address or host.name, {}) for host in layout.hosts}
+    return Job(layout, attempt=1, run="00000000", started=0.0, tasks=assign(layout, sites), secret="0" * 32)
 
 
 def guard_port(layout: Layout, sites: Mapping[str, Site], tasks: Sequence[Task]) -> int:

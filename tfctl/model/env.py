@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from tfctl.errors import BadFile
 from tfctl.model.gpus import is_instance
 from tfctl.model.job import Job
+from tfctl.model.secrets import masked
 from tfctl.model.strategies.base import PS_ENVIRONMENT
 from tfctl.model.task import Task
-from tfctl.model.text import LONGEST, PLACEHOLDER, PLACEHOLDERS, env_line
+from tfctl.model.text import LONGEST, PLACEHOLDER, PLACEHOLDERS, Verbatim, env_line
 from tfctl.node import names
 
 #: Removed from systemd's environment unless the job sets them: gRPC would obey them and hang silently.
@@ -42,7 +43,7 @@ def environment(job: Job, task: Task) -> dict[str, str]:
     known = placeholders(job, task)
     config = tf_config(job, task)
     stack = f"{names.stack_dir(task.slot.stack)}/bin:" if task.slot.stack != "none" else ""
-    own = {name: fill(_beside(job, name, value), known) for name, value in task.slot.env.items()}
+    own = {name: _beside(job, name, fill(value, known)) for name, value in task.slot.env.items()}
     own["PATH"] = stack + own.get("PATH", names.PATH)
     found = {
         "PATH": own["PATH"],
@@ -76,6 +77,16 @@ def environment_file(job: Job, task: Task) -> str:
     return "".join(env_line(name, value) for name, value in environment(job, task).items())
 
 
+def shown_file(job: Job, task: Task) -> str:
+    """Return the text of the task's EnvironmentFile with secrets masked."""
+    return "".join(env_line(name, masked(name, value)) for name, value in environment(job, task).items())
+
+
+def secret_names(job: Job, task: Task) -> tuple[str, ...]:
+    """Return the variables whose values are masked, wholly or in part."""
+    return tuple(name for name, value in environment(job, task).items() if masked(name, value) != value)
+
+
 def unset(job: Job, task: Task) -> tuple[str, ...]:
     """Return the variables that the task must not inherit from systemd's own environment."""
     own = environment(job, task)
@@ -102,7 +113,7 @@ def placeholders(job: Job, task: Task) -> dict[str, str]:
 
 def fill(text: str, known: Mapping[str, str]) -> str:
     """Fill in the placeholders. Reading the job file has already checked that each one is known."""
-    return PLACEHOLDER.sub(lambda match: known[match[1]], text)
+    return text if isinstance(text, Verbatim) else PLACEHOLDER.sub(lambda match: known[match[1]], text)
 
 
 def _defaults(job: Job) -> dict[str, str]:

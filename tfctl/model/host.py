@@ -11,6 +11,16 @@ DEFAULT_PORTS = (2222, 2299)
 DEFAULT_OUTPUT_ROOTS = ("/srv/tfctl",)
 #: The programs that connect to hosts (remote/transport.py); the first is the default.
 TRANSPORTS = ("paramiko", "openssh")
+#: What an inventory can set. The roles' README files and docs/ describe them.
+VARIABLES = (
+    "tfctl_address", "tfctl_allow_unverified", "tfctl_batch", "tfctl_ca_bundle", "tfctl_canary", "tfctl_cuda_method",
+    "tfctl_cudnn_method", "tfctl_datasets", "tfctl_driver", "tfctl_driver_method", "tfctl_edition", "tfctl_firewall",
+    "tfctl_horovod", "tfctl_http_proxy", "tfctl_https_proxy", "tfctl_journal_max", "tfctl_nccl_method",
+    "tfctl_no_proxy", "tfctl_ntp_servers", "tfctl_nvidia_mirror", "tfctl_openmpi", "tfctl_openmpi_url",
+    "tfctl_operators", "tfctl_output_roots", "tfctl_ports", "tfctl_python_trees", "tfctl_pythons", "tfctl_reboot",
+    "tfctl_reboot_batch", "tfctl_shared_dir", "tfctl_shared_options", "tfctl_shared_source", "tfctl_shared_storage",
+    "tfctl_ssh", "tfctl_ssh_mesh", "tfctl_stack", "tfctl_time_sync", "tfctl_toolchain", "tfctl_uid",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -49,11 +59,13 @@ class Host:
 @dataclass(frozen=True)
 class Inventory:
     """``source`` is the inventory's absolute path. Hosts and group members are in inventory order; a group's members
-    include those of its child groups."""
+    include those of its child groups. ``unknown``: the variables tfctl_* that tfctl does not read, with the hosts that
+    have them."""
 
     source: str
     hosts: tuple[Host, ...]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,9 @@ from tfctl.model.task import Slot, Task
 class Layout:
     """What follows from job file and inventory alone, before any host is asked.
 
-    ``code`` is the local directory to send, and ``include`` lists files in it to send in any case. ``policy`` is the
-    job file's; ``rules`` has what the strategy adds to it. ``others`` are the inventory's hosts that have no task.
+    ``code`` is the local directory to send, and ``include`` lists files in it to send in any case. ``env_file`` is the
+    file of variables, which the slots have. ``policy`` is the job file's; ``rules`` has what the strategy adds to it.
+    ``others`` are the inventory's hosts that have no task. ``local``: each host has an output directory of its own.
     ``notes`` are for the user.
     """
 
@@ -34,7 +35,9 @@ class Layout:
     slots: tuple[Slot, ...]
     notes: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
+    env_file: Path | None = None
     others: tuple[Host, ...] = ()
+    local: bool = False
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -48,8 +51,8 @@ class Layout:
 
     @property
     def shares_output(self) -> bool:
-        """Whether several tasks write to the output directory: each ps saves its own part of a checkpoint."""
-        return sum(slot.role == "ps" for slot in self.slots) > 1 or self.strategy.shared_output
+        """Whether several tasks write to one output directory: each ps saves its own part of a checkpoint."""
+        return not self.local and (self.strategy.shared_output or sum(slot.role == "ps" for slot in self.slots) > 1)
 
 
 @dataclass(frozen=True)

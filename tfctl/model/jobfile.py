@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ValidationInfo,
@@ -18,109 +15,28 @@ from pydantic import (
     model_validator,
 )
 
-from tfctl.model.ports import port_range
-from tfctl.model.text import (
-    ENV_NAME,
-    clean,
-    cpu_count,
-    known_placeholders,
-    memory_size,
-    output_path,
-    quoted,
-    seconds,
-    split,
-    stack_name,
+from tfctl.model.text import clean, quoted
+from tfctl.model.values import (
+    LOCAL,
+    Cpus,
+    Environment,
+    ExitCodes,
+    Folder,
+    LocalPath,
+    Memory,
+    Output,
+    Ports,
+    Seconds,
+    StackName,
+    Url,
+    Words,
+    local_path,
 )
 from tfctl.node.names import JOB, ROLE
-
-_OURS = ("TF_CONFIG", "TFCTL_")
-#: From these, tfctl learns how a task ended (systemd.exec(5)); the job's own values would take their place.
-_OF_SYSTEMD = ("EXIT_CODE", "EXIT_STATUS", "INVOCATION_ID", "MAINPID", "SERVICE_RESULT")
 
 
 class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-
-def _scalar(value: Any) -> str:
-    """Check a command word or environment value: text or an integer. Reject YAML's reading of `yes`, `1e3` or dates."""
-    if isinstance(value, bool) or not isinstance(value, str | int):
-        raise ValueError(f"YAML reads this as {quoted(value)}; quote it to keep the text as written")
-    return known_placeholders(clean(str(value)))
-
-
-def _words(value: Any) -> Any:
-    """Return a command as words, splitting a string as a shell would."""
-    if isinstance(value, str):
-        value = list(split(clean(value)))
-    if not isinstance(value, list):
-        raise ValueError("should be a string or a list of words")
-    if not value or not value[0]:
-        raise ValueError("the command is empty")
-    program = str(value[0])
-    if "=" in program or program.startswith("-"):  # env(1), which looks it up on PATH, would read these as its own
-        raise ValueError(f"{quoted(program)} is not a program: put variables in `env`, and options after the program")
-    return tuple(_scalar(word) for word in value)
-
-
-def _environment(value: Any) -> Any:
-    if not isinstance(value, dict):
-        raise ValueError("should be a mapping of names to values")
-    found = {}
-    for name, text in value.items():
-        if not isinstance(name, str) or not ENV_NAME.fullmatch(name):
-            raise ValueError(f"{quoted(name)} is not a variable name: letters, digits and _, not starting with a digit")
-        if name.startswith(_OURS):
-            raise ValueError(f"{name} is set by tfctl itself; remove it")
-        if name in _OF_SYSTEMD:
-            raise ValueError(f"{name} is set by systemd, and tells tfctl how a task ended; use another name")
-        try:
-            found[name] = _scalar(text)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-    return found
-
-
-def _ports(value: Any) -> Any:
-    return port_range(value, lowest=1024)
-
-
-def _path(value: Any, info: ValidationInfo) -> Path:
-    """Return an absolute path. A relative one begins at the job file's directory, which is the validation's context."""
-    if not isinstance(value, str | Path):
-        raise ValueError(f"should be a valid string, not {quoted(value)}")
-    try:
-        path = Path(clean(str(value))).expanduser()
-    except RuntimeError:
-        raise ValueError(f"{value}: this machine has no such user; write the full path") from None
-    return (info.context or Path.cwd()) / path
-
-
-def _url(value: str) -> str:
-    if not re.fullmatch(r"https?://[^\s]+", value):
-        raise ValueError("should begin with http:// or https://")
-    return value
-
-
-def _exit_codes(value: Any) -> Any:
-    """Return a list of exit codes; a bare number is a list of one."""
-    codes = value if isinstance(value, list | tuple) else [value]
-    for code in codes:
-        if isinstance(code, bool) or not isinstance(code, int) or not 1 <= code <= 255:
-            raise ValueError(f"{quoted(code)} is not an exit code of a failure, 1 to 255")
-    return tuple(codes)
-
-
-ExitCodes = Annotated[tuple[int, ...], BeforeValidator(_exit_codes)]
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
-Environment = Annotated[dict[str, str], BeforeValidator(_environment)]
-Ports = Annotated[tuple[int, int], BeforeValidator(_ports)]
-LocalPath = Annotated[Path, BeforeValidator(_path)]
-Folder = Annotated[LocalPath, AfterValidator(Path.resolve)]
-StackName = Annotated[str, AfterValidator(stack_name)]
-Seconds = Annotated[int, BeforeValidator(seconds)]
-Memory = Annotated[str, BeforeValidator(memory_size)]
-Cpus = Annotated[float, BeforeValidator(cpu_count)]
 
 
 class CodeSpec(_Model):
@@ -137,7 +53,7 @@ class CodeSpec(_Model):
     @model_validator(mode="before")
     @classmethod
     def _from_path(cls, value: Any, info: ValidationInfo) -> Any:
-        return value if isinstance(value, dict | CodeSpec) else {"path": _path(value, info)}
+        return value if isinstance(value, dict | CodeSpec) else {"path": local_path(value, info)}
 
     @field_validator("include")
     @classmethod
@@ -170,7 +86,7 @@ class RoleSpec(_Model):
     hosts: str = "all"
     gpus: int | None = Field(default=None, ge=0, le=64)
     command: Words | None = None
-    env: Environment = Field(default_factory=dict)
+    env: Environment = Field(default_factory=dict, repr=False)
     stack: StackName | None = None
     limits: Limits = Limits()
 
@@ -190,7 +106,7 @@ class NotifySpec(_Model):
     """Whom to tell how the job ended. ``command`` runs on the first decider's host; ``url`` gets a POST from there."""
 
     command: Words | None = None
-    url: Annotated[str, AfterValidator(_url)] | None = Field(default=None, repr=False)
+    url: Url | None = Field(default=None, repr=False)
 
     @model_validator(mode="after")
     def _something(self) -> NotifySpec:
@@ -223,7 +139,10 @@ class Policy(_Model):
 
 
 class JobFile(_Model):
-    """A job file. Paths on this machine are absolute; in the file they are relative to it."""
+    """A job file. Paths on this machine are absolute; in the file they are relative to it.
+
+    ``env``: where a value is None, the shell has it (model/variables.py).
+    """
 
     name: str
     inventory: LocalPath | None = None
@@ -232,8 +151,9 @@ class JobFile(_Model):
     #: Without validation: validate_default then reads the path as relative to the job file.
     code: CodeSpec = Field(default_factory=lambda: CodeSpec.model_construct(path=Path()), validate_default=True)
     command: Words
-    output: str = ""
-    env: Environment = Field(default_factory=dict)
+    output: Output = ""
+    env: Environment = Field(default_factory=dict, repr=False)
+    env_file: LocalPath | None = None
     ports: Ports | None = None
     roles: dict[str, RoleSpec] = Field(min_length=1)
     environment: Literal["cloud"] | None = None
@@ -259,11 +179,7 @@ class JobFile(_Model):
                 )
         return value
 
-    @field_validator("output")
-    @classmethod
-    def _output(cls, value: str) -> str:
-        return output_path(value) if value else value
-
-    @model_validator(mode="after")
-    def _default_output(self) -> JobFile:
-        return self if self.output else self.model_copy(update={"output": f"/srv/tfctl/{self.name}"})
+    @property
+    def output_path(self) -> str:
+        """The directory on the hosts, with or without `output: local`."""
+        return f"/srv/tfctl/{self.name}" if self.output in ("", LOCAL) else self.output

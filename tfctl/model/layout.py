@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from tfctl.errors import BadFile, located
 from tfctl.model import pattern, rules, stacks
 from tfctl.model.fit import fit
-from tfctl.model.host import Host, Inventory
+from tfctl.model.host import VARIABLES, Host, Inventory
 from tfctl.model.job import Layout
 from tfctl.model.jobfile import JobFile, RoleSpec
 from tfctl.model.stacks import Stack
@@ -16,18 +17,29 @@ from tfctl.model.strategies import STRATEGIES
 from tfctl.model.strategies.base import Counts, Strategy
 from tfctl.model.task import Slot
 from tfctl.model.text import near
+from tfctl.model.values import LOCAL
+from tfctl.model.variables import Outside, by_role
+from tfctl.wording import few, listed
 
 
-def lay_out(job: JobFile, inventory: Inventory, place: str, known: Mapping[str, Stack] | None = None) -> Layout:
+def lay_out(
+    job: JobFile,
+    inventory: Inventory,
+    place: str,
+    known: Mapping[str, Stack] | None = None,
+    outside: Outside = Outside(),  # noqa: B008
+) -> Layout:
     """Check the roles against the strategy and give every task a host.
 
     Roles are placed in file order. Each role deals its replicas round-robin over its pattern's hosts, from the first.
     ``place`` names the job file in errors. ``known`` holds the stacks whose contents tfctl knows, by default those it
-    ships. Raise BadFile.
+    ships. ``outside`` has the values of variables that the job file leaves to others. Raise BadFile.
     """
+    _check_variables(inventory)
     with located(place):
         strategy = _strategy(job)
-        slots = [slot for role, spec in job.roles.items() for slot in _slots(job, role, spec, inventory)]
+        env = by_role(job, outside)
+        slots = [slot for role, spec in job.roles.items() for slot in _slots(job, role, spec, env[role], inventory)]
         counts = Counter(slot.role for slot in slots)
         _check_counts(strategy, counts)
         _check_folders(job, slots)
@@ -39,15 +51,34 @@ def lay_out(job: JobFile, inventory: Inventory, place: str, known: Mapping[str, 
             inventory=inventory.source,
             code=job.code.path,
             include=job.code.include,
-            output=job.output,
+            env_file=job.env_file,
+            output=job.output_path,
+            local=job.output == LOCAL,
             ports=job.ports,
             cloud=job.environment == "cloud",
             policy=job.policy,
             rules=rules.resolve(job.policy, strategy, counts),
             slots=tuple(fitted),
-            notes=notes,
+            notes=(*_unmatched(job, inventory), *notes),
             others=tuple(host for host in inventory.hosts if host not in used),
         )
+
+
+def _check_variables(inventory: Inventory) -> None:
+    """Raise BadFile for variables that look like misspelt ones of tfctl. Others may be the user's own."""
+    known = {name.removeprefix("tfctl_"): name for name in VARIABLES}
+    for name, hosts in inventory.unknown.items():
+        if meant := difflib.get_close_matches(name.removeprefix("tfctl_"), known, n=1, cutoff=0.8):
+            raise BadFile(
+                f"{inventory.source}: {name} (of {few(hosts)}) is no variable of tfctl",
+                f"did you mean {known[meant[0]]}?",
+            )
+
+
+def _unmatched(job: JobFile, inventory: Inventory) -> Iterator[str]:
+    for role, spec in job.roles.items():
+        for part in pattern.unmatched(inventory, spec.hosts):
+            yield f"roles/{role}/hosts: `{part}` matches no host of {inventory.source}"
 
 
 def _strategy(job: JobFile) -> Strategy:
@@ -61,6 +92,12 @@ def _strategy(job: JobFile) -> Strategy:
         raise BadFile(f"environment: tasks of {found.name} have no TF_CONFIG", "remove `environment:`")
     if job.launcher and job.launcher not in found.launchers:
         raise BadFile(f"launcher: {found.name} has no launchers to choose from", "remove `launcher:`")
+    if job.output == LOCAL and found.why_shared:
+        fitting = [name for name, other in STRATEGIES.items() if not other.why_shared]
+        raise BadFile(
+            f"output: local: {found.name} needs one directory that all hosts share, because {found.why_shared}",
+            f"set `output` to such a directory; a directory on each host is enough for {listed(fitting)}",
+        )
     return found.launchers[job.launcher] if job.launcher else found
 
 
@@ -71,7 +108,7 @@ def _no_such_role(role: str, strategy: Strategy) -> BadFile:
     return BadFile(f"{message}; {near(role, list(strategy.roles))}")
 
 
-def _slots(job: JobFile, role: str, spec: RoleSpec, inventory: Inventory) -> Iterator[Slot]:
+def _slots(job: JobFile, role: str, spec: RoleSpec, env: Mapping[str, str], inventory: Inventory) -> Iterator[Slot]:
     with located(f"roles/{role}/hosts"):
         hosts = pattern.select(inventory, spec.hosts)
     for index, host in enumerate(_dealt(spec, hosts)):
@@ -81,7 +118,7 @@ def _slots(job: JobFile, role: str, spec: RoleSpec, inventory: Inventory) -> Ite
             host=host,
             gpus=spec.gpus,
             command=spec.command or job.command,
-            env={**job.env, **spec.env},
+            env=env,
             stack=spec.stack or job.stack or host.stack or stacks.NONE,
             memory=spec.limits.memory,
             cpus=spec.limits.cpus,
@@ -112,8 +149,8 @@ def _check_folders(job: JobFile, slots: Iterable[Slot]) -> None:
     if not job.code.path.is_dir():
         raise BadFile(f"code: {job.code.path} is not a directory")
     for host in dict.fromkeys(slot.host for slot in slots):
-        if not any(job.output.startswith(root.rstrip("/") + "/") for root in host.output_roots):
+        if not any(job.output_path.startswith(root.rstrip("/") + "/") for root in host.output_roots):
             raise BadFile(
-                f"output: {job.output} is not below {' or '.join(host.output_roots)}, "
+                f"output: {job.output_path} is not below {' or '.join(host.output_roots)}, "
                 f"which {host.name} allows (tfctl_output_roots)"
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,13 +16,28 @@ from tfctl.model.text import near, quoted
 
 Place = tuple[str | int, ...]
 
+#: Where the values of a mapping, or the items of a list, are text. `*` stands for any role.
+_TEXT: tuple[Place, ...] = (
+    ("command",),
+    ("env",),
+    ("roles", "*", "command"),
+    ("roles", "*", "env"),
+    ("policy", "notify", "command"),
+)
+#: What YAML 1.1 reads from a scalar without quotes, apart from text and null.
+_READINGS = {f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float", "timestamp", "merge", "value")}
+_STR, _MERGE = "tag:yaml.org,2002:str", "tag:yaml.org,2002:merge"
+
 #: Far more than a job needs; stops files whose nested aliases expand without bound.
 _MOST_PLACES = 20_000
 _LARGEST = 2**20
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, plus YAML 1.2 floats (`1e3`), and with integers in plain decimal only."""
+    """PyYAML's safe loader, plus YAML 1.2 floats (`1e3`), and with integers in plain decimal only.
+
+    The words of commands and the values of variables do not pass through it (_keep_text).
+    """
 
     def one_way_int(self, node: yaml.ScalarNode) -> int | float:
         text = str(node.value)
@@ -56,6 +71,7 @@ def load(path: Path) -> JobFile:
     """Read and check a job file. Raise BadFile with the file, place and line of every fault."""
     root = _compose(path)
     lines = dict(_places(root, path))
+    _keep_text(root, _TEXT)
     try:
         data = _Loader("").construct_document(root)
     except (yaml.YAMLError, ValueError, TypeError, ArithmeticError) as error:
@@ -111,6 +127,33 @@ def _places(root: yaml.Node, path: Path) -> Iterator[tuple[Place, int]]:
                 waiting.append(((*place, name), value))
         elif isinstance(node, yaml.SequenceNode):
             waiting += [((*place, index), value) for index, value in enumerate(node.value)]
+
+
+def _keep_text(node: yaml.Node, places: Sequence[Place]) -> None:
+    """Make text of the scalars at these places, as they are written: `1e-3`, `0755`, `yes` and dates stay so."""
+    here = () in places
+    if isinstance(node, yaml.MappingNode):
+        for at, (key, value) in enumerate(node.value):
+            if key.tag == _MERGE:
+                _keep_text(value, places)
+                continue
+            below = [place[1:] for place in places if place and place[0] in (key.value, "*")]
+            _keep_text(value, below)
+            text = _text(value) if here or () in below else value
+            node.value[at] = (_text(key) if here else key, text)
+    elif isinstance(node, yaml.SequenceNode):
+        for at, value in enumerate(node.value):
+            if isinstance(value, yaml.MappingNode):
+                _keep_text(value, places)  # one of several mappings to merge
+            elif here:
+                node.value[at] = _text(value)
+
+
+def _text(node: yaml.Node) -> yaml.Node:
+    """Return a copy that is text, since an alias may use the node where it is a number; or the node, if it is none."""
+    if not isinstance(node, yaml.ScalarNode) or node.tag not in _READINGS:
+        return node
+    return yaml.ScalarNode(_STR, node.value, node.start_mark, node.end_mark)
 
 
 def _taken(waiting: list[tuple[Place, yaml.Node]]) -> Iterator[tuple[Place, yaml.Node]]:

@@ -19,7 +19,7 @@ def select(inventory: Inventory, pattern: str) -> tuple[Host, ...]:
     ``,``, and may begin with ``&`` (intersection) or ``!`` (exclusion).
     """
     wanted: set[str] = set()
-    parts = [part.strip() for part in re.split(r",|:(?![^\[]*\])", pattern) if part.strip()]
+    parts = _parts(pattern)
     # Ansible's order: first additions, then intersections, then exclusions.
     for part in sorted(parts, key=lambda part: "&!".find(part[0]) + 1):
         names = set(_part(inventory, part.lstrip("&!"), pattern))
@@ -36,6 +36,15 @@ def select(inventory: Inventory, pattern: str) -> tuple[Host, ...]:
         groups = ", ".join(inventory.groups) or "none"
         raise BadFile(f"{pattern!r} matches no host of {inventory.source}", f"groups there: {groups}")
     return found
+
+
+def unmatched(inventory: Inventory, pattern: str) -> list[str]:
+    """Return the parts of a pattern that match no host. `select` ignores them, as Ansible does."""
+    return [part for part in _parts(pattern) if not _part(inventory, part.lstrip("&!"), pattern)]
+
+
+def _parts(pattern: str) -> list[str]:
+    return [part.strip() for part in re.split(r",|:(?![^\[]*\])", pattern) if part.strip()]
 
 
 def _part(inventory: Inventory, text: str, pattern: str) -> list[str]:

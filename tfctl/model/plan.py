@@ -8,6 +8,7 @@ from pathlib import Path
 from tfctl.model import env, unit
 from tfctl.model.host import Host
 from tfctl.model.job import Job
+from tfctl.model.secrets import without_user_info
 from tfctl.model.task import Task
 from tfctl.node import names, wire
 from tfctl.wording import devices, outline
@@ -98,13 +99,13 @@ def _notify(job: Job) -> wire.Notify | None:
 
 
 def text(job: Job) -> str:
-    """Return the dry run: what `start` would do, one line per task."""
+    """Return the dry run: what `start` would do, one line per task. Passwords in URLs are masked."""
     layout = job.layout
     tasks = [
         (
             task.host.name,
             f"{task} at {task.dial}, stack {task.slot.stack}{devices(task.gpus or ())}: "
-            f"{shlex.join(env.words(job, task))}",
+            f"{without_user_info(shlex.join(env.words(job, task)))}",
         )
         for task in job.tasks
     ]
@@ -113,12 +114,15 @@ def text(job: Job) -> str:
 
 
 def files(job: Job) -> dict[str, str]:
-    """Map paths below the render directory to text: each host's units, environment files and drop-in."""
+    """Map paths below the render directory to text: each host's units, environment files and drop-in.
+
+    Values that look like secrets are masked (model/secrets.py).
+    """
     found = {}
     for task in job.tasks:
         stem = names.stem(job.name, task.role, task.index)
-        found[f"{task.host.name}/{stem}.service"] = unit.text(job, task)
-        found[f"{task.host.name}/{stem}.env"] = env.environment_file(job, task)
+        found[f"{task.host.name}/{stem}.service"] = without_user_info(unit.text(job, task))
+        found[f"{task.host.name}/{stem}.env"] = env.shown_file(job, task)
         found[f"{task.host.name}/tfctl-.service.d/{DROP_IN.name}"] = DROP_IN.read_text()
     return dict(sorted(found.items()))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tfctl.model.host import Host
 from tfctl.node import names
@@ -22,7 +22,7 @@ class Slot:
     host: Host
     gpus: int | None
     command: tuple[str, ...]
-    env: Mapping[str, str]
+    env: Mapping[str, str] = field(repr=False)
     stack: str
     memory: str | None = None
     cpus: float | None = None

@@ -13,18 +13,28 @@ from collections.abc import Sequence
 
 from tfctl.node.names import HIDDEN, OUTPUT, STACK
 
-ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OURS = ("TF_CONFIG", "TFCTL_")
+#: From these, tfctl learns how a task ended (systemd.exec(5)); the job's own values would take their place.
+_OF_SYSTEMD = ("EXIT_CODE", "EXIT_STATUS", "INVOCATION_ID", "MAINPID", "SERVICE_RESULT")
 #: Linux's MAX_ARG_STRLEN is 128 KiB, for a word and for NAME=VALUE alike (linux/binfmts.h).
 LONGEST = 128 * 1024 - 256
 
-#: Placeholders for commands and variables. Braces around anything but a lowercase name are plain text.
+#: Placeholders for commands and variables. Braces around anything but a lowercase name, and `${name}`, are plain text.
 PLACEHOLDERS = ("role", "index", "ps_hosts", "worker_hosts", "chief_hosts", "output")
-PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
+PLACEHOLDER = re.compile(r"(?<!\$)\{([a-z][a-z0-9_]*)\}")
 
 _DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,7})h)?(?:(\d{1,8})m)?(?:(\d{1,9})s)?", re.ASCII)
 _MEMORY = re.compile(r"([1-9][0-9]{0,17})([KMGT]?)")
 _QUOTED = re.compile(r"\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
+_REFERENCE = re.compile(r"\$\$\{|\$\{(\w*)")
 _SHELL = re.compile(r"\n|&&|\|\|?|;|>>?|<|&|`|\$(?=[A-Za-z_{(?*@#0-9])")
+
+
+class Verbatim(str):
+    """Text that reaches a task as it is: nothing in it is a placeholder."""
+
+    __slots__ = ()
 
 
 def clean(value: str) -> str:
@@ -49,6 +59,32 @@ def known_placeholders(value: str) -> str:
             there = " ".join(f"{{{known}}}" for known in PLACEHOLDERS)
             raise ValueError(f"{{{name}}} is not a placeholder; known are {there}")
     return value
+
+
+def env_name(value: object) -> str:
+    """Return the name of a variable that a job may set. Raise ValueError for any other."""
+    if not isinstance(value, str) or not _ENV_NAME.fullmatch(value):
+        raise ValueError(f"{quoted(value)} is not a variable name: letters, digits and _, not starting with a digit")
+    if value.startswith(_OURS):
+        raise ValueError(f"{value} is set by tfctl itself; remove it")
+    if value in _OF_SYSTEMD:
+        raise ValueError(f"{value} is set by systemd, and tells tfctl how a task ended; use another name")
+    return value
+
+
+def without_references(value: str) -> str:
+    """Return the value with `$${` as `${`. Raise ValueError for `${`, since tfctl does not replace variables."""
+
+    def one(match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
+        name = match[1] or "NAME"
+        raise ValueError(
+            f"tfctl does not replace `${{{name}}}`: to take a variable from the shell, write `{name}:` without a "
+            "value in `env` of the job file; for the characters themselves, write `$${`"
+        )
+
+    return _REFERENCE.sub(one, value)
 
 
 def split(command: str) -> tuple[str, ...]:

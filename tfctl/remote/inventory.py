@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfctl.errors import BadFile, TfctlError
-from tfctl.model.host import Host, Inventory
+from tfctl.model.host import VARIABLES, Inventory
 from tfctl.remote import ansible_cfg, hostvars, inventory_cache
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ def load(path: Path) -> Inventory:
     if not path.exists():
         raise BadFile(f"{path}: no such inventory", "`tfctl lab up` makes a cluster here, and an inventory for it")
     digest = inventory_cache.digest(path, _program)
-    hosts, groups = inventory_cache.get(digest) or (None, {})
-    if hosts is None:
-        hosts, groups = _read(path)
-        inventory_cache.put(digest, hosts, groups)
-    return Inventory(str(path), hosts, groups)
+    found = inventory_cache.get(digest, str(path))
+    if found is None:
+        found = _read(path)
+        inventory_cache.put(digest, found)
+    return found
 
 
 def default_path() -> Path | None:
@@ -49,7 +49,7 @@ def default_path() -> Path | None:
     return found.path
 
 
-def _read(path: Path) -> tuple[tuple[Host, ...], dict[str, tuple[str, ...]]]:
+def _read(path: Path) -> Inventory:
     listing = _listing(path)
     variables = listing.get("_meta", {}).get("hostvars", {})
     order = _group_order(listing)
@@ -59,7 +59,17 @@ def _read(path: Path) -> tuple[tuple[Host, ...], dict[str, tuple[str, ...]]]:
     settings = ansible_cfg.read()
     hosts = tuple(hostvars.host(path, name, variables.get(name, {}), settings) for name in names)
     groups = {group: _members(listing, group, names) for group in order}
-    return hosts, {**groups, "all": tuple(names)}
+    return Inventory(str(path), hosts, {**groups, "all": tuple(names)}, _unknown(variables))
+
+
+def _unknown(variables: dict[str, dict[str, Any]]) -> dict[str, tuple[str, ...]]:
+    """Return the variables tfctl_* that tfctl does not read, with the hosts that have them."""
+    found: dict[str, tuple[str, ...]] = {}
+    for host, known in variables.items():
+        for name in known:
+            if name.startswith("tfctl_") and name not in VARIABLES:
+                found[name] = (*found.get(name, ()), host)
+    return found
 
 
 def _group_order(listing: dict[str, Any]) -> list[str]:

@@ -12,14 +12,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import tfctl
-from tfctl.model.host import Host, Ssh
+from tfctl.model.host import Host, Inventory, Ssh
 from tfctl.remote import ansible_cfg
 
 #: Most answers kept. The oldest are dropped first.
 KEPT = 200
 _PLUGIN = re.compile(rb"^[\"']?plugin[\"']?\s*:", re.MULTILINE)
-
-Answer = tuple[tuple[Host, ...], dict[str, tuple[str, ...]]]
 
 
 def digest(path: Path, program: Callable[[], str]) -> str | None:
@@ -48,20 +46,19 @@ def digest(path: Path, program: Callable[[], str]) -> str | None:
     return total.hexdigest()
 
 
-def get(name: str | None) -> Answer | None:
-    """Return the cached answer for this digest, or None."""
+def get(name: str | None, source: str) -> Inventory | None:
+    """Return the cached answer for this digest, or None. ``source``: the inventory's path."""
     if name is None:
         return None
     try:
         stored = json.loads(_file(name).read_bytes())
-        return tuple(_host(**each) for each in stored["hosts"]), {
-            group: tuple(members) for group, members in stored["groups"].items()
-        }
+        hosts = tuple(_host(**each) for each in stored["hosts"])
+        return Inventory(source, hosts, _tuples(stored["groups"]), _tuples(stored["unknown"]))
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def put(name: str | None, hosts: tuple[Host, ...], groups: Mapping[str, tuple[str, ...]]) -> None:
+def put(name: str | None, inventory: Inventory) -> None:
     """Store an answer, readable only by this user. A cache that cannot be written is not an error."""
     if name is None:
         return
@@ -73,7 +70,10 @@ def put(name: str | None, hosts: tuple[Host, ...], groups: Mapping[str, tuple[st
         _drop_oldest(file.parent)
         part = file.with_suffix(f".{os.getpid()}")
         part.touch(mode=0o600)
-        part.write_text(json.dumps({"hosts": [asdict(host) for host in hosts], "groups": dict(groups)}))
+        hosts = [asdict(host) for host in inventory.hosts]
+        part.write_text(
+            json.dumps({"hosts": hosts, "groups": dict(inventory.groups), "unknown": dict(inventory.unknown)})
+        )
         part.replace(file)
 
 
@@ -96,6 +96,10 @@ def _is_dynamic(file: Path, content: bytes, mode: int) -> bool:
     if file.suffix in (".yml", ".yaml") and _PLUGIN.search(content):
         return True
     return content.startswith(b"#!") or bool(mode & stat.S_IXUSR)
+
+
+def _tuples(stored: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
+    return {key: tuple(values) for key, values in stored.items()}
 
 
 def _host(*, ssh: dict[str, object], ports: list[int], output_roots: list[str], **rest: str) -> Host:

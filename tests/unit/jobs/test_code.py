@@ -95,6 +95,13 @@ def test_an_included_file_is_packed_even_if_git_ignores_it(tmp_path: Path) -> No
     assert ".env" in names(pack(tmp_path, include=[".env"]))
 
 
+def test_the_file_of_variables_is_a_secret_that_needs_no_remark(tmp_path: Path) -> None:
+    file = with_secrets(tmp_path) / "environment.env"
+    listing = select(tmp_path, SECRETS, file)
+    assert (set(SECRETS) <= set(listing.names), file.name in listing.names, listing.remarks) == (True, False, ())
+    assert file.name in select(tmp_path, [file.name], file).names
+
+
 def test_an_included_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match=r"code/include: .*/\.env is not a file"):
         select(tmp_path, [".env"])

@@ -220,7 +220,9 @@ def test_two_runs_at_once_use_distinct_ports(local: Local) -> None:
     ("job", "code", "said"),
     [
         ("strategy: custom\ncommand: no-such-program\nroles: {worker: 1}\n", 8, "no program no-such-program on PATH"),
-        ("strategy: custom\ncommand: ./none.sh\nroles: {worker: 1}\n", 8, "there is no program ./none.sh in"),
+        ("strategy: custom\ncommand: ./none.sh\nroles: {worker: 1}\n", 3, "worker/0: ./none.sh is not in the code"),
+        ("strategy: custom\ncommand: python none.py\nroles: {worker: 1}\n", 3, "worker/0: none.py is not in the code"),
+        ("strategy: custom\ncommand: ls\nenv: [ABSENT_X]\nroles: {worker: 1}\n", 3, "takes ABSENT_X from the shell"),
         ("strategy: parameter_server\ncommand: ls\nroles: {worker: 1}\n", 3, "parameter_server needs a chief"),
         ("strategy: custom\ncommand: ls\ncode: nowhere\nroles: {worker: 1}\n", 3, "nowhere is not a directory"),
         ("strategy: custom\ncommand: ls {nothing}\nroles: {worker: 1}\n", 3, "{nothing} is not a placeholder"),

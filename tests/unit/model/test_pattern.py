@@ -4,7 +4,7 @@ import pytest
 
 from tests.unit.model.four_hosts import INVENTORY
 from tfctl.errors import BadFile
-from tfctl.model.pattern import select
+from tfctl.model.pattern import select, unmatched
 
 
 @pytest.mark.parametrize(
@@ -38,3 +38,11 @@ def test_a_pattern_takes_hosts_in_inventory_order(pattern: str, numbers: str) ->
 def test_a_pattern_that_matches_no_host_is_refused(pattern: str) -> None:
     with pytest.raises(BadFile, match=r"pattern|matches no host|only takes|regular"):
         select(INVENTORY, pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "parts"),
+    [("all", []), ("gpu,cpu", ["cpu"]), ("node1:!node9:gpu[9]", ["!node9", "gpu[9]"]), ("big,&tall", ["&tall"])],
+)
+def test_parts_of_a_pattern_that_match_no_host_are_named(pattern: str, parts: list[str]) -> None:
+    assert unmatched(INVENTORY, pattern) == parts

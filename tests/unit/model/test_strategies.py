@@ -297,6 +297,21 @@ def test_a_strategy_says_whether_its_output_must_be_shared(
     assert make_job(text(strategy, roles)).layout.shares_output is shared
 
 
+def test_output_local_is_not_shared_and_has_the_default_directory(make_job: MakeJob) -> None:
+    for strategy, roles in (("mirrored", "{worker: 1}"), ("horovod", "{worker: 4}"), ("custom", "{ps: 2, worker: 2}")):
+        job = make_job(text(strategy, roles, "output: local"))
+        assert (job.layout.output, job.layout.shares_output, plan.record(job).shared) == ("/srv/tfctl/j", False, False)
+        assert env.environment(job, job.tasks[0])["TFCTL_OUTPUT"] == "/srv/tfctl/j"
+
+
+@pytest.mark.parametrize("strategy", ["estimator", "multi_worker_mirrored", "parameter_server", "tf1_ps"])
+def test_output_local_is_refused_with_the_reason_where_tasks_share_files(strategy: str, make_job: MakeJob) -> None:
+    with pytest.raises(BadFile) as caught:
+        make_job(text(strategy, smallest(strategy), "output: local"))
+    assert f"output: local: {strategy} needs one directory that all hosts share, because " in caught.value.message
+    assert caught.value.remedy.endswith("is enough for custom, horovod and mirrored")
+
+
 # Wrong use
 
 

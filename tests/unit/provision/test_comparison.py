@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from ansible.module_utils import tfctl_facts
 
 from tfctl.provision.decide.comparison import Ahead, Compared, ahead, compare
 from tfctl.provision.decide.facts import Clock, Identity
@@ -98,3 +100,39 @@ def test_slow_answer_says_little_about_a_clock() -> None:
     assert bounds == Ahead(-9.5, 10.0)
     slow = replace(host(1), ahead=bounds)
     assert messages(slow, host(2)) == {}
+
+
+def shared(*roots: dict[str, str] | None) -> list[str]:
+    """Return the warnings about hosts whose directories for output have these marks."""
+    hosts = [replace(host(number), roots=marks) for number, marks in enumerate(roots, 1)]
+    return compare({f"n{number}": each for number, each in enumerate(hosts, 1)}).warnings
+
+
+@pytest.mark.parametrize("local", [{"/srv/tfctl": "7 2"}, {"/srv/tfctl": ""}, {"/data": "7 1"}])
+def test_hosts_that_share_no_directory_are_told_which_jobs_start_will_refuse(local: dict[str, str]) -> None:
+    [warning] = shared({"/srv/tfctl": "7 1"}, local)
+    assert warning.startswith("the hosts share no directory of tfctl_output_roots (")
+    assert "refuse jobs of estimator, multi_worker_mirrored and parameter_server, and jobs with several ps" in warning
+    assert shared({"/srv/tfctl": ""}, {"/srv/tfctl": ""}), "before the first provisioning"
+
+
+def test_a_shared_directory_among_several_is_enough() -> None:
+    assert shared({"/a": "1 1", "/b": "7 1"}, {"/a": "1 2", "/b": "7 1"}) == []
+
+
+def test_nothing_is_said_of_one_host_or_if_provisioning_mounts_a_shared_directory() -> None:
+    assert shared({"/a": ""}) == []
+    assert shared(None, None) == []
+    one = replace(host(1), roots={"/a": ""})
+    assert not any("share no" in warning for warning in compare({"n1": one, "alias": one}).warnings)
+
+
+def test_the_mark_of_a_directory_is_empty_until_it_exists_and_changes_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "root"
+    assert tfctl_facts.disk(str(path))["mark"] == ""
+    path.mkdir()
+    first = tfctl_facts.disk(str(path))["mark"]
+    assert first and first == tfctl_facts.disk(str(path))["mark"]
+    other = tmp_path / "other"
+    other.mkdir()
+    assert tfctl_facts.disk(str(other))["mark"] != first

@@ -67,7 +67,8 @@ class Strategy:
     ``adapt``: returns what to change on a stack.
     ``restarts``: how often a failed task is restarted, unless the job file says.
     ``grace``: seconds between SIGTERM and SIGKILL, unless the job file says.
-    ``shared_output``: tasks write to a shared output directory, whatever their number.
+    ``shared_output``: tasks write to a shared output directory, whatever their number. ``why_shared``: why they need
+    one on several hosts, as a sentence; empty if a directory on each host is enough.
     ``equal_gpus``: all computing tasks need the same number of GPUs. ``host_gpus``: each task sees all GPUs that its
     role has on its host and picks by local rank; of MIG instances it sees only its own.
     ``launchers``: the variants that the job file's `launcher:` selects.
@@ -89,6 +90,7 @@ class Strategy:
     restarts: int = 3
     grace: int = 30
     shared_output: bool = False
+    why_shared: str = ""
     equal_gpus: bool = False
     host_gpus: bool = False
     launchers: Mapping[str, Strategy] = field(default_factory=dict)

@@ -56,5 +56,6 @@ STRATEGY = Strategy(
     refuse=refuse,
     lacking=lacking,
     grace=180,  # as tf1_ps
-    shared_output=True,  # every task reads and writes model_dir
+    shared_output=True,
+    why_shared="every task reads and writes model_dir",
 )

@@ -23,7 +23,8 @@ STRATEGY = Strategy(
     deciders=deciders,
     cluster_of=evaluator_apart,
     environment=KEEPALIVE,
-    shared_output=True,  # all save, but only the chief's files are kept; all restore what the chief saved
+    shared_output=True,  # all save, but only the chief's files are kept
+    why_shared="all workers restore what the chief has saved",
     adapt=with_keras_2,
     equal_gpus=True,  # a collective's group counts each worker's devices (tensorflow#33979)
 )

@@ -26,7 +26,8 @@ STRATEGY = Strategy(
     },
     deciders=lambda counts: (("chief", 0),),  # noqa: ARG005
     cluster_of=evaluator_apart,
-    shared_output=True,  # the chief and each ps write their parts of a checkpoint
+    shared_output=True,
+    why_shared="the chief and each ps write their parts of a checkpoint",
     lacking=lacking,
     instead="tf1_ps for a TensorFlow 1 program",
     adapt=with_keras_2,

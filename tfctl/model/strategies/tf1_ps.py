@@ -21,6 +21,7 @@ STRATEGY = Strategy(
     },
     deciders=deciders,
     cluster_of=whole,
+    why_shared="each ps writes its part of a checkpoint, which the chief restores",
     # A synchronous chief needs 120 s after its last step (MonitoredTrainingSession's stop_grace_period_secs).
     grace=180,
 )

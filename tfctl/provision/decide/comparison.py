@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
+from itertools import chain
 
+from tfctl.model.strategies import STRATEGIES
 from tfctl.provision.decide.facts import Clock, Facts, Firewalld, Identity
 from tfctl.provision.decide.fault import fault
 from tfctl.provision.decide.firewall import blocked
 from tfctl.provision.faults import ModuleFault
-from tfctl.wording import few
+from tfctl.wording import few, listed
 
 #: Clocks that differ by less (s) are accepted.
 CLOCK_S = 2.0
@@ -30,7 +32,8 @@ class Ahead:
 class Compared:
     """What is compared of a host. ``address``: where other hosts reach it; ``resolved``: what that is on the host.
 
-    ``synchronized``: whether provisioning will synchronize the clock. ``ports``: of jobs, such as 2222-2299.
+    ``synchronized``: whether provisioning will synchronize the clock. ``ports``: of jobs, such as 2222-2299. ``roots``:
+    the marks of the directories to which jobs write (facts.Disk); None if provisioning mounts or checks a shared one.
     """
 
     identity: Identity
@@ -40,6 +43,7 @@ class Compared:
     synchronized: bool = False
     firewalld: Firewalld | None = None
     ports: str = ""
+    roots: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,22 @@ class Comparison:
 
 
 def compared(
-    facts: Facts, address: str, sent: float, received: float, synchronized: bool = False, ports: str = ""
+    facts: Facts,
+    address: str,
+    sent: float,
+    received: float,
+    synchronized: bool = False,
+    ports: str = "",
+    roots: Iterable[str] = (),
 ) -> Compared:
-    """Return what is compared of a host. This machine asked for its facts at ``sent`` and got them at ``received``."""
+    """Return what is compared of a host. This machine asked for its facts at ``sent`` and got them at ``received``.
+
+    ``roots``: the directories to which jobs write, unless provisioning itself mounts or checks a shared one.
+    """
+    marks = {path: facts.disks[path].mark for path in roots}
     clock = ahead(facts.clock, sent, received)
-    return Compared(facts.identity, address, facts.addresses, clock, synchronized, facts.firewalld, ports)
+    firewalld = facts.firewalld
+    return Compared(facts.identity, address, facts.addresses, clock, synchronized, firewalld, ports, marks or None)
 
 
 def ahead(clock: Clock, sent: float, received: float) -> Ahead:
@@ -74,7 +89,7 @@ def compare(hosts: Mapping[str, Compared], others: bool = False) -> Comparison:
     faults: dict[str, list[ModuleFault]] = {}
     for name, found in (*_equal(hosts), *_unreachable(hosts, others), *_wrong_clocks(hosts), *_blocking(hosts)):
         faults.setdefault(name, []).append(found)
-    return Comparison(faults, [*_aliases(hosts), *_own_clock(hosts)])
+    return Comparison(faults, [*_aliases(hosts), *_own_clock(hosts), *_not_shared(hosts)])
 
 
 def _equal(hosts: Mapping[str, Compared]) -> Iterator[tuple[str, ModuleFault]]:
@@ -173,6 +188,21 @@ def _aliases(hosts: Mapping[str, Compared]) -> Iterator[str]:
     """Yield the names of each machine that has several."""
     names = _names_by({name: host.identity for name, host in hosts.items()})
     yield from (f"{few(same)} are the same machine" for same in names.values() if len(same) > 1)
+
+
+def _not_shared(hosts: Mapping[str, Compared]) -> Iterator[str]:
+    """Yield a sentence if the hosts have no directory in common to which jobs may write."""
+    roots = [host.roots for host in hosts.values() if host.roots is not None]
+    if len(roots) < len(hosts) or len({host.identity for host in hosts.values()}) < 2:
+        return
+    everywhere = set(roots[0]).intersection(*roots)
+    if any(len({marks[path] for marks in roots}) == 1 and roots[0][path] for path in everywhere):
+        return
+    refused = [strategy.name for strategy in STRATEGIES.values() if strategy.shared_output]
+    yield (
+        f"the hosts share no directory of tfctl_output_roots ({few(sorted({*chain(*roots)}))}): `start` will refuse "
+        f"jobs of {listed(refused)}, and jobs with several ps; other jobs run, with `output: local` in the job file"
+    )
 
 
 def _names_by(values: Mapping[str, object]) -> dict[object, list[str]]:

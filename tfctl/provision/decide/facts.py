@@ -12,7 +12,8 @@ from tfctl.node.receipts import CheckedReceipt
 class Disk:
     """The file system of a directory: its device, and what is free. ``at``: the nearest directory that exists.
 
-    ``free_inodes``: None if the file system has no fixed number of them.
+    ``free_inodes``: None if the file system has no fixed number of them. ``mark``: the same on all hosts that share the
+    directory, and on no others; "" if it does not exist.
     """
 
     device: int
@@ -20,6 +21,7 @@ class Disk:
     free_inodes: int | None
     noexec: bool
     at: str
+    mark: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,155 @@
+"""`tfctl check`: each mistake in a job file, its inventory or its code is found without contact to any host."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tfctl.cli.main import run
+from tfctl.model.host import VARIABLES
+from tfctl.provision.ansible import data_dir
+from tfctl.provision.role_variables import inventory_variables
+from tfctl.remote import hostvars
+
+JOB = "name: digits\nstrategy: custom\nstack: tf2.15\ncommand: python train.py\nroles: {worker: 2}\n"
+#: Nothing answers there: 192.0.2.0/24 is for documentation.
+HOSTS = "[gpu]\nnode[1:3] ansible_host=192.0.2.1 tfctl_ports=3000-3009\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a job that has no mistakes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = tmp_path / "job"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "train.py").write_text("")
+    (folder / "bin/run").write_text("")
+    (folder / "job.yaml").write_text(JOB)
+    (folder / "hosts.ini").write_text(HOSTS)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def write(folder: Path, lines: str) -> None:
+    """Replace the lines of JOB that have the same keys."""
+    keys = [line.partition(":")[0] for line in lines.splitlines()]
+    kept = [line for line in JOB.splitlines() if line.partition(":")[0] not in keys]
+    (folder / "job.yaml").write_text("\n".join([*kept, lines, ""]))
+
+
+def check(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, list[str], list[str]]:
+    """Return the exit code, the errors and the warnings."""
+    code = run(["check", "job.yaml", "-i", "hosts.ini", "-o", "json", *words])
+    found = json.loads(capsys.readouterr().out)
+    return code, [f"{error['message']} → {error['remedy']}" for error in found["errors"]], found["warnings"]
+
+
+def test_check_prints_a_line_for_a_job_without_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", "job.yaml", "-i", "hosts.ini"]) == 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("digits: no errors; 2 tasks on 2 hosts\n", "")
+    assert check(capsys) == (0, [], [])
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ("command: python trian.py", "worker/0: trian.py is not in the code that is sent to the hosts: /"),
+        ("command: python ~/train.py", "worker/0: no shell replaces the `~` of ~/train.py → give its path in `code`"),
+        ("command: ~/run", "worker/0: no shell replaces the `~` of ~/run"),
+        ("command: train.py --epochs 3", "worker/0: train.py is not on the PATH → write `python train.py` or"),
+        ("command: ./none.sh", "worker/0: ./none.sh is not in the code that is sent to the hosts: /"),
+        ("command: bin/run", "worker/0: bin/run is not executable → run: chmod +x /"),
+        ("command: .venv/bin/python train.py", "worker/0: .venv/bin/python is not in the code that is sent"),
+        ("roles: {worker: {hosts: cpu}}", "job.yaml: roles/worker/hosts: 'cpu' matches no host of /"),
+        ("commnd: x", "job.yaml: commnd: unknown key; did you mean `command`? (line 6)"),
+        ("env: [ABSENT_X]", "job.yaml: env: the job file takes ABSENT_X from the shell, where it is not set"),
+        ("env_file: none.env", "none.env does not exist → create it, or remove `env_file`"),
+        ("ports: 3000-3000\nroles: {worker: {per_host: 2}}", "node1: 2 tasks, but fewer free ports in 3000-3000"),
+        ("code: {include: [absent]}", "absent is not a file → correct the list: paths relative to `code`"),
+    ],
+)
+def test_check_names_an_error_and_its_remedy(
+    lines: str, sentence: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, lines)
+    code, errors, _ = check(capsys)
+    assert (code, len(errors)) == (3, 1)
+    assert sentence in errors[0]
+    assert run(["check", "job.yaml", "-i", "hosts.ini"]) == 3
+    captured = capsys.readouterr()
+    assert captured.out == "" and sentence.partition(" → ")[0] in captured.err
+
+
+@pytest.mark.parametrize(
+    ("lines", "sentence"),
+    [
+        ("stack: tf2.16", "stack tf2.16: tfctl has none of this name, so the hosts must have their own in /opt"),
+        ("command: python train.py ~/data", "worker: `~/data`: `~` stays as it is, because no shell replaces it"),
+        ("command: python train.py --data=/home/me/x", "worker: `--data=/home/me/x`: tasks cannot see /home of the"),
+        ("env: {DATA: /root}", "worker: DATA: tasks cannot see /root of the hosts; use a directory such as"),
+        ("env: {DATA: ~/x}", "worker: DATA: `~` stays as it is"),
+        ("roles: {worker: {hosts: 'gpu,cpu'}}", "roles/worker/hosts: `cpu` matches no host of /"),
+        ("command: [sh, -c, 'a; b']", "`sh -c` without `exec`"),
+        ("command: python train.py --wandb-api-key=hunter2", "worker: the command contains a secret, which all users"),
+        ("command: python train.py https://me:hunter2@host/", "worker: the command contains a secret, which all users"),
+    ],
+)
+def test_check_warns_of_what_is_probably_a_mistake(
+    lines: str, sentence: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, lines)
+    code, errors, warnings = check(capsys)
+    assert (code, errors, len(warnings)) == (0, [], 1)
+    assert warnings[0].startswith(sentence)
+    assert "hunter2" not in warnings[0]
+
+
+def test_check_names_all_errors_of_the_commands_once_per_role(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(folder, "roles: {worker: {replicas: 9, command: ./a}, ps: {replicas: 2, command: python b.py}}")
+    code, errors, _ = check(capsys)
+    assert (code, [error.split()[:2] for error in errors]) == (3, [["worker/0:", "./a"], ["ps/0:", "b.py"]])
+
+
+@pytest.mark.parametrize("command", ["python .", "python -m bin", "python /opt/x.py", "/opt/run", "run", "{role}/run"])
+def test_check_leaves_to_hosts_what_only_they_know(
+    command: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, f"command: '{command}'\nenv: {{HOME: /home/me, X: home}}")
+    assert check(capsys) == (0, [], [])
+
+
+def test_check_names_a_misspelt_variable_of_the_inventory_and_leaves_others_alone(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    inventory = folder / "hosts.ini"
+    inventory.write_text(HOSTS + "[gpu:vars]\ntfctl_site=berlin\ntfctl_color=red\n")
+    assert check(capsys) == (0, [], [])
+    inventory.write_text(HOSTS + "[gpu:vars]\ntfctl_stck=tf2.15\n")
+    for _ in ("read by Ansible", "from the cache"):
+        code, [error], _ = check(capsys)
+        assert code == 3
+        where = f"{inventory}: tfctl_stck (of node1, node2 and node3)"
+        assert error == f"{where} is no variable of tfctl → did you mean tfctl_stack?"
+
+
+def test_render_refuses_the_same_errors_and_prints_the_same_warnings(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, "command: python trian.py")
+    assert run(["render", "job.yaml", "-i", "hosts.ini"]) == 3
+    assert "trian.py is not in the code" in capsys.readouterr().err
+    write(folder, "stack: tf2.16\nroles: {worker: {hosts: 'gpu,cpu'}}")
+    assert run(["render", "job.yaml", "-i", "hosts.ini"]) == 0
+    said = capsys.readouterr().err
+    assert "`cpu` matches no host" in said and "stack tf2.16: tfctl has none of this name" in said
+
+
+def test_variables_of_the_inventory_are_those_of_the_roles_and_of_the_hosts() -> None:
+    source = Path(hostvars.__file__).read_text() + (data_dir() / "playbooks/vars/roles.yml").read_text()
+    given_by_tfctl = {"tfctl_built", "tfctl_cache", "tfctl_tools"}
+    read = set(re.findall(r"\btfctl_\w+", source)) - given_by_tfctl
+    assert {*inventory_variables(data_dir() / "roles").values(), *read} == set(VARIABLES)

@@ -1,0 +1,90 @@
+"""`tfctl init`: what it writes is right for every strategy, and nothing is overwritten."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft7Validator
+
+from tfctl.cli.main import run
+from tfctl.jobs.starter import STARTS
+from tfctl.model.json_schema import job_schema
+from tfctl.model.load import load
+from tfctl.model.strategies import STRATEGIES
+
+FILES = ["job.yaml", "train.py", "hosts.ini"]
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("strategy", sorted(STRATEGIES))
+def test_init_writes_a_job_without_mistakes_for_each_strategy(
+    strategy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["init", "my-job", "--strategy", strategy]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.split() == [f"my-job/{name}" for name in FILES]
+    assert captured.err == "enter your hosts in my-job/hosts.ini, then run: tfctl preflight my-job/hosts.ini\n"
+    job = load(tmp_path / "my-job/job.yaml")
+    assert (job.name, job.strategy, job.inventory) == ("my-job", strategy, tmp_path / "my-job/hosts.ini")
+    assert (job.output == "local") == (strategy in ("custom", "horovod", "mirrored"))
+    assert run(["check", "my-job/job.yaml"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("my-job: no errors; ") and captured.err == ""
+    assert run(["render", "my-job/job.yaml"]) == 0
+    ast.parse((tmp_path / "my-job/train.py").read_text())
+    text = (tmp_path / "my-job/job.yaml").read_text()
+    assert list(Draft7Validator(job_schema()).iter_errors(yaml.safe_load(text))) == []
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_init_has_a_start_for_each_strategy() -> None:
+    assert set(STARTS) == set(STRATEGIES)
+
+
+def test_init_begins_in_the_current_directory_with_a_strategy_that_needs_no_shared_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "3 Größte Läufe!").mkdir()
+    monkeypatch.chdir(tmp_path / "3 Größte Läufe!")
+    assert run(["init"]) == 0
+    assert capsys.readouterr().out.split() == FILES
+    job = load(Path("job.yaml"))
+    assert (job.name, job.strategy, job.output) == ("gr-te-l-ufe", "mirrored", "local")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_init_overwrites_nothing_and_writes_nothing_beside_what_is_there(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_text("mine")
+    assert run(["init", "."]) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", f"tfctl: {name} exists already\n  → name a new directory\n")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_text() == "mine"
+
+
+def test_init_does_not_follow_a_link_that_leads_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "train.py").symlink_to(tmp_path / "elsewhere.py")
+    assert run(["init"]) == 2
+    assert not (tmp_path / "elsewhere.py").exists()
+
+
+def test_init_suggests_a_strategy_for_an_unknown_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", "new", "-s", "mirored"]) == 2
+    assert "--strategy: 'mirored' is not known\n  → did you mean `mirrored`?" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
+def test_init_names_a_directory_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert run(["init", "file/job"]) == 3
+    assert "cannot be written: Not a directory" in capsys.readouterr().err

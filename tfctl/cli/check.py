@@ -1,0 +1,82 @@
+"""tfctl check: find mistakes in a job file, its inventory and its code, without contact to any host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import typer
+
+from tfctl.cli.common import (
+    EnvOption,
+    InventoryOption,
+    JobFileArgument,
+    JobFileOption,
+    Output,
+    OutputOption,
+    named,
+    say,
+)
+from tfctl.cli.text import print_json
+from tfctl.cli.which import lay_out
+from tfctl.errors import BadFile, Exit, together
+from tfctl.wording import counted
+
+if TYPE_CHECKING:
+    from tfctl.model.job import Layout
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Example: tfctl check job.yaml")(check)
+
+
+def check(
+    jobfile: JobFileArgument = None,
+    job_option: JobFileOption = None,
+    inventory: InventoryOption = None,
+    env: EnvOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Find mistakes in a job file without contact to any host. Reads its inventory and its code too.
+
+    start, render and run --local check the same. Exit code: 3 if there are errors, 0 if there are warnings only.
+    """
+    file = named(jobfile, job_option, "job file")
+    layout: Layout | None = None
+    errors: Sequence[BadFile]
+    try:
+        layout = lay_out(file, inventory, env)
+        errors, warnings = _check(layout)
+    except BadFile as error:
+        errors, warnings = [error], []
+    if output is Output.json:
+        found = {
+            "job": layout.name if layout else None,
+            "tasks": len(layout.slots) if layout else None,
+            "hosts": [host.name for host in layout.hosts] if layout else None,
+            "errors": [{"message": error.message, "remedy": error.remedy} for error in errors],
+            "warnings": warnings,
+        }
+        print_json(found)
+        return Exit.BAD_FILE if errors else Exit.OK
+    for warning in warnings:
+        say(warning)
+    if layout is None or errors:
+        raise together(errors)
+    typer.echo(
+        f"{layout.name}: no errors; {counted(len(layout.slots), 'task')} on {counted(len(layout.hosts), 'host')}"
+    )
+    return Exit.OK
+
+
+def _check(layout: Layout) -> tuple[list[BadFile], list[str]]:
+    """Return the errors and the warnings. Raise BadFile for code that cannot be packed, and as `assign` does."""
+    from tfctl.jobs import check, code
+    from tfctl.model import plan
+    from tfctl.model.assign import draft
+
+    listing = code.select(layout.code, layout.include, layout.env_file)
+    checked = check.check(layout, listing.names, listing.names)
+    code.archive(listing)
+    plan.files(draft(layout))
+    return [*checked.errors], [*checked.warnings, *listing.remarks, *check.unknown_stacks(layout)]

@@ -1,0 +1,36 @@
+"""tfctl init: write the files with which a new job begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tfctl.cli.common import say
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Example: tfctl init digits --strategy horovod")(init)
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to write them; created if needed.")] = Path(),
+    strategy: Annotated[
+        str,
+        typer.Option(
+            "--strategy",
+            "-s",
+            help="How TensorFlow distributes the job: mirrored and horovod need no directory that all hosts share.",
+        ),
+    ] = "mirrored",
+) -> None:
+    """Write a job file, a script and an inventory to start from. Overwrites nothing.
+
+    The files are job.yaml, with comments; train.py, which trains a small model; and hosts.ini, to enter your hosts.
+    """
+    from tfctl.jobs.starter import write
+
+    for path in write(folder.expanduser(), strategy):
+        typer.echo(path)
+    say(f"enter your hosts in {folder / 'hosts.ini'}, then run: tfctl preflight {folder / 'hosts.ini'}")

@@ -1,0 +1,78 @@
+"""Check a job before any host is asked: what its commands name, and words that mean something else on hosts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfctl.errors import BadFile, together
+from tfctl.jobs import scripts
+from tfctl.model import shell, stacks
+from tfctl.model.job import Layout
+from tfctl.model.secrets import without_user_info
+from tfctl.model.task import Slot
+from tfctl.node.names import HIDDEN
+
+_SECRET_OPTION = re.compile(r"--?[a-z_-]*(api[_-]?key|secret|passw(or)?d)=.", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """``errors`` would make the job fail on its hosts. ``warnings`` are sentences about what is probably a mistake."""
+
+    errors: tuple[BadFile, ...]
+    warnings: tuple[str, ...]
+
+    def require(self) -> None:
+        """Raise the errors together as BadFile, if there are any."""
+        if self.errors:
+            raise together(self.errors)
+
+
+def check(layout: Layout, sent: Collection[str] | None, files: Iterable[str] = ()) -> Checked:
+    """Check the commands and variables of a job against the files that are sent to its hosts.
+
+    ``sent``: the names of these files relative to the code; None for a job on this machine, which uses all that are
+    there. ``files``: those that are searched for changes of TF_CONFIG.
+    """
+    first = {(slot.role, slot.command): slot for slot in reversed(layout.slots)}
+    slots = [*reversed(first.values())]
+    return Checked(
+        tuple(error for slot in slots for error in scripts.faults(slot, layout.code, sent)),
+        (
+            *layout.notes,
+            *dict.fromkeys(warning for slot in slots for warning in _odd_words(slot)),
+            *shell.remarks(slots),
+            *scripts.remarks(layout.code, files),
+        ),
+    )
+
+
+def unknown_stacks(layout: Layout) -> list[str]:
+    """Return a sentence for each stack that tfctl does not ship. Only the hosts know whether it is there."""
+    named = dict.fromkeys(slot.stack for slot in layout.slots)
+    return [
+        f"stack {name}: tfctl has none of this name, so the hosts must have their own in /opt/tfctl/stacks; "
+        f"{stacks.others(name)}"
+        for name in named
+        if name != stacks.NONE and name not in stacks.load()
+    ]
+
+
+def _odd_words(slot: Slot) -> Iterator[str]:
+    """Yield a sentence for each word or variable with a path that means something else on hosts, or nothing."""
+    texts = {f"`{word}`": word.rpartition("=")[2] for word in slot.command[1:] if not re.search(r"\s", word)}
+    texts |= {name: value for name, value in slot.env.items() if name not in ("HOME", "PATH", "PYTHONPATH")}
+    if any(without_user_info(word) != word or _SECRET_OPTION.match(word) for word in slot.command):
+        yield (
+            f"{slot.role}: the command contains a secret, which all users of a host can see in its list of processes; "
+            "set it in `env` or `env_file`"
+        )
+    for name, value in texts.items():
+        where = f"{slot.role}: {name}"
+        if value.startswith("~/"):
+            yield f"{where}: `~` stays as it is, because no shell replaces it; write the full path"
+        elif hidden := next((root for root in HIDDEN if Path(value).is_relative_to(root)), None):
+            yield f"{where}: tasks cannot see {hidden} of the hosts; use a directory such as /srv/tfctl"

@@ -1,0 +1,157 @@
+"""The files with which a new job begins: a job file, a script that trains, and an inventory to fill in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import tfctl
+from tfctl.errors import BadFile, UsageError
+from tfctl.model.strategies import STRATEGIES
+from tfctl.model.text import near
+from tfctl.node.names import JOB
+
+#: What every strategy can be tried with. It is also the newest stack with tf.estimator and Horovod.
+_STACK = "tf2.15"
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a strategy begins. ``example``: the directory of its script. ``roles``: lines of the job file."""
+
+    title: str
+    example: str
+    roles: tuple[str, ...]
+    command: str = "python train.py"
+
+
+STARTS = {
+    "custom": Start(
+        "three processes that try different learning rates",
+        "digits-custom",
+        ("worker: 3                # {index} is 0, 1 and 2",),
+        "python train.py --rate {index}",
+    ),
+    "estimator": Start(
+        "tf.estimator with a parameter server", "digits-estimator", ("chief: 1", "ps: 1", "worker: 1", "evaluator: 1")
+    ),
+    "horovod": Start(
+        "one rank on each host, which average their gradients",
+        "digits-horovod",
+        ("worker: {per_host: 1}    # with GPUs: {per_host: 4, gpus: 1}",),
+    ),
+    "mirrored": Start(
+        "one process on all GPUs of one host",
+        "digits-mirrored",
+        ("worker: 1                # with GPUs: {replicas: 1, gpus: 4}",),
+    ),
+    "multi_worker_mirrored": Start(
+        "one worker on each host; they train one model synchronously",
+        "digits-multi-worker",
+        ("worker: {per_host: 1}    # with GPUs: {per_host: 1, gpus: 4}",),
+    ),
+    "parameter_server": Start(
+        "a chief coordinates, workers compute, a ps holds the variables",
+        "digits-ps",
+        ("chief: 1", "ps: 1", "worker: 2"),
+    ),
+    "tf1_ps": Start("a TensorFlow 1 cluster with a parameter server", "digits-tf1-ps", ("ps: 1", "worker: 2")),
+}
+
+_JOB = """\
+# {strategy}: {title}.
+#   tfctl check job.yaml                   find mistakes, without contact to any host
+#   tfctl run job.yaml --local             run it on this machine, with the active Python
+#   tfctl start job.yaml --wait --follow   run it on the hosts
+# An editor completes the keys with the schema that `tfctl schema` prints.
+name: {name}
+inventory: hosts.ini         # relative to this file
+strategy: {strategy}
+stack: {stack}                # the TensorFlow version; `tfctl stacks` lists them
+code: .                      # this directory is sent to the hosts
+command: {command}
+{output}
+env:
+  TF_CPP_MIN_LOG_LEVEL: 1    # 0 logs more
+#  WANDB_API_KEY:            # without a value: the one that your shell has
+#env_file: .env              # lines NAME=VALUE; this file is not sent with the code
+roles:
+{roles}
+#policy: {{deadline: 12h}}     # the longest time that the job may take
+"""
+_LOCAL = "output: local                # each host has /srv/tfctl/{name} for itself"
+_SHARED = "output: /srv/tfctl/{name}    # a directory that all hosts share, such as an NFS export"
+
+_INVENTORY = """\
+# The hosts on which jobs run: an Ansible inventory. Replace the names and addresses with those of your machines.
+#   tfctl preflight hosts.ini     list what each host lacks; changes nothing
+#   tfctl provision hosts.ini     install TensorFlow and what jobs need
+
+[gpu]
+# node1 is the name that tfctl shows. ansible_host is the address that ssh connects to.
+node1 ansible_host=192.0.2.11
+node2 ansible_host=192.0.2.12
+
+[all:vars]
+# The user of the ssh login, who can use sudo without a password; with a password, add -K to provision.
+#ansible_user=ubuntu
+#ansible_ssh_private_key_file=~/.ssh/id_ed25519
+# The stack (TensorFlow version) to install.
+tfctl_stack={stack}
+{more}"""
+_HOROVOD = "# Build Horovod for it, once on one host of each kind.\ntfctl_horovod=true\n"
+
+
+def files(strategy: str, name: str) -> dict[str, str]:
+    """Return the text of each file of a new job by its name. Raise UsageError for an unknown strategy."""
+    start = STARTS.get(strategy)
+    if start is None:
+        raise UsageError(f"--strategy: {strategy!r} is not known", near(strategy, list(STRATEGIES)))
+    output = (_SHARED if STRATEGIES[strategy].why_shared else _LOCAL).format(name=name)
+    return {
+        "job.yaml": _JOB.format(
+            strategy=strategy,
+            title=start.title,
+            name=name,
+            stack=_STACK,
+            command=start.command,
+            output=output,
+            roles="\n".join(f"  {line}" for line in start.roles),
+        ),
+        "train.py": (_examples() / start.example / "train.py").read_text(encoding="utf-8"),
+        "hosts.ini": _INVENTORY.format(stack=_STACK, more=_HOROVOD if strategy == "horovod" else ""),
+    }
+
+
+def write(folder: Path, strategy: str) -> list[Path]:
+    """Write the files of a new job into the directory, which is created, and return their paths.
+
+    Raise UsageError if one of them exists, before anything is written, and BadFile if they cannot be written.
+    """
+    found = {folder / name: text for name, text in files(strategy, _job_name(folder)).items()}
+    there = [path for path in found if path.exists() or path.is_symlink()]
+    if there:
+        names = " and ".join(map(str, there))
+        raise UsageError(f"{names} exist already" if there[1:] else f"{names} exists already", "name a new directory")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in found.items():
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        raise BadFile(f"{error.filename or folder}: cannot be written: {error.strerror}") from None
+    return [*found]
+
+
+def _job_name(folder: Path) -> str:
+    """Return the directory's name as the name of a job, or "train" if nothing of it can be one."""
+    name = re.sub(r"[^a-z0-9]+", "-", folder.resolve().name.lower()).lstrip("-0123456789")[:40].rstrip("-")
+    return name if JOB.fullmatch(name) else "train"
+
+
+def _examples() -> Path:
+    """Return the directory of examples: inside the installed package, or beside it in a checkout."""
+    package = Path(tfctl.__file__).resolve().parent
+    inside = package / "_examples"
+    return inside if inside.is_dir() else package.parent / "examples"

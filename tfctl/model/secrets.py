@@ -1,0 +1,20 @@
+"""Mask values that look like secrets, in what is shown. What is sent to hosts is never masked."""
+
+from __future__ import annotations
+
+import re
+
+MASK = "***"
+#: Words in the names of variables. TOKENIZERS_PARALLELISM is no secret.
+_NAME = re.compile(r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|KEY|(^|_)(PASS|PWD|AUTH|DSN)(_|$)", re.IGNORECASE)
+_USER_INFO = re.compile(r"(?<=://)[^/\s?#]+(?=@)")
+
+
+def masked(name: str, value: str) -> str:
+    """Return the value of a variable as it may be shown."""
+    return MASK if value and _NAME.search(name) else without_user_info(value)
+
+
+def without_user_info(text: str) -> str:
+    """Mask the user and password in URLs such as https://me:password@host/."""
+    return _USER_INFO.sub(MASK, text)
