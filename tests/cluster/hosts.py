@@ -191,6 +191,12 @@ class Hosts:
         """Replace its `sudo` by a shell script."""
         self._servers[name].command("sudo", script)
 
+    def lie(self, name: str, *listed: dict[str, object]) -> None:
+        """Let it answer each `pull` with this listing, and send `evil` as the content of every file."""
+        file = self.folder / f"listed-{name}.json"
+        file.write_text(json.dumps(listed))
+        self._run_node(name, sys.executable, "-S", str(HERE / "fake_liar.py"), str(file))
+
     def heal(self, name: str) -> None:
         """Let its `sudo` run the node part again."""
         self._run_node(name)
