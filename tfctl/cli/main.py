@@ -21,8 +21,8 @@ from tfctl.errors import Exit, TfctlError
 
 #: The commands, in the order of the help. Each is a module of this package with a function ``add_to``.
 COMMANDS = (
-    "provision", "preflight", "reset", "render", "start", "run", "status", "list", "nodes", "logs", "events", "pull",
-    "wait", "stop", "restart", "verify", "lab", "stacks",
+    "provision", "preflight", "reset", "render", "start", "run", "status", "list", "nodes", "logs", "events", "exec",
+    "ssh", "forward", "tensorboard", "pull", "wait", "stop", "restart", "verify", "lab", "stacks",
 )  # fmt: skip
 
 

@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfctl.cli.common import say
-from tfctl.errors import BadFile, TfctlError, UsageError
+from tfctl.errors import BadFile, NotFound, TfctlError, UsageError
 
 if TYPE_CHECKING:
-    from tfctl.jobs.state import JobState
-    from tfctl.model.host import Inventory
+    from tfctl.jobs.state import JobState, TaskState
+    from tfctl.model.host import Host, Inventory
     from tfctl.model.job import Layout
     from tfctl.remote.fleet import Fleet
+
+_TASK = re.compile(r"[a-z][a-z0-9_]*/\d+")
 
 
 @dataclass(frozen=True)
 class OpenJob:
-    """A job as its hosts report it. ``fleet`` holds exactly its hosts. ``errors``: of hosts that did not answer."""
+    """A job as its hosts report it. ``fleet`` holds exactly its hosts. ``errors``: of hosts that did not answer.
+    ``task``: the role, and the index or None, that the command line names; None for the whole job."""
 
     fleet: Fleet
     state: JobState
     errors: list[TfctlError]
+    task: tuple[str, int | None] | None = None
+
+    def host(self, task: TaskState) -> Host:
+        """Return the host of a task. Raise NotFound if the inventory does not have it."""
+        for host in self.fleet.hosts:
+            if host.name == task.host:
+                return host
+        raise NotFound(f"{task} is on {task.host}, which is not in this inventory")
 
 
 @contextmanager
@@ -47,6 +59,32 @@ def open_job(
             say(f"job: {state.job}")
         fleet.narrow(state.hosts)
         yield OpenJob(fleet, state, errors)
+
+
+@contextmanager
+def open_task(
+    words: Sequence[str], option: str | None, inventory: Path | None, changes: bool = False
+) -> Iterator[OpenJob]:
+    """Do as `open_job` for a command with the words ``[JOB] [ROLE [INDEX]]``.
+
+    A single word is a role if the job that is meant without a name has that role, else a job. Raise UsageError for
+    words of another form.
+    """
+    from tfctl.jobs import show
+
+    job, task = split_words(words, option is not None)
+    if job is None or task is not None or not _may_be_role(job):
+        with open_job(job, option, inventory, changes) as found:
+            yield replace(found, task=task)
+        return
+    with open_fleet(None, None, inventory) as (fleet, _):
+        state, errors = show.named(fleet, job, changes)
+        say_clocks(fleet)
+        if state.job != job or any(each.role == job for each in state.tasks):
+            say(f"job: {state.job}")
+            task = job, None
+        fleet.narrow(state.hosts)
+        yield OpenJob(fleet, state, errors, task)
 
 
 @contextmanager
@@ -88,6 +126,35 @@ def parse_task(words: Sequence[str]) -> tuple[str, int | None] | None:
     if not role or len(index) > 1 or not all(number.isdecimal() for number in index):
         raise UsageError(f"{' '.join(words)!r} is not a task", "write worker 3, or worker/3")
     return role, int(index[0]) if index else None
+
+
+def task_of(found: OpenJob) -> TaskState:
+    """Return the one task that the command line names. Raise UsageError if it names none, NotFound for several."""
+    from tfctl.jobs.state import select_one
+
+    if found.task is None:
+        tasks = ", ".join(str(task) for task in found.state.tasks[:3])
+        raise UsageError(f"which task of {found.state.job}?", f"name one, such as {tasks}")
+    return select_one(found.state, *found.task)
+
+
+def split_words(words: Sequence[str], job_is_named: bool) -> tuple[str | None, tuple[str, int | None] | None]:
+    """Return the job and the task in ``[JOB] [ROLE [INDEX]]``, where a single word may be either and counts as the job.
+
+    ``job_is_named``: an option names it already. Raise UsageError for words of another form.
+    """
+    rest = list(words)
+    of_job = not job_is_named and bool(rest)
+    if of_job and (_TASK.fullmatch(rest[0]) or (len(rest) == 2 and rest[1].isdecimal())):
+        of_job = False
+    job = rest.pop(0) if of_job else None
+    return job, parse_task(rest)
+
+
+def _may_be_role(word: str) -> bool:
+    from tfctl.node.names import ROLE
+
+    return ROLE.fullmatch(word) is not None
 
 
 def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path | None = None) -> Inventory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from tfctl.errors import NotFound, TfctlError, UsageError, together
@@ -57,14 +58,35 @@ def one(fleet: Fleet, job: str | None, changes: bool = False, lines: bool = Fals
         if not found:
             raise state.unknown(job)
         return found[0], errors
+    return default(found, changes), errors
+
+
+def named(fleet: Fleet, word: str, changes: bool = False, lines: bool = False) -> tuple[JobState, list[TfctlError]]:
+    """Return the job that ``word`` means: the one chosen without a name if it has a role of that name, else the job
+    of that name. Raise as `one`."""
+    found, errors = jobs(fleet, None, lines)
+    try:
+        chosen = default(found, changes)
+        if any(task.role == word for task in chosen.tasks):
+            return chosen, errors
+    except (NotFound, UsageError):
+        pass
+    for each in found:
+        if each.job == word:
+            return each, errors
+    raise state.unknown(word)
+
+
+def default(found: Sequence[JobState], changes: bool = False) -> JobState:
+    """Return the job that is meant if none is named. Raise as `one`. ``found``: all jobs, the last started first."""
     going = [each for each in found if not each.ended]
     if changes and not going:
         going = [each for each in found if each.alive]
     if len(going) == 1:
-        return going[0], errors
+        return going[0]
     if changes:
         names = ", ".join(each.job for each in going) or "none"
         raise UsageError(f"which job? running: {names}", "name it")
     if not found:
         raise NotFound("no host knows a job", "start one: tfctl start job.yaml")
-    return found[0], errors
+    return found[0]

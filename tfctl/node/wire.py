@@ -24,6 +24,8 @@ notify   guard   NotifyRequest   node  beat every 5 s, then notified
 leave    guard   LeaveRequest    node  left
 pull     client  PullRequest     node  files, then listings; for each file that the client asks for with
                                        fetch: pieces, each followed by its raw bytes, then ended
+exec     client  ExecRequest     node  beat every 5 s and pieces (1: stdout, 2: stderr), each followed by its raw bytes,
+                                       then exited; the end of stdin, or 30 s of silence, ends the command
 logs     client  LogsRequest     node  beat every 5 s, then logs, then journalctl's own JSON lines;
                                        with grep, among them beats and, as the last line, perhaps an error
 
@@ -404,6 +406,19 @@ class PullRequest(NamedTuple):
     output: bool = True
 
 
+class ExecRequest(NamedTuple):
+    """Run the command ``words`` as the jobs' user, restricted as the jobs are. ``environment``: with the variables, the
+    working directory and the limits of this task of the latest attempt; otherwise only with its stack on the PATH, and
+    without a directory to write to. ``run``: only if the latest attempt is this run."""
+
+    job: str
+    run: str
+    role: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    words: tuple[str, ...]
+    environment: bool = True
+
+
 class NotifyRequest(NamedTuple):
     """Only of a guard, about its own job: run the program of the policy's `notify`. ``outcome``: its stdin."""
 
@@ -627,7 +642,8 @@ class Listing(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """``size`` raw bytes follow, the next ones of the file at this position of the listing."""
+    """``size`` raw bytes follow, the next ones of the file at this position of the listing, or of stdout (1) or stderr
+    (2) of a command."""
 
     position: int
     size: int
@@ -638,6 +654,13 @@ class Ended(NamedTuple):
 
     position: int
     fault: Optional[str] = None
+
+
+class Exited(NamedTuple):
+    """The end of a command: its exit status, or the name of the signal that ended it."""
+
+    status: Optional[int]
+    signal: Optional[str] = None
 
 
 class Left(NamedTuple):
@@ -684,18 +707,18 @@ class JournalEntry(NamedTuple):
 
 Request = Union[
     StartRequest, ShowRequest, StopRequest, RestartRequest, EventsRequest, NodesRequest, LogsRequest, NotifyRequest,
-    LeaveRequest, PullRequest,
+    LeaveRequest, PullRequest, ExecRequest,
 ]  # fmt: skip
 ClientMessage = Union[Plan, Rerun, Code, Share, Go, Keep, Fetch, Beat]
 NodeMessage = Union[
     Hello, Reserved, Refused, Shared, Started, Undone, Kept, Shown, Marked, Stopped, Restarted, Events, Node, Logs,
-    Notified, Left, Files, Listing, Piece, Ended, Error, Beat,
+    Notified, Left, Files, Listing, Piece, Ended, Exited, Error, Beat,
 ]  # fmt: skip
 
 REQUESTS: dict[str, Any] = {
     "start": StartRequest, "show": ShowRequest, "stop": StopRequest, "restart": RestartRequest,
     "events": EventsRequest, "nodes": NodesRequest, "logs": LogsRequest, "notify": NotifyRequest,
-    "leave": LeaveRequest, "pull": PullRequest,
+    "leave": LeaveRequest, "pull": PullRequest, "exec": ExecRequest,
 }  # fmt: skip
 CLIENT_MESSAGES: dict[str, Any] = {
     "plan": Plan, "rerun": Rerun, "code": Code, "share": Share, "go": Go, "keep": Keep, "fetch": Fetch,
@@ -705,7 +728,7 @@ NODE_MESSAGES: dict[str, Any] = {
     "hello": Hello, "reserved": Reserved, "refused": Refused, "share": Shared, "started": Started, "undone": Undone,
     "kept": Kept, "show": Shown, "marked": Marked, "stopped": Stopped, "restarted": Restarted, "events": Events,
     "node": Node, "logs": Logs, "notified": Notified, "left": Left, "files": Files, "listing": Listing,
-    "piece": Piece, "ended": Ended, "error": Error, "beat": Beat,
+    "piece": Piece, "ended": Ended, "exited": Exited, "error": Error, "beat": Beat,
 }  # fmt: skip
 _VERBS = {kind: verb for verb, kind in REQUESTS.items()}
 _KINDS = {kind: name for table in (CLIENT_MESSAGES, NODE_MESSAGES) for name, kind in table.items()}
