@@ -24,7 +24,8 @@ InventoryOption = Annotated[
         "--inventory",
         "-i",
         show_default=False,
-        help="Ansible inventory. Default: the job file's, ANSIBLE_INVENTORY, ansible.cfg, the last start's.",
+        help="Ansible inventory. Default: the job file's, TFCTL_INVENTORY, ANSIBLE_INVENTORY, ansible.cfg, or that of "
+        "the last start from this directory or a parent.",
     ),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text, or json: one object.")]

@@ -65,7 +65,7 @@ def start(
             typer.echo(plan.text(preview(fleet, layout, packed)))
             return 0
         job = start_job(fleet, layout, packed, say, elsewhere)
-        last.remember(layout.inventory)
+        last.remember(layout.inventory, job.run)
         say_clocks(fleet)
         with detaching(job.name):
             say(f"{job.name}: attempt {job.attempt}, {running(len(job.tasks), len(layout.hosts))}")

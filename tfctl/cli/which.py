@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import typer
 
 from tfctl.cli.common import say
 from tfctl.errors import BadFile, NotFound, TfctlError, UsageError
@@ -19,18 +22,21 @@ if TYPE_CHECKING:
     from tfctl.model.job import Layout
     from tfctl.remote.fleet import Fleet
 
-_TASK = re.compile(r"[a-z][a-z0-9_]*/\d+")
+#: A task such as worker/3. What follows the slash is checked later.
+_TASK = re.compile(r"[a-z][a-z0-9_]*/[^/.]*")
 
 
 @dataclass(frozen=True)
 class OpenJob:
     """A job as its hosts report it. ``fleet`` holds exactly its hosts. ``errors``: of hosts that did not answer.
-    ``task``: the role, and the index or None, that the command line names; None for the whole job."""
+    ``task``: the role, and the index or None, that the command line names; None for the whole job. ``named``: it names
+    the job."""
 
     fleet: Fleet
     state: JobState
     errors: list[TfctlError]
     task: tuple[str, int | None] | None = None
+    named: bool = True
 
     def host(self, task: TaskState) -> Host:
         """Return the host of a task. Raise NotFound if the inventory does not have it."""
@@ -58,7 +64,7 @@ def open_job(
         if name is None:
             say(f"job: {state.job}")
         fleet.narrow(state.hosts)
-        yield OpenJob(fleet, state, errors)
+        yield OpenJob(fleet, state, errors, named=name is not None)
 
 
 @contextmanager
@@ -80,11 +86,28 @@ def open_task(
     with open_fleet(None, None, inventory) as (fleet, _):
         state, errors = show.named(fleet, job, changes)
         say_clocks(fleet)
-        if state.job != job or any(each.role == job for each in state.tasks):
+        is_role = any(each.role == job for each in state.tasks)
+        if is_role:
             say(f"job: {state.job}")
-            task = job, None
         fleet.narrow(state.hosts)
-        yield OpenJob(fleet, state, errors, task)
+        yield OpenJob(fleet, state, errors, (job, None) if is_role else None, named=not is_role)
+
+
+def require_meant(state: JobState, verb: str) -> None:
+    """Ask whether this job is meant, which the command line does not name, unless the user started it from here.
+
+    Raise UsageError without a terminal, and if the answer is no.
+    """
+    from tfctl.jobs import last
+
+    guard = state.record.guard
+    if last.is_own([state.record.run, *([guard.origin] if guard else [])]):
+        return
+    remedy = f"name it: tfctl {verb} {state.job}"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{state.job} was not started from this directory", remedy)
+    if not typer.confirm(f"{state.job} was not started from this directory. {verb.capitalize()} it?", err=True):
+        raise UsageError(f"{state.job} was left as it is", remedy)
 
 
 @contextmanager
@@ -145,10 +168,14 @@ def split_words(words: Sequence[str], job_is_named: bool) -> tuple[str | None, t
     """
     rest = list(words)
     of_job = not job_is_named and bool(rest)
-    if of_job and (_TASK.fullmatch(rest[0]) or (len(rest) == 2 and rest[1].isdecimal())):
+    if of_job and (_is_task(rest[0]) or (len(rest) == 2 and rest[1].isdecimal())):
         of_job = False
     job = rest.pop(0) if of_job else None
     return job, parse_task(rest)
+
+
+def _is_task(word: str) -> bool:
+    return bool(_TASK.fullmatch(word)) and (word.rpartition("/")[2].isdecimal() or not Path(word).exists())
 
 
 def _may_be_role(word: str) -> bool:
@@ -173,14 +200,17 @@ def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path
                 f"{jobfile}: inventory: {named} does not exist", "name one with -i, or create a lab's: tfctl lab up"
             )
         return inventory.load(named)
+    if chosen := os.environ.get("TFCTL_INVENTORY"):
+        return inventory.load(Path(chosen))
     default, recent = inventory.default_path(), last.inventory()
     # The one in ansible.cfg may not exist yet, like a lab's; one set in the environment is always meant.
     if default is not None and (default.exists() or recent is None or os.environ.get("ANSIBLE_INVENTORY")):
         return inventory.load(default)
     if recent is None:
         raise UsageError("no inventory is named", "give one with -i, or as `inventory:` in the job file")
-    say(f"inventory: {recent}, from the last start")
-    return inventory.load(recent)
+    path, folder = recent
+    say(f"inventory: {path}, last used from {folder}")
+    return inventory.load(path)
 
 
 def lay_out(file: Path, option: Path | None) -> Layout:

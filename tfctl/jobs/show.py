@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from tfctl.errors import NotFound, TfctlError, UsageError, together
@@ -65,16 +66,19 @@ def named(fleet: Fleet, word: str, changes: bool = False, lines: bool = False) -
     """Return the job that ``word`` means: the one chosen without a name if it has a role of that name, else the job
     of that name. Raise as `one`."""
     found, errors = jobs(fleet, None, lines)
-    try:
+    chosen = None
+    with suppress(NotFound, UsageError):
         chosen = default(found, changes)
-        if any(task.role == word for task in chosen.tasks):
-            return chosen, errors
-    except (NotFound, UsageError):
-        pass
+    if chosen and any(task.role == word for task in chosen.tasks):
+        return chosen, errors
     for each in found:
         if each.job == word:
             return each, errors
-    raise state.unknown(word)
+    unknown = state.unknown(word)
+    if chosen is None:
+        raise unknown
+    roles = ", ".join(dict.fromkeys(task.role for task in chosen.tasks))
+    raise NotFound(f"{unknown.message}, and {chosen.job} has no role {word}", f"it has {roles}; {unknown.remedy}")
 
 
 def default(found: Sequence[JobState], changes: bool = False) -> JobState:
