@@ -94,6 +94,13 @@ def named(argument: Path | None, option: Path | None, what: str) -> Path:
     return found
 
 
+def wants_json(output: Output, follow: bool) -> bool:
+    """Return whether the result is printed as JSON. Raise UsageError if logs are to be printed as well."""
+    if output is Output.json and follow:
+        raise UsageError("--follow prints logs, and -o json prints one object", "use tfctl logs -f -o json beside it")
+    return output is Output.json
+
+
 def say(text: str) -> None:
     """Write a message to stderr at once. If stderr is closed, carry on."""
     with suppress(OSError):

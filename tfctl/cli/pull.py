@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -127,7 +128,7 @@ class _Line:
     """Shows on a terminal how far the pull is, in one line at the bottom. A context manager that removes the line."""
 
     def __init__(self) -> None:
-        self._visible = sys.stderr.isatty()
+        self._visible = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._began = time.monotonic()
         self._shown = 0.0
 

@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tfctl.cli import text
 from tfctl.cli.common import (
     DryRunOption,
     FollowOption,
     InventoryOption,
     JobOption,
+    Output,
+    OutputOption,
     TimeoutOption,
     WaitOption,
     say,
+    wants_json,
 )
 from tfctl.cli.times import limit
 from tfctl.cli.which import open_task, require_meant
@@ -43,6 +47,7 @@ def restart(
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     follow: FollowOption = False,
+    output: OutputOption = Output.text,
 ) -> int:
     """Stop a job and run its next attempt, or restart one task. Both run as they were first started.
 
@@ -52,7 +57,7 @@ def restart(
     """
     from tfctl.cli.wait import detaching, until_ended
 
-    longest = limit(timeout, wait or follow)
+    longest, as_json = limit(timeout, wait or follow), wants_json(output, follow)
     with open_task(words or [], job_option, inventory, changes=True) as found:
         fleet, state = found.fleet, found.state
         if not (found.named or dry_run):
@@ -61,8 +66,13 @@ def restart(
         if dry_run:
             return 0
         with detaching(state.job):
-            typer.echo(state.job, err=follow)
-            return until_ended(fleet, state.job, attempt, longest, follow) if wait or follow else 0
+            if not as_json:
+                typer.echo(state.job, err=follow)
+            elif not wait:
+                text.print_json({"job": state.job, "attempt": attempt})
+            if wait or follow:
+                return until_ended(fleet, state.job, attempt, longest, follow, as_json=as_json)
+            return 0
 
 
 def _whole(fleet: Fleet, state: JobState, dry_run: bool) -> int:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from tfctl.cli.common import ChangedJobArgument, InventoryOption, JobOption, say
+from tfctl.cli import text
+from tfctl.cli.common import ChangedJobArgument, InventoryOption, JobOption, Output, OutputOption, say
 from tfctl.cli.which import open_fleet, require_meant
 
 
@@ -12,7 +13,12 @@ def add_to(app: typer.Typer) -> None:
     app.command(epilog="Example: tfctl stop digits-ps")(stop)
 
 
-def stop(job: ChangedJobArgument = None, job_option: JobOption = None, inventory: InventoryOption = None) -> None:
+def stop(
+    job: ChangedJobArgument = None,
+    job_option: JobOption = None,
+    inventory: InventoryOption = None,
+    output: OutputOption = Output.text,
+) -> None:
     """Stop a job on all hosts. Safe to repeat and to interrupt.
 
     Without a name, it stops the only job that runs. It asks first unless you have started that job from this directory.
@@ -28,4 +34,6 @@ def stop(job: ChangedJobArgument = None, job_option: JobOption = None, inventory
             say(f"job: {name}")
             require_meant(state, "stop")
         stopped = stop_job(fleet, name, run=run, say=say)
+    if output is Output.json:
+        text.print_json({"job": name, "stopped": stopped})
     say(f"{name}: stopped {', '.join(stopped)}" if stopped else f"{name}: nothing was running")

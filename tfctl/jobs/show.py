@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from tfctl.errors import NotFound, TfctlError, UsageError, together
-from tfctl.jobs import clocks, state
+from tfctl.jobs import clocks, known, state
 from tfctl.jobs.state import JobState
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
@@ -44,7 +44,10 @@ def ask(fleet: Fleet, request: wire.Request, answer: type[T]) -> tuple[dict[str,
 def jobs(fleet: Fleet, job: str | None = None, lines: bool = False) -> tuple[list[JobState], list[TfctlError]]:
     """Return every job, or that one, the last started first, and the errors of silent hosts. Raises as `ask`."""
     answers, errors = ask(fleet, wire.ShowRequest(job, lines=lines), wire.Shown)
-    return state.jobs({host: answer and answer.jobs for host, answer in answers.items()}), errors
+    found = state.jobs({host: answer and answer.jobs for host, answer in answers.items()})
+    roles = {each.job: [task.role for task in each.tasks] for each in found}
+    known.note(roles, [host.name for host in fleet.hosts], everything=job is None and not errors)
+    return found, errors
 
 
 def one(fleet: Fleet, job: str | None, changes: bool = False, lines: bool = False) -> tuple[JobState, list[TfctlError]]:

@@ -72,7 +72,6 @@ def test_exec_has_the_environment_of_a_task_that_has_ended(tree: Tree) -> None:
 
 
 def test_exec_is_restricted_as_the_task_is(job: Tree) -> None:
-    job.systemctl("stop", "tfctl-digits-worker-0.service")
     with job.session(
         "exec", job="digits", run=RUN, role="worker", index=0, words=["sh", "-c", "echo up; exec sleep 600"]
     ) as session:
