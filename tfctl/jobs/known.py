@@ -42,11 +42,12 @@ def note(jobs: Mapping[str, Iterable[str]], hosts: Iterable[str], everything: bo
     """Note jobs, with the role of each task, and hosts. ``everything``: there are no others."""
     counted: dict[str, Mapping[str, int]] = {job: _counts(roles) for job, roles in jobs.items()}
     before = load()
+    names = tuple(hosts)
     if not everything:
-        counted = {**before.jobs, **counted}
-    hosts = tuple(hosts)
-    if (counted, hosts) != (before.jobs, before.hosts) or before.age is None or before.age > 1.0:
-        _write(counted, hosts)
+        counted = {**counted, **{job: roles for job, roles in before.jobs.items() if job not in counted}}
+        names = tuple(dict.fromkeys([*before.hosts, *names]))
+    if (counted, names) != (before.jobs, before.hosts) or before.age is None or before.age > 1.0:
+        _write(counted, names)
 
 
 def touch() -> None:

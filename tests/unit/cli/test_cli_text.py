@@ -132,11 +132,11 @@ def test_columns_that_do_not_fit_a_narrow_terminal_continue_on_the_next_line(mon
     rows = [
         ("TASK", "HOST", "STATE", "EXIT"),
         ("worker/10", "node1", "failed", "SIGKILL"),
-        ("ps/0", "node2", "run", ""),
+        ("ps/0", "node2", "ok", ""),
     ]
     monkeypatch.setattr("sys.stdout", Terminal())
     monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "18")
+    monkeypatch.setenv("COLUMNS", "20")
     assert text.table(rows, state=2).splitlines() == [
         "TASK       HOST", "    STATE   EXIT", "worker/10  node1", "    failed  SIGKILL", "ps/0       node2", "    ok",
     ]  # fmt: skip
