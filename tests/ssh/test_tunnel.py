@@ -73,7 +73,7 @@ def test_a_host_that_does_not_forward_ports_is_reported(sshd: Sshd, server: int)
 def test_a_lost_connection_is_reported(sshd: Sshd, server: int) -> None:
     with connect(sshd.host()) as connection:
         sshd.drop()
-        with pytest.raises(Unreachable, match="^node1: "):
+        with pytest.raises(Unreachable, match=r"^node1: "):
             connection.dial(server)
 
 

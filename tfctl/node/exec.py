@@ -120,7 +120,7 @@ def _escape(char: str) -> str:
 def _place(system: System, job: str, key: str) -> Iterator[tuple[int, int]]:
     """Make the pipes of a unit. Yield the ends to read. End the unit and remove everything at the end of the block."""
     folder = system.at(names.exec_dir(key))
-    folder.parent.mkdir(0o700, parents=True, exist_ok=True)
+    folder.parent.mkdir(0o755, parents=True, exist_ok=True)
     folder.mkdir(0o700)
     user = system.user()
     descriptors = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
@@ -183,7 +183,9 @@ def _forward(session: Session, pipes: Sequence[int]) -> None:
 
 def _sweep(system: System) -> None:
     """Remove what processes that were killed have left."""
-    for key in jobstore.listing(system.at(names.EXEC_DIR)):
+    beginning = names.EXEC_DIR.rpartition("/")[2]
+    found = [name for name in jobstore.listing(system.at(names.RUN_DIR)) if name.startswith(beginning)]
+    for key in [name[len(beginning) :] for name in found]:
         with contextlib.suppress(OSError, Refused):
             descriptor = os.open(system.at(names.exec_dir(key)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:

@@ -20,7 +20,8 @@ GUARD_USER = "tfctl-guard"
 UNITS = "/run/systemd/system"
 DROP_IN = "/etc/systemd/system/tfctl-.service.d/10-tfctl.conf"
 RUN_DIR = "/run/tfctl"
-EXEC_DIR = f"{RUN_DIR}/exec"
+#: The beginning of the directories of commands beside tasks.
+EXEC_DIR = f"{RUN_DIR}/exec-"
 STATE_DIR = "/var/lib/tfctl"
 JOBS = f"{STATE_DIR}/jobs"
 CODE_STORE = f"{STATE_DIR}/code"
@@ -131,7 +132,7 @@ def exec_unit(job: str, key: str) -> str:
 
 def exec_dir(key: str) -> str:
     """Return the directory with the pipes of such a unit, which only root may enter."""
-    return f"{EXEC_DIR}/{key}"
+    return f"{EXEC_DIR}{key}"
 
 
 def ended_dir(job: str) -> str:

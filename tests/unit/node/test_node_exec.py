@@ -35,7 +35,7 @@ def ask(tree: Tree, *words: str, index: int = 0, **more: Any) -> tuple[bytes, by
 def left(tree: Tree) -> list[str]:
     """Return what commands have left: units, pipes and processes."""
     found = [path for path in tree.files() if "EXEC" in path]
-    pipes = [str(path) for path in (tree / "run/tfctl/exec").glob("*/*")]
+    pipes = [str(path) for path in (tree / "run/tfctl").glob("exec-*")]
     return [*found, *pipes, *(unit for unit in tree.alive() if "EXEC" in unit)]
 
 
