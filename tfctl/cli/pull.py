@@ -67,12 +67,16 @@ def pull(
                 destination.write("status.json", json.dumps(tables.job_json(now), indent=2) + "\n")
                 for attempt in job_pull.attempts(fleet, name, numbers):
                     line.show(f"logs of attempt {attempt.attempt}")
-                    job_pull.pull_logs(fleet, attempt, destination, errors.append)
+                    try:
+                        job_pull.pull_logs(fleet, attempt, destination, errors.append)
+                    except NotFound as error:  # its hosts are no longer in the inventory
+                        errors.append(error)
                 found = job_pull.pull_files(fleet, now, destination, line.take, errors.append)
             except KeyboardInterrupt:
                 line.clear()
                 say(f"{destination.path} is not complete: the same command continues")
                 raise
+            errors = list({error.message: error for error in errors}.values())
             if not errors:
                 destination.clean()
     if output is Output.json:
