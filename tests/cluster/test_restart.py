@@ -180,7 +180,7 @@ def test_restart_refuses_one_task_of_an_ended_job(hosts: Hosts) -> None:
 
 def test_restart_needs_the_name_of_a_job_when_none_runs(hosts: Hosts) -> None:
     done = hosts("restart")
-    assert (done.code, "which job? running: none" in done.err) == (2, True)
+    assert (done.code, "no job runs" in done.err) == (2, True)
     done = hosts("restart", "never")
     assert (done.code, "no host knows a job 'never'" in done.err) == (7, True)
     done = hosts("restart", "-h")

@@ -92,8 +92,9 @@ def default(found: Sequence[JobState], changes: bool = False) -> JobState:
     if len(going) == 1:
         return going[0]
     if changes:
-        names = ", ".join(each.job for each in going) or "none"
-        raise UsageError(f"which job? running: {names}", "name it")
+        if not going:
+            raise UsageError("no job runs", "name the one that is meant: tfctl list shows all")
+        raise UsageError(f"several jobs run: {', '.join(each.job for each in going)}", "name the one that is meant")
     if not found:
         raise NotFound("no host knows a job", "start one: tfctl start job.yaml")
     return found[0]
