@@ -290,7 +290,8 @@ def test_start_suggests_provision_when_a_host_lacks_a_stack_of_tfctl(hosts: Host
         ("logs --since yesterday", 2, "--since: 'yesterday' is neither a duration such as 10m nor a time"),
         ("logs --grep (", 2, "--grep: '(' is not a regular expression"),
         ("logs worker/x", 2, "'worker/x' is not a task\n  → write worker 3"),
-        ("logs worker three", 2, "'worker three' is not a task\n  → write worker 3"),
+        ("logs bad worker three", 2, "'worker three' is not a task\n  → write worker 3"),
+        ("logs worker three", 7, "no host knows a job 'worker'\n  → tfctl list shows"),
     ],
 )
 def test_commands_reject_words_that_they_do_not_know(words: str, code: int, said: str, hosts: Hosts) -> None:

@@ -14,6 +14,8 @@ from tests.cluster.hosts import Hosts
 #: Prints a line, and ends.
 BRIEF = "command: [sh, -c, 'echo line of {index}']\nroles: {worker: 2}\n"
 
+ALONE = "command: [sh, -c, 'exit 0']\nroles: {worker: 1}\n"
+
 
 def put(hosts: Hosts, host: str, job: str, **files: str) -> Path:
     """Write files to the job's output on a host, and return that directory. ``__`` in a name stands for a slash."""
@@ -82,7 +84,7 @@ def test_pull_continues_where_an_earlier_one_ended(hosts: Hosts, tmp_path: Path)
 
     assert "0 files of output, 0 B; 2 were there already" in hosts("pull", "large", tmp_path).err
     first.write_text("z" * 3_000_000)
-    assert "1 file of output, 3.0 MB; 1 were there already" in hosts("pull", "large", tmp_path).err
+    assert "1 file of output, 3.0 MB; 1 was there already" in hosts("pull", "large", tmp_path).err
     assert (tmp_path / "output/node1/big").read_bytes() == b"z" * 3_000_000
 
 
@@ -104,7 +106,7 @@ def test_pull_names_what_it_leaves_out(hosts: Hosts, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["../escaped", "/tmp/escaped", "a/../../escaped", "", "a//b", ".", "nul\0"])
 def test_a_host_cannot_write_outside_the_directory(hosts: Hosts, path: str, tmp_path: Path) -> None:
-    ended(hosts, "evil", "command: 'true'\nroles: {worker: 1}\n")
+    ended(hosts, "evil", ALONE)
     one = {"size": 4, "seconds": 1, "nanoseconds": 1}
     hosts.lie("node1", {"path": path, **one}, {"path": "fine", **one})
     inside = tmp_path / "deep/er"
@@ -116,7 +118,7 @@ def test_a_host_cannot_write_outside_the_directory(hosts: Hosts, path: str, tmp_
 
 
 def test_a_host_cannot_write_through_a_link(hosts: Hosts, tmp_path: Path) -> None:
-    ended(hosts, "evil", "command: 'true'\nroles: {worker: 1}\n")
+    ended(hosts, "evil", ALONE)
     outside, inside = tmp_path / "outside", tmp_path / "inside"
     outside.mkdir()
     (inside / "output").mkdir(parents=True)
@@ -135,14 +137,14 @@ def test_a_host_cannot_write_through_a_link(hosts: Hosts, tmp_path: Path) -> Non
 def test_a_host_cannot_confuse_pull_with_impossible_numbers(
     hosts: Hosts, number: dict[str, int], tmp_path: Path
 ) -> None:
-    ended(hosts, "evil", "command: 'true'\nroles: {worker: 1}\n")
+    ended(hosts, "evil", ALONE)
     hosts.lie("node1", {"path": "fine", "size": 4, "seconds": 1, "nanoseconds": 1, **number})
     done = hosts("pull", "evil", tmp_path)
     assert (done.code, "has no size and time that a file can have" in done.err) == (1, True), done
 
 
 def test_a_host_cannot_send_more_than_it_has_listed(hosts: Hosts, tmp_path: Path) -> None:
-    ended(hosts, "evil", "command: 'true'\nroles: {worker: 1}\n")
+    ended(hosts, "evil", ALONE)
     hosts.lie("node1", {"path": "fine", "size": 3, "seconds": 1, "nanoseconds": 1})
     done = hosts("pull", "evil", tmp_path)
     assert (done.code, "sent more of 'fine' than its size" in done.err) == (1, True), done

@@ -93,7 +93,7 @@ def pull(
         )
     else:
         typer.echo(str(destination.path))
-    kept = f"; {found.kept} were there already" if found.kept else ""
+    kept = f"; {counted(found.kept, 'was', 'were')} there already" if found.kept else ""
     say(f"{name}: {counted(found.files, 'file')} of output, {size(found.bytes)}{kept}")
     for error in errors:
         say_error(error)

@@ -54,7 +54,7 @@ def test_exec_has_the_environment_and_the_directory_of_the_task(job: Tree) -> No
 
 @pytest.mark.parametrize("word", ["a b", "", '"quoted"', "$HOME ${HOME}", "100%h", "back\\slash", "line\nfeed\t", "é"])
 def test_exec_passes_words_unchanged(job: Tree, word: str) -> None:
-    out, _, end = ask(job, "printf", "%s", word)
+    out, _, end = ask(job, "sh", "-c", 'printf %s "$1"', "sh", word)
     assert (out.decode(), end[1]["status"]) == (word, 0)
 
 
@@ -63,7 +63,7 @@ def test_exec_has_the_environment_of_a_task_that_has_ended(tree: Tree) -> None:
     tree.wait_for("worker/0", "succeeded")
     assert ask(tree, "sh", "-c", "echo $GREETING")[0] == b"hello\n"
     tree.ask("stop", job="digits", attempt=None, tasks=None)
-    kind, error = ask(tree, "true")[2]
+    kind, error = ask(tree, "sh", "-c", "exit 0")[2]
     assert (kind, error["exit"]) == ("error", 7)
     assert "the environment of worker/0 is no longer on" in error["message"]
     # The stack alone does not need the environment.
@@ -91,7 +91,7 @@ def test_exec_is_restricted_as_the_task_is(job: Tree) -> None:
 
 def test_exec_is_refused_without_the_drop_in_that_restricts_it(job: Tree) -> None:
     (job / "etc/systemd/system/tfctl-.service.d/10-tfctl.conf").write_text("[Service]\nUser=root\n")
-    kind, error = ask(job, "true")[2]
+    kind, error = ask(job, "sh", "-c", "exit 0")[2]
     assert (kind, error["exit"]) == ("error", 8)
     assert left(job) == []
 
@@ -116,7 +116,7 @@ def test_exec_removes_what_a_killed_one_has_left(job: Tree) -> None:
         session.expect("piece")
         session.process.kill()
     assert left(job) != []
-    assert ask(job, "true")[2][1]["status"] == 0
+    assert ask(job, "sh", "-c", "exit 0")[2][1]["status"] == 0
     assert left(job) == []
 
 
