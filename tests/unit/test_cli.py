@@ -149,7 +149,7 @@ def test_command_of_another_tool_names_the_right_one(word: str, said: str, capsy
     ("words", "code"),
     [(["status", "-i", "none.ini", "-o", "json"], 3), (["stop", "-i", "none.ini", "--output=json"], 3),
      (["start", "none.yaml", "-ojson"], 3), (["logs", "worker/x", "-o", "json"], 2), (["list", "-x", "-o", "json"], 2),
-     (["stacks", "explain", "tf0", "-o", "json"], 7)],
+     (["stacks", "explain", "tf0", "-o", "json"], 3)],
 )  # fmt: skip
 def test_errors_are_json_too(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(words) == code

@@ -77,10 +77,11 @@ def completion(
         Shell | None, typer.Argument(metavar="SHELL", show_default=False, help="bash, zsh or fish.")
     ] = None,
 ) -> None:
-    """Print code that makes your shell complete commands, options, jobs, roles, hosts and stacks.
+    """Print code that makes your shell complete command lines.
 
-    The names are those of the last answers of the hosts. If these are older than half a minute, pressing Tab asks the
-    hosts again in the background, as `tfctl list` does.
+    It completes commands, options, jobs, roles, hosts and stacks. The names are those of the last answers of the
+    hosts. If these are older than half a minute, pressing Tab asks the hosts again in the background, as `tfctl
+    list` does.
     """
     if shell is None:
         raise UsageError("no shell is named", "tfctl completion bash, zsh or fish")

@@ -30,9 +30,10 @@ def forward(
     job_option: JobOption = None,
     inventory: InventoryOption = None,
 ) -> None:
-    """Forward a port of this machine to a port of a task's host, over the ssh connection.
+    """Reach a port of a task's host from this machine.
 
-    It connects to the host's loopback address, and listens on that of this machine. Prints the address. Ctrl-C ends it.
+    It uses the ssh connection of tfctl. It connects to the host's loopback address, and listens on that of this
+    machine. Prints the address. Ctrl-C ends it.
     """
     from tfctl.remote.tunnel import Tunnel
 

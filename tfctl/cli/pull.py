@@ -42,9 +42,10 @@ def pull(
     inventory: InventoryOption = None,
     output: OutputOption = Output.text,
 ) -> int:
-    """Copy a job's output, logs, units, TF_CONFIG and events to a directory of this machine.
+    """Copy a job's output and logs to this machine.
 
-    What is there already is not copied again, so an interrupted pull continues when it is repeated.
+    The directory also gets its units, TF_CONFIG and events. What is there already is not copied again, so an
+    interrupted pull continues when it is repeated.
     """
     from tfctl.jobs import events as job_events
     from tfctl.jobs import pull as job_pull
@@ -69,8 +70,8 @@ def pull(
                     line.show(f"logs of attempt {attempt.attempt}")
                     try:
                         job_pull.pull_logs(fleet, attempt, destination, errors.append)
-                    except NotFound as error:  # its hosts are no longer in the inventory
-                        errors.append(error)
+                    except NotFound as missing:  # its hosts are no longer in the inventory
+                        errors.append(missing)
                 found = job_pull.pull_files(fleet, now, destination, line.take, errors.append)
             except KeyboardInterrupt:
                 line.clear()

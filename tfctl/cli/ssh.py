@@ -28,9 +28,10 @@ def ssh(
     job_option: JobOption = None,
     inventory: InventoryOption = None,
 ) -> int:
-    """Log in to the host of a task, by your own ssh client and with the settings of the inventory.
+    """Log in to the host of a task.
 
-    You are the user who logs in, not the jobs' user. To run something in the task's environment, use tfctl exec.
+    It runs your own ssh client with the settings of the inventory. You are the user who logs in, not the jobs'
+    user. To run something in the task's environment, use tfctl exec.
     """
     from tfctl.remote import login
 

@@ -44,9 +44,10 @@ def tensorboard(
         int | None, typer.Option(metavar="PORT", min=1, max=65535, help="The port of this machine.")
     ] = None,
 ) -> int:
-    """Run the TensorBoard of the job's stack where its output is, and make it reachable from this machine.
+    """Run TensorBoard where the job's output is, and show it here.
 
-    Prints the URL. Ctrl-C ends TensorBoard and the tunnel. Works during the job and after it.
+    It is that of the job's stack. Prints the URL. Ctrl-C ends TensorBoard and the tunnel. Works during the job
+    and after it.
     """
     from tfctl.jobs.exec import execute
 

@@ -48,7 +48,8 @@ def run(system: System, session: Session, request: wire.ExecRequest) -> None:
     with _place(system, job, key) as pipes:
         text = _unit(job, key, lines, request.words)
         jobstore.write(system.at(f"{names.UNITS}/{names.exec_unit(job, key)}"), text.encode())
-        session.send(_supervise(system, session, names.exec_unit(job, key), pipes))
+        ended = _supervise(system, session, names.exec_unit(job, key), pipes)
+    session.send(ended)
 
 
 def _check_words(words: Sequence[str]) -> None:
