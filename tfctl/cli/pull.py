@@ -57,8 +57,8 @@ def pull(
         try:
             name = job_name(fleet, wanted)
             now, happened, silent = job_events.events(fleet, name)
-        except NotFound as error:
-            raise _about_directory(error, words or []) from None
+        except NotFound as unknown:
+            raise _about_directory(unknown, words or []) from None
         errors += [error for error in silent if error.message.partition(":")[0] in now.hosts]
         numbers = sorted({now.attempt, *(event.attempt for event in happened)})
         with Destination(folder or Path(f"{name}-results")) as destination, _Line() as line:
