@@ -266,7 +266,7 @@ def test_the_inventory_is_that_of_the_directory_or_a_parent(
 
 
 def test_a_single_word_is_a_role_of_the_job_that_is_meant_or_else_a_job(hosts: Hosts) -> None:
-    hosts.ok("start", hosts.file("worker", "command: [echo, by name]\nroles: {ps: 1}\n"), "--wait")
+    hosts.ok("start", hosts.file("worker", "command: [sh, -c, echo by name]\nroles: {ps: 1}\n"), "--wait")
     assert hosts("logs", "worker").out == "ps/0 │ by name\n"
     hosts.ok("start", hosts.file("going", 'command: [sh, -c, "echo by role; exec sleep 600"]\nroles: {worker: 1}\n'))
     wait_until(lambda: "by role" in hosts.ok("logs", "going"))

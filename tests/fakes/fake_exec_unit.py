@@ -13,7 +13,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from fake_manager import DROP_IN, Manager
+from fake_manager import DROP_IN, Manager, directives, read
 from fake_supervisor import environment_of, seconds
 
 
@@ -40,7 +40,9 @@ def _run(manager: Manager, name: str, unit: dict[str, str]) -> str:
     if "EnvironmentFile" in unit:
         environment = environment_of(manager, unit)
     else:
-        key, _, value = shlex.split(unit["Environment"])[0].partition("=")
+        # Each Environment= adds to the ones before, so that of the drop-in does not replace that of the unit.
+        own = directives(read(f"{manager.tree}/run/systemd/system/{name}") or "")
+        key, _, value = shlex.split(own["Environment"])[0].partition("=")
         environment = {key: ":".join(f"{manager.tree}{folder}" for folder in value.split(":"))}
     outputs = [os.open(manager.at(unit[key].removeprefix("file:")), os.O_WRONLY)
                for key in ("StandardOutput", "StandardError")]  # fmt: skip
