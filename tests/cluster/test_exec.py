@@ -62,7 +62,7 @@ def test_ctrl_c_ends_the_command_on_all_hosts(job: Hosts) -> None:
         client.until(out="worker/1 │ up\n")
         client.process.send_signal(2)
         assert client.done().code == 130
-        assert left(job) == []
+    wait_until(lambda: left(job) == [], lambda: str(left(job)), timeout=20)
     assert job.states("busy")["worker/0"] == "running"
 
 

@@ -160,7 +160,7 @@ def test_tensorboard_runs_where_the_output_is_and_prints_its_url(
             assert page.status == 200
         client.process.send_signal(2)
         assert client.done().code == 130
-    assert left(hosts) == []
+    wait_until(lambda: left(hosts) == [], lambda: str(left(hosts)), timeout=20)
     assert is_closed(local)
 
 
