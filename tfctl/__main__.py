@@ -1,6 +1,6 @@
 """`python -m tfctl` is `tfctl`."""
 
-from tfctl.cli.main import main
+from tfctl.cli.entry import main
 
 if __name__ == "__main__":
     main()

@@ -123,7 +123,7 @@ class Hosts:
 
     def with_inventory(self, inventory: Path | None, *words: object) -> Done:
         with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
-            code = main.run([*map(str, words), *(["-i", str(inventory)] if inventory else [])])
+            code = main.run(_with_inventory(words, inventory))
         done = Done(code, out.getvalue(), err.getvalue())
         assert "defect" not in done.err, done.err
         return done
@@ -140,7 +140,7 @@ class Hosts:
         return Client([sys.executable, "-c", script, *self.words(*words)], self.folder)
 
     def words(self, *words: object) -> list[str]:
-        return [*map(str, words), "-i", str(self.inventory)]
+        return _with_inventory(words, self.inventory)
 
     def status(self, job: str, *, with_ages: bool = False) -> dict[str, Any]:
         """Return the job's status, without the ages of last lines unless they are asked for: they always change."""
@@ -190,6 +190,12 @@ class Hosts:
     def refuse(self, name: str, script: str) -> None:
         """Replace its `sudo` by a shell script."""
         self._servers[name].command("sudo", script)
+
+    def lie(self, name: str, *listed: dict[str, object]) -> None:
+        """Let it answer each `pull` with this listing, and send `evil` as the content of every file."""
+        file = self.folder / f"listed-{name}.json"
+        file.write_text(json.dumps(listed))
+        self._run_node(name, sys.executable, "-S", str(HERE / "fake_liar.py"), str(file))
 
     def heal(self, name: str) -> None:
         """Let its `sudo` run the node part again."""
@@ -288,6 +294,13 @@ class Client:
     def done(self) -> Done:
         """Wait for the end of the process."""
         return Done(self.process.wait(60), self.out, self.err)
+
+
+def _with_inventory(words: Sequence[object], inventory: Path | None) -> list[str]:
+    """Add the option. What follows ``--`` is a command for the hosts."""
+    found = [*map(str, words)]
+    end = found.index("--") if "--" in found else len(found)
+    return [*found[:end], *(["-i", str(inventory)] if inventory else []), *found[end:]]
 
 
 def _proxy(mode: str, side: str, kind: str, file: Path) -> list[str]:

@@ -285,7 +285,7 @@ def test_start_suggests_provision_when_a_host_lacks_a_stack_of_tfctl(hosts: Host
         ("wait never-was", 7, "no host knows a job 'never-was'\n  → tfctl list shows"),
         ("logs --job never-was", 7, "no host knows a job 'never-was'\n  → tfctl list shows"),
         ("status", 7, "no host knows a job\n  → start one"),
-        ("stop", 2, "which job? running: none\n  → name it"),
+        ("stop", 2, "no job runs\n  → name the one that is meant"),
         ("status Never_Was", 2, "'Never_Was' is neither a job's name nor a job file"),
         ("status a;b", 2, "'a;b' is neither a job's name nor a job file"),
         ("status one --job two", 2, "two jobs are named, one and two\n  → name one"),
@@ -296,7 +296,8 @@ def test_start_suggests_provision_when_a_host_lacks_a_stack_of_tfctl(hosts: Host
         ("logs --since yesterday", 2, "--since: 'yesterday' is neither a duration such as 10m nor a time"),
         ("logs --grep (", 2, "--grep: '(' is not a regular expression"),
         ("logs worker/x", 2, "'worker/x' is not a task\n  → write worker 3"),
-        ("logs worker three", 2, "'worker three' is not a task\n  → write worker 3"),
+        ("logs bad worker three", 2, "'worker three' is not a task\n  → write worker 3"),
+        ("logs worker three", 7, "no host knows a job 'worker'\n  → tfctl list shows"),
     ],
 )
 def test_commands_reject_words_that_they_do_not_know(words: str, code: int, said: str, hosts: Hosts) -> None:

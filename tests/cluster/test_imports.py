@@ -25,6 +25,8 @@ def test_commands_for_running_jobs_import_no_slow_library(hosts: Hosts) -> None:
         (["nodes"], 0),
         (["events", "light"], 0),
         (["logs", "worker", "0"], 0),
+        (["exec", "worker", "0", "--", "date"], 0),
+        (["pull", "light"], 0),
         (["restart", "light", "worker", "0"], 0),
         (["restart", "light"], 0),
         (["stop", "light"], 0),

@@ -26,8 +26,8 @@ def told(module_hosts: Hosts) -> Hosts:
 
 def test_logs_accepts_both_forms_of_a_task_name(told: Hosts) -> None:
     lines = ["worker1 step 1", "worker1 step 2", "worker1 step 3", " 9/9 [===]", "größer"]
-    for words in (["worker", "1"], ["worker/1"]):
-        assert told.ok("logs", *words, "--job", "talk") == "".join(f"worker/1 │ {line}\n" for line in lines)
+    for words in (["worker", "1", "--job", "talk"], ["worker/1"], ["talk", "worker", "1"], ["talk", "worker/1"]):
+        assert told.ok("logs", *words) == "".join(f"worker/1 │ {line}\n" for line in lines)
 
 
 def test_logs_replaces_control_characters(told: Hosts) -> None:
@@ -80,7 +80,8 @@ def test_logs_with_timestamps_prints_the_time_of_each_line(told: Hosts) -> None:
     ("words", "code", "said"),
     [
         (["worker", "9"], 7, "talk has no worker 9\n  → it has ps 0, worker 0 to 2"),
-        (["chief"], 7, "talk has no chief\n  → it has ps 0, worker 0 to 2"),
+        (["talk", "chief"], 7, "talk has no chief\n  → it has ps 0, worker 0 to 2"),
+        (["chief"], 7, "no host knows a job 'chief', and talk has no role chief\n  → it has ps, worker"),
         (["--job", "never"], 7, "no host knows a job 'never'"),
         (["worker/x"], 2, "'worker/x' is not a task"),
         (["worker/1", "1"], 2, "'worker/1 1' is not a task"),

@@ -9,7 +9,7 @@ import pytest
 from node_tree import wait_until
 
 from tests.cluster.hosts import STAY, Hosts
-from tfctl.cli.restart import parse
+from tfctl.cli.which import split_words
 from tfctl.errors import UsageError
 from tfctl.jobs import show
 from tfctl.jobs.wait import clean
@@ -180,7 +180,7 @@ def test_restart_refuses_one_task_of_an_ended_job(hosts: Hosts) -> None:
 
 def test_restart_needs_the_name_of_a_job_when_none_runs(hosts: Hosts) -> None:
     done = hosts("restart")
-    assert (done.code, "which job? running: none" in done.err) == (2, True)
+    assert (done.code, "no job runs" in done.err) == (2, True)
     done = hosts("restart", "never")
     assert (done.code, "no host knows a job 'never'" in done.err) == (7, True)
     done = hosts("restart", "-h")
@@ -196,13 +196,17 @@ def test_restart_needs_the_name_of_a_job_when_none_runs(hosts: Hosts) -> None:
         (["a", "worker/3"], False, ("a", ("worker", 3))),
         (["a", "chief"], False, ("a", ("chief", None))),
         (["worker", "3"], True, (None, ("worker", 3))),
+        (["worker", "3"], False, (None, ("worker", 3))),
+        (["worker/3"], False, (None, ("worker", 3))),
+        (["./job.yaml", "worker"], False, ("./job.yaml", ("worker", None))),
+        (["worker"], True, (None, ("worker", None))),
     ],
 )
-def test_restart_parses_job_and_task(words: list[str], named: bool, meant: object) -> None:
-    assert parse(words, named) == meant
+def test_words_are_parsed_as_job_and_task(words: list[str], named: bool, meant: object) -> None:
+    assert split_words(words, named) == meant
 
 
-@pytest.mark.parametrize("words", [["a", "worker", "x"], ["a", "worker", "3", "4"], ["a", "worker/3/4"]])
-def test_restart_rejects_words_that_are_not_a_task(words: list[str]) -> None:
+@pytest.mark.parametrize("words", [["a", "worker", "x"], ["a", "worker", "3", "4"], ["a", "worker/3/4"], ["worker/x"]])
+def test_words_that_are_not_a_task_are_rejected(words: list[str]) -> None:
     with pytest.raises(UsageError, match="is not a task"):
-        parse(words, False)
+        split_words(words, False)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import re
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 from node_tree import wait_until
@@ -24,7 +29,7 @@ def test_commands_exit_with_7_when_there_is_no_such_job(hosts: Hosts) -> None:
         assert "no host knows a job 'never'\n  → tfctl list shows the jobs that exist" in done.err
     done = hosts("stop")
     assert done.code == 2
-    assert "which job? running: none" in done.err
+    assert "no job runs" in done.err
     assert hosts("list").out == ""
     assert hosts("list", "-o", "json").objects == [{"jobs": []}]
 
@@ -41,7 +46,7 @@ def test_commands_choose_the_only_running_job_or_ask_which_one(hosts: Hosts) -> 
     assert hosts("status", "-o", "json").objects[0]["job"] == "second"
     done = hosts("stop")
     assert done.code == 2
-    assert "which job? running: second, first" in done.err
+    assert "several jobs run: second, first" in done.err
     rows = [re.split(r"\s{2,}", line) for line in hosts.ok("list").splitlines()]
     assert rows[0] == ["JOB", "ATTEMPT", "STATE", "STRATEGY", "TASKS", "HOSTS", "STARTED", "LASTED"]
     assert [row[:6] for row in rows[1:]] == [[job, "1", "running", "custom", "1", "1"] for job in ("second", "first")]
@@ -72,7 +77,7 @@ def test_stop_without_a_name_ends_the_remaining_tasks_of_an_ended_job(hosts: Hos
     hosts.ok("start", hosts.file("over", text))
     wait_until(lambda: hosts.status("over")["state"] == "failed")
     assert hosts("stop").err == "job: over\nover: stopped worker/1\n"
-    assert "which job? running: none" in hosts("stop").err
+    assert "no job runs" in hosts("stop").err
     assert hosts("stop", "over").err == "over: nothing was running\n"
 
 
@@ -128,7 +133,7 @@ def test_commands_fail_when_the_inventory_that_is_set_does_not_exist(
 ) -> None:
     hosts.ok("start", hosts.file("set", ONE))
     done = hosts.with_inventory(None, "status", "set")
-    assert (done.code, done.err) == (0, f"inventory: {hosts.inventory}, from the last start\n")
+    assert (done.code, done.err) == (0, f"inventory: {hosts.inventory}, last used from {hosts.folder}\n")
     monkeypatch.setenv("ANSIBLE_INVENTORY", str(hosts.folder / "none.ini"))
     done = hosts.with_inventory(None, "stop", "set")
     assert (done.code, done.out) == (3, "")
@@ -206,3 +211,67 @@ def test_status_with_watch_ends_when_the_job_ends(hosts: Hosts) -> None:
     assert done.code == 0
     states = [found["state"] for found in done.objects]
     assert (states[0], states[-1]) == ("running", "stopped")
+
+
+def test_a_job_of_another_directory_is_stopped_only_by_its_name(
+    hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts.ok("start", hosts.file("theirs", ONE))
+    monkeypatch.chdir(tmp_path)
+    for verb in ("stop", "restart"):
+        done = hosts(verb)
+        assert (done.code, done.out) == (2, ""), done
+        said = f"tfctl: theirs was not started from this directory\n  → name it: tfctl {verb} theirs\n"
+        assert done.err == "job: theirs\n" + said
+    assert hosts("restart", "worker", 0).code == 2
+    assert hosts("restart", "--dry-run").code == 0
+    assert hosts.status("theirs")["tasks"][0]["restarts"] == 0
+    # What is restarted from here is one's own.
+    hosts.ok("restart", "theirs")
+    assert hosts("stop").err == "job: theirs\ntheirs: stopped worker/0\n"
+
+
+@pytest.mark.parametrize(("answer", "code", "state"), [("n", 2, "running"), ("y", 0, "stopped")])
+def test_stop_asks_on_a_terminal(answer: str, code: int, state: str, hosts: Hosts, tmp_path: Path) -> None:
+    hosts.ok("start", hosts.file("asked", ONE))
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", "from tfctl.cli import main\nmain.main()", *hosts.words("stop")]
+    with os.fdopen(ours, "r+b", buffering=0) as terminal:
+        process = subprocess.Popen(command, cwd=tmp_path, stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs)
+        os.close(theirs)
+        said = b""
+        while b"[y/N]" not in said:
+            said += terminal.read(1000)
+        terminal.write(f"{answer}\n".encode())
+        assert process.wait(60) == code
+    assert b"asked was not started from this directory. Stop it?" in said
+    assert hosts.states("asked") == {"worker/0": state}
+
+
+def test_the_inventory_is_that_of_the_directory_or_a_parent(
+    hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts.ok("start", hosts.file("near", ONE))
+    below = hosts.folder / "near" / "deeper"
+    below.mkdir()
+    monkeypatch.chdir(below)
+    done = hosts.with_inventory(None, "status", "near")
+    assert (done.code, done.err) == (0, f"inventory: {hosts.inventory}, last used from {hosts.folder}\n")
+    monkeypatch.chdir(tmp_path)
+    done = hosts.with_inventory(None, "status", "near")
+    assert (done.code, "no inventory is named" in done.err) == (2, True)
+    monkeypatch.setenv("TFCTL_INVENTORY", str(hosts.inventory))
+    done = hosts.with_inventory(None, "status", "near")
+    assert (done.code, done.err) == (0, "")
+
+
+def test_a_single_word_is_a_role_of_the_job_that_is_meant_or_else_a_job(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("worker", "command: [sh, -c, echo by name]\nroles: {ps: 1}\n"), "--wait")
+    assert hosts("logs", "worker").out == "ps/0 │ by name\n"
+    hosts.ok("start", hosts.file("going", 'command: [sh, -c, "echo by role; exec sleep 600"]\nroles: {worker: 1}\n'))
+    wait_until(lambda: "by role" in hosts.ok("logs", "going"))
+    done = hosts("logs", "worker")
+    assert (done.out, done.err) == ("worker/0 │ by role\n", "job: going\n")
+    assert hosts("logs", "worker", "ps", 0).out == "ps/0 │ by name\n"
+    assert hosts("logs", "-j", "worker").out == "ps/0 │ by name\n"
+    assert hosts("restart", "worker").err == "job: going\ngoing: worker/0 runs again on node1\n"

@@ -35,6 +35,10 @@ def begin(manager: Manager, unit: str) -> int:
         from fake_guard_units import work_of
 
         return _fork(manager, unit, work_of(unit))
+    if unit.startswith("tfctl-EXEC-"):
+        from fake_exec_unit import run_once
+
+        return _fork(manager, unit, run_once)
     return _fork(manager, unit, wait_and_fire if unit.endswith(".timer") else supervise)
 
 
@@ -68,7 +72,7 @@ def supervise(manager: Manager, name: str, ready: int) -> None:
         if again and not manager.stopping(name) and restarts < int(unit.get("StartLimitBurst", "5")) - 1:
             restarts += 1
             manager.update(name, ActiveState="activating", SubState="auto-restart")
-            until = time.monotonic() + _seconds(unit.get("RestartSec", "100ms"))
+            until = time.monotonic() + seconds(unit.get("RestartSec", "100ms"))
             while time.monotonic() < until and not manager.stopping(name):
                 time.sleep(0.005)
             if not manager.stopping(name):
@@ -90,7 +94,7 @@ def wait_and_fire(manager: Manager, name: str, ready: int) -> None:
     unit = manager.file(name) or {}
     manager.update(name, ActiveState="active", SubState="waiting")
     _tell(ready, "ok")
-    until = time.monotonic() + _seconds(unit["OnActiveSec"])
+    until = time.monotonic() + seconds(unit["OnActiveSec"])
     while not manager.stopping(name):
         time.sleep(0.005)
         if time.monotonic() > until and manager.state(name)["SubState"] == "waiting":
@@ -116,7 +120,7 @@ def run_program(manager: Manager, name: str, ready: int) -> None:
         assert process.stderr
         for line in process.stderr.read().splitlines():
             _print(manager, name, {}, line)
-        until = time.monotonic() + _seconds(unit["RestartSec"])
+        until = time.monotonic() + seconds(unit["RestartSec"])
         manager.update(name, SubState="auto-restart")
         while process.returncode and not manager.stopping(name) and time.monotonic() < until:
             time.sleep(0.005)
@@ -138,7 +142,7 @@ def _once(manager: Manager, name: str, unit: dict[str, str], ready: int) -> str:
     fields = dict([unit["LogExtraFields"].split("=", 1)])
     manager.update(name, ActiveState="activating", SubState="start", InvocationID=uuid.uuid4().hex)
     try:
-        environment = _environment(manager, unit)
+        environment = environment_of(manager, unit)
     except FileNotFoundError:
         manager.update(name, Result="resources")
         _tell(ready, "failed")
@@ -181,7 +185,7 @@ def _once(manager: Manager, name: str, unit: dict[str, str], ready: int) -> str:
     if unit.get("KillMode") == "mixed":
         _kill_group(process.pid, signal.SIGKILL)
     result = _stop_post(manager, name, unit, environment, result, code, status)
-    _final_sigterm(manager, name, process.pid, _seconds(unit["TimeoutStopSec"]), output)
+    _final_sigterm(manager, name, process.pid, seconds(unit["TimeoutStopSec"]), output)
     with contextlib.suppress(OSError):
         (group / "cgroup.procs").unlink()
         group.rmdir()
@@ -235,7 +239,7 @@ def _watch(
                 process.terminate()
             else:  # control-group, the default of systemd.kill(5)
                 _kill_group(process.pid, signal.SIGTERM)
-        if asked and not killed and time.monotonic() - asked > _seconds(unit["TimeoutStopSec"]):
+        if asked and not killed and time.monotonic() - asked > seconds(unit["TimeoutStopSec"]):
             killed = True
             _kill_group(process.pid, signal.SIGKILL)
         time.sleep(0.005)
@@ -299,7 +303,7 @@ def _run(manager: Manager, unit: dict[str, str], key: str, environment: dict[str
     return subprocess.run([str(PROGRAMS / Path(program).name), *words], env=environment, timeout=10).returncode == 0
 
 
-def _environment(manager: Manager, unit: dict[str, str]) -> dict[str, str]:
+def environment_of(manager: Manager, unit: dict[str, str]) -> dict[str, str]:
     """Return the variables of the environment file, with every directory of PATH moved into the tree."""
     text = Path(manager.at(unit["EnvironmentFile"])).read_text()
     found = {
@@ -310,7 +314,7 @@ def _environment(manager: Manager, unit: dict[str, str]) -> dict[str, str]:
     return {**found, "PATH": ":".join(f"{manager.tree}{folder}" for folder in path.split(":"))}
 
 
-def _seconds(span: str) -> float:
+def seconds(span: str) -> float:
     return float(span[:-2]) / 1000 if span.endswith("ms") else float(span.rstrip("s"))
 
 

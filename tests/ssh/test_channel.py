@@ -88,6 +88,20 @@ def test_reading_continues_without_loss_after_a_timeout(sshd: Sshd) -> None:
         assert channel.readline(WAIT) == b"half and half\n"
 
 
+def test_raw_bytes_are_read_between_lines(sshd: Sshd) -> None:
+    data = os.urandom(3_000_000)
+    (sshd.folder / "data").write_bytes(data)
+    script = f"echo before; cat {sshd.folder}/data; echo after"
+    with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
+        assert channel.readline(WAIT) == b"before\n"
+        found = b""
+        while len(found) < len(data):
+            found += channel.read(min(100_000, len(data) - len(found)), WAIT)
+        assert found == data
+        assert channel.readline(WAIT) == b"after\n"
+        assert channel.read(10, WAIT) == b""
+
+
 def test_a_line_longer_than_the_limit_is_an_error(sshd: Sshd) -> None:
     with (
         connect(sshd.host()) as connection,

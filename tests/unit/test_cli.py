@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -133,3 +134,32 @@ def test_error_is_printed_as_a_sentence_with_its_exit_code(
     monkeypatch.setattr("typer.main.get_command", fail)
     assert main.run([]) == code
     assert capsys.readouterr().err.startswith(stderr)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("ps", "tfctl status"), ("ls", "tfctl list"), ("cancel", "tfctl stop"), ("explain", "tfctl stacks explain"),
+     ("top", "tfctl status --watch")],
+)  # fmt: skip
+def test_command_of_another_tool_names_the_right_one(word: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([word, "x"]) == 2
+    assert capsys.readouterr().err.startswith(f"tfctl: tfctl has no command {word!r}\n  → {said} ")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["status", "-i", "none.ini", "-o", "json"], 3), (["stop", "-i", "none.ini", "--output=json"], 3),
+     (["start", "none.yaml", "-ojson"], 3), (["logs", "worker/x", "-o", "json"], 2), (["list", "-x", "-o", "json"], 2),
+     (["stacks", "explain", "tf0", "-o", "json"], 3)],
+)  # fmt: skip
+def test_errors_are_json_too(words: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(words) == code
+    out, err = capsys.readouterr()
+    error = json.loads(out)["error"]
+    assert (error["exit"], set(error)) == (code, {"exit", "message", "remedy"})
+    assert error["message"] and error["message"].splitlines()[0] in err
+
+
+def test_json_option_of_a_command_for_the_hosts_is_not_our_own() -> None:
+    assert not main.wants_json(["exec", "worker", "--", "kubectl", "-o", "json"])
+    assert main.wants_json(["exec", "-o", "json", "worker", "--", "x"])

@@ -24,7 +24,8 @@ InventoryOption = Annotated[
         "--inventory",
         "-i",
         show_default=False,
-        help="Ansible inventory. Default: the job file's, ANSIBLE_INVENTORY, ansible.cfg, the last start's.",
+        help="Ansible inventory. Default: the job file's, TFCTL_INVENTORY, ANSIBLE_INVENTORY, ansible.cfg, or that of "
+        "the last start from this directory or a parent.",
     ),
 ]
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text, or json: one object.")]
@@ -102,6 +103,13 @@ def named(argument: Path | None, option: Path | None, what: str) -> Path:
     if found is None:
         raise typer.BadParameter(f"no {what} is named", param_hint=what.replace(" ", "").upper())
     return found
+
+
+def wants_json(output: Output, follow: bool) -> bool:
+    """Return whether the result is printed as JSON. Raise UsageError if logs are to be printed as well."""
+    if output is Output.json and follow:
+        raise UsageError("--follow prints logs, and -o json prints one object", "use tfctl logs -f -o json beside it")
+    return output is Output.json
 
 
 def say(text: str) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, Output, OutputOption, say, say_error
+from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, say, say_error
 from tfctl.cli.lines import Printer
 from tfctl.cli.times import moment
-from tfctl.cli.which import open_job, parse_task
+from tfctl.cli.which import open_task
 from tfctl.errors import Exit, TfctlError, first_of
 
 if TYPE_CHECKING:
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(epilog="Examples: tfctl logs worker 3    tfctl logs ps -f    tfctl logs --since 10m --grep loss")(logs)
+    app.command(
+        epilog="Examples: tfctl logs worker 3    tfctl logs digits-ps -f    tfctl logs --since 10m --grep loss"
+    )(logs)
 
 
 def logs(
-    role: Annotated[
-        str | None, typer.Argument(metavar="[ROLE", show_default=False, help="A role, or one task, such as worker/3.")
-    ] = None,
-    index: Annotated[
-        str | None, typer.Argument(metavar="[INDEX]]", show_default=False, help="The number of one task of the role.")
-    ] = None,
-    job: Annotated[
-        str | None,
-        typer.Option(
-            "--job", "-j", show_default=False, help="A job's name or file. Default: the running job, or the last one."
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB] [ROLE [INDEX]]",
+            show_default=False,
+            help="A job's name or file (default: the running job, or the last one), then a role, or one task: "
+            "worker 3, worker/3.",
         ),
     ] = None,
+    job: JobOption = None,
     inventory: InventoryOption = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines too, until the job ends.")] = False,
     tail: Annotated[int | None, typer.Option("--tail", "-n", metavar="N", min=0, help="Only the last N lines.")] = None,
@@ -57,11 +57,10 @@ def logs(
     from tfctl.jobs.journal import Query
     from tfctl.jobs.state import select
 
-    wanted = parse_task([word for word in (role, index) if word is not None])
     times = moment(since, "--since"), moment(until, "--until")
     pattern = None if grep is None else job_logs.pattern(grep)
-    with open_job(None, job, inventory) as found:
-        fleet, state = found.fleet, found.state
+    with open_task(words or [], job, inventory) as found:
+        fleet, state, wanted = found.fleet, found.state, found.task
         tasks = None if wanted is None else tuple(task.name for task in select(state, *wanted))
         query = Query(tasks, *times, tail, pattern)
         printer = Printer(state, timestamps, output is Output.json)

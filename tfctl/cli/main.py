@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import itertools
+import json
 import os
 import signal
 import sys
@@ -17,12 +19,14 @@ import typer.main
 
 from tfctl import __version__
 from tfctl.cli.common import say, say_error
-from tfctl.errors import Exit, TfctlError
+from tfctl.errors import Exit, TfctlError, UsageError
+from tfctl.wording import plain
 
 #: The commands, in the order of the help. Each is a module of this package with a function ``add_to``.
 COMMANDS = (
     "init", "provision", "preflight", "reset", "check", "render", "start", "run", "status", "list", "nodes", "logs",
-    "events", "wait", "stop", "restart", "verify", "lab", "stacks", "schema",
+    "events", "exec", "ssh", "forward", "tensorboard", "pull", "wait", "stop", "restart", "verify", "lab", "stacks",
+    "schema", "completion",
 )  # fmt: skip
 
 
@@ -76,9 +80,36 @@ def _take_everything() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
+#: Commands of other tools, and what they are called here.
+_MEANT = {
+    "ps": "tfctl status shows the tasks of a job, tfctl list shows all jobs",
+    "ls": "tfctl list shows the jobs, tfctl nodes shows the hosts",
+    "jobs": "tfctl list shows the jobs",
+    "hosts": "tfctl nodes shows the hosts",
+    "top": "tfctl status --watch shows a job at every change, tfctl nodes shows the load of the hosts",
+    "describe": "tfctl status JOB shows a job, tfctl events JOB shows what happened to it",
+    "explain": "tfctl stacks explain STACK shows what a stack contains",
+    "submit": "tfctl start JOBFILE starts a job",
+    "launch": "tfctl start JOBFILE starts a job",
+    "cancel": "tfctl stop JOB ends a job",
+    "kill": "tfctl stop JOB ends a job",
+    "delete": "tfctl stop JOB ends a job",
+    "log": "tfctl logs ROLE INDEX shows what a task prints",
+    "attach": "tfctl logs -f shows what the tasks print",
+    "shell": "tfctl ssh ROLE INDEX logs in to the host of a task",
+    "cp": "tfctl pull JOB DIR copies a job's output to this machine",
+    "download": "tfctl pull JOB DIR copies a job's output to this machine",
+}
+
+
 def run(words: Sequence[str]) -> int:
-    """Run a command and return an exit code of tfctl.errors.Exit. Errors become a sentence on stderr."""
+    """Run a command and return an exit code of tfctl.errors.Exit. Errors become a sentence on stderr.
+
+    With -o json, an error is also an object on stdout.
+    """
     try:
+        if words and words[0] in _MEANT:
+            raise UsageError(f"tfctl has no command {words[0]!r}", _MEANT[words[0]])
         # Not the command's own main(), which picks its own exit codes for interrupts and closed pipes.
         wanted = words[:1] if words and words[0] in COMMANDS else COMMANDS
         command = typer.main.get_command(command_line(wanted))
@@ -90,6 +121,7 @@ def run(words: Sequence[str]) -> int:
         return leave.exit_code
     except TfctlError as error:
         say_error(error)
+        _print_error(words, error.exit, error.message, error.remedy)
         return error.exit
     except (KeyboardInterrupt, typer.Abort):
         say("tfctl: interrupted")
@@ -99,10 +131,27 @@ def run(words: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except Exception as error:
-        return _unexpected(error)
+        return _unexpected(error, words)
 
 
-def _unexpected(error: Exception) -> int:
+def wants_json(words: Sequence[str]) -> bool:
+    """Return whether a command line has the option ``-o json``."""
+    own = list(words[: list(words).index("--")] if "--" in words else words)
+    pairs = itertools.pairwise(own)
+    return not {"-ojson", "--output=json"}.isdisjoint(own) or any(
+        option in ("-o", "--output") and value == "json" for option, value in pairs
+    )
+
+
+def _print_error(words: Sequence[str], code: int, message: str, remedy: str = "") -> None:
+    """Print the error as an object on stdout if the command line asks for JSON."""
+    if wants_json(words):
+        with contextlib.suppress(OSError):
+            error = {"exit": int(code), "message": plain(message), "remedy": plain(remedy)}
+            print(json.dumps({"error": error}), flush=True)
+
+
+def _unexpected(error: Exception, words: Sequence[str]) -> int:
     """Report an exception that is not a TfctlError, and return the exit code.
 
     Typer's usage errors keep their text and exit code 2. File errors and full disks are named. Anything else is a
@@ -110,12 +159,16 @@ def _unexpected(error: Exception) -> int:
     """
     if hasattr(error, "exit_code") and hasattr(error, "show"):
         error.show()
+        _print_error(words, error.exit_code, str(getattr(error, "message", error)))
         return int(error.exit_code)
     if os.environ.get("TFCTL_TRACEBACK"):
         raise error
     if isinstance(error, OSError) and (error.filename or error.errno in (errno.ENOSPC, errno.EDQUOT)):
-        say(f"tfctl: {error.filename or 'cannot write the output'}: {error.strerror}")
+        message = f"{error.filename or 'cannot write the output'}: {error.strerror}"
+        say(f"tfctl: {message}")
+        _print_error(words, Exit.FAILED, message)
         return Exit.FAILED
     message = f"this is a defect in tfctl: {type(error).__name__}: {error}"
     say_error(TfctlError(message, "TFCTL_TRACEBACK=1 shows where it happened"))
+    _print_error(words, Exit.FAILED, message, "TFCTL_TRACEBACK=1 shows where it happened")
     return Exit.FAILED

@@ -25,7 +25,7 @@ def render(
         Path | None, typer.Option("--to", metavar="DIR", help="Write DIR/HOST/FILE instead of printing.")
     ] = None,
 ) -> None:
-    """Show every unit and environment file that start would install. Nothing is sent.
+    """Show every unit and environment file that start installs. Nothing is sent.
 
     Values that look like secrets are masked.
 

@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tfctl.cli import text
 from tfctl.cli.common import (
     DryRunOption,
     FollowOption,
     InventoryOption,
     JobOption,
+    Output,
+    OutputOption,
     TimeoutOption,
     WaitOption,
     say,
+    wants_json,
 )
 from tfctl.cli.times import limit
-from tfctl.cli.which import open_job, parse_task
+from tfctl.cli.which import open_task, require_meant
 from tfctl.wording import running
 
 if TYPE_CHECKING:
@@ -32,7 +36,7 @@ def restart(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[JOB] [ROLE INDEX]",
+            metavar="[JOB] [ROLE [INDEX]]",
             show_default=False,
             help="A job's name or file (default: the running job), then a task to restart alone: worker 3, worker/3.",
         ),
@@ -43,6 +47,7 @@ def restart(
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     follow: FollowOption = False,
+    output: OutputOption = Output.text,
 ) -> int:
     """Stop a job and run its next attempt, or restart one task. Both run as they were first started.
 
@@ -52,35 +57,37 @@ def restart(
     """
     from tfctl.cli.wait import detaching, until_ended
 
-    longest = limit(timeout, wait or follow)
-    argument, task = parse(words or [], job_option is not None)
-    with open_job(argument, job_option, inventory, changes=True) as found:
+    longest, as_json = limit(timeout, wait or follow), wants_json(output, follow)
+    with open_task(words or [], job_option, inventory, changes=True) as found:
         fleet, state = found.fleet, found.state
-        attempt = _task(fleet, state, task, dry_run) if task else _whole(fleet, state, dry_run)
+        if not (found.named or dry_run):
+            require_meant(state, "restart")
+        attempt = _task(fleet, state, found.task, dry_run) if found.task else _whole(fleet, state, dry_run)
         if dry_run:
             return 0
         with detaching(state.job):
-            typer.echo(state.job, err=follow)
-            return until_ended(fleet, state.job, attempt, longest, follow) if wait or follow else 0
-
-
-def parse(words: list[str], job_is_named: bool) -> tuple[str | None, tuple[str, int | None] | None]:
-    """Return the job and the task (role, index or None) that the words name. Raise UsageError for anything else."""
-    job = words[0] if words and not job_is_named else None
-    return job, parse_task(words[1:] if job else words)
+            if not as_json:
+                typer.echo(state.job, err=follow)
+            elif not wait:
+                text.print_json({"job": state.job, "attempt": attempt})
+            if wait or follow:
+                return until_ended(fleet, state.job, attempt, longest, follow, as_json=as_json)
+            return 0
 
 
 def _whole(fleet: Fleet, state: JobState, dry_run: bool) -> int:
     """Restart the whole job, or only show what would happen. Return the number of the attempt that runs now."""
+    from tfctl.jobs import last
     from tfctl.jobs.restart import preview
     from tfctl.jobs.restart import restart as restart_job
 
     if dry_run:
         typer.echo(preview(fleet, state))
         return state.attempt
-    attempt = restart_job(fleet, state, say)
-    say(f"{state.job}: attempt {attempt}, {running(len(state.tasks), len(state.hosts))}")
-    return attempt
+    record = restart_job(fleet, state, say)
+    last.remember(record.inventory, record.run)
+    say(f"{state.job}: attempt {record.attempt}, {running(len(state.tasks), len(state.hosts))}")
+    return record.attempt
 
 
 def _task(fleet: Fleet, state: JobState, wanted: tuple[str, int | None], dry_run: bool) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tfctl.cli import text
 from tfctl.cli.common import (
     DryRunOption,
     EnvOption,
@@ -13,14 +14,20 @@ from tfctl.cli.common import (
     InventoryOption,
     JobFileArgument,
     JobFileOption,
+    Output,
+    OutputOption,
     TimeoutOption,
     WaitOption,
     named,
     say,
+    wants_json,
 )
 from tfctl.cli.times import limit
 from tfctl.cli.which import lay_out, say_clocks
 from tfctl.wording import running
+
+if TYPE_CHECKING:
+    from tfctl.model.job import Job
 
 
 def add_to(app: typer.Typer) -> None:
@@ -39,6 +46,7 @@ def start(
     code_limit: Annotated[
         int, typer.Option("--code-limit", metavar="MB", min=1, help="The largest size of the code.")
     ] = 50,
+    output: OutputOption = Output.text,
 ) -> int:
     """Start a job: all its tasks on all its hosts, or nothing. Prints the job's name."""
     from tfctl.cli.wait import detaching, until_ended
@@ -49,7 +57,7 @@ def start(
     from tfctl.model import plan, unit
     from tfctl.remote.fleet import Fleet
 
-    longest = limit(timeout, wait or follow)
+    longest, as_json = limit(timeout, wait or follow), wants_json(output, follow)
     layout = lay_out(named(jobfile, job_option, "job file"), inventory, env)
     listing = code.select(layout.code, layout.include, layout.env_file)
     checked = check.check(layout, listing.names, listing.names)
@@ -64,12 +72,30 @@ def start(
         for remark in (*checked.warnings, *listing.remarks):
             say(remark)
         if dry_run:
-            typer.echo(plan.text(preview(fleet, layout, packed)))
+            planned = preview(fleet, layout, packed)
+            if as_json:
+                text.print_json(_object(planned))
+            else:
+                typer.echo(plan.text(planned))
             return 0
         job = start_job(fleet, layout, packed, say, elsewhere)
-        last.remember(layout.inventory)
+        last.remember(layout.inventory, job.run)
         say_clocks(fleet)
         with detaching(job.name):
             say(f"{job.name}: attempt {job.attempt}, {running(len(job.tasks), len(layout.hosts))}")
-            typer.echo(job.name, err=follow)
-            return until_ended(fleet, job.name, job.attempt, longest, follow) if wait or follow else 0
+            if not as_json:
+                typer.echo(job.name, err=follow)
+            elif not wait:
+                text.print_json(_object(job))
+            if wait or follow:
+                return until_ended(fleet, job.name, job.attempt, longest, follow, as_json=as_json)
+            return 0
+
+
+def _object(job: Job) -> dict[str, object]:
+    """Return what is started, as JSON."""
+    tasks = [
+        {"role": task.role, "index": task.index, "host": task.host.name, "address": task.address, "port": task.port}
+        for task in job.tasks
+    ]
+    return {"job": job.name, "attempt": job.attempt, "run": job.run, "tasks": tasks}

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import typer
 
-from tfctl.cli.common import ChangedJobArgument, InventoryOption, JobOption, say
-from tfctl.cli.which import open_fleet
+from tfctl.cli import text
+from tfctl.cli.common import ChangedJobArgument, InventoryOption, JobOption, Output, OutputOption, say
+from tfctl.cli.which import open_fleet, require_meant
 
 
 def add_to(app: typer.Typer) -> None:
     app.command(epilog="Example: tfctl stop digits-ps")(stop)
 
 
-def stop(job: ChangedJobArgument = None, job_option: JobOption = None, inventory: InventoryOption = None) -> None:
-    """Stop a job on all hosts. Safe to repeat and to interrupt."""
+def stop(
+    job: ChangedJobArgument = None,
+    job_option: JobOption = None,
+    inventory: InventoryOption = None,
+    output: OutputOption = Output.text,
+) -> None:
+    """Stop a job on all hosts. Safe to repeat and to interrupt.
+
+    Without a name, it stops the only job that runs. It asks first unless you have started that job from this directory.
+    """
     from tfctl.jobs import show
     from tfctl.jobs.stop import stop as stop_job
 
@@ -23,5 +32,8 @@ def stop(job: ChangedJobArgument = None, job_option: JobOption = None, inventory
             state = show.one(fleet, None, changes=True)[0]
             name, run = state.job, None if state.others else state.record.run
             say(f"job: {name}")
+            require_meant(state, "stop")
         stopped = stop_job(fleet, name, run=run, say=say)
+    if output is Output.json:
+        text.print_json({"job": name, "stopped": stopped})
     say(f"{name}: stopped {', '.join(stopped)}" if stopped else f"{name}: nothing was running")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -46,7 +48,10 @@ def coloured(word: str, colour: str) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], state: int | None = None) -> str:
-    """Align rows, the header first, in columns. The column numbered ``state`` is coloured on a terminal."""
+    """Align rows, the header first, in columns. The column numbered ``state`` is coloured on a terminal.
+
+    On a terminal that is too narrow, the columns that do not fit continue on further lines, which are indented.
+    """
     lines = [[plain(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
@@ -54,7 +59,32 @@ def table(rows: Sequence[Sequence[str]], state: int | None = None) -> str:
     if state is not None:
         for line in lines[1:]:
             line[state] = state_word(line[state])
-    return "\n".join("  ".join(line).rstrip() for line in lines)
+    groups = _fitting(widths, _terminal_width())
+    return "\n".join(
+        "\n    ".join(["  ".join(line[: groups[0]]).rstrip(), *filter(None, _continued(line, groups))])
+        for line in lines
+    )
+
+
+def _fitting(widths: Sequence[int], most: int | None) -> list[int]:
+    """Return the numbers of the columns before which a line ends, so that no line is wider than ``most``."""
+    ends: list[int] = []
+    used = 0
+    for number, width in enumerate(widths):
+        if most is not None and number and used + width > most:
+            ends.append(number)
+            used = 4
+        used += width + 2
+    return [*ends, len(widths)]
+
+
+def _continued(line: Sequence[str], groups: Sequence[int]) -> list[str]:
+    return ["  ".join(line[start:end]).rstrip() for start, end in itertools.pairwise(groups)]
+
+
+def _terminal_width() -> int | None:
+    """Return the number of columns of the terminal, or None if stdout is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def lasted(started: float | None, finished: float | None) -> str:
@@ -79,4 +109,4 @@ def clock(moment: float | None) -> str:
 
 @cache
 def _takes_colours() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

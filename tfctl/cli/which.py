@@ -3,29 +3,47 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from tfctl.cli.common import say
-from tfctl.errors import BadFile, TfctlError, UsageError
+from tfctl.errors import BadFile, NotFound, TfctlError, UsageError
 
 if TYPE_CHECKING:
-    from tfctl.jobs.state import JobState
-    from tfctl.model.host import Inventory
+    from tfctl.jobs.state import JobState, TaskState
+    from tfctl.model.host import Host, Inventory
     from tfctl.model.job import Layout
     from tfctl.remote.fleet import Fleet
+
+#: A task such as worker/3. What follows the slash is checked later.
+_TASK = re.compile(r"[a-z][a-z0-9_]*/[^/.]*")
 
 
 @dataclass(frozen=True)
 class OpenJob:
-    """A job as its hosts report it. ``fleet`` holds exactly its hosts. ``errors``: of hosts that did not answer."""
+    """A job as its hosts report it. ``fleet`` holds exactly its hosts. ``errors``: of hosts that did not answer.
+    ``task``: the role, and the index or None, that the command line names; None for the whole job. ``named``: it names
+    the job."""
 
     fleet: Fleet
     state: JobState
     errors: list[TfctlError]
+    task: tuple[str, int | None] | None = None
+    named: bool = True
+
+    def host(self, task: TaskState) -> Host:
+        """Return the host of a task. Raise NotFound if the inventory does not have it."""
+        for host in self.fleet.hosts:
+            if host.name == task.host:
+                return host
+        raise NotFound(f"{task} is on {task.host}, which is not in this inventory")
 
 
 @contextmanager
@@ -46,7 +64,50 @@ def open_job(
         if name is None:
             say(f"job: {state.job}")
         fleet.narrow(state.hosts)
-        yield OpenJob(fleet, state, errors)
+        yield OpenJob(fleet, state, errors, named=name is not None)
+
+
+@contextmanager
+def open_task(
+    words: Sequence[str], option: str | None, inventory: Path | None, changes: bool = False
+) -> Iterator[OpenJob]:
+    """Do as `open_job` for a command with the words ``[JOB] [ROLE [INDEX]]``.
+
+    A single word is a role if the job that is meant without a name has that role, else a job. Raise UsageError for
+    words of another form.
+    """
+    from tfctl.jobs import show
+
+    job, task = split_words(words, option is not None)
+    if job is None or task is not None or not _may_be_role(job):
+        with open_job(job, option, inventory, changes) as found:
+            yield replace(found, task=task)
+        return
+    with open_fleet(None, None, inventory) as (fleet, _):
+        state, errors = show.named(fleet, job, changes)
+        say_clocks(fleet)
+        is_role = any(each.role == job for each in state.tasks)
+        if is_role:
+            say(f"job: {state.job}")
+        fleet.narrow(state.hosts)
+        yield OpenJob(fleet, state, errors, (job, None) if is_role else None, named=not is_role)
+
+
+def require_meant(state: JobState, verb: str) -> None:
+    """Ask whether this job is meant, which the command line does not name, unless the user started it from here.
+
+    Raise UsageError without a terminal, and if the answer is no.
+    """
+    from tfctl.jobs import last
+
+    guard = state.record.guard
+    if last.is_own([state.record.run, *([guard.origin] if guard else [])]):
+        return
+    remedy = f"name it: tfctl {verb} {state.job}"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{state.job} was not started from this directory", remedy)
+    if not typer.confirm(f"{state.job} was not started from this directory. {verb.capitalize()} it?", err=True):
+        raise UsageError(f"{state.job} was left as it is", remedy)
 
 
 @contextmanager
@@ -90,6 +151,39 @@ def parse_task(words: Sequence[str]) -> tuple[str, int | None] | None:
     return role, int(index[0]) if index else None
 
 
+def task_of(found: OpenJob) -> TaskState:
+    """Return the one task that the command line names. Raise UsageError if it names none, NotFound for several."""
+    from tfctl.jobs.state import select_one
+
+    if found.task is None:
+        tasks = ", ".join(str(task) for task in found.state.tasks[:3])
+        raise UsageError(f"which task of {found.state.job}?", f"name one, such as {tasks}")
+    return select_one(found.state, *found.task)
+
+
+def split_words(words: Sequence[str], job_is_named: bool) -> tuple[str | None, tuple[str, int | None] | None]:
+    """Return the job and the task in ``[JOB] [ROLE [INDEX]]``, where a single word may be either and counts as the job.
+
+    ``job_is_named``: an option names it already. Raise UsageError for words of another form.
+    """
+    rest = list(words)
+    of_job = not job_is_named and bool(rest)
+    if of_job and (_is_task(rest[0]) or (len(rest) == 2 and rest[1].isdecimal())):
+        of_job = False
+    job = rest.pop(0) if of_job else None
+    return job, parse_task(rest)
+
+
+def _is_task(word: str) -> bool:
+    return bool(_TASK.fullmatch(word)) and (word.rpartition("/")[2].isdecimal() or not Path(word).exists())
+
+
+def _may_be_role(word: str) -> bool:
+    from tfctl.node.names import ROLE
+
+    return ROLE.fullmatch(word) is not None
+
+
 def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path | None = None) -> Inventory:
     """Load the inventory: ``option``, else the one ``named`` in the job file ``jobfile``, else a default.
 
@@ -106,14 +200,17 @@ def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path
                 f"{jobfile}: inventory: {named} does not exist", "name one with -i, or create a lab's: tfctl lab up"
             )
         return inventory.load(named)
+    if chosen := os.environ.get("TFCTL_INVENTORY"):
+        return inventory.load(Path(chosen))
     default, recent = inventory.default_path(), last.inventory()
     # The one in ansible.cfg may not exist yet, like a lab's; one set in the environment is always meant.
     if default is not None and (default.exists() or recent is None or os.environ.get("ANSIBLE_INVENTORY")):
         return inventory.load(default)
     if recent is None:
         raise UsageError("no inventory is named", "give one with -i, or as `inventory:` in the job file")
-    say(f"inventory: {recent}, from the last start")
-    return inventory.load(recent)
+    path, folder = recent
+    say(f"inventory: {path}, last used from {folder}")
+    return inventory.load(path)
 
 
 def lay_out(file: Path, option: Path | None, env: Sequence[str] | None = None) -> Layout:

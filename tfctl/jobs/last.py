@@ -1,25 +1,78 @@
-"""Remember the last start from this machine, as a default for later commands. The hosts hold the real state."""
+"""Remember what was started from which directory of this machine, as defaults for later commands.
+
+The hosts hold the real state. The file may be deleted at any time.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypedDict
+
+#: Directories, and runs of each, that are remembered.
+_DIRECTORIES, _RUNS = 200, 50
 
 
-def inventory() -> Path | None:
-    """Return the inventory of the last start; None if it no longer exists."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        path = Path(json.loads(_file().read_text())["inventory"])
-        return path if path.exists() else None
+class _Entry(TypedDict):
+    """What was started from a directory: the last inventory, and the runs, the newest last."""
+
+    inventory: str
+    runs: list[str]
+
+
+def inventory() -> tuple[Path, Path] | None:
+    """Return the inventory last used from this directory or the nearest parent, and that directory.
+
+    None if there is none, or if it no longer exists.
+    """
+    known, here = _load(), _here()
+    for folder in (here, *here.parents) if here else ():
+        if entry := known.get(str(folder)):
+            path = Path(entry["inventory"])
+            return (path, folder) if path.exists() else None
     return None
 
 
-def remember(inventory: str) -> None:
-    """Record the inventory of a start."""
+def is_own(runs: Iterable[str]) -> bool:
+    """Return whether this user has started one of these runs from this directory."""
+    entry = _load().get(str(_here()))
+    return entry is not None and not set(entry["runs"]).isdisjoint(runs)
+
+
+def remember(inventory: str, run: str) -> None:
+    """Record a start from this directory."""
+    known, here = _load(), _here()
+    if here is None:
+        return
+    before = known.pop(str(here), None)
+    runs = [*(before["runs"] if before else []), run][-_RUNS:]
+    known[str(here)] = {"inventory": inventory, "runs": runs}
+    kept = dict(list(known.items())[-_DIRECTORIES:])
     with suppress(OSError):
-        _file().parent.mkdir(parents=True, exist_ok=True)
-        _file().write_text(json.dumps({"inventory": inventory}) + "\n")
+        file = _file()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_name(f".{file.name}.{os.getpid()}")
+        temporary.write_text(json.dumps({"directories": kept}) + "\n")
+        temporary.replace(file)
+
+
+def _load() -> dict[str, _Entry]:
+    """Return what is remembered of each directory, the last used last. Skip what is not of that form."""
+    found: dict[str, _Entry] = {}
+    with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        for folder, entry in json.loads(_file().read_text())["directories"].items():
+            found[folder] = {"inventory": str(entry["inventory"]), "runs": [str(run) for run in entry["runs"]]}
+    return found
+
+
+def _here() -> Path | None:
+    """Return the current directory; None if it has been deleted."""
+    with suppress(OSError):
+        return Path.cwd()
+    return None
 
 
 def _file() -> Path:

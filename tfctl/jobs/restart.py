@@ -31,8 +31,8 @@ Say = Callable[[str], None]
 _FILE = "start it from its job file: tfctl start JOBFILE"
 
 
-def restart(fleet: Fleet, state: JobState, say: Say) -> int:
-    """Stop the job, run its next attempt on all its hosts or on none, and return the attempt's number.
+def restart(fleet: Fleet, state: JobState, say: Say) -> wire.Record:
+    """Stop the job, run its next attempt on all its hosts or on none, and return the attempt's record.
 
     Nothing is stopped until every host has confirmed that it can run the job again; otherwise raise NotFound. If a
     host then refuses, raise its error; raise Undone as `start` does. In both cases the job stays stopped.
@@ -41,7 +41,7 @@ def restart(fleet: Fleet, state: JobState, say: Say) -> int:
         attempt = _next(state, sessions)
         _stop(fleet, state, say)
         try:
-            _begin(fleet, state, sessions, attempt)
+            return _begin(fleet, state, sessions, attempt)
         except TfctlError:
             say(f"{state.job} was stopped, but its next attempt could not be started")
             raise
@@ -49,7 +49,6 @@ def restart(fleet: Fleet, state: JobState, say: Say) -> int:
             if not sessions.over:
                 say(f"{state.job} was stopped and not started again")
             raise
-    return attempt
 
 
 def preview(fleet: Fleet, state: JobState) -> str:
@@ -153,7 +152,7 @@ def _stop(fleet: Fleet, state: JobState, say: Say) -> None:
         raise
 
 
-def _begin(fleet: Fleet, state: JobState, sessions: Sessions, attempt: int) -> None:
+def _begin(fleet: Fleet, state: JobState, sessions: Sessions, attempt: int) -> wire.Record:
     run, now = secrets.token_hex(4), time.time()
     record = state.record._replace(attempt=attempt, run=run, started=now)
     planned = None
@@ -172,3 +171,4 @@ def _begin(fleet: Fleet, state: JobState, sessions: Sessions, attempt: int) -> N
         from tfctl.jobs.start import stop_unconfirmed  # heavy: imports everything a job file needs
 
         raise stop_unconfirmed(fleet, record.job, record.run, unconfirmed)
+    return record

@@ -20,7 +20,7 @@ from tfctl.jobs.code import Code
 from tfctl.model.host import Host
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
-from tfctl.remote.session import Session, as_error, open_session
+from tfctl.remote.session import Session, as_error, beating, open_session
 from tfctl.remote.transport import Connection
 
 T = TypeVar("T")
@@ -229,19 +229,17 @@ def open_sessions(
     ``not_started`` if no host had been sent a plan.
     """
     by_host: dict[str, Session] = {}
-    over = threading.Event()
-    threading.Thread(target=_beat, args=(by_host, over), daemon=True).start()
     try:
-        sessions = Sessions(fleet, by_host, _hellos(fleet, requests, by_host, not_started), not_started)
-        try:
-            yield sessions
-        except KeyboardInterrupt:
-            say(f"{job} runs: tfctl stop {job} ends it" if sessions.over else sessions.undo())
-            raise
-        finally:
-            sessions.undo()
+        with beating(by_host):
+            sessions = Sessions(fleet, by_host, _hellos(fleet, requests, by_host, not_started), not_started)
+            try:
+                yield sessions
+            except KeyboardInterrupt:
+                say(f"{job} runs: tfctl stop {job} ends it" if sessions.over else sessions.undo())
+                raise
+            finally:
+                sessions.undo()
     finally:
-        over.set()
         for session in list(by_host.values()):
             session.close()
 
@@ -275,13 +273,6 @@ def _before_go(error: TfctlError, not_started: str) -> TfctlError:
 
 def _kept(_: str, session: Session) -> None:
     session.expect(wire.Kept, wire.KEEP_S)
-
-
-def _beat(sessions: Mapping[str, Session], over: threading.Event) -> None:
-    while not over.wait(wire.BEAT_S):
-        for session in list(sessions.values()):
-            with suppress(TfctlError):
-                session.beat()
 
 
 @contextmanager

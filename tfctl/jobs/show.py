@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from tfctl.errors import NotFound, TfctlError, UsageError, together
-from tfctl.jobs import clocks, state
+from tfctl.jobs import clocks, known, state
 from tfctl.jobs.state import JobState
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
@@ -42,7 +44,10 @@ def ask(fleet: Fleet, request: wire.Request, answer: type[T]) -> tuple[dict[str,
 def jobs(fleet: Fleet, job: str | None = None, lines: bool = False) -> tuple[list[JobState], list[TfctlError]]:
     """Return every job, or that one, the last started first, and the errors of silent hosts. Raises as `ask`."""
     answers, errors = ask(fleet, wire.ShowRequest(job, lines=lines), wire.Shown)
-    return state.jobs({host: answer and answer.jobs for host, answer in answers.items()}), errors
+    found = state.jobs({host: answer and answer.jobs for host, answer in answers.items()})
+    roles = {each.job: [task.role for task in each.tasks] for each in found}
+    known.note(roles, [host.name for host in fleet.hosts], everything=job is None and not errors)
+    return found, errors
 
 
 def one(fleet: Fleet, job: str | None, changes: bool = False, lines: bool = False) -> tuple[JobState, list[TfctlError]]:
@@ -57,14 +62,39 @@ def one(fleet: Fleet, job: str | None, changes: bool = False, lines: bool = Fals
         if not found:
             raise state.unknown(job)
         return found[0], errors
+    return default(found, changes), errors
+
+
+def named(fleet: Fleet, word: str, changes: bool = False, lines: bool = False) -> tuple[JobState, list[TfctlError]]:
+    """Return the job that ``word`` means: the one chosen without a name if it has a role of that name, else the job
+    of that name. Raise as `one`."""
+    found, errors = jobs(fleet, None, lines)
+    chosen = None
+    with suppress(NotFound, UsageError):
+        chosen = default(found, changes)
+    if chosen and any(task.role == word for task in chosen.tasks):
+        return chosen, errors
+    for each in found:
+        if each.job == word:
+            return each, errors
+    unknown = state.unknown(word)
+    if chosen is None:
+        raise unknown
+    roles = ", ".join(dict.fromkeys(task.role for task in chosen.tasks))
+    raise NotFound(f"{unknown.message}, and {chosen.job} has no role {word}", f"it has {roles}; {unknown.remedy}")
+
+
+def default(found: Sequence[JobState], changes: bool = False) -> JobState:
+    """Return the job that is meant if none is named. Raise as `one`. ``found``: all jobs, the last started first."""
     going = [each for each in found if not each.ended]
     if changes and not going:
         going = [each for each in found if each.alive]
     if len(going) == 1:
-        return going[0], errors
+        return going[0]
     if changes:
-        names = ", ".join(each.job for each in going) or "none"
-        raise UsageError(f"which job? running: {names}", "name it")
+        if not going:
+            raise UsageError("no job runs", "name the one that is meant: tfctl list shows all")
+        raise UsageError(f"several jobs run: {', '.join(each.job for each in going)}", "name the one that is meant")
     if not found:
         raise NotFound("no host knows a job", "start one: tfctl start job.yaml")
-    return found[0], errors
+    return found[0]

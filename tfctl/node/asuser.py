@@ -54,6 +54,12 @@ def as_user(system: System, work: Callable[[], Any], directory: str = "/", patie
     return answer["value"]
 
 
+def become_user(system: System) -> None:
+    """Drop root for the rest of this process, for good. Raises Refused."""
+    user = system.user()
+    _drop_root(user.pw_name, user.pw_uid, user.pw_gid, user.pw_dir)
+
+
 def os_error(error: OSError, what: str) -> Refused:
     """Convert an OSError to Refused with exit 8: the host is not fit."""
     place = f": {error.filename}" if error.filename else ""
@@ -68,12 +74,7 @@ def _child(name: str, uid: int, gid: int, home: str, work: Callable[[], Any], di
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         os.chdir(directory)
-        os.umask(0o027)
-        if os.geteuid() == 0:
-            os.initgroups(name, gid)
-            os.setgid(gid)
-            os.setuid(uid)
-        os.environ["HOME"] = home
+        _drop_root(name, uid, gid, home)
         answer: dict[str, Any] = {"value": work()}
     except Refused as refused:
         answer = _failure(refused.error)
@@ -86,6 +87,15 @@ def _child(name: str, uid: int, gid: int, home: str, work: Callable[[], Any], di
         while data:
             data = data[os.write(writer, data) :]
     os._exit(0)
+
+
+def _drop_root(name: str, uid: int, gid: int, home: str) -> None:
+    os.umask(0o027)
+    if os.geteuid() == 0:
+        os.initgroups(name, gid)
+        os.setgid(gid)
+        os.setuid(uid)
+    os.environ["HOME"] = home
 
 
 def _read(reader: int, patience: float) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def fit(system: System, plan: Plan) -> None:
         guards.account(system)
     if not system.at(names.HOME).is_dir():
         raise Refused(Exit.PREFLIGHT, f"{names.HOME} is missing on {host()}", PROVISION)
-    _drop_in(system)
+    drop_in(system)
     for stack in dict.fromkeys([plan.stack, *(stack_of(task.env) for task in plan.tasks)]):
         if stack != "none" and not system.at(names.stack_dir(stack)).is_dir():
             remedy = f"run: tfctl provision --stack {stack}"
@@ -157,7 +157,8 @@ def _names_free(system: System, plan: Plan) -> None:
             raise Refused(Exit.BUSY, what, remedy, retry=False)
 
 
-def _drop_in(system: System) -> None:
+def drop_in(system: System) -> None:
+    """Check the drop-in that restricts all units of tfctl."""
     shipped = Path(__file__).with_name("10-tfctl.conf").read_bytes()
     try:
         same = system.at(names.DROP_IN).read_bytes() == shipped

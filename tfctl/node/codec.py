@@ -13,8 +13,10 @@ from typing import Any, Callable, Literal, TypeVar, Union
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
 
-#: No number of seconds, bytes or tasks is larger. It keeps times in the range that datetime can show.
+#: No number of seconds is larger. It keeps times in the range that datetime can show.
 _LARGEST = 10**11
+#: No number of bytes or tasks is larger.
+_LARGEST_INTEGER = 10**15
 
 
 class Malformed(ValueError):
@@ -79,7 +81,7 @@ def _text(value: Any) -> str:
 
 
 def _integer(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not -_LARGEST < value < _LARGEST:
+    if not isinstance(value, int) or isinstance(value, bool) or not -_LARGEST_INTEGER < value < _LARGEST_INTEGER:
         raise _wrong(value, "an integer")
     return value
 

@@ -20,6 +20,8 @@ GUARD_USER = "tfctl-guard"
 UNITS = "/run/systemd/system"
 DROP_IN = "/etc/systemd/system/tfctl-.service.d/10-tfctl.conf"
 RUN_DIR = "/run/tfctl"
+#: The beginning of the directories of commands beside tasks.
+EXEC_DIR = f"{RUN_DIR}/exec-"
 STATE_DIR = "/var/lib/tfctl"
 JOBS = f"{STATE_DIR}/jobs"
 CODE_STORE = f"{STATE_DIR}/code"
@@ -120,6 +122,17 @@ def guard_key(job: str) -> str:
 def guard_dir(job: str, attempt: int) -> str:
     """Return the only directory that the guard may write to."""
     return f"{attempt_dir(job, attempt)}/guard"
+
+
+def exec_unit(job: str, key: str) -> str:
+    """Return the unit of a command beside a job's tasks. The drop-in of the tasks applies to it. Its name is not one of
+    the job's units, because no job's name has capitals; the job's slice contains it."""
+    return f"tfctl-EXEC-{job}-{key}.service"
+
+
+def exec_dir(key: str) -> str:
+    """Return the directory with the pipes of such a unit, which only root may enter."""
+    return f"{EXEC_DIR}{key}"
 
 
 def ended_dir(job: str) -> str:

@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import time
+from collections.abc import Sequence
 from typing import IO, Any, Callable
 
 from . import wire
@@ -111,6 +112,19 @@ class Session:
                 process.kill()
             process.wait(5)
         return found.decode("utf-8", "replace").strip()
+
+    def readable(self, descriptors: Sequence[int], timeout: float) -> list[int]:
+        """Return those descriptors that can be read, once there is one, or after ``timeout`` seconds.
+
+        Discard what the client sends. Raises Gone if it has closed its end, or has been silent for too long.
+        """
+        ready = _readable([*descriptors, self._source], timeout)
+        if self._source in ready:
+            self._read()
+            self._rest.clear()
+        elif time.monotonic() > self._heard + self._silence:
+            raise Gone
+        return [descriptor for descriptor in ready if descriptor != self._source]
 
     def heard_of_end(self, within: float) -> bool:
         """Return whether the client has closed its end, or does so ``within`` seconds. Discard its input."""

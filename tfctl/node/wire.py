@@ -22,6 +22,10 @@ events   client  EventsRequest   node  events
 nodes    client  NodesRequest    node  node
 notify   guard   NotifyRequest   node  beat every 5 s, then notified
 leave    guard   LeaveRequest    node  left
+pull     client  PullRequest     node  files, then listings; for each file that the client asks for with
+                                       fetch: pieces, each followed by its raw bytes, then ended
+exec     client  ExecRequest     node  beat every 5 s and pieces (1: stdout, 2: stderr), each followed by its raw bytes,
+                                       then exited; the end of stdin, or 30 s of silence, ends the command
 logs     client  LogsRequest     node  beat every 5 s, then logs, then journalctl's own JSON lines;
                                        with grep, among them beats and, as the last line, perhaps an error
 
@@ -314,6 +318,34 @@ class Disk(NamedTuple):
     total_mib: int
 
 
+class TaskFiles(NamedTuple):
+    """``unit``: the text of the task's unit file. ``tf_config``: the value of TF_CONFIG, if the task has one."""
+
+    role: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    unit: str
+    tf_config: Optional[str] = None
+
+    @property
+    def name(self) -> TaskName:
+        return self.role, self.index
+
+
+class OutputFile(NamedTuple):
+    """A file in the output directory. ``path`` is relative to it. The file was last modified at ``seconds`` and
+    ``nanoseconds``, in epoch time. ``link``: where a symbolic link leads."""
+
+    path: str
+    size: int
+    seconds: int
+    nanoseconds: int
+    link: Optional[str] = None
+
+    @property
+    def mtime_ns(self) -> int:
+        return self.seconds * 10**9 + self.nanoseconds
+
+
 class RunningTask(NamedTuple):
     """A live task of any job."""
 
@@ -386,6 +418,27 @@ class NodesRequest(NamedTuple):
     """What the host has and who uses it."""
 
 
+class PullRequest(NamedTuple):
+    """What an attempt has: its tasks' files here and, unless they are not wanted, those of its output."""
+
+    job: str
+    attempt: Optional[int] = None
+    output: bool = True
+
+
+class ExecRequest(NamedTuple):
+    """Run the command ``words`` as the jobs' user, restricted as the jobs are. ``environment``: with the variables, the
+    working directory and the limits of this task of the latest attempt; otherwise only with its stack on the PATH, and
+    without a directory to write to. ``run``: only if the latest attempt is this run."""
+
+    job: str
+    run: str
+    role: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    words: tuple[str, ...]
+    environment: bool = True
+
+
 class NotifyRequest(NamedTuple):
     """Only of a guard, about its own job: run the program of the policy's `notify`. ``outcome``: its stdin."""
 
@@ -424,7 +477,7 @@ class Beat(NamedTuple):
     """A sign of life."""
 
 
-# Messages of the client, all within a start, apart from go, which also continues a stop.
+# Messages of the client within a start. Go also continues a stop, and fetch belongs to pull.
 
 
 class Plan(NamedTuple):
@@ -472,6 +525,12 @@ class Go(NamedTuple):
 
 class Keep(NamedTuple):
     """Let the units run on without this session."""
+
+
+class Fetch(NamedTuple):
+    """Send these files: the position of each in the listing, from 0, and the number of bytes to skip."""
+
+    files: tuple[tuple[int, int], ...]
 
 
 # Messages of the node.
@@ -589,6 +648,43 @@ class Node(NamedTuple):
     cards: tuple[Card, ...] = ()
 
 
+class Files(NamedTuple):
+    """The files of the attempt's tasks here, as far as the host still has them."""
+
+    attempt: int
+    tasks: tuple[TaskFiles, ...]
+
+
+class Listing(NamedTuple):
+    """A part of what is in the output directory. ``skipped``: a sentence for each thing that cannot be sent."""
+
+    files: tuple[OutputFile, ...]
+    skipped: tuple[str, ...] = ()
+    last: bool = False
+
+
+class Piece(NamedTuple):
+    """``size`` raw bytes follow, the next ones of the file at this position of the listing, or of stdout (1) or stderr
+    (2) of a command."""
+
+    position: int
+    size: int
+
+
+class Ended(NamedTuple):
+    """The end of a file. ``fault``: why the rest of it cannot be sent."""
+
+    position: int
+    fault: Optional[str] = None
+
+
+class Exited(NamedTuple):
+    """The end of a command: its exit status, or the name of the signal that ended it."""
+
+    status: Optional[int]
+    signal: Optional[str] = None
+
+
 class Left(NamedTuple):
     """The guard is being removed."""
 
@@ -633,26 +729,28 @@ class JournalEntry(NamedTuple):
 
 Request = Union[
     StartRequest, ShowRequest, StopRequest, RestartRequest, EventsRequest, NodesRequest, LogsRequest, NotifyRequest,
-    LeaveRequest,
+    LeaveRequest, PullRequest, ExecRequest,
 ]  # fmt: skip
-ClientMessage = Union[Plan, Rerun, Code, Share, Go, Keep, Beat]
+ClientMessage = Union[Plan, Rerun, Code, Share, Go, Keep, Fetch, Beat]
 NodeMessage = Union[
     Hello, Reserved, Refused, Shared, Started, Undone, Kept, Shown, Marked, Stopped, Restarted, Events, Node, Logs,
-    Notified, Left, Error, Beat,
+    Notified, Left, Files, Listing, Piece, Ended, Exited, Error, Beat,
 ]  # fmt: skip
 
 REQUESTS: dict[str, Any] = {
     "start": StartRequest, "show": ShowRequest, "stop": StopRequest, "restart": RestartRequest,
     "events": EventsRequest, "nodes": NodesRequest, "logs": LogsRequest, "notify": NotifyRequest,
-    "leave": LeaveRequest,
+    "leave": LeaveRequest, "pull": PullRequest, "exec": ExecRequest,
 }  # fmt: skip
 CLIENT_MESSAGES: dict[str, Any] = {
-    "plan": Plan, "rerun": Rerun, "code": Code, "share": Share, "go": Go, "keep": Keep, "beat": Beat,
+    "plan": Plan, "rerun": Rerun, "code": Code, "share": Share, "go": Go, "keep": Keep, "fetch": Fetch,
+    "beat": Beat,
 }  # fmt: skip
 NODE_MESSAGES: dict[str, Any] = {
     "hello": Hello, "reserved": Reserved, "refused": Refused, "share": Shared, "started": Started, "undone": Undone,
     "kept": Kept, "show": Shown, "marked": Marked, "stopped": Stopped, "restarted": Restarted, "events": Events,
-    "node": Node, "logs": Logs, "notified": Notified, "left": Left, "error": Error, "beat": Beat,
+    "node": Node, "logs": Logs, "notified": Notified, "left": Left, "files": Files, "listing": Listing,
+    "piece": Piece, "ended": Ended, "exited": Exited, "error": Error, "beat": Beat,
 }  # fmt: skip
 _VERBS = {kind: verb for verb, kind in REQUESTS.items()}
 _KINDS = {kind: name for table in (CLIENT_MESSAGES, NODE_MESSAGES) for name, kind in table.items()}

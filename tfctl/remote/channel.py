@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -66,6 +67,9 @@ class Channel(Protocol):
         wire.LINE_LIMIT.
         """
 
+    def read(self, size: int, timeout: float | None) -> bytes:
+        """Return 1 to ``size`` bytes of stdout, or ``b""`` at end of file. Raises TimeoutError."""
+
     def wait(self, timeout: float | None) -> int:
         """Return the exit status, or -1 if a signal killed the process or no status was sent. Raises TimeoutError."""
 
@@ -84,6 +88,12 @@ class BaseChannel(ABC):
         self.command = command
         self._output = Output(host, command)
         self._sending = threading.Lock()
+
+    def readline(self, timeout: float | None) -> bytes:
+        return self._next(self._output.line, timeout) or self._output.rest()
+
+    def read(self, size: int, timeout: float | None) -> bytes:
+        return self._next(lambda: self._output.piece(size), timeout)
 
     def __enter__(self) -> Self:
         return self
@@ -104,6 +114,10 @@ class BaseChannel(ABC):
 
     @abstractmethod
     def close(self) -> None: ...
+
+    @abstractmethod
+    def _next(self, take: Callable[[], bytes], timeout: float | None) -> bytes:
+        """Return what ``take`` returns as soon as it is not empty, or ``b""`` at end of file. Raises TimeoutError."""
 
     @abstractmethod
     def _write(self, data: memoryview) -> int | None:
@@ -165,6 +179,11 @@ class Output:
             if not end and len(self._out) > LINE_LIMIT:
                 raise TfctlError(f"{self._source} writes a line that does not end within {LINE_LIMIT} bytes")
             return self._cut(end) if end else b""
+
+    def piece(self, size: int) -> bytes:
+        """Return up to ``size`` bytes of what is left of stdout."""
+        with self._lock:
+            return self._cut(min(size, len(self._out)))
 
     def rest(self) -> bytes:
         """Return everything that is left of stdout."""

@@ -63,20 +63,6 @@ class OpenSshChannel(BaseChannel):
                 self._stdin_open = False
                 _close(self._stdin)
 
-    def readline(self, timeout: float | None) -> bytes:
-        if line := self._output.line():
-            return line
-        end = deadline(timeout)
-        with self._poll_turn(end) as mine:
-            while True:
-                if line := self._output.line():
-                    return line
-                if self.closed or self._stdout not in self._streams:
-                    self._raise_if_lost()
-                    return self._output.rest()
-                if not mine or not self._wait_for_output(end):
-                    raise channel.silent(self.host, self.command, timeout)
-
     def wait(self, timeout: float | None) -> int:
         end = deadline(timeout)
         with self._poll_turn(end) as mine:
@@ -111,6 +97,20 @@ class OpenSshChannel(BaseChannel):
             return None
         except OSError:
             return 0
+
+    def _next(self, take: Callable[[], bytes], timeout: float | None) -> bytes:
+        if data := take():
+            return data
+        end = deadline(timeout)
+        with self._poll_turn(end) as mine:
+            while True:
+                if data := take():
+                    return data
+                if self.closed or self._stdout not in self._streams:
+                    self._raise_if_lost()
+                    return b""
+                if not mine or not self._wait_for_output(end):
+                    raise channel.silent(self.host, self.command, timeout)
 
     def _wait_to_send(self) -> None:
         if self._polling.acquire(blocking=False):

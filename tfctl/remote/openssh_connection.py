@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import shlex
+import socket
 import threading
 import time
 from collections.abc import Sequence
@@ -20,10 +21,10 @@ from tfctl.remote import control, refusals
 from tfctl.remote.dial import turn
 from tfctl.remote.jump import shared
 from tfctl.remote.openssh_channel import OpenSshChannel
-from tfctl.remote.openssh_mux import Refused
+from tfctl.remote.openssh_mux import MuxSession, Refused
 from tfctl.remote.openssh_process import SshProcess
 from tfctl.remote.ssh_config import Server, fields, resolve
-from tfctl.remote.transport import KEEPALIVE_S
+from tfctl.remote.transport import KEEPALIVE_S, Stream
 from tfctl.wording import plain
 
 _OPTIONS = (
@@ -109,12 +110,39 @@ class OpenSshConnection:
             self._channels = [each for each in self._channels if not each.closed] + [channel]
         return channel
 
+    def dial(self, port: int) -> Stream:
+        ours, theirs = socket.socketpair()
+        try:
+            streams = (theirs.fileno(), theirs.fileno())
+            return _Forwarded(ours, MuxSession(self._process.path, port, streams, self._server.limit))
+        except BaseException as error:
+            ours.close()
+            if isinstance(error, Refused):
+                raise refusals.not_forwarded(self._server, port, plain(str(error))) from None
+            if isinstance(error, OSError):
+                raise refusals.lost_before(self._server, f"port {port}") from None
+            raise
+        finally:
+            theirs.close()
+
     def close(self) -> None:
         self._process.close()
         with self._lock:
             channels, self._channels = self._channels, []
         for channel in channels:
             channel.close()
+
+
+class _Forwarded:
+    """A connection to a port of the host. `ssh` ends it when the session is closed."""
+
+    def __init__(self, ours: socket.socket, session: MuxSession) -> None:
+        self._ours, self._session = ours, session
+        self.recv, self.sendall, self.shutdown = ours.recv, ours.sendall, ours.shutdown
+
+    def close(self) -> None:
+        self._ours.close()
+        self._session.socket.close()
 
 
 def _words(host: Host, server: Server, proxy: str | None, path: Path) -> list[str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 _VERSION = 4
 _HELLO = 0x00000001
 _NEW_SESSION = 0x10000002
+_NEW_STDIO_FORWARD = 0x10000008
 _PERMISSION_DENIED = 0x80000002
 _FAILURE = 0x80000003
 _EXIT_MESSAGE = 0x80000004
@@ -35,8 +36,9 @@ class MuxSession:
     ended.
     """
 
-    def __init__(self, path: Path, command: str, streams: Sequence[int], timeout: float) -> None:
-        """Run ``command`` with the file descriptors ``streams`` as its stdin, stdout and stderr.
+    def __init__(self, path: Path, wanted: str | int, streams: Sequence[int], timeout: float) -> None:
+        """Run the command ``wanted`` with the file descriptors ``streams`` as its stdin, stdout and stderr; or connect
+        the two ``streams`` to the port ``wanted`` of the host's loopback address.
 
         Raises Refused, TimeoutError after ``timeout`` seconds, and another OSError if no `ssh` listens on ``path``.
         """
@@ -47,7 +49,7 @@ class MuxSession:
         try:
             self.socket.settimeout(timeout)
             self.socket.connect(str(path))
-            self._open(command, streams)
+            self._open(_command(wanted) if isinstance(wanted, str) else _forward(wanted), streams)
             self.socket.setblocking(False)
         except BaseException:
             self.socket.close()
@@ -63,11 +65,9 @@ class MuxSession:
                 # After the type come the session's number and the status.
                 self.status = _number(message, 8)
 
-    def _open(self, command: str, streams: Sequence[int]) -> None:
+    def _open(self, request: bytes, streams: Sequence[int]) -> None:
         self._send(_numbers(_HELLO, _VERSION))
-        # Request number, reserved, four flags (terminal, X11, agent, subsystem), escape character, terminal, command.
-        request = _numbers(_NEW_SESSION, 0) + _text("") + _numbers(0, 0, 0, 0, _NO_ESCAPE_CHARACTER) + _text("")
-        self._send(request + _text(command))
+        self._send(request)
         for stream in streams:
             self.socket.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [stream]))])
         while True:
@@ -101,6 +101,17 @@ class MuxSession:
 
     def _send(self, message: bytes) -> None:
         self.socket.sendall(_numbers(len(message)) + message)
+
+
+def _command(command: str) -> bytes:
+    # Request number, reserved, four flags (terminal, X11, agent, subsystem), escape character, terminal, command.
+    request = _numbers(_NEW_SESSION, 0) + _text("") + _numbers(0, 0, 0, 0, _NO_ESCAPE_CHARACTER) + _text("")
+    return request + _text(command)
+
+
+def _forward(port: int) -> bytes:
+    # Request number, reserved, host, port.
+    return _numbers(_NEW_STDIO_FORWARD, 0) + _text("") + _text("127.0.0.1") + _numbers(port)
 
 
 def _numbers(*values: int) -> bytes:

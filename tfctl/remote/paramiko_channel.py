@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from tfctl.remote import channel
@@ -37,22 +38,6 @@ class ParamikoChannel(BaseChannel):
         with contextlib.suppress(*GONE):
             self._raw.shutdown_write()
 
-    def readline(self, timeout: float | None) -> bytes:
-        if line := self._output.line():
-            return line
-        end = deadline(timeout)
-        while True:
-            count, ended = self._bell.count, self.ended
-            self._drain()
-            if line := self._output.line():
-                return line
-            if ended:
-                if not self._raw.eof_received:
-                    self._raise_if_lost()
-                return self._output.rest()
-            if not self._bell.wait_after(count, seconds_left(end)):
-                raise channel.silent(self.host, self.command, timeout)
-
     def wait(self, timeout: float | None) -> int:
         end = deadline(timeout)
         self._until_ended(end)
@@ -78,6 +63,22 @@ class ParamikoChannel(BaseChannel):
             return None
         except GONE:
             return 0
+
+    def _next(self, take: Callable[[], bytes], timeout: float | None) -> bytes:
+        if data := take():
+            return data
+        end = deadline(timeout)
+        while True:
+            count, ended = self._bell.count, self.ended
+            self._drain()
+            if data := take():
+                return data
+            if ended:
+                if not self._raw.eof_received:
+                    self._raise_if_lost()
+                return b""
+            if not self._bell.wait_after(count, seconds_left(end)):
+                raise channel.silent(self.host, self.command, timeout)
 
     def _until_ended(self, end: float | None) -> None:
         while True:

@@ -24,7 +24,7 @@ from tfctl.remote import key_files, known_hosts, refusals
 from tfctl.remote.dial import Link, dial, turn
 from tfctl.remote.paramiko_channel import GONE, ParamikoChannel
 from tfctl.remote.ssh_config import Server, resolve
-from tfctl.remote.transport import KEEPALIVE_S
+from tfctl.remote.transport import KEEPALIVE_S, Stream
 from tfctl.wording import plain
 
 if "paramiko" not in sys.modules:
@@ -113,6 +113,17 @@ class ParamikoConnection:
                 raise refusals.not_started(self._server, text) from None
             raise Unreachable(f"{name}: sshd refuses to run `{text}`", "allow it there (ForceCommand, sshrc)") from None
         return ParamikoChannel(name, text, raw)
+
+    def dial(self, port: int) -> Stream:
+        here = ("127.0.0.1", 0)
+        try:
+            raw = self._transport.open_channel("direct-tcpip", ("127.0.0.1", port), here, timeout=self._server.limit)
+        except paramiko.ChannelException as error:
+            raise refusals.not_forwarded(self._server, port, plain(error.text)) from None
+        except (*GONE, paramiko.SSHException):
+            raise refusals.lost_before(self._server, f"port {port}") from None
+        raw.settimeout(None)
+        return raw
 
     def close(self) -> None:
         _hang_up(self._transport, self._link)

@@ -148,6 +148,14 @@ def key_only_public(server: Server, name: str) -> Unreachable:
     )
 
 
+def not_forwarded(server: Server, port: int, reason: str) -> Unreachable:
+    """The host does not connect to one of its own ports."""
+    if "prohibited" in reason.lower():
+        remedy = "allow it there: AllowTcpForwarding yes in sshd_config"
+        return Unreachable(f"{server.name}: sshd does not forward ports: {reason}", remedy)
+    return Unreachable(f"{server.name}: nothing listens on port {port} of its loopback address: {reason}")
+
+
 def no_session(server: Server, reason: str) -> Unreachable:
     """sshd has refused to open a session."""
     return Unreachable(f"{server.name}: sshd opens no session: {reason}", "too many at once (MaxSessions)? try again")

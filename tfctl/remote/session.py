@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar, overload
 
 from tfctl.errors import Exit, PreflightFailed, TfctlError, Unreachable, of_exit
 from tfctl.node import names, wire
+from tfctl.remote.channel import CHUNK
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
@@ -30,6 +33,24 @@ def open_session(connection: Connection, request: wire.Request) -> Session:
     session = Session(connection.exec(words))
     session.send_raw(wire.request(request))
     return session
+
+
+@contextmanager
+def beating(sessions: Mapping[str, Session]) -> Iterator[None]:
+    """Send heartbeats in all ``sessions``, to which others may be added, during the block."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(wire.BEAT_S):
+            for session in list(sessions.values()):
+                with suppress(TfctlError):
+                    session.beat()
+
+    threading.Thread(target=beat, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 def as_error(host: str, error: wire.Error) -> TfctlError:
@@ -94,10 +115,7 @@ class Session:
             try:
                 line = self._channel.readline(timeout)
             except TimeoutError:
-                raise Unreachable(
-                    f"{self.host}: tfctl-node has sent nothing for {timeout:g} s{self._last_skipped()}",
-                    "the machine may be overloaded, or a file system there hangs",
-                ) from None
+                raise self._silent(timeout) from None
             if not line.endswith(b"\n"):
                 raise self._ended(line)
             if not self._started and len(self._skipped) < _FOREIGN_LINES and not _is_object(line):
@@ -125,6 +143,18 @@ class Session:
             sent = type(message).__name__.lower()
             raise PreflightFailed(f"{self.host}: tfctl-node sent {sent} in place of {expected}", _REMEDY)
         return message
+
+    def payload(self, size: int, timeout: float) -> Iterator[bytes]:
+        """Yield the next ``size`` raw bytes, in pieces. Raises TfctlError if the node ends before, and as `receive`."""
+        while size > 0:
+            try:
+                data = self._channel.read(min(size, CHUNK), timeout)
+            except TimeoutError:
+                raise self._silent(timeout) from None
+            if not data:
+                raise self._ended(b"")
+            size -= len(data)
+            yield data
 
     def lines(self) -> Iterator[bytes]:
         """Yield each further line with its newline as it arrives, until the node ends. Only complete lines, no beats.
@@ -163,6 +193,13 @@ class Session:
             raise PreflightFailed(what, _REMEDY) from None
         self._started = True
         return message
+
+    def _silent(self, timeout: float) -> Unreachable:
+        """Return the error for a node that has sent nothing for ``timeout`` seconds."""
+        return Unreachable(
+            f"{self.host}: tfctl-node has sent nothing for {timeout:g} s{self._last_skipped()}",
+            "the machine may be overloaded, or a file system there hangs",
+        )
 
     def _last_skipped(self) -> str:
         """Return the last skipped line as part of an error, or an empty string."""

@@ -20,6 +20,21 @@ KEEPALIVE_S = 15
 _VARIABLE = "TFCTL_SSH"
 
 
+class Stream(Protocol):
+    """A connection to a port of a host, as sockets are used."""
+
+    def recv(self, size: int, /) -> bytes:
+        """Return what has arrived, or ``b""`` at the end. Raises OSError."""
+
+    def sendall(self, data: bytes, /) -> None:
+        """Send everything. Raises OSError."""
+
+    def shutdown(self, how: int, /) -> None:
+        """End one direction, as socket.shutdown. Raises OSError."""
+
+    def close(self) -> None: ...
+
+
 class Connection(Protocol):
     """An open connection, returned by `connect`. A context manager; any thread may start processes on it."""
 
@@ -43,6 +58,9 @@ class Connection(Protocol):
 
     def exec(self, words: Sequence[str]) -> Channel:
         """Start the command ``words`` on the host. Raises Unreachable."""
+
+    def dial(self, port: int) -> Stream:
+        """Connect to a TCP port of the host, at its loopback address. Raises Unreachable."""
 
     def close(self) -> None:
         """Close the connection and all its channels."""

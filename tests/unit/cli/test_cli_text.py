@@ -126,3 +126,25 @@ def test_missing_times_are_empty_cells() -> None:
 def test_a_time_of_another_day_has_its_date() -> None:
     assert text.clock(time.time()).count(":") == 2
     assert text.clock(time.time() - 400 * 86400).startswith("20")
+
+
+def test_columns_that_do_not_fit_a_narrow_terminal_continue_on_the_next_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        ("TASK", "HOST", "STATE", "EXIT"),
+        ("worker/10", "node1", "failed", "SIGKILL"),
+        ("ps/0", "node2", "ok", ""),
+    ]
+    monkeypatch.setattr("sys.stdout", Terminal())
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "20")
+    assert text.table(rows, state=2).splitlines() == [
+        "TASK       HOST", "    STATE   EXIT", "worker/10  node1", "    failed  SIGKILL", "ps/0       node2", "    ok",
+    ]  # fmt: skip
+    monkeypatch.setenv("COLUMNS", "80")
+    assert text.table(rows)[0:4] == "TASK" and len(text.table(rows).splitlines()) == 3
+
+
+def test_a_dumb_terminal_gets_no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", Terminal())
+    monkeypatch.setenv("TERM", "dumb")
+    assert text.state_word("failed") == "failed"

@@ -1,0 +1,86 @@
+"""Ports of hosts, reached over the connection that is open already, by each transport."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+from loopback import Sshd
+
+from tfctl.errors import Busy, Unreachable
+from tfctl.remote.transport import connect
+from tfctl.remote.tunnel import Tunnel
+
+pytestmark = pytest.mark.usefixtures("transport")
+
+
+@pytest.fixture
+def server() -> Iterator[int]:
+    """The port of a server that answers each connection, at its end, with the number of bytes that it got."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    taken, _ = listener.accept()
+                except OSError:
+                    return
+                with taken:
+                    count = 0
+                    while data := taken.recv(65536):
+                        count += len(data)
+                    taken.sendall(str(count).encode())
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def ask(port: int, data: bytes) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as end:
+        end.sendall(data)
+        end.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: end.recv(65536), b""))
+
+
+def test_connections_use_the_login_that_there_is_and_keep_their_half_closed_state(sshd: Sshd, server: int) -> None:
+    with connect(sshd.host()) as connection, Tunnel(lambda: connection, server, [0], print) as tunnel:
+        assert [ask(tunnel.local, b"x" * size) for size in (0, 1, 3_000_000)] == [b"0", b"1", b"3000000"]
+    assert sshd.logins == 1
+    assert sshd.forwards == [("127.0.0.1", server)] * 3
+
+
+def test_the_end_of_a_tunnel_ends_its_connections(sshd: Sshd, server: int) -> None:
+    with connect(sshd.host()) as connection:
+        with Tunnel(lambda: connection, server, [0], print) as tunnel:
+            end = socket.create_connection(("127.0.0.1", tunnel.local), timeout=20)
+            end.sendall(b"x")
+        with end, contextlib.suppress(ConnectionResetError):
+            assert end.recv(1) in (b"", b"1")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", tunnel.local), timeout=5)
+
+
+def test_a_host_that_does_not_forward_ports_is_reported(sshd: Sshd, server: int) -> None:
+    sshd.may_forward = False
+    with connect(sshd.host()) as connection, pytest.raises(Unreachable) as caught:
+        connection.dial(server)
+    assert caught.value.message.startswith("node1: ")
+
+
+def test_a_lost_connection_is_reported(sshd: Sshd, server: int) -> None:
+    with connect(sshd.host()) as connection:
+        sshd.drop()
+        with pytest.raises(Unreachable, match=r"^node1: "):
+            connection.dial(server)
+
+
+def test_the_first_free_port_is_taken(sshd: Sshd, server: int) -> None:
+    with connect(sshd.host()) as connection:
+        with Tunnel(lambda: connection, server, [server, 0], print) as tunnel:
+            assert tunnel.local != server
+        with pytest.raises(Busy, match=f"port {server} of this machine cannot be used"):
+            Tunnel(lambda: connection, server, [server], print)

@@ -1,0 +1,113 @@
+"""`tfctl completion`: what is offered for the last word of a command line, and how fast."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfctl.cli.candidates import FILES, candidates
+from tfctl.cli.completion import tree
+from tfctl.jobs import known
+from tfctl.jobs.known import Known
+
+FOUND = Known({"digits-ps": {"ps": 2, "worker": 3}, "other": {"worker": 1}}, ("node1", "node2"), 1.0)
+TREE = tree()
+
+
+def offered(*words: str) -> list[str]:
+    return [line.partition("\t")[0] for line in candidates(words, TREE, FOUND, ["tf2.15", "tf1.15"])]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["st"], ["start", "status", "stop", "stacks"]),
+        (["lab", "u"], ["up"]),
+        (["status", ""], ["digits-ps", "other", FILES]),
+        (["stop", "dig"], ["digits-ps", FILES]),
+        (["logs", ""], ["ps", "worker", "digits-ps", "other", FILES]),
+        (["logs", "worker", ""], ["0", "1", "2"]),
+        (["logs", "other", "worker", ""], ["0"]),
+        (["logs", "other", ""], ["worker"]),
+        (["exec", "digits-ps", "p"], ["ps"]),
+        (["exec", "worker", "0", "--", ""], [FILES]),
+        (["start", ""], [FILES]),
+        (["status", "-o", ""], ["text", "json"]),
+        (["status", "-o", "json", ""], ["digits-ps", "other", FILES]),
+        (["status", "-i", ""], [FILES]),
+        (["logs", "-j", ""], ["digits-ps", "other", FILES]),
+        (["provision", "--stack", "tf2"], ["tf2.15"]),
+        (["provision", "--limit", ""], ["node1", "node2"]),
+        (["stacks", "explain", ""], ["tf2.15", "tf1.15"]),
+        (["status", "--wat"], ["--watch"]),
+        (["nonesuch", ""], list(TREE["commands"])),
+    ],
+)
+def test_candidates_are_those_that_can_follow(words: list[str], expected: list[str]) -> None:
+    assert offered(*words) == expected
+
+
+def test_commands_are_offered_with_a_description() -> None:
+    [line] = candidates(["stat"], TREE, FOUND, [])
+    assert line == "status\tShow a job's tasks with host, state and exit code"
+
+
+@pytest.fixture
+def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """An empty cache and a `tfctl` on the PATH."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    program = tmp_path / "tfctl"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tfctl "$@"\n')
+    program.chmod(0o755)
+    return {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [("sta", "start status stacks"), ("logs worker ''", "0 1 2"), ("status di", "digits-ps")]
+)
+def test_bash_completes_by_the_printed_code(words: str, expected: str, environment: dict[str, str]) -> None:
+    known.note({"digits-ps": ["ps", "ps", "worker", "worker", "worker"]}, ["node1"], everything=True)
+    script = (
+        f"source <(tfctl completion bash); COMP_WORDS=(tfctl {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); "
+        "_tfctl; echo ${COMPREPLY[@]}"
+    )
+    done = subprocess.run(
+        ["bash", "-c", script], env=environment, cwd=environment["XDG_CACHE_HOME"].rpartition("/")[0],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.stdout.strip(), done.stderr) == (expected, "")
+
+
+def test_completion_imports_no_commands_once_they_are_cached(environment: dict[str, str]) -> None:
+    command = ["tfctl", "__complete", "sta"]
+    first = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    before = os.times()
+    again = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    after = os.times()
+    assert again.stdout == first.stdout
+    took = after.children_user + after.children_system - before.children_user - before.children_system
+    assert took < 0.15  # 0.06 s
+    code = "import sys; sys.argv = ['tfctl', '__complete', 'sta']; import tfctl.cli.candidates as c; c.main(['sta'])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}; print(*sys.modules, file=sys.stderr)"], env=environment, capture_output=True,
+        text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert {"typer", "paramiko", "yaml", "pydantic"}.isdisjoint(done.stderr.split())
+
+
+def test_known_jobs_are_replaced_or_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert known.load() == Known()
+    known.note({"one": ["worker", "worker"]}, ["node1"], everything=True)
+    known.note({"two": ["ps"]}, ["node1", "node2"], everything=False)
+    found = known.load()
+    assert found.jobs == {"one": {"worker": 2}, "two": {"ps": 1}}
+    assert found.hosts == ("node1", "node2")
+    known.note({}, ["node1"], everything=True)
+    assert known.load().jobs == {}
+    known._file().write_text("[]")
+    assert known.load() == Known()

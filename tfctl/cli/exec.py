@@ -1,0 +1,123 @@
+"""tfctl exec: run a command beside tasks, with their environment."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from tfctl.cli import text
+from tfctl.cli.common import InventoryOption, JobOption, say, say_error
+from tfctl.cli.which import open_task
+from tfctl.errors import TfctlError, UsageError
+from tfctl.wording import plain
+
+if TYPE_CHECKING:
+    from tfctl.jobs.state import TaskState
+
+_COMMAND = "tfctl.command"
+
+
+class _WithCommand(TyperCommand):
+    """A command whose words after ``--`` are a command for the hosts."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        ctx.meta[_COMMAND] = args[end + 1 :]
+        return super().parse_args(ctx, args[:end])
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(
+        "exec",
+        cls=_WithCommand,
+        epilog="Examples: tfctl exec worker 0 -- nvidia-smi    tfctl exec digits-ps worker -- python -V",
+    )(run)
+
+
+def run(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB] ROLE [INDEX] -- COMMAND",
+            show_default=False,
+            help="A job's name or file (default: the running job, or the last one), then all tasks of a role, or one: "
+            "worker 3, worker/3.",
+        ),
+    ] = None,
+    job_option: JobOption = None,
+    inventory: InventoryOption = None,
+) -> int:
+    """Run a command beside a task, or beside all tasks of a role.
+
+    The command has the task's environment and working directory. It runs as the jobs' user, restricted as tasks are,
+    and has no input. The exit code is that of the command; of several, the first that is not 0. Ctrl-C ends it on the
+    hosts.
+    """
+    from tfctl.jobs.exec import execute, exit_code
+    from tfctl.jobs.state import select
+
+    command = context.meta.get(_COMMAND) or []
+    if not command:
+        raise UsageError("no command is given", "write it after two dashes: tfctl exec worker 0 -- nvidia-smi")
+    with open_task(words or [], job_option, inventory) as found:
+        if found.task is None:
+            raise UsageError(
+                "no task is named", f"name one, as in: tfctl exec {found.state.job} worker 0 -- nvidia-smi"
+            )
+        tasks = select(found.state, *found.task)
+        take = _Raw() if len(tasks) == 1 else _Prefixed(tasks)
+        try:
+            results = execute(found.fleet, found.state, tasks, command, take)
+        finally:
+            take.close()
+    for task in tasks:
+        result = results[task]
+        if isinstance(result, TfctlError):
+            say_error(result)
+        elif result.signal:
+            say(f"{task}: the command was ended by {plain(result.signal)}")
+    return exit_code(results)
+
+
+class _Raw:
+    """Passes on what one command writes, unchanged unless it goes to a terminal."""
+
+    def __call__(self, _task: TaskState, stream: int, data: bytes) -> None:
+        sink = sys.stdout if stream == 1 else sys.stderr
+        if sink.isatty():
+            sink.write(plain(data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")))
+        else:
+            sink.buffer.write(data)
+        sink.flush()
+
+    def close(self) -> None:
+        pass
+
+
+class _Prefixed:
+    """Prints what several commands write, line by line, each with its task."""
+
+    def __init__(self, tasks: tuple[TaskState, ...]) -> None:
+        self._width = max(len(str(task)) for task in tasks)
+        self._rest: dict[tuple[TaskState, int], bytes] = {}
+
+    def __call__(self, task: TaskState, stream: int, data: bytes) -> None:
+        *lines, rest = (self._rest.get((task, stream), b"") + data).split(b"\n")
+        self._rest[task, stream] = rest
+        for line in lines:
+            self._print(task, stream, line)
+
+    def close(self) -> None:
+        for (task, stream), rest in self._rest.items():
+            if rest:
+                self._print(task, stream, rest)
+        self._rest.clear()
+
+    def _print(self, task: TaskState, stream: int, line: bytes) -> None:
+        prefix = text.coloured(f"{str(task).ljust(self._width)} │", "cyan")
+        print(f"{prefix} {plain(line.decode(errors='replace'))}", file=sys.stdout if stream == 1 else sys.stderr,
+              flush=True)  # fmt: skip

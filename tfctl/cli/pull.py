@@ -1,0 +1,163 @@
+"""tfctl pull: copy a job's output, logs, units and events to this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfctl.cli import tables, text
+from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, say, say_error
+from tfctl.cli.which import job_name, open_fleet
+from tfctl.errors import NotFound, TfctlError, UsageError, first_of
+from tfctl.wording import counted
+
+if TYPE_CHECKING:
+    from tfctl.jobs.pull import Progress
+
+#: How often (s) the line of the progress is written.
+_EVERY_S = 0.2
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Examples: tfctl pull digits-ps    tfctl pull digits-ps ./results")(pull)
+
+
+def pull(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB] [DIR]",
+            show_default=False,
+            help="A job's name or file (default: the running job, or the last one), then a directory "
+            "(default: JOB-results). A directory alone needs a slash: ./results.",
+        ),
+    ] = None,
+    job_option: JobOption = None,
+    inventory: InventoryOption = None,
+    output: OutputOption = Output.text,
+) -> int:
+    """Copy a job's output and logs to this machine.
+
+    The directory also gets its units, TF_CONFIG and events. What is there already is not copied again, so an
+    interrupted pull continues when it is repeated.
+    """
+    from tfctl.jobs import events as job_events
+    from tfctl.jobs import pull as job_pull
+    from tfctl.jobs.destination import Destination
+
+    job, folder = parse(words or [], job_option is not None)
+    errors: list[TfctlError] = []
+    with open_fleet(job, job_option, inventory) as (fleet, wanted):
+        try:
+            name = job_name(fleet, wanted)
+            now, happened, silent = job_events.events(fleet, name)
+        except NotFound as unknown:
+            raise _about_directory(unknown, words or []) from None
+        errors += [error for error in silent if error.message.partition(":")[0] in now.hosts]
+        numbers = sorted({now.attempt, *(event.attempt for event in happened)})
+        with Destination(folder or Path(f"{name}-results")) as destination, _Line() as line:
+            try:
+                what = json.dumps({"job": name, "events": tables.EVENTS.json(happened)}, indent=2)
+                destination.write("events.json", what + "\n")
+                destination.write("status.json", json.dumps(tables.job_json(now), indent=2) + "\n")
+                for attempt in job_pull.attempts(fleet, name, numbers):
+                    line.show(f"logs of attempt {attempt.attempt}")
+                    try:
+                        job_pull.pull_logs(fleet, attempt, destination, errors.append)
+                    except NotFound as missing:  # its hosts are no longer in the inventory
+                        errors.append(missing)
+                found = job_pull.pull_files(fleet, now, destination, line.take, errors.append)
+            except KeyboardInterrupt:
+                line.clear()
+                say(f"{destination.path} is not complete: the same command continues")
+                raise
+            errors = list({error.message: error for error in errors}.values())
+            if not errors:
+                destination.clean()
+    if output is Output.json:
+        text.print_json(
+            {
+                "job": name,
+                "directory": str(destination.path),
+                "attempts": numbers,
+                "files": found.files,
+                "bytes": found.bytes,
+                "kept": found.kept,
+                "faults": [error.message for error in errors],
+            }
+        )
+    else:
+        typer.echo(str(destination.path))
+    kept = f"; {counted(found.kept, 'was', 'were')} there already" if found.kept else ""
+    say(f"{name}: {counted(found.files, 'file')} of output, {size(found.bytes)}{kept}")
+    for error in errors:
+        say_error(error)
+    return first_of(error.exit for error in errors)
+
+
+def parse(words: list[str], job_is_named: bool) -> tuple[str | None, Path | None]:
+    """Return the job and the directory that the words name. Raise UsageError for more than one of each."""
+    rest = list(words)
+    job = rest.pop(0) if rest and not job_is_named and not (len(rest) == 1 and _is_directory(rest[0])) else None
+    if len(rest) > 1:
+        raise UsageError(f"{' '.join(words)!r} is more than a job and a directory", "tfctl pull [JOB] [DIR]")
+    return job, Path(rest[0]) if rest else None
+
+
+def size(number: int) -> str:
+    """Return a number of bytes as ``12 kB``, ``3.4 MB`` or ``1.2 GB``."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6)):
+        if number >= factor:
+            return f"{number / factor:.1f} {unit}"
+    return f"{number / 1000:.0f} kB" if number >= 1000 else f"{number} B"
+
+
+def _is_directory(word: str) -> bool:
+    return word in (".", "..") or ("/" in word and not word.endswith((".yaml", ".yml")))
+
+
+def _about_directory(error: NotFound, words: list[str]) -> NotFound:
+    """Add to the error that the only word may have been meant as a directory."""
+    if len(words) != 1:
+        return error
+    return NotFound(error.message, f"{error.remedy}; for the directory {words[0]}, write ./{words[0]}")
+
+
+class _Line:
+    """Shows on a terminal how far the pull is, in one line at the bottom. A context manager that removes the line."""
+
+    def __init__(self) -> None:
+        self._visible = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._began = time.monotonic()
+        self._shown = 0.0
+
+    def __enter__(self) -> _Line:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.clear()
+
+    def take(self, progress: Progress) -> None:
+        if progress.files == progress.all_files or time.monotonic() - self._shown >= _EVERY_S:
+            rate = progress.bytes / max(0.1, time.monotonic() - self._began)
+            self.show(
+                f"{progress.files} of {counted(progress.all_files, 'file')}, "
+                f"{size(progress.bytes)} of {size(progress.all_bytes)}, {size(int(rate))}/s"
+            )
+
+    def show(self, line: str) -> None:
+        self._shown = time.monotonic()
+        if self._visible:
+            sys.stderr.write(f"\r\033[K{line}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._visible:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()

@@ -1,0 +1,45 @@
+"""tfctl ssh: log in to the host of a task."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from tfctl.cli.common import InventoryOption, JobOption, say
+from tfctl.cli.which import open_task, task_of
+from tfctl.errors import TfctlError
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Examples: tfctl ssh worker 3    tfctl ssh digits-ps ps/0")(ssh)
+
+
+def ssh(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB] ROLE [INDEX]",
+            show_default=False,
+            help="A job's name or file (default: the running job, or the last one), then a task: worker 3, worker/3.",
+        ),
+    ] = None,
+    job_option: JobOption = None,
+    inventory: InventoryOption = None,
+) -> int:
+    """Log in to the host of a task.
+
+    It runs your own ssh client with the settings of the inventory. You are the user who logs in, not the jobs'
+    user. To run something in the task's environment, use tfctl exec.
+    """
+    from tfctl.remote import login
+
+    with open_task(words or [], job_option, inventory) as found:
+        task = task_of(found)
+        command = login.words(found.host(task))
+    say(f"{task} runs on {task.host}" if task.alive else f"{task} was on {task.host}, {task.state} now")
+    try:
+        os.execvp(command[0], command)
+    except FileNotFoundError:
+        raise TfctlError("ssh is not installed", "install it: apt install openssh-client") from None

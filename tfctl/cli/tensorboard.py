@@ -1,0 +1,106 @@
+"""tfctl tensorboard: show a job's curves in the browser of this machine."""
+
+from __future__ import annotations
+
+import re
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfctl.cli.common import InventoryOption, JobOption, say
+from tfctl.cli.which import open_task, task_of
+from tfctl.errors import NotFound, TfctlError
+from tfctl.wording import plain
+
+if TYPE_CHECKING:
+    from tfctl.cli.which import OpenJob
+    from tfctl.jobs.state import TaskState
+
+#: How TensorBoard says where it listens.
+_READY = re.compile(r" at http://[^\s/]+:(\d{1,5})/")
+_USUAL_PORT = 6006
+#: The exit status of env(1) if there is no such program.
+_NO_PROGRAM = 127
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Examples: tfctl tensorboard    tfctl tensorboard digits-ps --port 6007")(tensorboard)
+
+
+def tensorboard(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB] [ROLE [INDEX]]",
+            show_default=False,
+            help="A job's name or file (default: the running job, or the last one), then the task whose host has the "
+            "output (default: the one that decides the job).",
+        ),
+    ] = None,
+    job_option: JobOption = None,
+    inventory: InventoryOption = None,
+    port: Annotated[
+        int | None, typer.Option(metavar="PORT", min=1, max=65535, help="The port of this machine.")
+    ] = None,
+) -> int:
+    """Run TensorBoard where the job's output is, and show it here.
+
+    It is that of the job's stack. Prints the URL. Ctrl-C ends TensorBoard and the tunnel. Works during the job
+    and after it.
+    """
+    from tfctl.jobs.exec import execute
+
+    with open_task(words or [], job_option, inventory) as found, ExitStack() as stack:
+        state = found.state
+        task = task_of(found) if found.task else _with_output(found)
+        if state.record.stack == "none":
+            raise NotFound(f"{state.job} has no stack, and so no TensorBoard", "copy its output: tfctl pull")
+        watch = _Watch(found, task, port, stack)
+        command = ["tensorboard", "--logdir", state.record.output, "--host", "127.0.0.1", "--port", "0"]
+        say(f"TensorBoard starts on {task.host}, for {state.record.output}")
+        result = execute(found.fleet, state, [task], command, watch.take, environment=False)[task]
+    if isinstance(result, TfctlError):
+        raise result
+    if result.status == _NO_PROGRAM:
+        raise NotFound(
+            f"stack {state.record.stack} has no TensorBoard on {task.host}",
+            "copy the output to this machine: tfctl pull",
+        )
+    raise watch.error or TfctlError(f"TensorBoard on {task.host} has ended: {watch.last or 'it printed nothing'}")
+
+
+def _with_output(found: OpenJob) -> TaskState:
+    """Return the first task that decides the job. If its host does not answer, another one that has the output."""
+    state = found.state
+    deciders = [task for task in state.tasks if task.name in state.record.deciders]
+    tasks = [*deciders, *(state.tasks if state.record.shared else ())]
+    return next((task for task in tasks if task.state != "unknown"), (tasks or state.tasks)[0])
+
+
+class _Watch:
+    """Reads what TensorBoard prints, and opens the tunnel once it says where it listens. ``last``: its last line."""
+
+    def __init__(self, found: OpenJob, task: TaskState, port: int | None, stack: ExitStack) -> None:
+        self.last = ""
+        self.error: TfctlError | None = None
+        self._found, self._host, self._port, self._stack = found, found.host(task), port, stack
+        self._rest = ""
+        self._open = False
+
+    def take(self, _task: TaskState, _stream: int, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data.decode(errors="replace")).split("\n")
+        for line in lines:
+            self.last = plain(line).strip() or self.last
+            if not self._open and (ready := _READY.search(line)):
+                self._open = True
+                self._tunnel(int(ready[1]))
+
+    def _tunnel(self, port: int) -> None:
+        from tfctl.remote.tunnel import Tunnel
+
+        locals_ = [self._port] if self._port else [_USUAL_PORT, 0]
+        tunnel = Tunnel(lambda: self._found.fleet.connection(self._host), port, locals_, say)
+        self._stack.enter_context(tunnel)
+        typer.echo(f"http://127.0.0.1:{tunnel.local}/")
+        say("Ctrl-C ends it")

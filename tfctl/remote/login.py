@@ -1,0 +1,19 @@
+"""The command that logs a person in to a host, by the system's `ssh`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tfctl.model.host import Host
+from tfctl.remote.ssh_config import fields
+
+
+def words(host: Host) -> list[str]:
+    """Return the command: the host's settings in the inventory come before those in ssh_config(5).
+
+    The host's key is always checked. Unlike tfctl's own connections, it may ask for a password.
+    """
+    options = ["StrictHostKeyChecking=yes", *fields(host.ssh)]
+    if host.ssh.key and any(Path(f"{host.ssh.key}{suffix}").exists() for suffix in ("", ".pub")):
+        options.append("IdentitiesOnly=yes")
+    return ["ssh", *(word for option in options for word in ("-o", option)), *host.ssh.args, "--", host.ssh.host]
