@@ -17,6 +17,8 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
 
 from tfctl import schema
 from tfctl.errors import TfctlError
+from tfctl.model import stacks as catalogue
+from tfctl.model.host import local_paths
 from tfctl.provision.control import cache
 from tfctl.provision.decide.comparison import compared
 from tfctl.provision.decide.explain import explain
@@ -40,6 +42,7 @@ options:
   shared: {type: list, elements: str, required: true, description: Directories that jobs write to.}
   operators: {type: list, elements: str, default: [], description: Who may run jobs; empty, the login user.}
   stack: {type: str, default: '', description: The stack of the host, or C(none).}
+  stack_dirs: {type: list, elements: str, default: [], description: Directories with stacks of your own.}
   pythons: {type: list, elements: str, default: [], description: Interpreters on the host that stacks may use.}
   trees: {type: list, elements: str, default: [], description: CPython trees of the control machine, to send to hosts.}
   address: {type: str, default: '', description: Where the other hosts reach this one.}
@@ -54,6 +57,7 @@ ARGUMENTS = {
     "shared": {"type": "list", "elements": "str", "required": True},
     "operators": _TEXTS,
     "stack": {"type": "str", "default": ""},
+    "stack_dirs": _TEXTS,
     "pythons": _TEXTS,
     "trees": _TEXTS,
     "address": {"type": "str", "default": ""},
@@ -77,6 +81,7 @@ class ActionModule(ActionBase):
         shared = tuple(path.strip() for path in given["shared"])
         try:
             trees = tuple(pack(Path(tree), cache() / "pythons") for tree in given["trees"])
+            stacks = catalogue.load(local_paths(given["stack_dirs"], _base(task_vars)))
         except TfctlError as error:
             return {**result, "faults": [fault(error.message, error.remedy, "inventory")]}
         remote_tmp = self.get_shell_option("remote_tmp", default="~/.ansible/tmp")
@@ -104,6 +109,7 @@ class ActionModule(ActionBase):
             wishes=Wishes(**{name: value for name, value in given["wishes"].items() if value is not None}),
             trees=trees,
             remote_tmp=remote_tmp,
+            stacks=stacks,
         )
         if given["explain"]:
             return {**result, "explained": explain(facts, wanted)}
@@ -113,3 +119,8 @@ class ActionModule(ActionBase):
             return {**result, "faults": faults}
         warnings = [*result.get("warnings", []), *plan.notices]
         return {**result, "plan": schema.plain(plan), "warnings": warnings}
+
+
+def _base(task_vars: dict[str, Any] | None) -> Path:
+    """Return the directory of the inventory, where relative paths in it begin. A list of hosts has none."""
+    return Path((task_vars or {}).get("inventory_dir") or Path.cwd())

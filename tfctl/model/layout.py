@@ -22,8 +22,8 @@ def lay_out(job: JobFile, inventory: Inventory, place: str, known: Mapping[str, 
     """Check the roles against the strategy and give every task a host.
 
     Roles are placed in file order. Each role deals its replicas round-robin over its pattern's hosts, from the first.
-    ``place`` names the job file in errors. ``known`` holds the stacks whose contents tfctl knows, by default those it
-    ships. Raise BadFile.
+    ``place`` names the job file in errors. ``known`` holds the stacks whose contents tfctl knows, by default those of
+    the inventory. Raise BadFile.
     """
     with located(place):
         strategy = _strategy(job)
@@ -31,7 +31,7 @@ def lay_out(job: JobFile, inventory: Inventory, place: str, known: Mapping[str, 
         counts = Counter(slot.role for slot in slots)
         _check_counts(strategy, counts)
         _check_folders(job, slots)
-        fitted, notes = fit(strategy, slots, stacks.load() if known is None else known)
+        fitted, notes = fit(strategy, slots, stacks.load(inventory.stack_dirs) if known is None else known)
         used = {slot.host for slot in slots}
         return Layout(
             name=job.name,

@@ -15,6 +15,7 @@ from tfctl.provision.explanation import Explanation
 from tfctl.provision.faults import FaultJson
 from tfctl.provision.parts import PARTS
 from tfctl.provision.results import PlayResult
+from tfctl.remote import inventory
 from tfctl.remote.ansible_cfg import expanded
 
 
@@ -55,8 +56,8 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
 
     Raises BadFile for an unknown stack, UsageError for an unknown tag, and whatever ansible.run raises.
     """
-    if request.stack not in (None, stacks.NONE):
-        stacks.get(request.stack)
+    if request.stack not in (None, stacks.NONE) and request.stack not in stacks.load():
+        stacks.get(request.stack, inventory.load(request.inventory).stack_dirs)
     for tag in request.tags:
         if tag not in PARTS:
             raise UsageError(f"--tags {tag}: there is no such part", f"there are: {', '.join(PARTS)}")
@@ -83,14 +84,14 @@ def preflight(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
     return provision(replace(request, tags=("preflight",), check=True), listen)
 
 
-def explain(inventory: Path, host: str, python_trees: tuple[Path, ...] = ()) -> Explanation[FaultJson]:
+def explain(source: Path, host: str, python_trees: tuple[Path, ...] = ()) -> Explanation[FaultJson]:
     """Inspect one host and return what each stack would be on it.
 
     Raises UsageError for a pattern that matches several hosts, Unreachable or TfctlError for a host that cannot be
     inspected, and whatever ansible.run raises.
     """
     given: Variables = {"tfctl_more_trees": _packed(python_trees)}
-    (found, *more) = ansible.run(ansible.Play("explain", inventory, host, variables=given), lambda _: None).hosts
+    (found, *more) = ansible.run(ansible.Play("explain", source, host, variables=given), lambda _: None).hosts
     if more:
         raise UsageError(f"--host {host} matches several hosts", "name one")
     if found.explained is None:
