@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
@@ -29,14 +30,19 @@ from tfctl.provision.decide.space import directories
 from tfctl.provision.decide.wanted import Wanted, Wishes
 from tfctl.provision.python_tree import pack
 
+if TYPE_CHECKING:
+    from tfctl.model.stacks import Stack
+    from tfctl.provision.decide.plan import Plan
+    from tfctl.provision.requirements import Packages
+
 DOCUMENTATION = """
 name: tfctl_decide
 short_description: Report everything that prevents what a host is to become, and decide how to get there
 description:
-  - Gathers the facts of the host with the module tfctl_facts, which changes nothing. Returns C(seen), the facts, and
-    C(plan), what was chosen. If the host cannot be provisioned, returns C(faults) instead of a plan, each with its
-    remedy, for tfctl_report_faults. In both cases, returns C(compared) for the action tfctl_compare_hosts. The classes
-    in tfctl/provision/decide document them.
+  - Gathers the facts of the host with the module tfctl_facts, which changes nothing. Returns C(seen), the facts,
+    C(plan), what was chosen, and C(requirements), what the role requirements installs. If the host cannot be
+    provisioned, returns C(faults) instead of a plan, each with its remedy, for tfctl_report_faults. In both cases,
+    returns C(compared) for the action tfctl_compare_hosts. The classes in tfctl/provision/decide document them.
 options:
   uid: {type: int, required: true, description: UID and GID of the job user and its group.}
   shared: {type: list, elements: str, required: true, description: Directories that jobs write to.}
@@ -47,6 +53,7 @@ options:
   trees: {type: list, elements: str, default: [], description: CPython trees of the control machine, to send to hosts.}
   address: {type: str, default: '', description: Where the other hosts reach this one.}
   time_sync: {type: bool, default: false, description: Whether provisioning will synchronize the clock.}
+  requirements: {type: list, elements: str, default: [], description: Requirements files of jobs.}
   explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
   wishes: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
 """
@@ -62,6 +69,7 @@ ARGUMENTS = {
     "trees": _TEXTS,
     "address": {"type": "str", "default": ""},
     "time_sync": {"type": "bool", "default": False},
+    "requirements": _TEXTS,
     "explain": {"type": "bool", "default": False},
     "wishes": {
         "type": "dict",
@@ -117,8 +125,21 @@ class ActionModule(ActionBase):
         plan, faults = decide(facts, wanted)
         if faults:
             return {**result, "faults": faults}
+        files = local_paths(given["requirements"], _base(task_vars))
+        if files and plan.stack is None:
+            return {**result, "faults": [fault(f"{files[0]} needs a stack, and this host has none", "", "inventory")]}
+        try:
+            found = [self._packages(Path(file), stacks, plan, facts.machine) for file in files]
+        except TfctlError as error:
+            return {**result, "faults": [fault(error.message, error.remedy, "inventory")]}
         warnings = [*result.get("warnings", []), *plan.notices]
-        return {**result, "plan": schema.plain(plan), "warnings": warnings}
+        return {**result, "plan": schema.plain(plan), "requirements": found, "warnings": warnings}
+
+    def _packages(self, file: Path, stacks: Mapping[str, Stack], plan: Plan, machine: str) -> Packages:
+        from tfctl.provision.requirements import packages  # needs packaging, which only this case imports
+
+        assert plan.stack
+        return packages(file, stacks[plan.stack.name], plan.stack, machine, write=not self._task.check_mode)
 
 
 def _base(task_vars: dict[str, Any] | None) -> Path:

@@ -39,6 +39,8 @@ def render(
     files = plan.files(job)
     for remark in (*layout.notes, *shell.remarks(layout.slots)):
         say(remark)
+    if layout.requirements:
+        say(f"{layout.requirements.name}: where its packages are depends on the host; `start --dry-run` asks the hosts")
     if to is None:
         for path, text in files.items():
             typer.echo(f"# {path}\n{text}")

@@ -41,7 +41,9 @@ def environment(job: Job, task: Task) -> dict[str, str]:
     """
     known = placeholders(job, task)
     config = tf_config(job, task)
+    packages = job.requirements.get((task.host.name, task.slot.stack), "")
     stack = f"{names.stack_dir(task.slot.stack)}/bin:" if task.slot.stack != "none" else ""
+    stack += f"{packages}/bin:" if packages else ""
     own = {name: fill(_beside(job, name, value), known) for name, value in task.slot.env.items()}
     own["PATH"] = stack + own.get("PATH", names.PATH)
     found = {
@@ -59,6 +61,7 @@ def environment(job: Job, task: Task) -> dict[str, str]:
         "TFCTL_OUTPUT": job.layout.output,
         "TFCTL_STRATEGY": job.layout.strategy.name,
         **_for_runtime(job, task),
+        **({"TFCTL_REQUIREMENTS": packages} if packages else {}),
         **_python_path(job, task),
         **({"TF_CONFIG": config} if config is not None else {}),
     }

@@ -31,7 +31,9 @@ def lay_out(job: JobFile, inventory: Inventory, place: str, known: Mapping[str, 
         counts = Counter(slot.role for slot in slots)
         _check_counts(strategy, counts)
         _check_folders(job, slots)
-        fitted, notes = fit(strategy, slots, stacks.load(inventory.stack_dirs) if known is None else known)
+        known = stacks.load(inventory.stack_dirs) if known is None else known
+        _check_requirements(job, slots, known)
+        fitted, notes = fit(strategy, slots, known)
         used = {slot.host for slot in slots}
         return Layout(
             name=job.name,
@@ -39,6 +41,7 @@ def lay_out(job: JobFile, inventory: Inventory, place: str, known: Mapping[str, 
             inventory=inventory.source,
             code=job.code.path,
             include=job.code.include,
+            requirements=job.requirements,
             output=job.output,
             ports=job.ports,
             cloud=job.environment == "cloud",
@@ -116,4 +119,17 @@ def _check_folders(job: JobFile, slots: Iterable[Slot]) -> None:
             raise BadFile(
                 f"output: {job.output} is not below {' or '.join(host.output_roots)}, "
                 f"which {host.name} allows (tfctl_output_roots)"
+            )
+
+
+def _check_requirements(job: JobFile, slots: Iterable[Slot], known: Mapping[str, Stack]) -> None:
+    if job.requirements is None:
+        return
+    if not job.requirements.is_file():
+        raise BadFile(f"requirements: {job.requirements} is not a file")
+    for stack in dict.fromkeys(slot.stack for slot in slots):
+        if stack not in known:
+            raise BadFile(
+                f"requirements: they are resolved for a stack, and {stack} is none of those that tfctl knows",
+                f"set `stack:` to one of {', '.join(known)}",
             )

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils import tfctl_install, tfctl_links
+from ansible.module_utils import tfctl_install, tfctl_links, tfctl_uv
 from ansible.module_utils.tfctl_install import Failed
 from uv import find_uv_bin
 
-from playbooks.library import tfctl_environment
 from playbooks.library.tfctl_environment import Environment
 
 PYTHON = os.path.realpath(sys.executable)
@@ -232,8 +231,8 @@ def test_lock_is_split_into_wheels_and_sources() -> None:
     entries = [
         f"{name}==1.0 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{'1' * 64}\n" for name in ("a", "b", "c")
     ]
-    assert tfctl_environment.parted("".join(entries)) == ("".join(entries), "")
+    assert tfctl_uv.parted("".join(entries)) == ("".join(entries), "")
     # Ansible strips the newline at the end of a file that it reads.
-    parted = tfctl_environment.parted(("--no-binary=b,x\n" + "".join(entries)).rstrip())
+    parted = tfctl_uv.parted(("--no-binary=b,x\n" + "".join(entries)).rstrip())
     assert parted == (entries[0] + entries[2], entries[1])
-    assert tfctl_environment.pinned("--no-binary=b,x\n" + "".join(entries)) == {"a": "1.0", "b": "1.0", "c": "1.0"}
+    assert tfctl_uv.pinned("--no-binary=b,x\n" + "".join(entries)) == {"a": "1.0", "b": "1.0", "c": "1.0"}

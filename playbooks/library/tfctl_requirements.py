@@ -1,0 +1,131 @@
+#!/usr/bin/python
+"""Install the packages of a job's requirements file beside a stack's environment.
+
+/opt/tfctl/requirements/<digest>     complete since the time of the tfctl-requirements.json in it
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.tfctl_install import Failed, alone, finish
+from ansible.module_utils.tfctl_links import REQUIREMENTS_MARKER
+from ansible.module_utils.tfctl_records import compiled_modules, stamps
+from ansible.module_utils.tfctl_uv import Wheels, changes, pinned
+
+DOCUMENTATION = """
+module: tfctl_requirements
+short_description: Install the packages of a lock file into a directory
+description:
+  - Compares size and time of every file that the packages of O(lock) installed. If one differs, installs all of them
+    beside the path and moves the directory there when it is complete.
+  - Installs from O(archive) without a network. uv compares each wheel with its hash in O(lock).
+  - In check mode, reports what differs (RV(differs)).
+options:
+  path: {type: path, required: true, description: The directory.}
+  environment: {type: path, required: true, description: The environment of the stack that uses the packages.}
+  lock: {type: str, required: true, description: The text of the lock file.}
+  uv_lock: {type: str, required: true, description: The text of the lock file of uv.}
+  archive: {type: path, description: 'A tar of the wheels, uv''s among them, on this host. It is deleted.'}
+"""
+
+#: The number of differences that are reported.
+REPORTED = 10
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "path": {"type": "path", "required": True},
+            "environment": {"type": "path", "required": True},
+            "lock": {"type": "str", "required": True},
+            "uv_lock": {"type": "str", "required": True},
+            "archive": {"type": "path"},
+        },
+        supports_check_mode=True,
+    )
+    packages = Packages(**module.params)
+    sent: Path | None = None if module.check_mode else packages.archive
+    finish(module, lambda: install(packages, act=not module.check_mode), sent)
+
+
+def install(packages: Packages, act: bool) -> dict[str, object]:
+    differences = packages.differences()
+    if act and differences:
+        packages.build()
+    shown = {
+        "before_header": "differs",
+        "after_header": "matches",
+        "before": "\n".join([*differences, ""]),
+        "after": "",
+    }
+    return {"changed": bool(differences), "differs": bool(differences), "diff": shown if differences else []}
+
+
+class Packages:
+    """``lock``, ``uv_lock``: texts of lock files. ``archive``: the wheels."""
+
+    def __init__(self, path: str, environment: str, lock: str, uv_lock: str, archive: str | None) -> None:
+        self.path, self.environment = Path(path), Path(environment)
+        self.lock, self.uv_lock = lock, uv_lock
+        self.archive = Path(archive) if archive else None
+        self.part = self.path.with_name(f".{self.path.name}.part")
+
+    def differences(self) -> list[str]:
+        """Return a sentence for each of the first differences from the lock."""
+        if not (self.path / REQUIREMENTS_MARKER).is_file():
+            return [f"{self.path} does not exist"]
+        return list(itertools.islice(self._differences_in(self.path), REPORTED))
+
+    def build(self) -> None:
+        """Install the packages; ``path`` exists only once it is complete. Raises Failed."""
+        os.umask(0o022)  # the job user must be able to read the files, whatever root's umask is
+        with alone(self.path.with_name(".lock"), f"installs {self.path.name}"):
+            try:
+                if self.differences():
+                    self._build()
+            finally:
+                shutil.rmtree(self.part, ignore_errors=True)
+
+    def _differences_in(self, path: Path) -> Iterator[str]:
+        marker = path / REQUIREMENTS_MARKER
+        there = stamps(path)
+        yield from changes(path, self.lock, there, marker.stat().st_mtime)
+        if json.loads(marker.read_text(encoding="utf-8"))["modules"] != compiled_modules(there):
+            yield f"{path}: compiled modules are missing"
+
+    def _build(self) -> None:
+        python = self.environment / "bin/python"
+        if not python.exists():
+            raise Failed(f"{self.environment} does not exist", "install the stack first, without --tags")
+        if self.archive is None:
+            raise Failed(f"{self.path}: there are no wheels to install")
+        shutil.rmtree(self.part, ignore_errors=True)
+        wheels, new = Wheels(self.archive, self.part, self.uv_lock), self.part / "new"
+        new.mkdir()
+        wheels.install(self.lock, "--python", str(python), "--target", str(new))
+        wheels.compile(str(python), new)
+        wheels.drop()
+        note = {
+            "environment": self.environment.name,
+            "packages": pinned(self.lock),
+            "modules": compiled_modules(stamps(new)),
+        }
+        # Write the marker last, so that any later change is newer.
+        (new / REQUIREMENTS_MARKER).write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
+        # Compare it as the next run will. Otherwise every run would install it again.
+        for difference in self._differences_in(new):
+            raise Failed(f"two packages have the same file, or a wheel differs from its RECORD: {difference}")
+        if self.path.exists():
+            self.path.rename(self.part / "old")
+        new.rename(self.path)
+
+
+if __name__ == "__main__":
+    main()
