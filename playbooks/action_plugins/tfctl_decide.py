@@ -127,7 +127,8 @@ class ActionModule(ActionBase):
             return {**result, "faults": faults}
         files = local_paths(given["requirements"], _base(task_vars))
         if files and plan.stack is None:
-            return {**result, "faults": [fault(f"{files[0]} needs a stack, and this host has none", "", "inventory")]}
+            message = f"{files[0]}: packages are resolved for a stack, and this host has none"
+            return {**result, "faults": [fault(message, "set tfctl_stack for it", "inventory")]}
         try:
             found = [self._packages(Path(file), stacks, plan, facts.machine) for file in files]
         except TfctlError as error:
