@@ -54,6 +54,7 @@ options:
   address: {type: str, default: '', description: Where the other hosts reach this one.}
   time_sync: {type: bool, default: false, description: Whether provisioning will synchronize the clock.}
   requirements: {type: list, elements: str, default: [], description: Requirements files of jobs.}
+  index_url: {type: str, default: '', description: 'The package index for them, in place of that of pip''s settings.'}
   explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
   wishes: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
 """
@@ -70,6 +71,7 @@ ARGUMENTS = {
     "address": {"type": "str", "default": ""},
     "time_sync": {"type": "bool", "default": False},
     "requirements": _TEXTS,
+    "index_url": {"type": "str", "default": ""},
     "explain": {"type": "bool", "default": False},
     "wishes": {
         "type": "dict",
@@ -130,17 +132,17 @@ class ActionModule(ActionBase):
             message = f"{files[0]}: packages are resolved for a stack, and this host has none"
             return {**result, "faults": [fault(message, "set tfctl_stack for it", "inventory")]}
         try:
-            found = [self._packages(Path(file), stacks, plan, facts.machine) for file in files]
+            found = [self._packages(Path(file), stacks, plan, facts.machine, given["index_url"]) for file in files]
         except TfctlError as error:
             return {**result, "faults": [fault(error.message, error.remedy, "inventory")]}
         warnings = [*result.get("warnings", []), *plan.notices]
         return {**result, "plan": schema.plain(plan), "requirements": found, "warnings": warnings}
 
-    def _packages(self, file: Path, stacks: Mapping[str, Stack], plan: Plan, machine: str) -> Packages:
+    def _packages(self, file: Path, stacks: Mapping[str, Stack], plan: Plan, machine: str, index: str) -> Packages:
         from tfctl.provision.requirements import packages  # needs packaging, which only this case imports
 
         assert plan.stack
-        return packages(file, stacks[plan.stack.name], plan.stack, machine, write=not self._task.check_mode)
+        return packages(file, stacks[plan.stack.name], plan.stack, machine, not self._task.check_mode, index)
 
 
 def _base(task_vars: dict[str, Any] | None) -> Path:

@@ -12,8 +12,9 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils import tfctl_links
 from ansible.module_utils.basic import AnsibleModule
@@ -28,10 +29,10 @@ short_description: Install a Python environment from a lock file
 description:
   - Compares size and time of every file that the packages of O(lock) installed. If one differs, builds the whole
     environment beside its path and moves it there when it is complete.
-  - Installs from O(archive) without a network. uv compares each wheel with its hash in O(lock). The modules in
+  - Installs from O(store) without a network. uv compares each wheel with its hash in O(lock). The modules in
     O(imports) are imported as the user nobody, and must have the given versions.
   - Points O(link) to the environment. The environment that it pointed to before is kept, older ones are deleted.
-  - In check mode, reports what differs (RV(differs)), and whether O(archive) is needed (RV(build)).
+  - In check mode, reports what differs (RV(differs)), and whether O(wheels) are needed (RV(build)).
 options:
   path: {type: path, required: true, description: The environment. Its name is that of O(link) and 12 hex digits.}
   link: {type: path, required: true, description: The link with the stack's name.}
@@ -39,7 +40,8 @@ options:
   lock: {type: str, required: true, description: The text of the lock file.}
   uv_lock: {type: str, required: true, description: The text of the lock file of uv.}
   imports: {type: dict, default: {}, description: Modules and the versions that they must have.}
-  archive: {type: path, description: 'A tar of the wheels, uv''s among them, on this host. It is deleted.'}
+  wheels: {type: list, elements: dict, default: [], description: 'Name and sha256 of each wheel, with those of uv.'}
+  store: {type: path, default: /var/cache/tfctl/wheels, description: The directory with the wheels on this host.}
 """
 
 #: The number of differences that are reported.
@@ -59,13 +61,13 @@ def main() -> None:
             "lock": {"type": "str", "required": True},
             "uv_lock": {"type": "str", "required": True},
             "imports": {"type": "dict", "default": {}},
-            "archive": {"type": "path"},
+            "wheels": {"type": "list", "elements": "dict", "default": []},
+            "store": {"type": "path", "default": "/var/cache/tfctl/wheels"},
         },
         supports_check_mode=True,
     )
     environment = Environment(**module.params)
-    sent: Path | None = None if module.check_mode else environment.archive
-    finish(module, lambda: install(environment, act=not module.check_mode), sent)
+    finish(module, lambda: install(environment, act=not module.check_mode))
 
 
 def install(environment: Environment, act: bool) -> dict[str, object]:
@@ -83,7 +85,8 @@ def install(environment: Environment, act: bool) -> dict[str, object]:
 
 
 class Environment:
-    """``lock``, ``uv_lock``: texts of lock files. ``imports``: modules and their versions. ``archive``: the wheels."""
+    """``lock``, ``uv_lock``: texts of lock files. ``imports``: modules and their versions. ``wheels``: name and
+    sha256 of each file in ``store`` that is needed."""
 
     def __init__(
         self,
@@ -93,11 +96,12 @@ class Environment:
         lock: str,
         uv_lock: str,
         imports: Mapping[str, str],
-        archive: str | None,
+        wheels: Sequence[Mapping[str, Any]],
+        store: str,
     ) -> None:
         self.path, self.link, self.python = Path(path), Path(link), python
         self.lock, self.uv_lock, self.imports = lock, uv_lock, imports
-        self.archive = Path(archive) if archive else None
+        self.wheels, self.store = wheels, Path(store)
         self.part = self.path.with_name(f".{self.path.name}.part")
 
     def differences(self) -> list[str]:
@@ -141,11 +145,11 @@ class Environment:
             yield f"{path}: compiled modules are missing"
 
     def _build(self) -> None:
-        if self.archive is None:
+        if not self.wheels:
             raise Failed(f"{self.path}: there are no wheels to build it from")
         shutil.rmtree(self.part, ignore_errors=True)
         new = self.part / "new"
-        wheels = Wheels(self.archive, self.part, self.uv_lock)
+        wheels = Wheels(self.wheels, self.store, self.part, self.uv_lock)
         wheels.run("venv", "--relocatable", "--python", self.python, str(new))
         wheels.install(self.lock, "--python", f"{new}/bin/python")
         wheels.compile(f"{new}/bin/python", site_of(new))

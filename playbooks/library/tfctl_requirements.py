@@ -10,8 +10,9 @@ import itertools
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_install import Failed, alone, finish
@@ -25,14 +26,15 @@ short_description: Install the packages of a lock file into a directory
 description:
   - Compares size and time of every file that the packages of O(lock) installed. If one differs, installs all of them
     beside the path and moves the directory there when it is complete.
-  - Installs from O(archive) without a network. uv compares each wheel with its hash in O(lock).
+  - Installs from O(store) without a network. uv compares each wheel with its hash in O(lock).
   - In check mode, reports what differs (RV(differs)).
 options:
   path: {type: path, required: true, description: The directory.}
   environment: {type: path, required: true, description: The environment of the stack that uses the packages.}
   lock: {type: str, required: true, description: The text of the lock file.}
   uv_lock: {type: str, required: true, description: The text of the lock file of uv.}
-  archive: {type: path, description: 'A tar of the wheels, uv''s among them, on this host. It is deleted.'}
+  wheels: {type: list, elements: dict, default: [], description: 'Name and sha256 of each wheel, with those of uv.'}
+  store: {type: path, default: /var/cache/tfctl/wheels, description: The directory with the wheels on this host.}
 """
 
 #: The number of differences that are reported.
@@ -46,13 +48,13 @@ def main() -> None:
             "environment": {"type": "path", "required": True},
             "lock": {"type": "str", "required": True},
             "uv_lock": {"type": "str", "required": True},
-            "archive": {"type": "path"},
+            "wheels": {"type": "list", "elements": "dict", "default": []},
+            "store": {"type": "path", "default": "/var/cache/tfctl/wheels"},
         },
         supports_check_mode=True,
     )
     packages = Packages(**module.params)
-    sent: Path | None = None if module.check_mode else packages.archive
-    finish(module, lambda: install(packages, act=not module.check_mode), sent)
+    finish(module, lambda: install(packages, act=not module.check_mode))
 
 
 def install(packages: Packages, act: bool) -> dict[str, object]:
@@ -69,12 +71,15 @@ def install(packages: Packages, act: bool) -> dict[str, object]:
 
 
 class Packages:
-    """``lock``, ``uv_lock``: texts of lock files. ``archive``: the wheels."""
+    """``lock``, ``uv_lock``: texts of lock files. ``wheels``: name and sha256 of each file in
+    ``store`` that is needed."""
 
-    def __init__(self, path: str, environment: str, lock: str, uv_lock: str, archive: str | None) -> None:
+    def __init__(
+        self, path: str, environment: str, lock: str, uv_lock: str, wheels: Sequence[Mapping[str, Any]], store: str
+    ) -> None:
         self.path, self.environment = Path(path), Path(environment)
         self.lock, self.uv_lock = lock, uv_lock
-        self.archive = Path(archive) if archive else None
+        self.wheels, self.store = wheels, Path(store)
         self.part = self.path.with_name(f".{self.path.name}.part")
 
     def differences(self) -> list[str]:
@@ -104,10 +109,10 @@ class Packages:
         python = self.environment / "bin/python"
         if not python.exists():
             raise Failed(f"{self.environment} does not exist", "install the stack first, without --tags")
-        if self.archive is None:
+        if not self.wheels:
             raise Failed(f"{self.path}: there are no wheels to install")
         shutil.rmtree(self.part, ignore_errors=True)
-        wheels, new = Wheels(self.archive, self.part, self.uv_lock), self.part / "new"
+        wheels, new = Wheels(self.wheels, self.store, self.part, self.uv_lock), self.part / "new"
         new.mkdir()
         wheels.install(self.lock, "--python", str(python), "--target", str(new))
         wheels.compile(str(python), new)

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shutil
 import struct
-import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from ansible.module_utils.tfctl_install import Failed, last_lines, make_parents, run
+from ansible.module_utils.tfctl_install import Failed, last_lines, link_or_copy, make_parents, run
 from ansible.module_utils.tfctl_records import Stamp, differing, record_of
+from ansible.module_utils.tfctl_share import digest
 
-BYTECODE = "bytecode.zip"
+#: The end of the name of an archive with the bytecode of a wheel.
+BYTECODE = ".bytecode.zip"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+!-]*\.(whl|whl\.bytecode\.zip|tar\.gz)")
 
 
 class Wheels:
     """The wheels of a lock, uv among them, in a temporary directory ``part``, which the caller removes."""
 
-    def __init__(self, archive: Path, part: Path, uv_lock: str) -> None:
-        """Unpack the archive, and delete it. Raises Failed if the hash of uv in it is not in its lock."""
-        self._part, self._folder = part, part / "wheels"
+    def __init__(self, files: Sequence[Mapping[str, Any]], store: Path, part: Path, uv_lock: str) -> None:
+        """Link the wheels from the store of the host. ``files``: the name and the SHA-256 of each.
+
+        Raises Failed if the store lacks a file, or if the hash of uv is not in its lock.
+        """
+        self._part, self._folder, self._store = part, part / "wheels", store
+        self._files = {str(each["name"]): store / str(each["sha256"]) for each in files}
         make_parents(self._folder)
         self._folder.mkdir()
-        unpack(archive, self._folder)
-        # Delete it now: if the kernel has not written it to the disk yet, it never has to.
-        archive.unlink()
+        for name, path in self._files.items():
+            if not _NAME.fullmatch(name):
+                raise Failed(f"{name!r} is neither a wheel nor a source")
+            if not path.is_file():
+                raise Failed(f"{path}: {name} is missing", "run it again")
+            link_or_copy(path, self._folder / name)
+            # uv compares the hashes of wheels itself.
+            if name.endswith(BYTECODE):
+                self._check(name)
         wheel = next(self._folder.glob("uv-*.whl"), None)
-        if wheel is None or hashlib.sha256(wheel.read_bytes()).hexdigest() not in uv_lock:
-            raise Failed(f"{archive}: the hash of uv in it is not in its lock file")
+        if wheel is None or digest(wheel) not in uv_lock:
+            raise Failed("the hash of uv is not in its lock file")
         self._uv = part / "uv"
         with zipfile.ZipFile(wheel) as file:
             name = next(name for name in file.namelist() if name.endswith(".data/scripts/uv"))
@@ -44,7 +56,12 @@ class Wheels:
             if text:
                 (self._part / name).write_text(text, encoding="utf-8")
                 requirements = ["--no-deps", "--no-build-isolation", "--require-hashes", "-r", str(self._part / name)]
-                self.run("pip", "install", *words, "--no-index", "--find-links", str(self._folder), *requirements)
+                try:
+                    self.run("pip", "install", *words, "--no-index", "--find-links", str(self._folder), *requirements)
+                except Failed:
+                    for file in self._files:
+                        self._check(file)
+                    raise
 
     def run(self, *words: str) -> None:
         """Run uv. Raises Failed."""
@@ -66,8 +83,8 @@ class Wheels:
 
     def compile(self, python: str, site: Path) -> None:
         """Compile the modules that have no bytecode, because no job can write to the directory later."""
-        if (self._folder / BYTECODE).is_file():
-            take_bytecode(self._folder / BYTECODE, site)
+        for archive in self._folder.glob(f"*{BYTECODE}"):
+            take_bytecode(archive, site)
         # Ignore the exit code: some packages contain templates, which cannot be compiled.
         run([python, "-I", "-m", "compileall", "-q", "-q", "-j", "0", str(site)])
 
@@ -75,6 +92,13 @@ class Wheels:
         """Delete the wheels and uv's cache, once they are installed: a full disk is most likely now."""
         for done in (self._folder, self._part / "cache"):
             shutil.rmtree(done, ignore_errors=True)
+
+    def _check(self, name: str) -> None:
+        """Raise Failed if a file of the store has changed, and delete it, so that the next run copies it again."""
+        path = self._files[name]
+        if digest(path) != path.name:
+            path.unlink()
+            raise Failed(f"{path}: {name} has changed since it was copied, and was deleted", "run it again")
 
 
 def changes(site: Path, lock: str, there: dict[str, Stamp], completed: float) -> Iterator[str]:
@@ -112,15 +136,3 @@ def take_bytecode(archive: Path, site: Path) -> None:
                 info, content = module.stat(), file.read(name)
                 path.parent.mkdir(exist_ok=True)
                 path.write_bytes(content[:8] + struct.pack("<LL", int(info.st_mtime), info.st_size) + content[16:])
-
-
-def unpack(archive: Path, folder: Path) -> None:
-    """Unpack an archive that contains wheels, sources and bytecode only. Raises Failed for any other member."""
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            known = re.fullmatch(r"[A-Za-z0-9_.+-]+\.(whl|tar\.gz)", member.name) or member.name == BYTECODE
-            content = tar.extractfile(member) if member.isfile() and known else None
-            if content is None:
-                raise Failed(f"{archive}: {member.name} is neither a wheel nor a source")
-            with (folder / member.name).open("wb") as file:
-                shutil.copyfileobj(content, file, 2**20)

@@ -67,11 +67,12 @@ def resolved(
     return (f"--no-binary={','.join(sources)}\n" if sources else "") + text
 
 
-def resolved_beside(file: Path, lock: Path, python: str, machine: str, before: str = "") -> str:
+def resolved_beside(file: Path, lock: Path, python: str, machine: str, before: str = "", index: str = "") -> str:
     """Return the lock of a requirements file for an environment that has the packages of another lock.
 
     The result has only packages that the environment lacks. ``before``: an earlier result, whose versions are kept as
-    far as possible. Raises BadFile if there is no solution, TfctlError if uv fails.
+    far as possible. ``index``: the package index, in place of that of the settings. Raises BadFile if there is no
+    solution, TfctlError if uv fails.
     """
     present = entries(lock.read_text(encoding="utf-8"))
     # They install the same files, so the stack's own stands for all of them.
@@ -83,7 +84,9 @@ def resolved_beside(file: Path, lock: Path, python: str, machine: str, before: s
         constraints = Path(folder, "constraints.txt")
         constraints.write_text("".join(f"{name}=={version}\n" for name, (version, _) in present.items()))
         overrides = _overrides(Path(folder), others)
-        text = _compile(file, python, machine, [f"--constraint={constraints}", f"--override={overrides}"], before)
+        text = _compile(
+            file, python, machine, [f"--constraint={constraints}", f"--override={overrides}"], before, index
+        )
     packages = entries(text)
     rest = _ENTRY.sub("", re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)).split()
     if rest:
@@ -120,12 +123,12 @@ def _require_tensorflow(file: Path, names: Sequence[str], version: str) -> None:
             raise BadFile(f"{file}: {line.strip()}: the stack has TensorFlow {version}")
 
 
-def _compile(file: Path, python: str, machine: str, more: Sequence[str], before: str = "") -> str:
+def _compile(file: Path, python: str, machine: str, more: Sequence[str], before: str = "", index: str = "") -> str:
     """Return the lock that uv resolves. ``before``: an earlier one, whose versions it prefers."""
     words = [_uv(), "pip", "compile", "--quiet", "--generate-hashes", "--only-binary=:all:", "--no-header"]
     words += ["--no-annotate", "--no-emit-index-url", "--no-emit-find-links", "--no-config", "--color=never"]
     words += [f"--python-version={python}.{PATCH}", f"--python-platform={PLATFORM[machine]}", *more, str(file)]
-    settings = {**_index_settings(), **os.environ}
+    settings = {**_index_settings(), **os.environ, **({"UV_DEFAULT_INDEX": index} if index else {})}
     with tempfile.TemporaryDirectory() as folder:
         lock = Path(folder, "lock.txt")
         lock.write_text(before, encoding="utf-8")

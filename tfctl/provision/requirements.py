@@ -23,16 +23,17 @@ class Packages(TypedDict):
     path: str
 
 
-def packages(file: Path, stack: Stack, chosen: plan.Stack, machine: str, write: bool) -> Packages:
-    """Return what a host with this stack gets. Unless ``write``, a new lock is not written.
+def packages(file: Path, stack: Stack, chosen: plan.Stack, machine: str, write: bool, index: str) -> Packages:
+    """Return what a host with this stack gets. Unless ``write``, a new lock is not written. ``index``: the package
+    index, or "" for that of the user's settings.
 
     Raise BadFile if there are no wheels that fit the stack, and TfctlError if uv fails.
     """
-    lock = locked(file, stack, chosen.edition, chosen.python.version, machine, write)
+    lock = locked(file, stack, chosen.edition, chosen.python.version, machine, write, index)
     return {"lock": str(lock.path), "text": lock.packages, "path": lock.directory}
 
 
-def locked(file: Path, stack: Stack, edition: str, python: str, machine: str, write: bool = True) -> Lock:
+def locked(file: Path, stack: Stack, edition: str, python: str, machine: str, write: bool, index: str) -> Lock:
     """Return the lock of a requirements file. Resolve the file again only if it or the stack has changed."""
     guard = cache() / "requirements.flock"
     guard.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +45,7 @@ def locked(file: Path, stack: Stack, edition: str, python: str, machine: str, wr
         path = requirements.lock_path(file, stack, edition, python)
         before = path.read_text(encoding="utf-8") if path.is_file() else ""
         try:
-            text = locks.resolved_beside(file, stack.lock(edition, python), python, machine, before)
+            text = locks.resolved_beside(file, stack.lock(edition, python), python, machine, before, index)
         except BadFile as error:
             raise BadFile(
                 f"{file} does not fit the stack {stack.name} (edition {edition}, Python {python}): {error.message}",

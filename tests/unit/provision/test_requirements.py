@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import subprocess
-import tarfile
 import zipfile
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from ansible.module_utils.tfctl_install import Failed
 from uv import find_uv_bin
 
 from playbooks.library.tfctl_requirements import Packages
-from tests.unit.provision.test_venv import new_environment, pinned, site, wheel
+from tests.unit.provision.test_venv import new_environment, pinned, site, stored, wheel
 
 NAME = "0123456789ab"
 
@@ -41,12 +40,11 @@ def new_packages(house: Path, folder: Path, **files: str) -> Packages:
     wheels.mkdir(exist_ok=True)
     extra = wheel(wheels, "extra", "1.0", **{"__init__.py": "x = 1\ndef main(): print('ran')\n", **files})
     uv = house / "stack/uv-0.0-py3-none-any.whl"
-    archive = folder / "wheels.tar"
-    with tarfile.open(archive, "w") as tar:
-        for path in (uv, extra):
-            tar.add(path, arcname=path.name)
+    files = [stored(path, folder / "store") for path in (uv, extra)]
     lock = "# Written by tfctl\n" + pinned(extra)
-    return Packages(str(folder / "requirements" / NAME), f"{house}/stacks/tf9-{NAME}", lock, pinned(uv), str(archive))
+    return Packages(
+        str(folder / "requirements" / NAME), f"{house}/stacks/tf9-{NAME}", lock, pinned(uv), files, f"{folder}/store"
+    )
 
 
 def output(house: Path, program: str, packages: Path) -> str:

@@ -30,7 +30,7 @@ from tfctl.provision.parts import PARTS
 ROLES = sorted(path for path in (ansible.data_dir() / "roles").iterdir())
 LAB = Path(expected_state.__file__).parent
 #: Roles that other roles include. The playbook has no tag for them.
-SHARED = {"nvidia_library", "nvidia_packages"}
+SHARED = {"nvidia_library", "nvidia_packages", "wheels"}
 ANSIBLE = [sys.executable, "-m", "ansible"]
 
 
