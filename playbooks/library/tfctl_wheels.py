@@ -206,13 +206,22 @@ def pack(part: Path, path: Path) -> None:
 
 def download_wheels(part: Path, lock: Path, wanted: Download) -> None:
     """Download what is in the lock and not in ``part`` yet."""
-    if "==" not in lock.read_text(encoding="utf-8"):
-        return  # pip refuses a file without requirements
+    text = lock.read_text(encoding="utf-8")
+    there = {normal(project_of(path)) for path in wheels_of(part, text)}
+    options = re.findall(r"^-.*\n", text, re.MULTILINE)
+    entries = re.findall(r"^\w.*(?:\n[ \t].*)*", text, re.MULTILINE)
+    missing = [f"{entry}\n" for entry in entries if normal(entry.partition("==")[0]) not in there]
+    if not missing:
+        return
     platforms = [f"manylinux_2_{minor}_{wanted.machine}" for minor in reversed(GLIBC)]
     platforms += [f"{name}_{wanted.machine}" for name in OLD_NAMES.get(wanted.machine, ())]
     words = [*wanted.index, "--only-binary=:all:", "--implementation=cp", f"--python-version={wanted.python}.{PATCH}"]
     # uv is a program, and works for versions of Python that its package does not list any more.
-    download(part, str(lock), [*words, "--ignore-requires-python", *(f"--platform={each}" for each in platforms)])
+    words += ["--ignore-requires-python", *(f"--platform={each}" for each in platforms)]
+    with tempfile.TemporaryDirectory() as folder:
+        rest = Path(folder, lock.name)
+        rest.write_text("".join([*options, *missing]), encoding="utf-8")
+        download(part, str(rest), words)
 
 
 def download_source(part: Path, requirement: str, index: Sequence[str]) -> None:

@@ -71,15 +71,16 @@ def explain(
     """Show what a stack contains or, with --host, what would be chosen there and why."""
     from tfctl.model import stacks
 
-    known = stacks.get(stack, _directories(inventory))
     if host is None:
+        known = stacks.get(stack, _directories(inventory))
         _print(schema.plain(known), _contents(known), output)
         return Exit.OK
     from tfctl.cli.which import find_inventory
     from tfctl.provision.run import explain as explain_host
 
-    source = Path(find_inventory(inventory).source)
-    found = explain_host(source, host, tuple(python_tree or ()))
+    hosts = find_inventory(inventory)
+    known = stacks.get(stack, hosts.stack_dirs)
+    found = explain_host(Path(hosts.source), host, tuple(python_tree or ()))
     _print({"stack": stack, "host": host, **found}, _on_host(known, host, found), output)
     return Exit.PREFLIGHT if found["stacks"][stack]["faults"] else Exit.OK
 

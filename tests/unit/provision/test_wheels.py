@@ -19,6 +19,18 @@ from tfctl.provision.results import PlayResult
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
+def wheel(folder: Path, name: str, version: str) -> Path:
+    """Create a wheel with a module and a template."""
+    path, info = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(f"{name}/__init__.py", "x = 1\n")
+        file.writestr(f"{name}/template.py", "{{ for }}\n")
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+    return path
+
+
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of wheels that replaces the package index, configured as a user of pip would do it."""
@@ -28,12 +40,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, "/dev/null" if name.endswith("FILE") else "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    with zipfile.ZipFile(folder / "tiny-1.0-py3-none-any.whl", "w") as file:
-        file.writestr("tiny/__init__.py", "x = 1\n")
-        file.writestr("tiny/template.py", "{{ for }}\n")
-        file.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
-        file.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        file.writestr("tiny-1.0.dist-info/RECORD", "")
+    wheel(folder, "tiny", "1.0")
     return folder
 
 
@@ -74,10 +81,10 @@ def lock_of(*wheels: Path) -> str:
 
 
 def test_wheels_are_downloaded_and_compiled_once(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = index / "tiny-1.0-py3-none-any.whl"
-    lock = lock_of(wheel)
+    tiny = index / "tiny-1.0-py3-none-any.whl"
+    lock = lock_of(tiny)
     assert download(tmp_path, lock, monkeypatch).exit == 0
-    names = [wheel.name, f"{wheel.name}.bytecode.zip"]
+    names = [tiny.name, f"{tiny.name}.bytecode.zip"]
     assert cached(tmp_path) == names
     folder = tmp_path / f"cache/{VERSION}-x86_64"
     with zipfile.ZipFile(folder / names[1]) as file:
@@ -88,22 +95,16 @@ def test_wheels_are_downloaded_and_compiled_once(index: Path, tmp_path: Path, mo
     for file in files:
         content = Path(file["path"]).read_bytes()
         assert (file["sha256"], file["size"]) == (hashlib.sha256(content).hexdigest(), len(content))
-    wheel.unlink()
+    tiny.unlink()
     assert download(tmp_path, lock, monkeypatch).exit == 0
-    (folder / wheel.name).unlink()
+    (folder / tiny.name).unlink()
     assert "No matching distribution" in download(tmp_path, lock, monkeypatch).hosts[0].reason
 
 
 def test_only_a_changed_wheel_is_downloaded_again(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = index / "tiny-1.0-py3-none-any.whl"
-    other = index / "other-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(other, "w") as file:
-        file.writestr("other-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
-        file.writestr("other-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        file.writestr("other-1.0.dist-info/RECORD", "")
-    assert download(tmp_path, lock_of(tiny, other), monkeypatch).exit == 0
-    new = index / "other-1.1-py3-none-any.whl"
-    new.write_bytes(other.read_bytes().replace(b"1.0", b"1.1"))
+    assert download(tmp_path, lock_of(tiny, wheel(index, "other", "1.0")), monkeypatch).exit == 0
+    new = wheel(index, "other", "1.1")
     lock = lock_of(tiny, new)
     tiny.unlink()
     assert download(tmp_path, lock, monkeypatch).exit == 0
@@ -131,16 +132,16 @@ def test_missing_wheel_is_named_with_a_remedy(index: Path, tmp_path: Path, monke
 def test_source_distribution_is_downloaded_without_running_it(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel, source = index / "tiny-1.0-py3-none-any.whl", index / "own-2.0.tar.gz"
+    tiny, source = index / "tiny-1.0-py3-none-any.whl", index / "own-2.0.tar.gz"
     with tarfile.open(source, "w:gz") as tar:
         text = b"raise SystemExit('somebody ran it')"
         info = tarfile.TarInfo("own-2.0/setup.py")
         info.size = len(text)
         tar.addfile(info, io.BytesIO(text))
-    lock = f"tiny==1.0 \\\n    --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
+    lock = f"tiny==1.0 \\\n    --hash=sha256:{hashlib.sha256(tiny.read_bytes()).hexdigest()}\n"
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
     report = download(tmp_path, lock, monkeypatch, source=f"own==2.0 --hash=sha256:{'0' * 64}\n")
     assert "does not match the hash in the lock file" in report.hosts[0].reason
     assert download(tmp_path, lock, monkeypatch, source=f"own==2.0 --hash=sha256:{digest}\n").exit == 0
     (archive,) = (tmp_path / "cache").glob("*.tar")
-    assert list(names(archive)) == ["own-2.0.tar.gz", wheel.name]
+    assert list(names(archive)) == ["own-2.0.tar.gz", tiny.name]
