@@ -15,7 +15,7 @@ from ansible.module_utils.tfctl_install import Failed
 from uv import find_uv_bin
 
 from playbooks.library.tfctl_requirements import Packages
-from tests.unit.provision.test_venv import new_environment, pinned, site, stored, wheel
+from tests.unit.provision.test_venv import new_environment, pinned, stored, wheel
 
 NAME = "0123456789ab"
 
@@ -109,4 +109,3 @@ def test_packages_are_deleted_with_their_environment(
     shutil.copytree(house / f"stacks/tf9-{NAME}", copy, symlinks=True)
     tfctl_links.drop(copy)
     assert not (tmp_path / "a").exists() and (tmp_path / "b").exists()
-    assert site(new_environment(house / "stack", tmp_path))
