@@ -103,7 +103,9 @@ def _directories(inventory: Path | None) -> tuple[str, ...]:
     from tfctl.remote import inventory as inventories
 
     source = inventory or inventories.default_path()
-    return inventories.load(source).stack_dirs if inventory or (source and source.exists()) else ()
+    if source is None or not (inventory or source.exists()):
+        return ()
+    return inventories.load(source).stack_dirs
 
 
 def _print(data: Mapping[str, object], lines: Iterable[str], output: Output) -> None:

@@ -84,7 +84,8 @@ def require_packages(file: Path, environ: Mapping[str, str]) -> None:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadFile(f"requirements: {file} cannot be read: {error}") from None
-    packages, lacking = _packages(environ), []
+    packages = _packages(environ)
+    lacking: list[str] = []
     for line in lines:
         try:
             wanted = Requirement(line.partition("#")[0].strip())

@@ -72,7 +72,8 @@ def of_environment(stack: Stack, environment: str) -> tuple[str, str] | None:
 def _inputs(file: Path, lock: Path) -> str:
     """Return a digest of the requirements file, the files that it includes, and the lock of the stack."""
     total = hashlib.sha256(lock.read_bytes())
-    waiting, seen = [file], set()
+    waiting = [file]
+    seen: set[Path] = set()
     while waiting:
         path = waiting.pop()
         if path in seen:

@@ -77,8 +77,8 @@ class Limited:
     def __init__(self, file: Any, left: int) -> None:
         self._file, self._left = file, left
 
-    def read(self, size: int) -> bytes:
-        block: bytes = self._file.read(min(size, self._left))
+    def read(self, size: int = -1) -> bytes:
+        block: bytes = self._file.read(self._left if size < 0 else min(size, self._left))
         self._left -= len(block)
         return block
 
