@@ -81,6 +81,8 @@ class Packages:
         self.lock, self.uv_lock = lock, uv_lock
         self.wheels, self.store = wheels, Path(store)
         self.part = self.path.with_name(f".{self.path.name}.part")
+        # As deep as the path itself, because programs name the environment's Python by a relative path.
+        self.new = self.path.with_name(f".{self.path.name}.new")
 
     def differences(self) -> list[str]:
         """Return a sentence for each of the first differences from the lock."""
@@ -96,7 +98,8 @@ class Packages:
                 if self.differences():
                     self._build()
             finally:
-                shutil.rmtree(self.part, ignore_errors=True)
+                for path in (self.part, self.new):
+                    shutil.rmtree(path, ignore_errors=True)
 
     def _differences_in(self, path: Path) -> Iterator[str]:
         marker = path / REQUIREMENTS_MARKER
@@ -111,8 +114,9 @@ class Packages:
             raise Failed(f"{self.environment} does not exist", "install the stack first, without --tags")
         if not self.wheels:
             raise Failed(f"{self.path}: there are no wheels to install")
-        shutil.rmtree(self.part, ignore_errors=True)
-        wheels, new = Wheels(self.wheels, self.store, self.part, self.uv_lock), self.part / "new"
+        for path in (self.part, self.new):
+            shutil.rmtree(path, ignore_errors=True)
+        wheels, new = Wheels(self.wheels, self.store, self.part, self.uv_lock), self.new
         new.mkdir()
         wheels.install(self.lock, "--python", str(python), "--target", str(new))
         wheels.compile(str(python), new)

@@ -96,12 +96,12 @@ def main() -> None:
 
 
 class Download(NamedTuple):
-    """The wheels of lock files for a version of Python and an architecture. ``index``: options of pip."""
+    """The wheels of lock files for a version of Python and an architecture. ``options``: of pip, for its index."""
 
     locks: list[Path]
     python: str
     machine: str
-    index: list[str]
+    options: list[str]
 
     def digest(self, *more: str) -> str:
         """Return a digest of what is to be downloaded."""
@@ -130,7 +130,7 @@ def files_of(wanted: Download, folder: Path) -> list[File]:
                 download_wheels(place, lock, wanted)
             wheels = [wheel for lock in wanted.locks for wheel in wheels_of(place, lock.read_text(encoding="utf-8"))]
             compile_modules(wheels, wanted.python, place)
-            known = [described(path) for wheel in wheels for path in (wheel, bytecode_of(wheel)) if path.exists()]
+            known = [described(path) for wheel in wheels for path in (wheel, bytecode_of(wheel)) if not is_empty(path)]
             listing.write_text(json.dumps(known), encoding="utf-8")
     return known
 
@@ -181,7 +181,7 @@ def archive_of(wanted: Download, source: str, folder: Path) -> Path:
             part.mkdir(exist_ok=True)  # pip verifies and keeps the files of an earlier, interrupted run
             for lock in wanted.locks:
                 download_wheels(part, lock, wanted)
-            download_source(part, source, wanted.index)
+            download_source(part, source, wanted.options)
             pack(part, path)
     return path
 
@@ -215,7 +215,7 @@ def download_wheels(part: Path, lock: Path, wanted: Download) -> None:
         return
     platforms = [f"manylinux_2_{minor}_{wanted.machine}" for minor in reversed(GLIBC)]
     platforms += [f"{name}_{wanted.machine}" for name in OLD_NAMES.get(wanted.machine, ())]
-    words = [*wanted.index, "--only-binary=:all:", "--implementation=cp", f"--python-version={wanted.python}.{PATCH}"]
+    words = [*wanted.options, "--only-binary=:all:", "--implementation=cp", f"--python-version={wanted.python}.{PATCH}"]
     # uv is a program, and works for versions of Python that its package does not list any more.
     words += ["--ignore-requires-python", *(f"--platform={each}" for each in platforms)]
     with tempfile.TemporaryDirectory() as folder:
@@ -287,6 +287,16 @@ def compile_modules(wheels: Sequence[Path], version: str, place: Path) -> None:
 
 def bytecode_of(wheel: Path) -> Path:
     return wheel.with_name(wheel.name + BYTECODE)
+
+
+def is_empty(path: Path) -> bool:
+    """Return whether there is no archive with bytecode, or none in it."""
+    if path.suffix != ".zip":
+        return False
+    if not path.exists():
+        return True
+    with zipfile.ZipFile(path) as archive:
+        return not archive.namelist()
 
 
 def is_compiled(wheel: Path) -> bool:

@@ -108,7 +108,7 @@ def _host(
         ports=(ports[0], ports[1]),
         output_roots=tuple(output_roots),
         stack_dirs=tuple(stack_dirs),
-        **rest,  # type: ignore[arg-type]
+        **rest,
     )
 
 

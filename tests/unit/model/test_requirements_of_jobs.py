@@ -64,6 +64,6 @@ def test_local_run_names_the_packages_that_the_active_python_lacks(tmp_path: Pat
     environ = {"PATH": f"{python.parent}:/usr/bin:/bin"}
     machine.require_packages(file, environ)
     file.write_text("six>=1.17\nattrs\n")
-    with pytest.raises(PreflightFailed, match=r"six>=1\.17 \(1\.16\.0 is installed\), attrs$") as raised:
+    with pytest.raises(PreflightFailed, match=r"six>=1\.17 \(1\.16\.0 is installed\), attrs\n") as raised:
         machine.require_packages(file, environ)
     assert raised.value.remedy == f"python -m pip install -r {file}"

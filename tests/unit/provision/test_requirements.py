@@ -40,18 +40,18 @@ def new_packages(house: Path, folder: Path, **files: str) -> Packages:
     wheels.mkdir(exist_ok=True)
     extra = wheel(wheels, "extra", "1.0", **{"__init__.py": "x = 1\ndef main(): print('ran')\n", **files})
     uv = house / "stack/uv-0.0-py3-none-any.whl"
-    files = [stored(path, folder / "store") for path in (uv, extra)]
+    sent = [stored(path, folder / "store") for path in (uv, extra)]
     lock = "# Written by tfctl\n" + pinned(extra)
     return Packages(
-        str(folder / "requirements" / NAME), f"{house}/stacks/tf9-{NAME}", lock, pinned(uv), files, f"{folder}/store"
+        str(folder / "requirements" / NAME), f"{house}/stacks/tf9-{NAME}", lock, pinned(uv), sent, f"{folder}/store"
     )
 
 
 def output(house: Path, program: str, packages: Path) -> str:
-    words = [house / "stacks/tf9/bin/python", "-c", program]
+    words = [str(house / "stacks/tf9/bin/python"), "-c", program]
     environment = {**os.environ, "TFCTL_REQUIREMENTS": str(packages)}
     done = subprocess.run(words, capture_output=True, text=True, timeout=30, check=True, env=environment)
-    return done.stdout.strip()
+    return str(done.stdout.strip())
 
 
 def test_packages_come_behind_those_of_the_stack(house: Path, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_packages_come_behind_those_of_the_stack(house: Path, tmp_path: Path) ->
     found = output(house, "import big_one, extra; print(big_one.__version__, extra.x)", packages.path)
     assert found == "1.2.0 1"
     words = [packages.path / "bin/extra"]
-    variables = {"TFCTL_REQUIREMENTS": str(packages.path)}
+    variables = {"TFCTL_REQUIREMENTS": str(packages.path), "PATH": os.defpath}
     assert subprocess.run(words, capture_output=True, text=True, timeout=30, env=variables).stdout == "ran\n"
     assert list(packages.path.glob("extra/__pycache__/__init__.*.pyc"))
     assert sorted(path.name for path in packages.path.parent.iterdir()) == [".lock", NAME]

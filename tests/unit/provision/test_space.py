@@ -60,7 +60,7 @@ def test_stack_needs_space_for_itself_and_for_its_wheels() -> None:
 def test_space_is_added_up_for_directories_on_one_file_system() -> None:
     """The space for a stack includes its wheels there."""
     total = 2600 + sum(SPARE_MB.values()) + 4 * OTHER_MB
-    names = "/opt/tfctl, /var/tmp, / and 8 other directories"
+    names = f"/opt/tfctl, {WHEELS}, /var/lib/tfctl/jobs and 8 other directories"
     assert found({path: {**FREE, "free_mb": total} for path in ALL}, 2600) == []
     (message,) = found({path: {**FREE, "free_mb": total - 1} for path in ALL}, 2600)
     assert message == f"{total - 1} MB are free for {names}, {total} MB are needed"

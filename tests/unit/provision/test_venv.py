@@ -79,8 +79,8 @@ def stored(wheel: Path, store: Path) -> dict[str, str]:
     return {"name": wheel.name, "sha256": digest}
 
 
-def new_environment(wheels: Path, folder: Path, **more: Any) -> Environment:
-    uv, *packages = sorted(wheels.iterdir(), key=lambda path: not path.name.startswith("uv-"))
+def new_environment(house: Path, folder: Path, **more: Any) -> Environment:
+    uv, *packages = sorted(house.iterdir(), key=lambda path: not path.name.startswith("uv-"))
     asked: dict[str, Any] = {
         "path": f"{folder}/stacks/tf9-0123456789ab",
         "link": f"{folder}/stacks/tf9",

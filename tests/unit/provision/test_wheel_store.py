@@ -139,7 +139,7 @@ def test_link_in_place_of_a_piece_is_not_followed(tmp_path: Path) -> None:
 def test_wheels_that_were_used_least_recently_are_deleted_first(tmp_path: Path) -> None:
     store = filled(tmp_path / "store", ONE, TWO)
     for age in range(3):
-        path = store.folder / f"{age}" * 64
+        path = store.folder / (f"{age}" * 64)
         path.write_bytes(b"1234")
         os.utime(path, (1000 - age, 1000 - age))
     os.utime(store.folder / ONE.sha256, (1, 1))
