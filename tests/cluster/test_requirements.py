@@ -8,9 +8,7 @@ from tests.cluster.hosts import Hosts
 from tfctl.model import requirements, stacks
 
 STACK = stacks.get("tf2.15")
-TWO = (
-    "requirements: requirements.txt\ncommand: [sh, -c, 'echo at $TFCTL_REQUIREMENTS; exec true']\nroles: {worker: 2}\n"
-)
+TWO = "requirements: requirements.txt\ncommand: [sh, -c, 'echo at $TFCTL_REQUIREMENTS']\nroles: {worker: 2}\n"
 
 
 def job(hosts: Hosts, text: str = "six\n") -> Path:
@@ -53,7 +51,7 @@ def test_start_names_every_host_that_lacks_the_packages_and_the_command(hosts: H
     hosts.install_packages("node2", places["node2"])
     hosts.ok("start", file, "--wait")
     for number, name in enumerate(places):
-        assert f"at {places[name]}" in hosts.ok("logs", "own", f"worker/{number}")
+        assert f"at {places[name]}" in hosts.ok("logs", "--job", "own", f"worker/{number}")
     file.with_name("requirements.txt").write_text("six==1.16.0\n")
     assert "no lock file for its present content" in refused(hosts, file)
 

@@ -54,18 +54,17 @@ class Fleet:
             file.writestr(f"{info}/RECORD", name * 1000)
         return path
 
-    def run(self, *wheels: str, **variables: object) -> dict[str, list[str]]:
+    def run(self, *wheels: str, address: str = "127.0.0.1") -> dict[str, list[str]]:
         """Run the role for these wheels; return the hosts that ran each task, by the task's name."""
         files = [next(self.index.glob(f"{name}-*")) for name in wheels]
         lines = ("{}=={} --hash=sha256:{}\n".format(*file.name.split("-")[:2], digest(file)) for file in files)
         (self.folder / "lock.txt").write_text("".join(lines))
         hosts = {name: {"ansible_python_interpreter": f"{self.folder / name}/python"} for name in NAMES}
-        inventory = {"all": {"hosts": hosts, "vars": {"ansible_connection": "local"}}}
+        inventory = {"all": {"hosts": hosts, "vars": {"ansible_connection": "local", "tfctl_address": address}}}
         (self.folder / "hosts.json").write_text(json.dumps(inventory))
         given = {
             "wheels_locks": [f"{self.folder}/lock.txt"], "wheels_python_version": VERSION, "wheels_machine": "x86_64",
             "wheels_cache": f"{self.folder}/cache", "wheels_store": "$NODE_DIR/store", "wheels_ports": free_ports(),
-            "tfctl_address": "127.0.0.1", **variables,
         }  # fmt: skip
         after = {"ansible.builtin.add_host": {"name": "{{ item }}", "groups": "tfctl_provisioned"}}
         play = {
@@ -141,7 +140,7 @@ def test_wheels_leave_the_control_machine_once_and_later_only_the_changed_one_do
 
 
 def test_hosts_that_reach_no_other_one_get_the_wheels_from_the_control_machine(fleet: Fleet) -> None:
-    found = fleet.run("one", tfctl_address="nowhere.invalid")
+    found = fleet.run("one", address="nowhere.invalid")
     assert (found[SEND], sorted(found[RESEND])) == (["n1"], ["n2", "n3", "n4", "n5"]), fleet.output
     assert "this machine sends the wheels to the host, because http://nowhere.invalid:" in " ".join(
         fleet.output.split()
