@@ -2,7 +2,8 @@
 
 The annotations of a dataclass are its schema: text, numbers, booleans, dates, `Literal`, `X | None`, `tuple[X, ...]`,
 `Mapping[str, X]`, other dataclasses, and `Annotated[str, re.compile(...)]` for text that has to match. Unknown keys are
-errors. A field whose name is a keyword of Python has a trailing underscore, which its key has not.
+errors. A field whose name is a keyword of Python has a trailing underscore, which its key has not. A field with the
+metadata DERIVED has no key: the program sets it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from functools import cache
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+
+#: The metadata of a field that data cannot contain.
+DERIVED: Mapping[str, bool] = {"derived": True}
 
 _UNIONS = (Union, getattr(types, "UnionType", Union))
 _WORDS = {str: "text", int: "a whole number", float: "a number with a point", bool: "true or false", date: "a date"}
@@ -68,7 +72,7 @@ def _mapping(arguments: tuple[Any, ...], data: Mapping[object, object], place: t
 
 
 def _object(kind: Any, data: Mapping[object, object], place: tuple[str, ...]) -> object:
-    known, hints = {_key(field): field for field in fields(kind)}, _hints(kind)
+    known, hints = {_key(field): field for field in fields(kind) if field.metadata != DERIVED}, _hints(kind)
     for name in data:
         if name not in known:
             raise _error((*place, str(name)), "unknown key")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.module_utils.parsing.convert_bool import BOOLEANS, BOOLEANS_TRUE
@@ -18,6 +19,8 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
 
 from tfctl import schema
 from tfctl.errors import TfctlError
+from tfctl.model import stacks as catalogue
+from tfctl.model.host import local_paths
 from tfctl.provision.control import cache
 from tfctl.provision.decide.comparison import compared
 from tfctl.provision.decide.explain import explain
@@ -28,25 +31,33 @@ from tfctl.provision.decide.space import directories
 from tfctl.provision.decide.wanted import ALL, Wanted, Wishes
 from tfctl.provision.python_tree import pack
 
+if TYPE_CHECKING:
+    from tfctl.model.stacks import Stack
+    from tfctl.provision.decide.plan import Plan
+    from tfctl.provision.requirements import Packages
+
 DOCUMENTATION = """
 name: tfctl_decide
 short_description: Report everything that prevents what a host is to become, and decide how to get there
 description:
-  - Gathers the facts of the host with the module tfctl_facts, which changes nothing. Returns C(seen), the facts, and
-    C(plan), what was chosen. If the host cannot be provisioned, returns C(faults) instead of a plan, each with its
-    remedy, for tfctl_report_faults. In both cases, returns C(compared) for the action tfctl_compare_hosts. The classes
-    in tfctl/provision/decide document them.
+  - Gathers the facts of the host with the module tfctl_facts, which changes nothing. Returns C(seen), the facts,
+    C(plan), what was chosen, and C(requirements), what the role requirements installs. If the host cannot be
+    provisioned, returns C(faults) instead of a plan, each with its remedy, for tfctl_report_faults. In both cases,
+    returns C(compared) for the action tfctl_compare_hosts. The classes in tfctl/provision/decide document them.
 options:
   uid: {type: int, required: true, description: UID and GID of the job user and its group.}
   shared: {type: list, elements: str, required: true, description: Directories that jobs write to.}
   operators: {type: list, elements: str, default: [], description: Who may run jobs; empty, the login user.}
   stack: {type: str, default: '', description: The stack of the host, or C(none).}
+  stack_dirs: {type: list, elements: str, default: [], description: Directories with stacks of your own.}
   pythons: {type: list, elements: str, default: [], description: Interpreters on the host that stacks may use.}
   trees: {type: list, elements: str, default: [], description: CPython trees of the control machine, to send to hosts.}
   address: {type: str, default: '', description: Where the other hosts reach this one.}
   time_sync: {type: bool, default: false, description: Whether provisioning will synchronize the clock.}
   ports: {type: str, default: '', description: 'The ports of jobs, such as 2222-2299.'}
   shared_storage: {type: str, default: '', description: How provisioning mounts or checks a shared directory.}
+  requirements: {type: list, elements: str, default: [], description: Requirements files of jobs.}
+  index_url: {type: str, default: '', description: 'The package index for them, in place of that of pip''s settings.'}
   explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
   wishes: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
 """
@@ -58,12 +69,15 @@ ARGUMENTS = {
     "shared": {"type": "list", "elements": "str", "required": True},
     "operators": _TEXTS,
     "stack": {"type": "str", "default": ""},
+    "stack_dirs": _TEXTS,
     "pythons": _TEXTS,
     "trees": _TEXTS,
     "address": {"type": "str", "default": ""},
     "time_sync": {"type": "bool", "default": False},
     "ports": {"type": "str", "default": ""},
     "shared_storage": {"type": "str", "default": ""},
+    "requirements": _TEXTS,
+    "index_url": {"type": "str", "default": ""},
     "explain": {"type": "bool", "default": False},
     "wishes": {
         "type": "dict",
@@ -81,6 +95,7 @@ class ActionModule(ActionBase):
         shared = tuple(path.strip() for path in given["shared"])
         try:
             trees = tuple(pack(Path(tree), cache() / "pythons") for tree in given["trees"])
+            stacks = catalogue.load(local_paths(given["stack_dirs"], _base(task_vars)))
         except TfctlError as error:
             return {**result, "faults": [fault(error.message, error.remedy, "inventory")]}
         remote_tmp = self.get_shell_option("remote_tmp", default="~/.ansible/tmp")
@@ -108,6 +123,7 @@ class ActionModule(ActionBase):
             wishes=wishes_of(given["wishes"]),
             trees=trees,
             remote_tmp=remote_tmp,
+            stacks=stacks,
         )
         if given["explain"]:
             return {**result, "explained": explain(facts, wanted)}
@@ -117,8 +133,27 @@ class ActionModule(ActionBase):
         plan, faults = decide(facts, wanted)
         if faults:
             return {**result, "faults": faults}
+        files = local_paths(given["requirements"], _base(task_vars))
+        if files and plan.stack is None:
+            message = f"{files[0]}: packages are resolved for a stack, and this host has none"
+            return {**result, "faults": [fault(message, "set tfctl_stack for it", "inventory")]}
+        try:
+            found = [self._packages(Path(file), stacks, plan, facts.machine, given["index_url"]) for file in files]
+        except TfctlError as error:
+            return {**result, "faults": [fault(error.message, error.remedy, "inventory")]}
         warnings = [*result.get("warnings", []), *plan.notices]
-        return {**result, "plan": schema.plain(plan), "warnings": warnings}
+        return {**result, "plan": schema.plain(plan), "requirements": found, "warnings": warnings}
+
+    def _packages(self, file: Path, stacks: Mapping[str, Stack], plan: Plan, machine: str, index: str) -> Packages:
+        from tfctl.provision.requirements import packages  # needs packaging, which only this case imports
+
+        assert plan.stack
+        return packages(file, stacks[plan.stack.name], plan.stack, machine, not self._task.check_mode, index)
+
+
+def _base(task_vars: dict[str, Any] | None) -> Path:
+    """Return the directory of the inventory, where relative paths in it begin. A list of hosts has none."""
+    return Path((task_vars or {}).get("inventory_dir") or Path.cwd())
 
 
 def wishes_of(given: dict[str, Any]) -> Wishes:

@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_datasets import Dataset
 from ansible.module_utils.tfctl_fault import INVENTORY, fail, fault
-from ansible.module_utils.tfctl_install import Failed, last_lines, run
+from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_share import serve, stop
 
 DOCUMENTATION = """
 module: tfctl_dataset
@@ -43,20 +40,6 @@ options:
 Result = dict[str, Any]
 
 UNIT = "tfctl_dataset.service"  # tfctl-*.service are the units of jobs
-#: A program that serves one file at one path.
-SERVER = """
-import http.server, shutil, sys
-port, path, file = int(sys.argv[1]), sys.argv[2], sys.argv[3]
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        if self.path != path:
-            return self.send_error(404)
-        with open(file, "rb") as source:
-            self.send_response(200)
-            self.end_headers()
-            shutil.copyfileobj(source, self.wfile, 1 << 20)
-http.server.ThreadingHTTPServer(("", port), Handler).serve_forever()
-"""
 
 
 def main() -> None:
@@ -104,28 +87,14 @@ def installed(module: AnsibleModule, datasets: list[Dataset]) -> Result:
 
 
 def served(module: AnsibleModule, datasets: list[Dataset]) -> Result:
-    """Serve the archive as an unprivileged user on the last free port. First stop what an earlier run has left."""
-    stopped(module, datasets)
+    """Serve the archive to other hosts."""
     (dataset,) = datasets
-    path, port = f"/{dataset.sha256}", free_port(*module.params["ports"])
-    words = ["systemd-run", "--quiet", "--collect", f"--unit={UNIT}", "--property=DynamicUser=yes"]
-    words += ["--property=RuntimeMaxSec=3600", sys.executable, "-I", "-c", SERVER, str(port), path]
-    done = run([*words, str(dataset.archive)])
-    if done.returncode:
-        raise Failed(f"systemd-run: {last_lines(done.stderr)}")
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            break
-        except OSError:
-            time.sleep(0.1)
-    host = module.params["host"]
-    return {"changed": False, "url": f"http://{f'[{host}]' if ':' in host else host}:{port}{path}"}
+    url = serve(UNIT, dataset.archive.parent, module.params["host"], module.params["ports"])
+    return {"changed": False, "url": f"{url}/{dataset.sha256}"}
 
 
 def stopped(_module: AnsibleModule, _datasets: list[Dataset]) -> Result:
-    subprocess.run(["systemctl", "stop", UNIT], capture_output=True, timeout=60, check=False)
+    stop(UNIT)
     return {"changed": False}
 
 
@@ -135,18 +104,6 @@ STATES: dict[str, Callable[[AnsibleModule, list[Dataset]], Result]] = {
     "served": served,
     "stopped": stopped,
 }
-
-
-def free_port(first: int, last: int) -> int:
-    """Return the last free port of a range. Raises Failed."""
-    for port in range(last, first - 1, -1):
-        with socket.socket() as tried:
-            try:
-                tried.bind(("", port))
-                return port
-            except OSError:
-                continue
-    raise Failed(f"no port of {first}-{last} is free to serve the data set to other hosts", "wait until a job ends")
 
 
 if __name__ == "__main__":

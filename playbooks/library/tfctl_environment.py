@@ -8,23 +8,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import os
-import re
 import shutil
-import struct
-import tarfile
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils import tfctl_links
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, alone, finish, last_lines, make_parents, run, unprivileged
+from ansible.module_utils.tfctl_install import Failed, alone, finish, unprivileged
 from ansible.module_utils.tfctl_links import MARKER, site_of
-from ansible.module_utils.tfctl_records import compiled_modules, differing, record_of, stamps
+from ansible.module_utils.tfctl_records import compiled_modules, stamps
+from ansible.module_utils.tfctl_uv import Wheels, changes, pinned
 
 DOCUMENTATION = """
 module: tfctl_environment
@@ -32,10 +29,10 @@ short_description: Install a Python environment from a lock file
 description:
   - Compares size and time of every file that the packages of O(lock) installed. If one differs, builds the whole
     environment beside its path and moves it there when it is complete.
-  - Installs from O(archive) without a network. uv compares each wheel with its hash in O(lock). The modules in
+  - Installs from O(store) without a network. uv compares each wheel with its hash in O(lock). The modules in
     O(imports) are imported as the user nobody, and must have the given versions.
   - Points O(link) to the environment. The environment that it pointed to before is kept, older ones are deleted.
-  - In check mode, reports what differs (RV(differs)), and whether O(archive) is needed (RV(build)).
+  - In check mode, reports what differs (RV(differs)), and whether O(wheels) are needed (RV(build)).
 options:
   path: {type: path, required: true, description: The environment. Its name is that of O(link) and 12 hex digits.}
   link: {type: path, required: true, description: The link with the stack's name.}
@@ -43,10 +40,10 @@ options:
   lock: {type: str, required: true, description: The text of the lock file.}
   uv_lock: {type: str, required: true, description: The text of the lock file of uv.}
   imports: {type: dict, default: {}, description: Modules and the versions that they must have.}
-  archive: {type: path, description: 'A tar of the wheels, uv''s among them, on this host. It is deleted.'}
+  wheels: {type: list, elements: dict, default: [], description: 'Name and sha256 of each wheel, with those of uv.'}
+  store: {type: path, default: /var/cache/tfctl/wheels, description: The directory with the wheels on this host.}
 """
 
-BYTECODE = "bytecode.zip"
 #: The number of differences that are reported.
 REPORTED = 10
 PROBE = """
@@ -64,13 +61,13 @@ def main() -> None:
             "lock": {"type": "str", "required": True},
             "uv_lock": {"type": "str", "required": True},
             "imports": {"type": "dict", "default": {}},
-            "archive": {"type": "path"},
+            "wheels": {"type": "list", "elements": "dict", "default": []},
+            "store": {"type": "path", "default": "/var/cache/tfctl/wheels"},
         },
         supports_check_mode=True,
     )
     environment = Environment(**module.params)
-    sent: Path | None = None if module.check_mode else environment.archive
-    finish(module, lambda: install(environment, act=not module.check_mode), sent)
+    finish(module, lambda: install(environment, act=not module.check_mode))
 
 
 def install(environment: Environment, act: bool) -> dict[str, object]:
@@ -88,7 +85,8 @@ def install(environment: Environment, act: bool) -> dict[str, object]:
 
 
 class Environment:
-    """``lock``, ``uv_lock``: texts of lock files. ``imports``: modules and their versions. ``archive``: the wheels."""
+    """``lock``, ``uv_lock``: texts of lock files. ``imports``: modules and their versions. ``wheels``: name and
+    sha256 of each file in ``store`` that is needed."""
 
     def __init__(
         self,
@@ -98,11 +96,12 @@ class Environment:
         lock: str,
         uv_lock: str,
         imports: Mapping[str, str],
-        archive: str | None,
+        wheels: Sequence[Mapping[str, Any]],
+        store: str,
     ) -> None:
         self.path, self.link, self.python = Path(path), Path(link), python
         self.lock, self.uv_lock, self.imports = lock, uv_lock, imports
-        self.archive = Path(archive) if archive else None
+        self.wheels, self.store = wheels, Path(store)
         self.part = self.path.with_name(f".{self.path.name}.part")
 
     def differences(self) -> list[str]:
@@ -141,38 +140,20 @@ class Environment:
         marker = path / MARKER
         completed, site = marker.stat().st_mtime, site_of(path)
         there = stamps(site)
-        for name, version in pinned(self.lock).items():
-            record = record_of(site, name, version)
-            if record is None:
-                yield f"{name} {version} is not in {path}"
-            else:
-                yield from differing(site, record, there, completed)
+        yield from changes(site, self.lock, there, completed)
         if json.loads(marker.read_text(encoding="utf-8"))["modules"] != compiled_modules(there):
             yield f"{path}: compiled modules are missing"
 
     def _build(self) -> None:
-        if self.archive is None:
+        if not self.wheels:
             raise Failed(f"{self.path}: there are no wheels to build it from")
         shutil.rmtree(self.part, ignore_errors=True)
-        wheels, new = self.part / "wheels", self.part / "new"
-        make_parents(wheels)
-        wheels.mkdir()
-        unpack(self.archive, wheels)
-        # Delete it now: if the kernel has not written it to the disk yet, it never has to.
-        self.archive.unlink()
-        uv = self._uv(wheels)
-        self._run(uv, "venv", "--relocatable", "--python", self.python, str(new))
-        install = ["pip", "install", "--python", f"{new}/bin/python", "--no-index", "--find-links", str(wheels)]
-        # Install sources last: their build tools are in the environment by then, checked by hash like all else.
-        for name, text in zip(("wheels.txt", "sources.txt"), parted(self.lock)):
-            if text:
-                (self.part / name).write_text(text, encoding="utf-8")
-                requirements = ["--no-deps", "--no-build-isolation", "--require-hashes", "-r", str(self.part / name)]
-                self._run(uv, *install, *requirements)
-        self._compile(new)
-        # A full disk is most likely now, so free what is not needed any more.
-        for done in (wheels, self.part / "cache"):
-            shutil.rmtree(done, ignore_errors=True)
+        new = self.part / "new"
+        wheels = Wheels(self.wheels, self.store, self.part, self.uv_lock)
+        wheels.run("venv", "--relocatable", "--python", self.python, str(new))
+        wheels.install(self.lock, "--python", f"{new}/bin/python")
+        wheels.compile(f"{new}/bin/python", site_of(new))
+        wheels.drop()
         self._import(new)
         self._mark(new)
         # Compare it as the next run will. Otherwise every run would build it again.
@@ -183,42 +164,6 @@ class Environment:
         if self.path.exists():
             self.path.rename(self.part / "old")
         new.rename(self.path)
-
-    def _uv(self, wheels: Path) -> str:
-        """Return the path of the program uv, taken from its wheel. Raises Failed if its hash is not in the lock."""
-        wheel = next(wheels.glob("uv-*.whl"), None)
-        if wheel is None or hashlib.sha256(wheel.read_bytes()).hexdigest() not in self.uv_lock:
-            raise Failed(f"{self.archive}: the hash of uv in it is not in its lock file")
-        uv = self.part / "uv"
-        with zipfile.ZipFile(wheel) as file:
-            name = next(name for name in file.namelist() if name.endswith(".data/scripts/uv"))
-            uv.write_bytes(file.read(name))
-        uv.chmod(0o755)
-        return str(uv)
-
-    def _run(self, *words: str) -> None:
-        variables = {
-            "PATH": "/usr/bin:/bin",
-            "HOME": str(self.part),
-            "TMPDIR": str(self.part),
-            "UV_CACHE_DIR": str(self.part / "cache"),
-            # Link from the cache, which is deleted afterwards, so that each file is written once.
-            "UV_LINK_MODE": "hardlink",
-            "UV_NO_CONFIG": "1",
-            "UV_OFFLINE": "1",
-            "UV_NO_PROGRESS": "1",
-            "UV_PYTHON_DOWNLOADS": "never",
-        }
-        done = run([*words], env=variables)
-        if done.returncode:
-            raise Failed(f"uv {words[1]}: {last_lines(done.stderr)}")
-
-    def _compile(self, new: Path) -> None:
-        """Compile the modules that have no bytecode, because no job can write to the environment later."""
-        if (self.part / "wheels" / BYTECODE).is_file():
-            take_bytecode(self.part / "wheels" / BYTECODE, site_of(new))
-        # Ignore the exit code: some packages contain templates, which cannot be compiled.
-        run([f"{new}/bin/python", "-I", "-m", "compileall", "-q", "-q", "-j", "0", str(site_of(new))])
 
     def _import(self, new: Path) -> None:
         words = [f"{new}/bin/python", "-I", "-c", PROBE, *self.imports]
@@ -231,45 +176,6 @@ class Environment:
         """Write the marker last, so that any later change is newer."""
         note = {"packages": pinned(self.lock), "modules": compiled_modules(stamps(site_of(new)))}
         (new / MARKER).write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
-
-
-def pinned(lock: str) -> dict[str, str]:
-    """Return {name: version} of each line NAME==VERSION."""
-    return dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", lock, re.MULTILINE))
-
-
-def parted(lock: str) -> tuple[str, str]:
-    """Return the entries of wheels and those of sources. The line --no-binary=NAME,NAME names the sources."""
-    named = re.match(r"--no-binary=(.+)\n", lock)
-    sources = named[1].split(",") if named else []
-    texts = ["", ""]
-    for entry in re.findall(r"^[^\s-].*(?:\n    .*)*", lock, re.MULTILINE):
-        texts[entry.partition("==")[0] in sources] += f"{entry}\n"
-    return texts[0], texts[1]
-
-
-def take_bytecode(archive: Path, site: Path) -> None:
-    """Unpack each .pyc beside its module, and write the module's time and size into its header (PEP 552)."""
-    with zipfile.ZipFile(archive) as file:
-        for name in file.namelist():
-            path = site / name
-            module = path.parent.with_name(f"{path.name.partition('.')[0]}.py")
-            if re.search(r"(^|/)__pycache__/[^/]+\.pyc$", name) and ".." not in name.split("/") and module.is_file():
-                info, content = module.stat(), file.read(name)
-                path.parent.mkdir(exist_ok=True)
-                path.write_bytes(content[:8] + struct.pack("<LL", int(info.st_mtime), info.st_size) + content[16:])
-
-
-def unpack(archive: Path, folder: Path) -> None:
-    """Unpack an archive that contains wheels, sources and bytecode only. Raises Failed for any other member."""
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            known = re.fullmatch(r"[A-Za-z0-9_.+-]+\.(whl|tar\.gz)", member.name) or member.name == BYTECODE
-            content = tar.extractfile(member) if member.isfile() and known else None
-            if content is None:
-                raise Failed(f"{archive}: {member.name} is neither a wheel nor a source")
-            with (folder / member.name).open("wb") as file:
-                shutil.copyfileobj(content, file, 2**20)
 
 
 if __name__ == "__main__":

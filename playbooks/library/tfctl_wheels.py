@@ -1,11 +1,12 @@
 #!/usr/bin/python
-"""Download all wheels of lock files into one archive, on the control machine. Each is downloaded once and verified."""
+"""Download all wheels of lock files to the control machine. Each is downloaded once and verified."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -16,24 +17,27 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
 
 from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: tfctl_wheels
-short_description: Download the wheels of lock files into one archive
+short_description: Download the wheels of lock files
 description:
   - Runs on the control machine, so that hosts need no package index. pip downloads the wheels, with its own settings
     for index, certificates and proxies, and rejects files whose hash is not in the lock file.
-  - The archive is kept. A later call with the same lock files downloads nothing.
-  - If this machine has that version of Python, the modules are compiled here once instead of on every host.
+  - Returns C(files), the name, path, SHA-256 and size of each wheel. With O(source), returns the C(path) of an archive
+    with all of them instead. Files are kept. A later call downloads only what is new.
+  - If this machine has that version of Python, the modules of each wheel are compiled here once instead of on every
+    host, and the bytecode is one more file.
 options:
   locks: {type: list, elements: path, required: true, description: 'Lock files in pip''s format, with hashes.'}
   source: {type: str, default: '', description: 'A requirement with its hash, which is downloaded as source.'}
   python: {type: str, required: true, description: The version of Python that the wheels are for.}
   machine: {type: str, required: true, description: 'The architecture that they are for, such as x86_64.'}
-  folder: {type: path, required: true, description: Where to keep the archive.}
+  folder: {type: path, required: true, description: Where to keep the files.}
+  index_url: {type: str, default: '', description: 'The package index, in place of the one in the settings of pip.'}
 """
 
 # The oldest C library of a supported system is 2.31. Wheels for older ones work there too.
@@ -42,7 +46,8 @@ OLD_NAMES = {"x86_64": ("manylinux1", "manylinux2010", "manylinux2014"), "aarch6
 LIMIT_S = 1800
 # The oldest patch release on a supported system: Debian's 3.9.2 and 3.11.2. Some packages reject a .0.
 PATCH = 2
-BYTECODE = "bytecode.zip"
+#: The end of the name of an archive with the bytecode of a wheel.
+BYTECODE = ".bytecode.zip"
 # A replacement for setuptools, for a source that names no backend (PEP 517).
 BACKEND = """
 import pathlib
@@ -55,7 +60,9 @@ class __legacy__:
         return path.parent.name
 """
 # The format of the archive. Increase it if what it contains changes.
-FORMAT = 2
+FORMAT = 3
+#: The time of members in archives with bytecode, so that the same modules give the same archive.
+EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class Failed(Exception):
@@ -70,32 +77,111 @@ def main() -> None:
             "python": {"type": "str", "required": True},
             "machine": {"type": "str", "required": True},
             "folder": {"type": "path", "required": True},
+            "index_url": {"type": "str", "default": "", "no_log": True},
         }
     )
+    given = module.params
+    index = ["--index-url", given["index_url"]] if given["index_url"] else []
+    wanted = Download([Path(lock) for lock in given["locks"]], given["python"], given["machine"], index)
     try:
-        path = archive_of(**module.params)
+        if given["source"]:
+            path = archive_of(wanted, given["source"], Path(given["folder"]))
+            module.exit_json(changed=False, path=str(path), size=path.stat().st_size)
+        files = files_of(wanted, Path(given["folder"]))
     except Failed as failed:
         module.fail_json(msg=str(failed))
     except OSError as error:
-        module.fail_json(msg=f"{error.filename or module.params['folder']}: {error.strerror}")
-    module.exit_json(changed=False, path=str(path), size=path.stat().st_size)
+        module.fail_json(msg=f"{error.filename or given['folder']}: {error.strerror}")
+    module.exit_json(changed=False, files=files)
 
 
-def archive_of(locks: Sequence[str], source: str, python: str, machine: str, folder: str) -> Path:
-    """Return the path of the archive, which is created if there is none. Raises Failed."""
-    texts = [*(Path(lock).read_text(encoding="utf-8") for lock in locks), *filter(None, [source])]
-    key = hashlib.sha256("\0".join([str(FORMAT), python, machine, *texts]).encode()).hexdigest()
-    path = Path(folder, f"{key[:24]}.tar")
+class Download(NamedTuple):
+    """The wheels of lock files for a version of Python and an architecture. ``options``: of pip, for its index."""
+
+    locks: list[Path]
+    python: str
+    machine: str
+    options: list[str]
+
+    def digest(self, *more: str) -> str:
+        """Return a digest of what is to be downloaded."""
+        texts = [lock.read_text(encoding="utf-8") for lock in self.locks]
+        return hashlib.sha256("\0".join([str(FORMAT), self.python, self.machine, *texts, *more]).encode()).hexdigest()
+
+
+class File(TypedDict):
+    """A downloaded file. ``size``: in bytes."""
+
+    name: str
+    path: str
+    sha256: str
+    size: int
+
+
+def files_of(wanted: Download, folder: Path) -> list[File]:
+    """Return the wheels, and an archive with the bytecode of each, where there is any. Raises Failed."""
+    place = folder / f"{wanted.python}-{wanted.machine}"
+    listing = folder / f"{wanted.digest()[:24]}.json"
+    with alone(place):
+        place.mkdir(exist_ok=True)
+        known = listed(listing)
+        if known is None:
+            for lock in wanted.locks:
+                download_wheels(place, lock, wanted)
+            wheels = [wheel for lock in wanted.locks for wheel in wheels_of(place, lock.read_text(encoding="utf-8"))]
+            compile_modules(wheels, wanted.python, place)
+            known = [described(path) for wheel in wheels for path in (wheel, bytecode_of(wheel)) if not is_empty(path)]
+            listing.write_text(json.dumps(known), encoding="utf-8")
+    return known
+
+
+def listed(listing: Path) -> list[File] | None:
+    """Return the files of an earlier download, or None if one is missing."""
+    try:
+        known: list[File] = json.loads(listing.read_text(encoding="utf-8"))
+        return known if all(Path(file["path"]).stat().st_size == file["size"] for file in known) else None
+    except (OSError, ValueError):
+        return None
+
+
+def wheels_of(place: Path, lock: str) -> list[Path]:
+    """Return the downloaded files whose names and hashes are in a lock."""
+    hashes = {*re.findall(r"--hash=sha256:([0-9a-f]{64})", lock)}
+    names = {normal(name) for name in re.findall(r"^([A-Za-z0-9_.-]+)==", lock, re.MULTILINE)}
+    files = [path for path in sorted(place.iterdir()) if path.name.endswith((".whl", ".tar.gz"))]
+    return [path for path in files if normal(project_of(path)) in names and sha256_of(path) in hashes]
+
+
+def project_of(path: Path) -> str:
+    return path.name.split("-")[0] if path.suffix == ".whl" else path.name.rpartition("-")[0]
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def described(path: Path) -> File:
+    return {"name": path.name, "path": str(path), "sha256": sha256_of(path), "size": path.stat().st_size}
+
+
+def sha256_of(path: Path) -> str:
+    value = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            value.update(block)
+    return value.hexdigest()
+
+
+def archive_of(wanted: Download, source: str, folder: Path) -> Path:
+    """Return the path of an archive with the wheels and a source, which is created if there is none. Raises Failed."""
+    path = folder / f"{wanted.digest(source)[:24]}.tar"
     with alone(path):
         if not path.exists():
             part = path.with_suffix(".part")
             part.mkdir(exist_ok=True)  # pip verifies and keeps the files of an earlier, interrupted run
-            for lock in locks:
-                download_wheels(part, lock, python, machine)
-            if source:
-                download_source(part, source)
-            else:
-                compile_modules(part, python)
+            for lock in wanted.locks:
+                download_wheels(part, lock, wanted)
+            download_source(part, source, wanted.options)
             pack(part, path)
     return path
 
@@ -104,7 +190,7 @@ def archive_of(locks: Sequence[str], source: str, python: str, machine: str, fol
 def alone(path: Path) -> Iterator[None]:
     """Hold a lock, because this module is called for every host of a run."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as file:
+    with path.with_name(f"{path.name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -118,15 +204,27 @@ def pack(part: Path, path: Path) -> None:
     shutil.rmtree(part)
 
 
-def download_wheels(part: Path, lock: str, python: str, machine: str) -> None:
-    platforms = [f"manylinux_2_{minor}_{machine}" for minor in reversed(GLIBC)]
-    platforms += [f"{name}_{machine}" for name in OLD_NAMES.get(machine, ())]
-    words = ["--only-binary=:all:", "--implementation=cp", f"--python-version={python}.{PATCH}"]
+def download_wheels(part: Path, lock: Path, wanted: Download) -> None:
+    """Download what is in the lock and not in ``part`` yet."""
+    text = lock.read_text(encoding="utf-8")
+    there = {normal(project_of(path)) for path in wheels_of(part, text)}
+    options = re.findall(r"^-.*\n", text, re.MULTILINE)
+    entries = re.findall(r"^\w.*(?:\n[ \t].*)*", text, re.MULTILINE)
+    missing = [f"{entry}\n" for entry in entries if normal(entry.partition("==")[0]) not in there]
+    if not missing:
+        return
+    platforms = [f"manylinux_2_{minor}_{wanted.machine}" for minor in reversed(GLIBC)]
+    platforms += [f"{name}_{wanted.machine}" for name in OLD_NAMES.get(wanted.machine, ())]
+    words = [*wanted.options, "--only-binary=:all:", "--implementation=cp", f"--python-version={wanted.python}.{PATCH}"]
     # uv is a program, and works for versions of Python that its package does not list any more.
-    download(part, lock, [*words, "--ignore-requires-python", *(f"--platform={each}" for each in platforms)])
+    words += ["--ignore-requires-python", *(f"--platform={each}" for each in platforms)]
+    with tempfile.TemporaryDirectory() as folder:
+        rest = Path(folder, lock.name)
+        rest.write_text("".join([*options, *missing]), encoding="utf-8")
+        download(part, str(rest), words)
 
 
-def download_source(part: Path, requirement: str) -> None:
+def download_source(part: Path, requirement: str, index: Sequence[str]) -> None:
     """Download a source without running its setup.py: pip asks for its metadata, which a fake backend provides."""
     match = re.match(r"([\w.-]+)==(\S+)", requirement)
     if not match:
@@ -137,7 +235,7 @@ def download_source(part: Path, requirement: str) -> None:
         backend.parent.mkdir()
         backend.with_name("__init__.py").touch()
         backend.write_text(BACKEND.format(name=match[1], version=match[2]), encoding="utf-8")
-        words = ["--no-binary=:all:", "--use-pep517", "--no-build-isolation"]
+        words = [*index, "--no-binary=:all:", "--use-pep517", "--no-build-isolation"]
         download(part, str(lock), words, {"PYTHONPATH": folder})
 
 
@@ -163,23 +261,47 @@ def errors_of(output: str) -> str:
     return "\n".join(re.sub(r" \(from versions: .*\)$", "", line) for line in errors or output.splitlines()[-3:])
 
 
-def compile_modules(part: Path, version: str) -> None:
-    """Add a zip with the bytecode of all modules, by path below site-packages, to the wheels in ``part``."""
+def compile_modules(wheels: Sequence[Path], version: str, place: Path) -> None:
+    """Create an archive beside each wheel that has none, with the bytecode of its modules below site-packages."""
     python = interpreter(version)
-    if python is None:
+    new = [wheel for wheel in wheels if wheel.suffix == ".whl" and not is_compiled(wheel)]
+    if python is None or not new:
         return
-    modules = part / "modules"
-    for wheel in part.glob("*.whl"):
-        with zipfile.ZipFile(wheel) as file:
-            names = [name for name in file.namelist() if name.endswith(".py") and ".data/" not in name]
-            file.extractall(modules, names)
-    # Ignore the exit code: some packages contain templates, which cannot be compiled.
-    words = [python, "-I", "-m", "compileall", "-q", "-q", "-j", "0", str(modules)]
-    subprocess.run(words, capture_output=True, timeout=LIMIT_S, check=False)
-    with zipfile.ZipFile(part / BYTECODE, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
-        for compiled in modules.rglob("*.pyc"):
-            file.write(compiled, compiled.relative_to(modules))
-    shutil.rmtree(modules)
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        for wheel in new:
+            with zipfile.ZipFile(wheel) as file:
+                names = [name for name in file.namelist() if name.endswith(".py") and ".data/" not in name]
+                file.extractall(Path(folder, wheel.name), names)
+        # Ignore the exit code: some packages contain templates, which cannot be compiled.
+        words = [python, "-I", "-m", "compileall", "-q", "-q", "-j", "0", folder]
+        subprocess.run(words, capture_output=True, timeout=LIMIT_S, check=False)
+        for wheel in new:
+            part, modules = Path(folder, BYTECODE), Path(folder, wheel.name)
+            with zipfile.ZipFile(part, "w") as archive:
+                for module in sorted(modules.rglob("*.pyc")):
+                    info = zipfile.ZipInfo(str(module.relative_to(modules)), EPOCH)
+                    info.compress_type = zipfile.ZIP_DEFLATED
+                    archive.writestr(info, module.read_bytes(), compresslevel=1)
+            part.replace(bytecode_of(wheel))
+
+
+def bytecode_of(wheel: Path) -> Path:
+    return wheel.with_name(wheel.name + BYTECODE)
+
+
+def is_empty(path: Path) -> bool:
+    """Return whether there is no archive with bytecode, or none in it."""
+    if path.suffix != ".zip":
+        return False
+    if not path.exists():
+        return True
+    with zipfile.ZipFile(path) as archive:
+        return not archive.namelist()
+
+
+def is_compiled(wheel: Path) -> bool:
+    path = bytecode_of(wheel)
+    return path.exists() and path.stat().st_mtime >= wheel.stat().st_mtime
 
 
 def interpreter(version: str) -> str | None:

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import hashlib
 import json
 import os
 import re
 import shutil
 import tarfile
-import urllib.request
 import zipfile
 from collections.abc import Iterator, Mapping
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.tfctl_install import Failed, make_parents
+from ansible.module_utils.tfctl_install import Failed, link_or_copy, make_parents
+from ansible.module_utils.tfctl_share import fetch
 
 LOCAL = "/var/lib/tfctl/datasets"
 NOTE = ".tfctl-dataset.json"
-PATIENCE_S = 60  # without receiving a byte
-PROXIES = Path("/etc/tfctl/proxy.env")
 FIELDS = ("name", "source", "sha256", "unpack", "files", "dest")
 #: Built-in settings. Keras has the same hash of CIFAR-10. ImageNet has no URL: its owner grants access to each user.
 KNOWN: dict[str, dict[str, Any]] = {
@@ -122,46 +116,6 @@ def files_in(folder: Path) -> dict[str, list[int]]:
             info = each.stat()
             found[str(each.relative_to(folder))] = [info.st_size, info.st_mtime_ns]
     return found
-
-
-def link_or_copy(archive: Path, path: Path) -> None:
-    """Hard-link a file that is not unpacked, to save space, or copy it."""
-    try:
-        os.link(archive, path)
-    except OSError:
-        shutil.copyfile(archive, path)
-
-
-def fetch(url: str, path: Path, sha256: str, direct: bool = False) -> None:
-    """Download ``url`` (https, http, file) to ``path``. On error raise Failed, which names the URL, and leave no file.
-
-    It uses the proxies that the role proxy has set, else those of the environment, or with ``direct`` none.
-    """
-    with contextlib.suppress(OSError):
-        lines = PROXIES.read_text(encoding="utf-8").splitlines()
-        os.environ.update(dict(line.split("=", 1) for line in lines if "=" in line))
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({} if direct else None))
-    try:
-        with opener.open(url, timeout=PATIENCE_S) as source, path.open("wb") as file:
-            shutil.copyfileobj(source, file, 1 << 20)
-        found = digest(path)
-    except (OSError, ValueError, HTTPException) as fault:
-        path.unlink(missing_ok=True)
-        if getattr(fault, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
-            raise Failed(f"no space left on device for {path}") from fault  # the wording selects the remedy
-        reason = getattr(fault, "reason", None) or getattr(fault, "strerror", None) or fault
-        raise Failed(f"{url} cannot be fetched: {reason}", "check that the host reaches it, or set a mirror") from fault
-    if found != sha256:
-        path.unlink()
-        raise Failed(f"{url} has the SHA-256 {found}, not {sha256}, and was not installed", "find out who changed it")
-
-
-def digest(path: Path) -> str:
-    value = hashlib.sha256()
-    with path.open("rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            value.update(block)
-    return value.hexdigest()
 
 
 def unpack(file: Path, folder: Path) -> None:

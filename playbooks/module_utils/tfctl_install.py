@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -89,6 +90,14 @@ def make_parents(path: Path) -> None:
             with contextlib.suppress(FileExistsError):
                 parent.mkdir()
             parent.chmod(0o755)
+
+
+def link_or_copy(file: Path, path: Path) -> None:
+    """Hard-link a file, to save space, or copy it to another file system."""
+    try:
+        os.link(file, path)
+    except OSError:
+        shutil.copyfile(file, path)
 
 
 def beside(path: Path) -> Path:

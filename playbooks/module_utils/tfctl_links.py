@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -16,8 +17,16 @@ from pathlib import Path
 from ansible.module_utils.tfctl_install import Failed, point, read
 
 MARKER = "tfctl-stack.json"
-#: Python's site module adds the directory that this file names. The role job_host installs tfctl_runtime there.
-PTH = ("tfctl-runtime.pth", "/usr/local/lib/tfctl/current/runtime\n")
+#: The packages of jobs' requirements files, each in a directory with this marker, which names the environment.
+REQUIREMENTS = "/opt/tfctl/requirements"
+REQUIREMENTS_MARKER = "tfctl-requirements.json"
+#: Python's site module adds the directory that the first line names, where the role job_host installs tfctl_runtime. It
+#: runs the second line, which adds the packages of a job behind those of the stack. PYTHONPATH would come before them.
+PTH = (
+    "tfctl-runtime.pth",
+    "/usr/local/lib/tfctl/current/runtime\n"
+    "import os, site; 'TFCTL_REQUIREMENTS' in os.environ and site.addsitedir(os.environ['TFCTL_REQUIREMENTS'])\n",
+)
 #: CPython trees that the control machine has sent.
 TREES = "/opt/tfctl/pythons"
 #: The environment files of tasks (tfctl/node/names.py).
@@ -71,9 +80,12 @@ def switch(link: Path, environment: Path) -> None:
 
 
 def drop(environment: Path) -> None:
-    """Delete an environment, and its CPython tree if no other environment uses it."""
+    """Delete an environment, the packages that jobs added to it, and its CPython tree if no other one uses it."""
     tree = Path(os.path.realpath(environment / "bin/python")).parents[1]
     shutil.rmtree(environment)
+    for marker in Path(REQUIREMENTS).glob(f"*/{REQUIREMENTS_MARKER}"):
+        if json.loads(marker.read_text(encoding="utf-8"))["environment"] == environment.name:
+            shutil.rmtree(marker.parent)
     others = (Path(os.path.realpath(each)) for each in environment.parent.glob("*-*/bin/python"))
     if tree.parent == Path(TREES) and not any(each.is_relative_to(tree) for each in others):
         shutil.rmtree(tree)

@@ -92,6 +92,19 @@ class Hosts:
             packages.mkdir(parents=True, exist_ok=True)
             (packages / "tfctl-horovod.pth").write_text("/opt/tfctl/horovod/0123456789abcdef\n")
 
+    def install_stack(self, name: str, environment: str) -> None:
+        """Give a host another environment of the stack tf2.15."""
+        stacks = self.trees[name] / "opt/tfctl/stacks"
+        (stacks / environment / "bin").mkdir(parents=True, exist_ok=True)
+        (stacks / "tf2.15").unlink()
+        (stacks / "tf2.15").symlink_to(environment)
+
+    def install_packages(self, name: str, directory: str) -> None:
+        """Add the packages of a requirements file, as the role requirements does."""
+        folder = self.trees[name] / directory
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "tfctl-requirements.json").write_text("{}")
+
     def told(self, name: str, **variables: object) -> Path:
         """Write an inventory with more variables for one host, and with a connection timeout of 1 s."""
         path = self.folder / f"told-{name}.ini"

@@ -75,6 +75,12 @@ def tensorflow(host: Host, stack: str, python: str) -> None:
     assert host.check_output("%s/bin/python -I -c %s", link.linked_to, PRINT_DAMAGED_FILES) == ""
 
 
+def requirements(host: Host, path: str, module: str) -> None:
+    is_directory(host, path, 0o755)
+    is_file(host, f"{path}/tfctl-requirements.json", 0o644)
+    assert host.file(f"{path}/{module}/__init__.py").is_file
+
+
 def openmpi(host: Host, version: str) -> None:
     """The Open MPI of the distribution."""
     assert host.package("openmpi-bin").is_installed

@@ -86,22 +86,23 @@ def test_provision_refuses_an_unsupported_system(pair: Lab) -> None:
     assert "there are: Debian 11, Debian 12" in remedy and "--limit '!node2'" in remedy
 
 
-@pytest.mark.parametrize("directory", ["/opt/tfctl", "/var/tmp"])
-def test_provision_refuses_a_host_with_a_full_disk(pair: Lab, directory: str) -> None:
-    with harmed(pair, f"mount -t tmpfs -o size=50m full {directory}", f"umount {directory}"):
+@pytest.mark.parametrize(
+    ("mount", "directory"), [("/opt/tfctl", "/opt/tfctl"), ("/var/cache", "/var/cache/tfctl/wheels")]
+)
+def test_provision_refuses_a_host_with_a_full_disk(pair: Lab, mount: str, directory: str) -> None:
+    with harmed(pair, f"mount -t tmpfs -o size=50m full {mount}", f"umount {mount}"):
         code, reason, remedy = fault(provision(pair, inventory_of(pair, "tf2.15")))
     assert (code, reason.startswith(f"50 MB are free for {directory}, ")) == (8, True), reason
     assert remedy.startswith("free some space there")
 
 
 def test_provision_fails_with_a_remedy_when_a_disk_fills_up(pair: Lab) -> None:
-    """A program fills /var/tmp as soon as the wheels are being sent, which takes longer."""
-    sent = "$(getent passwd $SUDO_USER | cut -d: -f6)/.ansible/tmp/tfctl-ansible-*/*/"
-    fill = f"until ls {sent} >/dev/null 2>&1; do sleep 0.1; done; fallocate -l 590m /var/tmp/fill"
-    harm = f"mount -t tmpfs -o size=600m full /var/tmp; systemd-run --unit=fill -E SUDO_USER sh -c {shlex.quote(fill)}"
-    with harmed(pair, harm, "systemctl stop fill || true; umount /var/tmp"):
+    """A program fills /var/cache as soon as the wheels are being sent, which takes longer."""
+    fill = "until [ -e /var/cache/tfctl/wheels/.upload ]; do sleep 0.1; done; dd if=/dev/zero of=/var/cache/fill bs=1M"
+    harm = f"mount -t tmpfs -o size=1100m full /var/cache; systemd-run --unit=fill sh -c {shlex.quote(fill)}"
+    with harmed(pair, harm, "systemctl stop fill || true; umount /var/cache"):
         code, reason, remedy = fault(provision(pair, inventory_of(pair, "tf2.15")))
-    assert (code, reason.startswith("no space left on device for /var/tmp/tf2.15-")) == (1, True), reason
+    assert (code, reason) == (1, "no space left on device for /var/cache/tfctl/wheels")
     assert remedy == "free space on node2 (df -h shows where), then try again"
 
 
@@ -219,7 +220,7 @@ def test_provision_begins_no_further_batch_after_a_failure(pair: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    "task", ["Create the directories", "Switch to this version", "Copy the wheels", "Install the environment"]
+    "task", ["Create the directories", "Switch to this version", "Send the wheels", "Install the environment"]
 )
 def test_provision_completes_after_tfctl_and_ansible_were_killed(pair: Lab, task: str) -> None:
     """tfctl and all its children get SIGKILL during a task. What they leave must not stop the next run."""

@@ -260,6 +260,15 @@ def test_host_variables_are_accepted_in_each_form(work: Path) -> None:
     assert "is a template" in refusal(work / "hosts.yml").message
 
 
+def test_stack_directories_begin_at_the_inventory_and_survive_the_cache(work: Path) -> None:
+    (work / "hosts.yml").write_text("all: {hosts: {a: {tfctl_stack_dirs: [stacks, /srv/stacks]}, b: {}}}\n")
+    for _ in range(2):
+        inventory = load(work / "hosts.yml")
+        assert inventory.stack_dirs == inventory.hosts[0].stack_dirs == (f"{work}/stacks", "/srv/stacks")
+    (work / "hosts.ini").write_text("a tfctl_stack_dirs='../x, ~/y'\n")
+    assert load(work / "hosts.ini").stack_dirs == (f"{work.parent}/x", str(Path.home() / "y"))
+
+
 def test_ansible_cfg_provides_inventory_user_key_and_ssh_arguments(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = work / "inventory/hosts.ini"
     path.parent.mkdir()

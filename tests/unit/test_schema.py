@@ -27,6 +27,7 @@ class Car:
     wheels: tuple[Wheel, ...]
     from_: str | None = None
     seats: Mapping[str, int] = field(default_factory=dict)
+    place: str = field(default="", metadata=schema.DERIVED)
 
 
 GOOD: dict[str, Any] = {
@@ -39,7 +40,7 @@ def test_schema_builds_the_dataclass_and_returns_the_same_plain_data() -> None:
     car = schema.parse(Car, GOOD)
     assert car == Car("beetle", date(1955, 8, 5), "petrol", (Wheel(15), Wheel(15, True)), "Wolfsburg", {"front": 2})
     whole = {**GOOD, "built": "1955-08-05", "wheels": [{"size": 15, "flat": False}, {"size": 15, "flat": True}]}
-    assert schema.plain(car) == whole
+    assert schema.plain(car) == {**whole, "place": ""}
     assert schema.parse(Car, {**GOOD, "from": None}).from_ is None
 
 
@@ -56,6 +57,7 @@ def test_schema_builds_the_dataclass_and_returns_the_same_plain_data() -> None:
         ({"wheels": [15]}, "wheels/0: expected a mapping, not 15"),
         ({"seats": {"front": "2"}}, "seats/front: expected a whole number, not '2'"),
         ({"from_": "Emden"}, "from_: unknown key"),
+        ({"place": "Emden"}, "place: unknown key"),
     ],
 )
 def test_schema_refuses_wrong_data_and_names_the_place(change: dict[str, Any], message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -54,6 +55,14 @@ def provision(
     full: Annotated[
         bool, typer.Option("--full", help="Check everything, also what has not changed since the last run.")
     ] = False,
+    requirements: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Also install the packages of a job's requirements file; may be repeated.",
+        ),
+    ] = None,
     output: OutputOption = Output.text,
 ) -> int:
     """Make every host match its stack. A second run changes nothing."""
@@ -64,7 +73,7 @@ def provision(
     trees = tuple(python_tree or ())
     password = ask_become_password() if ask_become_pass else None
     request = use_cases.ProvisionRequest(
-        source, stack, limit, parts, check, diff, reboot, trees, rollback, password, full
+        source, stack, limit, parts, check, diff, reboot, trees, rollback, password, full, tuple(requirements or ())
     )
     try:
         result = run_shown(use_cases.provision, request)

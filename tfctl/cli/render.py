@@ -47,6 +47,8 @@ def render(
         say(remark)
     if masked := dict.fromkeys(name for task in job.tasks for name in variables.secret_names(job, task)):
         say(f"shown as {MASK} or in part, because they may be secrets: {', '.join(masked)}")
+    if layout.requirements:
+        say(f"{layout.requirements.name}: where its packages are depends on the host; `start --dry-run` asks the hosts")
     if to is None:
         for path, text in files.items():
             typer.echo(f"# {path}\n{text}")

@@ -24,6 +24,16 @@ app = typer.Typer(
     invoke_without_command=True,
     rich_markup_mode=None,
 )
+#: An inventory that may have stacks of one's own. It is not required.
+StacksOfOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--inventory",
+        "-i",
+        show_default=False,
+        help="Also show the stacks of its tfctl_stack_dirs.",
+    ),
+]
 _TITLES = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCCL"}
 
 
@@ -32,18 +42,18 @@ def add_to(parent: typer.Typer) -> None:
 
 
 @app.callback()
-def table(context: typer.Context, output: OutputOption = Output.text) -> None:
+def table(context: typer.Context, inventory: StacksOfOption = None, output: OutputOption = Output.text) -> None:
     """Show the stacks: which exact versions work together, and what a host would get."""
     if context.invoked_subcommand:
         return
     from tfctl.cli import text
     from tfctl.model import stacks
 
-    known = stacks.load().values()
+    known = stacks.load(_directories(inventory)).values()
     if output is Output.json:
         text.print_json({"stacks": [schema.plain(stack) for stack in known]})
         return
-    rows = [("STACK", "TENSORFLOW", "PYTHON", "CUDA", "HOROVOD", "TRIED ON")]
+    rows = [("STACK", "TENSORFLOW", "PYTHON", "CUDA", "HOROVOD", "FROM", "TRIED ON")]
     print(text.table(rows + [_row(stack) for stack in known], state=0))
 
 
@@ -61,17 +71,41 @@ def explain(
     """Show what a stack contains or, with --host, what would be chosen there and why."""
     from tfctl.model import stacks
 
-    known = stacks.get(stack)
     if host is None:
+        known = stacks.get(stack, _directories(inventory))
         _print(schema.plain(known), _contents(known), output)
         return Exit.OK
     from tfctl.cli.which import find_inventory
     from tfctl.provision.run import explain as explain_host
 
-    source = Path(find_inventory(inventory).source)
-    found = explain_host(source, host, tuple(python_tree or ()))
+    hosts = find_inventory(inventory)
+    known = stacks.get(stack, hosts.stack_dirs)
+    found = explain_host(Path(hosts.source), host, tuple(python_tree or ()))
     _print({"stack": stack, "host": host, **found}, _on_host(known, host, found), output)
     return Exit.PREFLIGHT if found["stacks"][stack]["faults"] else Exit.OK
+
+
+@app.command()
+def lock(
+    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The YAML file of the stack.")],
+) -> None:
+    """Write the lock files of a stack of your own: all its wheels, with their hashes."""
+    from tfctl.cli.common import say
+    from tfctl.model import stacks
+    from tfctl.provision import locks
+
+    for path in locks.write_locks(stacks.read(file.absolute())):
+        say(f"{path}: written")
+
+
+def _directories(inventory: Path | None) -> tuple[str, ...]:
+    """Return the directories with stacks of one's own: of this inventory, else of the default one if there is one."""
+    from tfctl.remote import inventory as inventories
+
+    source = inventory or inventories.default_path()
+    if source is None or not (inventory or source.exists()):
+        return ()
+    return inventories.load(source).stack_dirs
 
 
 def _print(data: Mapping[str, object], lines: Iterable[str], output: Output) -> None:
@@ -87,13 +121,16 @@ def _row(stack: Stack) -> tuple[str, ...]:
     tried = ", ".join(dict.fromkeys(each.system for each in stack.tested)) or "-"
     cuda = stack.gpu.cuda if stack.gpu else "-"
     horovod = stack.horovod.version if stack.horovod else "-"
-    return (stack.name, stack.tensorflow, " ".join(stack.pythons), cuda, horovod, tried)
+    source = "tfctl" if stack.shipped else stack.file
+    return (stack.name, stack.tensorflow, " ".join(stack.pythons), cuda, horovod, source, tried)
 
 
 def _contents(stack: Stack) -> Iterator[str]:
     from tfctl.model.stacks import nvidia
 
     yield f"{stack.name}: {stack.title}"
+    if not stack.shipped:
+        yield f"  from {stack.file}"
     rows = {"Python": ", ".join(stack.pythons), "packages": ", ".join(stack.requirements)}
     if stack.gcc:
         rows["gcc"] = f"{stack.gcc.min} to {stack.gcc.max}" if stack.gcc.max else f"{stack.gcc.min} or later"

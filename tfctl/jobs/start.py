@@ -15,6 +15,7 @@ from random import Random
 from tfctl.errors import BadFile, PreflightFailed, TfctlError, Undone, together
 from tfctl.jobs.code import Code
 from tfctl.jobs.elsewhere import Elsewhere
+from tfctl.jobs.requirements import directories
 from tfctl.jobs.sessions import Sessions, open_sessions
 from tfctl.jobs.stop import stop
 from tfctl.model.assign import assign, guard_port
@@ -98,9 +99,10 @@ def _place(layout: Layout, sessions: Sessions, highest: int = 0, draw: Random | 
     sites = {host.name: _site(host, sessions.hellos) for host in layout.hosts}
     attempt = 1 + max(highest, *(hello.highest for hello in sessions.hellos.values()))
     tasks = assign(layout, sites, draw)
+    packages = directories(layout, layout.requirements, sessions.hellos) if layout.requirements else {}
     port = guard_port(layout, sites, tasks)
     run, secret, key = secrets.token_hex(4), secrets.token_hex(16), secrets.token_hex(32)
-    return Job(layout, attempt, run, time.time(), tasks, secret, port, key)
+    return Job(layout, attempt, run, time.time(), tasks, secret, port, key, packages)
 
 
 def _require_horovod(layout: Layout, hellos: Mapping[str, wire.Hello]) -> None:

@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 
+from tfctl.errors import BadFile, PreflightFailed
 from tfctl.model.stacks import Stack
 
 _TIMEOUT_S = 20
 #: Prints the name → version of every package that a Python has, as JSON.
-_PACKAGES = """
+_PRINT_PACKAGES = """
 import importlib.metadata as m, json
 found = (d for d in m.distributions() if {"Name", "Version"} <= {*(d.metadata or ())})  # pip leaves broken ones
 print(json.dumps({d.metadata["Name"].lower().replace("-", "_"): d.version for d in found}))
@@ -61,8 +62,7 @@ def gpus_in(text: str) -> tuple[str, ...]:
 
 def python_stack(environ: Mapping[str, str]) -> Stack | None:
     """Return the `python` on PATH as a stack named "python", with its package versions; None without TensorFlow."""
-    lines = _output_of(["python", "-c", _PACKAGES], environ).splitlines()
-    packages = json.loads(next((line for line in lines if line.startswith("{")), "{}"))  # a site's hooks may print too
+    packages = _packages(environ)
     versions = {name: match[0] for name, text in packages.items() if (match := re.match(r"\d+(\.\d+)+", text))}
     tensorflow = next((versions[name] for name in _TENSORFLOWS if name in versions), None)
     if tensorflow is None:
@@ -71,6 +71,40 @@ def python_stack(environ: Mapping[str, str]) -> Stack | None:
         name="python", title="the active Python", tensorflow=tensorflow, imports=versions,
         pythons=(), requirements=(), as_of=date.today(), editions={}, tested=(),
     )  # fmt: skip
+
+
+def require_packages(file: Path, environ: Mapping[str, str]) -> None:
+    """Raise PreflightFailed if the `python` on PATH lacks a package that a requirements file names.
+
+    Options, such as `-r`, are not followed. Raise BadFile if the file cannot be read.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadFile(f"requirements: {file} cannot be read: {error}") from None
+    packages = _packages(environ)
+    lacking: list[str] = []
+    for line in lines:
+        try:
+            wanted = Requirement(line.partition("#")[0].strip())
+        except InvalidRequirement:
+            continue
+        version = packages.get(re.sub(r"[-_.]+", "_", wanted.name).lower())
+        applies = wanted.marker is None or wanted.marker.evaluate()
+        if applies and (version is None or not wanted.specifier.contains(version, True)):
+            lacking.append(f"{wanted} ({version} is installed)" if version else str(wanted))
+    if lacking:
+        message = f"the active Python lacks what {file.name} names: {', '.join(lacking)}"
+        raise PreflightFailed(message, f"python -m pip install -r {file}")
+
+
+def _packages(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return {package: version} of the `python` on PATH; names have underscores."""
+    lines = _output_of(["python", "-c", _PRINT_PACKAGES], environ).splitlines()
+    found = next((line for line in lines if line.startswith("{")), "{}")  # a site's hooks may print too
+    return {name.replace(".", "_"): version for name, version in json.loads(found).items()}
 
 
 def _output_of(words: list[str], environ: Mapping[str, str]) -> str:

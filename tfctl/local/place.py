@@ -42,8 +42,11 @@ def place(
     """Yield the job with every task on this machine, each on a port reserved against other local runs.
 
     The job file's `hosts`, `ports`, `stack`, `limits` and `inventory` concern other machines and are ignored; the stack
-    is the active Python. ``output`` replaces the file's. ``given``: the variables of `-e`. Raise BadFile or Busy.
+    is the active Python, which must have what `requirements` names. ``output`` replaces the file's. ``given``: the
+    variables of `-e`. Raise BadFile, Busy or PreflightFailed.
     """
+    if job.requirements:
+        machine.require_packages(job.requirements, environ)
     stack = machine.python_stack(environ)
     known = {**stacks.load(), **({stack.name: stack} if stack else {})}
     local = _here(job, stack.name if stack else "none", output)
@@ -61,7 +64,9 @@ def place(
 def _here(job: JobFile, stack: str, output: Path) -> JobFile:
     here = {"hosts": "all", "stack": None, "limits": Limits()}
     roles = {name: role.model_copy(update=here) for name, role in job.roles.items()}
-    return job.model_copy(update={"roles": roles, "ports": None, "stack": stack, "output": str(output)})
+    return job.model_copy(
+        update={"roles": roles, "ports": None, "stack": stack, "output": str(output), "requirements": None}
+    )
 
 
 def _assigned(layout: Layout, site: Site) -> tuple[Layout, tuple[Task, ...]]:

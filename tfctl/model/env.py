@@ -42,7 +42,9 @@ def environment(job: Job, task: Task) -> dict[str, str]:
     """
     known = placeholders(job, task)
     config = tf_config(job, task)
+    packages = job.requirements.get((task.host.name, task.slot.stack), "")
     stack = f"{names.stack_dir(task.slot.stack)}/bin:" if task.slot.stack != "none" else ""
+    stack += f"{packages}/bin:" if packages else ""
     own = {name: _beside(job, name, fill(value, known)) for name, value in task.slot.env.items()}
     own["PATH"] = stack + own.get("PATH", names.PATH)
     found = {
@@ -60,6 +62,7 @@ def environment(job: Job, task: Task) -> dict[str, str]:
         "TFCTL_OUTPUT": job.layout.output,
         "TFCTL_STRATEGY": job.layout.strategy.name,
         **_for_runtime(job, task),
+        **({"TFCTL_REQUIREMENTS": packages} if packages else {}),
         **_python_path(job, task),
         **({"TF_CONFIG": config} if config is not None else {}),
     }

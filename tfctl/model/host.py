@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tfctl.errors import TfctlError
 
@@ -45,7 +47,8 @@ class Host:
     """One machine, under its name in the inventory.
 
     ``address`` is where other hosts reach it (`tfctl_address`, else `ansible_host`). If None, the hosts resolve its
-    name themselves. ``stack`` is `tfctl_stack`, or None.
+    name themselves. ``stack`` is `tfctl_stack`, or None. ``stack_dirs``: directories on this machine
+    (`tfctl_stack_dirs`).
     """
 
     name: str
@@ -54,6 +57,7 @@ class Host:
     stack: str | None = None
     ports: tuple[int, int] = DEFAULT_PORTS
     output_roots: tuple[str, ...] = DEFAULT_OUTPUT_ROOTS
+    stack_dirs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,11 @@ class Inventory:
     hosts: tuple[Host, ...]
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def stack_dirs(self) -> tuple[str, ...]:
+        """The directories with stacks of one's own, of all hosts."""
+        return tuple(dict.fromkeys(path for host in self.hosts for path in host.stack_dirs))
 
 
 @dataclass(frozen=True)
@@ -83,3 +92,8 @@ class Site:
     owners: tuple[str, ...] = ()
     gpu_trouble: TfctlError | None = None
     alone: bool = False
+
+
+def local_paths(paths: Iterable[str], base: Path) -> tuple[str, ...]:
+    """Return absolute paths for those in an inventory, on this machine. ``base``: the inventory's directory."""
+    return tuple(os.path.normpath(base / Path(path.strip()).expanduser()) for path in paths if path.strip())

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -20,7 +21,8 @@ class Layout:
     ``code`` is the local directory to send, and ``include`` lists files in it to send in any case. ``env_file`` is the
     file of variables, which the slots have. ``policy`` is the job file's; ``rules`` has what the strategy adds to it.
     ``others`` are the inventory's hosts that have no task. ``local``: each host has an output directory of its own.
-    ``notes`` are for the user.
+    ``notes`` are for the user. ``requirements`` is the local file with the packages that the job needs besides its
+    stack, or None.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Layout:
     env_file: Path | None = None
     others: tuple[Host, ...] = ()
     local: bool = False
+    requirements: Path | None = None
 
     @property
     def hosts(self) -> tuple[Host, ...]:
@@ -61,6 +64,7 @@ class Job:
 
     ``secret`` lets tasks authenticate each other, if the strategy uses it. ``guard_port``: where the guards of
     the other hosts reach that of the head; 0 if there is one host alone. ``guard_key``: what they authenticate with.
+    ``requirements``: where a host has the packages that the job needs besides a stack, by the names of both.
     """
 
     layout: Layout
@@ -71,6 +75,7 @@ class Job:
     secret: str = ""
     guard_port: int = 0
     guard_key: str = ""
+    requirements: Mapping[tuple[str, str], str] = field(default_factory=dict, hash=False)
 
     @property
     def name(self) -> str:

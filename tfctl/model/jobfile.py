@@ -148,6 +148,7 @@ class JobFile(_Model):
     inventory: LocalPath | None = None
     strategy: str
     stack: StackName | None = None
+    requirements: LocalPath | None = None
     #: Without validation: validate_default then reads the path as relative to the job file.
     code: CodeSpec = Field(default_factory=lambda: CodeSpec.model_construct(path=Path()), validate_default=True)
     command: Words

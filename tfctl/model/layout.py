@@ -32,8 +32,8 @@ def lay_out(
     """Check the roles against the strategy and give every task a host.
 
     Roles are placed in file order. Each role deals its replicas round-robin over its pattern's hosts, from the first.
-    ``place`` names the job file in errors. ``known`` holds the stacks whose contents tfctl knows, by default those it
-    ships. ``outside`` has the values of variables that the job file leaves to others. Raise BadFile.
+    ``place`` names the job file in errors. ``known`` holds the stacks whose contents tfctl knows, by default those of
+    the inventory. ``outside`` has the values of variables that the job file leaves to others. Raise BadFile.
     """
     _check_variables(inventory)
     with located(place):
@@ -43,7 +43,9 @@ def lay_out(
         counts = Counter(slot.role for slot in slots)
         _check_counts(strategy, counts)
         _check_folders(job, slots)
-        fitted, notes = fit(strategy, slots, stacks.load() if known is None else known)
+        known = stacks.load(inventory.stack_dirs) if known is None else known
+        _check_requirements(job, slots, known)
+        fitted, notes = fit(strategy, slots, known)
         used = {slot.host for slot in slots}
         return Layout(
             name=job.name,
@@ -52,6 +54,7 @@ def lay_out(
             code=job.code.path,
             include=job.code.include,
             env_file=job.env_file,
+            requirements=job.requirements,
             output=job.output_path,
             local=job.output == LOCAL,
             ports=job.ports,
@@ -153,4 +156,17 @@ def _check_folders(job: JobFile, slots: Iterable[Slot]) -> None:
             raise BadFile(
                 f"output: {job.output_path} is not below {' or '.join(host.output_roots)}, "
                 f"which {host.name} allows (tfctl_output_roots)"
+            )
+
+
+def _check_requirements(job: JobFile, slots: Iterable[Slot], known: Mapping[str, Stack]) -> None:
+    if job.requirements is None:
+        return
+    if not job.requirements.is_file():
+        raise BadFile(f"requirements: {job.requirements} is not a file")
+    for stack in dict.fromkeys(slot.stack for slot in slots):
+        if stack not in known:
+            raise BadFile(
+                f"requirements: they are resolved for a stack, and {stack} is none of those that tfctl knows",
+                f"set `stack:` to one of {', '.join(known)}",
             )

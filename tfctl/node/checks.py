@@ -81,6 +81,9 @@ def fit(system: System, plan: Plan) -> None:
         if stack != "none" and not system.at(names.stack_dir(stack)).is_dir():
             remedy = f"run: tfctl provision --stack {stack}"
             raise Refused(Exit.PREFLIGHT, f"stack {stack} is not installed on {host()}", remedy, stack=stack)
+    for path in dict.fromkeys(_variable(task.env, "TFCTL_REQUIREMENTS") for task in plan.tasks):
+        if path:
+            _packages(system, path)
     code.require_space(system)
     _output_allowed(system, plan.output)
 
@@ -187,6 +190,14 @@ def _output_allowed(system: System, output: str) -> None:
         Exit.PREFLIGHT, f"output {output} is outside the directories that {host()} allows: {', '.join(roots)}",
         "choose a directory inside one of them, or set tfctl_output_roots in the inventory and " + PROVISION,
     )  # fmt: skip
+
+
+def _packages(system: System, path: str) -> None:
+    """Check that the packages of a requirements file are installed."""
+    fields.match(names.REQUIREMENTS_DIR, path, "a directory of packages")
+    if not (system.at(path) / names.REQUIREMENTS_MARKER).is_file():
+        remedy = "run: tfctl provision INVENTORY --requirements FILE"
+        raise Refused(Exit.PREFLIGHT, f"the packages of the job in {path} are not installed on {host()}", remedy)
 
 
 def _program(system: System, plan: Plan, task: PlannedTask) -> bool:

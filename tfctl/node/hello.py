@@ -9,12 +9,15 @@ from . import fields, gpus, jobstore, names, reservations, sockets
 from .system import System
 from .wire import Error, Gpu, Hello, StartRequest, TaskName
 
+_COMPLETE = f"*/{names.REQUIREMENTS_MARKER}"
+
 
 def hello(system: System, request: StartRequest, code: bool, restartable: tuple[TaskName, ...]) -> Hello:
     """Return the answer to a start request. ``code``: whether that code is here. Raises Refused."""
     wanted = {*_port_range(*request.ports), *(_port_range(*request.guard_ports) if request.guard_ports else ())}
     held = reservations.held(system)
     devices, trouble = look(system, held)
+    installed = stacks(system)
     return Hello(
         highest=jobstore.latest(system, request.job),
         ports=_ports(wanted, held.ports),
@@ -23,8 +26,10 @@ def hello(system: System, request: StartRequest, code: bool, restartable: tuple[
         gpu_trouble=trouble,
         code=code,
         restartable=restartable,
-        horovod={stack: has_horovod(system, stack) for stack in stacks(system)},
+        horovod={stack: has_horovod(system, stack) for stack in installed},
         time=time.time(),
+        stacks=installed,
+        requirements=tuple(sorted(path.parent.name for path in system.at(names.REQUIREMENTS).glob(_COMPLETE))),
     )
 
 

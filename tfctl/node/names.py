@@ -12,6 +12,8 @@ RUN = re.compile(r"[0-9a-f]{8}")
 STACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 #: Output directories: paths that a unit can quote without escapes.
 OUTPUT = re.compile(r"/[A-Za-z0-9._/@+=:,-]{1,200}")
+#: A directory of the packages of a requirements file.
+REQUIREMENTS_DIR = re.compile(r"/opt/tfctl/requirements/[0-9a-f]{12}")
 DIGEST = re.compile(r"[0-9a-f]{64}")
 
 USER = "tfctl"
@@ -27,6 +29,10 @@ JOBS = f"{STATE_DIR}/jobs"
 CODE_STORE = f"{STATE_DIR}/code"
 HOME = f"{STATE_DIR}/home"
 STACKS = "/opt/tfctl/stacks"
+#: The packages that jobs need besides their stack. tfctl.model.requirements derives the names of its directories.
+REQUIREMENTS = "/opt/tfctl/requirements"
+#: The file in such a directory that is written last.
+REQUIREMENTS_MARKER = "tfctl-requirements.json"
 LIB = "/usr/local/lib/tfctl"
 #: The one program that sudoers allows, without arguments. It reads its request from stdin.
 PROGRAM = "/usr/local/sbin/tfctl-node"
@@ -190,6 +196,10 @@ def stored_code(digest: str) -> str:
 def stack_dir(stack: str) -> str:
     """Return the path of the link to the stack's current environment, ``<stack>-<digest>`` in the same directory."""
     return f"{STACKS}/{stack}"
+
+
+def requirements_dir(digest: str) -> str:
+    return f"{REQUIREMENTS}/{digest}"
 
 
 def writable(job: str, attempt: int, output: str) -> tuple[str, ...]:

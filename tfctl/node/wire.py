@@ -540,7 +540,9 @@ class Hello(NamedTuple):
     """``highest``: the job's highest attempt here, or 0. ``ports``: those of the range that are not free, with their
     holders. ``names``: the names to resolve, with their addresses. ``code``: whether that code is here.
     ``gpu_trouble``: why the GPUs cannot be listed. ``restartable``: the tasks that have restart files. ``horovod``:
-    whether each installed stack has Horovod; None if the host does not say. ``time``: the host's."""
+    whether each installed stack has Horovod; None if the host does not say. ``time``: the host's. ``stacks``: each
+    installed stack with its environment; None if the host does not say. ``requirements``: the names of the directories
+    with packages of requirements files."""
 
     highest: int
     ports: dict[int, str]
@@ -551,6 +553,8 @@ class Hello(NamedTuple):
     restartable: tuple[TaskName, ...]
     horovod: Optional[dict[str, bool]] = None
     time: Optional[float] = None
+    stacks: Optional[dict[str, str]] = None
+    requirements: tuple[str, ...] = ()
 
 
 class Reserved(NamedTuple):

@@ -16,6 +16,7 @@ PARTS = (
     "nccl",
     "nvidia_driver",
     "tensorflow",
+    "requirements",
     "openmpi",
     "horovod",
     "dataset",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypedDict
 
-from tfctl.errors import TfctlError, Unreachable, UsageError
+from tfctl.errors import BadFile, TfctlError, Unreachable, UsageError
 from tfctl.model import stacks
 from tfctl.provision import ansible, control, python_tree
 from tfctl.provision.events import Event
@@ -15,6 +15,7 @@ from tfctl.provision.explanation import Explanation
 from tfctl.provision.faults import FaultJson
 from tfctl.provision.parts import PARTS
 from tfctl.provision.results import PlayResult
+from tfctl.remote import inventory
 from tfctl.remote.ansible_cfg import expanded
 
 
@@ -22,6 +23,7 @@ class Variables(TypedDict, total=False):
     """The user's options for one run, as variables of the playbooks."""
 
     tfctl_more_trees: list[str]
+    tfctl_requirements: list[str]
     tfctl_reboot: bool
     tfctl_full: bool
     tfctl_stack: str
@@ -34,7 +36,7 @@ class ProvisionRequest:
     ``python_trees``: CPython trees of this machine, for hosts without a Python that their stack accepts.
     ``rollback``: install nothing, but switch each host's stack back to its previous environment.
     ``become_password``: what sudo asks for on the hosts.
-    ``full``: run all roles, also those whose receipts hold.
+    ``full``: run all roles, also those whose receipts hold. ``requirements``: files whose packages to install.
     """
 
     inventory: Path
@@ -48,6 +50,7 @@ class ProvisionRequest:
     rollback: bool = False
     become_password: str | None = field(default=None, repr=False)
     full: bool = False
+    requirements: tuple[Path, ...] = ()
 
 
 def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> PlayResult:
@@ -55,12 +58,16 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
 
     Raises BadFile for an unknown stack, UsageError for an unknown tag, and whatever ansible.run raises.
     """
-    if request.stack not in (None, stacks.NONE):
-        stacks.get(request.stack)
+    if request.stack not in (None, stacks.NONE) and request.stack not in stacks.load():
+        stacks.get(request.stack, inventory.load(request.inventory).stack_dirs)
     for tag in request.tags:
         if tag not in PARTS:
             raise UsageError(f"--tags {tag}: there is no such part", f"there are: {', '.join(PARTS)}")
-    if request.rollback and (request.tags or request.reboot or request.python_trees or request.full):
+    for file in request.requirements:
+        if not file.is_file():
+            raise BadFile(f"--requirements {file}: no such file")
+    others = (request.tags, request.reboot, request.python_trees, request.full, request.requirements)
+    if request.rollback and any(others):
         raise UsageError("--rollback can only be combined with --stack, --limit, --check and --diff")
     play = ansible.Play(
         "rollback" if request.rollback else "provision",
@@ -83,14 +90,14 @@ def preflight(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
     return provision(replace(request, tags=("preflight",), check=True), listen)
 
 
-def explain(inventory: Path, host: str, python_trees: tuple[Path, ...] = ()) -> Explanation[FaultJson]:
+def explain(source: Path, host: str, python_trees: tuple[Path, ...] = ()) -> Explanation[FaultJson]:
     """Inspect one host and return what each stack would be on it.
 
     Raises UsageError for a pattern that matches several hosts, Unreachable or TfctlError for a host that cannot be
     inspected, and whatever ansible.run raises.
     """
     given: Variables = {"tfctl_more_trees": _packed(python_trees)}
-    (found, *more) = ansible.run(ansible.Play("explain", inventory, host, variables=given), lambda _: None).hosts
+    (found, *more) = ansible.run(ansible.Play("explain", source, host, variables=given), lambda _: None).hosts
     if more:
         raise UsageError(f"--host {host} matches several hosts", "name one")
     if found.explained is None:
@@ -101,6 +108,8 @@ def explain(inventory: Path, host: str, python_trees: tuple[Path, ...] = ()) -> 
 
 def _variables(request: ProvisionRequest) -> Variables:
     given: Variables = {"tfctl_more_trees": _packed(request.python_trees)} if request.python_trees else {}
+    if request.requirements:
+        given["tfctl_requirements"] = [str(file.absolute()) for file in request.requirements]
     if request.reboot:
         given["tfctl_reboot"] = True
     if request.full:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfctl.errors import BadFile
-from tfctl.model.host import DEFAULT_OUTPUT_ROOTS, DEFAULT_PORTS, TRANSPORTS, Host, Ssh
+from tfctl.model.host import DEFAULT_OUTPUT_ROOTS, DEFAULT_PORTS, TRANSPORTS, Host, Ssh, local_paths
 from tfctl.model.ports import port_range
 from tfctl.model.text import stack_name
 from tfctl.remote.ansible_cfg import Setting, Settings
@@ -47,6 +47,7 @@ def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: Set
         stack=known.stack("tfctl_stack"),
         ports=known.port_range("tfctl_ports"),
         output_roots=known.paths("tfctl_output_roots"),
+        stack_dirs=known.local_paths("tfctl_stack_dirs", inventory if inventory.is_dir() else inventory.parent),
     )
 
 
@@ -119,15 +120,26 @@ class _Variables:
 
     def paths(self, name: str) -> tuple[str, ...]:
         """Parse a list of absolute paths, or a string of them separated by commas."""
-        value = self._variables.get(name)
-        if value in (None, "", []):
-            return DEFAULT_OUTPUT_ROOTS
-        texts = [self._plain(name, each) for each in (value if isinstance(value, list) else [value])]
-        paths = tuple(part.strip().rstrip("/") for text in texts for part in text.split(","))
+        paths = tuple(path.rstrip("/") for path in self._list(name))
         for path in paths:
             if not path.startswith("/") or ".." in path.split("/"):
                 raise self._bad(name, f"{path!r} is not an absolute path below /")
-        return paths
+        return paths or DEFAULT_OUTPUT_ROOTS
+
+    def local_paths(self, name: str, base: Path) -> tuple[str, ...]:
+        """Return paths on this machine as absolute paths. ``base``: where relative ones begin."""
+        try:
+            return local_paths(self._list(name), base)
+        except RuntimeError as error:
+            raise self._bad(name, str(error)) from None
+
+    def _list(self, name: str) -> list[str]:
+        """Parse a list, or a string whose parts are separated by commas."""
+        value = self._variables.get(name)
+        if value in (None, "", []):
+            return []
+        texts = [self._plain(name, each) for each in (value if isinstance(value, list) else [value])]
+        return [part.strip() for text in texts for part in text.split(",")]
 
     def key(self) -> str | None:
         """Return the path of the private key. A relative path counts from the current directory, as for Ansible; one

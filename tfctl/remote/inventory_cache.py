@@ -102,10 +102,18 @@ def _tuples(stored: Mapping[str, list[str]]) -> dict[str, tuple[str, ...]]:
     return {key: tuple(values) for key, values in stored.items()}
 
 
-def _host(*, ssh: dict[str, object], ports: list[int], output_roots: list[str], **rest: str) -> Host:
+def _host(
+    *, ssh: dict[str, object], ports: list[int], output_roots: list[str], stack_dirs: list[str], **rest: str
+) -> Host:
     """Build a Host from its JSON form."""
     ssh = {**ssh, "args": tuple(ssh["args"])}  # type: ignore[arg-type]
-    return Host(ssh=Ssh(**ssh), ports=(ports[0], ports[1]), output_roots=tuple(output_roots), **rest)  # type: ignore[arg-type]
+    return Host(
+        ssh=Ssh(**ssh),  # type: ignore[arg-type]
+        ports=(ports[0], ports[1]),
+        output_roots=tuple(output_roots),
+        stack_dirs=tuple(stack_dirs),
+        **rest,
+    )
 
 
 def _file(name: str) -> Path:

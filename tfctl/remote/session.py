@@ -60,14 +60,15 @@ def as_error(host: str, error: wire.Error) -> TfctlError:
 
 
 def _missing_stack_remedy(name: str | None) -> str:
-    """Return the remedy for a missing stack that tfctl does not ship, else "". A site may have stacks of its own."""
+    """Return the remedy for a missing stack that tfctl does not ship, else "". The inventory may have it."""
     if name is None:
         return ""
     from tfctl.model import stacks  # slow to import, because it needs yaml
 
     if name in stacks.load():
         return ""
-    return f"tfctl ships no stack {name}: {stacks.others(name)}"
+    remedy = f"tfctl ships no stack {name}: {stacks.others(name)}"
+    return f"{remedy}; one of tfctl_stack_dirs is installed by: tfctl provision INVENTORY --stack {name}"
 
 
 class Session:

@@ -70,7 +70,8 @@ def run(verification: Verification, say: Callable[[str], None]) -> Results:
         raise UsageError(f"{names}: the inventory names no stack to verify", "set tfctl_stack there, or use --stack")
     results = [Result("tensorflow", (host.name,), "not-tried", "the inventory sets no stack") for host in without]
     for name, hosts in by_stack.items():
-        results += _StackProofs(verification, stacks.get(name).name, say).prove(hosts)
+        stack = stacks.get(name, verification.inventory.stack_dirs)
+        results += _StackProofs(verification, stack.name, say).prove(hosts)
     return Results(tuple(results))
 
 

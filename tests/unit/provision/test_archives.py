@@ -9,8 +9,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from ansible.module_utils.tfctl_datasets import fetch, unpack
+from ansible.module_utils.tfctl_datasets import unpack
 from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_share import fetch
 
 from playbooks.library.tfctl_openpgp_key import fingerprint
 

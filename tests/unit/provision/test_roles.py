@@ -30,7 +30,7 @@ from tfctl.provision.parts import PARTS
 ROLES = sorted(path for path in (ansible.data_dir() / "roles").iterdir())
 LAB = Path(expected_state.__file__).parent
 #: Roles that other roles include. The playbook has no tag for them.
-SHARED = {"nvidia_library", "nvidia_packages"}
+SHARED = {"nvidia_library", "nvidia_packages", "wheels"}
 ANSIBLE = [sys.executable, "-m", "ansible"]
 
 
@@ -114,7 +114,7 @@ def test_each_variable_of_the_inventory_that_a_message_names_is_documented() -> 
 
 
 #: Modules that wait while another run works on the host. They return after tfctl_install.TURN_S and are called again.
-WAITING = {"tfctl_environment", "tfctl_horovod", "tfctl_build", "tfctl_python_tree"}
+WAITING = {"tfctl_environment", "tfctl_requirements", "tfctl_horovod", "tfctl_build", "tfctl_python_tree"}
 
 
 def tasks_of(tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -14,7 +14,7 @@ from ansible.module_utils.tfctl_facts import disk, gather
 from tests.unit.provision.test_decide import FREE, facts, wanted
 from tfctl.provision.decide import space
 from tfctl.provision.decide.host import decide
-from tfctl.provision.decide.space import OTHER_MB, SPARE_MB, STACKS, directories
+from tfctl.provision.decide.space import OTHER_MB, SPARE_MB, STACKS, WHEELS, directories
 
 HOME = "~/.ansible/tmp"
 ALL = directories(("/srv/tfctl",), HOME)
@@ -50,9 +50,8 @@ def test_each_full_directory_is_a_fault(path: str) -> None:
 def test_stack_needs_space_for_itself_and_for_its_wheels() -> None:
     little = {"free_mb": 100}
     assert found(apart({STACKS: little}), 2600) == ["100 MB are free for /opt/tfctl, 2600 MB are needed"]
-    assert found(apart({"/var/tmp": little}), 2600) == ["100 MB are free for /var/tmp, 530 MB are needed"]
-    assert found(apart({HOME: little}), 2600) == ["100 MB are free for /home/ops, 530 MB are needed"]
-    assert found(apart(dict.fromkeys((STACKS, "/var/tmp", HOME), little))) == []
+    assert found(apart({WHEELS: little}), 2600) == [f"100 MB are free for {WHEELS}, 1050 MB are needed"]
+    assert found(apart(dict.fromkeys((STACKS, WHEELS, "/var/tmp", HOME), little))) == []
     assert found(apart({STACKS: {"free_inodes": 20_000}}), 2600) == [
         "20000 inodes are free for /opt/tfctl, 40000 are needed"
     ]
@@ -60,8 +59,8 @@ def test_stack_needs_space_for_itself_and_for_its_wheels() -> None:
 
 def test_space_is_added_up_for_directories_on_one_file_system() -> None:
     """The space for a stack includes its wheels there."""
-    total = 2600 + sum(SPARE_MB.values()) + 3 * OTHER_MB
-    names = "/opt/tfctl, /var/tmp, / and 7 other directories"
+    total = 2600 + sum(SPARE_MB.values()) + 4 * OTHER_MB
+    names = f"/opt/tfctl, {WHEELS}, /var/lib/tfctl/jobs and 8 other directories"
     assert found({path: {**FREE, "free_mb": total} for path in ALL}, 2600) == []
     (message,) = found({path: {**FREE, "free_mb": total - 1} for path in ALL}, 2600)
     assert message == f"{total - 1} MB are free for {names}, {total} MB are needed"

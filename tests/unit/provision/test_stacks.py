@@ -89,5 +89,66 @@ def test_stack_file_with_an_unknown_key_is_refused(tmp_path: Path, monkeypatch: 
         stacks.load.cache_clear()
 
 
+OWN = """name: mine
+title: ours
+tensorflow: 2.15.1
+pythons: ["3.11"]
+requirements: [six]
+as_of: 2026-11-18
+imports: {tensorflow: 2.15.1}
+editions:
+  cpu: {machines: [x86_64], requirements: [tensorflow-cpu==2.15.1], disk_mb: 2600}
+tested: []
+"""
+
+
+def own_stack(folder: Path, text: str = OWN) -> Path:
+    """Write a stack of one's own, with a lock, and return its file."""
+    (folder / "locks").mkdir(parents=True, exist_ok=True)
+    (folder / "locks/mine-cpu-3.11.txt").write_text(f"six==1.17.0 \\\n    --hash=sha256:{'0' * 64}\n")
+    (folder / "mine.yaml").write_text(text)
+    return folder / "mine.yaml"
+
+
+def test_stacks_of_a_directory_are_listed_behind_those_of_tfctl(tmp_path: Path) -> None:
+    path = own_stack(tmp_path)
+    (tmp_path / "README.md").write_text("not a stack")
+    known = stacks.load((str(tmp_path), str(tmp_path)))
+    assert [*known] == [*stacks.load(), "mine"]
+    mine = stacks.get("mine", (str(tmp_path),))
+    assert (mine.file, mine.shipped, known["tf2.15"].shipped) == (str(path), False, True)
+    assert mine.lock("cpu", "3.11") == tmp_path / "locks/mine-cpu-3.11.txt"
+    assert re.fullmatch(r"mine-[0-9a-f]{12}", mine.environment("cpu", "3.11"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("imports", "colour: red\nimports"), "mine.yaml: colour: unknown key"),
+        (("imports", "file: /x\nimports"), "mine.yaml: file: unknown key"),
+        (("as_of: 2026-11-18", "as_of: today"), "mine.yaml: as_of: expected a date, not 'today'"),
+        (("name: mine", "name: Mine"), "mine.yaml: name: 'Mine' does not match"),
+        (("name: mine", "name: tf2.15"), "mine.yaml: name: tf2.15 is the name of /"),
+        (("cpu: {", "tpu: {"), "mine.yaml: editions: expected cpu and perhaps gpu, not tpu"),
+        (("[x86_64]", "[sparc]"), "mine.yaml: editions/cpu/machines: expected x86_64 or aarch64, not sparc"),
+        (('["3.11"]', "[]"), "mine.yaml: pythons: the list is empty"),
+        (('["3.11"]', '["3.11", "3.10"]'), "mine.yaml: there is no lock file /"),
+        (("title: ours", "title: [ours"), "mine.yaml: while parsing"),
+    ],
+)
+def test_faulty_stack_of_a_directory_is_refused_with_its_file_and_key(
+    tmp_path: Path, change: tuple[str, str], message: str
+) -> None:
+    own_stack(tmp_path, OWN.replace(*change, 1))
+    with pytest.raises(BadFile) as raised:
+        stacks.load((str(tmp_path),))
+    assert f"{tmp_path}/{message}" in raised.value.message
+
+
+def test_stack_directory_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(BadFile, match="tfctl_stack_dirs: /nowhere is not a directory"):
+        stacks.load(("/nowhere",))
+
+
 def test_supported_systems_have_titles() -> None:
     assert {"debian-11", "debian-12", "debian-13", "ubuntu-22.04", "el-9"} <= set(stacks.systems())

@@ -11,18 +11,16 @@ import py_compile
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils import tfctl_install, tfctl_links
+from ansible.module_utils import tfctl_install, tfctl_links, tfctl_uv
 from ansible.module_utils.tfctl_install import Failed
 from uv import find_uv_bin
 
-from playbooks.library import tfctl_environment
 from playbooks.library.tfctl_environment import Environment
 
 PYTHON = os.path.realpath(sys.executable)
@@ -73,12 +71,16 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def new_environment(wheels: Path, folder: Path, **more: Any) -> Environment:
-    uv, *packages = sorted(wheels.iterdir(), key=lambda path: not path.name.startswith("uv-"))
-    archive = folder / "wheels.tar"
-    with tarfile.open(archive, "w") as tar:
-        for path in (uv, *packages):
-            tar.add(path, arcname=path.name)
+def stored(wheel: Path, store: Path) -> dict[str, str]:
+    """Put a wheel into the store, as the module tfctl_wheel_store does, and return its name and hash."""
+    store.mkdir(exist_ok=True)
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    shutil.copy(wheel, store / digest)
+    return {"name": wheel.name, "sha256": digest}
+
+
+def new_environment(house: Path, folder: Path, **more: Any) -> Environment:
+    uv, *packages = sorted(house.iterdir(), key=lambda path: not path.name.startswith("uv-"))
     asked: dict[str, Any] = {
         "path": f"{folder}/stacks/tf9-0123456789ab",
         "link": f"{folder}/stacks/tf9",
@@ -86,7 +88,8 @@ def new_environment(wheels: Path, folder: Path, **more: Any) -> Environment:
         "lock": pinned(*packages),
         "uv_lock": pinned(uv),
         "imports": {"big_one": "1.2.0"},
-        "archive": str(archive),
+        "wheels": [stored(path, folder / "store") for path in (uv, *packages)],
+        "store": f"{folder}/store",
     }
     return Environment(**{**asked, **more})
 
@@ -122,7 +125,6 @@ def test_environment_is_built_linked_and_runs(built: Environment) -> None:
     assert done.stdout == "ran\n"
     assert list(site(built).glob("big_one/__pycache__/__init__.*.pyc"))
     assert sorted(path.name for path in built.path.parent.iterdir()) == [".tf9.lock", "tf9", "tf9-0123456789ab"]
-    assert built.archive and not built.archive.exists()
 
 
 @pytest.mark.parametrize(
@@ -158,18 +160,17 @@ def test_environment_is_rebuilt_after_a_change(make: Callable[..., Environment])
     assert (site(environment) / "small/data.txt").read_text() == "1234\n"
 
 
-def test_environment_uses_bytecode_from_the_archive(make: Callable[..., Environment], tmp_path: Path) -> None:
+def test_environment_uses_bytecode_that_was_sent(make: Callable[..., Environment], tmp_path: Path) -> None:
     source, compiled = tmp_path / "__init__.py", tmp_path / "x.pyc"
     source.write_text("__version__ = '1.2.0'\ndef main(): print('from bytecode')\n")
     py_compile.compile(str(source), str(compiled), invalidation_mode=py_compile.PycInvalidationMode.TIMESTAMP)
     environment = make()
-    with zipfile.ZipFile(tmp_path / "bytecode.zip", "w") as file:
+    archive = tmp_path / "big_one-1.2.0-py3-none-any.whl.bytecode.zip"
+    with zipfile.ZipFile(archive, "w") as file:
         file.write(compiled, importlib.util.cache_from_source("big_one/__init__.py"))
         file.write(compiled, importlib.util.cache_from_source("gone/__init__.py"))
         file.write(compiled, "../../../outside/__pycache__/__init__.x.pyc")
-    assert environment.archive
-    with tarfile.open(environment.archive, "a") as tar:
-        tar.add(tmp_path / "bytecode.zip", arcname="bytecode.zip")
+    environment.wheels = [*environment.wheels, stored(archive, environment.store)]
     environment.build()
     assert environment.differences() == []
     done = subprocess.run([environment.path / "bin/big_one"], capture_output=True, text=True, timeout=30, check=True)
@@ -189,10 +190,12 @@ def test_environment_is_wrong_when_the_lock_changed(
     ("more", "message"),
     [
         ({"lock": "small==0.1 \\\n    --hash=sha256:" + "0" * 64 + "\n"}, "uv pip: .*[Hh]ash"),
-        ({"uv_lock": "uv==0.0 --hash=sha256:" + "0" * 64}, "the hash of uv in it is not in its lock file"),
+        ({"uv_lock": "uv==0.0 --hash=sha256:" + "0" * 64}, "the hash of uv is not in its lock file"),
         ({"imports": {"big_one": "1.3.0"}}, "the new environment has big_one 1.2.0 instead of 1.3.0"),
         ({"imports": {"nosuch": "1"}}, "cannot import nosuch: .*No module named 'nosuch'"),
-        ({"archive": None}, "there are no wheels"),
+        ({"wheels": []}, "there are no wheels"),
+        ({"wheels": [{"name": "../x.whl", "sha256": "0" * 64}]}, "'../x.whl' is neither a wheel nor a source"),
+        ({"wheels": [{"name": "x.whl", "sha256": "0" * 64}]}, "x.whl is missing"),
     ],
 )
 def test_environment_is_not_installed_when_a_check_fails(
@@ -204,14 +207,19 @@ def test_environment_is_not_installed_when_a_check_fails(
     assert not environment.path.exists() and not environment.part.exists()
 
 
-def test_environment_refuses_an_archive_with_unexpected_members(
-    make: Callable[..., Environment], tmp_path: Path
+@pytest.mark.parametrize("name", ["small-0.1-py3-none-any.whl", "small-0.1-py3-none-any.whl.bytecode.zip"])
+def test_file_of_the_store_that_has_changed_is_deleted_and_not_installed(
+    make: Callable[..., Environment], tmp_path: Path, name: str
 ) -> None:
-    evil = tmp_path / "evil.tar"
-    with tarfile.open(evil, "w") as tar:
-        tar.add(__file__, arcname="../../etc/x.whl")
-    with pytest.raises(Failed, match="is neither a wheel nor a source"):
-        make(archive=str(evil)).build()
+    environment = make()
+    if name.endswith(".zip"):
+        (tmp_path / name).write_bytes(b"bytecode")
+        environment.wheels = [*environment.wheels, stored(tmp_path / name, environment.store)]
+    path = environment.store / next(each["sha256"] for each in environment.wheels if each["name"] == name)
+    path.write_bytes(b"damaged")
+    with pytest.raises(Failed, match=f"{name} has changed since it was copied, and was deleted"):
+        environment.build()
+    assert not path.exists() and not environment.path.exists()
 
 
 def test_environment_refuses_packages_that_install_the_same_file(tmp_path: Path) -> None:
@@ -232,8 +240,8 @@ def test_lock_is_split_into_wheels_and_sources() -> None:
     entries = [
         f"{name}==1.0 \\\n    --hash=sha256:{'0' * 64} \\\n    --hash=sha256:{'1' * 64}\n" for name in ("a", "b", "c")
     ]
-    assert tfctl_environment.parted("".join(entries)) == ("".join(entries), "")
+    assert tfctl_uv.parted("".join(entries)) == ("".join(entries), "")
     # Ansible strips the newline at the end of a file that it reads.
-    parted = tfctl_environment.parted(("--no-binary=b,x\n" + "".join(entries)).rstrip())
+    parted = tfctl_uv.parted(("--no-binary=b,x\n" + "".join(entries)).rstrip())
     assert parted == (entries[0] + entries[2], entries[1])
-    assert tfctl_environment.pinned("--no-binary=b,x\n" + "".join(entries)) == {"a": "1.0", "b": "1.0", "c": "1.0"}
+    assert tfctl_uv.pinned("--no-binary=b,x\n" + "".join(entries)) == {"a": "1.0", "b": "1.0", "c": "1.0"}

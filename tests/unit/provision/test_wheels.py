@@ -1,11 +1,10 @@
-"""tfctl_wheels downloads all packages of a lock once, into one archive, and refuses files with a wrong hash."""
+"""tfctl_wheels downloads all packages of a lock once, and refuses files with a wrong hash."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -20,6 +19,18 @@ from tfctl.provision.results import PlayResult
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
+def wheel(folder: Path, name: str, version: str) -> Path:
+    """Create a wheel with a module and a template."""
+    path, info = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr(f"{name}/__init__.py", "x = 1\n")
+        file.writestr(f"{name}/template.py", "{{ for }}\n")
+        file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+    return path
+
+
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of wheels that replaces the package index, configured as a user of pip would do it."""
@@ -29,12 +40,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(name, "/dev/null" if name.endswith("FILE") else "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
-    with zipfile.ZipFile(folder / "tiny-1.0-py3-none-any.whl", "w") as file:
-        file.writestr("tiny/__init__.py", "x = 1\n")
-        file.writestr("tiny/template.py", "{{ for }}\n")
-        file.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
-        file.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        file.writestr("tiny-1.0.dist-info/RECORD", "")
+    wheel(folder, "tiny", "1.0")
     return folder
 
 
@@ -57,7 +63,7 @@ def download(folder: Path, lock: str, monkeypatch: pytest.MonkeyPatch, **more: s
 
 
 def cached(folder: Path) -> list[str]:
-    return [path.name for path in (folder / "cache").iterdir() if path.suffix != ".lock"]
+    return sorted(path.name for path in (folder / "cache").glob(f"{VERSION}-x86_64/*"))
 
 
 def names(archive: Path) -> Iterable[str]:
@@ -65,19 +71,44 @@ def names(archive: Path) -> Iterable[str]:
         return tar.getnames()
 
 
+def lock_of(*wheels: Path) -> str:
+    return "".join(
+        "{}=={} \\\n    --hash=sha256:{}\n".format(
+            *path.name.split("-")[:2], hashlib.sha256(path.read_bytes()).hexdigest()
+        )
+        for path in wheels
+    )
+
+
 def test_wheels_are_downloaded_and_compiled_once(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = index / "tiny-1.0-py3-none-any.whl"
-    lock = f"tiny==1.0 \\\n    --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
+    tiny = index / "tiny-1.0-py3-none-any.whl"
+    lock = lock_of(tiny)
     assert download(tmp_path, lock, monkeypatch).exit == 0
-    (name,) = cached(tmp_path)
-    archive = tmp_path / "cache" / name
-    assert list(names(archive)) == ["bytecode.zip", wheel.name]
-    subprocess.run(["tar", "-xf", archive, "-C", tmp_path, "bytecode.zip"], check=True, timeout=60)
-    with zipfile.ZipFile(tmp_path / "bytecode.zip") as file:
+    names = [tiny.name, f"{tiny.name}.bytecode.zip"]
+    assert cached(tmp_path) == names
+    folder = tmp_path / f"cache/{VERSION}-x86_64"
+    with zipfile.ZipFile(folder / names[1]) as file:
         assert file.namelist() == [f"tiny/__pycache__/__init__.{sys.implementation.cache_tag}.pyc"]
-    wheel.unlink()
+    (listing,) = (tmp_path / "cache").glob("*.json")
+    files = json.loads(listing.read_text())
+    assert [(file["name"], file["path"]) for file in files] == [(name, str(folder / name)) for name in names]
+    for file in files:
+        content = Path(file["path"]).read_bytes()
+        assert (file["sha256"], file["size"]) == (hashlib.sha256(content).hexdigest(), len(content))
+    tiny.unlink()
     assert download(tmp_path, lock, monkeypatch).exit == 0
-    assert cached(tmp_path) == [name]
+    (folder / tiny.name).unlink()
+    assert "No matching distribution" in download(tmp_path, lock, monkeypatch).hosts[0].reason
+
+
+def test_only_a_changed_wheel_is_downloaded_again(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = index / "tiny-1.0-py3-none-any.whl"
+    assert download(tmp_path, lock_of(tiny, wheel(index, "other", "1.0")), monkeypatch).exit == 0
+    new = wheel(index, "other", "1.1")
+    lock = lock_of(tiny, new)
+    tiny.unlink()
+    assert download(tmp_path, lock, monkeypatch).exit == 0
+    assert new.name in cached(tmp_path)
 
 
 def test_wheel_with_a_wrong_hash_is_refused_and_not_kept(
@@ -88,7 +119,7 @@ def test_wheel_with_a_wrong_hash_is_refused_and_not_kept(
     (host,) = report.hosts
     assert host.failed and "the download of tiny==1.0 from" in host.reason
     assert "does not match the lock file's hash" in host.remedy
-    assert not any(name.endswith(".tar") for name in cached(tmp_path))
+    assert cached(tmp_path) == []
 
 
 def test_missing_wheel_is_named_with_a_remedy(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,16 +132,16 @@ def test_missing_wheel_is_named_with_a_remedy(index: Path, tmp_path: Path, monke
 def test_source_distribution_is_downloaded_without_running_it(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wheel, source = index / "tiny-1.0-py3-none-any.whl", index / "own-2.0.tar.gz"
+    tiny, source = index / "tiny-1.0-py3-none-any.whl", index / "own-2.0.tar.gz"
     with tarfile.open(source, "w:gz") as tar:
         text = b"raise SystemExit('somebody ran it')"
         info = tarfile.TarInfo("own-2.0/setup.py")
         info.size = len(text)
         tar.addfile(info, io.BytesIO(text))
-    lock = f"tiny==1.0 \\\n    --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
+    lock = f"tiny==1.0 \\\n    --hash=sha256:{hashlib.sha256(tiny.read_bytes()).hexdigest()}\n"
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
     report = download(tmp_path, lock, monkeypatch, source=f"own==2.0 --hash=sha256:{'0' * 64}\n")
     assert "does not match the hash in the lock file" in report.hosts[0].reason
     assert download(tmp_path, lock, monkeypatch, source=f"own==2.0 --hash=sha256:{digest}\n").exit == 0
-    (name,) = (name for name in cached(tmp_path) if name.endswith(".tar"))
-    assert list(names(tmp_path / "cache" / name)) == ["own-2.0.tar.gz", wheel.name]
+    (archive,) = (tmp_path / "cache").glob("*.tar")
+    assert list(names(archive)) == ["own-2.0.tar.gz", tiny.name]

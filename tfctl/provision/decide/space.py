@@ -15,6 +15,8 @@ from tfctl.wording import counted, listed
 STACKS = "/opt/tfctl"
 #: Where modules and builds keep their temporary files, and where files are sent to.
 TEMPORARY = "/var/tmp"
+#: Where hosts keep wheels.
+WHEELS = "/var/cache/tfctl/wheels"
 #: Other directories that tfctl uses on every host, and the space (MB) that has to be free there.
 SPARE_MB = {
     "/etc": 1,
@@ -41,7 +43,7 @@ class Need(NamedTuple):
 
 def directories(shared: tuple[str, ...], remote_tmp: str) -> tuple[str, ...]:
     """Return the directories whose file systems are looked at."""
-    return tuple(dict.fromkeys((STACKS, TEMPORARY, *SPARE_MB, *shared, remote_tmp)))
+    return tuple(dict.fromkeys((STACKS, TEMPORARY, WHEELS, *SPARE_MB, *shared, remote_tmp)))
 
 
 def faults(facts: Facts, wanted: Wanted, stack: Stack | None) -> Iterator[ModuleFault]:
@@ -75,8 +77,9 @@ def needs(wanted: Wanted, stack: Stack | None) -> dict[str, Need]:
     wheels = new_mb // 5  # of the stacks that have been measured, the wheels are a seventh to a fifth
     found = {path: Need(OTHER_MB) for path in wanted.shared}
     found |= {path: Need(mb) for path, mb in SPARE_MB.items()}
-    # Ansible sends the wheels to its own directory and moves them to the other one.
-    found |= dict.fromkeys((TEMPORARY, wanted.remote_tmp), Need(OTHER_MB + wheels, counted=wheels))
+    found |= dict.fromkeys((TEMPORARY, wanted.remote_tmp), Need(OTHER_MB))
+    # Those that the control machine sends are there twice for a moment: as pieces, and put together.
+    found[WHEELS] = Need(OTHER_MB + 2 * wheels, counted=2 * wheels)
     if new_mb or tree:
         found[STACKS] = Need(new_mb + (tree.megabytes if tree else 0), STACK_INODES)
     return found

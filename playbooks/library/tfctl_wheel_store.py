@@ -1,0 +1,243 @@
+#!/usr/bin/python
+"""Keep wheels on a host, and copy them from the control machine and from host to host.
+
+/var/cache/tfctl/wheels/<SHA-256>                 a wheel
+/var/cache/tfctl/wheels/.<SHA-256>                one that is being copied from another host
+/var/cache/tfctl/wheels/.upload/<SHA-256>.<N>     a piece of one that the control machine sends
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pwd
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.tfctl_install import Failed, make_parents
+from ansible.module_utils.tfctl_share import fetch, serve, stop
+
+DOCUMENTATION = """
+module: tfctl_wheel_store
+short_description: Keep wheels on a host, and copy them from host to host
+description:
+  - C(checked) returns which of O(files) are C(missing), and a C(key) that hosts with the same files have in common. It
+    deletes other files, those that were used least recently first, until they take at most O(limit_mb).
+  - C(prepared) creates C(upload), a directory of the login user, and returns the C(pieces) of files in it with their
+    sizes. C(received) puts the pieces together, and compares the hashes.
+  - C(served) serves the wheels at the C(url) that it returns, until C(stopped), or for an hour. It fails without all of
+    O(files).
+  - C(fetched) downloads the missing files from O(url), and compares their hashes. An interrupted download is continued
+    the next time. If the other host cannot be reached, returns the C(reason).
+options:
+  state:
+    type: str
+    required: true
+    choices: [checked, prepared, received, served, fetched, stopped]
+    description: What to do.
+  files: {type: list, elements: dict, default: [], description: 'The wheels: C(name), C(sha256) and C(size).'}
+  folder: {type: path, default: /var/cache/tfctl/wheels, description: The store.}
+  limit_mb: {type: int, default: 10000, description: How much to keep besides O(files).}
+  url: {type: str, default: '', description: 'For C(fetched): what C(served) returned on another host.'}
+  server: {type: str, default: '', description: 'For C(fetched): the name of that host.'}
+  host: {type: str, default: '', description: 'For C(served): the name or address of this host in the C(url).'}
+  ports: {type: list, elements: int, default: [2222, 2299], description: 'For C(served): the first and the last port.'}
+"""
+
+#: What a state returns to Ansible.
+Result = dict[str, Any]
+
+UNIT = "tfctl_wheels.service"  # tfctl-*.service are the units of jobs
+UPLOAD = ".upload"
+#: Seconds without a byte after which another host counts as unreachable.
+PATIENCE_S = 10
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class File(NamedTuple):
+    """A wheel. ``size``: in bytes."""
+
+    name: str
+    sha256: str
+    size: int
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "required": True, "choices": [*STATES]},
+            "files": {"type": "list", "elements": "dict", "default": []},
+            "folder": {"type": "path", "default": "/var/cache/tfctl/wheels"},
+            "limit_mb": {"type": "int", "default": 10_000},
+            "url": {"type": "str", "default": ""},
+            "server": {"type": "str", "default": ""},
+            "host": {"type": "str", "default": ""},
+            "ports": {"type": "list", "elements": "int", "default": [2222, 2299]},
+        }
+    )
+    given = module.params
+    try:
+        files = [File(each["name"], each["sha256"], int(each["size"])) for each in given["files"]]
+        store = Store(Path(given["folder"]), files)
+        result = STATES[given["state"]](store, given)
+    except Failed as failed:
+        module.fail_json(msg=str(failed), faults=[failed.fault], invocation={})
+    except OSError as error:
+        module.fail_json(msg=f"{error.filename or given['folder']}: {error.strerror or error}", invocation={})
+    module.exit_json(changed=False, invocation={}, **result)
+
+
+class Store:
+    """The store of a host, and the files that it must have."""
+
+    def __init__(self, folder: Path, files: list[File]) -> None:
+        self.folder, self.files, self.upload = folder, files, folder / UPLOAD
+        for file in files:
+            if not _SHA256.fullmatch(file.sha256):
+                raise Failed(f"{file.name}: {file.sha256!r} is not a SHA-256")
+
+    def missing(self) -> list[File]:
+        return [file for file in self.files if not self._has(file)]
+
+    def key(self) -> str:
+        return hashlib.sha256("\0".join(sorted(file.sha256 for file in self.files)).encode()).hexdigest()
+
+    def trim(self, limit: int) -> None:
+        """Delete files that are not wanted, the least recently used first, until they take at most ``limit`` bytes."""
+        wanted = {file.sha256 for file in self.files}
+        others = []
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            if path.name in wanted:
+                os.utime(path)
+            elif path.is_file() and path.name.lstrip(".") not in wanted:
+                others.append((path.stat().st_mtime, path.stat().st_size, path))
+        kept = 0
+        for _, size, path in sorted(others, reverse=True):
+            kept += size
+            if kept > limit:
+                path.unlink()
+
+    def prepare(self) -> dict[str, int]:
+        """Create the directory for pieces, and return the sizes of those of the missing files. Delete all others.
+
+        Raises Failed if there is too little space for the rest.
+        """
+        self._create()
+        self.upload.mkdir(0o700, exist_ok=True)
+        login = os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name
+        if os.geteuid() == 0:
+            account = pwd.getpwnam(login)
+            os.chown(self.upload, account.pw_uid, account.pw_gid)
+        missing = {file.sha256 for file in self.missing()}
+        found = {}
+        for path in self.upload.iterdir():
+            if path.name.partition(".")[0] in missing:
+                found[path.name] = path.lstat().st_size
+            else:
+                path.unlink()
+        # The pieces, and the files that are put together from them.
+        needed, info = 2 * sum(file.size for file in self.missing()) - sum(found.values()), os.statvfs(self.folder)
+        if info.f_bavail * info.f_frsize < needed:
+            raise Failed(f"no space left on device for {self.folder}")  # the wording selects the remedy
+        return found
+
+    def receive(self) -> None:
+        """Put the pieces of the missing files together. Raises Failed for one that does not match its hash."""
+        for file in self.missing():
+            if self._has(file):
+                continue  # another name of the same file
+            pieces = sorted(self.upload.glob(f"{file.sha256}.*"), key=lambda path: int(path.suffix[1:]))
+            part, value = self._part(file), hashlib.sha256()
+            with part.open("wb") as target:
+                for piece in pieces:
+                    # The login user, who owns the piece, could have made a link of it.
+                    with os.fdopen(os.open(piece, os.O_RDONLY | os.O_NOFOLLOW), "rb") as source:
+                        while block := source.read(1 << 20):
+                            value.update(block)
+                            target.write(block)
+            for piece in pieces:
+                piece.unlink()
+            if value.hexdigest() != file.sha256:
+                part.unlink()
+                raise Failed(f"{file.name} does not match its hash after it was sent", "run it again")
+            self._keep(file)
+        shutil.rmtree(self.upload, ignore_errors=True)
+
+    def fetch(self, url: str) -> str:
+        """Download the missing files from another host. Return why one could not be downloaded, or ""."""
+        self._create()
+        for file in self.missing():
+            try:
+                fetch(f"{url}/{file.sha256}", self._part(file), file.sha256, direct=True, patience_s=PATIENCE_S)
+            except Failed as failed:
+                if str(failed).startswith("no space"):
+                    raise
+                return str(failed)
+            self._keep(file)
+        return ""
+
+    def _has(self, file: File) -> bool:
+        with contextlib.suppress(OSError):
+            return (self.folder / file.sha256).stat().st_size == file.size
+        return False
+
+    def _create(self) -> None:
+        os.umask(0o022)  # the server of the wheels is not root
+        make_parents(self.folder / "x")
+
+    def _part(self, file: File) -> Path:
+        return self.folder / f".{file.sha256}"
+
+    def _keep(self, file: File) -> None:
+        self._part(file).chmod(0o644)
+        self._part(file).replace(self.folder / file.sha256)
+
+
+def checked(store: Store, given: Result) -> Result:
+    store.trim(given["limit_mb"] * 1000**2)
+    return {"missing": [file.sha256 for file in store.missing()], "key": store.key()}
+
+
+def prepared(store: Store, _given: Result) -> Result:
+    pieces = store.prepare()
+    return {"missing": [file.sha256 for file in store.missing()], "upload": str(store.upload), "pieces": pieces}
+
+
+def received(store: Store, _given: Result) -> Result:
+    store.receive()
+    return {}
+
+
+def served(store: Store, given: Result) -> Result:
+    if store.missing():
+        raise Failed(f"{store.missing()[0].name} is missing on this host itself")
+    return {"url": serve(UNIT, store.folder, given["host"], given["ports"])}
+
+
+def fetched(store: Store, given: Result) -> Result:
+    reason = store.fetch(given["url"]) if given["url"] else f"{given['server']} cannot serve them"
+    return {"reason": reason}
+
+
+def stopped(_store: Store, _given: Result) -> Result:
+    stop(UNIT)
+    return {}
+
+
+STATES: dict[str, Callable[[Store, Result], Result]] = {
+    "checked": checked,
+    "prepared": prepared,
+    "received": received,
+    "served": served,
+    "fetched": fetched,
+    "stopped": stopped,
+}
+
+
+if __name__ == "__main__":
+    main()

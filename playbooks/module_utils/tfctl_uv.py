@@ -1,0 +1,138 @@
+"""Install the wheels of a lock file with uv, without a network."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.tfctl_install import Failed, last_lines, link_or_copy, make_parents, run
+from ansible.module_utils.tfctl_records import Stamp, differing, record_of
+from ansible.module_utils.tfctl_share import digest
+
+#: The end of the name of an archive with the bytecode of a wheel.
+BYTECODE = ".bytecode.zip"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+!-]*\.(whl|whl\.bytecode\.zip|tar\.gz)")
+
+
+class Wheels:
+    """The wheels of a lock, uv among them, in a temporary directory ``part``, which the caller removes."""
+
+    def __init__(self, files: Sequence[Mapping[str, Any]], store: Path, part: Path, uv_lock: str) -> None:
+        """Link the wheels from the store of the host. ``files``: the name and the SHA-256 of each.
+
+        Raises Failed if the store lacks a file, or if the hash of uv is not in its lock.
+        """
+        self._part, self._folder, self._store = part, part / "wheels", store
+        self._files = {str(each["name"]): store / str(each["sha256"]) for each in files}
+        make_parents(self._folder)
+        self._folder.mkdir()
+        for name, path in self._files.items():
+            if not _NAME.fullmatch(name):
+                raise Failed(f"{name!r} is neither a wheel nor a source")
+            if not path.is_file():
+                raise Failed(f"{path}: {name} is missing", "run it again")
+            link_or_copy(path, self._folder / name)
+            # uv compares the hashes of wheels itself.
+            if name.endswith(BYTECODE):
+                self._check(name)
+        wheel = next(self._folder.glob("uv-*.whl"), None)
+        if wheel is None or digest(wheel) not in uv_lock:
+            raise Failed("the hash of uv is not in its lock file")
+        self._uv = part / "uv"
+        with zipfile.ZipFile(wheel) as file:
+            name = next(name for name in file.namelist() if name.endswith(".data/scripts/uv"))
+            self._uv.write_bytes(file.read(name))
+        self._uv.chmod(0o755)
+
+    def install(self, lock: str, *words: str) -> None:
+        """Install everything in the lock. ``words``: further options of `uv pip install`. Raises Failed."""
+        # Install sources last: their build tools are in the environment by then, checked by hash like all else.
+        for name, text in zip(("wheels.txt", "sources.txt"), parted(lock)):
+            if text:
+                (self._part / name).write_text(text, encoding="utf-8")
+                requirements = ["--no-deps", "--no-build-isolation", "--require-hashes", "-r", str(self._part / name)]
+                try:
+                    self.run("pip", "install", *words, "--no-index", "--find-links", str(self._folder), *requirements)
+                except Failed:
+                    for file in self._files:
+                        self._check(file)
+                    raise
+
+    def run(self, *words: str) -> None:
+        """Run uv. Raises Failed."""
+        variables = {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self._part),
+            "TMPDIR": str(self._part),
+            "UV_CACHE_DIR": str(self._part / "cache"),
+            # Link from the cache, which is deleted afterwards, so that each file is written once.
+            "UV_LINK_MODE": "hardlink",
+            "UV_NO_CONFIG": "1",
+            "UV_OFFLINE": "1",
+            "UV_NO_PROGRESS": "1",
+            "UV_PYTHON_DOWNLOADS": "never",
+        }
+        done = run([str(self._uv), *words], env=variables)
+        if done.returncode:
+            raise Failed(f"uv {words[0]}: {last_lines(done.stderr)}")
+
+    def compile(self, python: str, site: Path) -> None:
+        """Compile the modules that have no bytecode, because no job can write to the directory later."""
+        for archive in self._folder.glob(f"*{BYTECODE}"):
+            take_bytecode(archive, site)
+        # Ignore the exit code: some packages contain templates, which cannot be compiled.
+        run([python, "-I", "-m", "compileall", "-q", "-q", "-j", "0", str(site)])
+
+    def drop(self) -> None:
+        """Delete the wheels and uv's cache, once they are installed: a full disk is most likely now."""
+        for done in (self._folder, self._part / "cache"):
+            shutil.rmtree(done, ignore_errors=True)
+
+    def _check(self, name: str) -> None:
+        """Raise Failed if a file of the store has changed, and delete it, so that the next run copies it again."""
+        path = self._files[name]
+        if digest(path) != path.name:
+            path.unlink()
+            raise Failed(f"{path}: {name} has changed since it was copied, and was deleted", "run it again")
+
+
+def changes(site: Path, lock: str, there: dict[str, Stamp], completed: float) -> Iterator[str]:
+    """Yield a sentence for each package and file that differs from the lock. ``there``: the files of ``site``."""
+    for name, version in pinned(lock).items():
+        record = record_of(site, name, version)
+        if record is None:
+            yield f"{name} {version} is not in {site}"
+        else:
+            yield from differing(site, record, there, completed)
+
+
+def pinned(lock: str) -> dict[str, str]:
+    """Return {name: version} of each line NAME==VERSION."""
+    return dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", lock, re.MULTILINE))
+
+
+def parted(lock: str) -> tuple[str, str]:
+    """Return the entries of wheels and those of sources. The line --no-binary=NAME,NAME names the sources."""
+    named = re.match(r"--no-binary=(.+)\n", lock)
+    sources = named[1].split(",") if named else []
+    texts = ["", ""]
+    for entry in re.findall(r"^[^\s#-].*(?:\n    .*)*", lock, re.MULTILINE):
+        texts[entry.partition("==")[0] in sources] += f"{entry}\n"
+    return texts[0], texts[1]
+
+
+def take_bytecode(archive: Path, site: Path) -> None:
+    """Unpack each .pyc beside its module, and write the module's time and size into its header (PEP 552)."""
+    with zipfile.ZipFile(archive) as file:
+        for name in file.namelist():
+            path = site / name
+            module = path.parent.with_name(f"{path.name.partition('.')[0]}.py")
+            if re.search(r"(^|/)__pycache__/[^/]+\.pyc$", name) and ".." not in name.split("/") and module.is_file():
+                info, content = module.stat(), file.read(name)
+                path.parent.mkdir(exist_ok=True)
+                path.write_bytes(content[:8] + struct.pack("<LL", int(info.st_mtime), info.st_size) + content[16:])

@@ -1,0 +1,148 @@
+"""The role wheels: each wheel leaves the control machine once, and hosts that reach no other one still get it.
+
+The hosts are directories of this machine. Each has an interpreter of its own, which sets NODE_DIR. Fakes replace
+systemd-run and systemctl: they start and stop the real server of the wheels as a process of this machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tfctl.provision import ansible
+
+VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
+NAMES = ("n1", "n2", "n3", "n4", "n5")
+FAKES = {
+    "systemd-run": 'while case $1 in -*) true ;; *) false ;; esac; do shift; done\n"$@" >"$NODE_DIR/log" 2>&1 &\n'
+    'echo $! >"$NODE_DIR/server"\n',
+    "systemctl": 'test ! -e "$NODE_DIR/server" || kill $(cat "$NODE_DIR/server"); rm -f "$NODE_DIR/server"\n',
+}
+
+
+class Fleet:
+    """Hosts in ``folder``, and wheels that a folder serves in place of a package index."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.index = folder, folder / "index"
+        self.index.mkdir()
+        for name, text in FAKES.items():
+            self._program(folder / "bin" / name, text)
+        for name in NAMES:
+            self._program(folder / name / "python", f'NODE_DIR={folder / name} exec {sys.executable} "$@"\n')
+        for name in ("one", "two"):
+            self.wheel(name, "1.0")
+
+    def wheel(self, name: str, version: str) -> Path:
+        path = self.index / f"{name}-{version}-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as file:
+            info = f"{name}-{version}.dist-info"
+            file.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+            file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            file.writestr(f"{info}/RECORD", name * 1000)
+        return path
+
+    def run(self, *wheels: str, address: str = "127.0.0.1") -> dict[str, list[str]]:
+        """Run the role for these wheels; return the hosts that ran each task, by the task's name."""
+        files = [next(self.index.glob(f"{name}-*")) for name in wheels]
+        lines = ("{}=={} --hash=sha256:{}\n".format(*file.name.split("-")[:2], digest(file)) for file in files)
+        (self.folder / "lock.txt").write_text("".join(lines))
+        hosts = {name: {"ansible_python_interpreter": f"{self.folder / name}/python"} for name in NAMES}
+        inventory = {"all": {"hosts": hosts, "vars": {"ansible_connection": "local", "tfctl_address": address}}}
+        (self.folder / "hosts.json").write_text(json.dumps(inventory))
+        given = {
+            "wheels_locks": [f"{self.folder}/lock.txt"], "wheels_python_version": VERSION, "wheels_machine": "x86_64",
+            "wheels_cache": f"{self.folder}/cache", "wheels_store": "$NODE_DIR/store", "wheels_ports": free_ports(),
+        }  # fmt: skip
+        after = {"ansible.builtin.add_host": {"name": "{{ item }}", "groups": "tfctl_provisioned"}}
+        play = {
+            "hosts": "all", "gather_facts": False, "serial": [1, 4], "vars": given, "roles": ["wheels"],
+            "post_tasks": [{"name": "Group", "loop": "{{ ansible_play_batch }}", **after}],
+        }  # fmt: skip
+        (self.folder / "play.yml").write_text(json.dumps([play]))
+        data = ansible.data_dir()
+        settings = {
+            "ANSIBLE_ROLES_PATH": data / "roles", "ANSIBLE_LIBRARY": data / "playbooks/library", "ANSIBLE_NOCOLOR": 1,
+            "ANSIBLE_MODULE_UTILS": data / "playbooks/module_utils", "HOME": self.folder, "PIP_NO_INDEX": 1,
+            "PIP_FIND_LINKS": self.index, "PIP_CONFIG_FILE": "/dev/null", "PIP_EXTRA_INDEX_URL": "",
+            "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": 0,
+        }  # fmt: skip
+        environment = {**os.environ, **{name: str(value) for name, value in settings.items()}}
+        words = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.json", "play.yml"]
+        done = subprocess.run(
+            words, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=110, check=False
+        )
+        self.output = done.stdout + done.stderr
+        assert done.returncode == 0, self.output
+        found: dict[str, list[str]] = {}
+        for name, text in re.findall(r"TASK \[(?:wheels : )?(.*?)\] \*+\n(.*?)(?=\n\n|\Z)", done.stdout, re.DOTALL):
+            found.setdefault(name, []).extend(re.findall(r"^(?:ok|changed): \[(\w+)", text, re.MULTILINE))
+        return found
+
+    def stores(self) -> list[list[str]]:
+        return [sorted(path.name for path in (self.folder / name / "store").iterdir()) for name in NAMES]
+
+    def _program(self, path: Path, text: str) -> None:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"#!/bin/sh\n{text}")
+        path.chmod(0o755)
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def free_ports() -> str:
+    """Return a range of ports for five servers, of which the last one is free."""
+    with socket.socket() as tried:
+        tried.bind(("", 0))
+        port: int = tried.getsockname()[1]
+    return f"{max(port - 50, 1024)}-{port}"
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    yield Fleet(tmp_path)
+    for file in tmp_path.glob("*/server"):
+        with suppress(OSError, ValueError):
+            os.kill(int(file.read_text()), signal.SIGKILL)
+
+
+SEND, RESEND = "Send the wheels that no host has", "Send the wheels that no other host could send"
+
+
+def test_wheels_leave_the_control_machine_once_and_later_only_the_changed_one_does(fleet: Fleet) -> None:
+    found = fleet.run("one", "two")
+    assert (found[SEND], found.get(RESEND, [])) == (["n1"], []), fleet.output
+    assert sorted(found["Copy the wheels from it"]) == ["n2", "n3", "n4", "n5"]
+    wheels = sorted(digest(path) for path in fleet.index.iterdir())
+    assert fleet.stores() == [wheels] * 5
+    assert not list(fleet.folder.glob("*/server")), "a host still serves wheels"
+    found = fleet.run("one", "two")
+    assert found.get(SEND, []) == [] and "Copy the wheels from it" not in found
+    (fleet.index / "two-1.0-py3-none-any.whl").unlink()
+    new = fleet.wheel("two", "2.0")
+    found = fleet.run("one", "two")
+    assert found[SEND] == ["n1"]
+    assert fleet.stores() == [sorted([*wheels, digest(new)])] * 5
+
+
+def test_hosts_that_reach_no_other_one_get_the_wheels_from_the_control_machine(fleet: Fleet) -> None:
+    found = fleet.run("one", address="nowhere.invalid")
+    assert (found[SEND], sorted(found[RESEND])) == (["n1"], ["n2", "n3", "n4", "n5"]), fleet.output
+    assert "this machine sends the wheels to the host, because http://nowhere.invalid:" in " ".join(
+        fleet.output.split()
+    )
+    assert fleet.stores() == [[digest(next(fleet.index.glob("one-*")))]] * 5
