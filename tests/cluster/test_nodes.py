@@ -25,7 +25,7 @@ def test_nodes_shows_every_host_and_asks_each_once(hosts: Hosts) -> None:
     first, second, _ = done.objects[0]["nodes"]
     assert list(first) == [
         "host", "address", "state", "error", "protocol", "version", "os", "kernel", "systemd", "cpus", "load",
-        "memory_mib", "stacks", "gpus", "gpu_trouble", "ports", "tasks", "disks", "stored_mib", "drifts",
+        "memory_mib", "stacks", "gpus", "gpu_trouble", "ports", "tasks", "disks", "stored_mib", "drifts", "cards",
         "current",
     ]  # fmt: skip
     assert [first[key] for key in ("host", "address", "state", "error", "protocol", "os", "systemd", "gpus")] == [
