@@ -123,6 +123,8 @@ def fresh_host(system: str, card: int | None, sent: bool) -> Facts:
         horovods=(),
         openmpis=(),
         gpu=fresh_gpu(card, kernel) if card else None,
+        firewalld=None,
+        selinux=False,
     )
 
 
@@ -132,6 +134,9 @@ def fresh_gpu(card: int, kernel: str) -> GpuFacts:
         switches=0,
         loaded="",
         smi=Smi("", ()),
+        missing_nodes=(),
+        at_boot=False,
+        modprobe=False,
         processes=(),
         version="",
         origins=(),
@@ -146,8 +151,9 @@ def fresh_gpu(card: int, kernel: str) -> GpuFacts:
         mok=False,
         dkms=(),
         unattended=False,
+        excluded=False,
         container="",
-        kernel=Kernel(kernel, True, kernel),
+        kernel=Kernel(kernel, True, kernel, module=False, metapackage="", follows=True, dkms=False, offered=None),
         initramfs="update-initramfs",
     )
 

@@ -290,7 +290,7 @@ def test_start_and_render_ask_for_exec_when_a_shell_would_stay_the_main_process(
     for done in (hosts("start", file, "--wait"), hosts("render", file)):
         assert done.code == 0, done.err
         assert "write `exec` before the last command" in done.err
-    done = hosts("start", hosts.file("execs", "command: [sh, -c, 'exit 0']\nroles: {worker: 1}\n"), "--wait")
+    done = hosts("start", hosts.file("execs", "command: [sh, -c, 'exec true']\nroles: {worker: 1}\n"), "--wait")
     assert "`exec`" not in done.err
 
 

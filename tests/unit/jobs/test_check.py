@@ -150,6 +150,6 @@ def test_render_refuses_the_same_errors_and_prints_the_same_warnings(
 
 def test_variables_of_the_inventory_are_those_of_the_roles_and_of_the_hosts() -> None:
     source = Path(hostvars.__file__).read_text() + (data_dir() / "playbooks/vars/roles.yml").read_text()
-    given_by_tfctl = {"tfctl_built", "tfctl_cache", "tfctl_tools"}
+    given_by_tfctl = {"tfctl_built", "tfctl_cache", "tfctl_role", "tfctl_tools"}
     read = set(re.findall(r"\btfctl_\w+", source)) - given_by_tfctl
     assert {*inventory_variables(data_dir() / "roles").values(), *read} == set(VARIABLES)

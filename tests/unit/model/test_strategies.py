@@ -405,7 +405,10 @@ def test_estimator_is_refused_on_a_stack_without_tf_estimator(tmp_path: Path) ->
 def test_parameter_server_is_refused_on_an_older_tensorflow(stack: str, make_job: MakeJob) -> None:
     with pytest.raises(BadFile, match=r"has TensorFlow \S+, but 2.4 or newer is needed") as caught:
         make_job(text("parameter_server", smallest("parameter_server"), f"stack: {stack}"))
-    assert caught.value.remedy == "take one of tf2.15, tf2.18, tf2.21, or tf1_ps for a TensorFlow 1 program"
+    assert (
+        caught.value.remedy
+        == "take one of tf2.4, tf2.11, tf2.15, tf2.17, tf2.18, tf2.20, tf2.21, or tf1_ps for a TensorFlow 1 program"
+    )
     assert make_job(text("tf1_ps", smallest("tf1_ps"), f"stack: {stack}"))
 
 
