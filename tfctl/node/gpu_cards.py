@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
 from . import gpus
-from .session import Refused
-from .system import System, run
+from .system import System
 from .wire import Card
 
 #: nvidia-smi reports a field that the card does not have as [N/A]. One that it does not know, it rejects: old drivers
@@ -20,37 +20,32 @@ _NUMBER = re.compile(r"(\d{1,9})(?:\.\d+)?(?: (?:MHz|W|C))?")
 
 def look(system: System) -> tuple[Card, ...]:
     """Return the cards, in the order of nvidia-smi; none if it gives no complete answer."""
-    fields: tuple[str, ...] = _FIELDS
     try:
-        done = run([*system.nvidia_smi, *gpus.cards_query(fields)], system.nvidia_smi_timeout)
-        if "not a valid field" in done.output:  # before driver 450
-            fields = tuple(field for field in fields if not field.startswith("mig."))
-            done = run([*system.nvidia_smi, *gpus.cards_query(fields)], system.nvidia_smi_timeout)
-        mig = "Enabled" in done.output and run([*system.nvidia_smi, "-L"], system.nvidia_smi_timeout).output
-    except Refused:
+        fields, status, text = gpus.ask_cards(system, _FIELDS)
+        if status != 0:
+            return ()
+        cards = [cells for cells, _ in gpus.rows(text, fields)]
+        divided = any(_enabled(cells.get("mig.mode.current", "")) for cells in cards)
+        layouts = gpus.parse_instances(gpus.ask(system, ("-L",))[1]) if divided else {}
+    except gpus.Sick:
         return ()
-    layouts = gpus.parse_instances(mig or "")
-    found = []
-    for line in done.output.splitlines():
-        cells = [cell.strip() for cell in line.split(",", len(fields) - 1)]
-        if done.status == 0 and len(cells) == len(fields):
-            of = dict(zip(fields, cells))
-            profiles = tuple(instance.profile for instance in layouts.get(of["uuid"], ()))
-            found.append(
-                Card(
-                    uuid=of["uuid"],
-                    name=of["name"],
-                    persistence=_enabled(of["persistence_mode"]),
-                    ecc=_enabled(of["ecc.mode.current"]),
-                    ecc_errors=_number(of["ecc.errors.uncorrected.volatile.total"]),
-                    mhz=_number(of["clocks.current.sm"]),
-                    max_mhz=_number(of["clocks.max.sm"]),
-                    celsius=_number(of["temperature.gpu"]),
-                    watts=_number(of["power.draw"]),
-                    mig=profiles if _enabled(of.get("mig.mode.current", "")) else None,
-                )
-            )
-    return tuple(found)
+    return tuple(_card(cells, layouts.get(cells["uuid"], ())) for cells in cards)
+
+
+def _card(cells: Mapping[str, str], instances: Sequence[gpus.Instance]) -> Card:
+    divided = _enabled(cells.get("mig.mode.current", ""))
+    return Card(
+        uuid=cells["uuid"],
+        name=cells["name"],
+        persistence=_enabled(cells["persistence_mode"]),
+        ecc=_enabled(cells["ecc.mode.current"]),
+        ecc_errors=_number(cells["ecc.errors.uncorrected.volatile.total"]),
+        mhz=_number(cells["clocks.current.sm"]),
+        max_mhz=_number(cells["clocks.max.sm"]),
+        celsius=_number(cells["temperature.gpu"]),
+        watts=_number(cells["power.draw"]),
+        mig=tuple(instance.profile for instance in instances) if divided else None,
+    )
 
 
 def _enabled(text: str) -> bool | None:

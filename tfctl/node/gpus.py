@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +21,6 @@ from .wire import Error, Gpu
 _NVIDIA = "0x10de"
 #: The name comes last: only it may contain a comma. nvidia-smi before driver 450 rejects the MIG field.
 CARD_FIELDS: tuple[str, ...] = ("index", "uuid", "pci.bus_id", "memory.total", "mig.mode.current", "name")
-OLD_CARD_FIELDS = tuple(field for field in CARD_FIELDS if not field.startswith("mig."))
 USERS_QUERY = ("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader")
 
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z-]{1,64}(?:/\d{1,3}/\d{1,3})?")
@@ -103,17 +102,13 @@ def look(system: System) -> Seen:
 
 
 def _devices(system: System) -> list[Gpu]:
-    fields = CARD_FIELDS
-    status, text = _ask(system, cards_query(fields))
-    if "not a valid field" in text:
-        fields = OLD_CARD_FIELDS
-        status, text = _ask(system, cards_query(fields))
+    fields, status, text = ask_cards(system, CARD_FIELDS)
     raise_complaint(status, text)
     cards = parse_cards(text, fields)
-    users = parse_users(_ask(system, USERS_QUERY)[1])
+    users = parse_users(ask(system, USERS_QUERY)[1])
     divided = [card for card in cards if card.mig]
-    listed = parse_instances(_ask(system, ("-L",))[1]) if divided else {}
-    places = parse_places(_ask(system, ("-q",))[1]) if any(card.uuid in users for card in divided) else {}
+    listed = parse_instances(ask(system, ("-L",))[1]) if divided else {}
+    places = parse_places(ask(system, ("-q",))[1]) if any(card.uuid in users for card in divided) else {}
     found: list[Gpu] = []
     for card in cards:
         computing = users.get(card.uuid, [])
@@ -146,13 +141,23 @@ def _memory(profile: str) -> int:
     return int(size.group(1)) * 1024 if size else 0
 
 
-def _ask(system: System, words: tuple[str, ...]) -> tuple[int, str]:
+def ask(system: System, words: tuple[str, ...]) -> tuple[int, str]:
     """Run nvidia-smi and return its exit status and all output. Raises Sick."""
     try:
         done = run([*system.nvidia_smi, *words], system.nvidia_smi_timeout)
     except Refused as refused:  # a sick driver hangs it
         raise Sick(str(refused)) from None
     return done.status, f"{done.output}\n{done.errors}"
+
+
+def ask_cards(system: System, fields: tuple[str, ...]) -> tuple[tuple[str, ...], int, str]:
+    """Ask for these fields of each card. Return those that nvidia-smi knows, its exit status and its output. Raises
+    Sick."""
+    status, text = ask(system, cards_query(fields))
+    if "not a valid field" in text:
+        fields = tuple(field for field in fields if not field.startswith("mig."))
+        status, text = ask(system, cards_query(fields))
+    return fields, status, text
 
 
 def _on_the_bus(system: System) -> bool:
@@ -184,15 +189,19 @@ def raise_complaint(status: int, text: str) -> None:
 
 def parse_cards(text: str, fields: tuple[str, ...] = CARD_FIELDS) -> list[Card]:
     """Parse --query-gpu, sorted by PCI address. Raises Sick if there is no card or if any card is not well."""
-    found = []
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in line.split(",", len(fields) - 1)]
-        if len(cells) == len(fields):
-            found.append(_card(dict(zip(fields, cells)), line.strip()))
+    found = [_card(cells, line) for cells, line in rows(text, fields)]
     if not found:
         said = next(filter(None, map(str.strip, text.splitlines())), "nothing")
         raise Sick(f"nvidia-smi lists no GPUs; it says: {said:.200}", _SEE)
     return sorted(found, key=lambda card: [int(part, 16) for part in re.split(r"[:.]", card.bus)])
+
+
+def rows(text: str, fields: tuple[str, ...]) -> Iterator[tuple[dict[str, str], str]]:
+    """Yield the cells of each card, by field, and its line. The name of a card may contain a comma, so it is last."""
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split(",", len(fields) - 1)]
+        if len(cells) == len(fields):
+            yield dict(zip(fields, cells)), line.strip()
 
 
 def parse_users(text: str) -> dict[str, list[GpuUser]]:

@@ -104,7 +104,7 @@ def with_pairs(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Res
                 names = _named(answer, answers[pair.partner])
                 if names not in pairs or pair.mb_per_s < pairs[names].mb_per_s:
                     pairs[names] = pair
-        usual = _usual(pairs.values())
+        usual = _usual([pair.mb_per_s for pair in pairs.values()])
         results = [_pair(f"{proof}-pair", names, pair, usual) for names, pair in pairs.items()]
         results += [
             Result(f"{proof}-pair", names, "failed", why, remedy)
@@ -116,18 +116,16 @@ def with_pairs(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Res
     return judge
 
 
-def _usual(pairs: Collection[Pair]) -> float:
-    """Return the median speed of the pairs, or 0 if there are too few to compare."""
-    return median(pair.mb_per_s for pair in pairs) if len(pairs) >= _COMPARABLE else 0.0
+def _usual(speeds: Collection[float]) -> float:
+    """Return the median of the speeds, or 0 if there are too few to compare."""
+    return median(speeds) if len(speeds) >= _COMPARABLE else 0.0
 
 
 def _pair(proof: str, names: tuple[str, ...], pair: Pair, usual: float) -> Result:
-    speed = Speed(mb_per_s=pair.mb_per_s, seconds=pair.seconds)
-    if pair.mb_per_s >= _SLOW * usual:
-        return Result(proof, names, "ok", seconds=pair.seconds, details=speed)
-    message = f"slow: {pair.mb_per_s} MB/s, and the median of all pairs is {usual:.1f} MB/s"
-    speed = speed.model_copy(update={"slow": True})
-    return Result(proof, names, "ok", message, _LINK, pair.seconds, speed)
+    slow = pair.mb_per_s < _SLOW * usual
+    speed = Speed(mb_per_s=pair.mb_per_s, seconds=pair.seconds, slow=slow or None)
+    message = f"slow: {pair.mb_per_s} MB/s, and the median of all pairs is {usual:.1f} MB/s" if slow else ""
+    return Result(proof, names, "ok", message, _LINK if slow else "", pair.seconds, speed)
 
 
 def burned(answers: Sequence[Answer]) -> list[Result]:
@@ -149,7 +147,7 @@ def burned(answers: Sequence[Answer]) -> list[Result]:
     return results
 
 
-def _faults(device: BurnedDevice, alike: Sequence[float]) -> list[str]:
+def _faults(device: BurnedDevice, alike: Collection[float]) -> list[str]:
     """Return what is wrong with the device. Only GPUs have limits of speed: other programs use the processors too."""
     found = []
     if device.wrong:
@@ -162,7 +160,7 @@ def _faults(device: BurnedDevice, alike: Sequence[float]) -> list[str]:
         hot = f", at up to {device.celsius} °C" if device.celsius is not None else ""
         slowest = f"{device.lowest_gflops:.0f} GFLOP/s in its slowest sample, {device.gflops:.0f} in most"
         found.append(f"{device.device} is not steady: {slowest}{hot}")
-    usual = median(alike) if len(alike) >= _COMPARABLE else 0.0
+    usual = _usual(alike)
     if device.gflops < ALIKE * usual:
         what = f"{device.gflops:.0f} GFLOP/s, and the median of all {device.name} is {usual:.0f}"
         found.append(f"{device.device} is slow: {what}")

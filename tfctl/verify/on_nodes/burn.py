@@ -13,6 +13,7 @@ import threading
 import time
 
 from result import report
+from software import devices as seen_devices
 
 #: The sides of the matrices, and how many samples of the speed are taken.
 SIDE = {"GPU": 8192, "CPU": 1024}
@@ -26,7 +27,7 @@ def prove():
 
     tf.compat.v1.enable_eager_execution()  # TensorFlow 1.15
     seconds = float(os.environ["VERIFY_LOAD_S"])
-    devices = gpus(tf) or ["CPU:0"]
+    devices = [device for device in seen_devices(tf) if device.startswith("GPU")] or ["CPU:0"]
     before = {device: readings(device) for device in devices}
     found, faults = {}, []
     threads = [threading.Thread(target=run, args=(tf, device, seconds, found, faults)) for device in devices]
@@ -46,11 +47,6 @@ def prove():
         found[device]["ecc_errors"] = None if then is None or now is None else max(0, now - then)
         found[device]["celsius"] = hottest[device]
     return {"burned": [found[device] for device in devices]}
-
-
-def gpus(tf):
-    seen = getattr(tf.config, "list_physical_devices", None) or tf.config.experimental.list_physical_devices
-    return [device.name.partition("physical_device:")[2] for device in seen("GPU")]
 
 
 def run(tf, device, seconds, found, faults):
@@ -86,24 +82,26 @@ def load(tf, device, seconds):
 
 
 def name(device):
-    return smi(device, "name") or device[:3]
+    return ", ".join(smi(device, "name")) or device[:3]
 
 
 def readings(device):
     """Return {field: number} of what nvidia-smi tells about a GPU."""
-    said = {field: smi(device, field) for field in ("temperature.gpu", "ecc.errors.uncorrected.volatile.total")}
-    return {field: int(text) for field, text in said.items() if re.match("[0-9]+$", text)}
+    fields = "temperature.gpu", "ecc.errors.uncorrected.volatile.total"
+    said = zip(fields, smi(device, *fields))
+    return {field: int(text) for field, text in said if re.match("[0-9]+$", text)}
 
 
-def smi(device, field):
-    """Return a field of nvidia-smi. CUDA_VISIBLE_DEVICES has the UUIDs, in TensorFlow's order."""
+def smi(device, *fields):
+    """Return these fields of nvidia-smi, or []. CUDA_VISIBLE_DEVICES has the UUIDs, in TensorFlow's order."""
     program = shutil.which("nvidia-smi")
     kind, _, number = device.partition(":")
     uuids = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     if program is None or kind != "GPU" or int(number) >= len(uuids):
-        return ""
-    command = [program, "-i", uuids[int(number)], "--query-gpu=" + field, "--format=csv,noheader,nounits"]
-    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode().strip()
+        return []
+    command = [program, "-i", uuids[int(number)], "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"]
+    said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode().strip()
+    return said.split(", ") if said else []
 
 
 if __name__ == "__main__":

@@ -24,10 +24,7 @@ def prove():
         raise Failed("nothing passes over TCP to or from " + ", ".join(hosts[each["partner"]] for each in unmet))
     import tensorflow as tf
 
-    options = tf.distribute.experimental.CommunicationOptions(
-        implementation=tf.distribute.experimental.CommunicationImplementation.AUTO
-    )
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    strategy = strategy_over(tf, "AUTO")
     found = {"all": over_all(tf, strategy), "pairs": []}
     for number, partner in enumerate(rounds(len(places), own)):
         if partner is None:
@@ -41,6 +38,14 @@ def prove():
             raise Failed(f"with {hosts[partner]}: {why}", broken=broken, **found) from None
     part(tf, strategy)
     return found
+
+
+def strategy_over(tf, implementation):
+    """Return the strategy over all hosts. ``implementation``: AUTO, RING or NCCL."""
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=tf.distribute.experimental.CommunicationImplementation[implementation]
+    )
+    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
 
 def over_all(tf, strategy):

@@ -2,18 +2,14 @@
 
 import os
 
-from collective import over_all
+from collective import over_all, strategy_over
 from result import report
 
 
 def prove():
     import tensorflow as tf
 
-    options = tf.distribute.experimental.CommunicationOptions(
-        implementation=tf.distribute.experimental.CommunicationImplementation.NCCL
-    )
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
-    return {"all": over_all(tf, strategy)}
+    return {"all": over_all(tf, strategy_over(tf, "NCCL"))}
 
 
 if __name__ == "__main__":
