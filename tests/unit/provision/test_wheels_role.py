@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,7 +54,7 @@ class Fleet:
             file.writestr(f"{info}/RECORD", name * 1000)
         return path
 
-    def run(self, *wheels: str, address: str = "127.0.0.1") -> dict[str, list[str]]:
+    def run(self, *wheels: str, address: str = "127.0.0.1", batches: Sequence[int] = (1, 4)) -> dict[str, list[str]]:
         """Run the role for these wheels; return the hosts that ran each task, by the task's name."""
         files = [next(self.index.glob(f"{name}-*")) for name in wheels]
         lines = ("{}=={} --hash=sha256:{}\n".format(*file.name.split("-")[:2], digest(file)) for file in files)
@@ -68,7 +68,7 @@ class Fleet:
         }  # fmt: skip
         after = {"ansible.builtin.add_host": {"name": "{{ item }}", "groups": "tfctl_provisioned"}}
         play = {
-            "hosts": "all", "gather_facts": False, "serial": [1, 4], "vars": given, "roles": ["wheels"],
+            "hosts": "all", "gather_facts": False, "serial": [*batches], "vars": given, "roles": ["wheels"],
             "post_tasks": [{"name": "Group", "loop": "{{ ansible_play_batch }}", **after}],
         }  # fmt: skip
         (self.folder / "play.yml").write_text(json.dumps([play]))
@@ -137,6 +137,19 @@ def test_wheels_leave_the_control_machine_once_and_later_only_the_changed_one_do
     found = fleet.run("one", "two")
     assert found[SEND] == ["n1"]
     assert fleet.stores() == [sorted([*wheels, digest(new)])] * 5
+
+
+def test_control_machine_sends_only_what_the_host_that_lacks_least_is_missing(fleet: Fleet) -> None:
+    fleet.run("one", "two")
+    one, two = (digest(next(fleet.index.glob(f"{name}-*"))) for name in ("one", "two"))
+    for name in NAMES[1:]:
+        (fleet.folder / name / "store" / one).unlink()
+    for name in ("n2", "n3", "n5"):
+        (fleet.folder / name / "store" / two).unlink()
+    (fleet.folder / "n1" / "store").rename(fleet.folder / "n1" / "gone")
+    found = fleet.run("one", "two", batches=[5])
+    assert (found[SEND], found.get(RESEND, [])) == (["n4"], []), fleet.output
+    assert fleet.stores() == [sorted([one, two])] * 5
 
 
 def test_hosts_that_reach_no_other_one_get_the_wheels_from_the_control_machine(fleet: Fleet) -> None:
