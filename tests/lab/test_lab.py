@@ -76,8 +76,11 @@ def traces(lab: Lab) -> list[str]:
     return sorted(line for line in lines if mine.search(line))
 
 
-def layers() -> set[Path]:
-    return set((LABS.parent / "layers").iterdir())
+def layers(snapshot: str) -> list[Path]:
+    """Return the directories of a snapshot of one node: the layers of the node's disk, and the shared directory."""
+    kept = json.loads((LABS.parent / "snapshots" / f"{snapshot}.json").read_text())
+    [disk] = kept["disks"]
+    return [LABS.parent / "layers" / name for name in (*disk["layers"], kept["shared"])]
 
 
 def kill_hard(lab: Lab) -> list[int]:
@@ -260,11 +263,12 @@ def test_snapshot_can_be_replaced_and_taken_from_a_restored_lab(fresh: MakeLab, 
         other.down()
         one.up("--from", name)
         assert one.shell("node1", "ls") == "b\nc"
-        before = layers()
+        kept = layers(name)
+        assert len(kept) == 4 and all(path.is_dir() for path in kept)
         one.down()
     finally:
         one.tfctl("lab", "snapshot", name, "--delete", check=False)
-    assert len(before - layers()) == 4  # three of the disk, one shared directory
+    assert not any(path.exists() for path in kept)
 
 
 # -- cleanup
