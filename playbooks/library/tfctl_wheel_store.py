@@ -26,9 +26,9 @@ DOCUMENTATION = """
 module: tfctl_wheel_store
 short_description: Keep wheels on a host, and copy them from host to host
 description:
-  - C(checked) returns which of O(files) are C(missing), their C(missing_size) in bytes, and a C(key) that hosts with the
-    same files have in common. It deletes other files, those that were used least recently first, until they take at
-    most O(limit_mb).
+  - C(checked) returns which of O(files) are C(missing), their C(missing_size) in bytes, and a C(key) that hosts with
+    the same files have in common. It deletes other files, those that were used least recently first, until they take
+    at most O(limit_mb).
   - C(prepared) creates C(upload), a directory of the login user, and returns the C(pieces) of files in it with their
     sizes. C(received) puts the pieces together, and compares the hashes.
   - C(served) serves the wheels at the C(url) that it returns, until C(stopped), or for an hour. It fails without all of

@@ -72,6 +72,7 @@ def test_each_wheel_leaves_the_control_machine_once(cluster: Lab) -> None:
         assert not cluster.testinfra(node).service("tfctl_wheels").is_running
 
 
+@pytest.mark.slow
 def test_only_missing_wheels_are_sent(cluster: Lab) -> None:
     whole = size_of_store(cluster)
     largest = cluster.shell("node1", f"ls -S {STORE} | head -1")
@@ -83,6 +84,7 @@ def test_only_missing_wheels_are_sent(cluster: Lab) -> None:
         assert meter.bytes < whole / 4
 
 
+@pytest.mark.slow
 def test_control_machine_sends_the_wheels_to_hosts_that_reach_no_other_host(cluster: Lab, tmp_path: Path) -> None:
     nowhere = dict.fromkeys(NODES, "tfctl_address=192.0.2.1")
     with without_stack(cluster, *NODES[1:]):
