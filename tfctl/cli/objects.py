@@ -86,8 +86,10 @@ class JobObject(TypedDict):
 
 
 class EndedJobObject(JobObject):
-    """The keys of `tfctl status`, and ``last_lines``: the last ten lines of the task that made the job fail, or null if
-    there is no such task or the lines were printed before (`--follow`)."""
+    """The job, as `tfctl status` prints it.
+
+    ``last_lines``: the last ten lines of the task that made the job fail, or null if there is no such task.
+    """
 
     last_lines: list[str] | None
 
@@ -129,7 +131,7 @@ class RestartedJobObject(TypedDict):
 
 
 class StoppedJobObject(TypedDict):
-    """``stopped``: the tasks that were stopped, such as ``worker/3``."""
+    """The job that was stopped. ``stopped``: the tasks that were stopped, such as ``worker/3``."""
 
     job: str
     stopped: list[str]
@@ -241,7 +243,7 @@ class ExaminedHostObject(TypedDict):
 
 
 class PreflightObject(TypedDict):
-    """``exit``: the exit code of the command."""
+    """The hosts. ``exit``: the exit code of the command."""
 
     exit: int
     hosts: list[ExaminedHostObject]
@@ -313,8 +315,8 @@ class ExplainedObject(Explanation[FaultJson]):
     host: str
 
 
-#: Objects that also have the keys of another type.
-ALSO: dict[type, type] = {NodeObject: Node}
+#: The types whose keys an object also has.
+PARENTS: dict[type, type] = {EndedJobObject: JobObject, ExplainedObject: Explanation, NodeObject: Node}
 
 #: The types of the objects, by command. Several: which one depends on the options.
 OBJECTS: dict[str, tuple[type, ...]] = {

@@ -27,7 +27,7 @@ class NodeErrorObject(TypedDict):
 
 
 class NodeObject(TypedDict):
-    """One host. The object also has the keys of wire.Node, which are null if the host does not answer.
+    """One host. If it does not answer, all keys but the first four are null.
 
     ``address``: where the other hosts reach it; null if they resolve its name. ``error``: why it does not answer, or
     why no job can start there; else null. ``current``: whether its node part is the version that this tfctl installs.

@@ -12,12 +12,12 @@ from tfctl.verify.report import Burned, Software, Speed
 
 
 class ResultObject(TypedDict):
-    """One proof on some hosts.
+    """One proof on some hosts. ``proof``: its name. ``hosts``: the names of the hosts.
 
     ``state``: `ok`, `failed`, or `not-tried` if the stack lacks the feature or there are too few hosts.
     ``message``: what has failed, what somebody should look at, or an empty string.
-    ``remedy``: what to do, or an empty string. ``seconds``: the duration, or null. ``details``: what was found or measured, such as `tensorflow`, `devices` and
-    `mb_per_s`; it depends on the proof.
+    ``remedy``: what to do, or an empty string. ``seconds``: the duration, or null. ``details``: what was found or
+    measured, such as `tensorflow`, `devices` and `mb_per_s`; it depends on the proof.
     """
 
     proof: str
