@@ -74,7 +74,7 @@ def _kinds(schema: Schema) -> Iterator[str]:
     elif isinstance(schema.get("additionalProperties"), dict) and "$ref" in schema["additionalProperties"]:
         yield f"mapping of names to {next(_kinds(schema['additionalProperties']))}"
     else:
-        kinds = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
+        kinds: list[str] = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
         yield from (_with_range(_TYPES.get(kind, kind), schema) for kind in kinds if kind != "null")
 
 

@@ -141,7 +141,7 @@ def _rows(kind: type) -> Iterator[tuple[str, str, str]]:
     for name, annotation in _fields(kind).items():
         optional = get_origin(annotation) is NotRequired
         meaning = sentence(meanings.get(name) or _COMMON.get(name, ""))
-        yield code(name.rstrip("_")), _shown(annotation) + (", optional" if optional else ""), meaning
+        yield code(name.rstrip("_")), in_words(annotation) + (", optional" if optional else ""), meaning
 
 
 def _meanings(kind: type) -> dict[str, str]:
@@ -201,7 +201,7 @@ def _is_object(kind: Any) -> bool:
     )
 
 
-def _shown(annotation: Any) -> str:
+def in_words(annotation: Any) -> str:
     """Return the type of a value, in words and links."""
     annotation = _plain(annotation)
     if _is_object(annotation):
@@ -212,12 +212,12 @@ def _shown(annotation: Any) -> str:
     if origin is Literal:
         return " or ".join(code(each) for each in arguments)
     if origin in (Union, types.UnionType):
-        return " or ".join(_shown(each) for each in arguments)
+        return " or ".join(in_words(each) for each in arguments)
     if origin is tuple and arguments[-1] is not ...:
-        return f"list of {len(arguments)}: {', '.join(map(_shown, arguments))}"
+        return f"list of {len(arguments)}: {', '.join(map(in_words, arguments))}"
     if origin in (list, tuple):
-        return f"list of {_shown(arguments[0])}"
-    return f"object, each value: {_shown(arguments[1])}"
+        return f"list of {in_words(arguments[0])}"
+    return f"object, each value: {in_words(arguments[1])}"
 
 
 def _anchor(kind: type) -> str:

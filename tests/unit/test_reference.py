@@ -77,5 +77,5 @@ def test_docstring_is_divided_into_the_meanings_of_its_fields() -> None:
 
 
 def test_type_of_a_key_is_described_in_words() -> None:
-    assert json_objects._shown(dict[str, list[int]]) == "object, each value: list of integer"
-    assert json_objects._shown(tuple[int, str] | None) == "list of 2: integer, string or null"
+    assert json_objects.in_words(dict[str, list[int]]) == "object, each value: list of integer"
+    assert json_objects.in_words(tuple[int, str] | None) == "list of 2: integer, string or null"
