@@ -105,6 +105,7 @@ _COMMON = {
     "max": "the highest",
     "system": "the system",
     "what": "what was tested",
+    "stream": "the stream",
     "culprit": "the task that made the job fail, or null",
 }
 
@@ -114,8 +115,8 @@ def page() -> str:
     return paragraphs(
         "# JSON output",
         "The commands on this page print JSON on stdout with the option `-o json`. Each prints one object, except "
-        "`tfctl logs`, which prints one object on each line. New versions of tfctl may add keys; they do not remove "
-        "any. Lists and objects that occur in several places are described [below](#parts).",
+        "`tfctl logs`, `run` and `exec`, which print one object on each line. New versions of tfctl may add keys; they "
+        "do not remove any. Lists and objects that occur in several places are described [below](#parts).",
         *(_section(f"## tfctl {name}", *kinds) for name, kinds in OBJECTS.items()),
         "## Errors",
         "A command that fails prints this object, and exits with the same [exit code](exit-codes.md). A command that "

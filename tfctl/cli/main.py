@@ -18,9 +18,8 @@ import typer
 import typer.main
 
 from tfctl import __version__
-from tfctl.cli.common import say, say_error
+from tfctl.cli.common import error_json, say, say_error
 from tfctl.errors import Exit, TfctlError, UsageError
-from tfctl.wording import plain
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import FailedObject
@@ -150,7 +149,7 @@ def _print_error(words: Sequence[str], code: int, message: str, remedy: str = ""
     """Print the error as an object on stdout if the command line asks for JSON."""
     if wants_json(words):
         with contextlib.suppress(OSError):
-            found: FailedObject = {"error": {"exit": int(code), "message": plain(message), "remedy": plain(remedy)}}
+            found: FailedObject = {"error": error_json(code, message, remedy)}
             print(json.dumps(found), flush=True)
 
 

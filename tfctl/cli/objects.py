@@ -193,6 +193,65 @@ class LineObject(TypedDict):
     lost: NotRequired[LostObject]
 
 
+class PlaceObject(TypedDict):
+    """A task and its host. ``job``: the name of the job."""
+
+    job: str
+    role: str
+    index: int
+    host: str
+
+
+class ExecLineObject(PlaceObject):
+    """A line that the command has written. The command prints such an object for each line.
+
+    ``line``: the text.
+    """
+
+    stream: Literal["stdout", "stderr"]
+    line: str
+
+
+class ExecEndObject(PlaceObject):
+    """The end of the command beside one task: one object for each task, after all lines.
+
+    ``exit_code``: the exit code of the command, or null. ``signal``: the name of the signal that ended it, or null.
+    ``error``: why it could not be run, or why its end is unknown; `exit_code` and `signal` are then missing.
+    """
+
+    exit_code: NotRequired[int | None]
+    signal: NotRequired[str | None]
+    error: NotRequired[ErrorObject]
+
+
+class ForwardedObject(PlaceObject):
+    """Printed when the port can be reached. ``address``, ``port``: where this machine listens. ``host_port``: the port
+    of the host."""
+
+    address: str
+    port: int
+    host_port: int
+
+
+class LoginObject(PlaceObject):
+    """The command that logs in, which is then not run. ``command``: its words."""
+
+    command: list[str]
+
+
+class TensorboardObject(PlaceObject):
+    """Printed when TensorBoard listens. ``url``: its URL on this machine."""
+
+    url: str
+
+
+class RenderedObject(TypedDict):
+    """``files``: the text of each file that `tfctl start` installs, by HOST/FILE."""
+
+    job: str
+    files: dict[str, str]
+
+
 class NodesObject(TypedDict):
     """``nodes``: the hosts, in the order of the inventory."""
 
@@ -324,12 +383,18 @@ OBJECTS: dict[str, tuple[type, ...]] = {
     "preflight": (PreflightObject,),
     "reset": (ResetObject,),
     "check": (CheckObject,),
+    "render": (RenderedObject,),
     "start": (StartedJobObject,),
+    "run": (LineObject,),
     "status": (JobObject,),
     "list": (JobsObject,),
     "nodes": (NodesObject,),
     "logs": (LineObject,),
     "events": (EventsObject,),
+    "exec": (ExecLineObject, ExecEndObject),
+    "ssh": (LoginObject,),
+    "forward": (ForwardedObject,),
+    "tensorboard": (TensorboardObject,),
     "pull": (PulledObject,),
     "wait": (EndedJobObject,),
     "stop": (StoppedJobObject,),

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import EnvOption, InventoryOption, JobFileArgument, JobFileOption, named, say
+from tfctl.cli import text
+from tfctl.cli.common import (
+    EnvOption,
+    InventoryOption,
+    JobFileArgument,
+    JobFileOption,
+    Output,
+    OutputOption,
+    named,
+    say,
+)
 from tfctl.cli.which import lay_out
 from tfctl.errors import BadFile
+
+if TYPE_CHECKING:
+    from tfctl.cli.objects import RenderedObject
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,6 +38,7 @@ def render(
     to: Annotated[
         Path | None, typer.Option("--to", metavar="DIR", help="Write DIR/HOST/FILE instead of printing.")
     ] = None,
+    output: OutputOption = Output.text,
 ) -> None:
     """Show every unit and environment file that start installs. Nothing is sent.
 
@@ -49,13 +64,20 @@ def render(
         say(f"shown as {MASK} or in part, because they may be secrets: {', '.join(masked)}")
     if layout.requirements:
         say(f"{layout.requirements.name}: where its packages are depends on the host; `start --dry-run` asks the hosts")
-    if to is None:
-        for path, text in files.items():
-            typer.echo(f"# {path}\n{text}")
-        return
+    if to is not None:
+        _write(to, files)
+    if output is Output.json:
+        rendered: RenderedObject = {"job": job.name, "files": dict(files)}
+        text.print_json(rendered)
+    elif to is None:
+        for path, content in files.items():
+            typer.echo(f"# {path}\n{content}")
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
     try:
-        for path, text in files.items():
-            (to / path).parent.mkdir(parents=True, exist_ok=True)
-            (to / path).write_text(text, "utf-8")
+        for path, content in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(content, "utf-8")
     except OSError as error:
-        raise BadFile(f"{to}: cannot be written: {error.strerror}") from None
+        raise BadFile(f"{folder}: cannot be written: {error.strerror}") from None

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobOption, say
+from tfctl.cli import tables, text
+from tfctl.cli.common import InventoryOption, JobOption, Output, say
 from tfctl.cli.which import open_task, task_of
 from tfctl.errors import TfctlError
+
+if TYPE_CHECKING:
+    from tfctl.cli.objects import LoginObject
 
 
 def add_to(app: typer.Typer) -> None:
@@ -27,6 +31,9 @@ def ssh(
     ] = None,
     job_option: JobOption = None,
     inventory: InventoryOption = None,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="text, or json: print the ssh command instead of running it.")
+    ] = Output.text,
 ) -> int:
     """Log in to the host of a task.
 
@@ -38,6 +45,10 @@ def ssh(
     with open_task(words or [], job_option, inventory) as found:
         task = task_of(found)
         command = login.words(found.host(task))
+        if output is Output.json:
+            login_command: LoginObject = {**tables.place_json(found.state, task), "command": [*command]}
+            text.print_json(login_command)
+            return 0
     say(f"{task} runs on {task.host}" if task.alive else f"{task} was on {task.host}, {task.state} now")
     try:
         os.execvp(command[0], command)

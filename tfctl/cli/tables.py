@@ -10,7 +10,7 @@ from tfctl.cli import text
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
-    from tfctl.cli.objects import EventObject, JobObject
+    from tfctl.cli.objects import EventObject, JobObject, PlaceObject
     from tfctl.jobs.events import Event
     from tfctl.jobs.state import JobState, TaskState
 
@@ -81,6 +81,11 @@ def job_json(state: JobState) -> JobObject:
 def events_json(events: Iterable[Event]) -> list[EventObject]:
     """Return an object for each event."""
     return cast("list[EventObject]", EVENTS.json(events))
+
+
+def place_json(state: JobState, task: TaskState) -> PlaceObject:
+    """Return what every JSON object about one task of a job begins with."""
+    return {"job": state.job, "role": task.role, "index": task.index, "host": task.host}
 
 
 def rfc3339(time: float | None) -> str | None:
