@@ -51,7 +51,7 @@ class Block:
     def commands(self) -> list[list[str]]:
         """The words of each command line of tfctl, without `tfctl` itself."""
         lines = (_BEHIND.split(_BEFORE.sub("", line))[0] for line in self.text.replace("\\\n", "").splitlines())
-        found = [] if self.language == "text" else [line for line in lines if re.match(r"tfctl [\w-]", line)]
+        found = [] if self.language == "text" else [line for line in lines if re.match(r"tfctl [a-z-]", line)]
         return [shlex.split(line)[1:] for line in found]
 
 

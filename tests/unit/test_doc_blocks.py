@@ -50,6 +50,8 @@ def test_commands_of_the_pages_are_found() -> None:
 def test_command_of_a_page_parses(root: Any, block: Block) -> None:
     for words in block.commands:
         command, rest = command_of(root, words)
+        if words == ["--version"]:
+            continue  # parsing it prints the version
         assert command is not root, f"{block.place}: tfctl {words[0]}: no such command"
         try:
             command.make_context("tfctl", rest)

@@ -16,7 +16,7 @@ from tfctl.errors import TfctlError, UsageError
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
-    from tfctl.cli.objects import ExecEndObject, ExecLineObject, PlaceObject
+    from tfctl.cli.objects import ExecEndObject, ExecErrorObject, ExecLineObject, PlaceObject
     from tfctl.jobs.state import JobState, TaskState
     from tfctl.node.wire import Exited
 
@@ -92,7 +92,7 @@ def run(
     return exit_code(results)
 
 
-def _ended_json(place: PlaceObject, result: Exited | TfctlError) -> ExecEndObject:
+def _ended_json(place: PlaceObject, result: Exited | TfctlError) -> ExecEndObject | ExecErrorObject:
     if isinstance(result, TfctlError):
         return {**place, "error": error_json(result.exit, result.message, result.remedy)}
     return {**place, "exit_code": result.status, "signal": result.signal}

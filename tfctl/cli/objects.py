@@ -216,12 +216,16 @@ class ExecEndObject(PlaceObject):
     """The end of the command beside one task: one object for each task, after all lines.
 
     ``exit_code``: the exit code of the command, or null. ``signal``: the name of the signal that ended it, or null.
-    ``error``: why it could not be run, or why its end is unknown; `exit_code` and `signal` are then missing.
     """
 
-    exit_code: NotRequired[int | None]
-    signal: NotRequired[str | None]
-    error: NotRequired[ErrorObject]
+    exit_code: int | None
+    signal: str | None
+
+
+class ExecErrorObject(PlaceObject):
+    """Printed for a task in place of the end, if the command could not be run or its end is unknown."""
+
+    error: ErrorObject
 
 
 class ForwardedObject(PlaceObject):
@@ -391,7 +395,7 @@ OBJECTS: dict[str, tuple[type, ...]] = {
     "nodes": (NodesObject,),
     "logs": (LineObject,),
     "events": (EventsObject,),
-    "exec": (ExecLineObject, ExecEndObject),
+    "exec": (ExecLineObject, ExecEndObject, ExecErrorObject),
     "ssh": (LoginObject,),
     "forward": (ForwardedObject,),
     "tensorboard": (TensorboardObject,),
