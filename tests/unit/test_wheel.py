@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import email
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -119,3 +122,17 @@ def test_playbooks_of_the_wheel_decide_which_roles_run_by_ansible_playbook_alone
     found = ansible_playbook(packages, tmp_path, playbook, "")
     assert found["roles"]["job_host"]["reason"] == "it has not run here"
     assert "/etc/sudoers.d/tfctl" in found["roles"]["job_host"]["manages"]["paths"]
+
+
+def test_description_of_the_wheel_has_absolute_links_to_existing_files(installed: Path) -> None:
+    [metadata] = installed.glob("*.dist-info/METADATA")
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]
+    links = re.findall(r"\]\(([^)]+)\)", str(email.message_from_string(metadata.read_text()).get_payload()))
+    files = [link.removeprefix(f"{urls['Repository']}/blob/main/") for link in links if not link.startswith("#")]
+    assert len(files) > 10
+    assert [name for name in files if not (ROOT / name.partition("#")[0]).is_file()] == []
+
+
+def test_wheel_contains_examples_and_the_example_inventory(installed: Path) -> None:
+    assert (installed / "tfctl/_inventory/example.ini").read_text() == (ROOT / "inventory/example.ini").read_text()
+    assert (installed / "tfctl/_examples/digits-ps/job.yaml").is_file()

@@ -23,6 +23,7 @@ from tfctl.errors import BadFile, Exit, together
 from tfctl.wording import counted
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import CheckObject
     from tfctl.model.job import Layout
 
 
@@ -50,7 +51,7 @@ def check(
     except BadFile as error:
         errors, warnings = [error], []
     if output is Output.json:
-        found = {
+        found: CheckObject = {
             "job": layout.name if layout else None,
             "tasks": len(layout.slots) if layout else None,
             "hosts": [host.name for host in layout.hosts] if layout else None,

@@ -5,12 +5,15 @@ from __future__ import annotations
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tfctl.errors import TfctlError, UsageError
 from tfctl.wording import plain
+
+if TYPE_CHECKING:
+    from tfctl.cli.objects import ErrorObject
 
 
 class Output(StrEnum):
@@ -116,7 +119,7 @@ def say(text: str) -> None:
         typer.echo(plain(text), err=True)
 
 
-def error_json(code: int, message: str, remedy: str = "") -> dict[str, object]:
+def error_json(code: int, message: str, remedy: str = "") -> ErrorObject:
     """Return the object that `-o json` prints for an error."""
     return {"exit": int(code), "message": plain(message), "remedy": plain(remedy)}
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, JobArgument, JobOption, Output, OutputOption, say_error
 from tfctl.cli.which import job_name, open_fleet
 from tfctl.errors import first_of
+
+if TYPE_CHECKING:
+    from tfctl.cli.objects import EventsObject
 
 
 def add_to(app: typer.Typer) -> None:
@@ -30,7 +35,8 @@ def events(
         name = job_name(fleet, wanted)
         now, happened, errors = job_events.events(fleet, name)
     if output is Output.json:
-        text.print_json({"job": name, "events": tables.EVENTS.json(happened)})
+        found: EventsObject = {"job": name, "events": tables.events_json(happened)}
+        text.print_json(found)
     else:
         typer.echo(tables.EVENTS.text(happened))
     for error in errors:

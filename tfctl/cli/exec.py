@@ -16,6 +16,7 @@ from tfctl.errors import TfctlError, UsageError
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import ExecEndObject, ExecErrorObject, ExecLineObject, PlaceObject
     from tfctl.jobs.state import JobState, TaskState
     from tfctl.node.wire import Exited
 
@@ -83,7 +84,7 @@ def run(
     for task in tasks:
         result = results[task]
         if as_json:
-            print(json.dumps({**tables.place_json(found.state, task), **_ended_json(result)}), flush=True)
+            print(json.dumps(_ended_json(tables.place_json(found.state, task), result)), flush=True)
         elif isinstance(result, TfctlError):
             say_error(result)
         elif result.signal:
@@ -91,10 +92,10 @@ def run(
     return exit_code(results)
 
 
-def _ended_json(result: Exited | TfctlError) -> dict[str, object]:
+def _ended_json(place: PlaceObject, result: Exited | TfctlError) -> ExecEndObject | ExecErrorObject:
     if isinstance(result, TfctlError):
-        return {"error": error_json(result.exit, result.message, result.remedy)}
-    return {"exit_code": result.status, "signal": result.signal}
+        return {**place, "error": error_json(result.exit, result.message, result.remedy)}
+    return {**place, "exit_code": result.status, "signal": result.signal}
 
 
 class _Raw:
@@ -154,5 +155,9 @@ class _Json(_Lines):
         self._state = state
 
     def _print(self, task: TaskState, stream: int, line: str) -> None:
-        written = {"stream": "stdout" if stream == 1 else "stderr", "line": line}
-        print(json.dumps({**tables.place_json(self._state, task), **written}), flush=True)
+        written: ExecLineObject = {
+            **tables.place_json(self._state, task),
+            "stream": "stdout" if stream == 1 else "stderr",
+            "line": line,
+        }
+        print(json.dumps(written), flush=True)

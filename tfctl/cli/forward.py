@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, say
 from tfctl.cli.which import open_task, task_of
 from tfctl.errors import UsageError
+
+if TYPE_CHECKING:
+    from tfctl.cli.objects import ForwardedObject
 
 
 def add_to(app: typer.Typer) -> None:
@@ -45,8 +48,14 @@ def forward(
         host = found.host(task)
         with Tunnel(lambda: found.fleet.connection(host), port, [port, 0] if local is None else [local], say) as tunnel:
             if output is Output.json:
-                place = {"address": "127.0.0.1", "port": tunnel.local, "host_port": port}
-                text.print_json({**tables.place_json(found.state, task), **place})
+                place = tables.place_json(found.state, task)
+                forwarded: ForwardedObject = {
+                    **place,
+                    "address": "127.0.0.1",
+                    "port": tunnel.local,
+                    "host_port": port,
+                }
+                text.print_json(forwarded)
             else:
                 typer.echo(f"127.0.0.1:{tunnel.local}")
             say(f"forwards to port {port} of {task.host}, the host of {task}; Ctrl-C ends it")

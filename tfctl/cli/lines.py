@@ -14,6 +14,7 @@ from tfctl.node import names
 from tfctl.wording import listed, plain
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import LineObject, LostObject
     from tfctl.jobs.journal import Gap, Line
     from tfctl.jobs.logs import Item
     from tfctl.jobs.state import JobState
@@ -64,13 +65,15 @@ def visible(line: str) -> str:
     return plain(line.rstrip("\r").rpartition("\r")[2])
 
 
-def _object(time: float, role: str, index: int, host: str, stream: str, line: str) -> dict[str, object]:
+def _object(time: float, role: str, index: int, host: str, stream: str, line: str) -> LineObject:
     return {"time": rfc3339_ms(time), "role": role, "index": index, "host": host, "stream": stream, "line": line}
 
 
 def _gap_as_json(gap: Gap) -> str:
-    lost = {"cause": gap.cause, "since": _time(gap.since), "until": _time(gap.until), "lines": gap.lines}
-    objects = [{**_object(gap.time, *task, gap.host, "lost", _sentence(gap)), "lost": lost} for task in gap.tasks]
+    lost: LostObject = {"cause": gap.cause, "since": _time(gap.since), "until": _time(gap.until), "lines": gap.lines}
+    objects: list[LineObject] = [
+        {**_object(gap.time, *task, gap.host, "lost", _sentence(gap)), "lost": lost} for task in gap.tasks
+    ]
     return "".join(json.dumps(each) + "\n" for each in objects)
 
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, Output, OutputOption, say_error
 from tfctl.cli.which import open_fleet
+
+if TYPE_CHECKING:
+    from tfctl.cli.objects import JobsObject
 
 
 def add_to(app: typer.Typer) -> None:
@@ -28,7 +31,8 @@ def list_jobs(
     with open_fleet(None, job, inventory) as (fleet, name):
         states, errors = show.jobs(fleet, name)
     if output is Output.json:
-        text.print_json({"jobs": [tables.job_json(state) for state in states]})
+        found: JobsObject = {"jobs": [tables.job_json(state) for state in states]}
+        text.print_json(found)
     elif states:
         typer.echo(tables.JOBS.text(states))
     for error in errors:

@@ -12,7 +12,7 @@ import signal
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 import typer.main
@@ -20,6 +20,9 @@ import typer.main
 from tfctl import __version__
 from tfctl.cli.common import error_json, say, say_error
 from tfctl.errors import Exit, TfctlError, UsageError
+
+if TYPE_CHECKING:
+    from tfctl.cli.objects import FailedObject
 
 #: The commands, in the order of the help. Each is a module of this package with a function ``add_to``.
 COMMANDS = (
@@ -146,7 +149,8 @@ def _print_error(words: Sequence[str], code: int, message: str, remedy: str = ""
     """Print the error as an object on stdout if the command line asks for JSON."""
     if wants_json(words):
         with contextlib.suppress(OSError):
-            print(json.dumps({"error": error_json(code, message, remedy)}), flush=True)
+            found: FailedObject = {"error": error_json(code, message, remedy)}
+            print(json.dumps(found), flush=True)
 
 
 def _unexpected(error: Exception, words: Sequence[str]) -> int:

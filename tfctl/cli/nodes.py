@@ -14,6 +14,7 @@ from tfctl.errors import first_of
 from tfctl.wording import counted, plain
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import NodesObject
     from tfctl.jobs.nodes import NodeState
     from tfctl.node import wire
 
@@ -50,7 +51,8 @@ def nodes(
     with open_fleet(None, job, inventory) as (fleet, name):
         states = ask(fleet, version(), name)
     if output is Output.json:
-        text.print_json({"nodes": [state.json() for state in states]})
+        found: NodesObject = {"nodes": [state.json() for state in states]}
+        text.print_json(found)
     else:
         typer.echo(table(states))
     others = [state.host.name for state in states if state.current is False]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
@@ -23,6 +23,7 @@ from tfctl.cli.host_results import ask_become_password, host_lines, run_shown
 from tfctl.errors import Exit, first_of
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import ExaminedHostObject, PreflightObject
     from tfctl.provision.results import HostResult
 
 _JOBS_NEED_NO_PASSWORD = (
@@ -59,7 +60,8 @@ def preflight(
         say(_JOBS_NEED_NO_PASSWORD)
     code = first_of(code for host in result.hosts if (code := exit_of(host)))
     if output is Output.json:
-        text.print_json({"exit": int(code), "hosts": [as_object(host) for host in result.hosts]})
+        found: PreflightObject = {"exit": int(code), "hosts": [as_object(host) for host in result.hosts]}
+        text.print_json(found)
     else:
         typer.echo("\n".join(host_lines(result, lambda host: text.state_word(_state(host)), lambda host: host.drifts)))
     return code
@@ -70,7 +72,7 @@ def exit_of(host: HostResult) -> Exit:
     return Exit.PREFLIGHT if host.exit is Exit.FAILED else host.exit
 
 
-def as_object(host: HostResult) -> dict[str, object]:
+def as_object(host: HostResult) -> ExaminedHostObject:
     """Return an element of what -o json prints."""
     faults = [fault.json() for fault in host.faults]
     return {
@@ -82,5 +84,5 @@ def as_object(host: HostResult) -> dict[str, object]:
     }
 
 
-def _state(host: HostResult) -> str:
+def _state(host: HostResult) -> Literal["fit", "unfit", "unreachable"]:
     return "unreachable" if host.unreachable else "unfit" if host.failed else "fit"

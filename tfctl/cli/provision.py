@@ -26,6 +26,7 @@ from tfctl.provision.parts import PARTS
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import ProvisionedHostObject, ProvisionObject
     from tfctl.provision.results import HostResult, PlayResult
 
 
@@ -92,11 +93,25 @@ def provision(
     return result.exit
 
 
-def as_object(result: PlayResult, check: bool) -> dict[str, object]:
+def as_object(result: PlayResult, check: bool) -> ProvisionObject:
     """Return the object that -o json prints."""
-    keys = ("host", "ok", "changed", "failed", "unreachable", "begun", "task", "reason", "remedy")
-    hosts = [{**{key: getattr(host, key) for key in keys}, "drifts": [*host.drifts]} for host in result.hosts]
+    hosts = [_host_object(host) for host in result.hosts]
     return {"check": check, "changed": result.changed, "exit": int(result.exit), "hosts": hosts}
+
+
+def _host_object(host: HostResult) -> ProvisionedHostObject:
+    return {
+        "host": host.host,
+        "ok": host.ok,
+        "changed": host.changed,
+        "failed": host.failed,
+        "unreachable": host.unreachable,
+        "begun": host.begun,
+        "task": host.task,
+        "reason": host.reason,
+        "remedy": host.remedy,
+        "drifts": [*host.drifts],
+    }
 
 
 def _summary(host: HostResult, check: bool) -> str:

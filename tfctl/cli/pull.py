@@ -18,6 +18,7 @@ from tfctl.errors import NotFound, TfctlError, UsageError, first_of
 from tfctl.wording import counted
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import EventsObject, PulledObject
     from tfctl.jobs.pull import Progress
 
 #: How often (s) the line of the progress is written.
@@ -63,8 +64,8 @@ def pull(
         numbers = sorted({now.attempt, *(event.attempt for event in happened)})
         with Destination(folder or Path(f"{name}-results")) as destination, _Line() as line:
             try:
-                what = json.dumps({"job": name, "events": tables.EVENTS.json(happened)}, indent=2)
-                destination.write("events.json", what + "\n")
+                what: EventsObject = {"job": name, "events": tables.events_json(happened)}
+                destination.write("events.json", json.dumps(what, indent=2) + "\n")
                 destination.write("status.json", json.dumps(tables.job_json(now), indent=2) + "\n")
                 for attempt in job_pull.attempts(fleet, name, numbers):
                     line.show(f"logs of attempt {attempt.attempt}")
@@ -81,17 +82,16 @@ def pull(
             if not errors:
                 destination.clean()
     if output is Output.json:
-        text.print_json(
-            {
-                "job": name,
-                "directory": str(destination.path),
-                "attempts": numbers,
-                "files": found.files,
-                "bytes": found.bytes,
-                "kept": found.kept,
-                "faults": [error.message for error in errors],
-            }
-        )
+        pulled: PulledObject = {
+            "job": name,
+            "directory": str(destination.path),
+            "attempts": numbers,
+            "files": found.files,
+            "bytes": found.bytes,
+            "kept": found.kept,
+            "faults": [error.message for error in errors],
+        }
+        text.print_json(pulled)
     else:
         typer.echo(str(destination.path))
     kept = f"; {counted(found.kept, 'was', 'were')} there already" if found.kept else ""

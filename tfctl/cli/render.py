@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from tfctl.cli.common import (
 )
 from tfctl.cli.which import lay_out
 from tfctl.errors import BadFile
+
+if TYPE_CHECKING:
+    from tfctl.cli.objects import RenderedObject
 
 
 def add_to(app: typer.Typer) -> None:
@@ -64,7 +67,8 @@ def render(
     if to is not None:
         _write(to, files)
     if output is Output.json:
-        text.print_json({"job": job.name, "files": files})
+        rendered: RenderedObject = {"job": job.name, "files": dict(files)}
+        text.print_json(rendered)
     elif to is None:
         for path, content in files.items():
             typer.echo(f"# {path}\n{content}")

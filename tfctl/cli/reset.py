@@ -24,6 +24,7 @@ from tfctl.errors import Exit, UsageError
 from tfctl.wording import counted, plain
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import ResetHostObject, ResetObject
     from tfctl.provision.results import HostResult, PlayResult
 
 
@@ -83,11 +84,22 @@ def confirm(source: Path, limit: str | None) -> None:
         raise UsageError(f"{answer!r} is not {len(hosts)}: nothing was removed")
 
 
-def as_object(result: PlayResult, check: bool) -> dict[str, object]:
+def as_object(result: PlayResult, check: bool) -> ResetObject:
     """Return the object that -o json prints."""
-    keys = ("host", "removed", "kept", "failed", "unreachable", "reason", "remedy")
-    hosts = [{key: getattr(host, key) for key in keys} for host in result.hosts]
+    hosts = [_host_object(host) for host in result.hosts]
     return {"check": check, "exit": int(result.exit), "hosts": hosts}
+
+
+def _host_object(host: HostResult) -> ResetHostObject:
+    return {
+        "host": host.host,
+        "removed": [*host.removed],
+        "kept": [*host.kept],
+        "failed": host.failed,
+        "unreachable": host.unreachable,
+        "reason": host.reason,
+        "remedy": host.remedy,
+    }
 
 
 def _summary(host: HostResult, check: bool) -> str:

@@ -24,6 +24,7 @@ from tfctl.cli.which import open_task, require_meant
 from tfctl.wording import running
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import RestartedJobObject
     from tfctl.jobs.state import JobState
     from tfctl.remote.fleet import Fleet
 
@@ -69,7 +70,8 @@ def restart(
             if not as_json:
                 typer.echo(state.job, err=follow)
             elif not wait:
-                text.print_json({"job": state.job, "attempt": attempt})
+                restarted: RestartedJobObject = {"job": state.job, "attempt": attempt}
+                text.print_json(restarted)
             if wait or follow:
                 return until_ended(fleet, state.job, attempt, longest, follow, as_json=as_json)
             return 0

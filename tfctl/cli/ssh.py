@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,9 @@ from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, JobOption, Output, say
 from tfctl.cli.which import open_task, task_of
 from tfctl.errors import TfctlError
+
+if TYPE_CHECKING:
+    from tfctl.cli.objects import LoginObject
 
 
 def add_to(app: typer.Typer) -> None:
@@ -43,7 +46,8 @@ def ssh(
         task = task_of(found)
         command = login.words(found.host(task))
         if output is Output.json:
-            text.print_json({**tables.place_json(found.state, task), "command": command})
+            login_command: LoginObject = {**tables.place_json(found.state, task), "command": [*command]}
+            text.print_json(login_command)
             return 0
     say(f"{task} runs on {task.host}" if task.alive else f"{task} was on {task.host}, {task.state} now")
     try:

@@ -27,6 +27,7 @@ from tfctl.cli.which import lay_out, say_clocks
 from tfctl.wording import running
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import StartedJobObject, StartedTaskObject
     from tfctl.model.job import Job
 
 
@@ -92,9 +93,9 @@ def start(
             return 0
 
 
-def _object(job: Job) -> dict[str, object]:
+def _object(job: Job) -> StartedJobObject:
     """Return what is started, as JSON."""
-    tasks = [
+    tasks: list[StartedTaskObject] = [
         {"role": task.role, "index": task.index, "host": task.host.name, "address": task.address, "port": task.port}
         for task in job.tasks
     ]

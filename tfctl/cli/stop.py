@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from tfctl.cli import text
 from tfctl.cli.common import ChangedJobArgument, InventoryOption, JobOption, Output, OutputOption, say
 from tfctl.cli.which import open_fleet, require_meant
+
+if TYPE_CHECKING:
+    from tfctl.cli.objects import StoppedJobObject
 
 
 def add_to(app: typer.Typer) -> None:
@@ -35,5 +40,6 @@ def stop(
             require_meant(state, "stop")
         stopped = stop_job(fleet, name, run=run, say=say)
     if output is Output.json:
-        text.print_json({"job": name, "stopped": stopped})
+        found: StoppedJobObject = {"job": name, "stopped": stopped}
+        text.print_json(found)
     say(f"{name}: stopped {', '.join(stopped)}" if stopped else f"{name}: nothing was running")

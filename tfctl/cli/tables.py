@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from tfctl.cli import text
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import EventObject, JobObject, PlaceObject
     from tfctl.jobs.events import Event
     from tfctl.jobs.state import JobState, TaskState
 
@@ -72,12 +73,17 @@ def job_text(state: JobState) -> str:
     return "\n".join([head + text.state_word(state.state), *reason, *left, TASKS.text(state.by_attention())])
 
 
-def job_json(state: JobState) -> dict[str, Any]:
+def job_json(state: JobState) -> JobObject:
     """Return the object that `status -o json` prints, and that `list -o json` prints for each job."""
-    return {**JOBS.json([state])[0], "tasks": TASKS.json(state.tasks)}
+    return cast("JobObject", {**JOBS.json([state])[0], "tasks": TASKS.json(state.tasks)})
 
 
-def place_json(state: JobState, task: TaskState) -> dict[str, Any]:
+def events_json(events: Iterable[Event]) -> list[EventObject]:
+    """Return an object for each event."""
+    return cast("list[EventObject]", EVENTS.json(events))
+
+
+def place_json(state: JobState, task: TaskState) -> PlaceObject:
     """Return what every JSON object about one task of a job begins with."""
     return {"job": state.job, "role": task.role, "index": task.index, "host": task.host}
 

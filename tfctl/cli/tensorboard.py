@@ -15,6 +15,7 @@ from tfctl.errors import NotFound, TfctlError
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import TensorboardObject
     from tfctl.cli.which import OpenJob
     from tfctl.jobs.state import TaskState
 
@@ -107,7 +108,8 @@ class _Watch:
         self._stack.enter_context(tunnel)
         url = f"http://127.0.0.1:{tunnel.local}/"
         if self._output is Output.json:
-            text.print_json({**tables.place_json(self._found.state, self._task), "url": url})
+            shown: TensorboardObject = {**tables.place_json(self._found.state, self._task), "url": url}
+            text.print_json(shown)
         else:
             typer.echo(url)
         say("Ctrl-C ends it")

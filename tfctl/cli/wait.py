@@ -19,6 +19,7 @@ from tfctl.errors import Exit, TfctlError, Unreachable
 from tfctl.wording import counted
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import EndedJobObject
     from tfctl.jobs.state import JobState, TaskState
     from tfctl.remote.fleet import Fleet
 
@@ -81,7 +82,8 @@ def until_ended(
     culprit = ended.culprit
     lines = None if follow or culprit is None else _last_lines(fleet, ended, culprit)
     if as_json:
-        print_json({**job_json(ended), "last_lines": lines})
+        found: EndedJobObject = {**job_json(ended), "last_lines": lines}
+        print_json(found)
     elif lines and culprit:
         heading = f"the last {counted(len(lines), 'line')} of {culprit} on {culprit.host}:"
         say("\n  ".join([heading, *map(visible, lines)]))

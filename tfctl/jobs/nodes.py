@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 from tfctl.errors import PreflightFailed, TfctlError, Unreachable
 from tfctl.model.host import Host
@@ -13,6 +13,31 @@ from tfctl.remote.session import open_session
 
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
+
+
+StateName = Literal["ready", "unreachable", "unfit"]
+
+
+class NodeErrorObject(TypedDict):
+    """Why a host cannot be used. ``exit``: the exit code. ``remedy``: what to do, or an empty string."""
+
+    exit: int
+    message: str
+    remedy: str
+
+
+class NodeObject(TypedDict):
+    """One host. If it does not answer, all keys but the first four are null.
+
+    ``address``: where the other hosts reach it; null if they resolve its name. ``error``: why it does not answer, or
+    why no job can start there; else null. ``current``: whether its node part is the version that this tfctl installs.
+    """
+
+    host: str
+    address: str | None
+    state: StateName
+    error: NodeErrorObject | None
+    current: bool | None
 
 
 @dataclass(frozen=True)
@@ -28,7 +53,7 @@ class NodeState:
     error: TfctlError | None = None
 
     @property
-    def state(self) -> str:
+    def state(self) -> StateName:
         """``ready``, ``unreachable``, or ``unfit``: the host answers but cannot run jobs."""
         if self.error is not None:
             return "unreachable" if isinstance(self.error, Unreachable) else "unfit"
@@ -47,13 +72,13 @@ class NodeState:
         """Whether the host's node part is the one this tfctl would install; None if unknown."""
         return self.node.version == self.expected if self.node else None
 
-    def json(self) -> dict[str, Any]:
+    def json(self) -> NodeObject:
         """Return an element of `nodes -o json`. If the host does not answer, all but the first four keys are null."""
         cause = self.error
         error = None if cause is None else {"exit": int(cause.exit), "message": cause.message, "remedy": cause.remedy}
         known = wire.encode(self.node) if self.node else dict.fromkeys(wire.Node._fields)
         head = {"host": self.host.name, "address": self.host.address, "state": self.state, "error": error}
-        return {**head, **known, "current": self.current}
+        return cast("NodeObject", {**head, **known, "current": self.current})
 
 
 def nodes(fleet: Fleet, expected: str, job: str | None = None) -> list[NodeState]:

@@ -21,3 +21,25 @@ class Exit(IntEnum):
     NOT_ENDED = 101
     JOB_STOPPED = 103
     INTERRUPTED = 130
+
+    @property
+    def meaning(self) -> str:
+        """What the code says about the command, for the manual."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Exit.OK: "done",
+    Exit.FAILED: "failed on some host",
+    Exit.USAGE: "invalid command line",
+    Exit.BAD_FILE: "invalid job file or inventory",
+    Exit.UNREACHABLE: "a host does not answer, or cannot be trusted",
+    Exit.BUSY: "busy: the job exists, a job runs on the host, or a port or GPU is taken",
+    Exit.UNDONE: "tasks had been started and were stopped again, because not all could be started",
+    Exit.NOT_FOUND: "no such job, task, host or lab",
+    Exit.PREFLIGHT: "a host does not meet the requirements",
+    Exit.JOB_FAILED: "the job failed or was lost (only from commands that wait for a job)",
+    Exit.NOT_ENDED: "the job did not end within `--timeout`, or a host was silent for `--host-timeout` (likewise)",
+    Exit.JOB_STOPPED: "the job was stopped (likewise)",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C",
+}

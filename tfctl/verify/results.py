@@ -4,10 +4,36 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TypedDict
 from xml.etree import ElementTree
 
 from tfctl.errors import Exit, first_of
 from tfctl.verify.report import Burned, Software, Speed
+
+
+class ResultObject(TypedDict):
+    """One proof on some hosts. ``proof``: its name. ``hosts``: the names of the hosts.
+
+    ``state``: `ok`, `failed`, or `not-tried` if the stack lacks the feature or there are too few hosts.
+    ``message``: what has failed, what somebody should look at, or an empty string.
+    ``remedy``: what to do, or an empty string. ``seconds``: the duration, or null. ``details``: what was found or
+    measured, such as `tensorflow`, `devices` and `mb_per_s`; it depends on the proof.
+    """
+
+    proof: str
+    hosts: list[str]
+    state: str
+    message: str
+    remedy: str
+    seconds: float | None
+    details: dict[str, object]
+
+
+class ResultsObject(TypedDict):
+    """``exit``: the exit code of the command. ``results``: in the order of the proofs."""
+
+    exit: int
+    results: list[ResultObject]
 
 
 @dataclass(frozen=True)
@@ -32,7 +58,7 @@ class Result:
         """Return the details by name, without those that are unknown."""
         return self.details.model_dump(mode="json", exclude_none=True) if self.details else {}
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> ResultObject:
         return {
             "proof": self.proof,
             "hosts": list(self.hosts),
@@ -55,7 +81,7 @@ class Results:
         """The exit code of the gravest failure. A proof that was not tried is not a failure."""
         return first_of(result.exit for result in self.all if result.state == "failed")
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> ResultsObject:
         return {"exit": int(self.exit), "results": [result.to_json() for result in self.all]}
 
     def to_junit(self) -> str:

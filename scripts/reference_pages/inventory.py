@@ -1,0 +1,109 @@
+"""The page about the variables of the inventory, from tfctl.model.host.VARIABLES and the roles' argument_specs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from scripts.reference_pages.markdown import code, paragraphs, table
+from tfctl.model.host import TRANSPORTS, VARIABLES
+
+ROLES = Path(__file__).resolve().parents[2] / "roles"
+#: How a role's argument_specs name the inventory variable from which an option has its value.
+_VARIABLE = re.compile(r"(?P<meaning>.+) \((?P<variable>tfctl_\w+)\)\.", re.DOTALL)
+#: What enables a role has no default in an inventory: if it is not set, the role does not run.
+_ENABLE = ("tfctl_firewall", "tfctl_shared_storage", "tfctl_datasets", "tfctl_ssh_mesh")
+
+
+class Variable(NamedTuple):
+    """``kind``: the type, as in Ansible. ``default``: as Markdown. ``roles``: those that use it, or ()."""
+
+    kind: str
+    default: str
+    meaning: str
+    roles: tuple[str, ...] = ()
+
+
+#: The variables that no option of a role has.
+_OTHERS = {
+    "tfctl_address": Variable("str", "`ansible_host`", "The address at which the other hosts reach this host."),
+    "tfctl_ssh": Variable(
+        "str",
+        code(TRANSPORTS[0]),
+        f"The ssh client of tfctl's own commands: {' or '.join(map(code, TRANSPORTS))} "
+        "([connections](../connections.md)).",
+    ),
+    "tfctl_time_sync": Variable(
+        "bool", "`false`", "Whether to synchronize the clock with a time server.", ("time_sync",)
+    ),
+}
+
+
+def page() -> str:
+    found = {**_of_roles(), **_OTHERS}
+    rows = [[code(name), found[name].kind, found[name].default, _meaning(found[name])] for name in VARIABLES]
+    return paragraphs(
+        "# Inventory variables",
+        "tfctl accepts any Ansible inventory. It reads these variables of each host. Set them for a host, for a group "
+        "or for all hosts, in any of the places that Ansible has for variables; "
+        "[inventory/example.ini](../../inventory/example.ini) shows the most common ones. `tfctl check` reports a "
+        "misspelt name. `tfctl provision` passes the variables to the roles that the table names; the page of a role "
+        "says more.",
+        table(["variable", "type", "default", "meaning"], rows),
+        "To connect, tfctl also reads Ansible's variables for ssh and sudo, such as `ansible_host`, `ansible_port`, "
+        "`ansible_user`, `ansible_ssh_private_key_file`, `ansible_ssh_common_args` and `ansible_become_password`.",
+    )
+
+
+def _of_roles() -> dict[str, Variable]:
+    """Return the variables that options of roles name. If several roles have one, the longest description counts."""
+    found: dict[str, Variable] = {}
+    for path in sorted(ROLES.glob("*/meta/argument_specs.yml")):
+        role = path.parent.parent.name
+        options = yaml.safe_load(path.read_text("utf-8"))["argument_specs"]["main"]["options"]
+        for option in options.values():
+            for name, meaning in _named(option):
+                known = found.get(name)
+                roles = (*(known.roles if known else ()), role)
+                if known and len(known.meaning) >= len(meaning):
+                    found[name] = known._replace(roles=roles)
+                else:
+                    found[name] = Variable(_kind(option), _default(name, option), meaning, roles)
+    return found
+
+
+def _named(option: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the variable that the option's description names, if any, with its meaning."""
+    told = option["description"]
+    sentences = [" ".join(each.split()) for each in (told if isinstance(told, list) else [told])]
+    for each in sentences:
+        if match := _VARIABLE.fullmatch(each):
+            others = [other for other in sentences if other is not each]
+            return [(match["variable"], _marked(" ".join([match["meaning"] + ".", *others])))]
+    return []
+
+
+def _kind(option: dict[str, Any]) -> str:
+    kind = "str" if option["type"] == "raw" else option["type"]
+    return f"list of {option.get('elements', 'str')}" if kind == "list" else str(kind)
+
+
+def _default(name: str, option: dict[str, Any]) -> str:
+    default = option.get("default")
+    if name in _ENABLE or default in (None, "", [], {}):
+        return "not set"
+    return code(default if isinstance(default, str) else json.dumps(default))
+
+
+def _meaning(variable: Variable) -> str:
+    roles = ", ".join(f"[{role}](../../roles/{role}/README.md)" for role in dict.fromkeys(variable.roles))
+    return f"{variable.meaning} Roles: {roles}" if roles else variable.meaning
+
+
+def _marked(text: str) -> str:
+    """Convert Ansible's C(code) to Markdown."""
+    return re.sub(r"\bC\(([^()]*)\)", r"`\1`", text)

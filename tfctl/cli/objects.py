@@ -1,0 +1,410 @@
+"""The objects that ``-o json`` prints. scripts/reference writes docs/reference/json.md from these types.
+
+A docstring says what the keys mean, in sentences that begin with a key: ``key``: its meaning.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+from tfctl.jobs.nodes import NodeObject
+from tfctl.lab.status import LabStatus
+from tfctl.model.stacks import Stack
+from tfctl.node.wire import Node, TaskStateName
+from tfctl.provision.explanation import Explanation
+from tfctl.provision.faults import FaultJson
+from tfctl.verify.results import ResultsObject
+
+JobStateName = Literal["unknown", "starting", "running", "succeeded", "failed", "stopped"]
+
+
+class ErrorObject(TypedDict):
+    """Printed instead of the command's own object if the command fails.
+
+    ``exit``: the exit code. ``message``: what is wrong, and where. ``remedy``: what to do, or an empty string.
+    """
+
+    exit: int
+    message: str
+    remedy: str
+
+
+class FailedObject(TypedDict):
+    """The object of a command that failed."""
+
+    error: ErrorObject
+
+
+class TaskObject(TypedDict):
+    """One task. ``index``: its number within the role, from 0. ``host``: the name in the inventory.
+
+    ``address``, ``port``: where the other tasks reach it. ``unit``: its systemd unit. ``exit_code``: that of its last
+    run, or null. ``signal``: the name of the signal that ended its last run, or null. ``oom``: whether the kernel ended
+    it because its memory was used up. ``restarts``: how often it was restarted in this attempt.
+    ``started``, ``finished``: RFC 3339, in UTC, or null. ``last_line_age``: how long ago it printed its last line, in
+    seconds; null if it does not run or the command does not ask. ``gpus``: the UUIDs of its GPUs.
+    """
+
+    role: str
+    index: int
+    host: str
+    address: str
+    port: int
+    unit: str
+    state: TaskStateName
+    exit_code: int | None
+    signal: str | None
+    oom: bool
+    restarts: int
+    started: str | None
+    finished: str | None
+    last_line_age: float | None
+    gpus: list[str]
+
+
+class JobObject(TypedDict):
+    """One attempt of a job.
+
+    ``run``: 8 hexadecimal digits that identify the attempt. ``alive``: the number of tasks of this job, or of another
+    run under its name, that are alive although the job has ended. ``inventory``: the path of the inventory on the
+    machine that started the job. ``started``, ``finished``: RFC 3339, in UTC, or null. ``reason``: why the job is in
+    this state, or an empty string. ``culprit``: the task that made it fail, such as ``worker/3``, or null.
+    """
+
+    job: str
+    attempt: int
+    run: str
+    state: JobStateName
+    alive: int
+    strategy: str
+    inventory: str
+    started: str | None
+    finished: str | None
+    reason: str
+    culprit: str | None
+    tasks: list[TaskObject]
+
+
+class EndedJobObject(JobObject):
+    """The job, as `tfctl status` prints it.
+
+    ``last_lines``: the last ten lines of the task that made the job fail, or null if there is no such task.
+    """
+
+    last_lines: list[str] | None
+
+
+class JobsObject(TypedDict):
+    """``jobs``: the latest attempt of each job, as `tfctl status` prints it, the most recent job first."""
+
+    jobs: list[JobObject]
+
+
+class StartedTaskObject(TypedDict):
+    """A task that was started."""
+
+    role: str
+    index: int
+    host: str
+    address: str | None
+    port: int
+
+
+class StartedJobObject(TypedDict):
+    """What was started or, with `--dry-run`, would be started. With `--wait`, the command prints the object of
+    `tfctl wait` instead.
+
+    ``run``: 8 hexadecimal digits that identify the attempt.
+    """
+
+    job: str
+    attempt: int
+    run: str
+    tasks: list[StartedTaskObject]
+
+
+class RestartedJobObject(TypedDict):
+    """With `--wait`, the command prints the object of `tfctl wait` instead. ``attempt``: the attempt that runs now."""
+
+    job: str
+    attempt: int
+
+
+class StoppedJobObject(TypedDict):
+    """The job that was stopped. ``stopped``: the tasks that were stopped, such as ``worker/3``."""
+
+    job: str
+    stopped: list[str]
+
+
+class EventObject(TypedDict):
+    """One event. ``time``: RFC 3339, in UTC, by the host's clock.
+
+    ``role``, ``index``: the task, or null for an event of the whole job. ``host``: where it happened, or null.
+    ``event``: start, stop or restart by a user; begin or end of a task's run; succeeded or failed, of the job; or what
+    a guard did. ``by``: the user, or null. ``oom``: whether the kernel ended the task because its memory was used up.
+    ``reason``: more about it, or an empty string.
+    """
+
+    time: str
+    attempt: int
+    role: str | None
+    index: int | None
+    host: str | None
+    event: str
+    by: str | None
+    exit_code: int | None
+    signal: str | None
+    oom: bool
+    reason: str
+
+
+class EventsObject(TypedDict):
+    """``events``: in order of time."""
+
+    job: str
+    events: list[EventObject]
+
+
+class LostObject(TypedDict):
+    """Lines that the journal of a host does not have. ``cause``: `rotated`, deleted to make room; `dropped`, never
+    written. ``since``, ``until``: RFC 3339, in UTC, or null if unknown. ``lines``: their number, or null if unknown."""
+
+    cause: Literal["rotated", "dropped"]
+    since: str | None
+    until: str | None
+    lines: int | None
+
+
+class LineObject(TypedDict):
+    """One line of a log. The command prints one such object on each line of its output.
+
+    ``time``: RFC 3339, in UTC, with milliseconds. ``stream``: `stdout`, which also has the lines of stderr, because
+    journald does not distinguish them; or `lost`, in place of lines that the journal of the host does not have.
+    ``line``: the text, or a sentence about the lost lines. ``lost``: only if `stream` is `lost`.
+    """
+
+    time: str
+    role: str
+    index: int
+    host: str
+    stream: str
+    line: str
+    lost: NotRequired[LostObject]
+
+
+class PlaceObject(TypedDict):
+    """A task and its host. ``job``: the name of the job."""
+
+    job: str
+    role: str
+    index: int
+    host: str
+
+
+class ExecLineObject(PlaceObject):
+    """A line that the command has written. The command prints such an object for each line.
+
+    ``line``: the text.
+    """
+
+    stream: Literal["stdout", "stderr"]
+    line: str
+
+
+class ExecEndObject(PlaceObject):
+    """The end of the command beside one task: one object for each task, after all lines.
+
+    ``exit_code``: the exit code of the command, or null. ``signal``: the name of the signal that ended it, or null.
+    """
+
+    exit_code: int | None
+    signal: str | None
+
+
+class ExecErrorObject(PlaceObject):
+    """Printed for a task in place of the end, if the command could not be run or its end is unknown."""
+
+    error: ErrorObject
+
+
+class ForwardedObject(PlaceObject):
+    """Printed when the port can be reached. ``address``, ``port``: where this machine listens. ``host_port``: the port
+    of the host."""
+
+    address: str
+    port: int
+    host_port: int
+
+
+class LoginObject(PlaceObject):
+    """The command that logs in, which is then not run. ``command``: its words."""
+
+    command: list[str]
+
+
+class TensorboardObject(PlaceObject):
+    """Printed when TensorBoard listens. ``url``: its URL on this machine."""
+
+    url: str
+
+
+class RenderedObject(TypedDict):
+    """``files``: the text of each file that `tfctl start` installs, by HOST/FILE."""
+
+    job: str
+    files: dict[str, str]
+
+
+class NodesObject(TypedDict):
+    """``nodes``: the hosts, in the order of the inventory."""
+
+    nodes: list[NodeObject]
+
+
+class MistakeObject(TypedDict):
+    """A mistake. ``remedy``: what to do, or an empty string."""
+
+    message: str
+    remedy: str
+
+
+class CheckObject(TypedDict):
+    """``tasks``: their number. ``hosts``: the names of the hosts of the job. These and ``job`` are null if the job file
+    cannot be used. ``warnings``: sentences."""
+
+    job: str | None
+    tasks: int | None
+    hosts: list[str] | None
+    errors: list[MistakeObject]
+    warnings: list[str]
+
+
+class PulledObject(TypedDict):
+    """``directory``: where the files are. ``attempts``: the attempts whose logs were copied. ``files``: how many files
+    of output were copied. ``bytes``: their size. ``kept``: how many files of output were there already.
+    ``faults``: what could not be copied, in sentences."""
+
+    job: str
+    directory: str
+    attempts: list[int]
+    files: int
+    bytes: int
+    kept: int
+    faults: list[str]
+
+
+class ExaminedHostObject(TypedDict):
+    """A host that preflight has examined. ``exit``: its exit code. ``faults``: what would prevent its provisioning.
+    ``drifts``: what has changed since it was provisioned, in sentences."""
+
+    host: str
+    state: Literal["fit", "unfit", "unreachable"]
+    exit: int
+    faults: list[FaultJson]
+    drifts: list[str]
+
+
+class PreflightObject(TypedDict):
+    """The hosts. ``exit``: the exit code of the command."""
+
+    exit: int
+    hosts: list[ExaminedHostObject]
+
+
+class ProvisionedHostObject(TypedDict):
+    """``ok``, ``changed``: the numbers of tasks, as in Ansible's recap; the tasks that changed something count in both.
+
+    ``begun``: false for a host of a batch that was not begun, because an earlier one failed. ``task``: the task that
+    failed, or an empty string. ``reason``: why, or an empty string. ``remedy``: what to do, or an empty string.
+    ``drifts``: what had changed since the host was provisioned, in sentences.
+    """
+
+    host: str
+    ok: int
+    changed: int
+    failed: bool
+    unreachable: bool
+    begun: bool
+    task: str
+    reason: str
+    remedy: str
+    drifts: list[str]
+
+
+class ProvisionObject(TypedDict):
+    """``check``: whether nothing was changed (`--check`). ``changed``: the number of tasks that changed something, on
+    all hosts. ``exit``: the exit code of the command."""
+
+    check: bool
+    changed: int
+    exit: int
+    hosts: list[ProvisionedHostObject]
+
+
+class ResetHostObject(TypedDict):
+    """``removed``: what was removed or, with `--check`, would be. ``kept``: what was left, in sentences.
+
+    ``reason``: why it failed, or an empty string. ``remedy``: what to do, or an empty string.
+    """
+
+    host: str
+    removed: list[str]
+    kept: list[str]
+    failed: bool
+    unreachable: bool
+    reason: str
+    remedy: str
+
+
+class ResetObject(TypedDict):
+    """``check``: whether nothing was changed (`--check`). ``exit``: the exit code of the command."""
+
+    check: bool
+    exit: int
+    hosts: list[ResetHostObject]
+
+
+class StacksObject(TypedDict):
+    """``stacks``: all stacks, the newest first."""
+
+    stacks: list[Stack]
+
+
+class ExplainedObject(Explanation[FaultJson]):
+    """What each stack would be on a host (`--host`)."""
+
+    stack: str
+    host: str
+
+
+#: The types whose keys an object also has.
+PARENTS: dict[type, type] = {EndedJobObject: JobObject, ExplainedObject: Explanation, NodeObject: Node}
+
+#: The types of the objects, by command. Several: which one depends on the options.
+OBJECTS: dict[str, tuple[type, ...]] = {
+    "provision": (ProvisionObject,),
+    "preflight": (PreflightObject,),
+    "reset": (ResetObject,),
+    "check": (CheckObject,),
+    "render": (RenderedObject,),
+    "start": (StartedJobObject,),
+    "run": (LineObject,),
+    "status": (JobObject,),
+    "list": (JobsObject,),
+    "nodes": (NodesObject,),
+    "logs": (LineObject,),
+    "events": (EventsObject,),
+    "exec": (ExecLineObject, ExecEndObject, ExecErrorObject),
+    "ssh": (LoginObject,),
+    "forward": (ForwardedObject,),
+    "tensorboard": (TensorboardObject,),
+    "pull": (PulledObject,),
+    "wait": (EndedJobObject,),
+    "stop": (StoppedJobObject,),
+    "restart": (RestartedJobObject,),
+    "verify": (ResultsObject,),
+    "lab status": (LabStatus,),
+    "stacks": (StacksObject,),
+    "stacks explain": (Stack, ExplainedObject),
+}
