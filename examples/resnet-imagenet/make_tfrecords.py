@@ -13,6 +13,7 @@
 Every record is a tf.train.Example with the keys image/encoded (JPEG), image/class/label (1, 2, ... in the order of the
 class names), image/class/synset (the name), image/filename, image/height, image/width, image/format, image/colorspace
 and image/channels. Beside the files, train.json or validation.json has the numbers of images and the class names.
+Convert the images for training first: those for validation get the same labels.
 
 A file gets its name when it has been read back and is complete. So after an interruption, the same command continues
 with the files that are missing. Run it with a Python that has TensorFlow, such as that of a stack.
@@ -180,16 +181,31 @@ def missing(images: list[Image], to: Path, split: str, count: int) -> list[Shard
     if not 0 < count <= len(images):
         raise Problem(f"--shards is {count}: use a number from 1 to the number of images, {len(images)}")
     to.mkdir(parents=True, exist_ok=True)
-    found = plan(images, to, split, count)
-    describe(images, to / f"{split}.json", count)
+    classes = classes_of(images, to / "train.json")
+    found = plan(images, classes, to, split, count)
+    describe(images, classes, to / f"{split}.json", count)
     left = [shard for shard in found if not shard.path.exists()]
     print(f"{split}: {len(images)} images, {count - len(left)} of {count} files exist", file=sys.stderr)
     return left
 
 
-def plan(images: list[Image], to: Path, split: str, count: int) -> list[Shard]:
+def classes_of(images: list[Image], train: Path) -> list[str]:
+    """Return the class names, whose order gives the labels: those of the description of the training files, if any.
+
+    Raise Problem if the images have a class that it lacks.
+    """
+    own = sorted({image.synset for image in images})
+    if not train.exists():
+        return own
+    known: list[str] = json.loads(train.read_text(encoding="utf-8"))["classes"]
+    if unknown := sorted({*own} - {*known}):
+        raise Problem(f"{train} does not have the class {unknown[0]}: use another directory for --to")
+    return known
+
+
+def plan(images: list[Image], classes: list[str], to: Path, split: str, count: int) -> list[Shard]:
     """Return the files with their images, which are shuffled, always in the same way."""
-    labels = {synset: label for label, synset in enumerate(synsets(images), 1)}
+    labels = {synset: label for label, synset in enumerate(classes, 1)}
     order = sorted(images, key=lambda image: (image.synset, image.name))
     random.Random(0).shuffle(order)
     parts = (order[number::count] for number in range(count))
@@ -199,14 +215,10 @@ def plan(images: list[Image], to: Path, split: str, count: int) -> list[Shard]:
     ]
 
 
-def synsets(images: Iterable[Image]) -> list[str]:
-    return sorted({image.synset for image in images})
-
-
-def describe(images: list[Image], path: Path, count: int) -> None:
+def describe(images: list[Image], classes: list[str], path: Path, count: int) -> None:
     """Write the description that train.py reads. Raise Problem if there is one of other images or another count."""
     digest = hashlib.sha256(repr(sorted(image[2:] for image in images)).encode()).hexdigest()
-    text = json.dumps({"images": len(images), "files": count, "digest": digest, "classes": synsets(images)}, indent=1)
+    text = json.dumps({"images": len(images), "files": count, "digest": digest, "classes": classes}, indent=1)
     if not path.exists():
         part = path.with_suffix(".part")
         part.write_text(text, encoding="utf-8")

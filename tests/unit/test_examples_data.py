@@ -135,14 +135,24 @@ def test_a_source_without_images_is_an_error(tmp_path: Path, make: Any) -> None:
 def test_every_image_is_in_one_file_with_the_label_of_its_class(tmp_path: Path) -> None:
     """The order does not depend on that in which the source lists its images."""
     images = records.from_folder(folder_of_images(tmp_path / "in", cats=7, dogs=5, owls=3))
-    shards = records.plan(images, tmp_path, "train", 4)
+    shards = records.plan(images, ["cats", "dogs", "owls"], tmp_path, "train", 4)
     assert [shard.path.name for shard in shards] == [f"train-{number:05}-of-00004" for number in range(4)]
     assert sorted(len(shard.images) for shard in shards) == [3, 4, 4, 4]
     placed = [pair for shard in shards for pair in zip(shard.images, shard.labels, strict=True)]
     assert sorted(image for image, _ in placed) == sorted(images)
     assert {(image.synset, label) for image, label in placed} == {("cats", 1), ("dogs", 2), ("owls", 3)}
     assert len({image.synset for image in shards[0].images}) > 1, "the classes are mixed"
-    assert records.plan(images[::-1], tmp_path, "train", 4) == shards
+    assert records.plan(images[::-1], ["cats", "dogs", "owls"], tmp_path, "train", 4) == shards
+
+
+def test_images_for_validation_get_the_labels_of_those_for_training(tmp_path: Path) -> None:
+    """Here there is no cat among them."""
+    records.missing(records.from_folder(folder_of_images(tmp_path / "train", cats=2, dogs=1)), tmp_path, "train", 1)
+    dogs = records.from_folder(folder_of_images(tmp_path / "validation", dogs=1))
+    assert [shard.labels for shard in records.missing(dogs, tmp_path, "validation", 1)] == [[2]]
+    owls = records.from_folder(folder_of_images(tmp_path / "others", owls=1))
+    with pytest.raises(records.Problem, match=r"train\.json does not have the class owls"):
+        records.missing(owls, tmp_path, "others", 1)
 
 
 def test_conversion_continues_with_the_files_that_are_missing(
@@ -175,7 +185,8 @@ def test_files_are_written_in_several_processes(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "some_work.py").write_text(WORK)
     monkeypatch.syspath_prepend(str(tmp_path))
     work = importlib.import_module("some_work")
-    shards = records.plan(records.from_folder(folder_of_images(tmp_path / "in", cats=5)), tmp_path, "train", 5)
+    images = records.from_folder(folder_of_images(tmp_path / "in", cats=5))
+    shards = records.plan(images, ["cats"], tmp_path, "train", 5)
     records.in_parallel(work.touch, shards, "train", 2)
     assert all(shard.path.exists() for shard in shards)
     with pytest.raises(ValueError, match="train-0000"):
