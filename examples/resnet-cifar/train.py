@@ -35,20 +35,21 @@ def main() -> None:
     steps = args.steps_per_epoch or images_in(train_files) // batch
     print(f"ResNet-{args.depth}, {replicas} replicas, batches of {batch}, {steps} steps per epoch", flush=True)
 
+    exact = exact_evaluation(strategy, test_files)
     with strategy.scope():
         model = resnet(args.depth)
         model.compile(
             optimizer=sgd(args, batch, steps),
             loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
-            **exact_evaluation(strategy),
+            **exact,
         )
     history = model.fit(
         runtime.dataset(lambda context: training_images(train_files, batch, context)),
         epochs=args.epochs,
         steps_per_epoch=steps,
         validation_data=runtime.dataset(lambda context: test_images(test_files, batch, context)),
-        validation_steps=None if exact_evaluation(strategy) else math.ceil(images_in(test_files) / batch),
+        validation_steps=None if exact else math.ceil(images_in(test_files) / batch),
         verbose=2 if runtime.is_chief() else 0,
         callbacks=[*runtime.callbacks(backup_steps=args.backup_steps), Begin()],
     )
@@ -120,7 +121,7 @@ def convolution(inputs: tf.Tensor, filters: int, kernel: int = 3, stride: int = 
 
 def training_images(files: list[str], batch: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
     """Return this worker's share, repeated without end, each image shifted and mirrored at random."""
-    images = records(files, context).shuffle(50_000).repeat().map(decode, tf.data.AUTOTUNE)
+    images = records(files, context).cache().shuffle(50_000).repeat().map(decode, tf.data.AUTOTUNE)
     images = images.map(lambda image, label: (augment(image), label), tf.data.AUTOTUNE)
     return images.batch(context.get_per_replica_batch_size(batch), drop_remainder=True).prefetch(tf.data.AUTOTUNE)
 
@@ -132,7 +133,7 @@ def test_images(files: list[str], batch: int, context: tf.distribute.InputContex
 
 def records(files: list[str], context: tf.distribute.InputContext) -> tf.data.Dataset:
     found = tf.data.FixedLengthRecordDataset(sorted(files), RECORD)
-    return found.shard(context.num_input_pipelines, context.input_pipeline_id).cache()
+    return found.shard(context.num_input_pipelines, context.input_pipeline_id)
 
 
 def decode(record: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -151,9 +152,13 @@ def images_in(files: list[str]) -> int:
     return sum(tf.io.gfile.stat(file).length for file in files) // RECORD
 
 
-def exact_evaluation(strategy: tf.distribute.Strategy) -> dict[str, str]:
-    """Return the argument of ``compile`` with which the workers of a parameter server evaluate each image once."""
-    return {"pss_evaluation_shards": "auto"} if isinstance(strategy, tf.distribute.ParameterServerStrategy) else {}
+def exact_evaluation(strategy: tf.distribute.Strategy, files: list[str]) -> dict[str, int]:
+    """Return the argument of ``compile`` with which the workers of parameter_server evaluate each image once.
+
+    Each file is evaluated by one worker. Without this argument, every worker would evaluate images at random.
+    """
+    exact = isinstance(strategy, tf.distribute.ParameterServerStrategy)
+    return {"pss_evaluation_shards": len(files)} if exact else {}
 
 
 class Begin(tf.keras.callbacks.Callback):

@@ -37,20 +37,21 @@ def main() -> None:
     steps = args.steps_per_epoch or train.images // batch
     print(f"ResNet-50, {replicas} replicas, batches of {batch}, {steps} steps per epoch", flush=True)
 
+    exact = exact_evaluation(strategy, validation.files)
     with strategy.scope():
         model = resnet50(args.image_size, train.classes)
         model.compile(
             optimizer=sgd(args, batch, steps),
             loss=tf.keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=args.label_smoothing),
             metrics=["accuracy", tf.keras.metrics.TopKCategoricalAccuracy(5, name="top5")],
-            **exact_evaluation(strategy),
+            **exact,
         )
     history = model.fit(
         runtime.dataset(lambda context: training_images(train, args.image_size, batch, context)),
         epochs=args.epochs,
         steps_per_epoch=steps,
         validation_data=runtime.dataset(lambda context: validation_images(validation, args.image_size, batch, context)),
-        validation_steps=None if exact_evaluation(strategy) else math.ceil(validation.images / batch),
+        validation_steps=None if exact else math.ceil(validation.images / batch),
         verbose=2 if runtime.is_chief() else 0,
         callbacks=[*runtime.callbacks(backup_steps=args.backup_steps), Begin()],
     )
@@ -190,9 +191,13 @@ def cropped(jpeg: tf.Tensor, window: list[tf.Tensor], size: int) -> tf.Tensor:
     return tf.ensure_shape(tf.image.resize(image, (size, size)), (size, size, 3))
 
 
-def exact_evaluation(strategy: tf.distribute.Strategy) -> dict[str, str]:
-    """Return the argument of ``compile`` with which the workers of a parameter server evaluate each image once."""
-    return {"pss_evaluation_shards": "auto"} if isinstance(strategy, tf.distribute.ParameterServerStrategy) else {}
+def exact_evaluation(strategy: tf.distribute.Strategy, files: list[str]) -> dict[str, int]:
+    """Return the argument of ``compile`` with which the workers of parameter_server evaluate each image once.
+
+    Each file is evaluated by one worker. Without this argument, every worker would evaluate images at random.
+    """
+    exact = isinstance(strategy, tf.distribute.ParameterServerStrategy)
+    return {"pss_evaluation_shards": len(files)} if exact else {}
 
 
 class Begin(tf.keras.callbacks.Callback):

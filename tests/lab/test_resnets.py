@@ -29,6 +29,8 @@ ARGUMENTS = {
     "resnet-imagenet": (f"--data {DATA}/records --image-size 64 --batch-size 8 {SHORT}", "validation accuracy"),
 }
 STRATEGIES = ("mirrored", "multi-worker-mirrored", "parameter-server", "horovod")
+CASES = [(name, strategy) for name in ("resnet-cifar", "resnet-imagenet") for strategy in STRATEGIES]
+CASES.append(("resnet-cifar:56", "mirrored"))
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +74,7 @@ def started(jobs: Jobs, folder: Path, name: str, strategy: str) -> Training:
     return begun(jobs, file)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@pytest.mark.parametrize("name", ARGUMENTS)
+@pytest.mark.parametrize(("name", "strategy"), CASES)
 def test_resnet_learns_and_resumes_at_the_step_it_had_reached(
     jobs: Jobs, tmp_path: Path, name: str, strategy: str
 ) -> None:
