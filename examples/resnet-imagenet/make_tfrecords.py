@@ -260,22 +260,32 @@ def progress(label: str, items: Iterable[Item], count: int) -> Iterator[Item]:
 
 
 def write(shard: Shard) -> None:
-    """Write a file, read it back, and give it its name. Raise Problem for an image that cannot be decoded."""
+    """Write a file, read it back, and give it its name. Raise Problem if that fails, as on a full disk."""
     import tensorflow as tf
 
     part = shard.path.with_name(shard.path.name + ".part")
-    with tf.io.TFRecordWriter(str(part)) as file:
-        for image, label in zip(shard.images, shard.labels):
-            file.write(example(image, label))
+    try:
+        with tf.io.TFRecordWriter(str(part)) as file:
+            for image, label in zip(shard.images, shard.labels):
+                file.write(example(image, label))
+        found = labels_in(part)
+    except tf.errors.OpError as error:
+        raise Problem(f"{part}: {error.message}") from None
+    if found != shard.labels:
+        raise Problem(f"{part} was not written correctly: {len(found)} of {len(shard.labels)} images are readable")
+    part.replace(shard.path)
+
+
+def labels_in(path: Path) -> list[int]:
+    """Return the labels of a file whose images are JPEG. TensorFlow compares the checksums of each record."""
+    import tensorflow as tf
+
     labels = []
-    # TensorFlow compares the checksums of each record as it reads.
-    for record in tf.data.TFRecordDataset(str(part)):
+    for record in tf.data.TFRecordDataset(str(path)):
         features = tf.train.Example.FromString(record.numpy()).features.feature
         tf.io.extract_jpeg_shape(features["image/encoded"].bytes_list.value[0])
         labels += features["image/class/label"].int64_list.value
-    if labels != shard.labels:
-        raise Problem(f"{part} was not written correctly: {len(labels)} of {len(shard.labels)} images are readable")
-    part.replace(shard.path)
+    return labels
 
 
 def example(image: Image, label: int) -> bytes:
@@ -289,8 +299,8 @@ def example(image: Image, label: int) -> bytes:
             pixels = tf.io.decode_image(encoded, channels=3, expand_animations=False)
             encoded = tf.io.encode_jpeg(pixels, quality=100).numpy()
         height, width, channels = tf.io.extract_jpeg_shape(encoded).numpy().tolist()
-    except tf.errors.InvalidArgumentError as error:
-        raise Problem(f"{image.path}: {image.name} cannot be decoded: {str(error.message)[:200]}") from None
+    except tf.errors.InvalidArgumentError:
+        raise Problem(f"{image.path}: {image.name} cannot be decoded as JPEG or PNG") from None
     texts = {
         "image/encoded": encoded,
         "image/class/synset": image.synset.encode(),
