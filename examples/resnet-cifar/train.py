@@ -164,7 +164,7 @@ def exact_evaluation(strategy: tf.distribute.Strategy, files: list[str]) -> dict
 class Begin(tf.keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002
         """Print the step at which training begins. It is not 0 if a backup was restored."""
-        print(f"training begins at step {int(self.model.optimizer.iterations)}", flush=True)
+        print(f"training begins at step {int(tf.convert_to_tensor(self.model.optimizer.iterations))}", flush=True)
 
 
 if __name__ == "__main__":

@@ -129,12 +129,11 @@ def training_images(split: Split, size: int, batch: int, context: tf.distribute.
     files = tf.data.Dataset.from_tensor_slices(split.files)
     by_file = len(split.files) >= workers
     if by_file:
-        files = files.shard(workers, index)
-    files = files.shuffle(len(split.files)).repeat()
-    records = files.interleave(
+        files = files.shard(workers, index).shuffle(len(split.files))
+    records = files.repeat().interleave(
         tf.data.TFRecordDataset, cycle_length=min(16, len(split.files)), num_parallel_calls=tf.data.AUTOTUNE
     )
-    if not by_file:
+    if not by_file:  # all workers read the records in the same order
         records = records.shard(workers, index)
     images = records.shuffle(10_000).map(
         lambda record: decode(record, split.classes, lambda jpeg: random_crop(jpeg, size)), tf.data.AUTOTUNE
@@ -203,7 +202,7 @@ def exact_evaluation(strategy: tf.distribute.Strategy, files: list[str]) -> dict
 class Begin(tf.keras.callbacks.Callback):
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002
         """Print the step at which training begins. It is not 0 if a backup was restored."""
-        print(f"training begins at step {int(self.model.optimizer.iterations)}", flush=True)
+        print(f"training begins at step {int(tf.convert_to_tensor(self.model.optimizer.iterations))}", flush=True)
 
 
 if __name__ == "__main__":
