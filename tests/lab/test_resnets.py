@@ -12,10 +12,10 @@ import pytest
 
 from tests.lab.jobs import Jobs, lines_of_task
 from tests.lab.labs import Lab
-from tests.lab.test_provision import edited
+from tests.lab.test_horovod import WITH_HOROVOD, inventory  # noqa: F401
 from tests.lab.test_when_one_dies import EPOCH, EXAMPLES, Training, begun
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [WITH_HOROVOD, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
 
 PYTHON = "/opt/tfctl/stacks/tf2.15/bin/python"
 #: A directory that all nodes share.
@@ -34,18 +34,13 @@ CASES.append(("resnet-cifar:56", "mirrored"))
 
 
 @pytest.fixture(scope="module")
-def jobs(cluster: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:
-    """Jobs on nodes with the data. The first two nodes have Horovod until the last test."""
-    folder = tmp_path_factory.mktemp("resnets")
-    wish = "tfctl_horovod=true"
-    inventory = edited(cluster, folder, node1=wish, node2=wish)
-    cluster.tfctl("provision", inventory, "--limit", "node1,node2", timeout=1500)
+def jobs(cluster: Lab, inventory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:  # noqa: F811
+    """Jobs on nodes with the data. The first two nodes have Horovod."""
     make_data(cluster)
-    found = Jobs(cluster, folder, inventory=inventory)
+    found = Jobs(cluster, tmp_path_factory.mktemp("resnets"), inventory=inventory)
     yield found
     found.clean()
     cluster.shell("node1", f"sudo rm -rf {DATA}")
-    cluster.tfctl("provision", cluster.inventory, "--limit", "node1,node2", timeout=400)
 
 
 def make_data(lab: Lab) -> None:
