@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+from tests.unit.provision.fresh_host import FREE, GPU, HOST, KERNEL, PYTHON, facts
 from tfctl.model import stacks
-from tfctl.provision.decide import space
-from tfctl.provision.decide.facts import Clock, Device, Disk, Facts, GpuFacts, Identity, Kernel, Pythons, Smi
+from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.plan import Plan
 from tfctl.provision.decide.wanted import ALL, Wanted, Wishes
@@ -54,22 +55,22 @@ class Outcome:
 @cache
 def outcome(stack: str, system: str, card: int | None = None, *, horovod: bool = False, sent: bool = True) -> Outcome:
     """Return what a fresh host gets. ``sent``: whether it has got each Python that stacks accept as a tree."""
-    facts = fresh_host(system, card, sent)
+    host = fresh_host(system, card, sent)
     wanted = Wanted(880, ("/srv/tfctl",), ("ops",), stack, Wishes(horovod=horovod))
-    plan, messages = decided(facts, wanted)
+    plan, messages = decided(host, wanted)
     if not messages:
         return result(plan)
     known = wanted.known()
     every = [name for name, entry in known.items() if not entry.trusted]
-    plan, messages = decided(facts, allowing(wanted, [ALL]))
+    plan, messages = decided(host, allowing(wanted, [ALL]))
     if not messages:
-        needed = [name for name in every if decided(facts, allowing(wanted, {*every} - {name}))[1]]
+        needed = [name for name in every if decided(host, allowing(wanted, {*every} - {name}))[1]]
         return replace(result(plan), allow=tuple(needed))
     return Outcome("", reasons=tuple(dict.fromkeys(reason(message) for message in messages)))
 
 
-def decided(facts: Facts, wanted: Wanted) -> tuple[Plan, list[str]]:
-    plan, faults = decide(facts, wanted)
+def decided(host: Facts, wanted: Wanted) -> tuple[Plan, list[str]]:
+    plan, faults = decide(host, wanted)
     return plan, [fault["message"] for fault in faults]
 
 
@@ -91,71 +92,25 @@ def reason(message: str) -> str:
     raise KeyError(message)
 
 
+@cache
 def fresh_host(system: str, card: int | None, sent: bool) -> Facts:
-    debian = system.startswith(("debian", "ubuntu"))
     versions = {python for stack in stacks.load().values() for python in stack.pythons}
     trees = {f"cpython-{version}": version for version in versions} if sent else {}
-    roomy = Disk(device=1, free_mb=500_000, free_inodes=None, noexec=False, at="/")
-    kernel = "6.8.0-40-generic" if system.startswith("ubuntu") else "6.1.0-18-amd64"
-    return Facts(
+    return facts(
         system=system,
         title=stacks.systems()[system].title,
         machine="aarch64" if card == CARDS["Grace Hopper (GH200)"] else "x86_64",
-        init="systemd",
-        systemd=252,
-        own_python=(3, 11),
-        python=Pythons(pythons={}, given={}, trees=trees, in_use={}, libc=(2, 31), lacking=()),
-        packager="apt-get" if debian else "dnf",
-        root=True,
-        login="ops",
-        sudo=True,
-        user=None,
-        group=None,
-        uid_owner=None,
-        gid_owner=None,
-        identity=Identity("node1", "1", "2"),
-        addresses=("10.0.0.1",),
-        clock=Clock(0.0, 0.0),
-        disks=dict.fromkeys(space.directories(("/srv/tfctl",), "~/.ansible/tmp"), roomy),
-        environments=(),
-        links={},
-        mpiruns={},
-        horovods=(),
-        openmpis=(),
-        gpu=fresh_gpu(card, kernel) if card else None,
-        firewalld=None,
-        selinux=False,
+        python={**PYTHON, "pythons": {}, "trees": trees, "libc": [2, 31]},
+        packager="apt-get" if system.startswith(("debian", "ubuntu")) else "dnf",
+        disks={path: {**FREE, "free_mb": 500_000} for path in HOST["disks"]},
+        gpu=fresh_gpu(card, "6.8.0-40-generic" if system.startswith("ubuntu") else "6.1.0-18-amd64") if card else None,
     )
 
 
-def fresh_gpu(card: int, kernel: str) -> GpuFacts:
-    return GpuFacts(
-        devices=(Device("0000:01:00.0", f"{card:04x}"),),
-        switches=0,
-        loaded="",
-        smi=Smi("", ()),
-        missing_nodes=(),
-        at_boot=False,
-        modprobe=False,
-        processes=(),
-        version="",
-        origins=(),
-        held=(),
-        own=False,
-        drifted=(),
-        fabric_manager="",
-        nouveau=False,
-        blacklisted=False,
-        persistence=False,
-        secure_boot=False,
-        mok=False,
-        dkms=(),
-        unattended=False,
-        excluded=False,
-        container="",
-        kernel=Kernel(kernel, True, kernel, module=False, metapackage="", follows=True, dkms=False, offered=None),
-        initramfs="update-initramfs",
-    )
+def fresh_gpu(card: int, release: str) -> dict[str, Any]:
+    """Return the facts about the GPU of a host whose headers are updated together with its kernel."""
+    kernel = {**KERNEL, "release": release, "newest": release, "metapackage": "", "follows": True}
+    return {**GPU, "devices": [{"slot": "0000:01:00.0", "id": f"{card:04x}"}], "kernel": kernel}
 
 
 class Notes:

@@ -48,5 +48,6 @@ class ActionModule(ActionBase):
             "persistent": state.gpu.persistence,
             "reason": judged.reason,
             "objection": judged.objection,
+            "in_use": reboot.in_use(state.gpu, state)[0],
             "boot_id": state.boot_id,
         }

@@ -18,14 +18,15 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils import tfctl_install
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, alone, beside, finish, make_parents
+from ansible.module_utils.tfctl_install import Failed, alone, beside, finish, make_parents, nobodys
 
 DOCUMENTATION = """
 module: tfctl_build
 short_description: Build software from its source
 description:
-  - Runs O(script) in the empty directory O(directory), which is deleted afterwards. The build runs at low priority and
+  - Runs O(script) as the user nobody in O(directory), which is deleted afterwards. The build runs at low priority and
     continues if the control machine is interrupted. A later run waits for it and takes its result.
   - Reports the compiler's errors if the script fails.
 options:
@@ -60,7 +61,7 @@ def run(params: dict[str, Any]) -> dict[str, object]:
 
 
 def build(name: str, script: str, directory: str, archive: str, result: str) -> None:
-    """Run the script in an empty directory, at low priority, and move the file that it leaves to ``result``.
+    """Run the script as nobody in a directory of its own, at low priority. The file that it leaves becomes ``result``.
 
     The script finds the paths of its input and output in the environment variables ARCHIVE and RESULT. If an earlier
     run has left a result, nothing is built. Raises Busy while another run builds, and Failed with the errors that the
@@ -73,15 +74,22 @@ def build(name: str, script: str, directory: str, archive: str, result: str) -> 
         if is_built(Path(result)):
             return
         shutil.rmtree(work, ignore_errors=True)
-        work.mkdir(0o700)
+        source = nobodys(work) / Path(archive).name
         try:
-            run_script(script, work, {"ARCHIVE": archive, "RESULT": f"{work}/result"}, f"{name} could not be built")
-            # The result may be on another file system, so copy it before it gets its name.
-            part = beside(Path(result))
-            shutil.move(f"{work}/result", part)
-            part.replace(result)
+            shutil.copyfile(archive, source)
+            run_script(script, work, {"ARCHIVE": str(source), "RESULT": f"{work}/result"}, f"{name} could not be built")
+            keep(work / "result", Path(result))
         finally:
             shutil.rmtree(work, ignore_errors=True)
+
+
+def keep(built: Path, result: Path) -> None:
+    """Copy what the user nobody built to a file of root's. It must not be a link to a file that nobody cannot read."""
+    part = beside(result)
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(built, os.O_RDONLY | os.O_NOFOLLOW), "rb") as source, part.open("xb") as target:
+        shutil.copyfileobj(source, target)
+    part.replace(result)
 
 
 def is_built(path: Path) -> bool:
@@ -111,11 +119,18 @@ def run_script(script: str, folder: Path, more: dict[str, str], failure: str) ->
 
 
 def give_way() -> None:
-    """Begin a session whose priority is below that of jobs. With autogroups (sched(7)), nice(2) counts only in one."""
+    """Begin a session whose priority is below that of jobs. With autogroups (sched(7)), nice(2) counts only in one.
+
+    Then become the user nobody, which cannot write to the autogroup.
+    """
     os.setsid()
     os.nice(NICENESS)
     with contextlib.suppress(OSError):
         Path("/proc/self/autogroup").write_text(str(NICENESS), encoding="utf-8")
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(tfctl_install.NOBODY)
+        os.setuid(tfctl_install.NOBODY)
 
 
 def errors_of(output: str) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 
 from ansible.module_utils import tfctl_links
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, alone, finish, unprivileged
+from ansible.module_utils.tfctl_install import Failed, alone, compared, finish, unprivileged
 from ansible.module_utils.tfctl_links import MARKER, site_of
 from ansible.module_utils.tfctl_records import compiled_modules, stamps
 from ansible.module_utils.tfctl_uv import Wheels, changes, pinned
@@ -78,10 +78,7 @@ def install(environment: Environment, act: bool) -> dict[str, object]:
         environment.switch()
     if not linked:
         differences.append(f"{environment.link} points elsewhere, or scripts do not find tfctl_runtime")
-    build = len(differences) > (not linked)
-    diff = {"before_header": "differs", "after_header": "matches", "before": "\n".join([*differences, ""]), "after": ""}
-    differs = bool(differences)
-    return {"changed": differs, "differs": differs, "build": build, "diff": diff if differs else []}
+    return {**compared(differences), "build": len(differences) > (not linked)}
 
 
 class Environment:
@@ -151,7 +148,7 @@ class Environment:
         new = self.part / "new"
         wheels = Wheels(self.wheels, self.store, self.part, self.uv_lock)
         wheels.run("venv", "--relocatable", "--python", self.python, str(new))
-        wheels.install(self.lock, "--python", f"{new}/bin/python")
+        wheels.install(self.lock, f"{new}/bin/python")
         wheels.compile(f"{new}/bin/python", site_of(new))
         wheels.drop()
         self._import(new)

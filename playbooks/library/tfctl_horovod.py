@@ -18,6 +18,7 @@ from ansible.module_utils.tfctl_install import (
     Failed,
     alone,
     beside,
+    compared,
     finish,
     make_parents,
     read,
@@ -85,9 +86,7 @@ def install(horovod: Horovod, act: bool) -> dict[str, object]:
     unpack = bool(differences)
     if not linked:
         differences.append(f"{horovod.pth} does not name {horovod.home or 'nothing'}")
-    diff = {"before_header": "differs", "after_header": "matches", "before": "\n".join([*differences, ""]), "after": ""}
-    differs = bool(differences)
-    return {"changed": differs, "differs": differs, "unpack": unpack, "diff": diff if differs else []}
+    return {**compared(differences), "unpack": unpack}
 
 
 class Horovod:
@@ -151,7 +150,7 @@ class Horovod:
     def _fill(self, wheel: Path, new: Path) -> None:
         unpack(wheel, new)
         python = f"{self.environment}/bin/python"
-        run([python, "-I", "-m", "compileall", "-q", "-q", "-j", "0", str(new)])
+        run([python, "-I", "-S", "-m", "compileall", "-q", "-q", "-j", "0", str(new)])
         found = unprivileged([python, "-I", "-c", PROBE, str(new)], "Horovod cannot be imported")
         for name, value in self.built_with.items():
             if found[name] != value:

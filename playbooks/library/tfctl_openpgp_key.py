@@ -1,20 +1,23 @@
 #!/usr/bin/python
-"""Read the fingerprint of an OpenPGP key file on a host without gpg.
+"""Read the fingerprint and the expiry of an OpenPGP key file on a host without gpg.
 
-RFC 9580: ASCII armor is section 6, packet headers 4.2, fingerprints of version 4 keys 5.5.4.2.
+RFC 9580: ASCII armor is section 6, packet headers 4.2, fingerprints of version 4 keys 5.5.4.2, signatures 5.2.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
 
 DOCUMENTATION = """
 module: tfctl_openpgp_key
-short_description: Read the fingerprint of an OpenPGP key
+short_description: Read the fingerprint and the expiry of an OpenPGP key
 description:
   - Changes nothing. Needs no gpg, which minimal Debian and EL systems lack.
 options:
@@ -26,18 +29,35 @@ fingerprint:
   description: 40 uppercase hexadecimal digits; empty if there is no such file, or if it contains no OpenPGP key.
   returned: success
   type: str
+expires: {type: str, returned: success, description: The day on which the key expires; empty if it never does.}
+expired: {type: bool, returned: success, description: Whether that day has come.}
 """
 
-PUBLIC_KEY = 6
+SIGNATURE, PUBLIC_KEY, SUBKEY = 2, 6, 14
+#: Types of signatures that may limit how long a key is valid.
+OF_USER_ID, OF_KEY = (0x10, 0x11, 0x12, 0x13), 0x1F
+#: Types of subpackets: when a signature was made, and after how many seconds the key expires.
+MADE, EXPIRES = 2, 9
+
+
+class Packet(NamedTuple):
+    kind: int
+    body: bytes
 
 
 def main() -> None:
     module = AnsibleModule(argument_spec={"path": {"type": "path", "required": True}}, supports_check_mode=True)
+    found, day, now = "", "", datetime.now(timezone.utc)
     try:
-        found = fingerprint(Path(module.params["path"]).read_bytes())
+        data = Path(module.params["path"]).read_bytes()
+        found = fingerprint(data)
+        end = expiry(data)
+        day = end.strftime("%Y-%m-%d") if end else ""
     except (FileNotFoundError, ValueError):
-        found = ""
-    module.exit_json(changed=False, fingerprint=found, invocation={})
+        end = None
+    module.exit_json(
+        changed=False, fingerprint=found, expires=day, expired=end is not None and end <= now, invocation={}
+    )
 
 
 def fingerprint(data: bytes) -> str:
@@ -45,10 +65,37 @@ def fingerprint(data: bytes) -> str:
 
     Raises ValueError if it is not a public key of version 4.
     """
-    body = first_packet(dearmored(data))
-    if not body or body[0] != 4:
-        raise ValueError("it is not a version 4 OpenPGP key")
+    body = primary_key(packets(dearmored(data)))
     return hashlib.sha1(b"\x99" + len(body).to_bytes(2, "big") + body).hexdigest().upper()
+
+
+def expiry(data: bytes) -> datetime | None:
+    """Return when the primary key in ``data`` expires, as the newest signature that it made of itself says.
+
+    Raises ValueError if it is not a public key of version 4.
+    """
+    found, own = packets(dearmored(data)), bytes.fromhex(fingerprint(data))[-8:]
+    created, newest = int.from_bytes(primary_key(found)[1:5], "big"), (0, 0)
+    for kind, body in found:
+        if kind == SUBKEY:
+            break
+        # The key ID of who made the signature is in one of two subpackets.
+        if kind == SIGNATURE and body[0] == 4 and body[1] in (*OF_USER_ID, OF_KEY) and own in body:
+            times = dict(subpackets(body[6 : 6 + int.from_bytes(body[4:6], "big")]))
+            # Signatures of the key itself may have another purpose, such as to name who may revoke it.
+            if body[1] != OF_KEY or EXPIRES in times:
+                newest = max(newest, (times.get(MADE, 0), times.get(EXPIRES, 0)))
+    return datetime.fromtimestamp(created + newest[1], timezone.utc) if newest[1] else None
+
+
+def primary_key(found: Iterator[Packet]) -> bytes:
+    """Return the body of the first packet. Raises ValueError if it is not a public key of version 4."""
+    first = next(found, None)
+    if first is None or first.kind != PUBLIC_KEY:
+        raise ValueError("it is not an OpenPGP public key")
+    if not first.body or first.body[0] != 4:
+        raise ValueError("it is not a version 4 OpenPGP key")
+    return first.body
 
 
 def dearmored(data: bytes) -> bytes:
@@ -65,22 +112,37 @@ def dearmored(data: bytes) -> bytes:
     return base64.b64decode("".join(kept))
 
 
-def first_packet(data: bytes) -> bytes:
-    """Return the body of the public key packet at the start of a key file."""
-    if len(data) < 6 or not data[0] & 0x80:
-        raise ValueError("it is not an OpenPGP key")
-    if data[0] & 0x40:
-        kind, length, start = data[0] & 0x3F, data[1], 2
-        if 192 <= length < 224:
-            length, start = ((length - 192) << 8) + data[2] + 192, 3
-        elif length == 255:
-            length, start = int.from_bytes(data[2:6], "big"), 6
-    else:
-        kind, size = (data[0] >> 2) & 0x0F, (1, 2, 4, 0)[data[0] & 3]
-        length, start = int.from_bytes(data[1 : 1 + size], "big"), 1 + size
-    if kind != PUBLIC_KEY or start + length > len(data):
-        raise ValueError("it is not an OpenPGP public key")
-    return data[start : start + length]
+def packets(data: bytes) -> Iterator[Packet]:
+    """Yield the packets of a key file. Raises ValueError for one that is not complete."""
+    while data:
+        if len(data) < 6 or not data[0] & 0x80:
+            raise ValueError("it is not an OpenPGP key")
+        if data[0] & 0x40:
+            kind, (length, start) = data[0] & 0x3F, length_at(data[1:], 224)
+        else:
+            kind, start = (data[0] >> 2) & 0x0F, (1, 2, 4, 0)[data[0] & 3]
+            length = int.from_bytes(data[1 : 1 + start], "big")
+        end = 1 + start + length
+        if end > len(data):
+            raise ValueError("it is not a complete OpenPGP key")
+        yield Packet(kind, data[1 + start : end])
+        data = data[end:]
+
+
+def subpackets(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the type and the value of each subpacket of a signature, as a number."""
+    while data:
+        length, start = length_at(data, 255)
+        # The first bit of the type says that whoever does not understand the subpacket must reject the signature.
+        yield data[start] & 0x7F, int.from_bytes(data[start + 1 : start + length], "big")
+        data = data[start + length :]
+
+
+def length_at(data: bytes, limit: int) -> tuple[int, int]:
+    """Return a length, and how many bytes it takes: one, two from 192 to ``limit``, or five."""
+    if 192 <= data[0] < limit:
+        return ((data[0] - 192) << 8) + data[1] + 192, 2
+    return (int.from_bytes(data[1:5], "big"), 5) if data[0] == 255 else (data[0], 1)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, alone, finish
+from ansible.module_utils.tfctl_install import Failed, alone, compared, finish
 from ansible.module_utils.tfctl_links import REQUIREMENTS_MARKER
 from ansible.module_utils.tfctl_records import compiled_modules, stamps
 from ansible.module_utils.tfctl_uv import Wheels, changes, pinned
@@ -61,13 +61,7 @@ def install(packages: Packages, act: bool) -> dict[str, object]:
     differences = packages.differences()
     if act and differences:
         packages.build()
-    shown = {
-        "before_header": "differs",
-        "after_header": "matches",
-        "before": "\n".join([*differences, ""]),
-        "after": "",
-    }
-    return {"changed": bool(differences), "differs": bool(differences), "diff": shown if differences else []}
+    return compared(differences)
 
 
 class Packages:
@@ -118,7 +112,7 @@ class Packages:
             shutil.rmtree(path, ignore_errors=True)
         wheels, new = Wheels(self.wheels, self.store, self.part, self.uv_lock), self.new
         new.mkdir()
-        wheels.install(self.lock, "--python", str(python), "--target", str(new))
+        wheels.install(self.lock, str(python), "--target", str(new))
         wheels.compile(str(python), new)
         wheels.drop()
         note = {

@@ -41,6 +41,7 @@ reinstall: {type: list, elements: str, returned: success, description: Packages 
 release: {type: list, elements: str, returned: success, description: Packages whose hold prevents the installation.}
 hold: {type: list, elements: str, returned: success, description: NVIDIA's packages to put on hold afterwards.}
 record: {type: dict, returned: success, description: The content of /var/lib/tfctl/held.json afterwards.}
+previous: {type: dict, returned: success, description: The content of /var/lib/tfctl/held-before.json afterwards.}
 """
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.tfctl_share import digest
 
 DOCUMENTATION = """
 module: tfctl_wheels
@@ -149,7 +150,7 @@ def wheels_of(place: Path, lock: str) -> list[Path]:
     hashes = {*re.findall(r"--hash=sha256:([0-9a-f]{64})", lock)}
     names = {normal(name) for name in re.findall(r"^([A-Za-z0-9_.-]+)==", lock, re.MULTILINE)}
     files = [path for path in sorted(place.iterdir()) if path.name.endswith((".whl", ".tar.gz"))]
-    return [path for path in files if normal(project_of(path)) in names and sha256_of(path) in hashes]
+    return [path for path in files if normal(project_of(path)) in names and digest(path) in hashes]
 
 
 def project_of(path: Path) -> str:
@@ -161,15 +162,7 @@ def normal(name: str) -> str:
 
 
 def described(path: Path) -> File:
-    return {"name": path.name, "path": str(path), "sha256": sha256_of(path), "size": path.stat().st_size}
-
-
-def sha256_of(path: Path) -> str:
-    value = hashlib.sha256()
-    with path.open("rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            value.update(block)
-    return value.hexdigest()
+    return {"name": path.name, "path": str(path), "sha256": digest(path), "size": path.stat().st_size}
 
 
 def archive_of(wanted: Download, source: str, folder: Path) -> Path:

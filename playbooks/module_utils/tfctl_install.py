@@ -137,14 +137,33 @@ def run(words: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
         raise Failed(f"{' '.join(words[:3])}: did not end within {LIMIT_S} s") from None
 
 
+def as_nobody() -> dict[str, Any]:
+    """Return the arguments of `run` for a program that runs as the user nobody, or none if this process is not root."""
+    return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+def nobodys(folder: Path) -> Path:
+    """Create a directory in which only the user nobody can write, besides root."""
+    folder.mkdir(0o700)
+    if os.geteuid() == 0:
+        os.chown(folder, NOBODY, NOBODY)
+    return folder
+
+
+def compared(differences: list[str]) -> dict[str, object]:
+    """Return the result of a module that has found differences, or none. With --diff, Ansible shows them."""
+    differs = bool(differences)
+    diff = {"before_header": "differs", "after_header": "matches", "before": "\n".join([*differences, ""]), "after": ""}
+    return {"changed": differs, "differs": differs, "diff": diff if differs else []}
+
+
 def unprivileged(words: list[str], failure: str) -> dict[str, Any]:
     """Run a program as the user nobody, who can read what a job can, and return the JSON of its last line.
 
     Raises Failed, which begins with ``failure``.
     """
     variables = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    user: dict[str, Any] = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
-    done = run(words, env=variables, cwd="/", **user)
+    done = run(words, env=variables, cwd="/", **as_nobody())
     if done.returncode:
         raise Failed(f"{failure}: {last_lines(done.stderr)}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])

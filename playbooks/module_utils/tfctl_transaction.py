@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 RECORD = Path("/var/lib/tfctl/held.json")
+PREVIOUS = Path("/var/lib/tfctl/held-before.json")
 LOCKS = Path("/etc/dnf/plugins/versionlock.list")
 NVIDIA = re.compile(r"nvidia|^cuda|cudnn|nccl|^libcuda1|^libcu|^libnv|^nsight")
 KERNEL = re.compile(r"linux-image|kernel-core|kernel-modules-core")
@@ -56,7 +57,7 @@ class Plan(NamedTuple):
     ``install`` and ``reinstall``: packages with exact versions, as the package manager names them. ``release``: tfctl's
     holds that the transaction would violate, or that are to end. ``hold``: what to put on hold after it. ``record``:
     {component: {package: version}}, the content of RECORD after it; the version is "" for a package that is not put on
-    hold.
+    hold. ``previous``: the content of PREVIOUS after it, the versions before the last change of each component.
     """
 
     install: list[str]
@@ -64,6 +65,7 @@ class Plan(NamedTuple):
     release: list[str]
     hold: list[str]
     record: dict[str, dict[str, str]]
+    previous: dict[str, dict[str, str]]
 
 
 class Manager(Protocol):
@@ -109,6 +111,7 @@ def plan(manager: Manager, component: str, first: Sequence[str], asked: Sequence
     ours = {name: version for name, version in sorted(final.items()) if NVIDIA.search(name)}
     free = any(OF_A_KERNEL.match(name) for name in ours)
     there = manager.installed(ours)
+    replaced = {name: now[name].version for name in before if name in now} if {*versions} & {*before} else {}
     wanted = [manager.exact(name, final[name]) if name in final else name for name in map(bare, asked)]
     return Plan(
         install=wanted if versions else [],
@@ -117,6 +120,7 @@ def plan(manager: Manager, component: str, first: Sequence[str], asked: Sequence
         # apt forgets the hold of a package that it installs again.
         hold=[] if free else [name for name in ours if name in versions or name in damaged or not there[name].held],
         record={**record, component: dict.fromkeys(ours, "") if free else ours},
+        previous={**recorded(PREVIOUS), **({component: replaced} if replaced else {})},
     )
 
 
@@ -242,10 +246,10 @@ def remedy_for(lines: Sequence[str]) -> str:
     return f"the package sources have no {missing[0]}: install the latest kernel, reboot, then provision again"
 
 
-def recorded() -> dict[str, dict[str, str]]:
-    """Return {component: {package: version}} of the packages that tfctl has put on hold."""
+def recorded(path: Path | None = None) -> dict[str, dict[str, str]]:
+    """Return {component: {package: version}} of the packages that tfctl has put on hold, or another such file."""
     try:
-        record: dict[str, dict[str, str]] = json.loads(RECORD.read_text(encoding="utf-8"))
+        record: dict[str, dict[str, str]] = json.loads((path or RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return record

@@ -10,7 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.tfctl_install import Failed, last_lines, link_or_copy, make_parents, run
+from ansible.module_utils.tfctl_install import (
+    Failed,
+    as_nobody,
+    last_lines,
+    link_or_copy,
+    make_parents,
+    nobodys,
+    run,
+)
 from ansible.module_utils.tfctl_records import Stamp, differing, record_of
 from ansible.module_utils.tfctl_share import digest
 
@@ -49,27 +57,42 @@ class Wheels:
             self._uv.write_bytes(file.read(name))
         self._uv.chmod(0o755)
 
-    def install(self, lock: str, *words: str) -> None:
-        """Install everything in the lock. ``words``: further options of `uv pip install`. Raises Failed."""
-        # Install sources last: their build tools are in the environment by then, checked by hash like all else.
-        for name, text in zip(("wheels.txt", "sources.txt"), parted(lock)):
-            if text:
-                (self._part / name).write_text(text, encoding="utf-8")
-                requirements = ["--no-deps", "--no-build-isolation", "--require-hashes", "-r", str(self._part / name)]
-                try:
-                    self.run("pip", "install", *words, "--no-index", "--find-links", str(self._folder), *requirements)
-                except Failed:
-                    for file in self._files:
-                        self._check(file)
-                    raise
+    def install(self, lock: str, python: str, *words: str) -> None:
+        """Install everything in the lock for ``python``. ``words``: options of `uv pip install`. Raises Failed."""
+        wheels, sources = parted(lock)
+        words = ("pip", "install", "--python", python, "--no-deps", "--no-index", *words)
+        if wheels:
+            requirements = self._part / "wheels.txt"
+            requirements.write_text(wheels, encoding="utf-8")
+            try:
+                self.run(*words, "--find-links", str(self._folder), "--require-hashes", "-r", str(requirements))
+            except Failed:
+                for file in self._files:
+                    self._check(file)
+                raise
+        # Sources last: their build tools are in the environment by then, checked by hash like all else.
+        if sources:
+            built = [f"{name}=={version}" for name, version in pinned(sources).items()]
+            self.run(*words, "--find-links", str(self._build(sources, python)), "--only-binary=:all:", *built)
 
-    def run(self, *words: str) -> None:
-        """Run uv. Raises Failed."""
+    def _build(self, sources: str, python: str) -> Path:
+        """Return a directory with wheels of the sources, which were built as the user nobody. Raises Failed."""
+        place = nobodys(self._part / "built")
+        words = ("build", "--wheel", "--no-build-isolation", "--python", python, "--out-dir", str(place))
+        for name, path in self._files.items():
+            if name.endswith(".tar.gz") and path.name in sources:
+                self._check(name)
+                self.run(*words, str(self._folder / name), home=place, **as_nobody())
+        return place
+
+    def run(self, *words: str, home: Path | None = None, **more: Any) -> None:
+        """Run uv. ``home``: a directory of its user, for what it writes. ``more``: see `run`. Raises Failed."""
+        home = home or self._part
         variables = {
             "PATH": "/usr/bin:/bin",
-            "HOME": str(self._part),
-            "TMPDIR": str(self._part),
-            "UV_CACHE_DIR": str(self._part / "cache"),
+            "HOME": str(home),
+            "TMPDIR": str(home),
+            "UV_CACHE_DIR": str(home / "cache"),
             # Link from the cache, which is deleted afterwards, so that each file is written once.
             "UV_LINK_MODE": "hardlink",
             "UV_NO_CONFIG": "1",
@@ -77,7 +100,7 @@ class Wheels:
             "UV_NO_PROGRESS": "1",
             "UV_PYTHON_DOWNLOADS": "never",
         }
-        done = run([str(self._uv), *words], env=variables)
+        done = run([str(self._uv), *words], env=variables, cwd=home, **more)
         if done.returncode:
             raise Failed(f"uv {words[0]}: {last_lines(done.stderr)}")
 
@@ -86,7 +109,7 @@ class Wheels:
         for archive in self._folder.glob(f"*{BYTECODE}"):
             take_bytecode(archive, site)
         # Ignore the exit code: some packages contain templates, which cannot be compiled.
-        run([python, "-I", "-m", "compileall", "-q", "-q", "-j", "0", str(site)])
+        run([python, "-I", "-S", "-m", "compileall", "-q", "-q", "-j", "0", str(site)])
 
     def drop(self) -> None:
         """Delete the wheels and uv's cache, once they are installed: a full disk is most likely now."""

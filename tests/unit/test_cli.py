@@ -87,7 +87,7 @@ def test_unknown_verb_or_option_is_a_usage_error(words: list[str]) -> None:
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("verb", ["provision", "preflight"])
+@pytest.mark.parametrize("verb", ["provision", "preflight", "reset"])
 def test_become_password_is_refused_when_nobody_can_enter_it(verb: str) -> None:
     words = [sys.executable, "-m", "tfctl", verb, "hosts.ini", "-K"]
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)

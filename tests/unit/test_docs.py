@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 import typer.main
 from typer.core import TyperGroup
 
-from tfctl.cli.main import command_line
+from tfctl.cli.main import command_line, run
 from tfctl.errors import Exit
 from tfctl.model import stacks
 from tfctl.model.jobfile import JobFile, Limits, Policy, RoleSpec
@@ -17,6 +19,9 @@ from tfctl.model.load import load
 from tfctl.model.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+#: The pages that a reader follows, with job files to copy.
+GUIDES = [ROOT / "docs/tutorial.md", *ROOT.glob("docs/howto/*.md")]
 
 
 def keys(section: str) -> set[str]:
@@ -119,9 +124,82 @@ def test_readme_lists_the_stopped_tasks_in_the_order_of_the_job_file() -> None:
 
 
 def test_links_between_pages_lead_to_existing_files() -> None:
-    for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md")]:
+    for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)[^):]*\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_links_to_sections_lead_to_existing_headings() -> None:
+    for page in PAGES:
+        for target, section in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text()):
+            headings = re.findall(r"^#+ (.*)$", (page.parent / target if target else page).read_text(), re.MULTILINE)
+            assert section in {anchor(heading) for heading in headings}, f"{page}: {target}#{section}"
+
+
+def anchor(heading: str) -> str:
+    """Return the name by which GitHub and MyST link a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def prompts() -> Iterator[tuple[Path, list[str]]]:
+    """Yield each command of tfctl behind a prompt on a page, as the words after `tfctl`."""
+    for page in PAGES:
+        for line in re.findall(r"^ *\$ tfctl (.*)$", page.read_text(), re.MULTILINE):
+            yield page, shlex.split(line)
+
+
+def test_commands_behind_a_prompt_exist_with_their_options() -> None:
+    root = typer.main.get_command(command_line())
+    assert isinstance(root, TyperGroup)
+    options = dict(commands_of(root)) | {"": {option for each in root.params for option in each.opts}}
+    found = [*prompts()]
+    assert len(found) > 40
+    for page, words in found:
+        command = next(name for n in (2, 1, 0) if (name := " ".join(words[:n])) in options)
+        own = words[: words.index("--")] if "--" in words else words
+        used = {word.partition("=")[0] for word in own if re.match(r"--?[a-zA-Z]", word)}
+        assert command or used, f"{page}: there is no command {words[0]}"
+        assert used <= options[command] | {"--help"}, f"{page}: {words}"
+
+
+def job_files() -> Iterator[tuple[str, str]]:
+    """Yield the name of each guide that contains a job file, and the job file."""
+    for page in GUIDES:
+        for indent, block in re.findall(r"^( *)```yaml\n((?:(?! *```).*\n)*)", page.read_text(), re.MULTILINE):
+            lines = [line.removeprefix(indent) for line in block.splitlines()]
+            if lines[0].startswith("name:"):
+                yield page.stem, "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with an inventory. To read it takes Ansible a while, so it is read once."""
+    folder = tmp_path_factory.mktemp("guides")
+    hosts = [f"node{number} ansible_host=192.0.2.1{number}" for number in range(1, 5)]
+    (folder / "hosts.ini").write_text("\n".join(["[gpu]", *hosts, ""]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        yield folder
+
+
+@pytest.mark.parametrize(("page", "text"), [*job_files()])
+def test_job_files_of_the_guides_have_no_mistakes(
+    page: str, text: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = folder / page / re.sub(r"\W+", "-", text)[:60]
+    code.mkdir(parents=True)
+    for name in ["requirements.txt", *re.findall(r"\b\w+\.py\b", text)]:
+        (code / name).touch()
+    (code / "job.yaml").write_text(text)
+    assert (run(["check", str(code / "job.yaml"), "-i", str(folder / "hosts.ini")]), capsys.readouterr().err) == (0, "")
+
+
+def test_tutorial_shows_the_job_file_that_init_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["init", "spirals"]) == 0
+    [text] = (text for page, text in job_files() if page == "tutorial" and "name: spirals\n" in text)
+    (tmp_path / "spirals/shown.yaml").write_text(text)
+    assert load(tmp_path / "spirals/shown.yaml") == load(tmp_path / "spirals/job.yaml")
 
 
 def test_structure_page_names_only_existing_files() -> None:

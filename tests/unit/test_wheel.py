@@ -1,4 +1,4 @@
-"""The wheel that `pip install tfctl` installs contains everything that works in a checkout."""
+"""The wheel of tfctl contains everything that works in a checkout."""
 
 from __future__ import annotations
 
@@ -27,6 +27,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "site")
     return folder / "site"
+
+
+def test_distribution_has_a_name_of_its_own_and_the_command_tfctl(installed: Path) -> None:
+    """In package indexes, `tfctl` is another project."""
+    [info] = installed.glob("*.dist-info")
+    assert info.name.startswith("tfctl_cluster-")
+    assert (info / "entry_points.txt").read_text() == "[console_scripts]\ntfctl = tfctl.cli.entry:main\n"
+    assert {path.name for path in installed.iterdir()} == {"tfctl", "tfctl_runtime", info.name}
 
 
 def test_wheel_contains_every_file(installed: Path) -> None:

@@ -69,9 +69,7 @@ PythonTreeOption = Annotated[
 ]
 AskBecomePassOption = Annotated[
     bool,
-    typer.Option(
-        "--ask-become-pass", "-K", help="Ask once for the sudo password of the hosts. Jobs need none afterwards."
-    ),
+    typer.Option("--ask-become-pass", "-K", help="Ask once for the sudo password of the hosts. Jobs do not need it."),
 ]
 LimitOption = Annotated[str | None, typer.Option(help="Only hosts that match this Ansible pattern.")]
 #: For commands that read a job file.

@@ -49,7 +49,12 @@ def provision(
     ] = False,
     python_tree: PythonTreeOption = None,
     rollback: Annotated[
-        bool, typer.Option("--rollback", help="Only return each host's stack to its previous Python environment.")
+        bool,
+        typer.Option(
+            "--rollback",
+            help="Only return each host's stack to its previous Python environment, or with --tags nvidia_driver its "
+            "driver to the previous version.",
+        ),
     ] = False,
     ask_become_pass: AskBecomePassOption = False,
     full: Annotated[

@@ -10,6 +10,7 @@ import typer
 
 from tfctl.cli import text
 from tfctl.cli.common import (
+    AskBecomePassOption,
     InventoryArgument,
     LimitOption,
     Output,
@@ -18,7 +19,7 @@ from tfctl.cli.common import (
     named,
     say,
 )
-from tfctl.cli.host_results import host_lines, run_shown
+from tfctl.cli.host_results import ask_become_password, host_lines, run_shown
 from tfctl.errors import Exit, UsageError
 from tfctl.wording import counted, plain
 
@@ -37,6 +38,7 @@ def reset(
     driver: Annotated[bool, typer.Option("--driver", help="Also remove the NVIDIA driver.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Change nothing; list what would be removed.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for a confirmation.")] = False,
+    ask_become_pass: AskBecomePassOption = False,
     output: OutputOption = Output.text,
 ) -> int:
     """Remove what `tfctl provision` has created on the hosts.
@@ -47,10 +49,11 @@ def reset(
     from tfctl.provision import reset as use_case
 
     source = named(inventory, inventory_option, "inventory")
+    password = ask_become_password() if ask_become_pass else None
     if not (check or yes):
         confirm(source, limit)
     try:
-        result = run_shown(use_case.reset, use_case.ResetRequest(source, limit, driver, check))
+        result = run_shown(use_case.reset, use_case.ResetRequest(source, limit, driver, check, password))
     except KeyboardInterrupt:
         say("interrupted: run it again to continue")
         return Exit.INTERRUPTED

@@ -165,8 +165,8 @@ def cpu_count(value: object) -> float:
 
 
 def quoted(value: object) -> str:
-    """Return the value as errors quote it."""
-    text = repr(value)
+    """Return the value as errors quote it: null as YAML writes it, others as Python does."""
+    text = "null" if value is None else repr(value)
     return text if len(text) <= 80 else f"{text[:76]} ..."
 
 

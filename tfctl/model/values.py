@@ -35,8 +35,7 @@ LOCAL = "local"
 def _scalar(value: Any) -> str:
     """Check a command word or environment value. The loader keeps numbers, `yes` and dates as text."""
     if isinstance(value, bool) or not isinstance(value, str | int):
-        what = "null" if value is None else quoted(value)
-        raise ValueError(f"should be text or a number, not {what}")
+        raise ValueError(f"should be text or a number, not {quoted(value)}")
     return known_placeholders(clean(str(value)))
 
 

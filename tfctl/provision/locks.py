@@ -125,10 +125,10 @@ def _require_tensorflow(file: Path, names: Sequence[str], version: str) -> None:
 
 def _compile(file: Path, python: str, machine: str, more: Sequence[str], before: str = "", index: str = "") -> str:
     """Return the lock that uv resolves. ``before``: an earlier one, whose versions it prefers."""
-    words = [_uv(), "pip", "compile", "--quiet", "--generate-hashes", "--only-binary=:all:", "--no-header"]
+    words = [uv_program(), "pip", "compile", "--quiet", "--generate-hashes", "--only-binary=:all:", "--no-header"]
     words += ["--no-annotate", "--no-emit-index-url", "--no-emit-find-links", "--no-config", "--color=never"]
     words += [f"--python-version={python}.{PATCH}", f"--python-platform={PLATFORM[machine]}", *more, str(file)]
-    settings = {**_index_settings(), **os.environ, **({"UV_DEFAULT_INDEX": index} if index else {})}
+    settings = {**index_settings(), **os.environ, **({"UV_DEFAULT_INDEX": index} if index else {})}
     with tempfile.TemporaryDirectory() as folder:
         lock = Path(folder, "lock.txt")
         lock.write_text(before, encoding="utf-8")
@@ -146,7 +146,7 @@ def _compile(file: Path, python: str, machine: str, more: Sequence[str], before:
     raise kind(message or f"uv ended with exit code {done.returncode}")
 
 
-def _uv() -> str:
+def uv_program() -> str:
     """Return the path of uv: that of tfctl's own environment, else the one on PATH."""
     beside = Path(sys.executable).with_name("uv")
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("uv")
@@ -155,7 +155,7 @@ def _uv() -> str:
     return found
 
 
-def _index_settings() -> dict[str, str]:
+def index_settings() -> dict[str, str]:
     """Return pip's index and certificates as settings of uv."""
     found = {}
     for name, key in _SETTINGS.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfctl.provision import ansible
@@ -13,12 +13,16 @@ from tfctl.provision.results import PlayResult
 
 @dataclass(frozen=True)
 class ResetRequest:
-    """``driver``: also remove the NVIDIA driver. ``check``: only report what would be removed."""
+    """``driver``: also remove the NVIDIA driver. ``check``: only report what would be removed.
+
+    ``become_password``: what sudo asks for on the hosts.
+    """
 
     inventory: Path
     limit: str | None = None
     driver: bool = False
     check: bool = False
+    become_password: str | None = field(default=None, repr=False)
 
 
 def reset(request: ResetRequest, listen: Callable[[Event], None]) -> PlayResult:
@@ -27,5 +31,12 @@ def reset(request: ResetRequest, listen: Callable[[Event], None]) -> PlayResult:
     Raises whatever ansible.run raises.
     """
     variables = {"tfctl_reset_driver": request.driver}
-    play = ansible.Play("reset", request.inventory, request.limit, check=request.check, variables=variables)
+    play = ansible.Play(
+        "reset",
+        request.inventory,
+        request.limit,
+        check=request.check,
+        variables=variables,
+        become_password=request.become_password,
+    )
     return ansible.run(play, listen)

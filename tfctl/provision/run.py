@@ -29,12 +29,17 @@ class Variables(TypedDict, total=False):
     tfctl_stack: str
 
 
+#: What `rollback` can return to an earlier version. Without tags, only the first.
+ROLLED_BACK = ("tensorflow", "nvidia_driver")
+
+
 @dataclass(frozen=True)
 class ProvisionRequest:
     """``stack`` None: each host's stack of the inventory. ``reboot``: reboot hosts whose driver needs it, in batches.
 
     ``python_trees``: CPython trees of this machine, for hosts without a Python that their stack accepts.
-    ``rollback``: install nothing, but switch each host's stack back to its previous environment.
+    ``rollback``: install nothing new, but switch each host's stack back to its previous environment, or with the tag
+    nvidia_driver its driver to the previous version.
     ``become_password``: what sudo asks for on the hosts.
     ``full``: run all roles, also those whose receipts hold. ``requirements``: files whose packages to install.
     """
@@ -66,9 +71,10 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
     for file in request.requirements:
         if not file.is_file():
             raise BadFile(f"--requirements {file}: no such file")
-    others = (request.tags, request.reboot, request.python_trees, request.full, request.requirements)
-    if request.rollback and any(others):
-        raise UsageError("--rollback can only be combined with --stack, --limit, --check and --diff")
+    others = (request.reboot, request.python_trees, request.full, request.requirements)
+    if request.rollback and (any(others) or not {*request.tags} <= {*ROLLED_BACK}):
+        allowed = f"--stack, --limit, --check, --diff and --tags {','.join(ROLLED_BACK)}"
+        raise UsageError(f"--rollback can only be combined with {allowed}")
     play = ansible.Play(
         "rollback" if request.rollback else "provision",
         request.inventory,

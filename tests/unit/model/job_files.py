@@ -7,6 +7,7 @@ GOOD = "name: digits\nstrategy: custom\ncommand: python train.py\nroles: {worker
 #: Lines that replace the line of GOOD with the same key, and what the error says.
 FAULTS = [
     ("commnd: x", "commnd: unknown key; did you mean `command`? (line 5)"),
+    ("strategy:", "strategy: should be a valid string, not null"),
     ("policy: {max_restart: 1}", "policy/max_restart: unknown key; did you mean `max_restarts`?"),
     ("roles: {worker: {replica: 1}}", "roles/worker/replica: unknown key; did you mean `replicas`?"),
     ("roles: {worker: 0}", "roles/worker/replicas: should be greater than or equal to 1, not 0"),

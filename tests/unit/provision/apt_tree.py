@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.unit.provision.test_gpu import decided
@@ -72,11 +72,13 @@ def kernels(tree: AptTree) -> list[str]:
     return sorted({*re.findall(r"Depends: linux-headers-(\S+-amd64)$", said, re.MULTILINE)})
 
 
-def driver_packages(system: str, kernel: str) -> Iterator[tuple[str, ...]]:
-    """Yield the packages of each plan for a driver that is installed from the distribution on this kernel."""
+def driver_packages(system: str, kernel: str) -> list[tuple[str, ...]]:
+    """Return the packages of each different plan for a driver from the distribution, for a host with this kernel."""
+    found = []
     for devices in CARDS.values():
         plan, faults = decided({"system": system, "gpu": {"devices": devices, "kernel": kernel}})
         assert faults == [], faults
         driver = plan["gpu"]["driver"]
         assert driver["method"] == "distribution"
-        yield tuple(driver["packages"])
+        found.append(tuple(driver["packages"]))
+    return list(dict.fromkeys(found))

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from playbooks.action_plugins.tfctl_decide import wishes_of
-from tests.unit.provision.test_decide import GOOD
+from tests.unit.provision.fresh_host import HOST
 from tests.unit.provision.test_gpu import gpu_facts
 from tfctl.provision import ansible
 
@@ -81,8 +81,8 @@ def run(folder: Path, tasks: str, hosts: dict[str, dict[str, Any]]) -> tuple[dic
 
 
 def test_plan_and_notices_come_from_the_facts_and_the_text_of_an_inventory(tmp_path: Path) -> None:
-    disks = {**GOOD["disks"], "/data": GOOD["disks"]["/srv/tfctl"]}
-    seen = {**GOOD, "disks": disks, "gpu": gpu_facts({**WORKS, "newest": "6.1.0-99-amd64"})}
+    disks = {**HOST["disks"], "/data": HOST["disks"]["/srv/tfctl"]}
+    seen = {**HOST, "disks": disks, "gpu": gpu_facts({**WORKS, "newest": "6.1.0-99-amd64"})}
     settings = {
         "tfctl_stack": "tf2.15", "tfctl_uid": "880", "tfctl_output_roots": "/srv/tfctl, /data",
         "tfctl_horovod": "yes", "tfctl_driver": 535, "tfctl_allow_unverified": True,
@@ -123,7 +123,7 @@ def test_what_is_wrong_between_hosts_is_reported_with_what_is_wrong_on_them(tmp_
         "synced": {"identity": {"hostname": "synced", "machine_id": "6", "boot_id": "6"}, "clock": SLOW},
     }
     given = {"tfctl_stack": "none", "ansible_host": "10.0.0.1"}
-    hosts = {name: {**given, "gathered": {"seen": {**GOOD, **seen}}} for name, seen in {"node1": {}, **changes}.items()}
+    hosts = {name: {**given, "gathered": {"seen": {**HOST, **seen}}} for name, seen in {"node1": {}, **changes}.items()}
     hosts["synced"]["tfctl_time_sync"] = "yes"
     hosts["named"]["tfctl_address"] = "named"
     results, _ = run(tmp_path, PREFLIGHT, hosts)
@@ -151,6 +151,7 @@ def test_gpu_state_reports_reboots_and_fails_where_a_driver_has_to_work(tmp_path
     reason = "driver 535.161.07 is installed, 535.104.05 is loaded"
     judged = {name: (each["reason"], each["objection"]) for name, each in results.items() if "reason" in each}
     assert judged == {"works": ("", ""), "old": (reason, ""), "busy": (reason, "tfctl-a-worker-0.service run")}
+    assert (results["works"]["in_use"], results["busy"]["in_use"]) == ("", "tfctl-a-worker-0.service run")
     assert results["works"]["boot_id"] == "b1" and "state" not in results["works"]
     (fault,) = results["insisting"]["faults"]
     assert (fault["message"], fault["kind"]) == (f"needs a reboot: {reason}", "failed")

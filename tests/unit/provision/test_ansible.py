@@ -22,6 +22,7 @@ from ansible.module_utils.tfctl_install import alone
 from tfctl.errors import BadFile, Exit, TfctlError
 from tfctl.provision import ansible
 from tfctl.provision.events import Event, HostDone, TaskStarted, Warned
+from tfctl.provision.reset import ResetRequest, reset
 
 ROLES = ansible.data_dir() / "roles"
 LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
@@ -176,6 +177,7 @@ def test_become_password_reaches_sudo_and_nobody_else(folder: Path, monkeypatch:
     command = f"{sys.executable} {folder}/find.py {temporary}"
     look = {"name": "Look", "become": True, "ansible.builtin.command": command, "register": "found"}
     playbook(folder, look, {"name": "Tell", "ansible.builtin.assert": {"that": "found.stdout == ''"}})
+    (folder / "playbooks/test.yml").rename(folder / "playbooks/reset.yml")
     hosts = inventory(folder, f"a ansible_become_exe={folder}/sudo")
     for password, fails, reason in (
         ("open-sesame", False, ""),
@@ -183,9 +185,9 @@ def test_become_password_reaches_sudo_and_nobody_else(folder: Path, monkeypatch:
         ("wrong", True, "Duplicate become password prompt encountered"),
         (None, True, "Premature end of stream waiting for become success"),
     ):
-        play = ansible.Play("test", hosts, become_password=password)
-        assert "sesame" not in repr(play)
-        (host,) = ansible.run(play, lambda _: None).hosts
+        request = ResetRequest(hosts, become_password=password)
+        assert "sesame" not in repr(request) + repr(ansible.Play("test", hosts, become_password=password))
+        (host,) = reset(request, lambda _: None).hosts
         assert (host.failed or host.unreachable, host.reason[: len(reason)]) == (fails, reason)
 
 

@@ -11,11 +11,11 @@ from tests.unit.provision.apt_tree import AptTree, driver_packages, kernels
 RECORDED = sorted((Path(__file__).parent / "packages").iterdir())
 
 
-@pytest.fixture(params=RECORDED, ids=lambda path: path.name)
-def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, AptTree]:
+@pytest.fixture(scope="module", params=RECORDED, ids=lambda path: path.name)
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, AptTree]:
     """A Debian release, and a tree with its lists."""
     place: Path = request.param
-    tree = AptTree(tmp_path, f"deb [trusted=yes] file:{place} ./\n")
+    tree = AptTree(tmp_path_factory.mktemp(place.name), f"deb [trusted=yes] file:{place} ./\n")
     tree.update()
     return place.name, tree
 
@@ -36,6 +36,6 @@ def test_apt_has_no_headers_of_an_older_kernel(recorded: tuple[str, AptTree]) ->
     system, tree = recorded
     kernel = {"debian-11": "5.10.0-8-amd64", "debian-12": "6.1.0-9-amd64", "debian-13": "6.12.31-amd64"}[system]
     tree.boot(kernel)
-    done = tree.simulate(next(driver_packages(system, kernel)))
+    done = tree.simulate(driver_packages(system, kernel)[0])
     assert done.returncode == 100
     assert f"E: Unable to locate package linux-headers-{kernel}" in done.stderr

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import tarfile
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from ansible.module_utils.tfctl_datasets import unpack
 from ansible.module_utils.tfctl_install import Failed
 from ansible.module_utils.tfctl_share import fetch
 
-from playbooks.library.tfctl_openpgp_key import fingerprint
+from playbooks.library.tfctl_openpgp_key import expiry, fingerprint
 
 
 def tarball(path: Path, members: dict[str, str], links: dict[str, str] | None = None) -> None:
@@ -67,6 +68,48 @@ def test_key_fingerprint_of_the_debian_archive_key_matches_gpg() -> None:
     if not ring.exists():
         pytest.skip("this machine has no Debian archive key to read")
     assert fingerprint(ring.read_bytes()) == "4D64FEC119C2029067D6E791F8D2585B8783D481"
+
+
+DAY = 24 * 3600
+KEY = packet(b"\x04" + DAY.to_bytes(4, "big") + b"\1" + b"x" * 300, True)
+KEY_ID = bytes.fromhex(fingerprint(KEY))[-8:]
+
+
+def signature(made: int, expires: int, kind: int = 0x13, by: bytes = KEY_ID) -> bytes:
+    """Return a signature, without its numbers (RFC 9580, section 5.2.3). ``by``: the key ID of who made it."""
+    hashed = b"\x05\x02" + made.to_bytes(4, "big") + b"\x02\x1b\x03"
+    if expires:
+        hashed += b"\x05\x89" + expires.to_bytes(4, "big")
+    rest = b"\0\x0a\x09\x10" + by
+    body = b"\x04" + bytes([kind]) + b"\x01\x08" + len(hashed).to_bytes(2, "big") + hashed + rest
+    return b"\xc2" + bytes([len(body)]) + body
+
+
+@pytest.mark.parametrize(
+    ("signatures", "expected"),
+    [
+        (b"", None),
+        (signature(DAY, 0), None),
+        (signature(DAY, 364 * DAY), datetime(1971, 1, 1, tzinfo=UTC)),
+        (signature(DAY, DAY) + signature(3 * DAY, 364 * DAY), datetime(1971, 1, 1, tzinfo=UTC)),  # it was extended
+        (signature(3 * DAY, 0) + signature(DAY, DAY), None),
+        (signature(3 * DAY, 0, by=b"somebody") + signature(DAY, DAY), datetime(1970, 1, 3, tzinfo=UTC)),
+        (signature(3 * DAY, 0, kind=0x1F) + signature(DAY, DAY), datetime(1970, 1, 3, tzinfo=UTC)),
+        (signature(DAY, DAY, kind=0x28), None),  # it revokes a subkey
+        (b"\xce\x06subkey" + signature(DAY, DAY), None),
+    ],
+)
+def test_key_expires_when_its_newest_signature_says(signatures: bytes, expected: datetime | None) -> None:
+    assert expiry(KEY + b"\xb4\x05hello" + signatures) == expected
+
+
+@pytest.mark.parametrize(("name", "day"), [("stable", "2031-01-21"), ("automatic", "2031-01-19")])
+def test_keys_of_the_debian_archive_expire_on_the_day_that_gpg_prints(name: str, day: str) -> None:
+    ring = Path(f"/usr/share/keyrings/debian-archive-bookworm-{name}.gpg")
+    if not ring.exists():
+        pytest.skip("this machine has no Debian archive key to read")
+    end = expiry(ring.read_bytes())
+    assert end and f"{end:%Y-%m-%d}" == day
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ import shlex
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from tests.unit.provision.test_venv import wheel as make_wheel
 from tfctl.provision.ansible import data_dir
 from tfctl.provision.remedies import remedy_for
 
+# The user nobody could not enter the directories of the tests.
+tfctl_install.NOBODY = os.geteuid()
 #: A fake of setuptools that writes its environment variables into a wheel, or fails with the messages of a compiler.
 BACKEND = """
 import os, pathlib
@@ -202,10 +206,42 @@ def test_build_gives_up_waiting_without_touching_the_other_build(
         assert Path(given["directory"]).exists()
 
 
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A directory that every user can enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_build_runs_as_nobody_and_leaves_a_file_of_the_caller(
+    open_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tfctl_install, "NOBODY", 65534)
+    source = open_folder / "source"
+    source.write_text("secret")
+    source.chmod(0o600)
+    build(**arguments(open_folder, "it", '{ cat "$ARCHIVE"; id -u; id -G; } > "$RESULT"', source))
+    user = "65534" if os.geteuid() == 0 else str(os.geteuid())
+    text, result = (open_folder / "result").read_text(), (open_folder / "result").stat()
+    assert text.startswith(f"secret{user}\n")
+    assert (result.st_uid, result.st_mode & 0o777) == (os.geteuid(), 0o644)
+    if os.geteuid() == 0:
+        assert text.endswith("65534\n65534\n"), "no groups of root are left"
+
+
+def test_build_refuses_a_link_as_its_result(tmp_path: Path) -> None:
+    """Root would copy a file that the user nobody cannot read."""
+    (tmp_path / "foreign").write_text("secret")
+    with pytest.raises(OSError, match="symbolic link"):
+        build(**arguments(tmp_path, "it", f'ln -s {tmp_path}/foreign "$RESULT"', tmp_path / "foreign"))
+    assert not (tmp_path / "result").exists()
+
+
 def test_build_replaces_a_symlink_at_the_path_of_its_result(tmp_path: Path) -> None:
     (tmp_path / "foreign").write_text("anything")
     (tmp_path / "result").symlink_to(tmp_path / "foreign")
-    build(**arguments(tmp_path, "it", 'echo built > "$RESULT"', tmp_path / "none"))
+    build(**arguments(tmp_path, "it", 'echo built > "$RESULT"', tmp_path / "foreign"))
     assert not (tmp_path / "result").is_symlink()
     assert [(tmp_path / name).read_text() for name in ("result", "foreign")] == ["built\n", "anything"]
 

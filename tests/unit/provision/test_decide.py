@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.tfctl_facts import gather, os_release, system_key
 
+from tests.unit.provision.fresh_host import FREE, HOST, PYTHON, facts, wanted
 from tfctl import schema
 from tfctl.model import stacks
 from tfctl.provision.decide import space
@@ -16,57 +17,8 @@ from tfctl.provision.decide.fault import Findings
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.plan import Python
 from tfctl.provision.decide.toolchain import toolchain
-from tfctl.provision.decide.wanted import Wanted, Wishes
+from tfctl.provision.decide.wanted import Wishes
 from tfctl.provision.faults import ModuleFault
-
-FREE = {"device": 1, "free_mb": 50_000, "free_inodes": 1_000_000, "noexec": False, "at": "/"}
-PYTHON: dict[str, Any] = {
-    "pythons": {"3.11": "/usr/bin/python3.11"},
-    "given": {},
-    "trees": {},
-    "in_use": {},
-    "libc": [2, 36],
-    "lacking": [],
-}
-GOOD: dict[str, Any] = {
-    "system": "debian-12",
-    "title": "Debian GNU/Linux 12 (bookworm)",
-    "machine": "x86_64",
-    "init": "systemd",
-    "systemd": 252,
-    "own_python": [3, 11],
-    "python": PYTHON,
-    "packager": "apt-get",
-    "root": True,
-    "login": "ops",
-    "sudo": True,
-    "user": None,
-    "group": None,
-    "uid_owner": None,
-    "gid_owner": None,
-    "identity": {"hostname": "node1", "machine_id": "1", "boot_id": "2"},
-    "addresses": ["10.0.0.1"],
-    "clock": {"begun": 0.0, "ended": 0.0},
-    "disks": dict.fromkeys(space.directories(("/srv/tfctl",), "~/.ansible/tmp"), FREE),
-    "environments": [],
-    "links": {},
-    "mpiruns": {},
-    "horovods": [],
-    "openmpis": [],
-    "gpu": None,
-    "firewalld": None,
-    "selinux": False,
-}
-
-
-def facts(**changes: Any) -> Facts:
-    """Return the facts of a fit Debian 12, with changes."""
-    return schema.parse(Facts, {**GOOD, **changes})
-
-
-def wanted(**changes: Any) -> Wanted:
-    """Return what an inventory asks for that sets nothing but the stack, with changes."""
-    return Wanted(**{"uid": 880, "shared": ("/srv/tfctl",), "stack": "tf2.15", **changes})
 
 
 def faults(seen: dict[str, Any], **more: Any) -> list[ModuleFault]:
@@ -134,7 +86,7 @@ def test_decisions_report_all_faults_at_once() -> None:
 
 
 def test_decisions_need_no_space_for_an_existing_environment() -> None:
-    disks = {path: {**FREE, "free_mb": 2700} for path in GOOD["disks"]}
+    disks = {path: {**FREE, "free_mb": 2700} for path in HOST["disks"]}
     (found,) = faults({"disks": disks})
     assert found["message"].startswith("2700 MB are free for /opt/tfctl, ")
     assert faults({"disks": disks}, stack="none") == []

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.provision.test_decide import PYTHON, facts, wanted
+from tests.unit.provision.fresh_host import PYTHON, facts, wanted
 from tests.unit.provision.test_gpu import HOSTS, gpu_facts
 from tfctl import schema
 from tfctl.cli import stacks as verb

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from ansible.module_utils import tfctl_gpu_facts
 
-from tests.unit.provision.test_decide import GOOD, facts, wanted
+from tests.unit.provision.fresh_host import GPU, HOST, KERNEL, facts, wanted
 from tfctl import schema
 from tfctl.model import stacks
 from tfctl.model.stacks.nvidia import LibraryName
@@ -23,13 +23,6 @@ from tfctl.provision.faults import ModuleFault
 
 HOSTS: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "gpu_hosts.yaml").read_text())
 PARTS = ("driver", "cuda", "cudnn", "nccl", "source")
-BARE: dict[str, Any] = {
-    "devices": [], "switches": 0, "loaded": "", "processes": [], "version": "", "origins": [], "held": [], "own": False,
-    "drifted": [], "fabric_manager": "", "nouveau": False, "blacklisted": False, "persistence": False,
-    "secure_boot": False, "mok": False, "dkms": [], "unattended": False, "excluded": False, "container": "",
-    "initramfs": "update-initramfs", "missing_nodes": [], "at_boot": False, "modprobe": False,
-}  # fmt: skip
-
 
 #: The package that updates the kernel, by system.
 METAPACKAGES = {"debian": "linux-image-amd64", "ubuntu": "linux-image-generic", "el": ""}
@@ -38,25 +31,23 @@ METAPACKAGES = {"debian": "linux-image-amd64", "ubuntu": "linux-image-generic", 
 def gpu_facts(seen: dict[str, Any], system: str = "debian-12") -> dict[str, Any]:
     """Return the facts that tfctl_gpu_facts would report of a host in gpu_hosts.yaml."""
     seen = dict(seen)
-    release = seen.pop("kernel", "6.1.0-18-amd64")
+    release = seen.pop("kernel", KERNEL["release"])
     driver = bool(seen.get("loaded") or seen.get("version"))
     kernel = {
         "release": release,
         "newest": seen.pop("newest", release),
-        "headers": seen.pop("headers", True),
         "module": seen.pop("module", driver),
         "metapackage": seen.pop("metapackage", METAPACKAGES[system.partition("-")[0]]),
-        "follows": seen.pop("follows", False),
         "dkms": seen.pop("has_dkms", False),
-        "offered": seen.pop("offered", None),
+        **{name: seen.pop(name, KERNEL[name]) for name in ("headers", "follows", "offered")},
     }
     shown = [tfctl_gpu_facts.gpu_of(tfctl_gpu_facts.QUERY, line) for line in seen.pop("smi", [])]
     ids = [int(str(each), 16) for each in seen.pop("devices", [])]
     devices = [{"slot": "", "id": f"{each:04x}"} for each in ids]
     smi = {"said": seen.pop("smi_said", ""), "gpus": shown}
-    assert set(seen) <= set(BARE), "tfctl_gpu_facts reports no such fact"
+    assert set(seen) <= set(GPU), "tfctl_gpu_facts reports no such fact"
     ready = {"modprobe": driver, "at_boot": driver}
-    return {**copy.deepcopy(BARE), **ready, "devices": devices, "kernel": kernel, "smi": smi, **seen}
+    return {**copy.deepcopy(GPU), **ready, "devices": devices, "kernel": kernel, "smi": smi, **seen}
 
 
 def decided(case: dict[str, Any]) -> tuple[Any, list[ModuleFault]]:
@@ -65,8 +56,8 @@ def decided(case: dict[str, Any]) -> tuple[Any, list[ModuleFault]]:
     if "system" in case:
         seen["title"] = case["system"]
     version = case.get("python", "3.11")
-    seen["python"] = {**GOOD["python"], "pythons": {version: f"/usr/bin/python{version}"}}
-    roomy = {path: {**each, "free_mb": 50_000} for path, each in GOOD["disks"].items()}
+    seen["python"] = {**HOST["python"], "pythons": {version: f"/usr/bin/python{version}"}}
+    roomy = {path: {**each, "free_mb": 50_000} for path, each in HOST["disks"].items()}
     gpu = gpu_facts(case["gpu"], case.get("system", "debian-12")) if case["gpu"] is not None else None
     asked = wanted(stack=case.get("stack", "tf2.15"), wishes=Wishes(**case.get("wishes", {})))
     plan, faults = decide(facts(**seen, disks=roomy, gpu=gpu), asked)
@@ -228,3 +219,18 @@ def test_nvidia_data_names_every_repository_key() -> None:
     data = stacks.nvidia()
     assert {each.key for each in data.repositories.values()} == set(data.keys)
     assert {*data.repositories, *data.distributions} <= set(stacks.systems())
+
+
+@pytest.mark.parametrize(
+    ("units", "processes", "expected"),
+    [
+        ((), [], ""),
+        (("tfctl-a-worker-0.service",), [], "tfctl-a-worker-0.service run"),
+        ((), [{"pid": 7, "name": "python"}], "python (7) use the GPU"),
+    ],
+)
+def test_driver_is_in_use_by_jobs_and_processes_also_when_no_reboot_is_needed(
+    units: tuple[str, ...], processes: list[dict[str, Any]], expected: str
+) -> None:
+    found = schema.parse(GpuFacts, {**gpu_facts({}), "processes": processes})
+    assert reboot.in_use(found, DriverState(found, units, "m1", "b1"))[0] == expected

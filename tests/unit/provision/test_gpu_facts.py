@@ -16,7 +16,7 @@ import pytest
 from ansible.module_utils import tfctl_gpu_facts, tfctl_kernel_facts, tfctl_programs
 from jinja2 import Template
 
-from tests.unit.provision.test_gpu import BARE
+from tests.unit.provision.fresh_host import GPU
 from tfctl import schema
 from tfctl.provision.decide.cards import cards
 from tfctl.provision.decide.facts import GpuFacts
@@ -99,7 +99,7 @@ def test_gpu_facts_describe_a_host_with_a_driver(fake: FakeHost) -> None:
     assert seen["processes"] == [{"pid": 31, "name": "python3"}]
     assert (seen["unattended"], seen["container"], seen["own"]) == (True, "", False)
     assert seen["smi"]["gpus"][0]["uuid"] == "GPU-1"
-    assert set(seen) == {*BARE, "smi", "kernel"}, "test_gpu.BARE must have the same keys"
+    assert set(seen) == {*GPU}, "fresh_host.GPU must have the same keys"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from ansible.module_utils.tfctl_horovod_facts import horovods, mpiruns
 from ansible.module_utils.tfctl_install import Failed
 
 from playbooks.library.tfctl_horovod import Horovod
-from tests.unit.provision.test_decide import PYTHON, facts, wanted
+from tests.unit.provision.fresh_host import PYTHON, facts, wanted
 from tests.unit.provision.test_venv import wheel as make_wheel
 from tfctl import schema
 from tfctl.model import stacks

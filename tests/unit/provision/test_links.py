@@ -10,6 +10,9 @@ import pytest
 from ansible.module_utils import tfctl_links
 from ansible.module_utils.tfctl_install import Failed, point
 
+from tfctl.errors import UsageError
+from tfctl.provision.run import ProvisionRequest, provision
+
 OLD, NEW, NEWEST = (f"tf9-{letter * 12}" for letter in "abc")
 
 
@@ -94,3 +97,9 @@ def test_switch_is_refused_while_a_job_runs_with_the_stack(link: Path, job: Path
     tfctl_links.switch(link, link.with_name(OLD))  # changes nothing
     job.write_text("failed\n")
     tfctl_links.switch(link, link.with_name(NEWEST))
+
+
+def test_rollback_is_refused_for_parts_that_have_no_earlier_version(tmp_path: Path) -> None:
+    request = ProvisionRequest(tmp_path / "hosts.ini", rollback=True, tags=("nvidia_driver", "job_host"))
+    with pytest.raises(UsageError, match=r"--rollback can only be combined with .* --tags tensorflow,nvidia_driver"):
+        provision(request, lambda _: None)

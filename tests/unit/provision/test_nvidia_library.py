@@ -10,7 +10,8 @@ import re
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -41,9 +42,11 @@ set -e
 test "$1 $2 $4" = "--silent --toolkit --override"
 to=${3#--toolkitpath=}
 mkdir -p "$to/lib64"
+chmod 777 "$to/lib64"
+id -u > "$to/user"
 echo code > "$to/lib64/libcudart.so.12"
 echo "$to" > "$to/place"
-touch "$TMPDIR/here"
+touch "$TMPDIR/here" "$HOME/here"
 """
 
 
@@ -60,13 +63,16 @@ def archive(path: Path, members: dict[str, str], links: dict[str, str] | None = 
     return path
 
 
+def program(path: Path, text: str) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
 def unpack(folder: Path, source: Path, *words: str, kind: str = "tar", sha256: str = "") -> str:
     """Run the tasks that unpack an archive into folder/cudnn/8; return the output of ansible-playbook."""
     (folder / "play.yml").write_text(PLAY)
-    ldconfig = folder / "bin/ldconfig"
-    ldconfig.parent.mkdir(exist_ok=True)
-    ldconfig.write_text("#!/bin/sh\n# A fake, since only root can update the cache of the loader.\n")
-    ldconfig.chmod(0o755)
+    program(folder / "bin/ldconfig", "# A fake, since only root can update the cache of the loader.")
     variables = {
         "nvidia_library_archive_url": source.as_uri(), "nvidia_library_archive_kind": kind,
         "nvidia_library_archive_sha256": sha256 or hashlib.sha256(source.read_bytes()).hexdigest(),
@@ -75,7 +81,7 @@ def unpack(folder: Path, source: Path, *words: str, kind: str = "tar", sha256: s
     }  # fmt: skip
     settings = {
         **os.environ, "ANSIBLE_ROLES_PATH": str(ansible.data_dir() / "roles"), "ANSIBLE_HOME": str(folder / "home"),
-        "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1", "PATH": f"{ldconfig.parent}:{os.environ['PATH']}",
+        "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1", "PATH": f"{folder}/bin:{os.environ['PATH']}",
     }  # fmt: skip
     run = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-e", json.dumps(variables)]
     done = subprocess.run(
@@ -127,13 +133,29 @@ def test_archive_writes_nothing_outside_its_directory(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("evil"))
 
 
-def test_runfile_is_run_with_the_final_path(tmp_path: Path) -> None:
-    runfile, place = tmp_path / "cuda_12.2.2_linux.run", tmp_path / "cudnn/8"
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A directory that every user can enter. Without root, fakes of setpriv and chown change no user."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        if os.geteuid() != 0:
+            program(Path(folder, "bin/setpriv"), 'shift 4; exec "$@"')
+            program(Path(folder, "bin/chown"), "")
+        yield Path(folder)
+
+
+def test_runfile_is_run_by_nobody_with_the_final_path(open_folder: Path) -> None:
+    runfile, place = open_folder / "cuda_12.2.2_linux.run", open_folder / "cudnn/8"
     runfile.write_text(RUNFILE)
-    assert changes(unpack(tmp_path, runfile, kind="runfile")) > 1
+    assert changes(unpack(open_folder, runfile, kind="runfile")) > 1
     assert (place / "place").read_text().strip() == str(place)
     assert (place / "lib/libcudart.so.12").read_text() == "code\n"
     assert [path.name for path in place.parent.iterdir()] == ["8"]
+    user = 65534 if os.geteuid() == 0 else os.geteuid()
+    assert (place / "user").read_text() == f"{user}\n"
+    owners = {path.stat().st_uid for path in (place, *place.rglob("*"))}
+    assert owners == {os.geteuid()}, "nobody can change what was installed"
+    assert (place / "lib64").stat().st_mode & 0o7777 == 0o755
     runfile.write_text("#!/bin/sh\necho 'no room' >&2; exit 1\n")
-    output = unpack(tmp_path, runfile, kind="runfile")
+    output = unpack(open_folder, runfile, kind="runfile")
     assert "no room" in output and "failed=1" in output

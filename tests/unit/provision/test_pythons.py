@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible.module_utils import tfctl_pythons
 
-from tests.unit.provision.test_decide import facts, wanted
+from tests.unit.provision.fresh_host import facts, wanted
 from tfctl.model import stacks
 from tfctl.provision.decide import pythons
 from tfctl.provision.decide.fault import Findings

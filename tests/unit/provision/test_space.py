@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible.module_utils.tfctl_facts import disk, gather
 
-from tests.unit.provision.test_decide import FREE, facts, wanted
+from tests.unit.provision.fresh_host import FREE, facts, wanted
 from tfctl.provision.decide import space
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.space import OTHER_MB, SPARE_MB, STACKS, WHEELS, directories

@@ -65,11 +65,13 @@ class FakeManager:
             self.there[name] = Package(self.there[name].version, False)
         self.there.update({name: Package(self.there[name].version, True) for name in wanted.hold})
         tfctl_transaction.RECORD.write_text(json.dumps(wanted.record))
+        tfctl_transaction.PREVIOUS.write_text(json.dumps(wanted.previous))
 
 
 @pytest.fixture
 def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeManager]:
     monkeypatch.setattr(tfctl_transaction, "RECORD", tmp_path / "held.json")
+    monkeypatch.setattr(tfctl_transaction, "PREVIOUS", tmp_path / "held-before.json")
     yield FakeManager()
 
 
@@ -120,6 +122,23 @@ def test_plan_releases_own_holds_of_packages_that_change(manager: FakeManager) -
     wanted = planned(manager, "nvidia-smi=550.*")
     assert (wanted.install, wanted.release) == (["nvidia-smi=550.1"], ["libcuda1", "nvidia-smi"])
     assert wanted.hold == ["libcuda1", "nvidia-smi"]
+
+
+def test_plan_records_the_versions_before_the_last_change_to_which_a_rollback_returns(manager: FakeManager) -> None:
+    manager.carry_out(planned(manager, "nvidia-smi"))
+    assert planned(manager, "nvidia-smi").previous == {}, "a first installation has none"
+    manager.offers.update({"nvidia-smi": "550.1", "libcuda1": "550.1"})
+    manager.carry_out(planned(manager, "nvidia-smi=550.*"))
+    manager.carry_out(planned(manager, "libcuda1", component="cuda"))
+    manager.without_file = ["libcuda1"]
+    old = {"libcuda1": "535.2", "nvidia-smi": "535.2"}
+    assert planned(manager).previous == {"nvidia_driver": old}, "a repair is no change of versions"
+    manager.without_file = []
+    manager.offers.update(old)
+    back = planned(manager, *(f"{name}={version}" for name, version in old.items()))
+    assert sorted(back.install) == ["libcuda1=535.2", "nvidia-smi=535.2"]
+    assert back.record["nvidia_driver"] == old
+    assert back.previous == {"nvidia_driver": {"libcuda1": "550.1", "nvidia-smi": "550.1"}}, "another one undoes it"
 
 
 def test_plan_lets_modules_that_are_built_for_one_kernel_follow_its_updates(manager: FakeManager) -> None:

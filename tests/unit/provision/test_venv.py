@@ -6,11 +6,13 @@ import base64
 import functools
 import hashlib
 import importlib.util
+import io
 import os
 import py_compile
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,23 @@ from playbooks.library.tfctl_environment import Environment
 PYTHON = os.path.realpath(sys.executable)
 # The user nobody could not enter the directories of the tests.
 tfctl_install.NOBODY = os.geteuid()
+
+#: A source whose build needs no tools: it writes its wheel itself, with the variable HOME (PEP 517).
+SOURCE = {
+    "PKG-INFO": "Metadata-Version: 2.1\nName: sourced\nVersion: 1.0\n",
+    "pyproject.toml": "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n",
+    "backend.py": """
+import os, zipfile
+def build_wheel(folder, *_):
+    with zipfile.ZipFile(os.path.join(folder, "sourced-1.0-py3-none-any.whl"), "w") as file:
+        info = "sourced-1.0.dist-info"
+        file.writestr("sourced.py", f"home = {os.environ['HOME']!r}\\n")
+        file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: sourced\\nVersion: 1.0\\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+        file.writestr(f"{info}/RECORD", f"sourced.py,,\\n{info}/METADATA,,\\n{info}/WHEEL,,\\n{info}/RECORD,,\\n")
+    return "sourced-1.0-py3-none-any.whl"
+""",
+}
 
 
 def wheel(folder: Path, name: str, version: str, **files: str) -> Path:
@@ -234,6 +253,25 @@ def test_environment_refuses_packages_that_install_the_same_file(tmp_path: Path)
     with pytest.raises(Failed, match=r"two packages of the lock have the same file.*big_one/__init__\.py was changed"):
         environment.build()
     assert not environment.path.exists()
+
+
+def test_environment_has_the_wheel_that_was_built_from_a_source_in_a_directory_of_nobody(
+    wheels: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "sourced-1.0.tar.gz"
+    with tarfile.open(source, "w:gz") as archive:
+        for name, text in SOURCE.items():
+            info = tarfile.TarInfo(f"sourced-1.0/{name}")
+            info.size = len(text)
+            archive.addfile(info, io.BytesIO(text.encode()))
+    uv, big, small = sorted(wheels.iterdir(), key=lambda path: not path.name.startswith("uv-"))
+    sdist = pinned(source).replace(".tar.gz", "")
+    lock = "--no-binary=sourced\n" + pinned(big, small) + sdist
+    files = [stored(path, tmp_path / "store") for path in (uv, big, small, source)]
+    environment = new_environment(wheels, tmp_path, lock=lock, wheels=files)
+    environment.build()
+    built = next(environment.path.glob("lib/*/site-packages/sourced.py")).read_text()
+    assert built == f"home = '{environment.part}/built'\n"
 
 
 def test_lock_is_split_into_wheels_and_sources() -> None:

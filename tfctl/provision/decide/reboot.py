@@ -69,6 +69,11 @@ def _objection(gpu: GpuFacts, state: DriverState, control: Control) -> tuple[str
     pairs = ((state.machine_id, control.machine_id), (state.boot_id, control.boot_id))
     if control.local or any(host and host == own for host, own in pairs):
         return "it is the machine that tfctl runs on", "reboot it yourself, then provision again"
+    return in_use(gpu, state)
+
+
+def in_use(gpu: GpuFacts, state: DriverState) -> tuple[str, str]:
+    """Return (which jobs run, or which processes use the GPU, remedy), or ("", "") if there are none."""
     if state.units:
         return f"{' and '.join(state.units[:3])} run", "tfctl stop the job, or wait for it, then provision again"
     if gpu.processes:

@@ -1,0 +1,66 @@
+"""The role nvidia_driver returns to the previous driver, unless there is none or something uses the GPUs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tfctl.provision import ansible
+
+#: A fake of tfctl_gpu_state, as an action: a job runs on the host "busy".
+STATE = """
+from ansible.plugins.action import ActionBase
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        busy = task_vars["inventory_hostname"] == "busy"
+        return {**super().run(tmp, task_vars), "in_use": "tfctl-a-worker-0.service run" if busy else ""}
+"""
+#: A fake of the role nvidia_packages that prints what it is to install.
+PACKAGES = """
+- ansible.builtin.debug:
+    msg: "{{ inventory_hostname }} {{ nvidia_packages_component }}: {{ nvidia_packages_names | join(' ') }}"
+"""
+PLAY = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role:
+        name: nvidia_driver
+        tasks_from: rollback
+"""
+
+
+def test_rollback_installs_the_versions_before_the_last_change(tmp_path: Path) -> None:
+    (tmp_path / "action_plugins").mkdir()
+    (tmp_path / "action_plugins/tfctl_gpu_state.py").write_text(STATE)
+    (tmp_path / "roles/nvidia_packages/tasks").mkdir(parents=True)
+    (tmp_path / "roles/nvidia_packages/tasks/main.yml").write_text(PACKAGES)
+    (tmp_path / "play.yml").write_text(PLAY)
+    before = {"nvidia_driver": {"libcuda1": "535.2-1", "nvidia-smi": "535.2-1"}, "cuda": {"libcudart12": "1"}}
+    (tmp_path / "before.json").write_text(json.dumps(before))
+    (tmp_path / "other.json").write_text(json.dumps({"cuda": {"libcudart12": "1"}}))
+    records = {"free": "before", "busy": "before", "new": "none", "other": "other"}
+    lines = [f"{host} ansible_connection=local record={tmp_path}/{name}.json\n" for host, name in records.items()]
+    (tmp_path / "hosts").write_text("".join(lines))
+    settings = {
+        **os.environ, "ANSIBLE_ROLES_PATH": f"{tmp_path}/roles:{ansible.data_dir()}/roles",
+        "ANSIBLE_HOME": str(tmp_path / "home"), "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+    }  # fmt: skip
+    # In check mode, the pins of this machine stay.
+    extra = json.dumps({"nvidia_driver_previous_record": "{{ record }}"})
+    words = [sys.executable, "-m", "ansible", "playbook", "--check", "-i", "hosts", "-e", extra, "play.yml"]
+    done = subprocess.run(words, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=90)
+    output = done.stdout + done.stderr
+    assert "free nvidia_driver: libcuda1=535.2-1 nvidia-smi=535.2-1" in output, output
+    refused = re.findall(
+        r"^fatal: \[(\w+)\]: FAILED! .*(not changed while tfctl-a-worker-0|no earlier driver)", output, re.M
+    )
+    missing = "no earlier driver"
+    assert sorted(refused) == [("busy", "not changed while tfctl-a-worker-0"), ("new", missing), ("other", missing)]
+    assert "busy nvidia_driver" not in output
