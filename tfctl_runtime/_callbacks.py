@@ -4,9 +4,10 @@ import os
 import sys
 import warnings
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from tfctl_runtime import _task
+from tfctl_runtime import _ranks, _task
 
 
 def callbacks(output: Optional[str] = None, backup_steps: Optional[int] = None) -> List[Any]:
@@ -20,7 +21,8 @@ def callbacks(output: Optional[str] = None, backup_steps: Optional[int] = None) 
     * ``logs/``, TensorBoard, if that package is installed.
 
     Only the chief's files count. The other workers must take part in saving, because reading a variable may involve
-    all of them; their files go to scratch_dir(). Uses the script's Keras: tf_keras if imported, else tf.keras.
+    all of them; their files go to scratch_dir(). Under horovod, call it in every rank: rank 0 sends its backup to the
+    others, and all report the means of their metrics. Uses the script's Keras: tf_keras if imported, else tf.keras.
     """
     where = os.fspath(output or os.environ.get("TFCTL_OUTPUT") or "output")
     keras = _keras()
@@ -29,16 +31,39 @@ def callbacks(output: Optional[str] = None, backup_steps: Optional[int] = None) 
     if _major(keras) >= 3:
         weights += ".weights.h5"
     own = where if chief else _task.scratch_dir()
-    found = [
-        # In Keras 2, the workers agree on which of them writes.
-        keras.callbacks.BackupAndRestore(where + "/backup", **_how_often(backup_steps)),
-        keras.callbacks.ModelCheckpoint(f"{own}/checkpoints/{weights}", save_weights_only=True),
-    ]
+    ranks = _task.read().strategy == "horovod"
+    found = _of_ranks(own + "/backup") if ranks else []
+    # In Keras 2, the workers of a strategy agree on which of them writes.
+    backup = (own if ranks else where) + "/backup"
+    found.append(keras.callbacks.BackupAndRestore(backup, **_how_often(backup_steps)))
+    if chief or not ranks:
+        found.append(keras.callbacks.ModelCheckpoint(f"{own}/checkpoints/{weights}", save_weights_only=True))
     if chief and find_spec("tensorboard") is None:
         warnings.warn("callbacks(): no summaries, because the package tensorboard is not installed", stacklevel=2)
     elif chief:
         found.append(keras.callbacks.TensorBoard(where + "/logs"))
     return found
+
+
+def _of_ranks(backup: str) -> List[Any]:
+    """Return Horovod's own callbacks, which come before those that write. All ranks then have rank 0's backup."""
+    import horovod.tensorflow.keras as hvd
+
+    _send_backup(backup)
+    return [hvd.callbacks.BroadcastGlobalVariablesCallback(0), hvd.callbacks.MetricAverageCallback()]
+
+
+def _send_backup(folder: str) -> None:
+    """Copy rank 0's backup to the other ranks, whose hosts may not share its directory, so that all resume alike."""
+    hvd = _ranks.horovod()
+    root = Path(folder)
+    files = {}
+    if hvd.rank() == 0:
+        files = {str(path.relative_to(root)): path.read_bytes() for path in root.glob("**/*") if path.is_file()}
+    for name, content in hvd.broadcast_object(files, root_rank=0).items():
+        if hvd.rank() != 0:
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_bytes(content)
 
 
 def _how_often(steps: Optional[int]) -> Dict[str, int]:

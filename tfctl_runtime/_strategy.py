@@ -2,7 +2,7 @@
 
 from typing import Any, Callable, List, Optional, Tuple
 
-from tfctl_runtime import _task
+from tfctl_runtime import _ranks, _task
 
 #: The first call's arguments and result: TensorFlow does not allow a second multi-worker strategy.
 _made: List[Tuple[Tuple[str, Any], Any]] = []
@@ -14,7 +14,8 @@ def strategy(communication: str = "auto", variable_partitioner: Optional[Callabl
     It follows the job's ``strategy:``; outside a job, and for ``custom``, the shape of TF_CONFIG. For
     multi_worker_mirrored, ``communication`` is auto, ring or nccl. For parameter_server, call it on the chief;
     ``variable_partitioner`` is one of tf.distribute.experimental.partitioners. An evaluator gets the default strategy,
-    as does a local run with at most one GPU; a local run with several gets MirroredStrategy.
+    as do a rank of horovod, which is connected to the others first, and a local run with at most one GPU. A local run
+    with several GPUs gets MirroredStrategy.
 
     Raise ValueError if the arguments differ from the first call's, RuntimeError if the job's strategy has no
     tf.distribute.Strategy or TensorFlow is older than 2.4.
@@ -27,6 +28,30 @@ def strategy(communication: str = "auto", variable_partitioner: Optional[Callabl
     return _made[0][1]
 
 
+def replicas() -> int:
+    """Return how many copies of the model take each step together: the factor from a replica's batch to the global one.
+
+    Under parameter_server, whose workers do not wait for each other, these are the copies of one worker.
+    """
+    if _task.read().strategy == "horovod":
+        return int(_ranks.horovod().size())
+    return int(strategy().num_replicas_in_sync)
+
+
+def optimizer(optimizer: Any) -> Any:
+    """Return the Keras optimizer; under horovod, one that averages the gradients of all ranks. Use it in ``compile``.
+
+    The result under horovod is a new optimizer of the same configuration, so change settings that are not arguments,
+    such as exclude_from_weight_decay, on the result.
+    """
+    if _task.read().strategy != "horovod":
+        return optimizer
+    _ranks.horovod()
+    import horovod.tensorflow.keras as hvd
+
+    return hvd.DistributedOptimizer(optimizer)
+
+
 def _make(task: _task.Task, communication: str, partitioner: Optional[Callable[..., Any]]) -> Any:
     if task.serves:
         raise RuntimeError(f"strategy(): {task} serves the chief; call serve_forever_if_needed() before it")
@@ -34,6 +59,9 @@ def _make(task: _task.Task, communication: str, partitioner: Optional[Callable[.
 
     if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 4):
         raise RuntimeError(f"strategy(): TensorFlow is {tf.__version__}; 2.4 or newer is needed")
+    if task.strategy == "horovod":
+        _ranks.horovod()
+        return tf.distribute.get_strategy()
     gpus = tf.config.get_visible_devices("GPU")
     if task.role == "evaluator" or (task.strategy == "local" and len(gpus) < 2):
         return tf.distribute.get_strategy()

@@ -18,13 +18,20 @@ from ansible.module_utils.tfctl_share import fetch
 LOCAL = "/var/lib/tfctl/datasets"
 NOTE = ".tfctl-dataset.json"
 FIELDS = ("name", "source", "sha256", "unpack", "files", "dest")
-#: Built-in settings. Keras has the same hash of CIFAR-10. ImageNet has no URL: its owner grants access to each user.
+#: Built-in settings. Keras has the same hash of CIFAR-10, and other libraries have that of its binary form. ImageNet
+#: has no URL: its owner grants access to each user.
 KNOWN: dict[str, dict[str, Any]] = {
     "cifar10": {
         "source": "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
         "sha256": "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
         "unpack": True,
         "files": {"cifar-10-batches-py/*_batch*": 6},
+    },
+    "cifar10-binary": {
+        "source": "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+        "sha256": "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+        "unpack": True,
+        "files": {"cifar-10-batches-bin/*_batch*.bin": 6},
     },
     "imagenet-tfrecords": {"unpack": True, "files": {"**/train-*-of-01024": 1024, "**/validation-*-of-00128": 128}},
 }

@@ -342,5 +342,5 @@ def test_data_set_entry_with_an_invalid_key_is_refused_with_a_remedy(
 
 
 def test_data_set_entry_needs_only_a_name_when_its_source_is_built_in() -> None:
-    assert list(Dataset({"name": "cifar10"}).faults()) == []
+    assert [list(Dataset({"name": name}).faults()) for name in ("cifar10", "cifar10-binary")] == [[], []]
     assert len(list(Dataset({"name": "imagenet-tfrecords"}).faults())) == 2, "source and sha256 are missing"

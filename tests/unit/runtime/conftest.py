@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tfctl_runtime import _strategy, _task
+from tfctl_runtime import _ranks, _strategy, _task
 
 FAKES = Path(__file__).parent / "fakes"
 
@@ -21,6 +21,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name == "TF_CONFIG" or name.startswith("TFCTL_"):
             monkeypatch.delenv(name)
+    monkeypatch.setattr(_ranks, "_made", [])
     monkeypatch.setattr(_strategy, "_made", [])
     monkeypatch.setattr(_task, "_scratch", (0, ""))
 
@@ -33,6 +34,17 @@ def tf(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     yield tensorflow
     del sys.modules["tensorflow"]
+
+
+@pytest.fixture
+def hvd(tf: Any) -> Iterator[Any]:
+    """The fake Horovod, imported anew, beside the fake TensorFlow."""
+    import horovod.tensorflow
+
+    assert tf is sys.modules["tensorflow"]
+    yield horovod.tensorflow
+    for name in [name for name in sys.modules if name.partition(".")[0] == "horovod"]:
+        del sys.modules[name]
 
 
 @pytest.fixture

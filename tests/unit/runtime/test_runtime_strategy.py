@@ -82,7 +82,7 @@ def test_the_variable_partitioner_reaches_the_strategy(monkeypatch: pytest.Monke
     [
         ("parameter_server", tf_config("worker", 1, **PS), "worker/1 serves the chief; call serve_forever_if_needed"),
         ("tf1_ps", tf_config("worker", 0, ps=1, worker=1), "tf1_ps has no tf.distribute.Strategy"),
-        ("horovod", "", "horovod has no tf.distribute.Strategy"),
+        ("estimator", tf_config("chief", **PS), "estimator has no tf.distribute.Strategy"),
     ],
 )
 @pytest.mark.usefixtures("tf")

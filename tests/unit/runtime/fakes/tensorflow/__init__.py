@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import socket
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import NoReturn
 
@@ -19,13 +20,27 @@ GPUS: "list[str]" = []
 CPUS = ["/device:CPU:0"]
 
 
+class InputContext:
+    def __init__(self, num_input_pipelines: int = 1, input_pipeline_id: int = 0, num_replicas_in_sync: int = 1) -> None:
+        self.num_input_pipelines, self.input_pipeline_id = num_input_pipelines, input_pipeline_id
+        self.num_replicas_in_sync = num_replicas_in_sync
+
+
 class Strategy:
+    num_replicas_in_sync = 1
+
     def __init__(self, *words: object, **named: object) -> None:
         self.asked = words, named
 
+    def distribute_datasets_from_function(self, make: "Callable[[InputContext], object]") -> object:
+        return make(InputContext())
+
 
 class MirroredStrategy(Strategy):
-    pass
+    num_replicas_in_sync = 4
+
+    def distribute_datasets_from_function(self, make: "Callable[[InputContext], object]") -> object:
+        return "distributed", make(InputContext(num_replicas_in_sync=self.num_replicas_in_sync))
 
 
 class MultiWorkerMirroredStrategy(Strategy):
@@ -75,6 +90,7 @@ class CommunicationImplementation(enum.Enum):
 
 default = Strategy()
 distribute = SimpleNamespace(
+    InputContext=InputContext,
     MirroredStrategy=MirroredStrategy,
     MultiWorkerMirroredStrategy=MultiWorkerMirroredStrategy,
     ParameterServerStrategy=ParameterServerStrategy,
@@ -89,6 +105,8 @@ distribute = SimpleNamespace(
 train = SimpleNamespace(ClusterSpec=dict)
 config = SimpleNamespace(
     get_visible_devices=lambda kind: GPUS if kind == "GPU" else CPUS,
+    list_physical_devices=lambda kind: GPUS if kind == "GPU" else CPUS,
+    set_visible_devices=lambda device, kind: GPUS.__setitem__(slice(None), [device]) if kind == "GPU" else None,
     list_logical_devices=lambda kind: [SimpleNamespace(name=name) for name in (GPUS if kind == "GPU" else CPUS)],
 )
 
@@ -108,12 +126,18 @@ class Dataset:
     def __init__(self, *inputs: "Dataset", count: int = -2, spec: "SimpleNamespace | None" = None) -> None:
         self.inputs, self.count, self.element_spec = inputs, count, spec
         self.policy: str | None = None
+        self.share: tuple[int, int] | None = None
 
     def _inputs(self) -> "list[Dataset]":
         return list(self.inputs)
 
     def cardinality(self) -> int:
         return self.count
+
+    def shard(self, count: int, index: int) -> "Dataset":
+        result = Dataset(self, count=self.count, spec=self.element_spec)
+        result.share = (count, index)
+        return result
 
     def with_options(self, options: Options) -> "Dataset":
         result = Dataset(self, count=self.count, spec=self.element_spec)

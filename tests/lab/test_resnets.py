@@ -1,0 +1,120 @@
+"""The ResNet examples on small made-up images: each strategy trains by the job file alone, and resumes after a kill."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab.jobs import Jobs, lines_of_task
+from tests.lab.labs import Lab
+from tests.lab.test_horovod import WITH_HOROVOD, inventory  # noqa: F401
+from tests.lab.test_when_one_dies import EPOCH, EXAMPLES, Training, begun
+
+pytestmark = [WITH_HOROVOD, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
+
+PYTHON = "/opt/tfctl/stacks/tf2.15/bin/python"
+#: A directory that all nodes share.
+DATA = "/srv/tfctl/resnet-data"
+EPOCHS, STEPS, BACKUP = 8, 8, 4
+SHORT = f"--epochs {EPOCHS} --steps-per-epoch {STEPS} --warmup-epochs 1 --backup-steps {BACKUP}"
+#: For each example: the arguments of its script, and what it prints at its end.
+ARGUMENTS = {
+    "resnet-cifar": (f"--depth 20 --data {DATA}/cifar-10-batches-bin --batch-size 16 {SHORT}", "test accuracy"),
+    "resnet-cifar:56": (f"--depth 56 --data {DATA}/cifar-10-batches-bin --batch-size 16 {SHORT}", "test accuracy"),
+    "resnet-imagenet": (f"--data {DATA}/records --image-size 64 --batch-size 8 {SHORT}", "validation accuracy"),
+}
+STRATEGIES = ("mirrored", "multi-worker-mirrored", "parameter-server", "horovod")
+CASES = [(name, strategy) for name in ("resnet-cifar", "resnet-imagenet") for strategy in STRATEGIES]
+CASES.append(("resnet-cifar:56", "mirrored"))
+
+
+@pytest.fixture(scope="module")
+def jobs(cluster: Lab, inventory: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jobs]:  # noqa: F811
+    """Jobs on nodes with the data. The first two nodes have Horovod."""
+    make_data(cluster)
+    found = Jobs(cluster, tmp_path_factory.mktemp("resnets"), inventory=inventory)
+    yield found
+    found.clean()
+    cluster.shell("node1", f"sudo rm -rf {DATA}")
+
+
+def make_data(lab: Lab) -> None:
+    """Run the data programs of the examples on a node, as a user would."""
+    lab.shell("node1", f"sudo install -d -o tfctl -g tfctl {DATA}")
+    for program in ("resnet-cifar/data.py", "resnet-imagenet/make_tfrecords.py"):
+        text = base64.b64encode((EXAMPLES / program).read_bytes()).decode()
+        lab.shell("node1", f"echo {text} | base64 -d | sudo -u tfctl tee {DATA}/{Path(program).name} > /dev/null")
+    for words in (
+        f"data.py generate {DATA} --images 200",
+        f"make_tfrecords.py generate {DATA}/images --classes 4 --images 40",
+        f"make_tfrecords.py folder {DATA}/images/train --to {DATA}/records --split train --shards 4",
+        f"make_tfrecords.py folder {DATA}/images/validation --to {DATA}/records --split validation --shards 1",
+    ):
+        lab.shell("node1", f"cd / && sudo -u tfctl {PYTHON} {DATA}/{words} 2>&1", timeout=300)
+
+
+def started(jobs: Jobs, folder: Path, name: str, strategy: str) -> Training:
+    """Start an example with other arguments; the ranks of Horovod on the nodes that have it."""
+    example = name.partition(":")[0]
+    file = Path(shutil.copytree(EXAMPLES / example, folder / example)) / f"{strategy}.yaml"
+    text = re.sub(r"python train.py.*", f"python train.py {ARGUMENTS[name][0]}", file.read_text())
+    if strategy == "horovod":
+        text = text.replace("worker: 2", "worker: {replicas: 2, hosts: 'node1:node2'}")
+    file.write_text(text)
+    return begun(jobs, file)
+
+
+@pytest.mark.parametrize(("name", "strategy"), CASES)
+def test_resnet_learns_and_resumes_at_the_step_it_had_reached(
+    jobs: Jobs, tmp_path: Path, name: str, strategy: str
+) -> None:
+    """The deciding task is killed after the first epoch, and restarts."""
+    training = started(jobs, tmp_path, name, strategy)
+    decider = "chief/0" if strategy == "parameter-server" else "worker/0"
+    training.wait_for_number(EPOCH, decider, 1, seconds=400)
+    training.kill(decider)
+    done = jobs("wait", training.name, "--timeout", "8m", timeout=500)
+    log = jobs.ok("logs", "--job", training.name)
+    assert done.returncode == 0, done.stderr + log[-3000:]
+
+    # parameter_server backs up after epochs only.
+    saved = STEPS if strategy == "parameter-server" else BACKUP
+    first, *_, last = training.numbers(r"training begins at step (\d+)", decider)
+    assert (first, last % saved, last >= saved) == (0, 0, True), (first, last)
+    losses = [float(loss) for loss in re.findall(r" loss: (\d+\.\d+)", "\n".join(lines_of_task(log, decider)))]
+    assert losses[-1] < losses[0], losses
+    assert re.search(rf"^{ARGUMENTS[name][1]} [01]\.\d+$", "\n".join(lines_of_task(log, decider)), re.MULTILINE)
+    assert_files(jobs, training.name, decider)
+    if strategy == "horovod":
+        assert training.numbers(r"training begins at step (\d+)", "worker/1")[-1] == last, (
+            "the other rank resumed alike"
+        )
+
+
+def assert_files(jobs: Jobs, job: str, decider: str) -> None:
+    """Assert that one task wrote a checkpoint for each epoch, and summaries, and that the backup is gone."""
+    host = next(task["host"] for task in jobs.status(job)["tasks"] if f"{task['role']}/{task['index']}" == decider)
+    files = jobs.lab.shell(host, f"sudo find /srv/tfctl/{job} -type f").splitlines()
+    names = {Path(file).name for file in files}
+    assert {f"ckpt-{epoch:04}.index" for epoch in range(1, EPOCHS + 1)} <= names
+    assert any("tfevents" in name for name in names)
+    assert not [file for file in files if "/backup/" in file]
+
+
+def test_conversion_to_tfrecords_continues_after_an_interruption(jobs: Jobs) -> None:
+    """Files that exist are not written again, and a damaged image is named."""
+    work = f"{DATA}/make_tfrecords.py folder {DATA}/images/validation --to {DATA}/records --split validation"
+    lab = jobs.lab
+    stamp = f"stat -c %y {DATA}/records/validation-00000-of-00001"
+    before = lab.shell("node1", stamp)
+    assert "1 of 1 files exist" in lab.shell("node1", f"cd / && sudo -u tfctl {PYTHON} {work} --shards 1 2>&1", 120)
+    assert lab.shell("node1", stamp) == before
+    lab.shell("node1", f"sudo -u tfctl mkdir -p {DATA}/bad/cats && echo no | sudo -u tfctl tee {DATA}/bad/cats/a.jpg")
+    bad = f"{DATA}/make_tfrecords.py folder {DATA}/bad --to {DATA}/none --shards 1"
+    said = lab.shell("node1", f"cd / && sudo -u tfctl {PYTHON} {bad} 2>&1; true", 120)
+    assert "a.jpg cannot be decoded" in said and "Traceback" not in said
