@@ -14,10 +14,10 @@ function needs TensorFlow, and creates no TensorFlow operation before there is a
 Every function raises ValueError with a one-sentence message if the environment contradicts itself.
 """
 
-from tfctl_runtime._callbacks import callbacks
+from tfctl_runtime._callbacks import callbacks, timings
 from tfctl_runtime._data import shard
 from tfctl_runtime._serve import serve_forever_if_needed
 from tfctl_runtime._strategy import strategy
 from tfctl_runtime._task import is_chief, scratch_dir
 
-__all__ = ["callbacks", "is_chief", "scratch_dir", "serve_forever_if_needed", "shard", "strategy"]
+__all__ = ["callbacks", "is_chief", "scratch_dir", "serve_forever_if_needed", "shard", "strategy", "timings"]

@@ -3,7 +3,7 @@
 import warnings
 from typing import Any, Iterator, Optional
 
-from tfctl_runtime import _task
+from tfctl_runtime import _task, _timings
 
 #: The names in tf.data.experimental.AutoShardPolicy.
 POLICIES = ("auto", "file", "data", "off")
@@ -21,6 +21,7 @@ def shard(dataset: Any, policy: str = "auto") -> Any:
     if policy not in POLICIES:
         raise ValueError("shard(): policy is one of {}, not {!r}".format(", ".join(POLICIES), policy))
     task = _task.read()
+    dataset = _timings.watch(dataset)
     if task.strategy != "multi_worker_mirrored" or task.role == "evaluator":
         return dataset
     import tensorflow as tf
