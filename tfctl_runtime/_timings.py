@@ -11,10 +11,11 @@ for their batch. Unknown values are null. Lines become rarer while the task runs
 """
 
 import collections
+import contextlib
 import json
 import os
 import time
-from typing import IO, Any, Callable, Deque, Optional
+from typing import Any, Callable, Deque, Optional
 
 from tfctl_runtime import _task
 
@@ -107,7 +108,7 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self._timings: Optional[Timings] = None
-            self._file: Optional[IO[str]] = None
+            self._file: Optional[int] = None
             self._begun = (0, 0.0)
 
         def on_train_begin(self, *_: Any) -> None:
@@ -115,7 +116,7 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
             if where is None:
                 return
             try:
-                self._file = open(where, "a", 1)  # noqa: SIM115, PTH123
+                self._file = os.open(where, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             except OSError:
                 return
             self._timings = Timings(_share(batch_size if examples is None else examples, task), self._put)
@@ -143,15 +144,14 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
             if self._timings is not None:
                 self._timings.end()
             if self._file is not None:
-                self._file.close()
+                os.close(self._file)
+                self._file = None
 
         def _put(self, line: str) -> None:
             # A full disk does not end the training.
-            try:
+            with contextlib.suppress(OSError):
                 if self._file is not None:
-                    self._file.write(line)
-            except (OSError, ValueError):
-                self._timings = None
+                    os.write(self._file, line.encode())
 
     return TimingsCallback()
 
@@ -168,9 +168,9 @@ def watch(dataset: Any) -> Any:
 
     seen = arrivals = collections.deque()
 
-    def note() -> Any:
+    def note() -> bool:
         seen.append(time.monotonic())
-        return _numpy_true()
+        return True
 
     def noted(*batch: Any) -> Any:
         tf.numpy_function(note, [], tf.bool)
@@ -178,12 +178,6 @@ def watch(dataset: Any) -> Any:
 
     # Prefetched, so that a batch which is ready in time is noted before its step begins, and noting it delays none.
     return dataset.map(noted).prefetch(1)
-
-
-def _numpy_true() -> Any:
-    import numpy
-
-    return numpy.True_
 
 
 def _wait(begun: float, steps: int) -> Optional[float]:

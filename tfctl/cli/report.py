@@ -121,8 +121,6 @@ def _runs(words: Sequence[str], inventory: Path | None, errors: list[TfctlError]
 def _from_hosts(jobs: Sequence[str], inventory: Path | None, errors: list[TfctlError]) -> list[RunFigures]:
     from tfctl.report.read import read
 
-    first, *others = jobs or [None]
-    with open_fleet(first, None, inventory) as (fleet, name):
-        names = [name if name is not None else job_name(fleet, None)]
-        names += [str(find_job(other, None, inventory)[1]) for other in others]
+    with open_fleet(jobs[0] if jobs else None, None, inventory) as (fleet, name):
+        names = [job_name(fleet, name), *(str(find_job(other, None, inventory)[1]) for other in jobs[1:])]
         return read(fleet, names, errors.append)
