@@ -110,7 +110,7 @@ class Dataset:
     def __init__(self, *inputs: "Dataset", count: int = -2, spec: "SimpleNamespace | None" = None) -> None:
         self.inputs, self.count, self.element_spec = inputs, count, spec
         self.policy: str | None = None
-        self.function: "Callable[[object], object]" = lambda batch: batch
+        self.function: Callable[[object], object] = lambda batch: batch
         self._input_dataset = inputs[0] if len(inputs) == 1 else None
 
     def _inputs(self) -> "list[Dataset]":
