@@ -56,7 +56,9 @@ def report(
     output: FormatOption = Format.text,
     plot: PlotOption = None,
 ) -> int:
-    """Show how fast jobs train: time, steps and examples per second of each task.
+    """Show how fast jobs train, and how they compare.
+
+    That is the time, the steps and the examples per second of each task.
 
     Several jobs are compared with the one that has the fewest devices: speed-up and efficiency. Below the tables, the
     report names what the figures point to: a slow task, the input, or the network.
