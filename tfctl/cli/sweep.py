@@ -66,8 +66,9 @@ def sweep(
 ) -> int:
     """Run a job file with several settings, and compare the runs.
 
-    The runs are started one after the other. Each is a job with a name and an output directory of its own. The results
-    are kept in a file. After Ctrl-C or a failure, the same command continues: runs that have succeeded are not repeated.
+    The runs are started one after the other. Each is a job with a name and an output directory of its own.
+    The results are kept in a file. After Ctrl-C or a failure, the same command continues: runs that have succeeded are
+    not repeated.
 
     Exit code: 0 all runs succeeded, 100 some did not.
     """
