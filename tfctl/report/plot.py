@@ -55,6 +55,7 @@ def draw(report: Report, path: Path) -> None:
     left.plot([number for number, _, _ in points], [value for _, value, _ in points], "o", label="measured")
     for number, value, name in points:
         left.annotate(name, (number, value), textcoords="offset points", xytext=(5, -10), fontsize="small")
+    left.margins(x=0.15)  # room for the names
     left.set(xlabel="devices", ylabel="speed-up")
     left.legend()
     label, values = by_task(report)
