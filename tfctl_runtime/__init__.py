@@ -14,7 +14,7 @@ function needs TensorFlow, and creates no TensorFlow operation before there is a
 Every function raises ValueError with a one-sentence message if the environment contradicts itself.
 """
 
-from tfctl_runtime._callbacks import callbacks
+from tfctl_runtime._callbacks import callbacks, timings
 from tfctl_runtime._data import dataset, shard
 from tfctl_runtime._serve import serve_forever_if_needed
 from tfctl_runtime._strategy import optimizer, replicas, strategy
@@ -30,4 +30,5 @@ __all__ = [
     "serve_forever_if_needed",
     "shard",
     "strategy",
+    "timings",
 ]

@@ -7,10 +7,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Dict, List, Optional
 
-from tfctl_runtime import _ranks, _task
+from tfctl_runtime import _ranks, _task, _timings
 
 
-def callbacks(output: Optional[str] = None, backup_steps: Optional[int] = None) -> List[Any]:
+def callbacks(
+    output: Optional[str] = None, backup_steps: Optional[int] = None, batch_size: Optional[int] = None
+) -> List[Any]:
     """Return callbacks for ``fit`` that let it resume after an interruption and let only one task write.
 
     They write below ``output``, a directory that all hosts share (default: TFCTL_OUTPUT, else ``./output``):
@@ -19,6 +21,8 @@ def callbacks(output: Optional[str] = None, backup_steps: Optional[int] = None) 
       newer; with parameter_server only after epochs). Read when fit begins, removed when it succeeds.
     * ``checkpoints/ckpt-0001`` and so on, ModelCheckpoint: the weights after each epoch.
     * ``logs/``, TensorBoard, if that package is installed.
+
+    The last one is that of `timings`, with ``batch_size``.
 
     Only the chief's files count. The other workers must take part in saving, because reading a variable may involve
     all of them; their files go to scratch_dir(). Under horovod, call it in every rank: rank 0 sends its backup to the
@@ -42,7 +46,16 @@ def callbacks(output: Optional[str] = None, backup_steps: Optional[int] = None) 
         warnings.warn("callbacks(): no summaries, because the package tensorboard is not installed", stacklevel=2)
     elif chief:
         found.append(keras.callbacks.TensorBoard(where + "/logs"))
-    return found
+    return [*found, timings(batch_size)]
+
+
+def timings(batch_size: Optional[int] = None) -> Any:
+    """Return the callback for ``fit`` that records how fast this task trains, for `tfctl report`.
+
+    ``batch_size``: the number of examples in each batch that the script makes; by default that of the dataset that
+    shard() was given. `callbacks` has this callback. Outside a job it records nothing.
+    """
+    return _timings.callback(_keras(), batch_size)
 
 
 def _of_ranks(backup: str) -> List[Any]:

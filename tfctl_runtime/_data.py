@@ -3,7 +3,7 @@
 import warnings
 from typing import Any, Callable, Iterator, Optional
 
-from tfctl_runtime import _ranks, _strategy, _task
+from tfctl_runtime import _ranks, _strategy, _task, _timings
 
 #: The names in tf.data.experimental.AutoShardPolicy.
 POLICIES = ("auto", "file", "data", "off")
@@ -42,7 +42,8 @@ def shard(dataset: Any, policy: str = "auto") -> Any:
         raise ValueError("shard(): policy is one of {}, not {!r}".format(", ".join(POLICIES), policy))
     task = _task.read()
     if task.strategy == "horovod":
-        return _share_of_rank(dataset, policy)
+        return _timings.watch(_share_of_rank(dataset, policy))
+    dataset = _timings.watch(dataset)
     if task.strategy != "multi_worker_mirrored" or task.role == "evaluator":
         return dataset
     import tensorflow as tf

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 #: The commands, in the order of the help. Each is a module of this package with a function ``add_to``.
 COMMANDS = (
-    "init", "provision", "preflight", "reset", "check", "render", "start", "run", "status", "list", "nodes", "logs",
-    "events", "exec", "ssh", "forward", "tensorboard", "pull", "wait", "stop", "restart", "verify", "lab", "stacks",
-    "schema", "completion",
+    "init", "provision", "preflight", "reset", "check", "render", "start", "run", "sweep", "status", "list",
+    "nodes", "logs", "events", "report", "exec", "ssh", "forward", "tensorboard", "pull", "wait", "stop", "restart",
+    "verify", "lab", "stacks", "schema", "completion",
 )  # fmt: skip
 
 

@@ -68,6 +68,7 @@ def pull(
                 destination.write("events.json", json.dumps(what, indent=2) + "\n")
                 destination.write("status.json", json.dumps(tables.job_json(now), indent=2) + "\n")
                 for attempt in job_pull.attempts(fleet, name, numbers):
+                    job_pull.write_timings(attempt, destination)
                     line.show(f"logs of attempt {attempt.attempt}")
                     try:
                         job_pull.pull_logs(fleet, attempt, destination, errors.append)

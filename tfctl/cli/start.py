@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -28,7 +31,15 @@ from tfctl.wording import running
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import StartedJobObject, StartedTaskObject
-    from tfctl.model.job import Job
+    from tfctl.jobs.code import Code
+    from tfctl.jobs.elsewhere import Elsewhere
+    from tfctl.model.job import Job, Layout
+    from tfctl.remote.fleet import Fleet
+
+
+CodeLimitOption = Annotated[
+    int, typer.Option("--code-limit", metavar="MB", min=1, help="The largest size of the code.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -44,44 +55,25 @@ def start(
     wait: WaitOption = False,
     timeout: TimeoutOption = None,
     follow: FollowOption = False,
-    code_limit: Annotated[
-        int, typer.Option("--code-limit", metavar="MB", min=1, help="The largest size of the code.")
-    ] = 50,
+    code_limit: CodeLimitOption = 50,
     output: OutputOption = Output.text,
 ) -> int:
     """Start a job: all its tasks on all its hosts, or nothing. Prints the job's name."""
     from tfctl.cli.wait import detaching, until_ended
-    from tfctl.jobs import check, code, last
-    from tfctl.jobs.elsewhere import Elsewhere
     from tfctl.jobs.start import preview
-    from tfctl.jobs.start import start as start_job
-    from tfctl.model import plan, unit
-    from tfctl.remote.fleet import Fleet
+    from tfctl.model import plan
 
     longest, as_json = limit(timeout, wait or follow), wants_json(output, follow)
     layout = lay_out(named(jobfile, job_option, "job file"), inventory, env)
-    listing = code.select(layout.code, layout.include, layout.env_file)
-    checked = check.check(layout, listing.names, listing.names)
-    checked.require()
-    with Fleet(layout.hosts) as fleet, Elsewhere(layout.name, layout.others, say) as elsewhere:
-        # Do the slow local work while the connections open.
-        fleet.prepare()
-        if not dry_run:
-            elsewhere.ask()
-        packed = code.archive(listing, code_limit)
-        unit.template()
-        for remark in (*checked.warnings, *listing.remarks):
-            say(remark)
+    with packed(layout, code_limit, ask=not dry_run) as ready:
         if dry_run:
-            planned = preview(fleet, layout, packed)
+            planned = preview(ready.fleet, layout, ready.code)
             if as_json:
                 text.print_json(_object(planned))
             else:
                 typer.echo(plan.text(planned))
             return 0
-        job = start_job(fleet, layout, packed, say, elsewhere)
-        last.remember(layout.inventory, job.run)
-        say_clocks(fleet)
+        job = ready.start()
         with detaching(job.name):
             say(f"{job.name}: attempt {job.attempt}, {running(len(job.tasks), len(layout.hosts))}")
             if not as_json:
@@ -89,8 +81,54 @@ def start(
             elif not wait:
                 text.print_json(_object(job))
             if wait or follow:
-                return until_ended(fleet, job.name, job.attempt, longest, follow, as_json=as_json)
+                return until_ended(ready.fleet, job.name, job.attempt, longest, follow, as_json=as_json)
             return 0
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A job that can be started: the connections to its hosts, and its code, packed."""
+
+    layout: Layout
+    fleet: Fleet
+    code: Code
+    elsewhere: Elsewhere
+
+    def start(self) -> Job:
+        """Start the job, and remember it for later commands."""
+        from tfctl.jobs import last
+        from tfctl.jobs.start import start as start_job
+
+        job = start_job(self.fleet, self.layout, self.code, say, self.elsewhere)
+        last.remember(self.layout.inventory, job.run)
+        say_clocks(self.fleet)
+        return job
+
+
+@contextmanager
+def packed(layout: Layout, code_limit: int, ask: bool = True) -> Iterator[Ready]:
+    """Check a job and pack its code, and keep the connections to its hosts for the block.
+
+    ``ask``: also ask the other hosts of the inventory about the job.
+    """
+    from tfctl.jobs import check, code
+    from tfctl.jobs.elsewhere import Elsewhere
+    from tfctl.model import unit
+    from tfctl.remote.fleet import Fleet
+
+    listing = code.select(layout.code, layout.include, layout.env_file)
+    checked = check.check(layout, listing.names, listing.names)
+    checked.require()
+    with Fleet(layout.hosts) as fleet, Elsewhere(layout.name, layout.others, say) as elsewhere:
+        # Do the slow local work while the connections open.
+        fleet.prepare()
+        if ask:
+            elsewhere.ask()
+        archive = code.archive(listing, code_limit)
+        unit.template()
+        for remark in (*checked.warnings, *listing.remarks):
+            say(remark)
+        yield Ready(layout, fleet, archive, elsewhere)
 
 
 def _object(job: Job) -> StartedJobObject:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tfctl.jobs.state import JobState, TaskState
     from tfctl.model.host import Host, Inventory
     from tfctl.model.job import Layout
+    from tfctl.model.jobfile import JobFile
     from tfctl.remote.fleet import Fleet
 
 #: A task such as worker/3. What follows the slash is checked later.
@@ -214,12 +215,15 @@ def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path
     return inventory.load(path)
 
 
-def lay_out(file: Path, option: Path | None, env: Sequence[str] | None = None) -> Layout:
-    """Return a job file's layout on its inventory. ``env``: the options `-e`. Raise UsageError (2), BadFile (3)."""
+def lay_out(file: Path, option: Path | None, env: Sequence[str] | None = None, job: JobFile | None = None) -> Layout:
+    """Return a job file's layout on its inventory. ``env``: the options `-e`. ``job``: the file with some changes.
+
+    Raise UsageError (2), BadFile (3).
+    """
     from tfctl.model import layout, load, variables
 
     outside = variables.outside(env or (), os.environ)
-    job = load.load(file)
+    job = job or load.load(file)
     return layout.lay_out(job, find_inventory(option, file, job.inventory), str(file), outside=outside)
 
 

@@ -4,6 +4,7 @@ DIR/output/                          its output; below the name of each host if 
 DIR/attempt-2/worker-3.log           what a task has printed
 DIR/attempt-2/worker-3.service       its unit, without the values of variables
 DIR/attempt-2/worker-3.tf_config.json
+DIR/attempt-2/worker-3.timings.jsonl how fast the task has trained, if it uses tfctl_runtime
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ class _Wanted:
 
 
 def attempts(fleet: Fleet, job: str, numbers: Iterable[int]) -> Iterator[JobState]:
-    """Yield these attempts of a job, as far as the hosts know them."""
+    """Yield these attempts of a job with their timings, as far as the hosts know them."""
     for number in numbers:
-        answers, _ = show.ask(fleet, wire.ShowRequest(job, number), wire.Shown)
+        answers, _ = show.ask(fleet, wire.ShowRequest(job, number, timings=True), wire.Shown)
         yield from jobs({host: answer and answer.jobs for host, answer in answers.items()})
 
 
@@ -100,6 +101,13 @@ def pull_logs(fleet: Fleet, state: JobState, destination: Destination, fail: Fai
         for task in state.tasks:
             shorter = sizes[task.name] > 0 and (task.name in lost or task.host in failed)
             (parts[task.name].discard if shorter else parts[task.name].complete)()
+
+
+def write_timings(state: JobState, destination: Destination) -> None:
+    """Write what tfctl_runtime has recorded in each task of an attempt."""
+    for task in state.tasks:
+        if task.timings is not None:
+            destination.write(_of_task(state.attempt, task.name, "timings.jsonl"), task.timings)
 
 
 def pull_files(

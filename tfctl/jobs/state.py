@@ -25,6 +25,7 @@ class TaskState:
     ``memory`` is the most that it may use, such as 16G.
 
     ``last_line_age`` is in seconds. It is None if the task does not run, has printed nothing or was not asked about.
+    ``timings``: what tfctl_runtime has recorded (tfctl.report.timings). It is None if there is nothing or nobody asked.
     """
 
     role: str
@@ -50,6 +51,7 @@ class TaskState:
     given_up: bool | None = None
     memory: str | None = None
     last_line_age: float | None = field(default=None, compare=False)
+    timings: str | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return task_name(self.role, self.index)

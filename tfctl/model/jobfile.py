@@ -26,6 +26,7 @@ from tfctl.model.values import (
     Memory,
     Output,
     Ports,
+    Progress,
     Seconds,
     StackName,
     Url,
@@ -159,6 +160,7 @@ class JobFile(_Model):
     roles: dict[str, RoleSpec] = Field(min_length=1)
     environment: Literal["cloud"] | None = None
     launcher: Literal["gloo", "mpi"] | None = None
+    progress: Progress | None = None
     policy: Policy = Policy()
 
     @field_validator("name")

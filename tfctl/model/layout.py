@@ -55,6 +55,7 @@ def lay_out(
             include=job.code.include,
             env_file=job.env_file,
             requirements=job.requirements,
+            progress=job.progress,
             output=job.output_path,
             local=job.output == LOCAL,
             ports=job.ports,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -67,9 +67,14 @@ class _Ambiguous(float):
         return self.text
 
 
-def load(path: Path) -> JobFile:
-    """Read and check a job file. Raise BadFile with the file, place and line of every fault."""
+def load(path: Path, changes: Mapping[tuple[str, ...], str] | None = None) -> JobFile:
+    """Read and check a job file. Raise BadFile with the file, place and line of every fault.
+
+    ``changes``: values that replace those in the file, as they would be written there, by the keys that lead to them.
+    """
     root = _compose(path)
+    for place, text in (changes or {}).items():
+        _change(root, place, text, path)
     lines = dict(_places(root, path))
     _keep_text(root, _TEXT)
     try:
@@ -101,6 +106,34 @@ def _compose(path: Path) -> yaml.MappingNode:
     if not isinstance(root, yaml.MappingNode):
         raise BadFile(f"{path}: a job file is a mapping of keys to values, beginning with `name:`")
     return root
+
+
+def _change(root: yaml.MappingNode, place: Sequence[str], text: str, path: Path) -> None:
+    """Set the value at a place. The number of a role's tasks becomes a mapping when a key of the role is set."""
+    node = root
+    for depth, key in enumerate(place[:-1]):
+        found = next((value for name, value in node.value if name.value == key), None)
+        if not isinstance(found, yaml.MappingNode):
+            number = [] if depth == 0 or found is None else [(_key("replicas", node), found)]
+            found = yaml.MappingNode("tag:yaml.org,2002:map", number, node.start_mark, node.end_mark)
+            _put(node, key, found)
+        node = found
+    try:
+        value = yaml.compose(text, Loader=_Loader) or yaml.ScalarNode(_STR, "")
+    except yaml.YAMLError as error:
+        raise BadFile(f"{path}: {_join(tuple(place))}: {text!r} is not YAML: {_problem(error)}") from None
+    value.start_mark = node.start_mark
+    _put(node, place[-1], value)
+
+
+def _put(node: yaml.MappingNode, name: str, value: yaml.Node) -> None:
+    """Set the value of a key where it is, or at the end."""
+    at = next((at for at, (key, _) in enumerate(node.value) if key.value == name), len(node.value))
+    node.value[at : at + 1] = [(_key(name, node), value)]
+
+
+def _key(name: str, within: yaml.MappingNode) -> yaml.ScalarNode:
+    return yaml.ScalarNode(_STR, name, within.start_mark, within.end_mark)
 
 
 def _problem(error: Exception) -> str:

@@ -70,6 +70,7 @@ def record(job: Job, code: str = "") -> wire.Record:
         vital=rules.vital,
         leaves=rules.leaves,
         guard=_guard(job) if job.guard_key else None,
+        progress=layout.progress,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, WithJsonSchema
 
 from tfctl.model.ports import port_range
+from tfctl.model.progress import progress
 from tfctl.model.text import (
     PLACEHOLDERS,
     clean,
@@ -168,4 +169,5 @@ Memory = Annotated[
     ),
 ]
 Cpus = Annotated[float, BeforeValidator(cpu_count), _schema("number", minimum=0.01, maximum=10_000)]
+Progress = Annotated[str, AfterValidator(progress), _schema("string", minLength=1)]
 Url = Annotated[str, AfterValidator(_url), _schema("string", pattern=r"^https?:\/\/\S+$")]

@@ -174,6 +174,11 @@ def task_dir(job: str, attempt: int, role: str, index: int) -> str:
     return f"{attempt_dir(job, attempt)}/{task_key(role, index)}"
 
 
+def timings_file(job: str, attempt: int, role: str, index: int) -> str:
+    """Return the file in which tfctl_runtime records how fast the task trains."""
+    return f"{task_dir(job, attempt, role, index)}/timings.jsonl"
+
+
 def stop_mark(job: str, attempt: int, role: str = "", index: int = 0) -> str:
     """Return the path of the job's stop mark or, with a role, of a task's. Root owns it, so no task can write one."""
     return f"{attempt_dir(job, attempt)}/stopped/{task_key(role, index) if role else 'job'}"

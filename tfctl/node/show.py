@@ -20,12 +20,16 @@ def run(system: System, session: Session, request: wire.ShowRequest) -> None:
     job = None if request.job is None else fields.job_name(request.job)
     attempt = fields.optional_attempt(request.attempt)
     before = jobs(system, job, attempt, later=request.later)
+    first = before
     if request.lines:
         from . import last_lines
 
-        session.send(wire.Shown(last_lines.with_ages(system, before), time.time()))
-    else:
-        session.send(wire.Shown(before, time.time()))
+        first = last_lines.with_ages(system, first)
+    if request.timings:
+        from . import timings
+
+        first = timings.with_timings(system, first)
+    session.send(wire.Shown(first, time.time()))
     sent = time.monotonic()
     while request.follow and not session.heard_of_end(_POLL_S):
         now = jobs(system, job, attempt, later=request.later)

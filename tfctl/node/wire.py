@@ -170,7 +170,8 @@ class Record(NamedTuple):
 
     ``shared``: several tasks write to the output. ``code``: its digest, or empty. ``deciders``: the tasks whose end
     decides the job. ``vital``: groups of tasks; the job fails once all tasks of a group are gone for good. ``leaves``:
-    roles whose tasks end by themselves soon after the deciders. Older records lack fields that have a default.
+    roles whose tasks end by themselves soon after the deciders. ``progress``: how to read progress from what tasks
+    print (tfctl.model.progress). Older records lack fields that have a default.
     """
 
     job: str
@@ -189,6 +190,7 @@ class Record(NamedTuple):
     vital: tuple[tuple[TaskName, ...], ...] = ()
     leaves: tuple[str, ...] = ()
     guard: Optional[RecordedGuard] = None
+    progress: Optional[str] = None
 
 
 class Notify(NamedTuple):
@@ -228,7 +230,8 @@ class TaskStatus(NamedTuple):
     there is one. ``last_exit_code``, ``last_signal``: how the run before the current one ended. ``overdue``: true if it
     has failed because tfctl ended it at its deadline. ``oom``, ``last_oom``: true if the kernel killed a process of
     that run for lack of memory. ``fails_at_once``: true if each run so far has failed within ten seconds with the same
-    exit code, and there were at least two. ``given_up``: true if tfctl does not start it again for that reason."""
+    exit code, and there were at least two. ``given_up``: true if tfctl does not start it again for that reason.
+    ``timings``: the lines that tfctl_runtime has recorded, if the request asks for them and there are any."""
 
     role: str
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -247,6 +250,7 @@ class TaskStatus(NamedTuple):
     last_oom: Optional[bool] = None
     fails_at_once: Optional[bool] = None
     given_up: Optional[bool] = None
+    timings: Optional[str] = None
 
     @property
     def name(self) -> TaskName:
@@ -374,13 +378,14 @@ class StartRequest(NamedTuple):
 class ShowRequest(NamedTuple):
     """The given or latest attempt of a job or, if ``job`` is None, the latest attempt of each. ``lines``: the first
     answer has the age of each running task's last line. ``later``: show, in place of the given attempt, the last of
-    those that the guard has started after it."""
+    those that the guard has started after it. ``timings``: the first answer has the timings of each task."""
 
     job: Optional[str] = None
     attempt: Optional[int] = None
     follow: bool = False
     lines: bool = False
     later: bool = False
+    timings: bool = False
 
 
 class StopRequest(NamedTuple):

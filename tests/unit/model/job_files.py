@@ -30,6 +30,7 @@ FAULTS = [
         "env: {<<: 3}",
         "not plain YAML: expected a mapping or list of mappings for merging, but found scalar (line 5",
     ),
+    ("progress: 'loss (?P<loss>.+)'", "nor has it a named group that says how fast the task is"),
     ("? [a]\n: b", "not plain YAML: found unhashable key (line 5, column 3)"),
     ("command: 'run {what}'", "command: {what} is not a placeholder; known are {role} {index}"),
     ("env: {A: '{what}'}", "env: A: {what} is not a placeholder; known are {role} {index}"),

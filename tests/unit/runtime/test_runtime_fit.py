@@ -72,6 +72,7 @@ def kinds(found: list[Any]) -> list[str]:
 
 
 THREE = ["BackupAndRestore", "ModelCheckpoint", "TensorBoard"]
+TIMINGS = "TimingsCallback"
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,7 @@ def test_the_chiefs_callbacks_write_below_the_output(
 ) -> None:
     job(monkeypatch, strategy, config, TFCTL_OUTPUT="gs://bucket/run")
     found = runtime.callbacks()
-    assert kinds(found) == THREE
+    assert kinds(found) == [*THREE, TIMINGS]
     assert found[0].backup_dir == "gs://bucket/run/backup"
     assert (found[1].filepath, found[1].save_weights_only) == ("gs://bucket/run/checkpoints/ckpt-{epoch:04d}", True)
     assert found[2].log_dir == "gs://bucket/run/logs"
@@ -103,7 +104,7 @@ def test_other_workers_save_to_a_scratch_directory(monkeypatch: pytest.MonkeyPat
     """It takes part in the backup, whose writing Keras 2 arranges, and in reading variables for checkpoints."""
     job(monkeypatch, "multi_worker_mirrored", tf_config("worker", 1, worker=2))
     found = runtime.callbacks("/out")
-    assert kinds(found) == THREE[:2]
+    assert kinds(found) == [*THREE[:2], TIMINGS]
     assert found[0].backup_dir == "/out/backup"
     assert found[1].filepath == f"{runtime.scratch_dir()}/checkpoints/ckpt"
 
@@ -128,10 +129,12 @@ def test_backup_steps_sets_how_often_backups_are_made(
 
 @pytest.mark.usefixtures("tf", "tensorboard")
 def test_callbacks_belong_to_the_keras_of_the_script(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
-    own = {name: type(name, (getattr(tf.keras.callbacks, name),), {}) for name in THREE}
+    own = {name: type(name, (getattr(tf.keras.callbacks, name),), {}) for name in ("Callback", *THREE)}
     legacy = SimpleNamespace(__version__="2.21.0", callbacks=SimpleNamespace(**own))
     monkeypatch.setitem(sys.modules, "tf_keras", legacy)
-    assert [type(each) for each in runtime.callbacks("/out")] == list(own.values())
+    *files, timings = runtime.callbacks("/out")
+    assert [type(each) for each in files] == list(own.values())[1:]
+    assert isinstance(timings, own["Callback"])
 
 
 @pytest.mark.usefixtures("tensorboard")
@@ -144,7 +147,7 @@ def test_keras_3_weights_files_have_its_suffix(monkeypatch: pytest.MonkeyPatch, 
 def test_without_tensorboard_there_are_no_summaries_and_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [path for path in sys.path if "site" not in path])
     with pytest.warns(UserWarning, match="the package tensorboard is not installed"):
-        assert kinds(runtime.callbacks("/out")) == THREE[:2]
+        assert kinds(runtime.callbacks("/out")) == [*THREE[:2], TIMINGS]
 
 
 def test_the_documented_example_changes_at_most_five_lines() -> None:

@@ -88,6 +88,7 @@ class CommunicationImplementation(enum.Enum):
     AUTO, RING, NCCL = "AUTO", "RING", "NCCL"
 
 
+globals()["bool"] = "bool"  # a type of tensors, under a name that is Python's own here
 default = Strategy()
 distribute = SimpleNamespace(
     InputContext=InputContext,
@@ -127,6 +128,8 @@ class Dataset:
         self.inputs, self.count, self.element_spec = inputs, count, spec
         self.policy: str | None = None
         self.share: tuple[int, int] | None = None
+        self.function: Callable[[object], object] = lambda batch: batch
+        self._input_dataset = inputs[0] if len(inputs) == 1 else None
 
     def _inputs(self) -> "list[Dataset]":
         return list(self.inputs)
@@ -139,10 +142,26 @@ class Dataset:
         result.share = (count, index)
         return result
 
+    def map(self, function: "Callable[[object], object]") -> "Dataset":
+        result = Dataset(self, count=self.count, spec=self.element_spec)
+        result.function = function
+        return result
+
+    def prefetch(self, _count: int) -> "Dataset":
+        return self
+
+    def take(self) -> None:
+        """Let a batch pass through the function of `map`."""
+        self.function("batch")
+
     def with_options(self, options: Options) -> "Dataset":
         result = Dataset(self, count=self.count, spec=self.element_spec)
         result.policy = options.experimental_distribute.auto_shard_policy.name
         return result
+
+
+def numpy_function(function: "Callable[[], object]", _inputs: "list[object]", _type: object) -> object:
+    return function()
 
 
 def text(count: int) -> Dataset:
@@ -153,6 +172,12 @@ def text(count: int) -> Dataset:
 
 
 data = SimpleNamespace(Options=Options, Dataset=Dataset, experimental=SimpleNamespace(AutoShardPolicy=AutoShardPolicy))
+
+
+class Callback:
+    def __init__(self) -> None:
+        self.params: dict[str, object] = {}
+        self.model: object = None
 
 
 class BackupAndRestore:
@@ -172,6 +197,6 @@ class TensorBoard:
 
 keras = SimpleNamespace(
     callbacks=SimpleNamespace(
-        BackupAndRestore=BackupAndRestore, ModelCheckpoint=ModelCheckpoint, TensorBoard=TensorBoard
+        Callback=Callback, BackupAndRestore=BackupAndRestore, ModelCheckpoint=ModelCheckpoint, TensorBoard=TensorBoard
     )
 )

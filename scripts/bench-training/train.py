@@ -1,0 +1,78 @@
+"""Train a small model on invented data, and print the examples per second of the whole job. For scripts/bench training.
+
+TFCTL_STRATEGY says which strategy it is. The first epoch, with the compilation, is not measured.
+"""
+
+import os
+import time
+
+import tensorflow as tf
+
+import tfctl_runtime as runtime
+
+STEPS = int(os.environ.get("STEPS", "200"))
+#: Examples per step and computing task.
+BATCH = 64
+
+
+def model():
+    layers = tf.keras.layers
+    return tf.keras.Sequential(
+        [
+            layers.Conv2D(32, 3, activation="relu", input_shape=(32, 32, 3)),
+            layers.Conv2D(64, 3, strides=2, activation="relu"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(256, activation="relu"),
+            layers.Dense(10),
+        ]
+    )
+
+
+def data(batch):
+    image, label = tf.random.stateless_uniform((batch, 32, 32, 3), (1, 2)), tf.zeros((batch,), tf.int64)
+    dataset = tf.data.Dataset.from_tensors((image, label)).repeat()
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.with_options(options)
+
+
+def measured(built, batch, at_once, callbacks=()):
+    """Return the examples per second of one fit; ``at_once``: the examples of all tasks in each step."""
+    dataset = data(batch)
+    built.fit(dataset, epochs=1, steps_per_epoch=STEPS, verbose=0, callbacks=list(callbacks))
+    began = time.monotonic()
+    built.fit(dataset, epochs=1, steps_per_epoch=STEPS, verbose=0)
+    return STEPS * at_once / (time.monotonic() - began)
+
+
+def with_horovod():
+    import horovod.tensorflow.keras as hvd
+
+    hvd.init()
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        tf.config.set_visible_devices(gpus[hvd.local_rank() % len(gpus)], "GPU")
+    built = model()
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    built.compile(hvd.DistributedOptimizer(tf.keras.optimizers.SGD(0.01)), loss)
+    callbacks = [hvd.callbacks.BroadcastGlobalVariablesCallback(0)]
+    return measured(built, BATCH, BATCH * hvd.size(), callbacks), hvd.rank() == 0
+
+
+def with_strategy():
+    runtime.serve_forever_if_needed()
+    strategy = runtime.strategy()
+    with strategy.scope():
+        built = model()
+        loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        built.compile(tf.keras.optimizers.SGD(0.01), loss)
+    # Under parameter_server each step is one worker's, otherwise the batch is divided among all.
+    led = os.environ["TFCTL_STRATEGY"] == "parameter_server"
+    batch = BATCH if led else BATCH * strategy.num_replicas_in_sync
+    return measured(built, batch, batch), runtime.is_chief()
+
+
+if __name__ == "__main__":
+    rate, first = with_horovod() if os.environ["TFCTL_STRATEGY"] == "horovod" else with_strategy()
+    if first:
+        print(f"throughput {rate:.2f}", flush=True)

@@ -1,0 +1,98 @@
+"""`tfctl report` and `tfctl sweep` against three hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from tests.cluster.hosts import Hosts
+from tfctl.node import names
+
+#: Records 101 steps of 32 examples, ten seconds for the first one and twenty for the others.
+TIMINGS = {"time": 1.0, "began": 1.0, "steps": 101, "examples": 3232, "seconds": 30.0, "first_step": 10.0,
+           "first_steps": 1, "input_wait": 1.0}  # fmt: skip
+
+
+def recording(roles: str = "{worker: 2}") -> str:
+    """Return a job whose tasks write timings, as tfctl_runtime does."""
+    script = 'printf "%s\\n" "$1" > ../$2/timings.jsonl'
+    return f"command: [sh, -c, '{script}', sh, '{json.dumps(TIMINGS)}', '{{role}}-{{index}}']\nroles: {roles}\n"
+
+
+def reported(hosts: Hosts, *words: object) -> Any:
+    return json.loads(hosts.ok("report", *words, "-o", "json"))
+
+
+def test_report_compares_jobs_by_their_timings_and_pull_copies_them(hosts: Hosts, tmp_path: Path) -> None:
+    hosts.ok("start", hosts.file("two", recording()), "--wait")
+    hosts.ok("start", hosts.file("one", recording("{worker: 1}")), "--wait")
+    hosts.ok("stop", "two")
+    found = reported(hosts, "two", "one")
+    runs = {run["job"]: run for run in found["runs"]}
+    assert (runs["two"]["examples_per_second"], runs["two"]["seconds"], runs["two"]["hosts"]) == (320.0, 30.0, 2)
+    assert (runs["two"]["speed_up"], runs["two"]["efficiency"]) == (2.0, 1.0)
+    assert [task["input_wait"] for task in runs["two"]["tasks"]] == [0.05, 0.05]
+    alone = hosts.ok("report", "one")
+    assert "worker/0" in alone
+    assert hosts("report", "two", "three").code == 7
+
+    hosts.ok("pull", "two", tmp_path)
+    assert json.loads((tmp_path / "attempt-1/worker-1.timings.jsonl").read_text()) == TIMINGS
+
+
+def test_report_reads_what_tasks_print(hosts: Hosts) -> None:
+    printed = "command: [sh, -c, 'echo compiling; echo step 10 of 4.5/s; echo step 20 of 6.5/s']\nroles: {worker: 2}\n"
+    pattern = r"progress: 'step (?P<step>\d+) of (?P<examples_per_second>\S+)/s'"
+    hosts.ok("start", hosts.file("prints", printed + pattern), "--wait")
+    [run] = reported(hosts, "prints")["runs"]
+    assert [(task["source"], task["steps"]) for task in run["tasks"]] == [("log", 20)] * 2
+    assert run["examples_per_second"] == 13.0
+
+    keras = "command: [sh, -c, 'echo 200/200 - 2s - 10ms/step - loss: 0.5']\nroles: {worker: 1}\n"
+    hosts.ok("start", hosts.file("keras", keras), "--wait")
+    [run] = reported(hosts, "keras")["runs"]
+    assert (run["tasks"][0]["steps_per_second"], run["tasks"][0]["loss"]) == (100.0, 0.5)
+
+
+def test_a_task_cannot_make_root_read_another_file(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("hostile", recording("{worker: 2}")), "--wait")
+    secret = hosts.folder / "secret"
+    secret.write_text(json.dumps(TIMINGS) + "\n")
+    for index in (0, 1):
+        file = hosts.trees[f"node{index + 1}"] / names.timings_file("hostile", 1, "worker", index)
+        file.unlink()
+        file.symlink_to(secret) if index else os.mkfifo(file)
+    [run] = reported(hosts, "hostile")["runs"]
+    assert [(task["source"], task["steps"]) for task in run["tasks"]] == [("run time", None)] * 2
+
+
+def test_sweep_runs_each_setting_once_and_continues_after_a_failure(hosts: Hosts) -> None:
+    """The run with two workers fails until the file `fixed` is there."""
+    text = recording("{worker: 1}").replace('printf "', 'test {index} = 0 -o -e "$FIXED" && printf "')
+    fixed = hosts.trees["node2"] / "srv/tfctl/fixed"
+    file = hosts.file("sweep", f"{text}env: {{FIXED: {fixed}}}\n")
+    words = ["sweep", file, "--set", "roles.worker.replicas=1,2"]
+
+    planned = json.loads(hosts.ok(*words, "--dry-run", "-o", "json"))["runs"]
+    assert [(run["job"], run["tasks"], run["done"]) for run in planned] == [
+        ("sweep-1", 1, False),
+        ("sweep-2", 2, False),
+    ]
+    first = hosts(*words)
+    assert first.code == 100, first
+    assert "1 run has not succeeded" in first.err
+
+    fixed.touch()
+    second = hosts(*words, "-o", "json")
+    assert second.code == 0, second
+    assert "sweep-1: succeeded before" in second.err
+    found = json.loads(second.out)
+    assert [(run["settings"], run["speed_up"]) for run in found["runs"]] == [
+        ({"roles.worker.replicas": "1"}, 1.0), ({"roles.worker.replicas": "2"}, 2.0),
+    ]  # fmt: skip
+    assert reported(hosts, "sweep-sweep.json") == found
+
+    file.write_text(file.read_text() + "# changed\n")
+    assert "the results of another job file" in hosts(*words).err

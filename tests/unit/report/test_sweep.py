@@ -1,0 +1,112 @@
+"""The runs of a sweep, and the file that lets it continue."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.report.test_figures import PUBLISHED
+from tfctl.errors import BadFile, UsageError
+from tfctl.model.load import load
+from tfctl.report import results, sweep
+from tfctl.report.results import Entry, Results
+
+JOB = """\
+name: resnet
+strategy: parameter_server
+command: python train.py
+env: {BATCH: 64}
+output: /srv/tfctl/shared
+roles:
+  chief: 1
+  ps: {replicas: 2, hosts: "all"}
+  worker: 4
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "job.yaml"
+    path.write_text(JOB)
+    return path
+
+
+def test_each_combination_is_a_job_with_its_own_name_and_output(file: Path) -> None:
+    found = sweep.variants(file, sweep.parse(["roles.worker.replicas=1,2", "env.BATCH=32,64"]))
+    assert [each.name for each in found] == ["resnet-1-32", "resnet-1-64", "resnet-2-32", "resnet-2-64"]
+    last = found[-1].job
+    assert (last.roles["worker"].replicas, last.env["BATCH"]) == (2, "64")
+    assert last.output == "/srv/tfctl/shared/2-64"
+    assert list(last.roles) == ["chief", "ps", "worker"], "roles are placed in this order"
+    assert found[-1].settings == {"roles.worker.replicas": "2", "env.BATCH": "64"}
+
+
+def test_other_keys_of_a_role_keep_its_number_of_tasks(file: Path) -> None:
+    [one] = sweep.variants(file, sweep.parse(["roles.worker.gpus=2"]))
+    assert (one.job.roles["worker"].replicas, one.job.roles["worker"].gpus) == (4, 2)
+    [deep] = sweep.variants(file, sweep.parse(["policy.max_restarts=0"]))
+    assert deep.job.policy.max_restarts == 0
+
+
+def test_a_strategy_runs_without_the_roles_that_it_does_not_have(file: Path) -> None:
+    horovod, ps = sweep.variants(file, sweep.parse(["strategy=horovod,parameter_server"]))
+    assert (horovod.job.strategy, list(horovod.job.roles)) == ("horovod", ["worker"])
+    assert list(ps.job.roles) == ["chief", "ps", "worker"]
+
+
+def test_long_names_end_in_a_digest() -> None:
+    names = {sweep.name("resnet", f"multi-worker-mirrored-{number}-of-them-all") for number in range(3)}
+    assert len(names) == 3
+    assert all(len(name) <= 40 for name in names)
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ([], "nothing to vary"),
+        (["replicas"], "that is not a key with its values"),
+        (["stack=tf2.15,"], "that is not a key with its values"),
+        (["name=a,b"], "a sweep does not set name"),
+        (["stack=a", "stack=b"], "stack is given twice"),
+        (["stack=a,a"], "a value is given twice"),
+    ],
+)
+def test_a_wrong_setting_is_a_usage_error(words: list[str], fault: str) -> None:
+    with pytest.raises(UsageError, match=fault):
+        sweep.parse(words)
+
+
+def test_a_value_that_the_job_file_does_not_take_names_its_place(file: Path) -> None:
+    with pytest.raises(BadFile, match=r"roles/worker/replicas: .*many") as raised:
+        sweep.variants(file, sweep.parse(["roles.worker.replicas=many"]))
+    assert "(line " in str(raised.value)
+    with pytest.raises(BadFile, match="roles/worker/replica: unknown key"):
+        sweep.variants(file, sweep.parse(["roles.worker.replica=2"]))
+
+
+def test_changes_do_not_alter_the_file(file: Path) -> None:
+    assert load(file, {("env", "BATCH"): "0755", ("stack",): "tf2.15"}).env == {"BATCH": "0755"}
+    assert (load(file).env, load(file).stack) == ({"BATCH": "64"}, None)
+
+
+def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
+    path = tmp_path / "resnet-sweep.json"
+    figures = replace(PUBLISHED[0], settings={"roles.worker.replicas": "16"})
+    first = Results("0123").put(Entry("resnet-16", figures.settings, "0123abcd"))
+    done = first.put(Entry("resnet-16", figures.settings, "0123abcd", figures))
+    results.save(path, done)
+    assert results.load(path) == done
+    assert (len(done.runs), done.figures, first.figures) == (1, [figures], [])
+    assert (done.only(["resnet-16"]), done.only(["other"])) == ([figures], [])
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"runs": [{}]}', '{"runs": 1}', '{"other": 1}'])
+def test_a_file_of_something_else_is_rejected(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    with pytest.raises(BadFile, match="is not a file that tfctl sweep has written"):
+        results.load(path)
+    with pytest.raises(BadFile, match="cannot be read"):
+        results.load(tmp_path / "missing.json")

@@ -1,0 +1,187 @@
+"""What a task records about its training: the totals, how often, and what cannot be known."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import tfctl_runtime as runtime
+from tests.unit.runtime.a_job import PS, job, tf_config
+from tfctl.node import names
+from tfctl_runtime import _timings
+
+OWN = {"TFCTL_JOB": "digits", "TFCTL_ATTEMPT": "2", "TFCTL_ROLE": "worker", "TFCTL_INDEX": "0"}
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the task worker/0, on a host whose jobs are below ``tmp_path``."""
+    monkeypatch.setattr(_timings, "_JOBS", str(tmp_path))
+    monkeypatch.setattr(_timings, "batch_size", None)
+    monkeypatch.setattr(_timings, "arrivals", None)
+    (tmp_path / "digits/2/worker-0").mkdir(parents=True)
+    return tmp_path / "digits/2/worker-0/timings.jsonl"
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def fit(callback: Any, epochs: int = 1, steps: int = 3, at_once: int = 1) -> None:
+    """Call a callback as `fit` of Keras 2 does, which numbers the last of the steps that it has executed at once."""
+    callback.params, callback.model = {"steps": steps}, SimpleNamespace()
+    callback.on_train_begin()
+    for epoch in range(epochs):
+        for first in range(0, steps, at_once):
+            callback.on_train_batch_begin(first)
+            callback.on_train_batch_end(first + at_once - 1, {})
+        callback.on_epoch_end(epoch, {})
+    callback.on_train_end()
+
+
+def test_the_file_is_where_tfctl_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert f"{_timings._JOBS}/digits/2/worker-0/{_timings._NAME}" == names.timings_file("digits", 2, "worker", 0)
+    job(monkeypatch, "mirrored", **OWN)
+    assert _timings.path() is None, "this machine has no such task"
+
+
+def test_totals_count_from_the_beginning_and_the_first_step_apart() -> None:
+    clock = Clock()
+    written: list[str] = []
+    timings = _timings.Timings(32, written.append, clock)
+    for at, steps in ((6.0, 1), (6.5, 1), (7.0, 2)):
+        clock.now = at
+        timings.stepped(steps, wait=0.1)
+    timings.end()
+    last = json.loads(written[-1])
+    assert abs(last.pop("time") - time.time()) < 60
+    assert abs(last.pop("began") - time.time()) < 60
+    assert last == {
+        "steps": 4, "examples": 128, "seconds": 7.0, "first_step": 6.0, "first_steps": 1, "input_wait": 0.2,
+    }  # fmt: skip
+
+
+def test_one_unknown_wait_makes_the_sum_unknown() -> None:
+    written: list[str] = []
+    timings = _timings.Timings(None, written.append, Clock())
+    for wait in (0.1, 0.1, None, 0.1):
+        timings.stepped(1, wait)
+    timings.end()
+    assert (json.loads(written[-1])["input_wait"], json.loads(written[-1])["examples"]) == (None, None)
+
+
+def test_lines_become_rare_so_that_the_file_of_a_week_stays_small() -> None:
+    clock = Clock()
+    written: list[str] = []
+    timings = _timings.Timings(32, written.append, clock)
+    while clock.now < 7 * 86400:
+        clock.now += 0.5 if clock.now < 1000 else 60
+        timings.stepped(1, 0.0)
+    assert sum(len(line) for line in written) < 2**18, "a host sends no more of a file"
+    gaps = [json.loads(b)["seconds"] - json.loads(a)["seconds"] for a, b in itertools.pairwise(written)]
+    assert gaps[0] == 1.0
+    assert max(gaps) < 0.03 * clock.now
+
+
+@pytest.mark.usefixtures("tf")
+def test_fit_is_recorded_at_a_cost_that_no_step_notices(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job(monkeypatch, "mirrored", **OWN)
+    began = time.process_time()
+    fit(runtime.timings(batch_size=32), steps=20_000)
+    # 0.5 % of a step of 20 ms. It is some microseconds on an idle machine.
+    assert (time.process_time() - began) / 20_000 < 100e-6
+    [last] = lines(file)[-1:]
+    assert (last["steps"], last["examples"], last["first_steps"]) == (20_000, 640_000, 1)
+
+
+@pytest.mark.usefixtures("tf")
+def test_steps_that_are_executed_at_once_are_all_counted(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job(monkeypatch, "mirrored", **OWN)
+    fit(runtime.timings(), epochs=2, steps=20, at_once=10)
+    assert (lines(file)[-1]["steps"], lines(file)[-1]["first_steps"]) == (40, 10)
+    keras_3 = runtime.timings()
+    keras_3.params, keras_3.model = {}, SimpleNamespace(steps_per_execution=5)
+    keras_3.on_train_begin()
+    keras_3.on_train_batch_begin(0)
+    keras_3.on_train_batch_end(0)  # Keras 3 numbers the first of them
+    keras_3.on_train_end()
+    assert lines(file)[-1]["steps"] == 5
+
+
+@pytest.mark.usefixtures("tf")
+def test_a_task_counts_its_share_of_a_global_batch(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job(monkeypatch, "multi_worker_mirrored", tf_config("worker", 0, worker=4), **OWN)
+    fit(runtime.timings(batch_size=128), steps=10)
+    assert (lines(file)[-1]["examples"], lines(file)[-1]["input_wait"]) == (320, None)
+
+
+@pytest.mark.usefixtures("tf")
+def test_under_parameter_server_whole_epochs_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_timings, "_JOBS", str(tmp_path))
+    (tmp_path / "digits/2/chief-0").mkdir(parents=True)
+    job(monkeypatch, "parameter_server", tf_config("chief", **PS), **{**OWN, "TFCTL_ROLE": "chief"})
+    fit(runtime.timings(batch_size=16), epochs=2, steps=5)
+    found = lines(tmp_path / "digits/2/chief-0/timings.jsonl")
+    assert [(line["steps"], line["first_step"]) for line in found] == [(5, None), (10, None), (10, None)]
+    assert found[-1]["examples"] == 160
+
+
+def test_steps_wait_for_batches_that_come_late(file: Path, monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
+    job(monkeypatch, "mirrored", **OWN)
+    source = tf.data.Dataset()
+    source._batch_size = 32
+    dataset = runtime.shard(tf.data.Dataset(source))
+    callback = runtime.timings()
+    callback.params, callback.model = {}, SimpleNamespace()
+    callback.on_train_begin()
+    for step in range(3):
+        if step == 2:
+            dataset.take()  # ready before its step begins
+        callback.on_train_batch_begin(step)
+        if step < 2:
+            time.sleep(0.02)
+            dataset.take()
+        callback.on_train_batch_end(step)
+    callback.on_train_end()
+    last = lines(file)[-1]
+    assert (last["steps"], last["examples"]) == (3, 96)
+    assert 0.02 <= last["input_wait"] < last["seconds"], "the first step is not counted"
+
+
+def test_batches_that_do_not_match_the_steps_make_the_wait_unknown(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tf: Any
+) -> None:
+    job(monkeypatch, "mirrored", **OWN)
+    runtime.shard(tf.data.Dataset())
+    fit(runtime.timings())
+    assert lines(file)[-1]["input_wait"] is None
+
+
+@pytest.mark.usefixtures("tf")
+def test_nothing_is_recorded_outside_a_job(file: Path, tf: Any) -> None:
+    fit(runtime.timings(batch_size=32))
+    dataset = tf.data.Dataset()
+    assert runtime.shard(dataset) is dataset
+    assert not file.exists()
+
+
+@pytest.mark.usefixtures("tf")
+def test_a_full_disk_does_not_end_the_training(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job(monkeypatch, "mirrored", **OWN)
+    file.symlink_to("/dev/full")
+    fit(runtime.timings(batch_size=32))

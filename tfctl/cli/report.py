@@ -1,0 +1,128 @@
+"""tfctl report: how fast jobs train, and how they compare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfctl.cli import text
+from tfctl.cli.common import InventoryOption, say, say_error
+from tfctl.cli.which import find_job, job_name, open_fleet
+from tfctl.errors import TfctlError, UsageError, first_of
+
+if TYPE_CHECKING:
+    from tfctl.report.figures import Report, RunFigures
+
+
+class Format(StrEnum):
+    text = "text"
+    json = "json"
+    csv = "csv"
+    markdown = "markdown"
+
+
+FormatOption = Annotated[
+    Format, typer.Option("--output", "-o", help="text, json (one object), csv (a line for each task), or markdown.")
+]
+PlotOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot", metavar="FILE", show_default=False, help="Also draw speed-up and spread, as FILE.svg or FILE.png."
+    ),
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Examples: tfctl report resnet-1    tfctl report resnet-1 resnet-4 resnet-16 --plot speed.svg")(
+        report
+    )
+
+
+def report(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[JOB]...",
+            show_default=False,
+            help="Names or files of jobs (default: the running job, or the last one), or results of tfctl sweep "
+            "(*.json).",
+        ),
+    ] = None,
+    inventory: InventoryOption = None,
+    output: FormatOption = Format.text,
+    plot: PlotOption = None,
+) -> int:
+    """Show how fast jobs train, and how they compare.
+
+    That is the time, the steps and the examples per second of each task.
+
+    Several jobs are compared with the one that has the fewest devices: speed-up and efficiency. Below the tables, the
+    report names what the figures point to: a slow task, the input, or the network.
+    """
+    from tfctl.report import plot as plots
+    from tfctl.report.figures import compare
+
+    if plot is not None:
+        plots.require(plot)
+    errors: list[TfctlError] = []
+    found = compare(_runs(words or [], inventory, errors))
+    show(found, output, plot)
+    for error in errors:
+        say_error(error)
+    return first_of(error.exit for error in errors)
+
+
+def show(report: Report, output: Format, plot: Path | None) -> None:
+    """Print a report, and draw it if a file is given."""
+    from tfctl.report import plot as plots
+    from tfctl.report import table
+
+    if output is Format.json:
+        text.print_json(table.json_object(report))
+    elif output is Format.csv:
+        typer.echo(table.csv_text(report), nl=False)
+    else:
+        typer.echo(_tables(report, output))
+    if plot is not None:
+        plots.draw(report, plot)
+        say(f"plot: {plot}")
+
+
+def _tables(report: Report, output: Format) -> str:
+    """Return the runs, the tasks if there is one run alone, and the findings."""
+    from tfctl.report import table
+    from tfctl.report.findings import findings
+
+    form = table.markdown if output is Format.markdown else text.table
+    tables = [form(table.run_rows(report))]
+    if len(report.runs) == 1:
+        tables.append(form(table.task_rows(report.runs[0].run)))
+    for finding in findings(report):
+        tables.append(f"{finding.run}: {finding.cause}: {finding.why}\n  → {finding.check}")
+    return "\n\n".join(tables)
+
+
+def _runs(words: Sequence[str], inventory: Path | None, errors: list[TfctlError]) -> list[RunFigures]:
+    """Return the runs in the files of sweeps, then those of the jobs that the hosts know."""
+    from tfctl.report.results import load
+
+    files = [Path(word) for word in words if word.endswith(".json")]
+    jobs = [word for word in words if not word.endswith(".json")]
+    found = [run for file in files for run in load(file).figures]
+    if jobs or not files:
+        found += _from_hosts(jobs, inventory, errors)
+    if not found:
+        raise UsageError(f"{files[0]} has no results yet", "tfctl sweep writes them")
+    return found
+
+
+def _from_hosts(jobs: Sequence[str], inventory: Path | None, errors: list[TfctlError]) -> list[RunFigures]:
+    from tfctl.report.read import read
+
+    with open_fleet(jobs[0] if jobs else None, None, inventory) as (fleet, name):
+        names = [job_name(fleet, name), *(str(find_job(other, None, inventory)[1]) for other in jobs[1:])]
+        return read(fleet, names, errors.append)

@@ -1,0 +1,202 @@
+"""tfctl sweep: run a job file with each combination of several settings, and compare the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfctl.cli import text
+from tfctl.cli.common import (
+    EnvOption,
+    InventoryOption,
+    JobFileArgument,
+    JobFileOption,
+    named,
+    say,
+    say_error,
+)
+from tfctl.cli.report import Format, FormatOption, PlotOption, show
+from tfctl.cli.start import CodeLimitOption, packed
+from tfctl.cli.wait import detaching, sentence
+from tfctl.cli.which import lay_out
+from tfctl.errors import Exit, NotFound, TfctlError, UsageError
+from tfctl.wording import counted, plain
+
+if TYPE_CHECKING:
+    from tfctl.jobs.state import JobState
+    from tfctl.model.job import Layout
+    from tfctl.remote.fleet import Fleet
+    from tfctl.report.results import Entry, Results
+    from tfctl.report.sweep import Variant
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(
+        epilog="Example: tfctl sweep job.yaml --set roles.worker.replicas=1,2,4 "
+        "--set strategy=horovod,multi_worker_mirrored"
+    )(sweep)
+
+
+def sweep(
+    jobfile: JobFileArgument = None,
+    job_option: JobFileOption = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE,...",
+            show_default=False,
+            help="A key of the job file and its values. May be repeated: all combinations are run.",
+        ),
+    ] = None,
+    inventory: InventoryOption = None,
+    env: EnvOption = None,
+    results: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", show_default=False, help="The file of results. Default: NAME-sweep.json."),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and what is done; start nothing.")] = False,
+    code_limit: CodeLimitOption = 50,
+    output: FormatOption = Format.text,
+    plot: PlotOption = None,
+) -> int:
+    """Run a job file with several settings, and compare the runs.
+
+    The runs are started one after the other. Each is a job with a name and an output directory of its own.
+    The results are kept in a file. After Ctrl-C or a failure, the same command continues: runs that have succeeded are
+    not repeated.
+
+    Exit code: 0 all runs succeeded, 100 some did not.
+    """
+    from tfctl.model import load
+    from tfctl.report import plot as plots
+    from tfctl.report import sweep as sweeps
+    from tfctl.report.figures import compare
+
+    file = named(jobfile, job_option, "job file")
+    if plot is not None:
+        plots.require(plot)
+    variants = sweeps.variants(file, sweeps.parse(settings or []))
+    layouts = [lay_out(file, inventory, env, variant.job) for variant in variants]
+    path = results or Path(f"{load.load(file).name}-sweep.json")
+    known = _known(path, sweeps.digest(file))
+    if dry_run:
+        _print_plan(variants, layouts, known, output)
+        return 0
+    for number, (variant, layout) in enumerate(zip(variants, layouts, strict=True), 1):
+        say(f"run {number} of {len(variants)}: {_settings(variant)}")
+        known = _ended(variant, layout, code_limit, known, path)
+    found = known.only([variant.name for variant in variants])
+    if found:
+        show(compare(found), output, plot)
+    missing = len(variants) - len(found)
+    if missing:
+        runs = counted(missing, "run has", "runs have")
+        say_error(TfctlError(f"{runs} not succeeded", "the same command runs them again, and keeps the others"))
+    return Exit.JOB_FAILED if missing else Exit.OK
+
+
+def _known(path: Path, digest: str) -> Results:
+    """Return the results so far. Raise UsageError if they are those of another job file."""
+    from tfctl.report.results import Results, load
+
+    if not path.exists():
+        return Results(digest)
+    found = load(path)
+    if found.jobfile != digest:
+        raise UsageError(
+            f"{path} has the results of another job file, or the file has changed since then",
+            f"delete {path}, or name another file with --results",
+        )
+    return found
+
+
+def _ended(variant: Variant, layout: Layout, code_limit: int, known: Results, path: Path) -> Results:
+    """Start a run, or continue with the one that an earlier call has started, and wait for its end. Return the results
+    with its own. A run that cannot be started is reported, and the next one begins."""
+    from tfctl.remote.fleet import Fleet
+    from tfctl.report.results import Entry, save
+
+    entry = known.find(variant.name) or Entry(variant.name, variant.settings)
+    if entry.figures:
+        say(f"{variant.name}: succeeded before")
+        return known
+    if entry.run:
+        with Fleet(layout.hosts) as fleet:
+            attempt = _started_before(fleet, entry)
+            if attempt is not None:
+                return _waited(fleet, entry, attempt, known, path)
+    try:
+        with packed(layout, code_limit) as ready:
+            job = ready.start()
+            entry = replace(entry, run=job.run)
+            known = known.put(entry)
+            save(path, known)
+            return _waited(ready.fleet, entry, job.attempt, known, path)
+    except TfctlError as error:
+        say_error(error)
+        return known
+
+
+def _started_before(fleet: Fleet, entry: Entry) -> int | None:
+    """Return the attempt that an earlier call has started, if it runs or has succeeded."""
+    from tfctl.jobs import show as shown
+
+    try:
+        state, _ = shown.one(fleet, entry.job)
+    except NotFound:
+        return None
+    guard = state.record.guard
+    ours = entry.run in (state.record.run, guard.origin if guard else "")
+    return state.attempt if ours and (not state.ended or state.state == "succeeded") else None
+
+
+def _waited(fleet: Fleet, entry: Entry, attempt: int, known: Results, path: Path) -> Results:
+    from tfctl.jobs.wait import wait
+    from tfctl.report.read import read
+    from tfctl.report.results import save
+
+    with detaching(entry.job):
+        ended: JobState = wait(fleet, entry.job, attempt, say)
+    say(sentence(ended))
+    if ended.state != "succeeded":
+        say(f"`tfctl logs {entry.job}` shows why")
+        return known
+    [figures] = read(fleet, [entry.job], say_error)
+    known = known.put(replace(entry, figures=replace(figures, settings=entry.settings)))
+    save(path, known)
+    return known
+
+
+def _print_plan(variants: Sequence[Variant], layouts: Sequence[Layout], known: Results, output: Format) -> None:
+    """Print the runs, and which of them have succeeded."""
+    done = [entry.job for entry in known.runs if entry.figures]
+    runs = [
+        {
+            "job": variant.name,
+            "settings": dict(variant.settings),
+            "tasks": len(layout.slots),
+            "hosts": len(layout.hosts),
+            "output": layout.output,
+            "done": variant.name in done,
+        }
+        for variant, layout in zip(variants, layouts, strict=True)
+    ]
+    if output is Format.json:
+        text.print_json({"runs": runs})
+        return
+    rows = [["JOB", "SETTINGS", "TASKS", "HOSTS", "OUTPUT", "DONE"]]
+    for variant, run in zip(variants, runs, strict=True):
+        done_word = "yes" if run["done"] else ""
+        rows.append(
+            [variant.name, _settings(variant), *(str(run[key]) for key in ("tasks", "hosts", "output")), done_word]
+        )
+    typer.echo(text.table(rows))
+
+
+def _settings(variant: Variant) -> str:
+    return plain(" ".join(f"{key}={value}" for key, value in variant.settings.items()))

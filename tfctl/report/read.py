@@ -1,0 +1,129 @@
+"""Read the figures of jobs from their hosts: one round trip, and a second one for what tasks have printed."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from tfctl.errors import NotFound, TfctlError, together
+from tfctl.jobs import logs, state
+from tfctl.jobs.journal import Line, Query
+from tfctl.jobs.state import JobState, TaskState
+from tfctl.model.progress import any_format, format_of
+from tfctl.model.strategies import STRATEGIES
+from tfctl.node import wire
+from tfctl.remote.fleet import Fleet
+from tfctl.remote.session import open_session
+from tfctl.report import pace
+from tfctl.report.figures import RunFigures, task_figures, throughput
+from tfctl.report.pace import Pace
+
+if TYPE_CHECKING:
+    from tfctl.remote.transport import Connection
+
+Fail = Callable[[TfctlError], object]
+
+#: The strategies whose tasks wait for each other in each step.
+_SYNCHRONOUS = ("mirrored", "multi_worker_mirrored", "horovod")
+#: The strategies whose chief counts the steps of all workers.
+_LED = ("parameter_server",)
+
+
+def read(fleet: Fleet, names: Sequence[str], fail: Fail) -> list[RunFigures]:
+    """Return the figures of the latest attempt of each job, in the order of the names.
+
+    ``fail`` is called for each host that does not answer. Raise NotFound for a job that no host knows, and the errors
+    of the hosts if none answers.
+    """
+    found = {each.job: each for each in _states(fleet, names, fail)}
+    for name in names:
+        if name not in found:
+            raise state.unknown(name)
+    return [_run(fleet, found[name], fail) for name in dict.fromkeys(names)]
+
+
+def run_figures(job: JobState, paces: dict[str, Pace | None], now: float) -> RunFigures:
+    """Return the figures of a job. ``paces``: by task. ``now``: in epoch seconds."""
+    strategy = job.record.strategy
+    tasks = tuple(
+        task_figures(
+            task.role,
+            task.index,
+            task.host,
+            task.state,
+            run_time=_run_time(task, now),
+            pace=paces.get(str(task)),
+            computes=_computes(strategy, task.role),
+            gpus=len(task.gpus),
+        )
+        for task in job.tasks
+    )
+    computing = [str(task) for task in tasks if task.computes]
+    return RunFigures(
+        job.job,
+        job.attempt,
+        strategy,
+        job.state,
+        tasks,
+        throughput(paces, computing, leads=strategy in _LED),
+        synchronous=strategy in _SYNCHRONOUS,
+    )
+
+
+def _states(fleet: Fleet, names: Sequence[str], fail: Fail) -> list[JobState]:
+    """Ask all hosts about all jobs at once."""
+
+    def ask(connection: Connection) -> list[wire.JobStatus]:
+        with ExitStack() as stack:
+            sessions = [
+                stack.enter_context(open_session(connection, wire.ShowRequest(name, timings=True)))
+                for name in dict.fromkeys(names)
+            ]
+            return [job for each in sessions for job in each.expect(wire.Shown, wire.SILENCE_S).jobs]
+
+    outcomes = fleet.map(ask)
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    if len(errors) == len(outcomes):
+        raise together(errors)
+    for error in errors:
+        fail(error)
+    return state.jobs({outcome.host.name: outcome.value for outcome in outcomes})
+
+
+def _run(fleet: Fleet, job: JobState, fail: Fail) -> RunFigures:
+    paces = {str(task): pace.of_timings(task.timings or "") for task in job.tasks}
+    if job.record.progress or not any(paces.values()):
+        printed = _printed(fleet, job, fail)
+        paces = {task: recorded or printed[task] for task, recorded in paces.items()}
+    return run_figures(job, paces, time.time())
+
+
+def _printed(fleet: Fleet, job: JobState, fail: Fail) -> dict[str, Pace | None]:
+    """Return the pace of each task that its lines show. The hosts send only lines that may match."""
+    progress = format_of(job.record.progress) if job.record.progress else None
+    lines: dict[str, list[str]] = {str(task): [] for task in job.tasks}
+    try:
+        pattern = progress.expression if progress else any_format()
+        for item in logs.read(fleet, job, Query(grep=pattern), fail):
+            if isinstance(item, Line):
+                # A progress bar without a line end rewrites its line.
+                lines[f"{item.role}/{item.index}"] += item.text.split("\r")
+    except (NotFound, re.error) as error:  # its hosts are no longer in the inventory; an older tfctl has started it
+        fail(error if isinstance(error, NotFound) else TfctlError(f"{job.job}: progress: {error}"))
+    return {task: pace.of_lines(found, progress) for task, found in lines.items()}
+
+
+def _computes(strategy: str, role: str) -> bool:
+    known = STRATEGIES.get(strategy)
+    rule = known.rule(role) if known else None
+    return rule.gpu if rule else True
+
+
+def _run_time(task: TaskState, now: float) -> float | None:
+    """Return how long the task has run, until now if it has not ended. A lost task has no end."""
+    if task.started is None or (task.finished is None and not task.alive):
+        return None
+    return max(0.0, (task.finished or now) - task.started)

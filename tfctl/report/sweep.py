@@ -1,0 +1,95 @@
+"""The runs of a sweep: a job file with each combination of several settings."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfctl.errors import UsageError
+from tfctl.model import load
+from tfctl.model.jobfile import JobFile
+from tfctl.model.strategies import STRATEGIES
+from tfctl.model.values import LOCAL
+
+_SETTING = re.compile(r"([a-z_]+(?:\.[A-Za-z0-9_]+)*)=(.+)")
+_LONGEST_NAME = 40
+#: Keys that a sweep sets itself, or that would make the runs differ in what they are.
+_OWN = ("name", "output", "inventory")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A run of the sweep: the job file with these settings. Its name and its output directory are its own."""
+
+    settings: Mapping[str, str]
+    job: JobFile
+
+    @property
+    def name(self) -> str:
+        return self.job.name
+
+
+def parse(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """Return the values of each key in words such as ``roles.worker.replicas=1,2``. Raise UsageError."""
+    found: dict[str, tuple[str, ...]] = {}
+    for word in words:
+        match = _SETTING.fullmatch(word)
+        values = tuple(value.strip() for value in match[2].split(",")) if match else ()
+        if match is None or not all(values):
+            raise UsageError(
+                f"--set {word}: that is not a key with its values", "write --set roles.worker.replicas=1,2,4"
+            )
+        key = match[1]
+        if key.split(".")[0] in _OWN:
+            raise UsageError(f"--set {word}: a sweep does not set {key}", "it gives each run a name and an output")
+        if key in found or len(set(values)) < len(values):
+            raise UsageError(f"--set {word}: {key if key in found else 'a value'} is given twice")
+        found[key] = values
+    if not found:
+        raise UsageError("nothing to vary", "write --set roles.worker.replicas=1,2,4")
+    return found
+
+
+def variants(file: Path, settings: Mapping[str, Sequence[str]]) -> list[Variant]:
+    """Return the job file with each combination of the settings, the last one varying fastest. Raise BadFile."""
+    base = load.load(file)
+    found = []
+    for values in itertools.product(*settings.values()):
+        chosen = dict(zip(settings, values, strict=True))
+        suffix = name_suffix(values)
+        changes = {("name",): name(base.name, suffix), **{tuple(key.split(".")): text for key, text in chosen.items()}}
+        if base.output not in ("", LOCAL):
+            changes["output",] = f"{base.output.rstrip('/')}/{suffix}"
+        job = load.load(file, changes)
+        found.append(Variant(chosen, _with_own_roles(job) if "strategy" in chosen else job))
+    return found
+
+
+def _with_own_roles(job: JobFile) -> JobFile:
+    """Leave out the roles that the strategy does not have, so that one file can serve several strategies."""
+    strategy = STRATEGIES.get(job.strategy)
+    if strategy is None:
+        return job
+    return job.model_copy(update={"roles": {role: spec for role, spec in job.roles.items() if strategy.rule(role)}})
+
+
+def name_suffix(values: Iterable[str]) -> str:
+    """Return values as a part of a job's name: ``4-horovod``."""
+    return re.sub(r"-+", "-", re.sub(r"[^a-z0-9]", "-", "-".join(values).lower())).strip("-")
+
+
+def name(job: str, suffix: str) -> str:
+    """Return the name of a run. A digest replaces the end of one that is too long."""
+    whole = f"{job}-{suffix}"
+    if len(whole) <= _LONGEST_NAME:
+        return whole
+    return f"{whole[: _LONGEST_NAME - 9].rstrip('-')}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
+
+
+def digest(file: Path) -> str:
+    """Return a digest of the job file, which `load.load` has read."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
