@@ -26,10 +26,12 @@ def list_jobs(
     from tfctl.jobs import show
 
     with open_fleet(None, job, inventory) as (fleet, name):
-        states, errors = show.jobs(fleet, name)
-    if output is Output.json:
-        text.print_json({"jobs": [tables.job_json(state) for state in states]})
-    elif states:
-        typer.echo(tables.JOBS.text(states))
+        if output is Output.json:
+            states, errors = show.jobs(fleet, name)
+            text.print_json({"jobs": [tables.job_json(state) for state in states]})
+        else:
+            found, errors = show.overview(fleet) if name is None else show.jobs(fleet, name)
+            if found:
+                typer.echo(tables.JOBS.text(found))
     for error in errors:
         say_error(error)

@@ -120,6 +120,32 @@ class JobState:
         return (*(task for task in self.tasks if self.ended and task.alive), *self.others)
 
     @property
+    def run(self) -> str:
+        return self.record.run
+
+    @property
+    def strategy(self) -> str:
+        return self.record.strategy
+
+    @property
+    def started(self) -> float:
+        """When it was started, in epoch seconds."""
+        return self.record.started
+
+    @property
+    def task_count(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def host_count(self) -> int:
+        return len(self.hosts)
+
+    @property
+    def left(self) -> int:
+        """How many tasks are alive that should not be (`remaining`)."""
+        return len(self.remaining)
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """The names of the job's hosts, in the order of their first task."""
         return tuple(dict.fromkeys(task.host for task in self.tasks))

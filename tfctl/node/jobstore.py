@@ -169,7 +169,7 @@ def set_began(system: System, job: str, attempt: int, times: dict[str, float]) -
 def listing(directory: Path) -> list[str]:
     """Return the names in a directory, or an empty list if it cannot be read."""
     try:
-        return [path.name for path in directory.iterdir()]
+        return os.listdir(directory)  # noqa: PTH208  ten times as fast: there are thousands of attempts
     except OSError:
         return []
 

@@ -281,6 +281,30 @@ class JobStatus(NamedTuple):
     guarded: Optional[bool] = None
 
 
+class Summary(NamedTuple):
+    """What a host knows about the last attempt of a job when nothing of it is left to do there.
+
+    ``tasks``, ``hosts``: their numbers in the whole job. ``deciders``: how many tasks decide the job; ``succeeded``:
+    those of them that have succeeded here. ``failed``: one that has failed the job is here. ``finished``: when the
+    first of these has failed, else when the last decider here has succeeded. ``stopped``: the time of the stop mark.
+    """
+
+    job: str
+    attempt: int
+    run: str
+    started: float
+    strategy: str
+    tasks: int
+    hosts: int
+    deciders: int
+    succeeded: int
+    finished: Optional[float] = None
+    stopped: Optional[float] = None
+    failed: Optional[bool] = None
+
+    as_row = True
+
+
 class Event(NamedTuple):
     """``event``: start, stop or restart (by a user or the guard), retry or notify (by the guard), begin or end (of a
     task's run). ``role`` and ``index`` are None for the whole job. ``reason``: why the guard did it. ``oom``: true if
@@ -374,13 +398,16 @@ class StartRequest(NamedTuple):
 class ShowRequest(NamedTuple):
     """The given or latest attempt of a job or, if ``job`` is None, the latest attempt of each. ``lines``: the first
     answer has the age of each running task's last line. ``later``: show, in place of the given attempt, the last of
-    those that the guard has started after it."""
+    those that the guard has started after it. ``jobs``: only these jobs, if ``job`` is None. ``summaries``: the jobs
+    that are over may be answered by summaries."""
 
     job: Optional[str] = None
     attempt: Optional[int] = None
     follow: bool = False
     lines: bool = False
     later: bool = False
+    jobs: Optional[tuple[str, ...]] = None
+    summaries: Optional[bool] = None
 
 
 class StopRequest(NamedTuple):
@@ -588,10 +615,12 @@ class Kept(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """The jobs that were asked for, as far as this host has tasks of them. ``time``: the host's."""
+    """The jobs that were asked for, as far as this host has tasks of them. ``time``: the host's. ``past``: jobs that
+    are over, in place of their statuses, if the request allows it."""
 
     jobs: tuple[JobStatus, ...]
     time: Optional[float] = None
+    past: tuple[Summary, ...] = ()
 
 
 class Marked(NamedTuple):
