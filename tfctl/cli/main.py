@@ -25,8 +25,8 @@ from tfctl.wording import plain
 #: The commands, in the order of the help. Each is a module of this package with a function ``add_to``.
 COMMANDS = (
     "init", "provision", "preflight", "reset", "check", "render", "start", "run", "status", "list", "nodes", "logs",
-    "events", "exec", "ssh", "forward", "tensorboard", "pull", "wait", "stop", "restart", "verify", "lab", "stacks",
-    "schema", "completion",
+    "events", "exec", "ssh", "forward", "tensorboard", "pull", "wait", "stop", "restart", "prune", "verify", "lab",
+    "stacks", "schema", "completion",
 )  # fmt: skip
 
 

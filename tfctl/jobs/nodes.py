@@ -80,6 +80,6 @@ def _full(host: str, node: wire.Node | None) -> TfctlError | None:
         if disk.free_mib * 2**20 < wire.SPARE:
             return PreflightFailed(
                 f"{host}: {disk.path} has {disk.free_mib} MiB free; a start needs {wire.SPARE // 2**20} MiB",
-                "remove what is not needed there: the directories of old attempts, or files that tasks have written",
+                wire.MAKE_ROOM,
             )
     return None

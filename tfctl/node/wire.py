@@ -21,6 +21,7 @@ restart  client  RestartRequest  node  beat every 5 s, then restarted; error wit
 events   client  EventsRequest   node  events
 nodes    client  NodesRequest    node  node
 notify   guard   NotifyRequest   node  beat every 5 s, then notified
+prune    client  PruneRequest    node  stored; with attempts, beat every 5 s, then pruned
 leave    guard   LeaveRequest    node  left
 pull     client  PullRequest     node  files, then listings; for each file that the client asks for with
                                        fetch: pieces, each followed by its raw bytes, then ended
@@ -57,6 +58,8 @@ AT_ONCE_S = 10.0
 LINE_LIMIT = 16 * 2**20
 #: The room (bytes) that a start needs in the directory of the jobs, beside the code.
 SPARE = 200 * 1000**2
+#: The remedy where it is missing.
+MAKE_ROOM = "delete jobs that are over: tfctl prune --older-than 14d; or delete what tasks have written there"
 #: What journalctl is asked for, beside the cursor and the times.
 JOURNAL_FIELDS = (
     "MESSAGE", "_TRANSPORT", "_SYSTEMD_UNIT", "_STREAM_ID", "_LINE_BREAK", "N_DROPPED", "OBJECT_SYSTEMD_UNIT",
@@ -322,6 +325,32 @@ class Event(NamedTuple):
     oom: Optional[bool] = None
 
 
+class StoredAttempt(NamedTuple):
+    """What a host keeps of an attempt. ``hosts``: how many hosts the attempt has. ``age``: how long ago (s) something
+    happened to it. ``alive``: the job runs here, is being started or has a guard. ``mib``: None if unknown."""
+
+    job: str
+    attempt: int
+    run: str
+    started: float
+    hosts: int
+    age: float
+    alive: bool
+    mib: Optional[int] = None
+
+    as_row = True
+
+
+class AttemptName(NamedTuple):
+    """``run``: empty if the attempt has no record that can be read."""
+
+    job: str
+    attempt: int
+    run: str
+
+    as_row = True
+
+
 class UserAction(NamedTuple):
     """A line of notes.jsonl on a host. ``deed``: start, stop or restart; of the guard also retry or notify. ``tasks``:
     None for the whole job. ``reason``: why the guard did it."""
@@ -477,6 +506,13 @@ class LeaveRequest(NamedTuple):
     """Only of a guard, about its own job: end the guard and remove its units and its key."""
 
     job: str
+
+
+class PruneRequest(NamedTuple):
+    """List the attempts of one job or of all or, with ``attempts``, delete these and the code that no other needs."""
+
+    job: Optional[str] = None
+    attempts: Optional[tuple[AttemptName, ...]] = None
 
 
 class LogsRequest(NamedTuple):
@@ -718,6 +754,21 @@ class Exited(NamedTuple):
     signal: Optional[str] = None
 
 
+class Stored(NamedTuple):
+    """The attempts that this host keeps."""
+
+    attempts: tuple[StoredAttempt, ...]
+
+
+class Pruned(NamedTuple):
+    """What was deleted. ``mib``: its size, with that of code; None if unknown. ``kept``: a sentence about each attempt
+    that was not deleted."""
+
+    attempts: tuple[AttemptName, ...]
+    mib: Optional[int] = None
+    kept: tuple[str, ...] = ()
+
+
 class Left(NamedTuple):
     """The guard is being removed."""
 
@@ -762,18 +813,18 @@ class JournalEntry(NamedTuple):
 
 Request = Union[
     StartRequest, ShowRequest, StopRequest, RestartRequest, EventsRequest, NodesRequest, LogsRequest, NotifyRequest,
-    LeaveRequest, PullRequest, ExecRequest,
+    LeaveRequest, PullRequest, ExecRequest, PruneRequest,
 ]  # fmt: skip
 ClientMessage = Union[Plan, Rerun, Code, Share, Go, Keep, Fetch, Beat]
 NodeMessage = Union[
     Hello, Reserved, Refused, Shared, Started, Undone, Kept, Shown, Marked, Stopped, Restarted, Events, Node, Logs,
-    Notified, Left, Files, Listing, Piece, Ended, Exited, Error, Beat,
+    Notified, Left, Files, Listing, Piece, Ended, Exited, Stored, Pruned, Error, Beat,
 ]  # fmt: skip
 
 REQUESTS: dict[str, Any] = {
     "start": StartRequest, "show": ShowRequest, "stop": StopRequest, "restart": RestartRequest,
     "events": EventsRequest, "nodes": NodesRequest, "logs": LogsRequest, "notify": NotifyRequest,
-    "leave": LeaveRequest, "pull": PullRequest, "exec": ExecRequest,
+    "leave": LeaveRequest, "pull": PullRequest, "exec": ExecRequest, "prune": PruneRequest,
 }  # fmt: skip
 CLIENT_MESSAGES: dict[str, Any] = {
     "plan": Plan, "rerun": Rerun, "code": Code, "share": Share, "go": Go, "keep": Keep, "fetch": Fetch,
@@ -783,7 +834,7 @@ NODE_MESSAGES: dict[str, Any] = {
     "hello": Hello, "reserved": Reserved, "refused": Refused, "share": Shared, "started": Started, "undone": Undone,
     "kept": Kept, "show": Shown, "marked": Marked, "stopped": Stopped, "restarted": Restarted, "events": Events,
     "node": Node, "logs": Logs, "notified": Notified, "left": Left, "files": Files, "listing": Listing,
-    "piece": Piece, "ended": Ended, "exited": Exited, "error": Error, "beat": Beat,
+    "piece": Piece, "ended": Ended, "exited": Exited, "stored": Stored, "pruned": Pruned, "error": Error, "beat": Beat,
 }  # fmt: skip
 _VERBS = {kind: verb for verb, kind in REQUESTS.items()}
 _KINDS = {kind: name for table in (CLIENT_MESSAGES, NODE_MESSAGES) for name, kind in table.items()}
