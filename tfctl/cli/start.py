@@ -16,7 +16,6 @@ from tfctl.cli.common import (
     JobFileOption,
     Output,
     OutputOption,
-    TimeoutOption,
     WaitOption,
     named,
     say,
@@ -27,7 +26,12 @@ from tfctl.cli.which import lay_out, say_clocks
 from tfctl.wording import running
 
 if TYPE_CHECKING:
-    from tfctl.model.job import Job
+    from tfctl.jobs.code import Code
+    from tfctl.model.job import Job, Layout
+    from tfctl.remote.fleet import Fleet
+
+#: How long (s) the first client in the queue tries again when starts without --queue are faster.
+_PATIENCE_S = 5.0
 
 
 def add_to(app: typer.Typer) -> None:
@@ -41,8 +45,20 @@ def start(
     env: EnvOption = None,
     dry_run: DryRunOption = False,
     wait: WaitOption = False,
-    timeout: TimeoutOption = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            "--timeout",
+            metavar="DURATION",
+            show_default=False,
+            help="Wait at most this long: with --queue for ports and GPUs, then with --wait for the end.",
+        ),
+    ] = None,
     follow: FollowOption = False,
+    queue: Annotated[
+        bool,
+        typer.Option("--queue", help="Wait for ports and GPUs that other jobs hold, after those who wait already."),
+    ] = False,
     code_limit: Annotated[
         int, typer.Option("--code-limit", metavar="MB", min=1, help="The largest size of the code.")
     ] = 50,
@@ -57,7 +73,7 @@ def start(
     from tfctl.model import plan, unit
     from tfctl.remote.fleet import Fleet
 
-    longest, as_json = limit(timeout, wait or follow), wants_json(output, follow)
+    longest, as_json = limit(timeout, wait or follow or queue), wants_json(output, follow)
     layout = lay_out(named(jobfile, job_option, "job file"), inventory, env)
     listing = code.select(layout.code, layout.include, layout.env_file)
     checked = check.check(layout, listing.names, listing.names)
@@ -65,7 +81,7 @@ def start(
     with Fleet(layout.hosts) as fleet, Elsewhere(layout.name, layout.others, say) as elsewhere:
         # Do the slow local work while the connections open.
         fleet.prepare()
-        if not dry_run:
+        if not (dry_run or queue):
             elsewhere.ask()
         packed = code.archive(listing, code_limit)
         unit.template()
@@ -78,7 +94,7 @@ def start(
             else:
                 typer.echo(plan.text(planned))
             return 0
-        job = start_job(fleet, layout, packed, say, elsewhere)
+        job = _in_turn(fleet, layout, packed, longest) if queue else start_job(fleet, layout, packed, say, elsewhere)
         last.remember(layout.inventory, job.run)
         say_clocks(fleet)
         with detaching(job.name):
@@ -90,6 +106,19 @@ def start(
             if wait or follow:
                 return until_ended(fleet, job.name, job.attempt, longest, follow, as_json=as_json)
             return 0
+
+
+def _in_turn(fleet: Fleet, layout: Layout, packed: Code, timeout: float | None) -> Job:
+    """Start the job as soon as ports and GPUs are free and no other client is ahead."""
+    from tfctl.jobs.elsewhere import Elsewhere
+    from tfctl.jobs.queue import in_turn
+    from tfctl.jobs.start import start as start_job
+
+    def attempt() -> Job:
+        with Elsewhere(layout.name, layout.others, say) as elsewhere:  # what runs there may change meanwhile
+            return start_job(fleet, layout, packed, say, elsewhere, patience=_PATIENCE_S)
+
+    return in_turn(fleet, layout.name, attempt, say, timeout)
 
 
 def _object(job: Job) -> dict[str, object]:

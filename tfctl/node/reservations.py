@@ -56,7 +56,8 @@ def lock(system: System, patience: float = _PATIENCE, beat: Callable[[], object]
     try:
         while not _flock(descriptor, fcntl.LOCK_EX):
             if time.monotonic() > until:
-                raise Refused(Exit.BUSY, f"another start on {host()} is still writing its files", retry=True)
+                what = f"another start on {host()} is still writing its files"
+                raise Refused(Exit.BUSY, what, "try again", retry=True)
             beat()
             time.sleep(0.01)
         yield

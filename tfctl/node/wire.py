@@ -21,6 +21,7 @@ restart  client  RestartRequest  node  beat every 5 s, then restarted; error wit
 events   client  EventsRequest   node  events
 nodes    client  NodesRequest    node  node
 notify   guard   NotifyRequest   node  beat every 5 s, then notified
+queue    client  QueueRequest    node  queued, one more at every change and beat every 5 s until stdin ends
 prune    client  PruneRequest    node  stored; with attempts, beat every 5 s, then pruned
 leave    guard   LeaveRequest    node  left
 pull     client  PullRequest     node  files, then listings; for each file that the client asks for with
@@ -351,6 +352,14 @@ class AttemptName(NamedTuple):
     as_row = True
 
 
+class Ticket(NamedTuple):
+    """A place in the queue of clients that wait to start a job: the earliest is first. ``time``: by the clock of the
+    host that gave it. ``nonce``: 8 hex digits, for tickets of the same time."""
+
+    time: float
+    nonce: str
+
+
 class UserAction(NamedTuple):
     """A line of notes.jsonl on a host. ``deed``: start, stop or restart; of the guard also retry or notify. ``tasks``:
     None for the whole job. ``reason``: why the guard did it."""
@@ -513,6 +522,13 @@ class PruneRequest(NamedTuple):
 
     job: Optional[str] = None
     attempts: Optional[tuple[AttemptName, ...]] = None
+
+
+class QueueRequest(NamedTuple):
+    """Wait in the queue of this host until stdin ends. ``ticket``: the one that the first host of the job gave."""
+
+    job: str
+    ticket: Optional[Ticket] = None
 
 
 class LogsRequest(NamedTuple):
@@ -754,6 +770,13 @@ class Exited(NamedTuple):
     signal: Optional[str] = None
 
 
+class Queued(NamedTuple):
+    """``ahead``: who is before this client in the queue of this host: each job with its user."""
+
+    ticket: Ticket
+    ahead: tuple[str, ...]
+
+
 class Stored(NamedTuple):
     """The attempts that this host keeps."""
 
@@ -813,18 +836,18 @@ class JournalEntry(NamedTuple):
 
 Request = Union[
     StartRequest, ShowRequest, StopRequest, RestartRequest, EventsRequest, NodesRequest, LogsRequest, NotifyRequest,
-    LeaveRequest, PullRequest, ExecRequest, PruneRequest,
+    LeaveRequest, PullRequest, ExecRequest, PruneRequest, QueueRequest,
 ]  # fmt: skip
 ClientMessage = Union[Plan, Rerun, Code, Share, Go, Keep, Fetch, Beat]
 NodeMessage = Union[
     Hello, Reserved, Refused, Shared, Started, Undone, Kept, Shown, Marked, Stopped, Restarted, Events, Node, Logs,
-    Notified, Left, Files, Listing, Piece, Ended, Exited, Stored, Pruned, Error, Beat,
+    Notified, Left, Files, Listing, Piece, Ended, Exited, Stored, Pruned, Queued, Error, Beat,
 ]  # fmt: skip
 
 REQUESTS: dict[str, Any] = {
     "start": StartRequest, "show": ShowRequest, "stop": StopRequest, "restart": RestartRequest,
     "events": EventsRequest, "nodes": NodesRequest, "logs": LogsRequest, "notify": NotifyRequest,
-    "leave": LeaveRequest, "pull": PullRequest, "exec": ExecRequest, "prune": PruneRequest,
+    "leave": LeaveRequest, "pull": PullRequest, "exec": ExecRequest, "prune": PruneRequest, "queue": QueueRequest,
 }  # fmt: skip
 CLIENT_MESSAGES: dict[str, Any] = {
     "plan": Plan, "rerun": Rerun, "code": Code, "share": Share, "go": Go, "keep": Keep, "fetch": Fetch,
@@ -834,7 +857,8 @@ NODE_MESSAGES: dict[str, Any] = {
     "hello": Hello, "reserved": Reserved, "refused": Refused, "share": Shared, "started": Started, "undone": Undone,
     "kept": Kept, "show": Shown, "marked": Marked, "stopped": Stopped, "restarted": Restarted, "events": Events,
     "node": Node, "logs": Logs, "notified": Notified, "left": Left, "files": Files, "listing": Listing,
-    "piece": Piece, "ended": Ended, "exited": Exited, "stored": Stored, "pruned": Pruned, "error": Error, "beat": Beat,
+    "piece": Piece, "ended": Ended, "exited": Exited, "stored": Stored, "pruned": Pruned,
+    "queued": Queued, "error": Error, "beat": Beat,
 }  # fmt: skip
 _VERBS = {kind: verb for verb, kind in REQUESTS.items()}
 _KINDS = {kind: name for table in (CLIENT_MESSAGES, NODE_MESSAGES) for name, kind in table.items()}
