@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfctl.errors import PreflightFailed, TfctlError, Unreachable
+from tfctl.jobs import clocks
 from tfctl.model.host import Host
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet
@@ -19,13 +21,15 @@ if TYPE_CHECKING:
 class NodeState:
     """One host. ``node`` is the node part's answer, or None. ``error`` says why there is none, or why no job can start.
 
-    ``expected``: the version of the node part that this tfctl would install.
+    ``expected``: the version of the node part that this tfctl would install. ``clock_offset``: by how many seconds, at
+    least, the host's clock is ahead of this machine's; None if unknown.
     """
 
     host: Host
     node: wire.Node | None
     expected: str
     error: TfctlError | None = None
+    clock_offset: float | None = None
 
     @property
     def state(self) -> str:
@@ -52,8 +56,9 @@ class NodeState:
         cause = self.error
         error = None if cause is None else {"exit": int(cause.exit), "message": cause.message, "remedy": cause.remedy}
         known = wire.encode(self.node) if self.node else dict.fromkeys(wire.Node._fields)
+        known.pop("time", None)
         head = {"host": self.host.name, "address": self.host.address, "state": self.state, "error": error}
-        return {**head, **known, "current": self.current}
+        return {**head, **known, "current": self.current, "clock_offset": self.clock_offset}
 
 
 def nodes(fleet: Fleet, expected: str, job: str | None = None) -> list[NodeState]:
@@ -63,12 +68,21 @@ def nodes(fleet: Fleet, expected: str, job: str | None = None) -> list[NodeState
     """
 
     def ask(connection: Connection) -> wire.Node:
+        asked = time.time()
         with open_session(connection, wire.NodesRequest()) as session:
-            return session.expect(wire.Node, wire.SILENCE_S)
+            found = session.expect(wire.Node, wire.SILENCE_S)
+        fleet.clock_offsets[connection.host.name] = clocks.offset(asked, found.time, time.time())
+        return found
 
     outcomes = fleet.map(ask)
     found = [
-        NodeState(outcome.host, outcome.value, expected, outcome.error or _full(outcome.host.name, outcome.value))
+        NodeState(
+            outcome.host,
+            outcome.value,
+            expected,
+            outcome.error or _full(outcome.host.name, outcome.value),
+            fleet.clock_offsets.get(outcome.host.name),
+        )
         for outcome in outcomes
     ]
     return [node for node in found if job is None or node.node is None or job in node.jobs]

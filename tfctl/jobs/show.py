@@ -34,7 +34,7 @@ def ask(fleet: Fleet, request: wire.Request, answer: type[T]) -> tuple[dict[str,
         asked = time.time()
         with open_session(connection, request) as session:
             found = session.expect(answer, wire.SILENCE_S)
-        if isinstance(found, wire.Shown):
+        if isinstance(found, (wire.Shown, wire.Events)):
             fleet.clock_offsets[connection.host.name] = clocks.offset(asked, found.time, time.time())
         return found
 
@@ -62,11 +62,18 @@ def overview(fleet: Fleet, lines: bool = False) -> tuple[list[JobState | PastJob
     Raises as `ask`.
     """
     answers, errors = ask(fleet, wire.ShowRequest(lines=lines, summaries=True), wire.Shown)
-    over, open_ = past.merged({host: answer.past for host, answer in answers.items() if answer})
+    ahead = {host: clocks.ahead(fleet.clock_offsets, host) for host in answers}
+    over, open_ = past.merged(
+        {
+            host: [clocks.corrected_summary(each, ahead[host]) for each in answer.past] if ahead[host] else answer.past
+            for host, answer in answers.items()
+            if answer
+        }
+    )
     whole = {each.job for answer in answers.values() if answer for each in answer.jobs}
     # What is over on one host may go on on another, which does not know the tasks of the first.
     again = [job for job in dict.fromkeys([*(each.job for each in over), *open_]) if job in whole or job in open_]
-    states = state.jobs({host: answer and answer.jobs for host, answer in answers.items()})
+    states = state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets)
     found: list[JobState | PastJob] = [each for each in (*states, *over) if each.job not in again]
     found = sorted([*found, *_in_full(fleet, again)], key=lambda each: -each.started)
     _note(fleet, found, everything=not errors)
@@ -110,7 +117,7 @@ def named(fleet: Fleet, word: str, changes: bool = False, lines: bool = False) -
 
 def _asked(fleet: Fleet, request: wire.ShowRequest) -> tuple[list[JobState], list[TfctlError]]:
     answers, errors = ask(fleet, request, wire.Shown)
-    found = state.jobs({host: answer and answer.jobs for host, answer in answers.items()})
+    found = state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets)
     _note(fleet, found, everything=False)
     return found, errors
 
@@ -120,7 +127,7 @@ def _in_full(fleet: Fleet, names: Sequence[str]) -> list[JobState]:
     found: list[JobState] = []
     for first in range(0, len(names), _AT_ONCE):
         answers, _ = ask(fleet, wire.ShowRequest(jobs=tuple(names[first : first + _AT_ONCE])), wire.Shown)
-        found += state.jobs({host: answer and answer.jobs for host, answer in answers.items()})
+        found += state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets)
     return found
 
 

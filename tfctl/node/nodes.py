@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from . import disks, gpu_cards, receipts, reservations, states, wire
@@ -35,6 +36,7 @@ def run(system: System, session: Session, _request: wire.NodesRequest) -> None:
             disks=disks.disks(system),
             stored_mib=disks.stored_mib(system),
             cards=gpu_cards.look(system) if devices else (),
+            time=time.time(),
             drifts=tuple(text for each in receipts.check_all(str(system.at(receipts.FOLDER))) for text in each.drifts),
         )
     )

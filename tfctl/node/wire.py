@@ -700,10 +700,11 @@ class Restarted(NamedTuple):
 
 
 class Events(NamedTuple):
-    """The events in the order of time, and the job's latest attempt as in Shown."""
+    """The events in the order of time, and the job's latest attempt as in Shown. ``time``: the host's."""
 
     jobs: tuple[JobStatus, ...]
     events: tuple[Event, ...]
+    time: Optional[float] = None
 
 
 class Node(NamedTuple):
@@ -711,7 +712,7 @@ class Node(NamedTuple):
     available. ``stacks``: each installed one with its environment. ``ports``: those that jobs hold, with their holders.
     ``disks``: the directory of the jobs, then those for output. ``stored_mib``: the size of the code of all jobs and of
     what their tasks have written beside it. ``drifts``: what has changed since the host was provisioned, in sentences.
-    ``cards``: the NVIDIA cards, if nvidia-smi answers.
+    ``cards``: the NVIDIA cards, if nvidia-smi answers. ``time``: the host's.
     Unknown values are None."""
 
     protocol: int
@@ -731,6 +732,7 @@ class Node(NamedTuple):
     stored_mib: Optional[int] = None
     drifts: tuple[str, ...] = ()
     cards: tuple[Card, ...] = ()
+    time: Optional[float] = None
 
 
 class Files(NamedTuple):
