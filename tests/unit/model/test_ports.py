@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfctl.errors import Taken
-from tfctl.model.host import Host
+from tfctl.model.host import Host, Ssh
 from tfctl.model.ports import port_for_guard, port_range
 
 
@@ -45,7 +45,7 @@ def test_a_written_range_is_read_back(one: int, other: int) -> None:
 
 
 def test_the_guard_gets_the_lowest_free_port_or_any_when_starts_compete() -> None:
-    host = Host("node1", ports=(2222, 2225))
+    host = Host("node1", Ssh("node1"), ports=(2222, 2225))
     assert port_for_guard(host, {2222}) == 2223
     assert {port_for_guard(host, {2222}, Random(seed)) for seed in range(40)} == {2223, 2224, 2225}
     with pytest.raises(Taken, match="no port in 2222-2225"):
