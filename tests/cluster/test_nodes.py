@@ -54,9 +54,8 @@ def test_nodes_shows_free_space_and_what_jobs_have_left_and_names_a_host_that_is
     (hosts.trees["node2"] / "var/lib/tfctl/jobs").symlink_to("/proc")  # a file system that never has room
     done = hosts("nodes", "-o", "json")
     assert done.code == 8
-    assert (
-        "node2: /var/lib/tfctl/jobs has 0 MiB free; a start needs 190 MiB\n  → remove what is not needed there"
-    ) in done.err
+    full = "node2: /var/lib/tfctl/jobs has 0 MiB free; a start needs 190 MiB"
+    assert f"{full}\n  → delete jobs that are over: tfctl prune --older-than 14d" in done.err
     first, second, _ = done.objects[0]["nodes"]
     assert [disk["path"] for disk in first["disks"]] == ["/var/lib/tfctl/jobs", "/srv/tfctl"]
     assert all(0 < disk["free_mib"] <= disk["total_mib"] for disk in first["disks"])
