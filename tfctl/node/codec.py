@@ -43,7 +43,7 @@ def encode(value: Any) -> Any:
 
 
 def _row(value: Any) -> list[Any]:
-    found = [encode(one) for one in value]
+    found = [one if one is None or isinstance(one, (str, int, float)) else encode(one) for one in value]
     while found and found[-1] is None and value._fields[len(found) - 1] in value._field_defaults:
         found.pop()
     return found

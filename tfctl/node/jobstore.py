@@ -22,7 +22,13 @@ _UNTRUSTED = 1 << 18
 
 def jobs(system: System) -> list[str]:
     """Return the jobs that have an attempt here, sorted by name."""
-    return sorted(name for name in listing(system.at(names.JOBS)) if names.JOB.fullmatch(name) and latest(system, name))
+    return sorted(latest_of_all(system))
+
+
+def latest_of_all(system: System) -> dict[str, int]:
+    """Return the highest attempt of each job that has one here."""
+    found = {name: latest(system, name) for name in listing(system.at(names.JOBS)) if names.JOB.fullmatch(name)}
+    return {job: attempt for job, attempt in found.items() if attempt}
 
 
 def latest(system: System, job: str) -> int:

@@ -22,6 +22,8 @@ from .wire import AttemptName
 
 #: Begins the names of directories that were moved aside.
 _ASIDE = ".pruned-"
+#: How long to wait for a start that writes its files (s): the client expects a sign of life within 30 s.
+_PATIENCE_S = 20.0
 #: How long deleting may take (s).
 _LIMIT_S = 3600.0
 
@@ -32,7 +34,7 @@ def run(system: System, session: Session, request: wire.PruneRequest) -> None:
         job = None if request.job is None else fields.job_name(request.job)
         session.send(wire.Stored(tuple(_stored(system, job))))
         return
-    with reservations.lock(system):
+    with reservations.lock(system, _PATIENCE_S):
         reservations.sweep(system)
         deleted, kept = _set_aside(system, request.attempts)
         _set_unused_code_aside(system)

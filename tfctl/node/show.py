@@ -38,14 +38,18 @@ def run(system: System, session: Session, request: wire.ShowRequest) -> None:
 
 def _of_many(system: System, request: wire.ShowRequest) -> wire.Shown:
     """Return the latest attempt of all jobs, or of those that the request names. Raises Refused."""
-    wanted = jobstore.jobs(system) if request.jobs is None else [fields.job_name(one) for one in request.jobs]
+    if request.jobs is None:
+        latest = jobstore.latest_of_all(system)
+    else:
+        latest = {fields.job_name(one): jobstore.latest(system, one) for one in request.jobs}
+    wanted = sorted(latest)
     past: list[wire.Summary] = []
     if request.summaries:
         going = {*going_jobs(system), *(one.job for one in reservations.live(system))}
-        kept = {job: summaries.read(system, job, jobstore.latest(system, job)) for job in wanted if job not in going}
+        kept = {job: summaries.read(system, job, latest[job]) for job in wanted if job not in going}
         past = [summary for summary in kept.values() if summary]
         wanted = [job for job in wanted if not kept.get(job)]
-    stamps = {job: summaries.stamp(system, job, jobstore.latest(system, job)) for job in wanted}
+    stamps = {job: summaries.stamp(system, job, latest[job]) for job in wanted}
     found = _shown(system, wanted)
     if request.summaries:
         for status in found:

@@ -93,7 +93,7 @@ def test_a_thousand_past_jobs_of_a_hundred_tasks_take_less_than_100_kb(tree: Tre
             f"train-{number:04}", 1, "0123abcd", 1.7e9 + number + 0.123, "multi_worker_mirrored", 100, 4, 100, 25,
             1.7e9 + 60.523,
         )  # fmt: skip
-        (folder / "summary.json").write_text(json.dumps([0, wire.encode(done)]))
+        (folder / "summary.json").write_text(json.dumps([1, 0, wire.encode(done)]))
     with tree.session("show", summaries=True) as session:
         [(_, shown)] = session.rest()
     assert len(shown["past"]) == 1000
