@@ -75,11 +75,7 @@ def job_text(state: JobState) -> str:
 
 def job_json(state: JobState) -> dict[str, Any]:
     """Return the object that `status -o json` prints, and that `list -o json` prints for each job."""
-    more = {
-        "inventory": state.record.inventory, "reason": state.reason,
-        "culprit": str(state.culprit) if state.culprit else None,
-    }  # fmt: skip
-    return {**JOBS.json([state])[0], **more, "tasks": TASKS.json(state.tasks)}
+    return {**JOBS.json([state])[0], "tasks": TASKS.json(state.tasks)}
 
 
 def rfc3339(time: float | None) -> str | None:
@@ -156,8 +152,10 @@ JOBS: Table[JobState | PastJob] = Table(
     Column("STRATEGY", lambda job: job.strategy, strategy=lambda job: job.strategy),
     Column("TASKS", lambda job: str(job.task_count)),
     Column("HOSTS", lambda job: str(job.host_count)),
+    Column("", str, inventory=lambda job: job.inventory),
     Column("STARTED", lambda job: text.clock(job.started), started=lambda job: rfc3339(job.started)),
     Column("LASTED", _job_lasted, finished=lambda job: rfc3339(job.finished)),
+    Column("", str, reason=lambda job: job.reason, culprit=lambda job: str(job.culprit) if job.culprit else None),
 )
 
 EVENTS: Table[Event] = Table(

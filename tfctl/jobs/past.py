@@ -10,7 +10,8 @@ from tfctl.node import wire
 
 @dataclass(frozen=True)
 class PastJob:
-    """A job that is over, without its tasks. Times are in epoch seconds. `tfctl.jobs.state.JobState` has the rest."""
+    """A job that is over, as `list` shows it. Times are in epoch seconds. The fields are those of
+    `tfctl.jobs.state.JobState`, which also has its tasks, inventory, reason and culprit."""
 
     job: str
     attempt: int
@@ -24,6 +25,9 @@ class PastJob:
     ended: bool = True
     alive: bool = False
     left: int = 0
+    inventory: str = ""
+    reason: str = ""
+    culprit: None = None
 
 
 def merged(answers: Mapping[str, Sequence[wire.Summary]]) -> tuple[list[PastJob], list[str]]:

@@ -129,6 +129,10 @@ class JobState:
         return self.record.strategy
 
     @property
+    def inventory(self) -> str:
+        return self.record.inventory
+
+    @property
     def started(self) -> float:
         """When it was started, in epoch seconds."""
         return self.record.started
