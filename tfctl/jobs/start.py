@@ -54,7 +54,7 @@ def start(
     draw: Random | None = None
     while True:
         with open_sessions(fleet, layout.name, _requests(layout, code), say) as sessions:
-            job = _place(layout, sessions, elsewhere.highest() if elsewhere else 0, draw)
+            job = _place(layout, sessions, elsewhere, draw)
             refusals = sessions.reserve(plans(job, code.digest), code)
             if not refusals:
                 _require_shared(layout, sessions)
@@ -103,15 +103,17 @@ def _require_shared(layout: Layout, sessions: Sessions) -> None:
         sessions.require_shared(layout.output)
 
 
-def _place(layout: Layout, sessions: Sessions, highest: int = 0, draw: Random | None = None) -> Job:
-    """Return the job's next attempt. ``highest``: its highest attempt on hosts that have no session."""
+def _place(layout: Layout, sessions: Sessions, elsewhere: Elsewhere | None = None, draw: Random | None = None) -> Job:
+    """Return the job's next attempt. ``elsewhere``: the hosts that have no session."""
     if layout.strategy.needs_horovod:
         _require_horovod(layout, sessions.hellos)
     sites = {host.name: _site(host, sessions.hellos) for host in layout.hosts}
-    attempt = 1 + max(highest, *(hello.highest for hello in sessions.hellos.values()))
     tasks = assign(layout, sites, draw)
     packages = directories(layout, layout.requirements, sessions.hellos) if layout.requirements else {}
     port = guard_port(layout, sites, tasks, draw)
+    # Asked last: a client in the queue tries again and again, and each time would connect to these hosts anew.
+    highest = elsewhere.highest() if elsewhere else 0
+    attempt = 1 + max(highest, *(hello.highest for hello in sessions.hellos.values()))
     run, secret, key = secrets.token_hex(4), secrets.token_hex(16), secrets.token_hex(32)
     return Job(layout, attempt, run, time.time(), tasks, secret, port, key, packages)
 

@@ -39,6 +39,7 @@ import signal
 from typing import Any, Literal, NamedTuple, Optional, Union
 
 from .codec import Malformed as Malformed
+from .codec import as_row
 from .codec import decode as decode
 from .codec import encode as encode
 
@@ -285,6 +286,7 @@ class JobStatus(NamedTuple):
     guarded: Optional[bool] = None
 
 
+@as_row
 class Summary(NamedTuple):
     """What a host knows about the last attempt of a job when nothing of it is left to do there.
 
@@ -306,8 +308,6 @@ class Summary(NamedTuple):
     stopped: Optional[float] = None
     failed: Optional[bool] = None
 
-    as_row = True
-
 
 class Event(NamedTuple):
     """``event``: start, stop or restart (by a user or the guard), retry or notify (by the guard), begin or end (of a
@@ -326,6 +326,7 @@ class Event(NamedTuple):
     oom: Optional[bool] = None
 
 
+@as_row
 class StoredAttempt(NamedTuple):
     """What a host keeps of an attempt. ``hosts``: how many hosts the attempt has. ``age``: how long ago (s) something
     happened to it. ``alive``: the job runs here, is being started or has a guard. ``mib``: None if unknown."""
@@ -339,17 +340,14 @@ class StoredAttempt(NamedTuple):
     alive: bool
     mib: Optional[int] = None
 
-    as_row = True
 
-
+@as_row
 class AttemptName(NamedTuple):
     """``run``: empty if the attempt has no record that can be read."""
 
     job: str
     attempt: int
     run: str
-
-    as_row = True
 
 
 class Ticket(NamedTuple):
