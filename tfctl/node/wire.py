@@ -39,7 +39,7 @@ import signal
 from typing import Any, Literal, NamedTuple, Optional, Union
 
 from .codec import Malformed as Malformed
-from .codec import as_row
+from .codec import as_rows
 from .codec import decode as decode
 from .codec import encode as encode
 
@@ -286,7 +286,6 @@ class JobStatus(NamedTuple):
     guarded: Optional[bool] = None
 
 
-@as_row
 class Summary(NamedTuple):
     """What a host knows about the last attempt of a job when nothing of it is left to do there.
 
@@ -326,7 +325,6 @@ class Event(NamedTuple):
     oom: Optional[bool] = None
 
 
-@as_row
 class StoredAttempt(NamedTuple):
     """What a host keeps of an attempt. ``hosts``: how many hosts the attempt has. ``age``: how long ago (s) something
     happened to it. ``alive``: the job runs here, is being started or has a guard. ``mib``: None if unknown."""
@@ -341,7 +339,6 @@ class StoredAttempt(NamedTuple):
     mib: Optional[int] = None
 
 
-@as_row
 class AttemptName(NamedTuple):
     """``run``: empty if the attempt has no record that can be read."""
 
@@ -833,6 +830,8 @@ class JournalEntry(NamedTuple):
     def text(self) -> str:
         return self.message.decode(errors="replace")
 
+
+as_rows(Summary, StoredAttempt, AttemptName)
 
 Request = Union[
     StartRequest, ShowRequest, StopRequest, RestartRequest, EventsRequest, NodesRequest, LogsRequest, NotifyRequest,
