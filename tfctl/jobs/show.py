@@ -74,8 +74,9 @@ def overview(fleet: Fleet, lines: bool = False) -> tuple[list[JobState | PastJob
     # What is over on one host may go on on another, which does not know the tasks of the first.
     again = [job for job in dict.fromkeys([*(each.job for each in over), *open_]) if job in whole or job in open_]
     states = state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets)
-    found: list[JobState | PastJob] = [each for each in (*states, *over) if each.job not in again]
-    found = sorted([*found, *_in_full(fleet, again)], key=lambda each: -each.started)
+    once: list[JobState | PastJob] = [*states, *over]
+    found = [*(each for each in once if each.job not in again), *_in_full(fleet, again)]
+    found.sort(key=lambda each: -each.started)
     _note(fleet, found, everything=not errors)
     return found, errors
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from node_tree import STAY, Tree, make_plan, make_task, sh
+from node_tree import STAY, Tree, answers, make_plan, make_task, sh
 from records import make_record
 
-from tfctl.node import names, summaries, wire
+from tfctl.node import jobstore, names, summaries, wire
 
 
 def _status(state: wire.TaskStateName, **more: object) -> wire.TaskStatus:
@@ -94,8 +94,30 @@ def test_a_thousand_past_jobs_of_a_hundred_tasks_take_less_than_100_kb(tree: Tre
             1.7e9 + 60.523,
         )  # fmt: skip
         (folder / "summary.json").write_text(json.dumps([1, 0, wire.encode(done)]))
-    with tree.session("show", summaries=True) as session:
-        [(_, shown)] = session.rest()
-    assert len(shown["past"]) == 1000
-    assert len(json.dumps(shown, separators=(",", ":"))) < 100_000
-    assert not tree.calls()
+    [shown] = answers(tree, wire.ShowRequest(summaries=True))
+    assert isinstance(shown, wire.Shown)
+    assert len(shown.past) == 1000
+    assert len(wire.line(shown)) < 100_000
+
+
+def test_a_record_without_a_summary_gets_one_that_holds_until_a_user_acts(tree: Tree) -> None:
+    record = make_record([("worker", 0, "a"), ("worker", 1, "a")], deciders=[("worker", 0), ("worker", 1)])
+    folder = tree / names.attempt_dir("digits", 1)
+    for name, status in (("worker-0", "0"), ("worker-1", "3")):
+        (folder / name).mkdir(parents=True)
+        end = {"result": "exit-code", "code": "exited", "status": status, "invocation": "ab", "time": 120.25}
+        (folder / name / "ends.jsonl").write_text(json.dumps({**end, "result": "success"} if status == "0" else end))
+    (folder / "job.json").write_text(json.dumps(wire.encode(record)))
+    for _ in range(2):
+        [shown] = answers(tree, wire.ShowRequest(summaries=True))
+        assert isinstance(shown, wire.Shown)
+        assert [(one.succeeded, one.failed, one.finished) for one in shown.past] == [(1, True, 120.25)]
+        assert (folder / "summary.json").is_file()
+    jobstore.append_action(folder / "notes.jsonl", wire.UserAction(130.0, "restart", "ops", (("worker", 1),)))
+    (folder / "worker-1/ends.jsonl").write_text("")
+    [shown] = answers(tree, wire.ShowRequest(summaries=True))
+    assert isinstance(shown, wire.Shown)
+    assert shown.past[0].finished is None, "the task is lost now"
+    [shown] = answers(tree, wire.ShowRequest(jobs=("digits", "never")))
+    assert isinstance(shown, wire.Shown)
+    assert [(status.job, len(status.tasks)) for status in shown.jobs] == [("digits", 2)]
