@@ -16,7 +16,7 @@ from tfctl.model import layout, load
 from tfctl.remote import inventory
 from tfctl.remote.fleet import Fleet
 
-ONE = "roles: {worker: 1}\nhosts: node1\n"
+ONE = "roles: {worker: {replicas: 1, hosts: node1}}\n"
 
 
 def test_starts_at_the_same_moment_all_succeed(hosts: Hosts) -> None:
