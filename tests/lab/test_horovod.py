@@ -25,6 +25,10 @@ BUILDS = "changed  horovod: Build Horovod"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-horovod"
 PTH = "/opt/tfctl/stacks/tf2.15/lib/python3.11/site-packages/tfctl-horovod.pth"
 LIBRARY = "horovod/tensorflow/mpi_lib.*.so"
+#: Of the processes that run the suite, one builds Horovod.
+WITH_HOROVOD = pytest.mark.xdist_group("horovod")
+
+pytestmark = WITH_HOROVOD
 
 
 @pytest.fixture(scope="module")

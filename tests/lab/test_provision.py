@@ -263,6 +263,7 @@ def test_provision_repairs_a_host_after_manual_changes(cluster: Lab) -> None:
     assert cluster.shell("node2", f"echo '{SHOW}' | sudo -n /usr/local/sbin/tfctl-node").startswith('{"show":')
 
 
+@pytest.mark.timeout(300)  # it installs the environment twice
 def test_provision_rebuilds_a_damaged_environment_even_after_an_interruption(cluster: Lab) -> None:
     keras = "/opt/tfctl/stacks/tf2.15/lib/python3.11/site-packages/keras/src/callbacks.py"
     node3 = cluster.testinfra("node3")

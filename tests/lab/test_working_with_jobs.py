@@ -85,7 +85,7 @@ def test_exec_has_the_environment_of_a_task_that_has_failed(jobs: Jobs) -> None:
 
 
 def test_pull_copies_what_only_the_jobs_user_may_read(jobs: Jobs, tmp_path: Path) -> None:
-    script = 'umask 077; mkdir "$TFCTL_OUTPUT/in"; head -c 20000000 /dev/zero >"$TFCTL_OUTPUT/in/zeros"; echo done'
+    script = 'umask 077; mkdir -p "$TFCTL_OUTPUT/in"; head -c 20000000 /dev/zero >"$TFCTL_OUTPUT/in/zeros"; echo done'
     file = jobs.file("written", f"command: [sh, -c, {shlex.quote(script)}]\nroles: {{worker: 2}}\n")
     jobs.ok("start", file, "--wait")
     jobs.root("node1", "ln -s /etc/shadow /srv/tfctl/written/shadow; touch /srv/tfctl/written/of-root; "
