@@ -26,7 +26,7 @@ def test_nodes_shows_every_host_and_asks_each_once(hosts: Hosts) -> None:
     assert list(first) == [
         "host", "address", "state", "error", "protocol", "version", "os", "kernel", "systemd", "cpus", "load",
         "memory_mib", "stacks", "gpus", "gpu_trouble", "ports", "tasks", "disks", "stored_mib", "drifts", "cards",
-        "current",
+        "current", "clock_offset",
     ]  # fmt: skip
     assert [first[key] for key in ("host", "address", "state", "error", "protocol", "os", "systemd", "gpus")] == [
         "node1", "10.9.0.1", "ready", None, 2, "Debian 12", 252, [],
