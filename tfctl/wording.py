@@ -9,6 +9,10 @@ from collections.abc import Iterable, Sequence
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
+#: The remedy for ports and GPUs that other jobs hold.
+QUEUE = "wait for other jobs: tfctl start JOBFILE --queue"
+
+
 def plain(text: str) -> str:
     """Return text from a host with terminal control characters replaced by `?`."""
     return _CONTROL.sub("?", text)

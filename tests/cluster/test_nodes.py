@@ -26,7 +26,7 @@ def test_nodes_shows_every_host_and_asks_each_once(hosts: Hosts) -> None:
     assert list(first) == [
         "host", "address", "state", "error", "protocol", "version", "os", "kernel", "systemd", "cpus", "load",
         "memory_mib", "stacks", "gpus", "gpu_trouble", "ports", "tasks", "disks", "stored_mib", "drifts", "cards",
-        "current",
+        "current", "clock_offset",
     ]  # fmt: skip
     assert [first[key] for key in ("host", "address", "state", "error", "protocol", "os", "systemd", "gpus")] == [
         "node1", "10.9.0.1", "ready", None, 2, "Debian 12", 252, [],
@@ -54,9 +54,8 @@ def test_nodes_shows_free_space_and_what_jobs_have_left_and_names_a_host_that_is
     (hosts.trees["node2"] / "var/lib/tfctl/jobs").symlink_to("/proc")  # a file system that never has room
     done = hosts("nodes", "-o", "json")
     assert done.code == 8
-    assert (
-        "node2: /var/lib/tfctl/jobs has 0 MiB free; a start needs 190 MiB\n  → remove what is not needed there"
-    ) in done.err
+    full = "node2: /var/lib/tfctl/jobs has 0 MiB free; a start needs 190 MiB"
+    assert f"{full}\n  → delete jobs that are over: tfctl prune --older-than 14d" in done.err
     first, second, _ = done.objects[0]["nodes"]
     assert [disk["path"] for disk in first["disks"]] == ["/var/lib/tfctl/jobs", "/srv/tfctl"]
     assert all(0 < disk["free_mib"] <= disk["total_mib"] for disk in first["disks"])

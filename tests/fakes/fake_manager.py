@@ -174,6 +174,26 @@ def shown(manager: Manager, unit: str, wanted: list[str]) -> list[str]:
     return [f"{name}={everything[name]}" for name in wanted]
 
 
+def listed(manager: Manager, patterns: list[str]) -> list[str]:
+    """Return the lines of list-units, without --all: units that are active, have failed or have a job."""
+    from fnmatch import fnmatch
+
+    rows = []
+    for file in sorted(os.listdir(manager.home)):
+        unit = file.removesuffix(".state").removesuffix(".order")
+        if unit == file or not any(fnmatch(unit, pattern) for pattern in patterns):
+            continue
+        state, queued = manager.state(unit), os.path.exists(manager.order(unit))
+        if state["ActiveState"] != "inactive" or queued:
+            description = (manager.file(unit) or {}).get("Description", unit)
+            rows.append(
+                [unit, "loaded", state["ActiveState"], state["SubState"], "start" if queued else "", description]
+            )
+    if not any(row[4] for row in rows):  # the column is there only if a unit has a job
+        rows = [[*row[:4], row[5]] for row in rows]
+    return [" ".join(cell.ljust(8) for cell in row) for row in dict.fromkeys(map(tuple, rows))]
+
+
 def main() -> int:
     manager = Manager(sys.argv[1])
     words = [word for word in sys.argv[2:] if word not in ("--no-pager", "--no-ask-password", "--")]
@@ -190,6 +210,8 @@ def main() -> int:
     if verb == "show":
         wanted = options[0].split("=", 1)[1].split(",")
         print("\n\n".join("\n".join(shown(manager, unit, wanted)) for unit in units))
+    elif verb == "list-units":
+        print("\n".join(listed(manager, units)))
     elif verb == "start":
         return start(manager, units)
     elif verb == "restart":

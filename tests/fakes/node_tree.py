@@ -6,6 +6,7 @@ import contextlib
 import fcntl
 import gzip
 import hashlib
+import importlib
 import io
 import json
 import os
@@ -23,11 +24,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from fake_manager import directives
 
 from tfctl.node import names, wire
+from tfctl.node import session as node_session
+from tfctl.node.system import System
 
 HERE = Path(__file__).parent
 DROP_IN = HERE.parents[1] / "tfctl/node/10-tfctl.conf"
@@ -279,6 +282,30 @@ class Session:
     def errors(self) -> str:
         assert self.process.stderr
         return self.process.stderr.read().decode() if self.process.poll() is not None else "silence"
+
+
+class Listener(node_session.Session):
+    """The node's end of a session in this process: it keeps what is sent, and its client says nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY))
+        self.heard: list[wire.NodeMessage] = []
+
+    def send(self, message: wire.NodeMessage) -> None:
+        self.heard.append(wire.node_message(wire.line(message)))
+
+    def attend(self, process: subprocess.Popen[bytes], said: IO[bytes], limit: float) -> str:  # noqa: ARG002
+        errors = said.read().decode()
+        process.wait(20)
+        return errors
+
+
+def answers(tree: Tree, asked: wire.Request) -> list[wire.NodeMessage]:
+    """Return what the node part of the tree answers, in this process: for requests that need no systemd."""
+    listener, verb = Listener(), next(verb for verb, kind in wire.REQUESTS.items() if kind is type(asked))
+    system = System(prefix=str(tree.path), account=ACCOUNT)
+    importlib.import_module(f"tfctl.node.{verb}").run(system, listener, asked)
+    return listener.heard
 
 
 def request(verb: str, **fields: Any) -> bytes:

@@ -179,7 +179,7 @@ def test_start_is_refused_when_one_host_has_no_space(
     if place == "/var/lib/tfctl":
         mount += f"; install -d -o tfctl {place}/home; install -d {place}/code {place}/jobs"
     with changed(jobs, "node2", mount, f"umount {place}"):
-        refused(jobs, four, 8, "node2: ", message, "make room" if "left" in message else "remove what is not needed")
+        refused(jobs, four, 8, "node2: ", message, "tfctl prune")
 
 
 @pytest.mark.parametrize(

@@ -29,11 +29,13 @@ def list_jobs(
     from tfctl.jobs import show
 
     with open_fleet(None, job, inventory) as (fleet, name):
-        states, errors = show.jobs(fleet, name)
-    if output is Output.json:
-        found: JobsObject = {"jobs": [tables.job_json(state) for state in states]}
-        text.print_json(found)
-    elif states:
-        typer.echo(tables.JOBS.text(states))
+        if output is Output.json:
+            states, errors = show.jobs(fleet, name)
+            found: JobsObject = {"jobs": [tables.job_json(state) for state in states]}
+            text.print_json(found)
+        else:
+            listed, errors = show.overview(fleet) if name is None else show.jobs(fleet, name)
+            if listed:
+                typer.echo(tables.JOBS.text(listed))
     for error in errors:
         say_error(error)

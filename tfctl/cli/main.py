@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     "init", "provision", "preflight", "reset", "check", "render", "start", "run", "sweep", "status", "list",
     "nodes", "logs", "events", "report", "exec", "ssh", "forward", "tensorboard", "pull", "wait", "stop", "restart",
-    "verify", "lab", "stacks", "schema", "completion",
+    "prune", "verify", "lab", "stacks", "schema", "completion",
 )  # fmt: skip
 
 

@@ -19,7 +19,6 @@ from tfctl.cli.common import (
     JobFileOption,
     Output,
     OutputOption,
-    TimeoutOption,
     WaitOption,
     named,
     say,
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     from tfctl.model.job import Job, Layout
     from tfctl.remote.fleet import Fleet
 
+#: How long (s) the first client in the queue tries again when starts without --queue are faster.
+_PATIENCE_S = 5.0
 
 CodeLimitOption = Annotated[
     int, typer.Option("--code-limit", metavar="MB", min=1, help="The largest size of the code.")
@@ -53,8 +54,20 @@ def start(
     env: EnvOption = None,
     dry_run: DryRunOption = False,
     wait: WaitOption = False,
-    timeout: TimeoutOption = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            "--timeout",
+            metavar="DURATION",
+            show_default=False,
+            help="Wait at most this long: with --queue for ports and GPUs, then with --wait for the end.",
+        ),
+    ] = None,
     follow: FollowOption = False,
+    queue: Annotated[
+        bool,
+        typer.Option("--queue", help="Wait for ports and GPUs that other jobs hold, after those who wait already."),
+    ] = False,
     code_limit: CodeLimitOption = 50,
     output: OutputOption = Output.text,
 ) -> int:
@@ -63,9 +76,9 @@ def start(
     from tfctl.jobs.start import preview
     from tfctl.model import plan
 
-    longest, as_json = limit(timeout, wait or follow), wants_json(output, follow)
+    longest, as_json = limit(timeout, wait or follow or queue), wants_json(output, follow)
     layout = lay_out(named(jobfile, job_option, "job file"), inventory, env)
-    with packed(layout, code_limit, ask=not dry_run) as ready:
+    with packed(layout, code_limit, ask=not (dry_run or queue)) as ready:
         if dry_run:
             planned = preview(ready.fleet, layout, ready.code)
             if as_json:
@@ -73,7 +86,7 @@ def start(
             else:
                 typer.echo(plan.text(planned))
             return 0
-        job = ready.start()
+        job = ready.start_in_turn(longest) if queue else ready.start()
         with detaching(job.name):
             say(f"{job.name}: attempt {job.attempt}, {running(len(job.tasks), len(layout.hosts))}")
             if not as_json:
@@ -96,10 +109,25 @@ class Ready:
 
     def start(self) -> Job:
         """Start the job, and remember it for later commands."""
-        from tfctl.jobs import last
         from tfctl.jobs.start import start as start_job
 
-        job = start_job(self.fleet, self.layout, self.code, say, self.elsewhere)
+        return self._started(start_job(self.fleet, self.layout, self.code, say, self.elsewhere))
+
+    def start_in_turn(self, timeout: float | None) -> Job:
+        """Start the job as soon as ports and GPUs are free and no other client is ahead. ``timeout``: in seconds."""
+        from tfctl.jobs.elsewhere import Elsewhere
+        from tfctl.jobs.queue import in_turn
+        from tfctl.jobs.start import start as start_job
+
+        def attempt() -> Job:
+            with Elsewhere(self.layout.name, self.layout.others, say) as elsewhere:  # what runs there may change
+                return start_job(self.fleet, self.layout, self.code, say, elsewhere, patience=_PATIENCE_S)
+
+        return self._started(in_turn(self.fleet, self.layout.name, attempt, say, timeout))
+
+    def _started(self, job: Job) -> Job:
+        from tfctl.jobs import last
+
         last.remember(self.layout.inventory, job.run)
         say_clocks(self.fleet)
         return job

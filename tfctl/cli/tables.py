@@ -12,6 +12,7 @@ from tfctl.wording import plain
 if TYPE_CHECKING:
     from tfctl.cli.objects import EventObject, JobObject, PlaceObject
     from tfctl.jobs.events import Event
+    from tfctl.jobs.past import PastJob
     from tfctl.jobs.state import JobState, TaskState
 
 T = TypeVar("T")
@@ -109,13 +110,12 @@ def _last_line(task: TaskState) -> str:
     return f"{text.duration(age)} ago" if age > QUIET_S else ""
 
 
-def _job_lasted(job: JobState) -> str:
-    return "" if job.ended and not job.finished else text.lasted(job.record.started, job.finished)
+def _job_lasted(job: JobState | PastJob) -> str:
+    return "" if job.ended and not job.finished else text.lasted(job.started, job.finished)
 
 
-def _job_state(job: JobState) -> str:
-    left = len(job.remaining)
-    return f"{job.state}, {left} task{'' if left == 1 else 's'} alive" if left else job.state
+def _job_state(job: JobState | PastJob) -> str:
+    return f"{job.state}, {job.left} task{'' if job.left == 1 else 's'} alive" if job.left else job.state
 
 
 def _remaining(job: JobState) -> str:
@@ -155,16 +155,16 @@ TASKS: Table[TaskState] = Table(
     Column("", str, gpus=lambda task: list(task.gpus)),
 )  # fmt: skip
 
-JOBS: Table[JobState] = Table(
+JOBS: Table[JobState | PastJob] = Table(
     Column("JOB", lambda job: job.job, job=lambda job: job.job),
     Column("ATTEMPT", lambda job: str(job.attempt), attempt=lambda job: job.attempt),
-    Column("", str, run=lambda job: job.record.run),
-    Column("STATE", _job_state, coloured=True, state=lambda job: job.state, alive=lambda job: len(job.remaining)),
-    Column("STRATEGY", lambda job: job.record.strategy, strategy=lambda job: job.record.strategy),
-    Column("TASKS", lambda job: str(len(job.tasks))),
-    Column("HOSTS", lambda job: str(len(job.hosts))),
-    Column("", str, inventory=lambda job: job.record.inventory),
-    Column("STARTED", lambda job: text.clock(job.record.started), started=lambda job: rfc3339(job.record.started)),
+    Column("", str, run=lambda job: job.run),
+    Column("STATE", _job_state, coloured=True, state=lambda job: job.state, alive=lambda job: job.left),
+    Column("STRATEGY", lambda job: job.strategy, strategy=lambda job: job.strategy),
+    Column("TASKS", lambda job: str(job.task_count)),
+    Column("HOSTS", lambda job: str(job.host_count)),
+    Column("", str, inventory=lambda job: job.inventory),
+    Column("STARTED", lambda job: text.clock(job.started), started=lambda job: rfc3339(job.started)),
     Column("LASTED", _job_lasted, finished=lambda job: rfc3339(job.finished)),
     Column("", str, reason=lambda job: job.reason, culprit=lambda job: str(job.culprit) if job.culprit else None),
 )

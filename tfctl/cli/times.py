@@ -12,7 +12,7 @@ from tfctl.errors import UsageError
 def limit(timeout: str | None, waits: bool) -> float | None:
     """Return ``--timeout`` in seconds; 0 looks once. Raise UsageError (2), also if the command never waits."""
     if timeout is not None and not waits:
-        raise UsageError("--timeout limits waiting, but nothing waits", "add --wait or --follow")
+        raise UsageError("--timeout limits waiting, but nothing waits", "add --wait or --follow, or to start: --queue")
     return 0.0 if timeout in ("0", "0s") else seconds(timeout)
 
 

@@ -127,9 +127,10 @@ def say_clocks(fleet: Fleet) -> None:
     """Name, once, the hosts whose clocks differ from this machine's."""
     from tfctl.jobs import clocks
 
-    if remark := clocks.remark(fleet.clock_offsets):
+    new = {host: offset for host, offset in fleet.clock_offsets.copy().items() if host not in fleet.reported_clocks}
+    if remark := clocks.remark(new):
         say(remark)
-    fleet.clock_offsets.clear()
+    fleet.reported_clocks.update(new)
 
 
 def job_name(fleet: Fleet, name: str | None) -> str:

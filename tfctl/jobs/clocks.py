@@ -1,10 +1,12 @@
-"""Notice hosts whose clocks are wrong. Times of different hosts are compared and sorted in tables, logs and events."""
+"""Notice hosts whose clocks are wrong, and correct their times: those of different hosts are compared and sorted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: Smaller differences (s) are not reported.
+from tfctl.node import wire
+
+#: Smaller differences (s) are neither reported nor corrected.
 LIMIT_S = 2.0
 
 
@@ -25,4 +27,35 @@ def remark(offsets: Mapping[str, float]) -> str:
         for host, seconds in offsets.items()
         if abs(seconds) > LIMIT_S
     ]
-    return f"clocks differ: {', '.join(wrong)}; times and their order may be wrong (timedatectl)" if wrong else ""
+    return (
+        f"clocks differ: {', '.join(wrong)}; tfctl corrects their times as it shows them (timedatectl)" if wrong else ""
+    )
+
+
+def ahead(offsets: Mapping[str, float] | None, host: str) -> float:
+    """Return what to subtract from the times of a host (s): 0 unless its clock differs by more than LIMIT_S."""
+    found = (offsets or {}).get(host, 0.0)
+    return found if abs(found) > LIMIT_S else 0.0
+
+
+def corrected(status: wire.JobStatus, seconds: float) -> wire.JobStatus:
+    """Return what a host reports of a job, with times by this machine's clock. ``seconds``: the value of `ahead`."""
+    if not seconds:
+        return status
+    tasks = tuple(
+        task._replace(started=_earlier(task.started, seconds), finished=_earlier(task.finished, seconds))
+        for task in status.tasks
+    )
+    guard = status.guard and status.guard._replace(
+        retry_at=_earlier(status.guard.retry_at, seconds), finished=_earlier(status.guard.finished, seconds)
+    )
+    return status._replace(tasks=tasks, stopped=_earlier(status.stopped, seconds), guard=guard)
+
+
+def corrected_summary(summary: wire.Summary, seconds: float) -> wire.Summary:
+    """Do as `corrected` for a summary."""
+    return summary._replace(finished=_earlier(summary.finished, seconds), stopped=_earlier(summary.stopped, seconds))
+
+
+def _earlier(time: float | None, seconds: float) -> float | None:
+    return None if time is None else time - seconds

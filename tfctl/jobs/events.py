@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfctl.errors import TfctlError
-from tfctl.jobs import show, state
+from tfctl.jobs import clocks, show, state
 from tfctl.jobs.state import JobState
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet
@@ -19,7 +19,8 @@ _RANK = {"start": 0, "succeeded": 2, "failed": 2}
 class Event:
     """One event: start, stop or restart (by a user), begin or end (of a task's run), succeeded or failed (of the job).
 
-    ``time`` is in epoch seconds by ``host``'s clock. ``role``, ``index`` and ``host`` are None for the whole job.
+    ``time`` is in epoch seconds, corrected if ``host``'s clock is wrong. ``role``, ``index`` and ``host`` are None for
+    the whole job.
     """
 
     time: float
@@ -45,18 +46,26 @@ def events(fleet: Fleet, job: str) -> tuple[JobState, list[Event], list[TfctlErr
     Raise NotFound if no host knows the job; otherwise raises as show.ask.
     """
     answers, errors = show.ask(fleet, wire.EventsRequest(job), wire.Events)
-    known = state.jobs({host: answer and answer.jobs for host, answer in answers.items()})
+    shown = {host: answer and answer.jobs for host, answer in answers.items()}
+    known = state.jobs(shown, fleet.clock_offsets)
     if not known:
         raise state.unknown(job)
-    return known[0], merged(known[0], {host: answer.events for host, answer in answers.items() if answer}), errors
+    reported = {host: answer.events for host, answer in answers.items() if answer}
+    return known[0], merged(known[0], reported, fleet.clock_offsets), errors
 
 
-def merged(now: JobState, reported: Mapping[str, Sequence[wire.Event]]) -> list[Event]:
-    """Merge what each host reported. Every host reports events of the whole job; keep the earliest."""
+def merged(
+    now: JobState, reported: Mapping[str, Sequence[wire.Event]], offsets: Mapping[str, float] | None = None
+) -> list[Event]:
+    """Merge what each host reported. Every host reports events of the whole job; keep the earliest.
+
+    ``offsets``: by how many seconds the clocks of hosts are ahead of this machine's.
+    """
     found: list[Event] = []
     whole: dict[tuple[int, str, str | None], Event] = {}
     for host, events in reported.items():
-        for one in events:
+        ahead = clocks.ahead(offsets, host)
+        for one in (event._replace(time=event.time - ahead) for event in events):
             if one.role is not None:
                 found.append(_event(one, host))
                 continue

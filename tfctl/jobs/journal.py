@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tfctl.errors import TfctlError
@@ -29,7 +29,7 @@ _LONGEST = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One printed line. ``time`` is in epoch seconds, by ``host``'s clock."""
+    """One printed line. ``time`` is in epoch seconds, corrected if ``host``'s clock is wrong."""
 
     time: float
     role: str
@@ -44,8 +44,8 @@ class Gap:
     """Lines of ``tasks`` that the journal of ``host`` does not have, printed between ``since`` and ``until``.
 
     journald ``dropped`` them or has deleted them (``rotated``) to make room for newer ones. Times are in epoch seconds,
-    by the host's clock; ``time`` is the place among the lines. ``since``, ``until`` and the number of ``lines`` are
-    None if unknown.
+    corrected if the host's clock is wrong; ``time`` is the place among the lines. ``since``, ``until`` and the
+    number of ``lines`` are None if unknown.
     """
 
     time: float
@@ -73,12 +73,16 @@ class Query:
 
 
 class Source:
-    """The wanted tasks of one host, and how far they have been read."""
+    """The wanted tasks of one host, and how far they have been read.
 
-    def __init__(self, host: Host, state: JobState, query: Query) -> None:
+    ``ahead``: by how many seconds the host's clock is ahead of this machine's. Within, all times are the host's.
+    """
+
+    def __init__(self, host: Host, state: JobState, query: Query, ahead: float = 0.0) -> None:
         self.host = host
         self._state = state
-        self._query = query
+        self._ahead = ahead
+        self._query = replace(query, since=_later(query.since, ahead), until=_later(query.until, ahead))
         # With grep, the host cannot count matching lines. A line may consist of several entries.
         self._tail = None if query.tail is None or query.grep else query.tail + _SPARE
         self._cursor: str | None = None
@@ -121,6 +125,10 @@ class Source:
 
     def lines(self, session: Session) -> Iterator[Line | Gap]:
         """Yield the lines of a session from `open`, to its end. Raise TfctlError if the last ones are missing."""
+        for item in self._lines(session):
+            yield _corrected(item, self._ahead) if self._ahead else item
+
+    def _lines(self, session: Session) -> Iterator[Line | Gap]:
         with session:
             yield from self._before_the_journal()
             for raw in session.lines():
@@ -201,3 +209,13 @@ class Source:
     @property
     def _tasks(self) -> tuple[TaskName, ...]:
         return tuple(self._header.units.values())
+
+
+def _later(time: float | None, seconds: float) -> float | None:
+    return None if time is None else time + seconds
+
+
+def _corrected(item: Line | Gap, ahead: float) -> Line | Gap:
+    if isinstance(item, Line):
+        return replace(item, time=item.time - ahead)
+    return replace(item, time=item.time - ahead, since=_later(item.since, -ahead), until=_later(item.until, -ahead))

@@ -38,10 +38,15 @@ def load() -> Known:
     return Known()
 
 
-def note(jobs: Mapping[str, Iterable[str]], hosts: Iterable[str], everything: bool) -> None:
-    """Note jobs, with the role of each task, and hosts. ``everything``: there are no others."""
-    counted: dict[str, Mapping[str, int]] = {job: _counts(roles) for job, roles in jobs.items()}
+def note(jobs: Mapping[str, Iterable[str] | None], hosts: Iterable[str], everything: bool) -> None:
+    """Note jobs, with the role of each task, and hosts. ``everything``: there are no others.
+
+    The roles of a job that has None stay as they are known.
+    """
     before = load()
+    counted: dict[str, Mapping[str, int]] = {
+        job: before.jobs.get(job, {}) if roles is None else _counts(roles) for job, roles in jobs.items()
+    }
     names = tuple(hosts)
     if not everything:
         counted = {**counted, **{job: roles for job, roles in before.jobs.items() if job not in counted}}

@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tfctl.errors import Exit, NotFound, TfctlError, UsageError
+from tfctl.jobs import clocks
 from tfctl.jobs.journal import Gap, Line, Query, Source
 from tfctl.jobs.state import JobState
 from tfctl.model.host import Host
@@ -50,7 +51,7 @@ def pattern(text: str) -> re.Pattern[str]:
 def read(fleet: Fleet, state: JobState, query: Query, fail: Fail) -> Iterator[Item]:
     """Yield the lines printed so far, and gaps. ``fail`` is called for a host that fails; the lines of the others are
     still yielded."""
-    return _merged(fleet, [Source(host, state, query) for host in _hosts(fleet, state, query)], query.tail, fail)
+    return _merged(fleet, _sources(fleet, state, query), query.tail, fail)
 
 
 def follow(fleet: Fleet, state: JobState, query: Query, over: threading.Event, say: Say) -> Iterator[list[Item]]:
@@ -58,7 +59,7 @@ def follow(fleet: Fleet, state: JobState, query: Query, over: threading.Event, s
     printed by then have been read. Order is exact within a host, and across hosts within WINDOW_S."""
     news: queue.Queue[Item | None] = queue.Queue(maxsize=_AHEAD)
     gone = threading.Event()
-    sources = [Source(host, state, query) for host in _hosts(fleet, state, query)]
+    sources = _sources(fleet, state, query)
     if query.tail is not None:
         # The last lines over all hosts are known only when every host has been read.
         yield list(_merged(fleet, sources, query.tail, lambda _: None))
@@ -153,6 +154,11 @@ def _hang_up(over: threading.Event, followers: Sequence[_Follower]) -> None:
     over.wait()
     for follower in followers:
         follower.hang_up()
+
+
+def _sources(fleet: Fleet, state: JobState, query: Query) -> list[Source]:
+    hosts = _hosts(fleet, state, query)
+    return [Source(host, state, query, clocks.ahead(fleet.clock_offsets, host.name)) for host in hosts]
 
 
 def _hosts(fleet: Fleet, state: JobState, query: Query) -> list[Host]:

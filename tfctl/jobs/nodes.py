@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
 from tfctl.errors import PreflightFailed, TfctlError, Unreachable
+from tfctl.jobs import clocks
 from tfctl.model.host import Host
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet
@@ -31,6 +33,7 @@ class NodeObject(TypedDict):
 
     ``address``: where the other hosts reach it; null if they resolve its name. ``error``: why it does not answer, or
     why no job can start there; else null. ``current``: whether its node part is the version that this tfctl installs.
+    ``clock_offset``: by how many seconds, at least, its clock is ahead of this machine's; null if unknown.
     """
 
     host: str
@@ -38,19 +41,22 @@ class NodeObject(TypedDict):
     state: StateName
     error: NodeErrorObject | None
     current: bool | None
+    clock_offset: float | None
 
 
 @dataclass(frozen=True)
 class NodeState:
     """One host. ``node`` is the node part's answer, or None. ``error`` says why there is none, or why no job can start.
 
-    ``expected``: the version of the node part that this tfctl would install.
+    ``expected``: the version of the node part that this tfctl would install. ``clock_offset``: by how many seconds, at
+    least, the host's clock is ahead of this machine's; None if unknown.
     """
 
     host: Host
     node: wire.Node | None
     expected: str
     error: TfctlError | None = None
+    clock_offset: float | None = None
 
     @property
     def state(self) -> StateName:
@@ -77,8 +83,9 @@ class NodeState:
         cause = self.error
         error = None if cause is None else {"exit": int(cause.exit), "message": cause.message, "remedy": cause.remedy}
         known = wire.encode(self.node) if self.node else dict.fromkeys(wire.Node._fields)
+        known.pop("time", None)
         head = {"host": self.host.name, "address": self.host.address, "state": self.state, "error": error}
-        return cast("NodeObject", {**head, **known, "current": self.current})
+        return cast("NodeObject", {**head, **known, "current": self.current, "clock_offset": self.clock_offset})
 
 
 def nodes(fleet: Fleet, expected: str, job: str | None = None) -> list[NodeState]:
@@ -88,12 +95,21 @@ def nodes(fleet: Fleet, expected: str, job: str | None = None) -> list[NodeState
     """
 
     def ask(connection: Connection) -> wire.Node:
+        asked = time.time()
         with open_session(connection, wire.NodesRequest()) as session:
-            return session.expect(wire.Node, wire.SILENCE_S)
+            found = session.expect(wire.Node, wire.SILENCE_S)
+        fleet.clock_offsets[connection.host.name] = clocks.offset(asked, found.time, time.time())
+        return found
 
     outcomes = fleet.map(ask)
     found = [
-        NodeState(outcome.host, outcome.value, expected, outcome.error or _full(outcome.host.name, outcome.value))
+        NodeState(
+            outcome.host,
+            outcome.value,
+            expected,
+            outcome.error or _full(outcome.host.name, outcome.value),
+            fleet.clock_offsets.get(outcome.host.name),
+        )
         for outcome in outcomes
     ]
     return [node for node in found if job is None or node.node is None or job in node.jobs]
@@ -105,6 +121,6 @@ def _full(host: str, node: wire.Node | None) -> TfctlError | None:
         if disk.free_mib * 2**20 < wire.SPARE:
             return PreflightFailed(
                 f"{host}: {disk.path} has {disk.free_mib} MiB free; a start needs {wire.SPARE // 2**20} MiB",
-                "remove what is not needed there: the directories of old attempts, or files that tasks have written",
+                wire.MAKE_ROOM,
             )
     return None

@@ -8,7 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from tfctl.errors import NotFound, TfctlError, UsageError, together
-from tfctl.jobs import clocks, known, state
+from tfctl.jobs import clocks, known, past, state
+from tfctl.jobs.past import PastJob
 from tfctl.jobs.state import JobState
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
 
 T = TypeVar("T")
+
+#: How many jobs to ask for at a time.
+_AT_ONCE = 50
 
 
 def ask(fleet: Fleet, request: wire.Request, answer: type[T]) -> tuple[dict[str, T | None], list[TfctlError]]:
@@ -30,7 +34,7 @@ def ask(fleet: Fleet, request: wire.Request, answer: type[T]) -> tuple[dict[str,
         asked = time.time()
         with open_session(connection, request) as session:
             found = session.expect(answer, wire.SILENCE_S)
-        if isinstance(found, wire.Shown):
+        if isinstance(found, (wire.Shown, wire.Events)):
             fleet.clock_offsets[connection.host.name] = clocks.offset(asked, found.time, time.time())
         return found
 
@@ -41,12 +45,39 @@ def ask(fleet: Fleet, request: wire.Request, answer: type[T]) -> tuple[dict[str,
     return {outcome.host.name: outcome.value for outcome in outcomes}, errors
 
 
-def jobs(fleet: Fleet, job: str | None = None, lines: bool = False) -> tuple[list[JobState], list[TfctlError]]:
+def jobs(fleet: Fleet, job: str | None = None) -> tuple[list[JobState], list[TfctlError]]:
     """Return every job, or that one, the last started first, and the errors of silent hosts. Raises as `ask`."""
-    answers, errors = ask(fleet, wire.ShowRequest(job, lines=lines), wire.Shown)
-    found = state.jobs({host: answer and answer.jobs for host, answer in answers.items()})
-    roles = {each.job: [task.role for task in each.tasks] for each in found}
-    known.note(roles, [host.name for host in fleet.hosts], everything=job is None and not errors)
+    if job is not None:
+        return _asked(fleet, wire.ShowRequest(job))
+    listed, errors = overview(fleet)
+    whole = {each.job: each for each in _in_full(fleet, [each.job for each in listed if isinstance(each, PastJob)])}
+    found = [each if isinstance(each, JobState) else whole.get(each.job) for each in listed]
+    return [each for each in found if each], errors
+
+
+def overview(fleet: Fleet, lines: bool = False) -> tuple[list[JobState | PastJob], list[TfctlError]]:
+    """Return every job, the last started first, and the errors of silent hosts. Jobs that are over lack their tasks.
+
+    The hosts answer with summaries, so that many past jobs cost little. ``lines``: also ask for the ages of last lines.
+    Raises as `ask`.
+    """
+    answers, errors = ask(fleet, wire.ShowRequest(lines=lines, summaries=True), wire.Shown)
+    ahead = {host: clocks.ahead(fleet.clock_offsets, host) for host in answers}
+    over, open_ = past.merged(
+        {
+            host: [clocks.corrected_summary(each, ahead[host]) for each in answer.past] if ahead[host] else answer.past
+            for host, answer in answers.items()
+            if answer
+        }
+    )
+    whole = {each.job for answer in answers.values() if answer for each in answer.jobs}
+    # What is over on one host may go on on another, which does not know the tasks of the first.
+    again = [job for job in dict.fromkeys([*(each.job for each in over), *open_]) if job in whole or job in open_]
+    states = state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets)
+    once: list[JobState | PastJob] = [*states, *over]
+    found = [*(each for each in once if each.job not in again), *_in_full(fleet, again)]
+    found.sort(key=lambda each: -each.started)
+    _note(fleet, found, everything=not errors)
     return found, errors
 
 
@@ -57,26 +88,27 @@ def one(fleet: Fleet, job: str | None, changes: bool = False, lines: bool = Fals
     runs, exactly one ended job still has live tasks. ``lines``: also ask for the ages of tasks' last lines. Raise
     NotFound, or UsageError if a name is needed.
     """
-    found, errors = jobs(fleet, job, lines)
-    if job is not None:
-        if not found:
-            raise state.unknown(job)
-        return found[0], errors
-    return default(found, changes), errors
+    if job is None:
+        found, errors = overview(fleet, lines)
+        return _whole(fleet, default(found, changes)), errors
+    states, errors = _asked(fleet, wire.ShowRequest(job, lines=lines))
+    if not states:
+        raise state.unknown(job)
+    return states[0], errors
 
 
 def named(fleet: Fleet, word: str, changes: bool = False, lines: bool = False) -> tuple[JobState, list[TfctlError]]:
     """Return the job that ``word`` means: the one chosen without a name if it has a role of that name, else the job
     of that name. Raise as `one`."""
-    found, errors = jobs(fleet, None, lines)
+    found, errors = overview(fleet, lines)
     chosen = None
     with suppress(NotFound, UsageError):
-        chosen = default(found, changes)
+        chosen = _whole(fleet, default(found, changes))
     if chosen and any(task.role == word for task in chosen.tasks):
         return chosen, errors
     for each in found:
         if each.job == word:
-            return each, errors
+            return _whole(fleet, each), errors
     unknown = state.unknown(word)
     if chosen is None:
         raise unknown
@@ -84,7 +116,39 @@ def named(fleet: Fleet, word: str, changes: bool = False, lines: bool = False) -
     raise NotFound(f"{unknown.message}, and {chosen.job} has no role {word}", f"it has {roles}; {unknown.remedy}")
 
 
-def default(found: Sequence[JobState], changes: bool = False) -> JobState:
+def _asked(fleet: Fleet, request: wire.ShowRequest) -> tuple[list[JobState], list[TfctlError]]:
+    answers, errors = ask(fleet, request, wire.Shown)
+    found = state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets)
+    _note(fleet, found, everything=False)
+    return found, errors
+
+
+def _in_full(fleet: Fleet, names: Sequence[str]) -> list[JobState]:
+    """Return these jobs with their tasks. Ask for a few at a time: the length of an answer is limited."""
+    found: list[JobState] = []
+    for first in range(0, len(names), _AT_ONCE):
+        answers, _ = ask(fleet, wire.ShowRequest(jobs=tuple(names[first : first + _AT_ONCE])), wire.Shown)
+        found += state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets)
+    return found
+
+
+def _whole(fleet: Fleet, found: JobState | PastJob) -> JobState:
+    """Return a job with its tasks. Raise NotFound if no host knows it any more."""
+    if isinstance(found, JobState):
+        return found
+    states, _ = _asked(fleet, wire.ShowRequest(found.job))
+    if not states:
+        raise state.unknown(found.job)
+    return states[0]
+
+
+def _note(fleet: Fleet, found: Sequence[JobState | PastJob], *, everything: bool) -> None:
+    """Note the jobs for completion. The roles of a job that is over stay as they are known."""
+    roles = {each.job: [task.role for task in each.tasks] if isinstance(each, JobState) else None for each in found}
+    known.note(roles, [host.name for host in fleet.hosts], everything=everything)
+
+
+def default(found: Sequence[JobState | PastJob], changes: bool = False) -> JobState | PastJob:
     """Return the job that is meant if none is named. Raise as `one`. ``found``: all jobs, the last started first."""
     going = [each for each in found if not each.ended]
     if changes and not going:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 
-from tfctl.errors import BadFile, PreflightFailed, TfctlError, Undone, together
+from tfctl.errors import BadFile, PreflightFailed, Taken, TfctlError, Undone, together
 from tfctl.jobs.code import Code
 from tfctl.jobs.elsewhere import Elsewhere
 from tfctl.jobs.requirements import directories
@@ -29,24 +29,32 @@ from tfctl.remote.session import as_error
 Say = Callable[[str], None]
 
 #: How long (s) to keep retrying after losing a race against another start.
-_PATIENCE_S = 30.0
+_PATIENCE_S = 60.0
 #: The shortest and the longest pause (s) before a retry. Starts that pause equally long would meet again.
 _PAUSES_S = (0.2, 1.0)
 
 
-def start(fleet: Fleet, layout: Layout, code: Code, say: Say, elsewhere: Elsewhere | None = None) -> Job:
+def start(
+    fleet: Fleet,
+    layout: Layout,
+    code: Code,
+    say: Say,
+    elsewhere: Elsewhere | None = None,
+    patience: float = _PATIENCE_S,
+) -> Job:
     """Start the job on the fleet's hosts and return it.
 
-    With ``elsewhere``, raise Busy if the job is alive there, and count its attempts there too.
+    With ``elsewhere``, raise Busy if the job is alive there, and count its attempts there too. ``patience``: how long
+    (s) to try again after losing a race against another start. Raise Taken if other jobs hold what the job needs.
 
     If any host refuses, raise the errors of all that refused, after every host has undone its part; raise Undone if
     units had already been started. A KeyboardInterrupt before the first `keep` also undoes everything.
     """
-    patience, random = time.monotonic() + _PATIENCE_S, Random()
+    until, random = time.monotonic() + patience, Random()
     draw: Random | None = None
     while True:
         with open_sessions(fleet, layout.name, _requests(layout, code), say) as sessions:
-            job = _place(layout, sessions, elsewhere.highest() if elsewhere else 0, draw)
+            job = _place(layout, sessions, elsewhere, draw)
             refusals = sessions.reserve(plans(job, code.digest), code)
             if not refusals:
                 _require_shared(layout, sessions)
@@ -55,8 +63,11 @@ def start(fleet: Fleet, layout: Layout, code: Code, say: Say, elsewhere: Elsewhe
                 if unconfirmed:
                     raise stop_unconfirmed(fleet, job.name, job.run, unconfirmed)
                 return job
-        if not all(refusal.retry for _, refusal in refusals) or time.monotonic() > patience:
-            raise together([as_error(host, refusal) for host, refusal in refusals])
+        error = together([as_error(host, refusal) for host, refusal in refusals])
+        if not all(refusal.retry for _, refusal in refusals):
+            raise error
+        if time.monotonic() > until:
+            raise Taken(error.message, error.remedy)
         say(f"{refusals[0][0]}: {refusals[0][1].message}; trying again")
         time.sleep(random.uniform(*_PAUSES_S))
         draw = random
@@ -92,15 +103,17 @@ def _require_shared(layout: Layout, sessions: Sessions) -> None:
         sessions.require_shared(layout.output)
 
 
-def _place(layout: Layout, sessions: Sessions, highest: int = 0, draw: Random | None = None) -> Job:
-    """Return the job's next attempt. ``highest``: its highest attempt on hosts that have no session."""
+def _place(layout: Layout, sessions: Sessions, elsewhere: Elsewhere | None = None, draw: Random | None = None) -> Job:
+    """Return the job's next attempt. ``elsewhere``: the hosts that have no session."""
     if layout.strategy.needs_horovod:
         _require_horovod(layout, sessions.hellos)
     sites = {host.name: _site(host, sessions.hellos) for host in layout.hosts}
-    attempt = 1 + max(highest, *(hello.highest for hello in sessions.hellos.values()))
     tasks = assign(layout, sites, draw)
     packages = directories(layout, layout.requirements, sessions.hellos) if layout.requirements else {}
-    port = guard_port(layout, sites, tasks)
+    port = guard_port(layout, sites, tasks, draw)
+    # Asked last: a client in the queue tries again and again, and each time would connect to these hosts anew.
+    highest = elsewhere.highest() if elsewhere else 0
+    attempt = 1 + max(highest, *(hello.highest for hello in sessions.hellos.values()))
     run, secret, key = secrets.token_hex(4), secrets.token_hex(16), secrets.token_hex(32)
     return Job(layout, attempt, run, time.time(), tasks, secret, port, key, packages)
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfctl.errors import NotFound
+from tfctl.jobs import clocks
 from tfctl.node import judge, wire
 from tfctl.node.judge import ALIVE, ENDED
 from tfctl.node.names import task as task_name
@@ -122,6 +123,36 @@ class JobState:
         return (*(task for task in self.tasks if self.ended and task.alive), *self.others)
 
     @property
+    def run(self) -> str:
+        return self.record.run
+
+    @property
+    def strategy(self) -> str:
+        return self.record.strategy
+
+    @property
+    def inventory(self) -> str:
+        return self.record.inventory
+
+    @property
+    def started(self) -> float:
+        """When it was started, in epoch seconds."""
+        return self.record.started
+
+    @property
+    def task_count(self) -> int:
+        return len(self.tasks)
+
+    @property
+    def host_count(self) -> int:
+        return len(self.hosts)
+
+    @property
+    def left(self) -> int:
+        """How many tasks are alive that should not be (`remaining`)."""
+        return len(self.remaining)
+
+    @property
     def hosts(self) -> tuple[str, ...]:
         """The names of the job's hosts, in the order of their first task."""
         return tuple(dict.fromkeys(task.host for task in self.tasks))
@@ -131,18 +162,21 @@ class JobState:
         return sorted(self.tasks, key=lambda task: _ATTENTION.index(task.state))
 
 
-def jobs(answers: Mapping[str, Sequence[wire.JobStatus] | None]) -> list[JobState]:
+def jobs(
+    answers: Mapping[str, Sequence[wire.JobStatus] | None], offsets: Mapping[str, float] | None = None
+) -> list[JobState]:
     """Return the run of every job that was started last, the most recently started job first.
 
     Two runs may have the same attempt number, on different hosts.
 
-    ``answers`` maps each host to its jobs, or to None if it does not answer.
+    ``answers`` maps each host to its jobs, or to None if it does not answer. ``offsets``: by how many seconds the
+    clocks of hosts are ahead of this machine's.
     """
     shown: dict[str, dict[str, wire.JobStatus]] = {}
     for host, found in answers.items():
         for each in found or ():
-            shown.setdefault(each.job, {})[host] = each
-    states = [_job(job, by_host, answers) for job, by_host in shown.items()]
+            shown.setdefault(each.job, {})[host] = clocks.corrected(each, clocks.ahead(offsets, host))
+    states = [_job(job, by_host, answers, offsets) for job, by_host in shown.items()]
     return sorted(states, key=lambda state: -state.record.started)
 
 
@@ -167,9 +201,16 @@ def select_one(state: JobState, role: str, index: int | None) -> TaskState:
     return found[0]
 
 
-def _job(job: str, by_host: Mapping[str, wire.JobStatus], answers: Mapping[str, object]) -> JobState:
+def _job(
+    job: str,
+    by_host: Mapping[str, wire.JobStatus],
+    answers: Mapping[str, object],
+    offsets: Mapping[str, float] | None,
+) -> JobState:
     newest = max(by_host.values(), key=lambda shown: (shown.record.started, shown.attempt))
     record, attempt = newest.record, newest.attempt
+    if record.guard and record.guard.number > 1:  # then the guard of the head has written the time of the start
+        record = record._replace(started=record.started - clocks.ahead(offsets, record.guard.head))
     ours = {host: shown for host, shown in by_host.items() if (shown.attempt, shown.run) == (attempt, newest.run)}
     reports: dict[str, Sequence[wire.TaskStatus] | None] = {
         host: () if answer is not None else None for host, answer in answers.items()

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfctl.errors import NotFound, TfctlError, Unreachable, together
-from tfctl.jobs import reasons, show, state
+from tfctl.jobs import clocks, reasons, show, state
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.stop import Name, stop
 from tfctl.model.host import Host
@@ -160,7 +160,7 @@ def changes(fleet: Fleet, job: str, attempt: int, silence: Silence, end: float |
                 raise together(list(errors.values())) if errors else Unreachable("no host answers")
             if len(answers) < len(fleet.hosts):
                 continue
-            found = state.jobs(answers)
+            found = state.jobs(answers, fleet.clock_offsets)
             if not found and None not in answers.values():
                 raise NotFound(f"no host knows attempt {attempt} of job {job!r} any more")
             if found and (found[0] != before or time.monotonic() > reported + _TICK_S):
@@ -217,7 +217,7 @@ def _judged_again(fleet: Fleet, ended: JobState) -> JobState:
         return ended
     with suppress(TfctlError):
         answers, _ = show.ask(fleet, wire.ShowRequest(ended.job, ended.attempt), wire.Shown)
-        for now in state.jobs({host: answer and answer.jobs for host, answer in answers.items()}):
+        for now in state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets):
             if now.state == "failed" and now.record.run == ended.record.run:
                 return now
     return ended
@@ -232,9 +232,14 @@ def _listen(
     while not over.is_set():
         try:
             connection = fleet.connection(host, again)
+            asked: float | None = time.time()
             with open_session(connection, request) as session, _closed_when_silent(connection):
                 while not over.is_set():
-                    put((host.name, session.expect(wire.Shown, wire.FOLLOW_SILENCE_S).jobs))
+                    shown = session.expect(wire.Shown, wire.FOLLOW_SILENCE_S)
+                    if asked is not None:  # only the first answer follows a request
+                        fleet.clock_offsets[host.name] = clocks.offset(asked, shown.time, time.time())
+                        asked = None
+                    put((host.name, shown.jobs))
         except TfctlError as error:
             put((host.name, error))
         again = True

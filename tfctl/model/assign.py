@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from tfctl.errors import BadFile, Busy, TfctlError
+from tfctl.errors import BadFile, Taken, TfctlError
 from tfctl.model import gpus
 from tfctl.model.host import Host, Site
 from tfctl.model.job import Job, Layout
 from tfctl.model.ports import port_for_guard
 from tfctl.model.task import Slot, Task
-from tfctl.wording import counted
+from tfctl.wording import QUEUE, counted
 
 if TYPE_CHECKING:
     from random import Random
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 def assign(layout: Layout, sites: Mapping[str, Site], draw: Random | None = None) -> tuple[Task, ...]:
     """Give every task a port and GPUs, from ``sites`` (by host name).
 
-    Ports are the lowest that are free or, with ``draw``, drawn from all that are free, so that starts which compete for
-    ports choose different ones.
+    Ports are the lowest that are free or, with ``draw``, drawn from all of `tfctl_ports` that are free, so that starts
+    which compete for ports choose different ones. The `ports:` of a job always ascend: people rely on their order.
 
-    Raise Busy or PreflightFailed if there are too few, and BadFile for a port range that is too small, GPU numbers
-    that the strategy does not allow, or an address that peers cannot reach.
+    Raise Taken, Busy or PreflightFailed if there are too few, and BadFile for a port range that is too small, GPU
+    numbers that the strategy does not allow, or an address that peers cannot reach.
     """
     shares = gpus.share(layout, sites)
     free = {host.name: _free_ports(host, layout, sites[host.name].held) for host in layout.hosts}
-    if draw:
+    if draw and layout.ports is None:
         for ports in free.values():
             draw.shuffle(ports)
     tasks = []
@@ -46,15 +46,15 @@ def draft(layout: Layout) -> Job:
     return Job(layout, attempt=1, run="00000000", started=0.0, tasks=assign(layout, sites), secret="0" * 32)
 
 
-def guard_port(layout: Layout, sites: Mapping[str, Site], tasks: Sequence[Task]) -> int:
-    """Return the lowest port of the head's `tfctl_ports` that no task has, or 0 if the job has one host alone.
+def guard_port(layout: Layout, sites: Mapping[str, Site], tasks: Sequence[Task], draw: Random | None = None) -> int:
+    """Return a port of the head's `tfctl_ports` that no task has, or 0 if the job has one host alone.
 
-    Raise Busy if there is none.
+    It is the lowest or, with ``draw``, any. Raise Taken if there is none.
     """
     if len(layout.hosts) == 1:
         return 0
     head = layout.head.host
-    return port_for_guard(head, {*sites[head.name].held, *(task.port for task in tasks if task.host == head)})
+    return port_for_guard(head, {*sites[head.name].held, *(task.port for task in tasks if task.host == head)}, draw)
 
 
 def _free_ports(host: Host, layout: Layout, held: Collection[int]) -> list[int]:
@@ -70,7 +70,7 @@ def _no_port(slot: Slot, layout: Layout, site: Site) -> TfctlError:
     if wanted > last - first + 1:
         return BadFile(message, "widen the range, or spread the tasks over more hosts")
     holders = ", ".join(f"{port} {who}" for port, who in list(site.held.items())[:3])
-    return Busy(f"{message}; held are {holders}", "widen the range, or stop what holds them")
+    return Taken(f"{message}; held are {holders}", f"widen the range, stop what holds them, or {QUEUE}")
 
 
 def _dialable(host: Host, site: Site) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from tfctl.errors import BadFile, Busy, PreflightFailed, TfctlError
+from tfctl.errors import BadFile, Busy, PreflightFailed, Taken, TfctlError
 from tfctl.model.host import Site
 from tfctl.model.job import Layout
 from tfctl.model.strategies.base import Strategy
 from tfctl.model.task import Slot, TaskName
-from tfctl.wording import counted
+from tfctl.wording import QUEUE, counted
 
 #: Each task's GPUs; None for a computing task on a host without GPUs.
 Shares = dict[TaskName, tuple[str, ...] | None]
@@ -33,7 +33,7 @@ def share(layout: Layout, sites: Mapping[str, Site]) -> Shares:
         known = sites[name].gpus
         free = list(known) if known is not None else [f"gpu-{number}" for number in range(asked)]
         if asked > len(free):
-            raise _no_gpu(f"{name}: {asked} GPUs wanted, {len(free)} free", sites[name])
+            raise _no_gpu(f"{name}: {asked} GPUs wanted, {len(free)} free", sites[name], asked)
         shares |= _as_asked(slots, free)
         shares |= _in_equal_parts(layout.strategy, slots, free, sites[name])
     if layout.strategy.equal_gpus:
@@ -75,7 +75,7 @@ def _in_equal_parts(strategy: Strategy, slots: Iterable[Slot], free: list[str], 
             f"{computing[0].host.name}: {counted(len(computing), 'task that computes', 'tasks that compute')}, "
             f"{counted(len(free), 'GPU')} free"
         )
-        raise _no_gpu(message, site)
+        raise _no_gpu(message, site, len(computing))
     if any(map(is_instance, free)):
         each = min(each, 1)
     shares: Shares = {slot.name: () for slot in silent}
@@ -95,11 +95,14 @@ def _check_equal(layout: Layout, shares: Shares) -> None:
         )
 
 
-def _no_gpu(message: str, site: Site) -> TfctlError:
+def _no_gpu(message: str, site: Site, wanted: int) -> TfctlError:
     if site.gpu_trouble:
         return PreflightFailed(site.gpu_trouble.message, f"{site.gpu_trouble.remedy}; `gpus: 0` computes without GPUs")
     holders = f"; the others are held by {', '.join(dict.fromkeys(site.owners))}" if site.owners else ""
-    return Busy(message + holders, "set `gpus:` for each role (0: none), spread the tasks, or wait for other jobs")
+    change = "set `gpus:` for each role (0: none), spread the tasks"
+    if wanted > len(site.gpus or ()) + len(site.owners):
+        return Busy(message + holders, f"{change}, or use hosts with more GPUs")
+    return Taken(message + holders, f"{change}, or {QUEUE}")
 
 
 def _computes(strategy: Strategy, slot: Slot) -> bool:

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
-from tfctl.errors import Busy
+from tfctl.errors import Taken
 from tfctl.model.host import Host
 from tfctl.model.text import quoted
+from tfctl.wording import QUEUE
+
+if TYPE_CHECKING:
+    from random import Random
 
 _RANGE = re.compile(r"\s*([0-9]{1,5})\s*(?:-\s*([0-9]{1,5})\s*)?")
 
@@ -26,13 +31,16 @@ def port_range(value: object, lowest: int = 1) -> tuple[int, int]:
     return first, last
 
 
-def port_for_guard(host: Host, taken: Collection[int]) -> int:
-    """Return the lowest port of the host's `tfctl_ports` that is not taken. Raise Busy if there is none."""
+def port_for_guard(host: Host, taken: Collection[int], draw: Random | None = None) -> int:
+    """Return the lowest port of the host's `tfctl_ports` that is not taken or, with ``draw``, any of these.
+
+    Raise Taken if there is none.
+    """
     first, last = host.ports
-    free = next((port for port in range(first, last + 1) if port not in taken), None)
-    if free is None:
-        raise Busy(
+    free = [port for port in range(first, last + 1) if port not in taken]
+    if not free:
+        raise Taken(
             f"{host.name}: no port in {first}-{last} (tfctl_ports) is free for the guard of the job",
-            "widen the range, or stop what holds them",
+            f"widen the range, stop what holds them, or {QUEUE}",
         )
-    return free
+    return draw.choice(free) if draw else free[0]

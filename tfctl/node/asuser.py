@@ -22,8 +22,9 @@ from .system import PROVISION, System, host
 #: Seconds to wait for the child's answer: a hung network file system must not hang the start.
 PATIENCE = 60.0
 _LOOK = "check that file system there: findmnt, dmesg"
+_ROOM = "make room there; tfctl prune deletes jobs that are over"
 _REMEDIES = {
-    errno.ENOSPC: "make room there", errno.EDQUOT: "make room there", errno.EACCES: PROVISION, errno.EPERM: PROVISION,
+    errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM, errno.EACCES: PROVISION, errno.EPERM: PROVISION,
     errno.EROFS: "mount it read-write there (mount -o remount,rw), or choose another directory",
 }  # fmt: skip
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)

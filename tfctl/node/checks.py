@@ -232,7 +232,7 @@ def _ports_free(wanted: list[int], held: reservations.Held) -> None:
         if wanted.count(port) > 1:
             raise Refused(Exit.USAGE, f"the plan gives port {port} of {host()} twice")
         if port in held.ports:
-            raise _taken(f"port {port}", held.ports[port], "give other ports:", retry=True)
+            raise _taken(f"port {port}", held.ports[port], "try again;", retry=True)
         if not sockets.is_free(port):
             raise _taken(f"port {port}", sockets.holder(port), "end it, or give other ports:", retry=False)
 
@@ -246,7 +246,9 @@ def _gpus_free(system: System, wanted: list[str], held: reservations.Held) -> No
         if wanted.count(gpu) > 1:
             raise Refused(Exit.USAGE, f"the plan gives GPU {gpu} of {host()} twice")
         if gpu in held.gpus:
-            raise _taken(f"GPU {gpu}", held.gpus[gpu], "wait for it:", retry=True)
+            raise _taken(
+                f"GPU {gpu}", held.gpus[gpu], "try again, or wait for it with tfctl start JOBFILE --queue;", retry=True
+            )
         if gpu not in here:
             raise Refused(Exit.PREFLIGHT, f"{host()} has no GPU {gpu}", "see what it has: nvidia-smi -L")
         if here[gpu]:

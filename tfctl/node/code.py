@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import tarfile
 
 _REMEDY = "pack the code again"
+#: Begins the names of directories that are being filled or deleted.
+_INCOMPLETE = ".new-"
 
 
 def hold(system: System, digest: str) -> int | None:
@@ -57,11 +59,16 @@ class Incoming:
         store = system.at(names.CODE_STORE)
         store.mkdir(0o755, parents=True, exist_ok=True)
         _remove_old(store)
-        self.path = Path(tempfile.mkdtemp(prefix=".new-", dir=store))
+        self.path = Path(tempfile.mkdtemp(prefix=_INCOMPLETE, dir=store))
         self._fault: Refused | None = None
+        self._held: int | None = None
 
     def close(self) -> None:
+        """Remove the tarball and release the stored code. Safe to repeat."""
         shutil.rmtree(self.path, ignore_errors=True)
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     def receive(self, session: Session, size: int) -> None:
         """Read all ``size`` bytes, even after an error, which `store` raises later. Raises Gone."""
@@ -92,12 +99,13 @@ class Incoming:
         except Refused as refused:
             self._fault = refused
         except OSError as error:
-            self._fault = Refused(
-                Exit.PREFLIGHT, f"cannot keep the code on {host()}: {error.strerror}", "make room there"
-            )
+            self._fault = Refused(Exit.PREFLIGHT, f"cannot keep the code on {host()}: {error.strerror}", wire.MAKE_ROOM)
 
     def store(self) -> bool:
-        """Unpack the code and move it into the store. Return whether it is new there. Raises Refused, OSError."""
+        """Unpack the code, move it into the store and hold it until `close`. Return whether it is new there.
+
+        Raises Refused, OSError.
+        """
         if self._fault:
             raise self._fault
         tree = self.path / "tree"
@@ -107,12 +115,16 @@ class Incoming:
         with (self.path / "tar.gz").open("rb") as file:
             as_user(self._system, lambda: unpack(file), str(tree), patience=300.0)
         _give_to_root(tree, user.pw_gid)
+        self._held = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(self._held, fcntl.LOCK_SH)  # before `prune` can see it
         try:
             tree.rename(self._system.at(names.stored_code(self._digest)))
         except OSError:
-            if self._system.at(names.stored_code(self._digest)).is_dir():
-                return False  # another start was faster
-            raise
+            os.close(self._held)
+            self._held = hold(self._system, self._digest)
+            if self._held is None:
+                raise
+            return False  # another start was faster
         return True
 
 
@@ -149,9 +161,7 @@ def copy(system: System, digest: str, target: Path) -> None:
             done = run(["cp", "-a", "--reflink=auto", source, str(target)], 300.0)
             if done.status != 0:
                 last = done.errors.rpartition("\n")[2][-300:]
-                raise Refused(
-                    Exit.PREFLIGHT, f"the code cannot be copied on {host()}: {last}", f"make room in {names.JOBS} there"
-                )
+                raise Refused(Exit.PREFLIGHT, f"the code cannot be copied on {host()}: {last}", wire.MAKE_ROOM)
 
         as_user(system, copied, patience=310.0)
         target.chmod(0o750)  # cp gave it the mode of the stored directory
@@ -159,14 +169,26 @@ def copy(system: System, digest: str, target: Path) -> None:
 
 def discard(system: System, digest: str) -> None:
     """Remove stored code unless a process holds its lock. Never raises."""
+    aside = set_aside(system, digest, _INCOMPLETE)
+    if aside:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def set_aside(system: System, digest: str, prefix: str) -> Path | None:
+    """Move stored code to a directory of the store whose name begins with ``prefix``, and return it.
+
+    Return None if a process holds its lock, or if it cannot be moved.
+    """
     path = system.at(names.stored_code(digest))
+    aside = path.with_name(f"{prefix}{digest}.{os.getpid()}")
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(path, ignore_errors=True)
+            return path.rename(aside)
         finally:
             os.close(descriptor)
+    return None
 
 
 def require_space(system: System, size: int = 0) -> None:
@@ -180,7 +202,7 @@ def require_space(system: System, size: int = 0) -> None:
             raise Refused(
                 Exit.PREFLIGHT,
                 f"{place} on {host()} has {free // 1000**2} MB free; {needed} MB are needed",
-                "remove what is not needed there",
+                wire.MAKE_ROOM,
             )
 
 
@@ -239,7 +261,7 @@ def _mode(packed: int) -> int:
 
 def _remove_old(store: Path) -> None:
     """Remove directories that killed processes left more than a day ago."""
-    for path in store.glob(".new-*"):
+    for path in store.glob(f"{_INCOMPLETE}*"):
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < time.time() - 86400:
                 shutil.rmtree(path, ignore_errors=True)

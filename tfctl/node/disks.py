@@ -6,6 +6,7 @@ import contextlib
 import os
 import posixpath
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from . import jobstore, names
@@ -15,7 +16,7 @@ from .wire import Disk
 _SETTINGS = "/etc/tfctl/node.json"
 _ROOTS = ["/srv/tfctl"]
 #: How long (s) to add up sizes of files.
-_COUNT_S = 1.0
+COUNT_S = 1.0
 
 
 def output_roots(system: System) -> list[str]:
@@ -44,9 +45,14 @@ def stored_mib(system: System) -> int | None:
 
     None if counting takes longer than a second.
     """
-    total, until = 0, time.monotonic() + _COUNT_S
-    for top in (names.CODE_STORE, names.JOBS):
-        for folder, _, files in os.walk(system.at(top)):
+    return size_mib((system.at(names.CODE_STORE), system.at(names.JOBS)), time.monotonic() + COUNT_S)
+
+
+def size_mib(directories: Iterable[Path], until: float) -> int | None:
+    """Return the size (MiB) of all files in these directories, or None if counting goes on at ``until`` (monotonic)."""
+    total = 0
+    for top in directories:
+        for folder, _, files in os.walk(top):
             if time.monotonic() > until:
                 return None
             for name in files:

@@ -7,6 +7,7 @@ is read from the journal, where systemd's own message names the run by its invoc
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 
 from . import fields, guards, jobstore, names, show, wire
@@ -25,7 +26,7 @@ def run(system: System, session: Session, request: wire.EventsRequest) -> None:
     """Send one answer, empty for a job that is not known here. Raises Refused."""
     job = fields.job_name(request.job)
     found = sorted(_events(system, job), key=lambda event: event.time)
-    session.send(wire.Events(show.jobs(system, job, None), tuple(found)))
+    session.send(wire.Events(show.jobs(system, job, None), tuple(found), time.time()))
 
 
 def _events(system: System, job: str) -> Iterator[Event]:
@@ -55,9 +56,9 @@ def _events(system: System, job: str) -> Iterator[Event]:
 def _actions(system: System, job: str, attempt: int, first: float | None) -> Iterator[Event]:
     """Yield the user actions, one per job or per task affected. A start is noted late: use the time ``first``."""
     for action in [*jobstore.actions(system, job, attempt), *guards.actions(system, job, attempt)]:
-        time = first if action.deed == "start" and first is not None else action.time
+        when = first if action.deed == "start" and first is not None else action.time
         for task in action.tasks or [None]:
-            yield _event(time, attempt, action.deed, task)._replace(by=action.by, reason=action.reason)
+            yield _event(when, attempt, action.deed, task)._replace(by=action.by, reason=action.reason)
 
 
 def _current_runs(system: System, job: str, attempt: int, task: TaskName, units: list[InstalledUnit]) -> Iterator[str]:
@@ -67,9 +68,9 @@ def _current_runs(system: System, job: str, attempt: int, task: TaskName, units:
             yield unit.properties.get("InvocationID", "")
 
 
-def _event(time: float, attempt: int, event: str, task: TaskName | None) -> Event:
+def _event(when: float, attempt: int, event: str, task: TaskName | None) -> Event:
     role, index = task or (None, None)
-    return Event(round(time, 3), attempt, event, role, index, by=None, exit_code=None, signal=None)
+    return Event(round(when, 3), attempt, event, role, index, by=None, exit_code=None, signal=None)
 
 
 def _begins(system: System, job: str) -> dict[str, float]:

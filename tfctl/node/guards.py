@@ -18,6 +18,7 @@ import json
 import os
 import pwd
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from . import jobstore, names, restart_files, unitfile, wire
@@ -119,7 +120,6 @@ TimeoutStartSec={limit:.0f}s
 #: How long the program may run (s).
 NOTIFY_S = 60.0
 _PORT = re.compile(r"^ListenStream=([0-9]+)$", re.MULTILINE)
-_SERVICE_OF_JOB = re.compile(rf"tfctlguard-({names.JOB.pattern})\.service")
 _OF_JOB = re.compile(rf"tfctlguard-({names.JOB.pattern})\.socket")
 
 
@@ -190,13 +190,11 @@ def installed(system: System, job: str) -> list[str]:
     return [unit for unit in units if (system.at(names.UNITS) / unit).exists()]
 
 
-def of_jobs(system: System, job: str | None) -> dict[str, str]:
-    """Return the guard services that have files, of one job or of all, each with its job."""
-    if job is not None:
-        unit = names.guard_service(job)
-        return {unit: job} if (system.at(names.UNITS) / unit).exists() else {}
-    matches = map(_SERVICE_OF_JOB.fullmatch, jobstore.listing(system.at(names.UNITS)))
-    return {match.group(): match.group(1) for match in matches if match}
+def of_jobs(system: System, jobs: Iterable[str]) -> dict[str, str]:
+    """Return those guard services of these jobs that have files, each with its job."""
+    here = set(jobstore.listing(system.at(names.UNITS)))
+    services = {names.guard_service(job): job for job in jobs}
+    return {unit: job for unit, job in services.items() if unit in here}
 
 
 def notify(system: System, job: str) -> wire.Notify | None:

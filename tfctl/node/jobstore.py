@@ -22,7 +22,13 @@ _UNTRUSTED = 1 << 18
 
 def jobs(system: System) -> list[str]:
     """Return the jobs that have an attempt here, sorted by name."""
-    return sorted(name for name in listing(system.at(names.JOBS)) if names.JOB.fullmatch(name) and latest(system, name))
+    return sorted(latest_of_all(system))
+
+
+def latest_of_all(system: System) -> dict[str, int]:
+    """Return the highest attempt of each job that has one here."""
+    found = {name: latest(system, name) for name in listing(system.at(names.JOBS)) if names.JOB.fullmatch(name)}
+    return {job: attempt for job, attempt in found.items() if attempt}
 
 
 def latest(system: System, job: str) -> int:
@@ -169,7 +175,7 @@ def set_began(system: System, job: str, attempt: int, times: dict[str, float]) -
 def listing(directory: Path) -> list[str]:
     """Return the names in a directory, or an empty list if it cannot be read."""
     try:
-        return [path.name for path in directory.iterdir()]
+        return os.listdir(directory)  # noqa: PTH208  ten times as fast: there are thousands of attempts
     except OSError:
         return []
 

@@ -61,12 +61,10 @@ def judge(record: Record, tasks: Sequence[TaskStatus], stopped: float | None) ->
     """
     deciders = [task for task in tasks if task.name in record.deciders]
     if all(task.state == "succeeded" for task in deciders):
-        return Verdict("succeeded", finished=_latest(deciders))
-    # A host that does not know its task, as one that was installed again, cannot refute the stop mark of the others.
-    fallen = _fallen(record, [task for task in tasks if stopped is None or task.started is not None])
-    if fallen:
-        where = next(task for task in record.tasks if task.name == fallen[0].name)
-        return Verdict("failed", failure(fallen[0], where.host, where.memory), fallen[0].finished, fallen[0].name)
+        return Verdict("succeeded", finished=latest(deciders))
+    if first := next(iter(fallen(record, tasks, stopped)), None):
+        where = next(task for task in record.tasks if task.name == first.name)
+        return Verdict("failed", failure(first, where.host, where.memory), first.finished, first.name)
     if stopped is not None:
         return Verdict("stopped", finished=stopped)
     states = {task.state for task in tasks}
@@ -79,7 +77,7 @@ def judge(record: Record, tasks: Sequence[TaskStatus], stopped: float | None) ->
         return Verdict("running")
     if "pending" in states:
         return Verdict("starting")
-    return Verdict("stopped", "its tasks were stopped one by one", _latest(tasks))
+    return Verdict("stopped", "its tasks were stopped one by one", latest(tasks))
 
 
 def draining(record: Record, tasks: Sequence[TaskStatus], since: float) -> dict[TaskName, float]:
@@ -122,6 +120,27 @@ def to_give_up(tasks: Sequence[TaskStatus]) -> list[TaskName]:
     return [task.name for task in ended if task.state in ALIVE]
 
 
+def fallen(record: Record, tasks: Sequence[TaskStatus], stopped: float | None) -> list[TaskStatus]:
+    """Return the tasks whose failure made the job fail, in the order they ended. Those that ended at the same time, or
+    at an unknown one, are in the order of the record, so that every command names the same task first.
+
+    A host that does not know its task, as one that was installed again, cannot refute the stop mark of the others
+    (``stopped``: its time).
+    """
+    known = [task for task in tasks if stopped is None or task.started is not None]
+    gone = {task.name: task for task in known if task.state in ("failed", "lost")}
+    groups = [*((name,) for name in record.deciders), *record.vital]
+    whole = [group for group in groups if all(name in gone for name in group)]
+    found = {name for group in whole for name in group}
+    in_order = [gone[task.name] for task in record.tasks if task.name in found]
+    return sorted(in_order, key=lambda task: float("inf") if task.finished is None else task.finished)
+
+
+def latest(tasks: Sequence[TaskStatus]) -> float | None:
+    """Return when the last of these tasks ended, in epoch seconds."""
+    return max((task.finished for task in tasks if task.finished is not None), default=None)
+
+
 def failure(task: TaskStatus, host: str, memory: str | None = None) -> str:
     """Return how a task on ``host`` failed or was lost, as a sentence without a full stop.
 
@@ -154,18 +173,3 @@ def _without_report(task: RecordedTask, state: TaskStateName) -> TaskStatus:
     return TaskStatus(
         task.role, task.index, state, exit_code=None, signal=None, started=None, finished=None, restarts=0
     )
-
-
-def _fallen(record: Record, tasks: Sequence[TaskStatus]) -> list[TaskStatus]:
-    """Return the tasks whose failure made the job fail, in the order they ended. Those that ended at the same time, or
-    at an unknown one, are in the order of the record, so that every command names the same task first."""
-    gone = {task.name: task for task in tasks if task.state in ("failed", "lost")}
-    groups = [*((name,) for name in record.deciders), *record.vital]
-    whole = [group for group in groups if all(name in gone for name in group)]
-    found = {name for group in whole for name in group}
-    in_order = [gone[task.name] for task in record.tasks if task.name in found]
-    return sorted(in_order, key=lambda task: float("inf") if task.finished is None else task.finished)
-
-
-def _latest(tasks: Sequence[TaskStatus]) -> float | None:
-    return max((task.finished for task in tasks if task.finished is not None), default=None)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from . import disks, gpu_cards, receipts, reservations, states, wire
 from .hello import look, stacks
 from .session import Session
 from .system import System
-from .units import InstalledUnit, installed_units
+from .units import InstalledUnit, live_units
 
 
 def run(system: System, session: Session, _request: wire.NodesRequest) -> None:
     """Send one answer. Raises Refused."""
-    units = installed_units(system)
+    units = live_units(system)
     held = reservations.held(system, units)
     devices, trouble = look(system, held)
     session.send(
@@ -31,10 +32,11 @@ def run(system: System, session: Session, _request: wire.NodesRequest) -> None:
             gpus=devices,
             gpu_trouble=trouble,
             ports=dict(sorted(held.ports.items())),
-            tasks=tuple(_task(unit) for unit in units if unit.live),
+            tasks=tuple(_task(unit) for unit in units),
             disks=disks.disks(system),
             stored_mib=disks.stored_mib(system),
             cards=gpu_cards.look(system) if devices else (),
+            time=time.time(),
             drifts=tuple(text for each in receipts.check_all(str(system.at(receipts.FOLDER))) for text in each.drifts),
         )
     )

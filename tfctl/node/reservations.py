@@ -21,7 +21,7 @@ from .asuser import as_user
 from .exits import Exit
 from .session import Refused
 from .system import System, host
-from .units import InstalledUnit, end_units, installed_units, remove_units, run_of
+from .units import InstalledUnit, end_units, live_units, remove_units, run_of
 from .wire import TaskName
 
 _DIRECTORY = f"{names.RUN_DIR}/reserved"
@@ -56,7 +56,8 @@ def lock(system: System, patience: float = _PATIENCE, beat: Callable[[], object]
     try:
         while not _flock(descriptor, fcntl.LOCK_EX):
             if time.monotonic() > until:
-                raise Refused(Exit.BUSY, f"another start on {host()} is still writing its files", retry=True)
+                what = f"another start on {host()} is still writing its files"
+                raise Refused(Exit.BUSY, what, "try again", retry=True)
             beat()
             time.sleep(0.01)
         yield
@@ -103,12 +104,11 @@ class Held(NamedTuple):
 
 
 def held(system: System, known: list[InstalledUnit] | None = None) -> Held:
-    """Return what live units and starts in progress hold. ``known``: all units, if already read. Raises Refused."""
+    """Return what live units and starts in progress hold. ``known``: the live units, if read. Raises Refused."""
     found = Held({}, {}, set())
-    for unit in installed_units(system) if known is None else known:
-        if unit.live:
-            found.ports.update(dict.fromkeys(unit.ports, str(unit)))
-            found.gpus.update(dict.fromkeys(unit.gpus, str(unit)))
+    for unit in live_units(system) if known is None else known:
+        found.ports.update(dict.fromkeys(unit.ports, str(unit)))
+        found.gpus.update(dict.fromkeys(unit.gpus, str(unit)))
     found.ports.update(guards.held_ports(system))
     for one in live(system):
         found.starting.add(one.job)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
-from . import fields, give_up, guards, jobstore, names, reservations, states, wire
+from . import fields, give_up, guards, jobstore, names, reservations, states, summaries, wire
 from .session import Session
 from .states import Properties
 from .system import System, clock_zero
-from .units import installed_and_others
+from .units import going_jobs, installed_and_others
 
 #: Seconds between polls while a client follows.
 _POLL_S = 0.5
@@ -19,12 +19,13 @@ def run(system: System, session: Session, request: wire.ShowRequest) -> None:
     """Serve one request. Raises Refused, Gone."""
     job = None if request.job is None else fields.job_name(request.job)
     attempt = fields.optional_attempt(request.attempt)
+    if request.jobs is not None or request.summaries:
+        session.send(_of_many(system, request))
+        return
     before = jobs(system, job, attempt, later=request.later)
     first = before
     if request.lines:
-        from . import last_lines
-
-        first = last_lines.with_ages(system, first)
+        first = _aged(system, first)
     if request.timings:
         from . import timings
 
@@ -42,18 +43,57 @@ def run(system: System, session: Session, request: wire.ShowRequest) -> None:
         before, sent = now, time.monotonic()
 
 
+def _of_many(system: System, request: wire.ShowRequest) -> wire.Shown:
+    """Return the latest attempt of all jobs, or of those that the request names. Raises Refused."""
+    if request.jobs is None:
+        latest = jobstore.latest_of_all(system)
+    else:
+        latest = {fields.job_name(one): jobstore.latest(system, one) for one in request.jobs}
+    wanted = sorted(latest)
+    past: list[wire.Summary] = []
+    if request.summaries:
+        going = {*going_jobs(system), *(one.job for one in reservations.live(system))}
+        kept = {job: summaries.read(system, job, latest[job]) for job in wanted if job not in going}
+        past = [summary for summary in kept.values() if summary]
+        wanted = [job for job in wanted if not kept.get(job)]
+    stamps = {job: summaries.stamp(system, job, latest[job]) for job in wanted}
+    found = _shown(system, wanted)
+    if request.summaries:
+        for status in found:
+            summary = summaries.of(status)
+            if summary:
+                summaries.write(system, summary, stamps[status.job])
+                past.append(summary)
+        over = {summary.job for summary in past}
+        found = tuple(status for status in found if status.job not in over)
+    return wire.Shown(_aged(system, found) if request.lines else found, time.time(), tuple(past))
+
+
+def _aged(system: System, found: tuple[wire.JobStatus, ...]) -> tuple[wire.JobStatus, ...]:
+    from . import last_lines
+
+    return last_lines.with_ages(system, found)
+
+
 def jobs(system: System, job: str | None, attempt: int | None, *, later: bool = False) -> tuple[wire.JobStatus, ...]:
     """Return the given or latest attempt of ``job``, or the latest of every job. Raises Refused.
 
     ``later``: in place of the given attempt, the last that the guard has started after it.
     """
-    guard_of = guards.of_jobs(system, job)
-    units, guard_units = installed_and_others(system, job, guard_of)
+    return _shown(system, [job] if job else jobstore.jobs(system), attempt, later=later)
+
+
+def _shown(
+    system: System, wanted: Sequence[str], attempt: int | None = None, *, later: bool = False
+) -> tuple[wire.JobStatus, ...]:
+    """Return the given or latest attempt of each of these jobs. Raises Refused."""
+    guard_of = guards.of_jobs(system, wanted)
+    units, guard_units = installed_and_others(system, wanted, guard_of)
     guarded = {guard_of[unit] for unit, found in guard_units.items() if states.is_live(found)}
     starting = {(one.job, one.attempt) for one in reservations.live(system)}
     zero = clock_zero()
     found = []
-    for name in [job] if job else jobstore.jobs(system):
+    for name in wanted:
         number = attempt or jobstore.latest(system, name)
         if attempt and later:
             number = _last_of_guard(system, name, attempt)

@@ -274,6 +274,8 @@ def _prepare(system: System, plan: Plan, incoming: code.Incoming | None) -> tupl
             checks.free(system, plan)
             return made, _take(system, plan, made)
     except BaseException:
+        if incoming:
+            incoming.close()  # it holds the code, which could not be removed
         reservations.undo_preparation(system, made)
         raise
 

@@ -21,6 +21,8 @@ restart  client  RestartRequest  node  beat every 5 s, then restarted; error wit
 events   client  EventsRequest   node  events
 nodes    client  NodesRequest    node  node
 notify   guard   NotifyRequest   node  beat every 5 s, then notified
+queue    client  QueueRequest    node  queued, one more at every change and beat every 5 s until stdin ends
+prune    client  PruneRequest    node  stored; with attempts, beat every 5 s, then pruned
 leave    guard   LeaveRequest    node  left
 pull     client  PullRequest     node  files, then listings; for each file that the client asks for with
                                        fetch: pieces, each followed by its raw bytes, then ended
@@ -37,6 +39,7 @@ import signal
 from typing import Any, Literal, NamedTuple, Optional, Union
 
 from .codec import Malformed as Malformed
+from .codec import as_rows
 from .codec import decode as decode
 from .codec import encode as encode
 
@@ -57,6 +60,8 @@ AT_ONCE_S = 10.0
 LINE_LIMIT = 16 * 2**20
 #: The room (bytes) that a start needs in the directory of the jobs, beside the code.
 SPARE = 200 * 1000**2
+#: The remedy where it is missing.
+MAKE_ROOM = "delete jobs that are over: tfctl prune --older-than 14d; or delete what tasks have written there"
 #: What journalctl is asked for, beside the cursor and the times.
 JOURNAL_FIELDS = (
     "MESSAGE", "_TRANSPORT", "_SYSTEMD_UNIT", "_STREAM_ID", "_LINE_BREAK", "N_DROPPED", "OBJECT_SYSTEMD_UNIT",
@@ -285,6 +290,28 @@ class JobStatus(NamedTuple):
     guarded: Optional[bool] = None
 
 
+class Summary(NamedTuple):
+    """What a host knows about the last attempt of a job when nothing of it is left to do there.
+
+    ``tasks``, ``hosts``: their numbers in the whole job. ``deciders``: how many tasks decide the job; ``succeeded``:
+    those of them that have succeeded here. ``failed``: one that has failed the job is here. ``finished``: when the
+    first of these has failed, else when the last decider here has succeeded. ``stopped``: the time of the stop mark.
+    """
+
+    job: str
+    attempt: int
+    run: str
+    started: float
+    strategy: str
+    tasks: int
+    hosts: int
+    deciders: int
+    succeeded: int
+    finished: Optional[float] = None
+    stopped: Optional[float] = None
+    failed: Optional[bool] = None
+
+
 class Event(NamedTuple):
     """``event``: start, stop or restart (by a user or the guard), retry or notify (by the guard), begin or end (of a
     task's run). ``role`` and ``index`` are None for the whole job. ``reason``: why the guard did it. ``oom``: true if
@@ -300,6 +327,36 @@ class Event(NamedTuple):
     signal: Optional[str]
     reason: Optional[str] = None
     oom: Optional[bool] = None
+
+
+class StoredAttempt(NamedTuple):
+    """What a host keeps of an attempt. ``hosts``: how many hosts the attempt has. ``age``: how long ago (s) something
+    happened to it. ``alive``: the job runs here, is being started or has a guard. ``mib``: None if unknown."""
+
+    job: str
+    attempt: int
+    run: str
+    started: float
+    hosts: int
+    age: float
+    alive: bool
+    mib: Optional[int] = None
+
+
+class AttemptName(NamedTuple):
+    """``run``: empty if the attempt has no record that can be read."""
+
+    job: str
+    attempt: int
+    run: str
+
+
+class Ticket(NamedTuple):
+    """A place in the queue of clients that wait to start a job: the earliest is first. ``time``: by the clock of the
+    host that gave it. ``nonce``: 8 hex digits, for tickets of the same time."""
+
+    time: float
+    nonce: str
 
 
 class UserAction(NamedTuple):
@@ -378,7 +435,8 @@ class StartRequest(NamedTuple):
 class ShowRequest(NamedTuple):
     """The given or latest attempt of a job or, if ``job`` is None, the latest attempt of each. ``lines``: the first
     answer has the age of each running task's last line. ``later``: show, in place of the given attempt, the last of
-    those that the guard has started after it. ``timings``: the first answer has the timings of each task."""
+    those that the guard has started after it. ``timings``: the first answer has the timings of each task. ``jobs``:
+    only these jobs, if ``job`` is None. ``summaries``: the jobs that are over may be answered by summaries."""
 
     job: Optional[str] = None
     attempt: Optional[int] = None
@@ -386,6 +444,8 @@ class ShowRequest(NamedTuple):
     lines: bool = False
     later: bool = False
     timings: bool = False
+    jobs: Optional[tuple[str, ...]] = None
+    summaries: Optional[bool] = None
 
 
 class StopRequest(NamedTuple):
@@ -455,6 +515,20 @@ class LeaveRequest(NamedTuple):
     """Only of a guard, about its own job: end the guard and remove its units and its key."""
 
     job: str
+
+
+class PruneRequest(NamedTuple):
+    """List the attempts of one job or of all or, with ``attempts``, delete these and the code that no other needs."""
+
+    job: Optional[str] = None
+    attempts: Optional[tuple[AttemptName, ...]] = None
+
+
+class QueueRequest(NamedTuple):
+    """Wait in the queue of this host until stdin ends. ``ticket``: the one that the first host of the job gave."""
+
+    job: str
+    ticket: Optional[Ticket] = None
 
 
 class LogsRequest(NamedTuple):
@@ -593,10 +667,12 @@ class Kept(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """The jobs that were asked for, as far as this host has tasks of them. ``time``: the host's."""
+    """The jobs that were asked for, as far as this host has tasks of them. ``time``: the host's. ``past``: jobs that
+    are over, in place of their statuses, if the request allows it."""
 
     jobs: tuple[JobStatus, ...]
     time: Optional[float] = None
+    past: tuple[Summary, ...] = ()
 
 
 class Marked(NamedTuple):
@@ -624,10 +700,11 @@ class Restarted(NamedTuple):
 
 
 class Events(NamedTuple):
-    """The events in the order of time, and the job's latest attempt as in Shown."""
+    """The events in the order of time, and the job's latest attempt as in Shown. ``time``: the host's."""
 
     jobs: tuple[JobStatus, ...]
     events: tuple[Event, ...]
+    time: Optional[float] = None
 
 
 class Node(NamedTuple):
@@ -635,7 +712,7 @@ class Node(NamedTuple):
     available. ``stacks``: each installed one with its environment. ``ports``: those that jobs hold, with their holders.
     ``disks``: the directory of the jobs, then those for output. ``stored_mib``: the size of the code of all jobs and of
     what their tasks have written beside it. ``drifts``: what has changed since the host was provisioned, in sentences.
-    ``cards``: the NVIDIA cards, if nvidia-smi answers.
+    ``cards``: the NVIDIA cards, if nvidia-smi answers. ``time``: the host's.
     Unknown values are None."""
 
     protocol: int
@@ -655,6 +732,7 @@ class Node(NamedTuple):
     stored_mib: Optional[int] = None
     drifts: tuple[str, ...] = ()
     cards: tuple[Card, ...] = ()
+    time: Optional[float] = None
 
 
 class Files(NamedTuple):
@@ -692,6 +770,28 @@ class Exited(NamedTuple):
 
     status: Optional[int]
     signal: Optional[str] = None
+
+
+class Queued(NamedTuple):
+    """``ahead``: who is before this client in the queue of this host: each job with its user."""
+
+    ticket: Ticket
+    ahead: tuple[str, ...]
+
+
+class Stored(NamedTuple):
+    """The attempts that this host keeps."""
+
+    attempts: tuple[StoredAttempt, ...]
+
+
+class Pruned(NamedTuple):
+    """What was deleted. ``mib``: its size, with that of code; None if unknown. ``kept``: a sentence about each attempt
+    that was not deleted."""
+
+    attempts: tuple[AttemptName, ...]
+    mib: Optional[int] = None
+    kept: tuple[str, ...] = ()
 
 
 class Left(NamedTuple):
@@ -736,20 +836,22 @@ class JournalEntry(NamedTuple):
         return self.message.decode(errors="replace")
 
 
+as_rows(Summary, StoredAttempt, AttemptName)
+
 Request = Union[
     StartRequest, ShowRequest, StopRequest, RestartRequest, EventsRequest, NodesRequest, LogsRequest, NotifyRequest,
-    LeaveRequest, PullRequest, ExecRequest,
+    LeaveRequest, PullRequest, ExecRequest, PruneRequest, QueueRequest,
 ]  # fmt: skip
 ClientMessage = Union[Plan, Rerun, Code, Share, Go, Keep, Fetch, Beat]
 NodeMessage = Union[
     Hello, Reserved, Refused, Shared, Started, Undone, Kept, Shown, Marked, Stopped, Restarted, Events, Node, Logs,
-    Notified, Left, Files, Listing, Piece, Ended, Exited, Error, Beat,
+    Notified, Left, Files, Listing, Piece, Ended, Exited, Stored, Pruned, Queued, Error, Beat,
 ]  # fmt: skip
 
 REQUESTS: dict[str, Any] = {
     "start": StartRequest, "show": ShowRequest, "stop": StopRequest, "restart": RestartRequest,
     "events": EventsRequest, "nodes": NodesRequest, "logs": LogsRequest, "notify": NotifyRequest,
-    "leave": LeaveRequest, "pull": PullRequest, "exec": ExecRequest,
+    "leave": LeaveRequest, "pull": PullRequest, "exec": ExecRequest, "prune": PruneRequest, "queue": QueueRequest,
 }  # fmt: skip
 CLIENT_MESSAGES: dict[str, Any] = {
     "plan": Plan, "rerun": Rerun, "code": Code, "share": Share, "go": Go, "keep": Keep, "fetch": Fetch,
@@ -759,7 +861,8 @@ NODE_MESSAGES: dict[str, Any] = {
     "hello": Hello, "reserved": Reserved, "refused": Refused, "share": Shared, "started": Started, "undone": Undone,
     "kept": Kept, "show": Shown, "marked": Marked, "stopped": Stopped, "restarted": Restarted, "events": Events,
     "node": Node, "logs": Logs, "notified": Notified, "left": Left, "files": Files, "listing": Listing,
-    "piece": Piece, "ended": Ended, "exited": Exited, "error": Error, "beat": Beat,
+    "piece": Piece, "ended": Ended, "exited": Exited, "stored": Stored, "pruned": Pruned,
+    "queued": Queued, "error": Error, "beat": Beat,
 }  # fmt: skip
 _VERBS = {kind: verb for verb, kind in REQUESTS.items()}
 _KINDS = {kind: name for table in (CLIENT_MESSAGES, NODE_MESSAGES) for name, kind in table.items()}

@@ -61,6 +61,8 @@ class Fleet:
         self._closed = False
         #: By how many seconds each host's clock is ahead of this machine's, as far as it is known.
         self.clock_offsets: dict[str, float] = {}
+        #: The hosts of which that has been reported.
+        self.reported_clocks: set[str] = set()
         _raise_file_limit()
 
     def __enter__(self) -> Fleet:

@@ -29,6 +29,7 @@ def offered(*words: str) -> list[str]:
         (["lab", "u"], ["up"]),
         (["status", ""], ["digits-ps", "other", FILES]),
         (["stop", "dig"], ["digits-ps", FILES]),
+        (["prune", "dig"], ["digits-ps", FILES]),
         (["logs", ""], ["ps", "worker", "digits-ps", "other", FILES]),
         (["logs", "worker", ""], ["0", "1", "2"]),
         (["logs", "other", "worker", ""], ["0"]),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfctl.model.ports import port_range
+from tfctl.errors import Taken
+from tfctl.model.host import Host, Ssh
+from tfctl.model.ports import port_for_guard, port_range
 
 
 @pytest.mark.parametrize(
@@ -38,3 +42,11 @@ def test_a_job_takes_no_port_that_only_root_may_use() -> None:
 def test_a_written_range_is_read_back(one: int, other: int) -> None:
     first, last = sorted((one, other))
     assert port_range(f"{first}-{last}") == (first, last)
+
+
+def test_the_guard_gets_the_lowest_free_port_or_any_when_starts_compete() -> None:
+    host = Host("node1", Ssh("node1"), ports=(2222, 2225))
+    assert port_for_guard(host, {2222}) == 2223
+    assert {port_for_guard(host, {2222}, Random(seed)) for seed in range(40)} == {2223, 2224, 2225}
+    with pytest.raises(Taken, match="no port in 2222-2225"):
+        port_for_guard(host, range(2222, 2226), Random(1))

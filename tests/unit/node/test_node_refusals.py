@@ -81,7 +81,7 @@ def test_start_is_refused_when_the_job_user_is_missing(tree: Tree, account: str,
     ("number", "remedy"),
     [
         (errno.EROFS, "mount it read-write there (mount -o remount,rw), or choose another directory"),
-        (errno.ENOSPC, "make room there"),
+        (errno.ENOSPC, "make room there; tfctl prune deletes jobs that are over"),
         (errno.EACCES, "run: tfctl provision --tags job_host"),
         (errno.EIO, "check that file system there: findmnt, dmesg"),
     ],

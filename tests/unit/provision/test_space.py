@@ -47,6 +47,12 @@ def test_each_full_directory_is_a_fault(path: str) -> None:
     assert message == f"3 inodes are free for {name}, 100 are needed"
 
 
+def test_the_remedy_for_a_full_directory_of_the_jobs_names_prune() -> None:
+    known = facts(disks=apart({space.JOBS: {"free_mb": 0}}))
+    [fault] = space.faults(known, wanted(), None)
+    assert "tfctl prune --older-than 14d" in fault["remedy"]
+
+
 def test_stack_needs_space_for_itself_and_for_its_wheels() -> None:
     little = {"free_mb": 100}
     assert found(apart({STACKS: little}), 2600) == ["100 MB are free for /opt/tfctl, 2600 MB are needed"]

@@ -17,13 +17,15 @@ STACKS = "/opt/tfctl"
 TEMPORARY = "/var/tmp"
 #: Where hosts keep wheels.
 WHEELS = "/var/cache/tfctl/wheels"
+#: Where jobs have their code and their working directories.
+JOBS = "/var/lib/tfctl/jobs"
 #: Other directories that tfctl uses on every host, and the space (MB) that has to be free there.
 SPARE_MB = {
     "/etc": 1,
     "/run": 10,  # units and environment files of jobs
     "/tmp": 10,  # Ansible unpacks its modules there
     "/usr/local/lib/tfctl": 10,
-    "/var/lib/tfctl/jobs": 200,
+    JOBS: 200,
     "/var/log": 50,  # journald stores the output of jobs there
 }
 #: Space (MB) that has to be free in any other directory to which tfctl writes.
@@ -60,6 +62,8 @@ def faults(facts: Facts, wanted: Wanted, stack: Stack | None) -> Iterator[Module
         megabytes = sum(need.mb - (need.counted if STACKS in asked else 0) for need in asked.values())
         if disk.free_mb < megabytes:
             remedy = "free some space there (df -h and du -xsh show where it is used)"
+            if JOBS in asked:
+                remedy += "; tfctl prune --older-than 14d deletes jobs that are over"
             yield fault(f"{disk.free_mb} MB are free for {names}, {megabytes} MB are needed", remedy)
         inodes = sum(need.inodes for need in asked.values())
         if disk.free_inodes is not None and disk.free_inodes < inodes:

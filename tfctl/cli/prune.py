@@ -1,0 +1,110 @@
+"""tfctl prune: delete jobs that are over from the hosts."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tfctl.cli import text
+from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, say, say_error
+from tfctl.cli.tables import Column, Table, rfc3339
+from tfctl.cli.times import seconds
+from tfctl.cli.which import open_fleet
+from tfctl.errors import UsageError, first_of
+from tfctl.wording import counted
+
+if TYPE_CHECKING:
+    from tfctl.jobs.prune import Attempt
+
+
+def add_to(app: typer.Typer) -> None:
+    app.command(epilog="Examples: tfctl prune --older-than 14d --keep 20    tfctl prune digits-ps")(prune)
+
+
+def prune(
+    job: Annotated[
+        str | None,
+        typer.Argument(metavar="JOB", show_default=False, help="A job's name or file. Default: all jobs."),
+    ] = None,
+    job_option: JobOption = None,
+    inventory: InventoryOption = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than", metavar="DURATION", show_default=False, help="Only what has been over for longer, as 14d."
+        ),
+    ] = None,
+    keep: Annotated[
+        int, typer.Option("--keep", metavar="N", min=0, help="Keep the last N attempts that are over.")
+    ] = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    output: OutputOption = Output.text,
+) -> int:
+    """Delete attempts that are over from all hosts: records, code and restart files.
+
+    Running jobs, output directories and logs stay. An attempt is one run of a job on all its hosts.
+    Without a job's name, it asks first, and refuses where it cannot ask, unless you pass --yes.
+    """
+    from tfctl.jobs import prune as jobs
+
+    age = seconds(older_than, "--older-than")
+    with open_fleet(job, job_option, inventory) as (fleet, name):
+        found, errors = jobs.stored(fleet, name)
+        chosen = jobs.choose(found, age, keep, bool(errors), say, name)
+        if chosen and not dry_run and name is None and not yes:
+            _require_consent(chosen)
+        done = jobs.prune(fleet, [] if dry_run else chosen)
+    errors += done.errors
+    shown = chosen if dry_run else done.attempts
+    if output is Output.json:
+        text.print_json({"attempts": ATTEMPTS.json(shown), "dry_run": dry_run, "mib": None if dry_run else done.mib})
+    elif shown:
+        typer.echo(ATTEMPTS.text(shown))
+    for sentence in done.kept:
+        say(f"kept: {sentence}")
+    if dry_run or not shown:
+        say(f"{_counted(shown)} would be deleted" if dry_run and shown else "there is nothing to delete")
+    else:
+        say(f"deleted {_counted(shown)}" + ("" if done.mib is None else f", {_size(done.mib)}"))
+    for error in errors:
+        say_error(error)
+    return first_of(error.exit for error in errors)
+
+
+def _require_consent(chosen: list[Attempt]) -> None:
+    """Ask whether these attempts may be deleted. Raise UsageError without a terminal, and if the answer is no."""
+    what = f"{_counted(chosen)}{_total(chosen)}"
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{what} would be deleted", "name a job, or add --yes; --dry-run shows them")
+    if not typer.confirm(f"Delete {what}?", err=True):
+        raise UsageError("nothing was deleted", "--dry-run shows what would be")
+
+
+def _counted(attempts: list[Attempt] | tuple[Attempt, ...]) -> str:
+    jobs = len({attempt.name.job for attempt in attempts})
+    hosts = len({host for attempt in attempts for host in attempt.hosts})
+    return f"{counted(len(attempts), 'attempt')} of {counted(jobs, 'job')} on {counted(hosts, 'host')}"
+
+
+def _total(attempts: list[Attempt]) -> str:
+    sizes = [attempt.mib for attempt in attempts if attempt.mib is not None]
+    return f", {_size(sum(sizes))}" if len(sizes) == len(attempts) else ""
+
+
+def _size(mib: int | None) -> str:
+    return "" if mib is None else f"{mib / 1024:.1f} GiB" if mib >= 1024 else f"{mib} MiB"
+
+
+ATTEMPTS: Table[Attempt] = Table(
+    Column("JOB", lambda attempt: attempt.name.job, job=lambda attempt: attempt.name.job),
+    Column("ATTEMPT", lambda attempt: str(attempt.name.attempt), attempt=lambda attempt: attempt.name.attempt),
+    Column("", str, run=lambda attempt: attempt.name.run),
+    Column(
+        "STARTED", lambda attempt: text.clock(attempt.started), started=lambda attempt: rfc3339(attempt.started)
+    ),
+    Column("HOSTS", lambda attempt: str(len(attempt.hosts)), hosts=lambda attempt: list(attempt.hosts)),
+    Column("SIZE", lambda attempt: _size(attempt.mib), mib=lambda attempt: attempt.mib),
+)  # fmt: skip
