@@ -13,6 +13,7 @@ from tfctl.model.stacks import Stack
 from tfctl.node.wire import Node, TaskStateName
 from tfctl.provision.explanation import Explanation
 from tfctl.provision.faults import FaultJson
+from tfctl.report.table import FlatRunObject, ReportObject, RunFiguresObject
 from tfctl.verify.results import ResultsObject
 
 JobStateName = Literal["unknown", "starting", "running", "succeeded", "failed", "stopped"]
@@ -365,6 +366,49 @@ class ResetObject(TypedDict):
     hosts: list[ResetHostObject]
 
 
+class AttemptObject(TypedDict):
+    """One attempt that is over. ``run``: its 8 hexadecimal digits. ``started``: RFC 3339, in UTC. ``hosts``: those that
+    keep something of it. ``mib``: its size on all of them, in MiB; null if unknown."""
+
+    job: str
+    attempt: int
+    run: str
+    started: str | None
+    hosts: list[str]
+    mib: int | None
+
+
+class PrunedObject(TypedDict):
+    """``attempts``: what was deleted or, with `--dry-run`, would be. ``dry_run``: whether nothing was deleted.
+
+    ``mib``: how much was deleted, in MiB; null if unknown.
+    """
+
+    attempts: list[AttemptObject]
+    dry_run: bool
+    mib: int | None
+
+
+class PlannedRunObject(TypedDict):
+    """One run of a sweep. ``settings``: the values that it sets. ``tasks``, ``hosts``: their numbers.
+
+    ``output``: its output directory. ``done``: whether it has succeeded already.
+    """
+
+    job: str
+    settings: dict[str, str]
+    tasks: int
+    hosts: int
+    output: str
+    done: bool
+
+
+class SweepObject(TypedDict):
+    """``runs``: in the order in which they run (`--dry-run`)."""
+
+    runs: list[PlannedRunObject]
+
+
 class StacksObject(TypedDict):
     """``stacks``: all stacks, the newest first."""
 
@@ -379,7 +423,12 @@ class ExplainedObject(Explanation[FaultJson]):
 
 
 #: The types whose keys an object also has.
-PARENTS: dict[type, type] = {EndedJobObject: JobObject, ExplainedObject: Explanation, NodeObject: Node}
+PARENTS: dict[type, type] = {
+    EndedJobObject: JobObject,
+    ExplainedObject: Explanation,
+    NodeObject: Node,
+    RunFiguresObject: FlatRunObject,
+}
 
 #: The types of the objects, by command. Several: which one depends on the options.
 OBJECTS: dict[str, tuple[type, ...]] = {
@@ -400,6 +449,9 @@ OBJECTS: dict[str, tuple[type, ...]] = {
     "forward": (ForwardedObject,),
     "tensorboard": (TensorboardObject,),
     "pull": (PulledObject,),
+    "prune": (PrunedObject,),
+    "report": (ReportObject,),
+    "sweep": (SweepObject, ReportObject),
     "wait": (EndedJobObject,),
     "stop": (StoppedJobObject,),
     "restart": (RestartedJobObject,),

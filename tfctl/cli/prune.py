@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -16,6 +16,7 @@ from tfctl.errors import UsageError, first_of
 from tfctl.wording import counted
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import AttemptObject, PrunedObject
     from tfctl.jobs.prune import Attempt
 
 
@@ -60,7 +61,9 @@ def prune(
     errors += done.errors
     shown = chosen if dry_run else done.attempts
     if output is Output.json:
-        text.print_json({"attempts": ATTEMPTS.json(shown), "dry_run": dry_run, "mib": None if dry_run else done.mib})
+        attempts = cast("list[AttemptObject]", ATTEMPTS.json(shown))
+        pruned: PrunedObject = {"attempts": attempts, "dry_run": dry_run, "mib": None if dry_run else done.mib}
+        text.print_json(pruned)
     elif shown:
         typer.echo(ATTEMPTS.text(shown))
     for sentence in done.kept:

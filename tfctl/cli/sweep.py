@@ -27,6 +27,7 @@ from tfctl.errors import Exit, NotFound, TfctlError, UsageError
 from tfctl.wording import counted, plain
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import PlannedRunObject, SweepObject
     from tfctl.jobs.state import JobState
     from tfctl.model.job import Layout
     from tfctl.remote.fleet import Fleet
@@ -175,7 +176,7 @@ def _waited(fleet: Fleet, entry: Entry, attempt: int, known: Results, path: Path
 def _print_plan(variants: Sequence[Variant], layouts: Sequence[Layout], known: Results, output: Format) -> None:
     """Print the runs, and which of them have succeeded."""
     done = [entry.job for entry in known.runs if entry.figures]
-    runs = [
+    runs: list[PlannedRunObject] = [
         {
             "job": variant.name,
             "settings": dict(variant.settings),
@@ -187,7 +188,8 @@ def _print_plan(variants: Sequence[Variant], layouts: Sequence[Layout], known: R
         for variant, layout in zip(variants, layouts, strict=True)
     ]
     if output is Format.json:
-        text.print_json({"runs": runs})
+        planned: SweepObject = {"runs": runs}
+        text.print_json(planned)
         return
     rows = [["JOB", "SETTINGS", "TASKS", "HOSTS", "OUTPUT", "DONE"]]
     for variant, run in zip(variants, runs, strict=True):

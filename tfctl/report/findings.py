@@ -117,6 +117,6 @@ def _network(compared: Compared, report: Report) -> Finding | None:
         "network",
         run.name,
         f"the efficiency is {efficiency:.0%} on {run.hosts} hosts, {best.efficiency:.0%} on one; {rest}",
-        "tfctl verify measures the network between the hosts; use the fast interface (tfctl_address), "
+        "measure the network between the hosts with tfctl verify; use the fast interface (tfctl_address), "
         "or larger batches per device",
     )

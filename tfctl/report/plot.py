@@ -21,7 +21,9 @@ def require(path: Path) -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise TfctlError("--plot needs matplotlib, which is not installed", "pip install 'tfctl[report]'") from None
+        raise TfctlError(
+            "--plot needs matplotlib, which is not installed", "pip install 'tfctl-cluster[report]'"
+        ) from None
 
 
 def speed_ups(report: Report) -> list[tuple[int, float, str]]:

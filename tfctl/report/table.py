@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Literal, TypedDict, cast
 
 from tfctl.report.figures import Compared, Report, RunFigures, Spread, TaskFigures, spread
 from tfctl.report.findings import findings
@@ -42,12 +42,100 @@ def task_rows(run: RunFigures) -> Rows:
     return rows
 
 
-def json_object(report: Report) -> dict[str, Any]:
+class TaskFiguresObject(TypedDict):
+    """One task. ``computes``: whether it trains, and is no parameter server and no evaluator.
+
+    ``gpus``: how many it has. ``source``: where the figures are from. ``seconds``: how long it has trained; with the
+    source `run time`, how long it has run. ``first_step``: the duration of its first step, in seconds.
+    ``input_wait``: the part of its steps in which it waited for input, from 0 to 1. ``steps``, ``examples``,
+    ``steps_per_second``, ``examples_per_second``, ``loss``: the latest values; null if unknown, like all figures.
+    """
+
+    role: str
+    index: int
+    host: str
+    state: str
+    computes: bool
+    gpus: int
+    source: Literal["timings", "log", "run time"]
+    seconds: float | None
+    steps: int | None
+    examples: int | None
+    steps_per_second: float | None
+    examples_per_second: float | None
+    first_step: float | None
+    input_wait: float | None
+    loss: float | None
+
+
+class SpreadObject(TypedDict):
+    """The values of the computing tasks. ``mean``, ``minimum``, ``maximum``: of a figure.
+
+    ``spread``: the range in relation to the mean, 0.3 for 30 %.
+    """
+
+    mean: float
+    minimum: float
+    maximum: float
+    spread: float
+
+
+class FlatRunObject(TypedDict):
+    """One run, an attempt of a job. ``name``: the job, and what a sweep has set. ``hosts``: the number of hosts.
+
+    ``devices``: the GPUs of the computing tasks; without GPUs, these tasks. ``seconds``: until its slowest task had
+    trained. ``examples_per_second``: of all tasks together. ``speed_up``: how many times faster it is than the run with
+    the fewest devices. ``efficiency``: the speed-up in relation to the devices. Unknown figures are null.
+    """
+
+    name: str
+    job: str
+    attempt: int
+    strategy: str
+    state: str
+    hosts: int
+    devices: int
+    seconds: float | None
+    examples_per_second: float | None
+    speed_up: float | None
+    efficiency: float | None
+
+
+class RunFiguresObject(FlatRunObject):
+    """One run, with its tasks. ``settings``: what a sweep has set. ``spread``: how the tasks differ, by figure.
+
+    ``tasks``: all of them.
+    """
+
+    settings: dict[str, str]
+    spread: dict[str, SpreadObject | None]
+    tasks: list[TaskFiguresObject]
+
+
+class FindingObject(TypedDict):
+    """What may make a run slow. ``cause``: the part of the system. ``run``: its name. ``why``: the figures that say so. ``check``: what to do next."""
+
+    cause: Literal["straggler", "input pipeline", "network"]
+    run: str
+    why: str
+    check: str
+
+
+class ReportObject(TypedDict):
+    """``basis``: what speed-ups compare, or null. ``runs``: those with fewer devices first. ``findings``: what may make
+    runs slow."""
+
+    basis: Literal["examples_per_second", "seconds"] | None
+    runs: list[RunFiguresObject]
+    findings: list[FindingObject]
+
+
+def json_object(report: Report) -> ReportObject:
     """Return what `report -o json` prints."""
     return {
         "basis": report.basis,
         "runs": [_json_run(compared) for compared in report.runs],
-        "findings": [asdict(finding) for finding in findings(report)],
+        "findings": [cast("FindingObject", asdict(finding)) for finding in findings(report)],
     }
 
 
@@ -105,18 +193,22 @@ def _task_row(task: TaskFigures) -> list[str]:
     ]
 
 
-def _json_run(compared: Compared) -> dict[str, Any]:
+def _json_run(compared: Compared) -> RunFiguresObject:
     run = compared.run
     spreads = {name: spread(getattr(task, name) for task in run.computing) for name in _SPREADS}
     return {
         **_flat_run(compared),
         "settings": dict(run.settings),
-        "spread": {name: found and asdict(found) for name, found in spreads.items()},
+        "spread": {name: _spread_object(found) for name, found in spreads.items()},
         "tasks": [_json_task(task) for task in run.tasks],
     }
 
 
-def _flat_run(compared: Compared) -> dict[str, Any]:
+def _spread_object(found: Spread | None) -> SpreadObject | None:
+    return None if found is None else cast("SpreadObject", asdict(found))
+
+
+def _flat_run(compared: Compared) -> FlatRunObject:
     run = compared.run
     return {
         "name": run.name,
@@ -133,8 +225,8 @@ def _flat_run(compared: Compared) -> dict[str, Any]:
     }
 
 
-def _json_task(task: TaskFigures) -> dict[str, Any]:
-    return asdict(task)
+def _json_task(task: TaskFigures) -> TaskFiguresObject:
+    return cast("TaskFiguresObject", asdict(task))
 
 
 def _of(found: Spread | None, name: str) -> str:
