@@ -11,11 +11,11 @@ from tests.unit.provision.apt_tree import AptTree, driver_packages, kernels
 RECORDED = sorted((Path(__file__).parent / "packages").iterdir())
 
 
-@pytest.fixture(params=RECORDED, ids=lambda path: path.name)
-def recorded(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, AptTree]:
+@pytest.fixture(scope="module", params=RECORDED, ids=lambda path: path.name)
+def recorded(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, AptTree]:
     """A Debian release, and a tree with its lists."""
     place: Path = request.param
-    tree = AptTree(tmp_path, f"deb [trusted=yes] file:{place} ./\n")
+    tree = AptTree(tmp_path_factory.mktemp("apt"), f"deb [trusted=yes] file:{place} ./\n")
     tree.update()
     return place.name, tree
 
@@ -24,7 +24,7 @@ def test_apt_installs_every_planned_driver_and_headers_that_follow_the_kernel(re
     system, tree = recorded
     (kernel,) = kernels(tree)
     tree.boot(kernel)
-    for packages in driver_packages(system, kernel):
+    for packages in {*driver_packages(system, kernel)}:
         names = tree.install(packages)
         assert {"dkms", "libcuda1", "nvidia-modprobe", "nvidia-persistenced", "linux-headers-amd64"} <= {*names}
         assert f"linux-headers-{kernel}" in names
