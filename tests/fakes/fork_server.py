@@ -205,8 +205,10 @@ class _Server:
     def _lost(self, pid: int) -> bool:
         """Kill a process whose client has closed its connection."""
         if client := self._clients.pop(pid, None):
-            with contextlib.suppress(ProcessLookupError):
+            try:
                 os.killpg(pid, signal.SIGKILL)
+            except ProcessLookupError:  # it has not begun its session yet
+                os.kill(pid, signal.SIGKILL)
             self._selector.unregister(client.fileno())
             client.close()
         return True
