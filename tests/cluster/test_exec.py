@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 
 import pytest
@@ -43,6 +44,16 @@ def test_exec_runs_beside_all_tasks_of_a_role_and_names_each(job: Hosts) -> None
     assert done.code == 4
     assert sorted(done.out.splitlines()) == ["worker/0 │ 0", "worker/1 │ 1"]
     assert sorted(done.err.splitlines()) == ["job: busy", "worker/0 │ oops", "worker/1 │ oops"]
+
+
+def test_exec_prints_an_object_per_line_and_per_task(job: Hosts) -> None:
+    done = run(job, "exec", "worker", "-o", "json", "--", "sh", "-c", "echo $TFCTL_INDEX; exit $((TFCTL_INDEX * 4))")
+    objects = [json.loads(line) for line in done.out.splitlines()]
+    task = {"job": "busy", "role": "worker"}
+    zero = {**task, "index": 0, "host": "node1", "exit_code": 0, "signal": None}
+    assert (done.code, objects[2:]) == (4, [zero, {**zero, "index": 1, "host": "node2", "exit_code": 4}])
+    assert sorted(each["line"] for each in objects[:2]) == ["0", "1"]
+    assert {each["stream"] for each in objects[:2]} == {"stdout"}
 
 
 def test_exec_passes_on_bytes_unchanged(job: Hosts) -> None:
@@ -128,6 +139,9 @@ def test_ssh_logs_in_with_the_settings_of_the_inventory(job: Hosts, monkeypatch:
     assert "StrictHostKeyChecking=yes" in words and "user=ops" in words
     assert any(word.startswith("UserKnownHostsFile=") for word in words)
     assert "worker/1 runs on node2" in done.err
+    found = json.loads(run(job, "ssh", "worker", 1, "-o", "json").out)
+    assert (found["role"], found["index"], found["host"]) == ("worker", 1, "node2")
+    assert found["command"] == ["ssh", *words]
     done = run(job, "ssh", "worker")
     assert (done.code, "busy has 2 tasks of role worker" in done.err) == (7, True)
     done = run(job, "ssh", "busy")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import urllib.request
 from collections.abc import Callable, Iterator
 
 import pytest
+from loopback import answering, ask
 from node_tree import free_port, wait_until
 
 from tests.cluster.hosts import STAY, Hosts
@@ -37,30 +39,8 @@ def job(request: pytest.FixtureRequest, hosts: Hosts, monkeypatch: pytest.Monkey
 @pytest.fixture
 def echo() -> Iterator[int]:
     """The port of a server that answers in capitals. Hosts have the loopback address of this machine."""
-    import threading
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            while True:
-                try:
-                    taken, _ = listener.accept()
-                except OSError:
-                    return
-                with taken:
-                    while data := taken.recv(65536):
-                        taken.sendall(data.upper())
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-
-
-def ask(port: int, data: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as end:
-        end.sendall(data)
-        end.shutdown(socket.SHUT_WR)
-        return b"".join(iter(lambda: end.recv(65536), b""))
+    with answering(bytes.upper) as port:
+        yield port
 
 
 def is_closed(port: int) -> bool:
@@ -80,6 +60,10 @@ def test_forward_connects_this_machine_to_a_port_of_the_host(job: Hosts, echo: i
         client.process.send_signal(2)
         assert client.done().code == 130
     assert is_closed(local)
+    with job.begin("forward", "worker", f"1:{echo}", local, "-o", "json") as client:
+        client.until(out="}\n")
+        place = {"job": "open", "role": "worker", "index": 1, "host": "node2", "host_port": echo}
+        assert json.loads(client.out) == {**place, "address": "127.0.0.1", "port": local}
 
 
 def test_forward_survives_a_broken_connection(job: Hosts, echo: int) -> None:

@@ -291,6 +291,37 @@ class Impostor(_Listener):
             taken.close()
 
 
+@contextlib.contextmanager
+def answering(answer: Callable[[bytes], bytes]) -> Iterator[int]:
+    """Yield the port of a server that answers each connection, once all input is there, with ``answer`` of it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    taken, _ = listener.accept()
+                except OSError:
+                    return
+                with taken:
+                    taken.sendall(answer(_all_of(taken)))
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def ask(port: int, data: bytes) -> bytes:
+    """Send ``data`` to a port of this machine; return the answer."""
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as end:
+        end.sendall(data)
+        end.shutdown(socket.SHUT_WR)
+        return _all_of(end)
+
+
+def _all_of(end: socket.socket) -> bytes:
+    return b"".join(iter(lambda: end.recv(65536), b""))
+
+
 class Done(NamedTuple):
     """The result of a process: its exit status (-1: killed), its stdout, and the end of its stderr."""
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 from collections.abc import Iterator
 
 import pytest
-from loopback import Sshd
+from loopback import Sshd, answering, ask
 
 from tfctl.errors import Busy, Unreachable
 from tfctl.remote.transport import connect
@@ -19,31 +18,9 @@ pytestmark = pytest.mark.usefixtures("transport")
 
 @pytest.fixture
 def server() -> Iterator[int]:
-    """The port of a server that answers each connection, at its end, with the number of bytes that it got."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            while True:
-                try:
-                    taken, _ = listener.accept()
-                except OSError:
-                    return
-                with taken:
-                    count = 0
-                    while data := taken.recv(65536):
-                        count += len(data)
-                    taken.sendall(str(count).encode())
-
-        threading.Thread(target=serve, daemon=True).start()
-        yield listener.getsockname()[1]
-        listener.shutdown(socket.SHUT_RDWR)
-
-
-def ask(port: int, data: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=20) as end:
-        end.sendall(data)
-        end.shutdown(socket.SHUT_WR)
-        return b"".join(iter(lambda: end.recv(65536), b""))
+    """The port of a server that answers with the number of bytes that it got."""
+    with answering(lambda data: str(len(data)).encode()) as port:
+        yield port
 
 
 def test_connections_use_the_login_that_there_is_and_keep_their_half_closed_state(sshd: Sshd, server: int) -> None:

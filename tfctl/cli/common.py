@@ -118,6 +118,11 @@ def say(text: str) -> None:
         typer.echo(plain(text), err=True)
 
 
+def error_json(code: int, message: str, remedy: str = "") -> dict[str, object]:
+    """Return the object that `-o json` prints for an error."""
+    return {"exit": int(code), "message": plain(message), "remedy": plain(remedy)}
+
+
 def say_error(error: TfctlError) -> None:
     """Write an error to stderr: its message, then its remedy behind an arrow."""
     first, *rest = error.message.splitlines() or [""]

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from tfctl.cli import text
-from tfctl.cli.common import InventoryOption, JobOption, say, say_error
+from tfctl.cli import tables, text
+from tfctl.cli.common import InventoryOption, JobOption, Output, error_json, say, say_error
 from tfctl.cli.which import open_task
 from tfctl.errors import TfctlError, UsageError
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
-    from tfctl.jobs.state import TaskState
+    from tfctl.jobs.state import JobState, TaskState
+    from tfctl.node.wire import Exited
 
 _COMMAND = "tfctl.command"
 
@@ -50,6 +52,9 @@ def run(
     ] = None,
     job_option: JobOption = None,
     inventory: InventoryOption = None,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="text, or json: an object per line, and one per task at the end.")
+    ] = Output.text,
 ) -> int:
     """Run a command beside a task, or beside all tasks of a role.
 
@@ -69,18 +74,27 @@ def run(
                 "no task is named", f"name one, as in: tfctl exec {found.state.job} worker 0 -- nvidia-smi"
             )
         tasks = select(found.state, *found.task)
-        take = _Raw() if len(tasks) == 1 else _Prefixed(tasks)
+        as_json = output is Output.json
+        take = _Json(found.state) if as_json else _Raw() if len(tasks) == 1 else _Prefixed(tasks)
         try:
             results = execute(found.fleet, found.state, tasks, command, take)
         finally:
             take.close()
     for task in tasks:
         result = results[task]
-        if isinstance(result, TfctlError):
+        if as_json:
+            print(json.dumps({**tables.place_json(found.state, task), **_ended_json(result)}), flush=True)
+        elif isinstance(result, TfctlError):
             say_error(result)
         elif result.signal:
             say(f"{task}: the command was ended by {plain(result.signal)}")
     return exit_code(results)
+
+
+def _ended_json(result: Exited | TfctlError) -> dict[str, object]:
+    if isinstance(result, TfctlError):
+        return {"error": error_json(result.exit, result.message, result.remedy)}
+    return {"exit_code": result.status, "signal": result.signal}
 
 
 class _Raw:
@@ -98,26 +112,47 @@ class _Raw:
         pass
 
 
-class _Prefixed:
-    """Prints what several commands write, line by line, each with its task."""
+class _Lines:
+    """Passes on what several commands write, line by line."""
 
-    def __init__(self, tasks: tuple[TaskState, ...]) -> None:
-        self._width = max(len(str(task)) for task in tasks)
+    def __init__(self) -> None:
         self._rest: dict[tuple[TaskState, int], bytes] = {}
 
     def __call__(self, task: TaskState, stream: int, data: bytes) -> None:
         *lines, rest = (self._rest.get((task, stream), b"") + data).split(b"\n")
         self._rest[task, stream] = rest
         for line in lines:
-            self._print(task, stream, line)
+            self._print(task, stream, line.decode(errors="replace"))
 
     def close(self) -> None:
         for (task, stream), rest in self._rest.items():
             if rest:
-                self._print(task, stream, rest)
+                self._print(task, stream, rest.decode(errors="replace"))
         self._rest.clear()
 
-    def _print(self, task: TaskState, stream: int, line: bytes) -> None:
+    def _print(self, task: TaskState, stream: int, line: str) -> None:
+        raise NotImplementedError
+
+
+class _Prefixed(_Lines):
+    """Prints each line with its task."""
+
+    def __init__(self, tasks: tuple[TaskState, ...]) -> None:
+        super().__init__()
+        self._width = max(len(str(task)) for task in tasks)
+
+    def _print(self, task: TaskState, stream: int, line: str) -> None:
         prefix = text.coloured(f"{str(task).ljust(self._width)} │", "cyan")
-        print(f"{prefix} {plain(line.decode(errors='replace'))}", file=sys.stdout if stream == 1 else sys.stderr,
-              flush=True)  # fmt: skip
+        print(f"{prefix} {plain(line)}", file=sys.stdout if stream == 1 else sys.stderr, flush=True)
+
+
+class _Json(_Lines):
+    """Prints each line as an object."""
+
+    def __init__(self, state: JobState) -> None:
+        super().__init__()
+        self._state = state
+
+    def _print(self, task: TaskState, stream: int, line: str) -> None:
+        written = {"stream": "stdout" if stream == 1 else "stderr", "line": line}
+        print(json.dumps({**tables.place_json(self._state, task), **written}), flush=True)

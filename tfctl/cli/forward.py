@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobOption, say
+from tfctl.cli import tables, text
+from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, say
 from tfctl.cli.which import open_task, task_of
 from tfctl.errors import UsageError
 
@@ -29,6 +30,7 @@ def forward(
     ] = None,
     job_option: JobOption = None,
     inventory: InventoryOption = None,
+    output: OutputOption = Output.text,
 ) -> None:
     """Reach a port of a task's host from this machine.
 
@@ -42,7 +44,11 @@ def forward(
         task = task_of(found)
         host = found.host(task)
         with Tunnel(lambda: found.fleet.connection(host), port, [port, 0] if local is None else [local], say) as tunnel:
-            typer.echo(f"127.0.0.1:{tunnel.local}")
+            if output is Output.json:
+                place = {"address": "127.0.0.1", "port": tunnel.local, "host_port": port}
+                text.print_json({**tables.place_json(found.state, task), **place})
+            else:
+                typer.echo(f"127.0.0.1:{tunnel.local}")
             say(f"forwards to port {port} of {task.host}, the host of {task}; Ctrl-C ends it")
             over = threading.Event()
             while not over.wait(1.0):

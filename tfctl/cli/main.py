@@ -18,9 +18,8 @@ import typer
 import typer.main
 
 from tfctl import __version__
-from tfctl.cli.common import say, say_error
+from tfctl.cli.common import error_json, say, say_error
 from tfctl.errors import Exit, TfctlError, UsageError
-from tfctl.wording import plain
 
 #: The commands, in the order of the help. Each is a module of this package with a function ``add_to``.
 COMMANDS = (
@@ -147,8 +146,7 @@ def _print_error(words: Sequence[str], code: int, message: str, remedy: str = ""
     """Print the error as an object on stdout if the command line asks for JSON."""
     if wants_json(words):
         with contextlib.suppress(OSError):
-            error = {"exit": int(code), "message": plain(message), "remedy": plain(remedy)}
-            print(json.dumps({"error": error}), flush=True)
+            print(json.dumps({"error": error_json(code, message, remedy)}), flush=True)
 
 
 def _unexpected(error: Exception, words: Sequence[str]) -> int:

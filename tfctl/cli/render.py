@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import EnvOption, InventoryOption, JobFileArgument, JobFileOption, named, say
+from tfctl.cli import text
+from tfctl.cli.common import (
+    EnvOption,
+    InventoryOption,
+    JobFileArgument,
+    JobFileOption,
+    Output,
+    OutputOption,
+    named,
+    say,
+)
 from tfctl.cli.which import lay_out
 from tfctl.errors import BadFile
 
@@ -24,6 +35,7 @@ def render(
     to: Annotated[
         Path | None, typer.Option("--to", metavar="DIR", help="Write DIR/HOST/FILE instead of printing.")
     ] = None,
+    output: OutputOption = Output.text,
 ) -> None:
     """Show every unit and environment file that start installs. Nothing is sent.
 
@@ -49,13 +61,19 @@ def render(
         say(f"shown as {MASK} or in part, because they may be secrets: {', '.join(masked)}")
     if layout.requirements:
         say(f"{layout.requirements.name}: where its packages are depends on the host; `start --dry-run` asks the hosts")
-    if to is None:
-        for path, text in files.items():
-            typer.echo(f"# {path}\n{text}")
-        return
+    if to is not None:
+        _write(to, files)
+    if output is Output.json:
+        text.print_json({"job": job.name, "files": files})
+    elif to is None:
+        for path, content in files.items():
+            typer.echo(f"# {path}\n{content}")
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> None:
     try:
-        for path, text in files.items():
-            (to / path).parent.mkdir(parents=True, exist_ok=True)
-            (to / path).write_text(text, "utf-8")
+        for path, content in files.items():
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(content, "utf-8")
     except OSError as error:
-        raise BadFile(f"{to}: cannot be written: {error.strerror}") from None
+        raise BadFile(f"{folder}: cannot be written: {error.strerror}") from None

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobOption, say
+from tfctl.cli import tables, text
+from tfctl.cli.common import InventoryOption, JobOption, Output, say
 from tfctl.cli.which import open_task, task_of
 from tfctl.errors import TfctlError
 
@@ -27,6 +28,9 @@ def ssh(
     ] = None,
     job_option: JobOption = None,
     inventory: InventoryOption = None,
+    output: Annotated[
+        Output, typer.Option("--output", "-o", help="text, or json: print the ssh command instead of running it.")
+    ] = Output.text,
 ) -> int:
     """Log in to the host of a task.
 
@@ -38,6 +42,9 @@ def ssh(
     with open_task(words or [], job_option, inventory) as found:
         task = task_of(found)
         command = login.words(found.host(task))
+        if output is Output.json:
+            text.print_json({**tables.place_json(found.state, task), "command": command})
+            return 0
     say(f"{task} runs on {task.host}" if task.alive else f"{task} was on {task.host}, {task.state} now")
     try:
         os.execvp(command[0], command)

@@ -77,6 +77,11 @@ def job_json(state: JobState) -> dict[str, Any]:
     return {**JOBS.json([state])[0], "tasks": TASKS.json(state.tasks)}
 
 
+def place_json(state: JobState, task: TaskState) -> dict[str, Any]:
+    """Return what every JSON object about one task of a job begins with."""
+    return {"job": state.job, "role": task.role, "index": task.index, "host": task.host}
+
+
 def rfc3339(time: float | None) -> str | None:
     """Format an epoch time as RFC 3339, in UTC, in whole seconds."""
     return None if time is None else datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobOption, say
+from tfctl.cli import tables, text
+from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, say
 from tfctl.cli.which import open_task, task_of
 from tfctl.errors import NotFound, TfctlError
 from tfctl.wording import plain
@@ -43,6 +44,7 @@ def tensorboard(
     port: Annotated[
         int | None, typer.Option(metavar="PORT", min=1, max=65535, help="The port of this machine.")
     ] = None,
+    output: OutputOption = Output.text,
 ) -> int:
     """Run TensorBoard where the job's output is, and show it here.
 
@@ -56,7 +58,7 @@ def tensorboard(
         task = task_of(found) if found.task else _with_output(found)
         if state.record.stack == "none":
             raise NotFound(f"{state.job} has no stack, and so no TensorBoard", "copy its output: tfctl pull")
-        watch = _Watch(found, task, port, stack)
+        watch = _Watch(found, task, port, stack, output)
         command = ["tensorboard", "--logdir", state.record.output, "--host", "127.0.0.1", "--port", "0"]
         say(f"TensorBoard starts on {task.host}, for {state.record.output}")
         result = execute(found.fleet, state, [task], command, watch.take, environment=False)[task]
@@ -81,10 +83,11 @@ def _with_output(found: OpenJob) -> TaskState:
 class _Watch:
     """Reads what TensorBoard prints, and opens the tunnel once it says where it listens. ``last``: its last line."""
 
-    def __init__(self, found: OpenJob, task: TaskState, port: int | None, stack: ExitStack) -> None:
+    def __init__(self, found: OpenJob, task: TaskState, port: int | None, stack: ExitStack, output: Output) -> None:
         self.last = ""
         self.error: TfctlError | None = None
-        self._found, self._host, self._port, self._stack = found, found.host(task), port, stack
+        self._found, self._task, self._host, self._port, self._stack = found, task, found.host(task), port, stack
+        self._output = output
         self._rest = ""
         self._open = False
 
@@ -102,5 +105,9 @@ class _Watch:
         locals_ = [self._port] if self._port else [_USUAL_PORT, 0]
         tunnel = Tunnel(lambda: self._found.fleet.connection(self._host), port, locals_, say)
         self._stack.enter_context(tunnel)
-        typer.echo(f"http://127.0.0.1:{tunnel.local}/")
+        url = f"http://127.0.0.1:{tunnel.local}/"
+        if self._output is Output.json:
+            text.print_json({**tables.place_json(self._found.state, self._task), "url": url})
+        else:
+            typer.echo(url)
         say("Ctrl-C ends it")

@@ -60,11 +60,7 @@ def open_job(
 
     with open_fleet(argument, option, inventory) as (fleet, name):
         state, errors = show.one(fleet, name, changes, lines)
-        say_clocks(fleet)
-        if name is None:
-            say(f"job: {state.job}")
-        fleet.narrow(state.hosts)
-        yield OpenJob(fleet, state, errors, named=name is not None)
+        yield _opened(OpenJob(fleet, state, errors, named=name is not None))
 
 
 @contextmanager
@@ -85,12 +81,17 @@ def open_task(
         return
     with open_fleet(None, None, inventory) as (fleet, _):
         state, errors = show.named(fleet, job, changes)
-        say_clocks(fleet)
         is_role = any(each.role == job for each in state.tasks)
-        if is_role:
-            say(f"job: {state.job}")
-        fleet.narrow(state.hosts)
-        yield OpenJob(fleet, state, errors, (job, None) if is_role else None, named=not is_role)
+        yield _opened(OpenJob(fleet, state, errors, (job, None) if is_role else None, named=not is_role))
+
+
+def _opened(found: OpenJob) -> OpenJob:
+    """Report what the user should know about a job and its hosts, and leave only these in its fleet."""
+    say_clocks(found.fleet)
+    if not found.named:
+        say(f"job: {found.state.job}")
+    found.fleet.narrow(found.state.hosts)
+    return found
 
 
 def require_meant(state: JobState, verb: str) -> None:

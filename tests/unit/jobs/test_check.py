@@ -148,6 +148,13 @@ def test_render_refuses_the_same_errors_and_prints_the_same_warnings(
     assert "`cpu` matches no host" in said and "stack tf2.16: tfctl has none of this name" in said
 
 
+def test_render_prints_one_object_with_the_files_that_it_also_writes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["render", "job.yaml", "-i", "hosts.ini", "-o", "json", "--to", "out"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    written = {str(path.relative_to("out")): path.read_text() for path in Path("out").rglob("*") if path.is_file()}
+    assert found["files"] == written != {}
+
+
 def test_variables_of_the_inventory_are_those_of_the_roles_and_of_the_hosts() -> None:
     source = Path(hostvars.__file__).read_text() + (data_dir() / "playbooks/vars/roles.yml").read_text()
     given_by_tfctl = {"tfctl_built", "tfctl_cache", "tfctl_role", "tfctl_tools"}

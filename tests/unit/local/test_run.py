@@ -37,6 +37,13 @@ def test_tasks_run_in_parallel_and_servers_are_ended(local: Local) -> None:
     ]  # fmt: skip
 
 
+def test_run_prints_an_object_per_line(local: Local) -> None:
+    local.write(CUSTOM + "roles: {worker: 1}\n", "print('here')\n")
+    [line] = local.run("-o", "json").out.splitlines()
+    found = json.loads(line)
+    assert (found["role"], found["index"], found["stream"], found["line"]) == ("worker", 0, "stdout", "here")
+
+
 def test_a_failure_ends_the_job_and_names_the_task(local: Local) -> None:
     local.write(
         CUSTOM + "roles: {worker: 2}\n",
