@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fork_server import fork_server
 from loopback import Relay, Sshd, public
 from node_tree import ACCOUNT, HERE, Tree, wait_until
 
@@ -208,7 +209,7 @@ class Hosts:
         """Let it answer each `pull` with this listing, and send `evil` as the content of every file."""
         file = self.folder / f"listed-{name}.json"
         file.write_text(json.dumps(listed))
-        self._run_node(name, sys.executable, "-S", str(HERE / "fake_liar.py"), str(file))
+        self._run_node(name, *fork_server().command(str(HERE / "fake_liar.py"), str(file)))
 
     def heal(self, name: str) -> None:
         """Let its `sudo` run the node part again."""
@@ -244,9 +245,9 @@ class Hosts:
                 self.heal(name)
 
     def _run_node(self, name: str, *proxy: str) -> None:
-        node = [sys.executable, "-S", str(HERE / "fake_node.py"), str(self.trees[name].path), ACCOUNT, "30"]
+        node = fork_server().command(str(HERE / "fake_node.py"), str(self.trees[name].path), ACCOUNT, "30")
         words = " ".join([*proxy, *node])
-        self.refuse(name, f'test "$*" = "-n /usr/local/sbin/tfctl-node" || exit 99\nexec env SUDO_USER=ops {words}')
+        self.refuse(name, f'test "$*" = "-n /usr/local/sbin/tfctl-node" || exit 99\nSUDO_USER=ops exec {words}')
 
     @contextlib.contextmanager
     def held(self, name: str) -> Iterator[None]:
@@ -317,4 +318,4 @@ def _with_inventory(words: Sequence[object], inventory: Path | None) -> list[str
 
 
 def _proxy(mode: str, side: str, kind: str, file: Path) -> list[str]:
-    return [sys.executable, "-S", str(HERE / "fake_proxy.py"), mode, side, kind, str(file)]
+    return fork_server().command(str(HERE / "fake_proxy.py"), mode, side, kind, str(file))

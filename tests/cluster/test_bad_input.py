@@ -128,7 +128,7 @@ FILES: dict[str, tuple[str | bytes, str]] = {
         + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 12)),
         "its aliases stand for more than 20000 values",
     ),
-    "a deep one": ("a: " + "[" * 5000, "its lists and mappings are nested too deeply"),
+    "a deep one": ("a: " + "[" * 1000, "its lists and mappings are nested too deeply"),
     "a program for YAML to run": ("!!python/object/apply:os.system ['touch /tmp/ran']", "a job file is a mapping"),
 }
 

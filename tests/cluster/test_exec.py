@@ -105,9 +105,8 @@ def test_exec_names_a_signal(job: Hosts) -> None:
     assert (done.code, "worker/0: the command was ended by SIGKILL" in done.err) == (137, True), done
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
+def test_exec_refuses_other_words(job: Hosts) -> None:
+    for words, code, said in (
         (["worker", "0"], 2, "no command is given"),
         (["--", "true"], 2, "no task is named"),
         (["busy", "--", "true"], 2, "no task is named"),
@@ -115,12 +114,10 @@ def test_exec_names_a_signal(job: Hosts) -> None:
         (["busy", "chief", "--", "true"], 7, "busy has no chief"),
         (["worker", "7", "--", "true"], 7, "busy has no worker 7"),
         (["busy", "worker", "x", "--", "true"], 2, "'worker x' is not a task"),
-    ],
-)
-def test_exec_refuses_other_words(words: list[str], code: int, said: str, job: Hosts) -> None:
-    done = job("exec", *words)
-    assert (done.code, done.out) == (code, ""), done
-    assert said in done.err
+    ):
+        done = job("exec", *words)
+        assert (done.code, done.out) == (code, ""), words
+        assert said in done.err, words
 
 
 def test_exec_after_a_stop_says_that_the_environment_is_gone(job: Hosts) -> None:

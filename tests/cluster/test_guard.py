@@ -27,9 +27,14 @@ def test_guards_stop_parameter_servers_once_the_chief_has_succeeded_and_then_lea
 
 
 def test_a_failed_job_is_started_again_as_the_next_attempt(guarded: Hosts) -> None:
-    chief = 'echo attempt "$TFCTL_ATTEMPT"; if [ "$TFCTL_ATTEMPT" = 1 ]; then sleep 2; exit 7; fi; sleep 2'
+    flag = guarded.trees["node1"] / "fails"
+    first = f"until test -e {flag}; do sleep 0.1; done; exit 7"
+    chief = f'echo attempt "$TFCTL_ATTEMPT"; if [ "$TFCTL_ATTEMPT" = 1 ]; then {first}; fi; sleep 2'
     two_kinds(guarded, "again", chief, ", max_attempts: 2, max_restarts: 0")
-    followed = guarded("logs", "-f", "--job", "again")
+    with guarded.begin("logs", "-f", "--job", "again") as client:
+        client.until(out="attempt 1\n")
+        flag.touch()
+        followed = client.done()
     assert re.findall(r"attempt [12]$", followed.out, re.MULTILINE) == ["attempt 1", "attempt 2"], followed.err
     assert "~~ attempt 2 has begun" in followed.err
     waited = guarded("wait", "again")

@@ -22,6 +22,8 @@ from pathlib import Path
 from fake_manager import Manager
 
 GUARD = Path(__file__).parent / "fake_guard.py"
+#: How often (s) to look for the file that asks a unit to stop.
+LOOK_S = 0.02
 Work = Callable[[Manager, str, int], None]
 
 
@@ -36,7 +38,7 @@ def stay(manager: Manager, name: str, ready: int) -> None:
     """Be active until stopped. The listener itself is held by the supervisor of the service."""
     _active(manager, name, ready)
     while not manager.stopping(name):
-        time.sleep(0.01)
+        time.sleep(LOOK_S)
     _over(manager, name)
 
 
@@ -50,7 +52,7 @@ def sessions(manager: Manager, name: str, ready: int) -> None:
     listener.bind(str(path))
     path.chmod(0o600)
     listener.listen()
-    listener.settimeout(0.02)
+    listener.settimeout(LOOK_S)
     _active(manager, name, ready)
     running: list[subprocess.Popen[bytes]] = []
     job = name.removeprefix("tfctlguardroot-").removesuffix(".socket")
@@ -91,7 +93,7 @@ def guard(manager: Manager, name: str, ready: int) -> None:
             )
         manager.update(name, MainPID=process.pid)
         while process.poll() is None and not manager.stopping(name):
-            time.sleep(0.01)
+            time.sleep(LOOK_S)
         if process.poll() is None:
             process.terminate()
             process.wait()

@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -21,6 +22,8 @@ from fake_manager import Manager
 
 PROGRAMS = Path(__file__).parents[2] / "tfctl/node/bin"
 NODE = Path(__file__).parent / "fake_node.py"
+#: How often (s) to look for the file that asks a unit to stop.
+LOOK_S = 0.02
 #: The default of journald.conf(5), in bytes.
 LINE_MAX = 48 * 1024
 #: sd-messages(3), SD_MESSAGE_UNIT_STARTED
@@ -96,7 +99,7 @@ def wait_and_fire(manager: Manager, name: str, ready: int) -> None:
     _tell(ready, "ok")
     until = time.monotonic() + seconds(unit["OnActiveSec"])
     while not manager.stopping(name):
-        time.sleep(0.005)
+        time.sleep(LOOK_S)
         if time.monotonic() > until and manager.state(name)["SubState"] == "waiting":
             manager.update(name, SubState="elapsed")
             _fork(manager, name.replace(".timer", ".service"), run_program)
@@ -204,6 +207,11 @@ class Output:
 
     def __init__(self, manager: Manager, name: str, fields: dict[str, str], reader: int) -> None:
         self._manager, self._name, self._fields, self._reader, self._rest = manager, name, fields, reader, b""
+        self._ended = False
+
+    def wait(self, process: int) -> None:
+        """Wait for output, the end of the process of this descriptor, or the next look for a request to stop."""
+        select.select([process] if self._ended else [process, self._reader], [], [], LOOK_S)
 
     def forward(self) -> None:
         """Write the lines that have been printed to the journal."""
@@ -212,6 +220,7 @@ class Output:
                 *lines, self._rest = (self._rest + data).split(b"\n")
                 for line in lines:
                     _print(self._manager, self._name, self._fields, line)
+            self._ended = True
 
     def close(self) -> None:
         self.forward()
@@ -224,6 +233,7 @@ def _watch(
 ) -> str:  # fmt: skip
     """Until the command has ended; systemd's name for how."""
     asked, killed = 0.0, False
+    descriptor = os.pidfd_open(process.pid)
     while True:
         over = process.poll() is not None
         output.forward()
@@ -242,7 +252,8 @@ def _watch(
         if asked and not killed and time.monotonic() - asked > seconds(unit["TimeoutStopSec"]):
             killed = True
             _kill_group(process.pid, signal.SIGKILL)
-        time.sleep(0.005)
+        output.wait(descriptor)
+    os.close(descriptor)
     if killed:
         return "timeout"
     if process.returncode == -signal.SIGKILL and Path(manager.home, "out-of-memory").exists():

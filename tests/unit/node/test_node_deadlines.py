@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from fork_server import fork_server
 from node_tree import HERE, RUN, STAY, Tree, make_plan, make_task, reserve, sh, wait_until
 
 STOP = {"job": "digits", "attempt": None, "tasks": None}
@@ -31,8 +31,8 @@ def at_deadline(tree: Tree, job: str = "digits", run: str = RUN, index: int = 0)
 
 
 def node(tree: Tree, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-S", str(HERE / "fake_node.py"), str(tree.path), "nobody", "30"]
-    return subprocess.run([*command, *words], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    command = fork_server().command(str(HERE / "fake_node.py"), str(tree.path), "nobody", "30", *words)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
 
 
 def deadline_files(tree: Tree) -> list[str]:

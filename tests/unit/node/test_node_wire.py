@@ -105,6 +105,13 @@ def test_node_part_runs_as_it_is_installed(tmp_path: Path) -> None:
     assert took < 0.2  # 0.03 s, whatever else runs
 
 
+@pytest.mark.parametrize("module", [*wire.REQUESTS, "overdue", "guard.__main__", "guard_session"])
+def test_each_verb_and_the_guard_import_what_they_need(module: str) -> None:
+    """Other tests run the node part in forks of a process that has imported all modules."""
+    program = f"import sys; sys.path.insert(0, {str(NODE.parents[1])!r}); import tfctl.node.{module}"
+    subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True, timeout=20)
+
+
 def test_python_3_9_can_read_it() -> None:
     for path in NODE.glob("*.py"):
         ast.parse(path.read_text(), feature_version=(3, 9))

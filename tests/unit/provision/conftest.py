@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import ansible.module_utils
+import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 ansible.module_utils.__path__.append(str(ROOT / "playbooks" / "module_utils"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def pipelining() -> Iterator[None]:
+    """Run modules with pipelining, as tfctl does, where a test runs ansible-playbook by itself: it is faster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ANSIBLE_PIPELINING", "1")
+        yield

@@ -29,6 +29,7 @@ def ansible_playbook(packages: Path, folder: Path, playbook: Path, settings: str
         "XDG_CACHE_HOME": str(folder / "cache"),
         "ANSIBLE_HOME": str(folder / "home"),
         "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_PIPELINING": "1",
         "ANSIBLE_STDOUT_CALLBACK": "minimal",
     }
     command = [sys.executable, "-S", "-P", "-m", "ansible", "playbook", "-i", "hosts.ini", str(playbook), *words]

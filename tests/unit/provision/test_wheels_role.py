@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -91,6 +92,14 @@ class Fleet:
             found.setdefault(name, []).extend(re.findall(r"^(?:ok|changed): \[(\w+)", text, re.MULTILINE))
         return found
 
+    def fill(self, name: str, *wheels: str) -> None:
+        """Store these wheels on a host, as the role does."""
+        store = self.folder / name / "store"
+        store.mkdir()
+        for wheel in wheels:
+            file = next(self.index.glob(f"{wheel}-*"))
+            shutil.copy(file, store / digest(file))
+
     def stores(self) -> list[list[str]]:
         return [sorted(path.name for path in (self.folder / name / "store").iterdir()) for name in NAMES]
 
@@ -140,16 +149,12 @@ def test_wheels_leave_the_control_machine_once_and_later_only_the_changed_one_do
 
 
 def test_control_machine_sends_only_what_the_host_that_lacks_least_is_missing(fleet: Fleet) -> None:
-    fleet.run("one", "two")
-    one, two = (digest(next(fleet.index.glob(f"{name}-*"))) for name in ("one", "two"))
-    for name in NAMES[1:]:
-        (fleet.folder / name / "store" / one).unlink()
     for name in ("n2", "n3", "n5"):
-        (fleet.folder / name / "store" / two).unlink()
-    (fleet.folder / "n1" / "store").rename(fleet.folder / "n1" / "gone")
+        fleet.fill(name)
+    fleet.fill("n4", "two")
     found = fleet.run("one", "two", batches=[5])
     assert (found[SEND], found.get(RESEND, [])) == (["n4"], []), fleet.output
-    assert fleet.stores() == [sorted([one, two])] * 5
+    assert fleet.stores() == [sorted(digest(path) for path in fleet.index.iterdir())] * 5
 
 
 def test_hosts_that_reach_no_other_one_get_the_wheels_from_the_control_machine(fleet: Fleet) -> None:
