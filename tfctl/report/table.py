@@ -113,7 +113,10 @@ class RunFiguresObject(FlatRunObject):
 
 
 class FindingObject(TypedDict):
-    """What may make a run slow. ``cause``: the part of the system. ``run``: its name. ``why``: the figures that say so. ``check``: what to do next."""
+    """What may make a run slow.
+
+    ``cause``: the part of the system. ``run``: its name. ``why``: the figures that say so. ``check``: what to do next.
+    """
 
     cause: Literal["straggler", "input pipeline", "network"]
     run: str
