@@ -27,15 +27,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--keep", action="store_true", help="keep the lab of the run for inspection")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if not item.path.is_relative_to(Path(__file__).parent):
-            continue
-        if not item.get_closest_marker("timeout"):
+        if item.path.is_relative_to(Path(__file__).parent) and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(LIMIT_S, func_only=True))
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))  # one process runs all tests of a file
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

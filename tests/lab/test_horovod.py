@@ -7,6 +7,7 @@ cores. So the time limit of a test excludes the fixture, which has its own.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import shutil
 import time
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import pytest
 
 from tests.lab import expected_state
 from tests.lab.jobs import Jobs, lines_of_task, wait_for
-from tests.lab.labs import Lab
+from tests.lab.labs import LABS, Lab
 from tests.lab.test_provision import by_name, edited, provision
 
 TWO = ("--limit", "node1,node2")
@@ -25,10 +26,6 @@ BUILDS = "changed  horovod: Build Horovod"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-horovod"
 PTH = "/opt/tfctl/stacks/tf2.15/lib/python3.11/site-packages/tfctl-horovod.pth"
 LIBRARY = "horovod/tensorflow/mpi_lib.*.so"
-#: Of the processes that run the suite, one builds Horovod.
-WITH_HOROVOD = pytest.mark.xdist_group("horovod")
-
-pytestmark = WITH_HOROVOD
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +33,10 @@ def inventory(cluster: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     """An inventory of the lab in which the first two nodes have Horovod, until the last test of a file."""
     wish = "tfctl_horovod=true"
     path = edited(cluster, tmp_path_factory.mktemp("horovod"), node1=wish, node2=wish)
-    cluster.tfctl("provision", path, *TWO, timeout=1500)
+    with (LABS.parent / "horovod.lock").open("w") as lock:
+        # Of the two processes that run the suite, one builds Horovod. The other then finds the wheel in the cache.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cluster.tfctl("provision", path, *TWO, timeout=1500)
     yield path
     cluster.tfctl("provision", cluster.inventory, *TWO, timeout=400)
 

@@ -12,10 +12,10 @@ import pytest
 
 from tests.lab.jobs import Jobs, lines_of_task
 from tests.lab.labs import Lab
-from tests.lab.test_horovod import WITH_HOROVOD, inventory  # noqa: F401
+from tests.lab.test_horovod import inventory  # noqa: F401
 from tests.lab.test_when_one_dies import EPOCH, EXAMPLES, Training, begun
 
-pytestmark = [WITH_HOROVOD, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
 
 PYTHON = "/opt/tfctl/stacks/tf2.15/bin/python"
 #: A directory that all nodes share.

@@ -14,9 +14,7 @@ import pytest
 
 from tests.lab.jobs import Jobs
 from tests.lab.labs import Lab
-from tests.lab.test_horovod import WITH_HOROVOD, inventory  # noqa: F401
-
-pytestmark = WITH_HOROVOD
+from tests.lab.test_horovod import inventory  # noqa: F401
 
 PACKAGES = "/opt/tfctl/stacks/tf2.15/lib/python3.11/site-packages"
 
