@@ -5,7 +5,7 @@
     ├── BadFile                3  job file or inventory cannot be used
     ├── Unreachable            4  a host does not answer or cannot be trusted
     ├── Busy                   5  job exists, port or GPU taken
-    │   └── Taken                 other jobs hold ports or GPUs: waiting helps
+    │   └── Taken              5  other jobs hold ports or GPUs: waiting helps
     ├── Undone                 6  units had been started and were undone
     ├── NotFound               7  no such job, task or lab
     └── PreflightFailed        8  a host is not fit, or its node part speaks another protocol

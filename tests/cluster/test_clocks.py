@@ -24,8 +24,8 @@ def test_start_status_list_and_nodes_name_hosts_whose_clocks_are_wrong(hosts: Ho
     now = datetime.now(UTC)
     for task in hosts.status("late")["tasks"]:
         assert abs(datetime.fromisoformat(task["started"]) - now) < timedelta(seconds=50)
-    for line in hosts.ok("events", "late", "-o", "json").splitlines():
-        assert abs(datetime.fromisoformat(json.loads(line)["time"]) - now) < timedelta(seconds=50)
+    for event in json.loads(hosts.ok("events", "late", "-o", "json"))["events"]:
+        assert abs(datetime.fromisoformat(event["time"]) - now) < timedelta(seconds=50)
     hosts.ok("stop", "late")
 
 

@@ -44,7 +44,7 @@ def prune(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     output: OutputOption = Output.text,
 ) -> int:
-    """Delete attempts that are over from all hosts: records, code and restart files.
+    """Delete attempts that are over, with their code and records.
 
     Running jobs, output directories and logs stay. An attempt is one run of a job on all its hosts.
     Without a job's name, it asks first, and refuses where it cannot ask, unless you pass --yes.

@@ -80,6 +80,7 @@ BEYOND = {
     "roles: {worker: {limits: {memory: 9999999T}}}",
     "roles: {worker: {limits: {cpus: .nan}}}",
     "roles: {worker: {limits: {cpus: 0.333}}}",
+    "progress: 'loss (?P<loss>.+)'",
 }
 
 
