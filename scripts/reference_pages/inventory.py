@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
+from scripts.argument_specs import setting
 from scripts.reference_pages.markdown import code, paragraphs, table
 from tfctl.model.host import TRANSPORTS, VARIABLES
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
-#: How a role's argument_specs name the inventory variable from which an option has its value.
-_VARIABLE = re.compile(r"(?P<meaning>.+) \((?P<variable>tfctl_\w+)\)\.", re.DOTALL)
 #: What enables a role has no default in an inventory: if it is not set, the role does not run.
 _ENABLE = ("tfctl_firewall", "tfctl_shared_storage", "tfctl_datasets", "tfctl_ssh_mesh")
 
@@ -66,25 +64,16 @@ def _of_roles() -> dict[str, Variable]:
         role = path.parent.parent.name
         options = yaml.safe_load(path.read_text("utf-8"))["argument_specs"]["main"]["options"]
         for option in options.values():
-            for name, meaning in _named(option):
-                known = found.get(name)
-                roles = (*(known.roles if known else ()), role)
-                if known and len(known.meaning) >= len(meaning):
-                    found[name] = known._replace(roles=roles)
-                else:
-                    found[name] = Variable(_kind(option), _default(name, option), meaning, roles)
+            if (named := setting(option)) is None:
+                continue
+            name, meaning = named
+            known = found.get(name)
+            roles = (*(known.roles if known else ()), role)
+            if known and len(known.meaning) >= len(meaning):
+                found[name] = known._replace(roles=roles)
+            else:
+                found[name] = Variable(_kind(option), _default(name, option), meaning, roles)
     return found
-
-
-def _named(option: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return the variable that the option's description names, if any, with its meaning."""
-    told = option["description"]
-    sentences = [" ".join(each.split()) for each in (told if isinstance(told, list) else [told])]
-    for each in sentences:
-        if match := _VARIABLE.fullmatch(each):
-            others = [other for other in sentences if other is not each]
-            return [(match["variable"], _marked(" ".join([match["meaning"] + ".", *others])))]
-    return []
 
 
 def _kind(option: dict[str, Any]) -> str:
@@ -102,8 +91,3 @@ def _default(name: str, option: dict[str, Any]) -> str:
 def _meaning(variable: Variable) -> str:
     roles = ", ".join(f"[{role}](../../roles/{role}/README.md)" for role in dict.fromkeys(variable.roles))
     return f"{variable.meaning} Roles: {roles}" if roles else variable.meaning
-
-
-def _marked(text: str) -> str:
-    """Convert Ansible's C(code) to Markdown."""
-    return re.sub(r"\bC\(([^()]*)\)", r"`\1`", text)
