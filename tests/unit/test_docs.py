@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,27 +138,6 @@ def test_links_to_sections_lead_to_existing_headings() -> None:
 def anchor(heading: str) -> str:
     """Return the name by which GitHub and MyST link a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-
-
-def prompts() -> Iterator[tuple[Path, list[str]]]:
-    """Yield each command of tfctl behind a prompt on a page, as the words after `tfctl`."""
-    for page in PAGES:
-        for line in re.findall(r"^ *\$ tfctl (.*)$", page.read_text(), re.MULTILINE):
-            yield page, shlex.split(line)
-
-
-def test_commands_behind_a_prompt_exist_with_their_options() -> None:
-    root = typer.main.get_command(command_line())
-    assert isinstance(root, TyperGroup)
-    options = dict(commands_of(root)) | {"": {option for each in root.params for option in each.opts}}
-    found = [*prompts()]
-    assert len(found) > 40
-    for page, words in found:
-        command = next(name for n in (2, 1, 0) if (name := " ".join(words[:n])) in options)
-        own = words[: words.index("--")] if "--" in words else words
-        used = {word.partition("=")[0] for word in own if re.match(r"--?[a-zA-Z]", word)}
-        assert command or used, f"{page}: there is no command {words[0]}"
-        assert used <= options[command] | {"--help"}, f"{page}: {words}"
 
 
 def job_files() -> Iterator[tuple[str, str]]:
