@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -73,7 +73,7 @@ def overview(fleet: Fleet, lines: bool = False) -> tuple[list[JobState | PastJob
     whole = {each.job for answer in answers.values() if answer for each in answer.jobs}
     # What is over on one host may go on on another, which does not know the tasks of the first.
     again = [job for job in dict.fromkeys([*(each.job for each in over), *open_]) if job in whole or job in open_]
-    states = state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets)
+    states = _states(fleet, answers)
     once: list[JobState | PastJob] = [*states, *over]
     found = [*(each for each in once if each.job not in again), *_in_full(fleet, again)]
     found.sort(key=lambda each: -each.started)
@@ -118,9 +118,14 @@ def named(fleet: Fleet, word: str, changes: bool = False, lines: bool = False) -
 
 def _asked(fleet: Fleet, request: wire.ShowRequest) -> tuple[list[JobState], list[TfctlError]]:
     answers, errors = ask(fleet, request, wire.Shown)
-    found = state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets)
+    found = _states(fleet, answers)
     _note(fleet, found, everything=False)
     return found, errors
+
+
+def _states(fleet: Fleet, answers: Mapping[str, wire.Shown | None]) -> list[JobState]:
+    """Return the jobs as the hosts show them, with times by this machine's clock."""
+    return state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets)
 
 
 def _in_full(fleet: Fleet, names: Sequence[str]) -> list[JobState]:
@@ -128,7 +133,7 @@ def _in_full(fleet: Fleet, names: Sequence[str]) -> list[JobState]:
     found: list[JobState] = []
     for first in range(0, len(names), _AT_ONCE):
         answers, _ = ask(fleet, wire.ShowRequest(jobs=tuple(names[first : first + _AT_ONCE])), wire.Shown)
-        found += state.jobs({host: answer and answer.jobs for host, answer in answers.items()}, fleet.clock_offsets)
+        found += _states(fleet, answers)
     return found
 
 
