@@ -89,10 +89,6 @@ EnvOption = Annotated[
 #: For commands that start a job.
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Ask the hosts and show what would be started.")]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the job has ended, then stop what still runs.")]
-TimeoutOption = Annotated[
-    str | None,
-    typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, wait at most this long."),
-]
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Print the logs, and the job's name on stderr.")]
 
 

@@ -14,7 +14,6 @@ from tfctl.cli.common import (
     JobOption,
     Output,
     OutputOption,
-    TimeoutOption,
     WaitOption,
     say,
     wants_json,
@@ -46,7 +45,10 @@ def restart(
     inventory: InventoryOption = None,
     dry_run: DryRunOption = False,
     wait: WaitOption = False,
-    timeout: TimeoutOption = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, wait at most this long."),
+    ] = None,
     follow: FollowOption = False,
     output: OutputOption = Output.text,
 ) -> int:
