@@ -14,7 +14,7 @@ from ansible.module_utils.tfctl_datasets import unpack
 from ansible.module_utils.tfctl_install import Failed
 from ansible.module_utils.tfctl_share import fetch
 
-from playbooks.library.tfctl_openpgp_key import expiry, fingerprint
+from tfctl.provision.openpgp import expiry, fingerprint, read
 
 
 def tarball(path: Path, members: dict[str, str], links: dict[str, str] | None = None) -> None:
@@ -118,3 +118,17 @@ def test_keys_of_the_debian_archive_expire_on_the_day_that_gpg_prints(name: str,
 def test_key_fingerprint_refuses_data_that_is_not_a_key(data: bytes) -> None:
     with pytest.raises(ValueError, match="OpenPGP"):
         fingerprint(data)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", ("", "", False)),
+        (b"<html>not found</html>", ("", "", False)),
+        (KEY, (fingerprint(KEY), "", False)),
+        (KEY + signature(DAY, 364 * DAY), (fingerprint(KEY), "1971-01-01", True)),
+        (KEY + signature(DAY, 2**32 - 1), (fingerprint(KEY), "2106-02-08", False)),
+    ],
+)
+def test_key_file_says_whether_its_key_has_expired(content: bytes, expected: tuple[str, str, bool]) -> None:
+    assert tuple(read(content).values()) == expected

@@ -45,12 +45,14 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def download(folder: Path, lock: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> PlayResult:
-    """Run the module on this machine with the arguments that the role passes."""
+    """Run the action with the arguments that the role passes."""
     real = ansible.data_dir()
     (folder / "playbooks").mkdir(exist_ok=True)
     for name in ("callback_plugins", "library", "module_utils"):
         if not (folder / "playbooks" / name).exists():
             (folder / "playbooks" / name).symlink_to(real / "playbooks" / name)
+    if not (folder / "playbooks/action_plugins").exists():
+        (folder / "playbooks/action_plugins").symlink_to(real / "roles/wheels/action_plugins")
     (folder / "lock.txt").write_text(lock)
     words = {"locks": [f"{folder}/lock.txt"], "python": VERSION, "machine": "x86_64", "folder": f"{folder}/cache"}
     words |= more

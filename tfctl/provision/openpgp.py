@@ -1,7 +1,7 @@
-#!/usr/bin/python
-"""Read the fingerprint and the expiry of an OpenPGP key file on a host without gpg.
+"""Read the fingerprint and the expiry of an OpenPGP key without gpg, which minimal Debian and EL systems lack.
 
 RFC 9580: ASCII armor is section 6, packet headers 4.2, fingerprints of version 4 keys 5.5.4.2, signatures 5.2.
+Ansible's plugins import this module: standard library only.
 """
 
 from __future__ import annotations
@@ -9,29 +9,8 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterator
-from datetime import datetime, timezone
-from pathlib import Path
-from typing import NamedTuple
-
-from ansible.module_utils.basic import AnsibleModule
-
-DOCUMENTATION = """
-module: tfctl_openpgp_key
-short_description: Read the fingerprint and the expiry of an OpenPGP key
-description:
-  - Changes nothing. Needs no gpg, which minimal Debian and EL systems lack.
-options:
-  path: {type: path, required: true, description: "A file with an OpenPGP public key, armored or not."}
-"""
-
-RETURN = """
-fingerprint:
-  description: 40 uppercase hexadecimal digits; empty if there is no such file, or if it contains no OpenPGP key.
-  returned: success
-  type: str
-expires: {type: str, returned: success, description: The day on which the key expires; empty if it never does.}
-expired: {type: bool, returned: success, description: Whether that day has come.}
-"""
+from datetime import UTC, datetime
+from typing import NamedTuple, TypedDict
 
 SIGNATURE, PUBLIC_KEY, SUBKEY = 2, 6, 14
 #: Types of signatures that may limit how long a key is valid.
@@ -45,19 +24,24 @@ class Packet(NamedTuple):
     body: bytes
 
 
-def main() -> None:
-    module = AnsibleModule(argument_spec={"path": {"type": "path", "required": True}}, supports_check_mode=True)
-    found, day, now = "", "", datetime.now(timezone.utc)
+class Key(TypedDict):
+    """``fingerprint``: 40 uppercase hexadecimal digits; "" if there is no OpenPGP key. ``expires``: the day on which
+    the key expires, or "" if it never does. ``expired``: whether that day has come.
+    """
+
+    fingerprint: str
+    expires: str
+    expired: bool
+
+
+def read(data: bytes) -> Key:
+    """Return what the content of a key file says, armored or not."""
     try:
-        data = Path(module.params["path"]).read_bytes()
-        found = fingerprint(data)
-        end = expiry(data)
-        day = end.strftime("%Y-%m-%d") if end else ""
-    except (FileNotFoundError, ValueError):
-        end = None
-    module.exit_json(
-        changed=False, fingerprint=found, expires=day, expired=end is not None and end <= now, invocation={}
-    )
+        found, end = fingerprint(data), expiry(data)
+    except ValueError:
+        return {"fingerprint": "", "expires": "", "expired": False}
+    day = f"{end:%Y-%m-%d}" if end else ""
+    return {"fingerprint": found, "expires": day, "expired": end is not None and end <= datetime.now(UTC)}
 
 
 def fingerprint(data: bytes) -> str:
@@ -85,7 +69,7 @@ def expiry(data: bytes) -> datetime | None:
             # Signatures of the key itself may have another purpose, such as to name who may revoke it.
             if body[1] != OF_KEY or EXPIRES in times:
                 newest = max(newest, (times.get(MADE, 0), times.get(EXPIRES, 0)))
-    return datetime.fromtimestamp(created + newest[1], timezone.utc) if newest[1] else None
+    return datetime.fromtimestamp(created + newest[1], UTC) if newest[1] else None
 
 
 def primary_key(found: Iterator[Packet]) -> bytes:
@@ -143,7 +127,3 @@ def length_at(data: bytes, limit: int) -> tuple[int, int]:
     if 192 <= data[0] < limit:
         return ((data[0] - 192) << 8) + data[1] + 192, 2
     return (int.from_bytes(data[1:5], "big"), 5) if data[0] == 255 else (data[0], 1)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,5 +1,11 @@
-#!/usr/bin/python
-"""Download all wheels of lock files to the control machine. Each is downloaded once and verified."""
+"""Download the wheels of lock files with pip, once for all hosts, so that hosts need no package index.
+
+pip uses its own settings for the index, certificates and proxies, and rejects files whose hash is not in the lock file.
+Files are kept, and a later call downloads only what is new. If this machine has the version of Python that the wheels
+are for, the modules of each wheel are compiled here instead of on every host; the bytecode is one more file.
+
+Ansible's plugins import this module: it needs only the standard library, and pip as a program.
+"""
 
 from __future__ import annotations
 
@@ -18,28 +24,6 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_share import digest
-
-DOCUMENTATION = """
-module: tfctl_wheels
-short_description: Download the wheels of lock files
-description:
-  - Runs on the control machine, so that hosts need no package index. pip downloads the wheels, with its own settings
-    for index, certificates and proxies, and rejects files whose hash is not in the lock file.
-  - Returns C(files), the name, path, SHA-256 and size of each wheel. With O(source), returns the C(path) of an archive
-    with all of them instead. Files are kept. A later call downloads only what is new.
-  - If this machine has that version of Python, the modules of each wheel are compiled here once instead of on every
-    host, and the bytecode is one more file.
-options:
-  locks: {type: list, elements: path, required: true, description: 'Lock files in pip''s format, with hashes.'}
-  source: {type: str, default: '', description: 'A requirement with its hash, which is downloaded as source.'}
-  python: {type: str, required: true, description: The version of Python that the wheels are for.}
-  machine: {type: str, required: true, description: 'The architecture that they are for, such as x86_64.'}
-  folder: {type: path, required: true, description: Where to keep the files.}
-  index_url: {type: str, default: '', description: 'The package index, in place of the one in the settings of pip.'}
-"""
 
 # The oldest C library of a supported system is 2.31. Wheels for older ones work there too.
 GLIBC = range(5, 32)
@@ -67,33 +51,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class Failed(Exception):
-    """pip could not download."""
-
-
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "locks": {"type": "list", "elements": "path", "required": True},
-            "source": {"type": "str", "default": ""},
-            "python": {"type": "str", "required": True},
-            "machine": {"type": "str", "required": True},
-            "folder": {"type": "path", "required": True},
-            "index_url": {"type": "str", "default": "", "no_log": True},
-        }
-    )
-    given = module.params
-    index = ["--index-url", given["index_url"]] if given["index_url"] else []
-    wanted = Download([Path(lock) for lock in given["locks"]], given["python"], given["machine"], index)
-    try:
-        if given["source"]:
-            path = archive_of(wanted, given["source"], Path(given["folder"]))
-            module.exit_json(changed=False, path=str(path), size=path.stat().st_size)
-        files = files_of(wanted, Path(given["folder"]))
-    except Failed as failed:
-        module.fail_json(msg=str(failed))
-    except OSError as error:
-        module.fail_json(msg=f"{error.filename or given['folder']}: {error.strerror}")
-    module.exit_json(changed=False, files=files)
+    """pip could not download. The message says why."""
 
 
 class Download(NamedTuple):
@@ -161,6 +119,11 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+def digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def described(path: Path) -> File:
     return {"name": path.name, "path": str(path), "sha256": digest(path), "size": path.stat().st_size}
 
@@ -181,7 +144,7 @@ def archive_of(wanted: Download, source: str, folder: Path) -> Path:
 
 @contextlib.contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold a lock, because this module is called for every host of a run."""
+    """Hold a lock, because this is called for every host of a run."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f"{path.name}.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -303,7 +266,3 @@ def interpreter(version: str) -> str | None:
         return None
     own = f"{sys.version_info[0]}.{sys.version_info[1]}"
     return sys.executable if own == version else shutil.which(f"python{version}")
-
-
-if __name__ == "__main__":
-    main()

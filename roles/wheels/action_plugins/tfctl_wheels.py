@@ -1,0 +1,52 @@
+"""Download the wheels of lock files to the control machine, where this plugin runs. See tfctl/provision/wheels.py."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+
+if find_spec("tfctl") is None:  # Ansible has an environment of its own
+    # A checkout, or the directory of the installed package.
+    sys.path.append(next(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists()))
+
+from tfctl.provision.wheels import Download, Failed, archive_of, files_of
+
+ARGUMENTS = {
+    "locks": {"type": "list", "elements": "path", "required": True},
+    "source": {"type": "str", "default": ""},
+    "python": {"type": "str", "required": True},
+    "machine": {"type": "str", "required": True},
+    "folder": {"type": "path", "required": True},
+    "index_url": {"type": "str", "default": "", "no_log": True},
+}
+
+
+class ActionModule(ActionBase):
+    """Arguments: ``locks``, lock files in pip's format, with hashes; ``python`` and ``machine``, the version and the
+    architecture that the wheels are for; ``folder``, where to keep the files; ``index_url``, the package index, in
+    place of the one in the settings of pip.
+
+    Returns ``files``: name, path, SHA-256 and size of each file. With ``source``, a requirement with its hash that is
+    downloaded as source, returns the ``path`` of an archive with all of them instead.
+    """
+
+    _requires_connection = False
+
+    def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, given = self.validate_argument_spec(ARGUMENTS)
+        index = ["--index-url", given["index_url"]] if given["index_url"] else []
+        wanted = Download([Path(lock) for lock in given["locks"]], given["python"], given["machine"], index)
+        folder = Path(given["folder"])
+        try:
+            if given["source"]:
+                return {**result, "path": str(archive_of(wanted, given["source"], folder))}
+            return {**result, "files": files_of(wanted, folder)}
+        except Failed as failed:
+            return {**result, "failed": True, "msg": str(failed)}
+        except OSError as error:
+            return {**result, "failed": True, "msg": f"{error.filename or folder}: {error.strerror}"}
