@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from dataclasses import MISSING, fields
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.module_utils.parsing.convert_bool import BOOLEANS, BOOLEANS_TRUE
 from ansible.plugins.action import ActionBase
 
 if find_spec("tfctl") is None:  # Ansible has an environment of its own
@@ -19,22 +18,10 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
 
 from tfctl import schema
 from tfctl.errors import TfctlError
-from tfctl.model import stacks as catalogue
-from tfctl.model.host import local_paths
-from tfctl.provision.control import cache
-from tfctl.provision.decide.comparison import compared
-from tfctl.provision.decide.explain import explain
+from tfctl.provision.decide import readings
 from tfctl.provision.decide.facts import Facts
-from tfctl.provision.decide.fault import fault
-from tfctl.provision.decide.host import decide
-from tfctl.provision.decide.space import directories
-from tfctl.provision.decide.wanted import ALL, Wanted, Wishes
-from tfctl.provision.python_tree import pack
-
-if TYPE_CHECKING:
-    from tfctl.model.stacks import Stack
-    from tfctl.provision.decide.plan import Plan
-    from tfctl.provision.requirements import Packages
+from tfctl.provision.decide.wanted import Wishes
+from tfctl.provision.inspection import Inspection, Settings, refused
 
 DOCUMENTATION = """
 name: tfctl_decide
@@ -61,105 +48,49 @@ options:
   explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
   wishes: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
 """
-_TEXT, _SWITCH = {"type": "str"}, {"type": "bool"}
-_TEXTS = {"type": "list", "elements": "str", "default": []}
-_OF_TYPE = {"bool": _SWITCH, "str": _TEXT, "tuple[str, ...]": _TEXTS}
-ARGUMENTS = {
-    "uid": {"type": "int", "required": True},
-    "shared": {"type": "list", "elements": "str", "required": True},
-    "operators": _TEXTS,
-    "stack": {"type": "str", "default": ""},
-    "stack_dirs": _TEXTS,
-    "pythons": _TEXTS,
-    "trees": _TEXTS,
-    "address": {"type": "str", "default": ""},
-    "time_sync": {"type": "bool", "default": False},
-    "ports": {"type": "str", "default": ""},
-    "shared_storage": {"type": "str", "default": ""},
-    "requirements": _TEXTS,
-    "index_url": {"type": "str", "default": ""},
-    "explain": {"type": "bool", "default": False},
-    "wishes": {
-        "type": "dict",
-        "default": {},
-        "options": {field.name: _OF_TYPE[str(field.type)] for field in Wishes.__dataclass_fields__.values()},
-    },
+#: The types of Ansible's arguments, by the annotations of Settings and Wishes.
+TYPES: dict[str, dict[str, Any]] = {
+    "int": {"type": "int"},
+    "bool": {"type": "bool"},
+    "str": {"type": "str"},
+    "tuple[str, ...]": {"type": "list", "elements": "str"},
 }
+
+
+def arguments_of(settings: type[Settings | Wishes]) -> dict[str, dict[str, Any]]:
+    """Return the specification of the arguments that a dataclass has as fields. One without a default is required."""
+    found = {each.name: each for each in fields(settings) if str(each.type) in TYPES}
+    return {name: {**TYPES[str(each.type)], "required": each.default is MISSING} for name, each in found.items()}
+
+
+ARGUMENTS = {**arguments_of(Settings), "wishes": {"type": "dict", "options": arguments_of(Wishes)}}
 
 
 class ActionModule(ActionBase):
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         _, given = self.validate_argument_spec(ARGUMENTS)
-        # An ini inventory gives one text; commas may have spaces behind them.
-        shared = tuple(path.strip() for path in given["shared"])
-        try:
-            trees = tuple(pack(Path(tree), cache() / "pythons") for tree in given["trees"])
-            stacks = catalogue.load(local_paths(given["stack_dirs"], _base(task_vars)))
-        except TfctlError as error:
-            return {**result, "faults": [fault(error.message, error.remedy, "inventory")]}
-        remote_tmp = self.get_shell_option("remote_tmp", default="~/.ansible/tmp")
-        arguments = {
-            "uid": given["uid"],
-            "directories": directories(shared, remote_tmp),
-            "address": given["address"],
-            "pythons": given["pythons"],
-            "libraries": sorted({library for tree in trees for library in tree.needs}),
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in given.items()
+            if value is not None
         }
+        settings = Settings(**values)
+        # Where relative paths of the inventory begin. A list of hosts has no directory.
+        base = Path((task_vars or {}).get("inventory_dir") or Path.cwd())
+        try:
+            inspection = Inspection(settings, base, self.get_shell_option("remote_tmp", default="~/.ansible/tmp"))
+        except TfctlError as error:
+            return {**result, "faults": [refused(error)]}
         sent = time.time()
-        result.update(self._execute_module("tfctl_facts", arguments, task_vars=task_vars))
+        result.update(self._execute_module("tfctl_facts", inspection.questions(), task_vars=task_vars))
         received = time.time()
         if result.get("failed") or result.get("skipped"):
             return result
         try:
-            facts = schema.parse(Facts, result["seen"])
+            facts = schema.parse(Facts, readings.read(result["seen"]))
         except schema.SchemaError as error:
             raise AnsibleActionFail(f"tfctl_facts: {error}") from None
-        wanted = Wanted(
-            uid=given["uid"],
-            shared=shared,
-            operators=tuple(given["operators"]),
-            stack=given["stack"],
-            wishes=wishes_of(given["wishes"]),
-            trees=trees,
-            remote_tmp=remote_tmp,
-            stacks=stacks,
-        )
-        if given["explain"]:
-            return {**result, "explained": explain(facts, wanted)}
-        roots = () if given["shared_storage"] else shared
-        known = compared(facts, given["address"], sent, received, given["time_sync"], given["ports"], roots)
-        result["compared"] = schema.plain(known)
-        plan, faults = decide(facts, wanted)
-        if faults:
-            return {**result, "faults": faults}
-        files = local_paths(given["requirements"], _base(task_vars))
-        if files and plan.stack is None:
-            message = f"{files[0]}: packages are resolved for a stack, and this host has none"
-            return {**result, "faults": [fault(message, "set tfctl_stack for it", "inventory")]}
-        try:
-            found = [self._packages(Path(file), stacks, plan, facts.machine, given["index_url"]) for file in files]
-        except TfctlError as error:
-            return {**result, "faults": [fault(error.message, error.remedy, "inventory")]}
-        warnings = [*result.get("warnings", []), *plan.notices]
-        return {**result, "plan": schema.plain(plan), "requirements": found, "warnings": warnings}
-
-    def _packages(self, file: Path, stacks: Mapping[str, Stack], plan: Plan, machine: str, index: str) -> Packages:
-        from tfctl.provision.requirements import packages  # needs packaging, which only this case imports
-
-        assert plan.stack
-        return packages(file, stacks[plan.stack.name], plan.stack, machine, not self._task.check_mode, index)
-
-
-def _base(task_vars: dict[str, Any] | None) -> Path:
-    """Return the directory of the inventory, where relative paths in it begin. A list of hosts has none."""
-    return Path((task_vars or {}).get("inventory_dir") or Path.cwd())
-
-
-def wishes_of(given: dict[str, Any]) -> Wishes:
-    """Return the settings. A boolean in place of a list of names stands for all names, or for none."""
-    settings = {name: value for name, value in given.items() if value is not None}
-    names = [name.strip() for name in settings.pop("allow_unverified", [])]
-    if len(names) == 1 and names[0].lower() in BOOLEANS:
-        names = [ALL] if names[0].lower() in BOOLEANS_TRUE else []
-    return Wishes(allow_unverified=tuple(names), **settings)
+        decided = inspection.decide(facts, sent, received, write=not self._task.check_mode)
+        warnings = [*result.get("warnings", []), *decided.pop("notices", ())]
+        return {**result, **decided, "warnings": warnings}

@@ -18,7 +18,7 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
 
 from tfctl import schema
 from tfctl.node.receipts import CheckedReceipt
-from tfctl.provision.due import code_digests, digest_of, due
+from tfctl.provision.due import choose, code_digests
 
 #: The directory that contains roles: a link in a checkout, and the only place of the roles in an installed package.
 PLAYBOOKS = Path(__file__).resolve().parents[1]
@@ -42,24 +42,17 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         given, variables = self._task.args, task_vars or {}
         receipts = {each["role"]: schema.parse(CheckedReceipt, each) for each in given["receipts"]}
-        wanted = {}
-        for role in (role for role, has in given["roles"].items() if boolean(has)):
-            inputs, manages = self._template(role, variables)
-            wanted[role] = (digest_of(CODE[role], {**inputs, "manages": manages}), manages)
-        reasons = due(
-            {role: digest for role, (digest, _) in wanted.items()},
+        wanted = {role: self._template(role, variables) for role, has in given["roles"].items() if boolean(has)}
+        chosen = choose(
+            CODE,
+            wanted,
             receipts,
             check=self._task.check_mode,
             full=boolean(given.get("full", False)),
             named=variables["ansible_run_tags"],
             unskipped=[role for role, always in given.get("unskipped", {}).items() if boolean(always)],
         )
-        roles = {
-            role: {"reason": why, "digest": wanted[role][0], "manages": wanted[role][1]}
-            for role, why in reasons.items()
-        }
-        drifts = [line for role in wanted if role in receipts for line in receipts[role].drifts]
-        return {**result, "changed": False, "roles": roles, "drifts": drifts}
+        return {**result, "changed": False, **chosen}
 
     def _template(self, role: str, variables: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the values of a role's options, and what it manages, with the variables that the role would see."""

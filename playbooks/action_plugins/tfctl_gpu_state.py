@@ -14,7 +14,7 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
     sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
 
 from tfctl import schema
-from tfctl.provision.decide import reboot
+from tfctl.provision.decide import readings, reboot
 from tfctl.provision.decide.fault import fault
 from tfctl.provision.decide.reboot import Control, DriverState
 
@@ -35,19 +35,12 @@ class ActionModule(ActionBase):
         result.update(self._execute_module("tfctl_gpu_state", {}, task_vars=task_vars))
         if result.get("failed") or result.get("skipped"):
             return result
-        state = schema.parse(DriverState, result.pop("state"))
+        seen = result.pop("state")
+        state = schema.parse(DriverState, {**seen, "gpu": readings.read_gpu(seen["gpu"])})
         if state.gpu is None:
             return {**result, "failed": True, "msg": "the GPU is gone from the PCI bus; dmesg says more"}
         judged = reboot.judge(state.gpu, state, Control(**given["control"]))
         if given["insist"] and judged.problem:
             faults = [fault(judged.problem, judged.remedy, "failed")]
             return {**result, "failed": True, "msg": judged.problem, "faults": faults}
-        return {
-            **result,
-            "ready": bool(state.gpu.loaded and not state.gpu.missing_nodes),
-            "persistent": state.gpu.persistence,
-            "reason": judged.reason,
-            "objection": judged.objection,
-            "in_use": reboot.in_use(state.gpu, state)[0],
-            "boot_id": state.boot_id,
-        }
+        return {**result, **reboot.report(state.gpu, state, judged)}

@@ -10,7 +10,7 @@ DOCUMENTATION = """
 module: tfctl_report_faults
 short_description: Fail with these faults
 options:
-  faults: {description: Faults as playbooks/module_utils/tfctl_fault.py describes them., type: list, required: true}
+  faults: {description: Faults as tfctl/provision/faults.py describes them., type: list, required: true}
 """
 
 

@@ -16,12 +16,9 @@ its temporary files (TFCTL_RUN_FOLDER) are removed.
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +50,6 @@ KEPT = (
     "removed",
     "kept",
 )
-# Seconds that the run may take to end after Ctrl-C, as in tfctl/provision/ansible.py.
-GRACE_S = 5.0
 # Actions that Ansible performs itself or only on the control machine. They are not reported.
 UNTOLD = (
     "meta",
@@ -83,7 +78,8 @@ class CallbackModule(CallbackBase):
         os.set_inheritable(descriptor, False)
         os.set_inheritable(alive, False)
         self._file = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
-        threading.Thread(target=end_with, args=(alive, Path(os.environ["TFCTL_RUN_FOLDER"])), daemon=True).start()
+        folder = RunFolder(Path(os.environ["TFCTL_RUN_FOLDER"]))
+        threading.Thread(target=folder.end_with, args=(alive,), daemon=True).start()
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         variables = play.get_variable_manager().get_vars(play=play)
@@ -142,17 +138,6 @@ def diffs_of(result: dict[str, Any]) -> list[Any]:
     items = [item for item in result.get("results", [result]) if item.get("changed") or item.get("failed")]
     diffs = [item["diff"] for item in items if item.get("diff")]
     return [each for diff in diffs for each in (diff if isinstance(diff, list) else [diff])]
-
-
-def end_with(descriptor: int, folder: Path) -> None:
-    """End this process and its group once the other end of the pipe is closed, and remove their temporary files."""
-    os.read(descriptor, 1)
-    # This thread ends with the main thread, if that ends in time.
-    atexit.register(RunFolder(folder).remove)
-    os.kill(os.getpid(), signal.SIGINT)
-    time.sleep(GRACE_S)
-    RunFolder(folder).remove()
-    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 def named(task: Any) -> dict[str, str]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_fault import FAILED, fail, fault
-from ansible.module_utils.tfctl_transaction import APT, TransactionError, call
+from ansible.module_utils.tfctl_install import Failed, finish
+from ansible.module_utils.tfctl_transaction import APT, call
 
 DOCUMENTATION = """
 module: tfctl_apt_sources
@@ -40,13 +40,8 @@ def main() -> None:
         supports_check_mode=True,
     )
     asked = module.params
-    try:
-        content = lines_for(asked["components"], asked["file"], update=not module.check_mode)
-    except TransactionError as error:
-        fail(module, [fault(str(error), error.remedy, FAILED)])
-    except OSError as error:
-        module.fail_json(msg=f"{error.filename}: {error.strerror}", invocation={})
-    module.exit_json(changed=False, content=content, invocation={})
+    components, file = asked["components"], asked["file"]
+    finish(module, lambda: {"content": lines_for(components, file, update=not module.check_mode)})
 
 
 class Source(NamedTuple):
@@ -61,7 +56,7 @@ class Source(NamedTuple):
 
 
 def lines_for(components: Sequence[str], own_file: str, update: bool) -> str:
-    """Return the lines that ``own_file`` needs so that apt reads these components. Raises TransactionError, OSError.
+    """Return the lines that ``own_file`` needs so that apt reads these components. Raises Failed, OSError.
 
     ``update``: whether apt may update its package lists, which a fresh image requires.
     """
@@ -73,7 +68,7 @@ def lines_for(components: Sequence[str], own_file: str, update: bool) -> str:
 
 
 def targets() -> list[Source]:
-    """Return apt's package sources. Raises TransactionError, OSError."""
+    """Return apt's package sources. Raises Failed, OSError."""
     words = ["apt-get", "indextargets", "--format", FORMAT, "Identifier: Packages"]
     rows = [line.split("\t") for line in call(words, "apt cannot list its package sources").splitlines()]
     found = []
@@ -98,18 +93,18 @@ def signed_by(name: str, number: int) -> str:
 
 
 def entries(found: Sequence[Source], components: Sequence[str], own_file: str) -> str:
-    """Return a line for each archive and suite. Raises TransactionError if apt has no Debian archive."""
+    """Return a line for each archive and suite. Raises Failed if apt has no Debian archive."""
     theirs = [row for row in found if row.file != own_file]
     mains = [row for row in theirs if row.component == "main" and row.origin in ("Debian", "")]
     if not mains:
         remedy = f"add one with the components {' '.join(components)} to /etc/apt/sources.list.d"
-        raise TransactionError("apt has no Debian archive among its package sources", remedy)
+        raise Failed("apt has no Debian archive among its package sources", remedy)
     lines = ["# Written by tfctl provision."]
     for row in mains:
         there = [each.component for each in theirs if (each.uri, each.release) == (row.uri, row.release)]
         lacking = " ".join(name for name in components if name not in there)
         if lacking and row.signed_by and not row.signed_by.startswith("/"):
-            raise TransactionError(
+            raise Failed(
                 f"The entry in {row.file} contains its key, so another file cannot refer to it",
                 f"add {lacking} to its components",
             )

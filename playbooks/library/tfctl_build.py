@@ -20,7 +20,7 @@ from typing import Any
 
 from ansible.module_utils import tfctl_install
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, alone, beside, finish, make_parents, nobodys
+from ansible.module_utils.tfctl_install import Failed, beside, finish, nobodys, scratch
 
 DOCUMENTATION = """
 module: tfctl_build
@@ -67,20 +67,14 @@ def build(name: str, script: str, directory: str, archive: str, result: str) -> 
     run has left a result, nothing is built. Raises Busy while another run builds, and Failed with the errors that the
     compiler printed.
     """
-    os.umask(0o022)
     work = Path(directory)
-    make_parents(work)
-    with alone(work.with_name(".lock"), f"builds {name}"):
+    with scratch(work.with_name(".lock"), f"builds {name}", work):
         if is_built(Path(result)):
             return
-        shutil.rmtree(work, ignore_errors=True)
         source = nobodys(work) / Path(archive).name
-        try:
-            shutil.copyfile(archive, source)
-            run_script(script, work, {"ARCHIVE": str(source), "RESULT": f"{work}/result"}, f"{name} could not be built")
-            keep(work / "result", Path(result))
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+        shutil.copyfile(archive, source)
+        run_script(script, work, {"ARCHIVE": str(source), "RESULT": f"{work}/result"}, f"{name} could not be built")
+        keep(work / "result", Path(result))
 
 
 def keep(built: Path, result: Path) -> None:

@@ -32,9 +32,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    given = module.params
-    seen = gather(given["uid"], given["directories"], given["pythons"], given["libraries"], given["address"])
-    module.exit_json(changed=False, seen=seen, invocation={})
+    module.exit_json(changed=False, seen=gather(**module.params), invocation={})
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_gpu_facts import look
-from ansible.module_utils.tfctl_programs import first_line, run
+from ansible.module_utils.tfctl_programs import first_line, live_units
 
 DOCUMENTATION = """
 module: tfctl_gpu_state
@@ -28,19 +28,11 @@ def main() -> None:
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     state = {
         "gpu": look(),
-        "units": jobs_running(),
+        "units": [name for name in live_units() if (UNITS / name).exists()],
         "machine_id": first_line(Path("/etc/machine-id")),
         "boot_id": first_line(Path("/proc/sys/kernel/random/boot_id")),
     }
     module.exit_json(changed=False, state=state, invocation={})
-
-
-def jobs_running() -> list[str]:
-    """Return the units of jobs that have not ended."""
-    words = ["systemctl", "list-units", "--all", "--plain", "--no-legend", "tfctl-*.service"]
-    rows = [line.split() for line in run(words)[1].splitlines()]
-    alive = [row[0] for row in rows if row[2:3] and row[2] in ("active", "activating", "deactivating", "reloading")]
-    return [name for name in alive if (UNITS / name).exists()]
 
 
 if __name__ == "__main__":

@@ -6,28 +6,25 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
-import json
-import os
 import shutil
 import zipfile
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_horovod_facts import PTH
 from ansible.module_utils.tfctl_install import (
     Failed,
-    alone,
     beside,
     compared,
     finish,
     make_parents,
     read,
     run,
+    scratch,
     unprivileged,
     write,
 )
-from ansible.module_utils.tfctl_links import site_of
-from ansible.module_utils.tfctl_records import compiled_modules, differing, record_of, stamps
+from ansible.module_utils.tfctl_links import HOROVOD, site_of
+from ansible.module_utils.tfctl_records import complete, differences
 
 DOCUMENTATION = """
 module: tfctl_horovod
@@ -48,8 +45,6 @@ options:
 """
 
 MARKER = "tfctl-horovod.json"
-#: The number of differences that are reported.
-REPORTED = 10
 PROBE = """
 import json, sys
 sys.path.insert(0, sys.argv[1])  # before the one that the environment uses now
@@ -78,42 +73,30 @@ def main() -> None:
 
 
 def install(horovod: Horovod, act: bool) -> dict[str, object]:
-    differences, linked = horovod.differences(), horovod.linked()
-    if act and differences:
+    found, linked = horovod.differences(), horovod.linked()
+    unpack = bool(found)
+    if act and unpack:
         horovod.unpack()
-    if act and (differences or not linked):
+    if act and (unpack or not linked):
         horovod.link()
-    unpack = bool(differences)
     if not linked:
-        differences.append(f"{horovod.pth} does not name {horovod.home or 'nothing'}")
-    return {**compared(differences), "unpack": unpack}
+        found.append(f"{horovod.pth} does not name {horovod.home or 'nothing'}")
+    return {**compared(found), "unpack": unpack}
 
 
 class Horovod:
     """``home``: the directory, or "" if the environment is to have no Horovod. ``mpi``, ``gloo``: what it must have."""
 
     def __init__(self, environment: str, home: str, version: str, mpi: bool, gloo: bool, wheel: str | None) -> None:
-        self.environment, self.version = Path(environment), version
+        self.environment, self.lock = Path(environment), f"Horovod=={version}"
         self.home = Path(home) if home else None
         self.built_with = {"version": version, "mpi": mpi, "gloo": gloo}
         self.wheel = Path(wheel) if wheel else None
-        self.pth = site_of(self.environment) / PTH
+        self.pth = site_of(self.environment) / HOROVOD
 
     def differences(self) -> list[str]:
         """Return a sentence for each of the first differences from the wheel."""
-        if self.home is None:
-            return []
-        marker = self.home / MARKER
-        if not marker.is_file():
-            return [f"{self.home} does not exist"]
-        record = record_of(self.home, "horovod", self.version)
-        if record is None:
-            return [f"Horovod {self.version} is not in {self.home}"]
-        there = stamps(self.home)
-        found = list(differing(self.home, record, there, marker.stat().st_mtime))[:REPORTED]
-        if json.loads(marker.read_text(encoding="utf-8"))["modules"] != compiled_modules(there):
-            found.append(f"{self.home}: compiled modules are missing")
-        return found
+        return differences(self.home / MARKER, self.home, self.lock) if self.home else []
 
     def linked(self) -> bool:
         """Return whether the environment uses this Horovod, or none if it is to have none."""
@@ -123,17 +106,12 @@ class Horovod:
         """Unpack the wheel; ``home`` exists only once it is complete and verified. Raises Failed."""
         if self.home is None or self.wheel is None:
             raise Failed(f"{self.home}: there is no wheel to install it from")
-        os.umask(0o022)  # the job user must be able to read the files, whatever root's umask is
         part = beside(self.home)
-        with alone(self.home.with_name(".lock"), "installs Horovod"):
-            shutil.rmtree(part, ignore_errors=True)
+        with scratch(self.home.with_name(".lock"), "installs Horovod", part):
             make_parents(part / "new")
-            try:
-                self._fill(self.wheel, part / "new")
-                shutil.rmtree(self.home, ignore_errors=True)
-                (part / "new").rename(self.home)
-            finally:
-                shutil.rmtree(part, ignore_errors=True)
+            self._fill(self.wheel, part / "new")
+            shutil.rmtree(self.home, ignore_errors=True)
+            (part / "new").rename(self.home)
 
     def link(self) -> None:
         """Make the environment use this Horovod, and delete those that no environment uses."""
@@ -142,7 +120,7 @@ class Horovod:
         else:
             write(self.pth, f"{self.home}\n")
         stacks = self.environment.parent
-        used = {(read(path) or "").strip() for path in stacks.glob(f"*-*/lib/*/*/{PTH}")}
+        used = {(read(path) or "").strip() for path in stacks.glob(f"*-*/lib/*/*/{HOROVOD}")}
         for old in stacks.with_name("horovod").glob("[!.]*"):
             if str(old) not in used:
                 shutil.rmtree(old)
@@ -155,7 +133,8 @@ class Horovod:
         for name, value in self.built_with.items():
             if found[name] != value:
                 raise Failed(f"the wheel of Horovod has {name} {found[name]} instead of {value}")
-        (new / MARKER).write_text(json.dumps({"modules": compiled_modules(stamps(new))}) + "\n", encoding="utf-8")
+        for difference in complete(new / MARKER, new, self.lock):
+            raise Failed(f"the wheel of Horovod differs from its RECORD: {difference}")
 
 
 def unpack(wheel: Path, folder: Path) -> None:

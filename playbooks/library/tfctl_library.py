@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_fault import FAILED, fail, fault
+from ansible.module_utils.tfctl_install import Failed, finish, run
 
 DOCUMENTATION = """
 module: tfctl_library
@@ -50,10 +50,6 @@ print(int(named[1]) * 1000 + int(named[2]) * 10)
 FUNCTIONS = {"cuda": "cudaRuntimeGetVersion", "cudnn": "cudnnGetVersion", "nccl": "ncclGetVersion"}
 
 
-class LibraryError(Exception):
-    """The library cannot be loaded or has another version."""
-
-
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
@@ -64,24 +60,24 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    asked = module.params
+    finish(module, lambda: compare(module.params))
+
+
+def compare(asked: dict[str, Any]) -> dict[str, object]:
     wanted = encoded(asked["library"], asked["version"])
-    try:
-        found = reported(asked["soname"], FUNCTIONS[asked["library"]])
-        if found != wanted and (asked["exact"] or not is_later(found, wanted)):
-            raise LibraryError(f"{asked['soname']} is version {found}; {wanted} is required")
-    except LibraryError as error:
-        fail(module, [fault(str(error), kind=FAILED)])
-    module.exit_json(changed=False, found=found, invocation={})
+    found = reported(asked["soname"], FUNCTIONS[asked["library"]])
+    if found != wanted and (asked["exact"] or not is_later(found, wanted)):
+        raise Failed(f"{asked['soname']} is version {found}; {wanted} is required")
+    return {"found": found}
 
 
 def reported(soname: str, function: str) -> int:
     """Return the version that the library reports. A separate process loads it, because a broken library may crash."""
     words = [sys.executable, "-I", "-c", PROBE, soname, function]
-    done = subprocess.run(words, env={"PATH": os.defpath}, capture_output=True, text=True, timeout=60, check=False)
+    done = run(words, env={"PATH": os.defpath})
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"])[-1]
-        raise LibraryError(f"{soname} cannot be loaded: {reason}")
+        raise Failed(f"{soname} cannot be loaded: {reason}")
     return int(done.stdout)
 
 

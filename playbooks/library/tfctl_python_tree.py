@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, alone, finish, last_lines, run
+from ansible.module_utils.tfctl_install import Failed, finish, last_lines, run, scratch
 from ansible.module_utils.tfctl_pythons import ASK, MARKER, listed, whole
+from ansible.module_utils.tfctl_share import digest
 
 DOCUMENTATION = """
 module: tfctl_python_tree
@@ -44,23 +43,18 @@ def install(wanted: dict[str, Any], act: bool) -> dict[str, object]:
     if whole(path) == version:
         return {"changed": False, "differs": False}
     if act:
-        os.umask(0o022)  # the job user must be able to read the files, whatever root's umask is
         part = path.with_name(f".{path.name}.part")
-        with alone(path.with_name(".lock"), f"unpacks {path.name}"):
-            try:
-                unpack(archive, wanted["sha256"], part)
-                prove(part, version, archive.name)
-                shutil.rmtree(path, ignore_errors=True)
-                part.rename(path)
-            finally:
-                shutil.rmtree(part, ignore_errors=True)
+        with scratch(path.with_name(".lock"), f"unpacks {path.name}", part):
+            unpack(archive, wanted["sha256"], part)
+            prove(part, version, archive.name)
+            shutil.rmtree(path, ignore_errors=True)
+            part.rename(path)
     return {"changed": True, "differs": True}
 
 
 def unpack(archive: Path, sha256: str, part: Path) -> None:
-    if hashlib.sha256(archive.read_bytes()).hexdigest() != sha256:
+    if digest(archive) != sha256:
         raise Failed(f"{archive} does not match the hash of the archive that was sent", "run it again")
-    shutil.rmtree(part, ignore_errors=True)
     # tfctl packed it, so it is trusted. Python 3.12 warns if the filter is not named.
     trust: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
     with tarfile.open(archive) as tar:

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_created import Failed, begin, end, running_jobs, undo
-from ansible.module_utils.tfctl_fault import BUSY, FAILED, fail, fault
+from ansible.module_utils.tfctl_created import begin, end, running_jobs, undo
+from ansible.module_utils.tfctl_install import BUSY, Failed, finish
 from ansible.module_utils.tfctl_receipts import FOLDER, read_all
 
 DOCUMENTATION = """
@@ -41,32 +43,28 @@ def main() -> None:
         supports_check_mode=True,
     )
     given = module.params
-    try:
-        if given["state"] == "absent":
-            remove(module)
-        elif given["state"] == "begin" and not module.check_mode:
-            begin(given["role"], given["manages"], given["folder"])
-        elif given["state"] == "end" and not module.check_mode:
-            end(given["role"], given["digest"], given["manages"], given["folder"])
-    except OSError as error:
-        module.fail_json(msg=f"{error.filename or given['folder']}: {error.strerror}")
-    module.exit_json(changed=False, invocation={})
+    if module.check_mode and given["state"] != "absent":
+        module.exit_json(changed=False, invocation={})
+    finish(module, lambda: write(given) if given["state"] != "absent" else remove(given, act=not module.check_mode))
 
 
-def remove(module: AnsibleModule) -> None:
-    """Undo all roles but those to keep, and exit."""
+def write(given: dict[str, Any]) -> dict[str, object]:
+    if given["state"] == "begin":
+        begin(given["role"], given["manages"], given["folder"])
+    else:
+        end(given["role"], given["digest"], given["manages"], given["folder"])
+    return {}
+
+
+def remove(given: dict[str, Any], act: bool) -> dict[str, object]:
+    """Undo all roles but those to keep. Raises Failed."""
     jobs = running_jobs()
     if jobs:
         named = " and ".join(f"job {job}" for job in jobs)
-        fail(module, [fault(f"{named} runs on this host", f"tfctl stop {jobs[0]}", BUSY)])
-    receipts = [
-        receipt for receipt in read_all(module.params["folder"]) if receipt["role"] not in module.params["keep"]
-    ]
-    try:
-        removed, kept = undo(receipts, module.params["folder"], act=not module.check_mode)
-    except Failed as failed:
-        fail(module, [fault(line, "", FAILED) for line in str(failed).splitlines()])
-    module.exit_json(changed=bool(receipts), removed=removed, kept=kept, invocation={})
+        raise Failed(f"{named} runs on this host", f"tfctl stop {jobs[0]}", BUSY)
+    receipts = [receipt for receipt in read_all(given["folder"]) if receipt["role"] not in given["keep"]]
+    removed, kept = undo(receipts, given["folder"], act)
+    return {"changed": bool(receipts), "removed": removed, "kept": kept}
 
 
 if __name__ == "__main__":

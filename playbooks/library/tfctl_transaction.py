@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_fault import FAILED, fail, fault
-from ansible.module_utils.tfctl_transaction import MANAGERS, TransactionError, plan, recorded
+from ansible.module_utils.tfctl_install import finish
+from ansible.module_utils.tfctl_transaction import MANAGERS, plan, recorded
 
 DOCUMENTATION = """
 module: tfctl_transaction
@@ -55,13 +57,13 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    asked, dry = module.params, module.check_mode
-    try:
-        found = plan(MANAGERS[asked["packager"]](), asked["component"], asked["first"], asked["packages"], not dry)
-    except TransactionError as error:
-        fail(module, [fault(str(error), error.remedy, FAILED)])
+    finish(module, lambda: simulate(module.params, module.check_mode))
+
+
+def simulate(asked: dict[str, Any], dry: bool) -> dict[str, object]:
+    found = plan(MANAGERS[asked["packager"]](), asked["component"], asked["first"], asked["packages"], not dry)
     differs = bool(found.install or found.reinstall or found.release or found.hold or found.record != recorded())
-    module.exit_json(changed=dry and differs, invocation={}, **found._asdict())
+    return {"changed": dry and differs, **found._asdict()}
 
 
 if __name__ == "__main__":

@@ -8,13 +8,14 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_programs import LIST_LIVE, run
 from ansible.module_utils.tfctl_receipts import (
     FOLDER,
     FORMAT,
@@ -34,10 +35,6 @@ _APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=120", "-o", "APT::Get::Autom
 _DNF = ("dnf", "-q", "--noautoremove", "--setopt=clean_requirements_on_remove=False")
 #: The unit of a task of a job: tfctl-JOB-ROLE-INDEX.service (tfctl/node/names.py).
 _TASK = re.compile(r"^tfctl-(.+)-[a-z][a-z0-9_]*-\d+\.service", re.MULTILINE)
-
-
-class Failed(Exception):
-    """Something could not be removed."""
 
 
 class Undone(NamedTuple):
@@ -121,10 +118,8 @@ def _write(path: Path, receipt: Receipt) -> None:
 
 
 def running_jobs() -> list[str]:
-    """Return the names of the jobs with a live task on this host."""
-    states = "--state=active,activating,reloading,deactivating"
-    listed = _run("systemctl", "list-units", "--plain", "--no-legend", "--no-pager", states, "tfctl-*.service")
-    return sorted({*_TASK.findall(listed)})
+    """Return the names of the jobs with a live task on this host. Raises Failed."""
+    return sorted({*_TASK.findall(_run(*LIST_LIVE))})
 
 
 def undo(receipts: Sequence[Receipt], folder: str = FOLDER, act: bool = True) -> Undone:
@@ -265,11 +260,8 @@ def _removal_of(names: Sequence[str]) -> list[str]:
 def _simulate(names: Sequence[str]) -> set[str]:
     """Return the names of all packages that would be removed together with these."""
     if shutil.which("apt-get"):
-        return {
-            *re.findall(
-                r"^(?:Remv|Purg) ([^ :]+)", _run(*_APT, "-s", "--allow-change-held-packages", "purge", *names), re.M
-            )
-        }
+        output = _run(*_APT, "-s", "--allow-change-held-packages", "purge", *names)
+        return {*re.findall(r"^(?:Remv|Purg) ([^ :]+)", output, re.M)}
     # dnf aborts with exit code 1 after it has printed its table.
     output = _run(*_DNF, "--assumeno", "remove", *names, codes=(0, 1))
     if "Operation aborted" not in output:
@@ -284,14 +276,7 @@ def _bare(name: str) -> str:
 
 def _run(*words: str, codes: Sequence[int] = (0,)) -> str:
     """Run a program and return its output. Raises Failed if its exit code is none of ``codes``."""
-    variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-    nothing, pipe, merged = subprocess.DEVNULL, subprocess.PIPE, subprocess.STDOUT
-    try:
-        done = subprocess.run(
-            words, stdin=nothing, stdout=pipe, stderr=merged, env=variables, text=True, timeout=LIMIT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Failed(str(error)) from None
-    if done.returncode not in codes:
-        raise Failed("\n".join(done.stdout.strip().splitlines()[-5:]) or f"exit code {done.returncode}")
-    return done.stdout
+    code, said = run(words, LIMIT_S)
+    if code not in codes:
+        raise Failed("\n".join(said.strip().splitlines()[-5:]) or f"exit code {code}")
+    return said

@@ -10,7 +10,6 @@ import pwd
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -18,16 +17,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import (
-    tfctl_firewalld_facts,
-    tfctl_gpu_facts,
-    tfctl_horovod_facts,
-    tfctl_links,
-    tfctl_pythons,
-    tfctl_receipts,
-)
+from ansible.module_utils import tfctl_gpu_facts, tfctl_links, tfctl_pythons, tfctl_receipts
+from ansible.module_utils.tfctl_programs import content, run
 
-STACKS = "/opt/tfctl/stacks"
+STACKS = Path("/opt/tfctl/stacks")
 
 
 def gather(
@@ -49,7 +42,7 @@ def gather(
         "system": system_key(release),
         "title": release.get("PRETTY_NAME", "an unknown system"),
         "machine": platform.machine(),
-        "init": read("/proc/1/comm"),
+        "init": content(Path("/proc/1/comm")).strip(),
         "systemd": systemd_version(),
         "own_python": list(sys.version_info[:2]),
         "python": tfctl_pythons.look(pythons, libraries),
@@ -57,20 +50,20 @@ def gather(
         "root": os.geteuid() == 0,
         "login": login,
         "sudo": bool(program("sudo") and program("visudo")),
-        "user": account("tfctl"),
-        "group": group("tfctl"),
-        "uid_owner": name_of(pwd.getpwuid, uid),
-        "gid_owner": name_of(grp.getgrgid, uid),
+        "user": entry(pwd.getpwnam, "tfctl", 2),
+        "group": entry(grp.getgrnam, "tfctl", 2),
+        "uid_owner": entry(pwd.getpwuid, uid, 0),
+        "gid_owner": entry(grp.getgrgid, uid, 0),
         "identity": identity(),
         "addresses": addresses(address) if address else [],
         "disks": {path: disk(re.sub("^~(?=/|$)", f"~{login}", path)) for path in directories},
-        "environments": sorted(each.name for each in Path(STACKS).glob("*") if not each.is_symlink()),
+        "environments": sorted(each.name for each in STACKS.glob("*") if not each.is_symlink()),
         "links": links(),
-        "mpiruns": tfctl_horovod_facts.mpiruns(),
-        "horovods": tfctl_horovod_facts.horovods(),
-        "openmpis": tfctl_horovod_facts.linked(),
+        "mpiruns": mpiruns(),
+        "horovods": horovods(),
+        "openmpis": openmpis(),
         "gpu": tfctl_gpu_facts.look(),
-        "firewalld": tfctl_firewalld_facts.look(),
+        "firewalld": firewalld(),
         "selinux": Path("/sys/fs/selinux/enforce").exists(),
         "receipts": [asdict(each) for each in tfctl_receipts.check_all()],
         "clock": {"begun": begun, "ended": time.time()},
@@ -80,8 +73,8 @@ def gather(
 def identity() -> dict[str, str]:
     return {
         "hostname": socket.gethostname(),
-        "machine_id": read("/etc/machine-id"),
-        "boot_id": read("/proc/sys/kernel/random/boot_id"),
+        "machine_id": content(Path("/etc/machine-id")).strip(),
+        "boot_id": content(Path("/proc/sys/kernel/random/boot_id")).strip(),
     }
 
 
@@ -94,7 +87,7 @@ def addresses(name: str) -> list[str]:
 
 def os_release(path: str = "/etc/os-release") -> dict[str, str]:
     """Parse os-release(5). platform.freedesktop_os_release needs Python 3.10."""
-    lines = (line.partition("=") for line in read(path).splitlines())
+    lines = (line.partition("=") for line in content(Path(path)).splitlines())
     return {key.strip(): value.strip().strip("\"'") for key, _, value in lines}
 
 
@@ -109,18 +102,22 @@ def system_key(release: dict[str, str]) -> str:
 
 def systemd_version() -> int:
     """Return systemd's version, or 0 if there is none."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run(
-            ["systemctl", "--version"], capture_output=True, text=True, timeout=20, check=False
-        ).stdout
-        found = re.match(r"systemd (\d+)", said)
-        return int(found[1]) if found else 0
-    return 0
+    found = re.match(r"systemd (\d+)", run(["systemctl", "--version"])[1])
+    return int(found[1]) if found else 0
+
+
+def firewalld() -> dict[str, str] | None:
+    """Return the default zone, and the zones as firewall-cmd prints them, or None where firewalld does not run."""
+    if not shutil.which("firewall-cmd") or run(["firewall-cmd", "--state"])[0] != 0:
+        return None
+    code, said = run(["firewall-cmd", "--list-all-zones"])
+    default = run(["firewall-cmd", "--get-default-zone"])[1].strip()
+    return {"default": default, "zones": said if code == 0 else ""}
 
 
 def links() -> dict[str, dict[str, str]]:
     """Return {stack: {"current", "before"}}: the names of its environments, or ""."""
-    names = [each for each in Path(STACKS).glob("*") if each.is_symlink()]
+    names = [each for each in STACKS.glob("*") if each.is_symlink()]
     return {
         link.name: {
             "current": getattr(tfctl_links.current(link), "name", ""),
@@ -130,26 +127,37 @@ def links() -> dict[str, dict[str, str]]:
     }
 
 
+def horovods(stacks: Path = STACKS) -> list[str]:
+    """Return the names of the environments that use a Horovod."""
+    return sorted(
+        {path.parents[3].name for path in stacks.glob(f"*-*/lib/python3.*/site-packages/{tfctl_links.HOROVOD}")}
+    )
+
+
+def openmpis(stacks: Path = STACKS) -> list[str]:
+    """Return the names of the environments that link to an Open MPI built by tfctl."""
+    return sorted({path.parents[1].name for path in stacks.glob("*-*/bin/mpirun") if path.is_symlink()})
+
+
+def mpiruns(prefixes: Iterable[str] = ("/usr", "/usr/lib64/openmpi")) -> dict[str, str]:
+    """Return {prefix: version of its mpirun}; the version is "" if it does not run."""
+    return {prefix: mpirun_version(prefix) for prefix in prefixes if os.path.lexists(f"{prefix}/bin/mpirun")}
+
+
+def mpirun_version(prefix: str) -> str:
+    code, said = run([f"{prefix}/bin/mpirun", "--version"])
+    found = re.search(r"\d+\.\d+\.\d+\S*", said)
+    return found[0] if found and code == 0 else ""
+
+
 def program(name: str) -> str | None:
     return shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin:/usr/local/sbin:/usr/local/bin")
 
 
-def account(name: str) -> int | None:
+def entry(look_up: Callable[[Any], Any], key: object, field: int) -> Any:
+    """Return a field of the entry that pwd or grp has for a name or number, or None."""
     with contextlib.suppress(KeyError):
-        return pwd.getpwnam(name).pw_uid
-    return None
-
-
-def group(name: str) -> int | None:
-    with contextlib.suppress(KeyError):
-        return grp.getgrnam(name).gr_gid
-    return None
-
-
-def name_of(look_up: Callable[[int], Any], number: int) -> str | None:
-    """Return the name that pwd or grp has for a number."""
-    with contextlib.suppress(KeyError):
-        return str(look_up(number)[0])
+        return look_up(key)[field]
     return None
 
 
@@ -170,9 +178,3 @@ def disk(path: str) -> dict[str, object]:
         "at": str(here),
         "mark": f"{status.st_ino} {status.st_mtime_ns}" if here == wanted else "",
     }
-
-
-def read(path: str) -> str:
-    with contextlib.suppress(OSError):
-        return Path(path).read_text(encoding="utf-8", errors="replace").strip()
-    return ""

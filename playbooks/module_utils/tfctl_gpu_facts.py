@@ -10,7 +10,6 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from ansible.module_utils import tfctl_kernel_facts
 from ansible.module_utils.tfctl_programs import content, first_line, number, numbers, run
@@ -25,53 +24,38 @@ MOK_KEYS = ("var/lib/dkms/mok.pub", "var/lib/shim-signed/mok/MOK.der")
 SBIN = "/usr/sbin:/usr/bin:/sbin:/bin"
 # Daemons that keep the devices open without using them. comm holds 15 characters (proc(5)).
 DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "dcgm-exporter", "nvidia-smi")
-MAKERS = (("Debian", "debian"), ("NVIDIA", "nvidia"), ("Ubuntu", "canonical"), ("RPM Fusion", "rpmfusion"))
-PACKAGE = re.compile(
-    r"^(nvidia-(driver|kernel|open|dkms|headless|utils|smi|compute|fabricmanager|persistenced|modprobe|firmware|legacy"
-    r"|tesla)|libnvidia-(?!container)|libcuda1|linux-(modules|objects)-nvidia|cuda-drivers|k?a?mod-nvidia"
-    r"|xorg-x11-drv-nvidia|firmware-nvidia)"
-)
-# Packages with the driver's version. Others, such as nvidia-modprobe, may have their own.
-LIBRARY = re.compile(
-    r"^(libcuda1$|libnvidia-(compute|ml)|nvidia-driver-(cuda-)?libs|xorg-x11-drv-nvidia-cuda|nvidia-driver-cuda)"
-)
-VERSION = re.compile(r"(?:^|:)(\d{3}\.\d+(?:\.\d+)?)")
 QUERY = "uuid,name,compute_cap,driver_version,mig.mode.current,persistence_mode"
 OLD_QUERY = "uuid,name,driver_version"  # nvidia-smi lacks compute_cap before 510 and MIG before 450
 
 
-class Package(NamedTuple):
-    name: str
-    version: str
-    maintainer: str
-    held: bool
-
-
 def look(root: Path = Path("/")) -> dict[str, object] | None:
-    """Return the facts as plain JSON, or None without NVIDIA hardware or driver. ``root``: another tree, for tests."""
+    """Return the facts as plain JSON, or None without NVIDIA hardware or driver. ``root``: another tree, for tests.
+
+    tfctl/provision/decide/readings.py reads what programs have printed.
+    """
     devices, switches = pci(root)
     if not devices and not (root / "proc/driver/nvidia/version").exists():
         return None
     loaded = loaded_version(root)
     secure = secure_boot(root)
-    shown: dict[str, Any] = smi() if loaded else {"said": "", "gpus": []}
     return {
         "devices": devices,
         "switches": switches,
         "loaded": loaded,
-        "smi": shown,
+        "smi": smi() if loaded else None,
         "missing_nodes": missing_nodes(root) if loaded else [],
         "at_boot": (root / AT_BOOT).is_symlink(),
         "modprobe": (root / "usr/bin/nvidia-modprobe").exists(),
         "processes": processes(root) if loaded else [],
-        **packages(root),
+        "packages": installed(root),
+        "holds": own_holds(root),
+        "installer": library_version(root) if (root / "usr/bin/nvidia-uninstall").exists() else None,
         "nouveau": (root / "sys/module/nouveau").is_dir(),
         "blacklisted": (root / BLACKLIST).exists(),
-        "persistence": (root / "run/nvidia-persistenced/socket").exists()
-        and all(each["persistence"] for each in shown["gpus"]),
+        "persistenced": (root / "run/nvidia-persistenced/socket").exists(),
         "secure_boot": secure,
         "mok": secure and enrolled(root),
-        "dkms": dkms(run(["dkms", "status"])[1]) if (root / "var/lib/dkms").is_dir() else [],
+        "dkms": run(["dkms", "status"])[1] if (root / "var/lib/dkms").is_dir() else "",
         "unattended": unattended(root),
         "excluded": (root / EXCLUSION).exists() or not (root / "etc/apt").is_dir(),
         "container": container(),
@@ -103,26 +87,12 @@ def loaded_version(root: Path) -> str:
 
 
 def smi() -> dict[str, object]:
-    """Ask nvidia-smi: {"said": its error message, "gpus": [{"uuid", "name", "capability", "driver", "mig"}]}."""
+    """Return the exit code and the output of nvidia-smi, and which fields it was asked for."""
     for query in (QUERY, OLD_QUERY):
         code, said = run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"])
-        if code == 0:
-            return {"said": "", "gpus": [gpu_of(query, line) for line in said.splitlines() if line.strip()]}
         if "not a valid field" not in said:
             break
-    return {"said": " ".join(said.split())[:300] or "there is no nvidia-smi", "gpus": []}
-
-
-def gpu_of(query: str, line: str) -> dict[str, object]:
-    row = dict(zip(query.split(","), (cell.strip() for cell in line.split(","))))
-    return {
-        "uuid": row["uuid"],
-        "name": row.get("name", ""),
-        "capability": row.get("compute_cap", ""),
-        "driver": row.get("driver_version", ""),
-        "mig": row.get("mig.mode.current") == "Enabled",
-        "persistence": row.get("persistence_mode") != "Disabled",
-    }
+    return {"query": query, "code": code, "said": said}
 
 
 def missing_nodes(root: Path) -> list[str]:
@@ -147,52 +117,18 @@ def processes(root: Path) -> list[dict[str, object]]:
     return [{"pid": pid, "name": name} for pid, name in sorted(found.items())]
 
 
-def packages(root: Path) -> dict[str, object]:
-    """Return what the package manager knows of a driver, or what NVIDIA's own installer left.
-
-    version: of the driver installed, "" for none. origins: who made it. held: packages that somebody but tfctl put on
-    hold. own: whether tfctl installed it. drifted: packages of tfctl's that are no longer as it left them.
-    """
-    ours = [package for package in installed(root) if PACKAGE.match(package.name)]
-    noted = own_holds(root)
-    now = {package.name: (package.version, package.held) for package in ours}
-    libraries = [package.version for package in ours if LIBRARY.match(package.name)]
-    versions = sorted({match[1] for match in map(VERSION.search, libraries) if match}, key=numbers)
-    fabric = [VERSION.search(package.version) for package in ours if "fabricmanager" in package.name]
-    origins = {maker(package.maintainer) for package in ours}
-    if (root / "usr/bin/nvidia-uninstall").exists():
-        origins.add("run")
-        versions = versions or [library_version(root)]
-    return {
-        "version": versions[-1] if versions else "",
-        "origins": sorted(origins),
-        "held": sorted(package.name for package in ours if package.held and package.name not in noted),
-        "own": bool(noted),
-        # Without a version, the package was not put on hold.
-        "drifted": sorted(
-            name for name, version in noted.items() if name not in now or (version and now[name] != (version, True))
-        ),
-        "fabric_manager": fabric[0][1] if fabric and fabric[0] else "",
-    }
-
-
-def installed(root: Path) -> list[Package]:
-    """Return NVIDIA's packages."""
+def installed(root: Path) -> list[list[str]]:
+    """Return name, version, maintainer or vendor of NVIDIA's packages, and "held" for those on hold."""
     patterns = ["*nvidia*", "cuda-drivers*", "libcuda1*", "libcudnn*", "libnccl*"]
-    code, said = run(
-        ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}\t${Package}\t${Version}\t${Maintainer}\n", *patterns]
-    )
+    shape = "${db:Status-Abbrev}\t${Package}\t${Version}\t${Maintainer}\n"
+    code, said = run(["dpkg-query", "-W", "-f", shape, *patterns])
     if code in (0, 1):  # 1: one of the patterns matches nothing
         rows = [line.split("\t") for line in said.splitlines() if line.count("\t") == 3]
-        return [
-            Package(name, version, who, status[0] == "h") for status, name, version, who in rows if status[1:2] == "i"
-        ]
-    lock = root / "etc/dnf/plugins/versionlock.list"
-    locked = lock.read_text(encoding="utf-8") if lock.exists() else ""
+        return [[*row, "held" if status[0] == "h" else ""] for status, *row in rows if status[1:2] == "i"]
+    lock = content(root / "etc/dnf/plugins/versionlock.list")
     shape = "%{NAME}\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\t%{VENDOR} %{PACKAGER}\n"
     rows = [line.split("\t") for line in run(["rpm", "-qa", "--qf", shape, *patterns])[1].splitlines()]
-    found = (row for row in rows if len(row) == 3)
-    return [Package(name, version, who, f"{name}-" in locked) for name, version, who in found]
+    return [[*row, "held" if f"{row[0]}-" in lock else ""] for row in rows if len(row) == 3]
 
 
 def own_holds(root: Path) -> dict[str, str]:
@@ -202,11 +138,6 @@ def own_holds(root: Path) -> dict[str, str]:
     except (OSError, ValueError):
         return {}
     return found.get("nvidia_driver", {})
-
-
-def maker(maintainer: str) -> str:
-    """Return the origin of a package by its Maintainer ("Debian NVIDIA Maintainers") or vendor."""
-    return next((name for word, name in MAKERS if word in maintainer), "unknown")
 
 
 def library_version(root: Path) -> str:
@@ -228,24 +159,14 @@ def enrolled(root: Path) -> bool:
     return any("already enrolled" in run(["mokutil", "--test-key", key])[1] for key in keys)
 
 
-def dkms(text: str) -> list[dict[str, str]]:
-    """Parse `dkms status` of version 2 (`nvidia, 470.57, 5.10.0-8-amd64, x86_64: installed`) or 3
-    (`nvidia/535.104, …`)."""
-    shape = re.compile(r"nvidia[\w-]*[/,] ?([^,:]+)(?:, ([^,]+), [^:]+)?: (\w+)")
-    found = [match.groups() for match in map(shape.match, text.splitlines()) if match]
-    return [{"version": version, "kernel": release or "", "state": state} for version, release, state in found]
-
-
 def unattended(root: Path) -> bool:
     """Return whether unattended upgrades are enabled."""
-    try:
-        said = (root / "etc/apt/apt.conf.d/20auto-upgrades").read_text(encoding="utf-8")
-        return bool(re.search(r'Unattended-Upgrade\s+"[1-9]', said))
-    except OSError:
-        return (root / "etc/systemd/system/timers.target.wants/dnf-automatic.timer").exists()
+    said = content(root / "etc/apt/apt.conf.d/20auto-upgrades")
+    timer = root / "etc/systemd/system/timers.target.wants/dnf-automatic.timer"
+    return bool(re.search(r'Unattended-Upgrade\s+"[1-9]', said)) or timer.exists()
 
 
 def container() -> str:
     """Return the kind of the container that this is, or ""."""
-    said = run(["systemd-detect-virt", "--container"])[1].strip()
-    return "" if said == "none" else said
+    code, said = run(["systemd-detect-virt", "--container"])
+    return said.strip() if code == 0 else ""

@@ -21,12 +21,16 @@ LIMIT_S = 900
 NOBODY = 65534
 
 
-class Failed(Exception):
-    """The work failed. ``remedy``: what a user can do about it."""
+#: Kinds of faults, as tfctl/provision/faults.py describes them: a job runs on the host; the work itself failed.
+BUSY, FAILED = "busy", "failed"
 
-    def __init__(self, message: str, remedy: str = "") -> None:
+
+class Failed(Exception):
+    """The work failed. ``remedy``: what a user can do about it. {host} in it stands for the host's name."""
+
+    def __init__(self, message: str, remedy: str = "", kind: str = FAILED) -> None:
         super().__init__(message)
-        self.fault: dict[str, object] = {"message": message, "remedy": remedy, "kind": "failed"}
+        self.fault: dict[str, object] = {"message": message, "remedy": remedy, "kind": kind}
 
 
 class Busy(Failed):
@@ -53,7 +57,7 @@ def finish(module: Any, work: Callable[[], dict[str, object]], sent: Path | None
     finally:
         if sent and not keep:
             sent.unlink(missing_ok=True)
-    module.exit_json(**result, invocation={})
+    module.exit_json(**{"changed": False, **result}, invocation={})
 
 
 @contextlib.contextmanager
@@ -74,6 +78,27 @@ def alone(path: Path, work: str) -> Iterator[None]:
         file.write(f"{os.getpid()} {work}")
         file.flush()
         yield
+
+
+@contextlib.contextmanager
+def scratch(lock: Path, work: str, *folders: Path) -> Iterator[None]:
+    """Hold the lock (see `alone`), without these temporary directories before and after the work.
+
+    Jobs can read what is created meanwhile, whatever the umask of root is.
+    """
+    os.umask(0o022)
+    with alone(lock, work):
+        try:
+            remove(*folders)
+            yield
+        finally:
+            remove(*folders)
+
+
+def remove(*folders: Path) -> None:
+    """Delete directories that may not exist."""
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _holder(file: IO[str]) -> str:

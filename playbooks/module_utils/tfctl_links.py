@@ -6,15 +6,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 from ansible.module_utils.tfctl_install import Failed, point, read
+from ansible.module_utils.tfctl_programs import live_units
 
 MARKER = "tfctl-stack.json"
 #: The packages of jobs' requirements files, each in a directory with this marker, which names the environment.
@@ -27,11 +26,12 @@ PTH = (
     "/usr/local/lib/tfctl/current/runtime\n"
     "import os, site; 'TFCTL_REQUIREMENTS' in os.environ and site.addsitedir(os.environ['TFCTL_REQUIREMENTS'])\n",
 )
+#: The line of an environment that adds Horovod to Python's path.
+HOROVOD = "tfctl-horovod.pth"
 #: CPython trees that the control machine has sent.
 TREES = "/opt/tfctl/pythons"
 #: The environment files of tasks (tfctl/node/names.py).
 VARIABLES = "/run/tfctl/env"
-LIMIT_S = 60
 
 
 def current(link: Path) -> Path | None:
@@ -106,15 +106,8 @@ def running(link: Path) -> list[str]:
         for path in sorted(Path(VARIABLES).glob("tfctl-*.env"))
         if f"{link}/bin" in (read(path) or "")
     ]
-    return [unit for unit in units if state_of(unit) in ("active", "activating", "reloading", "deactivating")]
-
-
-def state_of(unit: str) -> str:
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        words = ["systemctl", "is-active", unit]
-        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, check=False)
-        return done.stdout.strip()
-    return ""
+    alive = live_units() if units else []
+    return [unit for unit in units if unit in alive]
 
 
 def site_of(environment: Path) -> Path:

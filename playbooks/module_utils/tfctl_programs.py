@@ -12,21 +12,28 @@ from pathlib import Path
 LIMIT_S = 30  # a sick driver hangs nvidia-smi
 
 
-def run(command: Sequence[str]) -> tuple[int, str]:
-    """Return (exit status, output); 127 if the program is missing, 124 if it hangs."""
+#: List the units of tfctl that have not ended, such as those of tasks.
+LIST_LIVE = (
+    "systemctl", "list-units", "--plain", "--no-legend", "--no-pager",
+    "--state=active,activating,reloading,deactivating", "tfctl-*.service",
+)  # fmt: skip
+
+
+def run(command: Sequence[str], limit_s: float | None = None) -> tuple[int, str]:
+    """Return (exit status, output); 127 if the program is missing, 124 if it does not end within LIMIT_S or limit_s."""
     try:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "LC_ALL": "C.UTF-8"},
+            env={**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"},
             text=True,
         )
     except OSError:
-        return 127, ""
+        return 127, f"there is no {command[0]}"
     try:
-        said = process.communicate(timeout=LIMIT_S)[0]
+        said = process.communicate(timeout=limit_s or LIMIT_S)[0]
     except subprocess.TimeoutExpired:
         process.kill()
         if process.stdout:
@@ -35,6 +42,12 @@ def run(command: Sequence[str]) -> tuple[int, str]:
             process.wait(1)
         return 124, f"{command[0]} does not answer"
     return process.returncode, said
+
+
+def live_units() -> list[str]:
+    """Return the names of these units, or nothing if systemctl fails."""
+    code, said = run(LIST_LIVE)
+    return [line.split()[0] for line in said.splitlines() if line.strip()] if code == 0 else []
 
 
 def content(path: Path) -> str:

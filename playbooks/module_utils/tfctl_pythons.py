@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ansible.module_utils.tfctl_links import TREES
+from ansible.module_utils.tfctl_programs import run
 
 STACKS = "/opt/tfctl/stacks"
 MARKER = "tfctl-tree.json"
@@ -86,7 +87,5 @@ def libc() -> list[int]:
 
 def loadable() -> set[str]:
     """Return the names of the libraries that ld.so finds."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, timeout=30, check=True).stdout
-        return {line.split()[0] for line in said.splitlines()[1:] if line.strip()}
-    return set()
+    code, said = run(["/sbin/ldconfig", "-p"])
+    return {line.split()[0] for line in said.splitlines()[1:] if line.strip()} if code == 0 else set()

@@ -1,14 +1,22 @@
-"""Compare the files of installed wheels with the wheels' RECORD (PEP 376)."""
+"""Compare the files of installed wheels with the wheels' RECORD (PEP 376).
+
+A *marker* is a file of JSON in the directory of an installation, which is complete since the time of its marker.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
+import json
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
+
+#: The number of differences that are reported.
+REPORTED = 10
 
 
 class Stamp(NamedTuple):
@@ -16,6 +24,42 @@ class Stamp(NamedTuple):
 
     size: int
     mtime: float
+
+
+def differences(marker: Path, site: Path, lock: str) -> list[str]:
+    """Return a sentence for each of the first differences of an installation from its lock. ``site``: its packages."""
+    if not marker.is_file():
+        return [f"{marker.parent} does not exist"]
+    there = stamps(site)
+    found = [*itertools.islice(_changes(site, lock, there, marker.stat().st_mtime), REPORTED)]
+    if json.loads(marker.read_text(encoding="utf-8"))["modules"] != _compiled_modules(there):
+        found.append(f"{marker.parent}: compiled modules are missing")
+    return found
+
+
+def complete(marker: Path, site: Path, lock: str, **more: object) -> list[str]:
+    """Write the marker, last, so that any later change is newer. ``more``: what else it says.
+
+    Return the differences that the next run would find. Then every run would install it again.
+    """
+    note = {**more, "packages": pinned(lock), "modules": _compiled_modules(stamps(site))}
+    marker.write_text(json.dumps(note, indent=1) + "\n", encoding="utf-8")
+    return differences(marker, site, lock)
+
+
+def pinned(lock: str) -> dict[str, str]:
+    """Return {name: version} of each line NAME==VERSION."""
+    return dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", lock, re.MULTILINE))
+
+
+def _changes(site: Path, lock: str, there: Mapping[str, Stamp], completed: float) -> Iterator[str]:
+    """Yield a sentence for each package and file that differs from the lock. ``there``: the files of ``site``."""
+    for name, version in pinned(lock).items():
+        record = _record_of(site, name, version)
+        if record is None:
+            yield f"{name} {version} is not in {site}"
+        else:
+            yield from _differing(site, record, there, completed)
 
 
 def stamps(folder: Path) -> dict[str, Stamp]:
@@ -34,19 +78,19 @@ def stamps(folder: Path) -> dict[str, Stamp]:
     return found
 
 
-def compiled_modules(names: Mapping[str, Stamp]) -> int:
+def _compiled_modules(names: Mapping[str, Stamp]) -> int:
     """Return the number of compiled modules. It is not the number of modules: some packages contain templates."""
     return sum(name.endswith(".pyc") for name in names)
 
 
-def record_of(site: Path, name: str, version: str) -> Path | None:
+def _record_of(site: Path, name: str, version: str) -> Path | None:
     """Return the path of a package's RECORD, or None. Its directory may have any spelling that PEP 503 normalizes."""
     wanted = _normal(f"{name}-{version}")
     found = (each for each in site.glob("*.dist-info") if _normal(each.name[: -len(".dist-info")]) == wanted)
     return next((each / "RECORD" for each in found if (each / "RECORD").is_file()), None)
 
 
-def differing(site: Path, record: Path, there: Mapping[str, Stamp], completed: float) -> Iterator[str]:
+def _differing(site: Path, record: Path, there: Mapping[str, Stamp], completed: float) -> Iterator[str]:
     """Yield a sentence for each file that is missing, differs from the RECORD in size, or was written after
     ``completed``. ``there``: the files of ``site``, as ``stamps`` returns them."""
     with record.open(encoding="utf-8", newline="") as file:

@@ -9,10 +9,12 @@ import fnmatch
 import json
 import os
 import re
-import subprocess
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
+
+from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_programs import run
 
 RECORD = Path("/var/lib/tfctl/held.json")
 PREVIOUS = Path("/var/lib/tfctl/held-before.json")
@@ -27,14 +29,6 @@ OF_A_KERNEL = re.compile(r"linux-(modules|objects|signatures)-nvidia-")
 HEADERS = re.compile(r"\b(linux-headers-\d|kernel-devel-(matched-)?\d)\S*")
 #: Documentation, and configuration, which belongs to the host.
 MAY_BE_MISSING = (" /usr/share/", " /etc/")
-
-
-class TransactionError(Exception):
-    """The transaction is impossible or not acceptable. ``remedy``: what a user can do about it."""
-
-    def __init__(self, message: str, remedy: str = "") -> None:
-        super().__init__(message)
-        self.remedy = remedy
 
 
 class Package(NamedTuple):
@@ -81,7 +75,7 @@ class Manager(Protocol):
         """Return those of the packages that are installed."""
 
     def simulate(self, packages: Sequence[str]) -> Simulation:
-        """Simulate the installation of NAME or NAME=VERSION, in spite of holds. Raises TransactionError."""
+        """Simulate the installation of NAME or NAME=VERSION, in spite of holds. Raises Failed."""
 
     def damaged(self, names: Collection[str]) -> list[str]:
         """Return the installed packages with a missing file."""
@@ -94,7 +88,7 @@ def plan(manager: Manager, component: str, first: Sequence[str], asked: Sequence
     """Return what has to be done so that the packages are installed, complete, on hold and recorded.
 
     ``first`` has been installed already, unless in check mode. ``asked`` empty: the packages that were recorded for the
-    component before. ``update``: whether to update the package lists before a simulation. Raises TransactionError.
+    component before. ``update``: whether to update the package lists before a simulation. Raises Failed.
     """
     record = recorded()
     before = record.get(component, {})
@@ -125,26 +119,26 @@ def plan(manager: Manager, component: str, first: Sequence[str], asked: Sequence
 
 
 def simulated(manager: Manager, packages: Sequence[str], own: Collection[str]) -> dict[str, str]:
-    """Return the packages that a transaction would change. Raises TransactionError for one that is not acceptable.
+    """Return the packages that a transaction would change. Raises Failed for one that is not acceptable.
 
     ``own``: packages that tfctl has put on hold, and may therefore change.
     """
     versions, removed = manager.simulate(packages)
     wanted = " ".join(packages)
     if removed:
-        raise TransactionError(
+        raise Failed(
             f"The installation of {wanted} would remove {' '.join(removed)}", "remove the packages yourself first"
         )
     kernels = [f"{name} {version}" for name, version in versions.items() if KERNEL.match(name)]
     if kernels:
-        raise TransactionError(
+        raise Failed(
             f"The installation of {wanted} would install another kernel: {', '.join(kernels)}",
             "upgrade the kernel and reboot, then provision again",
         )
     there = manager.installed(versions)
     held = [name for name in versions if name in there and there[name].held and name not in own]
     if held:
-        raise TransactionError(
+        raise Failed(
             f"The installation of {wanted} would change packages that are on hold: {' '.join(held)}",
             f"{manager.unhold} {' '.join(held)}, then provision again",
         )
@@ -174,9 +168,9 @@ class Apt:
         failure = f"apt cannot install {' '.join(packages)}"
         try:
             output = call([*APT, *options, "install", *packages], failure, is_apt_error)
-        except TransactionError as error:
+        except Failed as error:
             first, *lines = str(error).splitlines()
-            raise TransactionError("\n".join([first, *lines, *self._unreachable]), remedy_for(lines)) from error
+            raise Failed("\n".join([first, *lines, *self._unreachable]), remedy_for(lines)) from error
         versions = dict(re.findall(r"^Inst (\S+) (?:\[[^]]*\] )?\((\S+)", output, re.MULTILINE))
         return Simulation(versions, re.findall(r"^Remv (\S+)", output, re.MULTILINE))
 
@@ -201,7 +195,7 @@ class Dnf:
             return {}
         locks = LOCKS.read_text(encoding="utf-8").split() if LOCKS.exists() else []
         shape = "%{NAME}\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\t%{VERSION}-%{RELEASE}.%{ARCH}\n"
-        output = run(["rpm", "-q", "--qf", shape, *sorted(names)])[1]
+        output = _run(["rpm", "-q", "--qf", shape, *sorted(names)])[1]
         rows = [line.split("\t") for line in output.splitlines() if line.count("\t") == 2]
         found = {}
         for name, version, full in rows:
@@ -212,11 +206,11 @@ class Dnf:
 
     def simulate(self, packages: Sequence[str]) -> Simulation:
         """Parse the table that dnf prints before it asks. With --assumeno it then aborts and exits with 1."""
-        output = run([*DNF, "--assumeno", "install", *(package.replace("=", "-", 1) for package in packages)])[1]
-        error = re.search(r"^(No match for|Error).*", output, re.MULTILINE | re.DOTALL)
+        output = _run([*DNF, "--assumeno", "install", *(package.replace("=", "-", 1) for package in packages)])[1]
+        error = re.search(r"^(No match for|Error|there is no dnf).*", output, re.MULTILINE | re.DOTALL)
         if error and "Operation aborted" not in output:
             lines = error[0].splitlines()[:5]
-            raise TransactionError("\n".join([f"dnf cannot install {' '.join(packages)}", *lines]), remedy_for(lines))
+            raise Failed("\n".join([f"dnf cannot install {' '.join(packages)}", *lines]), remedy_for(lines))
         versions, removed = {}, []
         for title, rows in re.findall(r"^(\w[\w ]+):\n((?: .*\n)+)", output, re.MULTILINE):
             # A long name is followed by a line break.
@@ -228,7 +222,7 @@ class Dnf:
         return Simulation(versions, removed)
 
     def damaged(self, names: Collection[str]) -> list[str]:
-        output = run(["rpm", "-q", "--qf", "package %{NAME}\n[ %{FILENAMES}\n]", *sorted(names)])[1] if names else ""
+        output = _run(["rpm", "-q", "--qf", "package %{NAME}\n[ %{FILENAMES}\n]", *sorted(names)])[1] if names else ""
         return with_missing_file(output, re.compile(r"package (\S+)$"))
 
     def exact(self, name: str, version: str) -> str:
@@ -282,7 +276,7 @@ def with_missing_file(output: str, heading: re.Pattern[str]) -> list[str]:
 
 def query(shape: str, names: Collection[str]) -> str:
     """Ask dpkg for these packages."""
-    return run(["dpkg-query", "-W", "-f", shape, *sorted(names)])[1] if names else ""
+    return _run(["dpkg-query", "-W", "-f", shape, *sorted(names)])[1] if names else ""
 
 
 def is_apt_error(line: str) -> bool:
@@ -290,31 +284,18 @@ def is_apt_error(line: str) -> bool:
 
 
 def call(words: Sequence[str], failure: str, tells: Callable[[str], bool] = bool) -> str:
-    """Run a command and return its output. Raises TransactionError with the lines that ``tells`` selects."""
-    code, output = run(words)
+    """Run a command and return its output. Raises Failed with the lines that ``tells`` selects."""
+    code, output = _run(words)
     if code:
         lines = [line.rstrip() for line in output.splitlines() if line.strip()]
         chosen = [line for line in lines if tells(line)] or lines
-        raise TransactionError("\n".join([f"{failure} (exit code {code})", *chosen[-5:]]))
+        raise Failed("\n".join([f"{failure} (exit code {code})", *chosen[-5:]]))
     return output
 
 
-def run(words: Sequence[str]) -> tuple[int, str]:
-    """Run a command and return (exit code, output)."""
-    variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
-    try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=variables,
-            text=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
-    except FileNotFoundError:
-        return 127, f"{words[0]} is not installed"
-    except subprocess.TimeoutExpired:
-        raise TransactionError(f"{words[0]} did not end within {LIMIT_S} s") from None
-    return done.returncode, done.stdout
+def _run(words: Sequence[str]) -> tuple[int, str]:
+    """Run a command and return (exit code, output). Raises Failed if it does not end."""
+    code, output = run(words, LIMIT_S)
+    if code == 124:
+        raise Failed(output)
+    return code, output

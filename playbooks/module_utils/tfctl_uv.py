@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import shutil
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,51 @@ from ansible.module_utils.tfctl_install import (
     link_or_copy,
     make_parents,
     nobodys,
+    remove,
     run,
 )
-from ansible.module_utils.tfctl_records import Stamp, differing, record_of
+from ansible.module_utils.tfctl_records import complete, pinned
 from ansible.module_utils.tfctl_share import digest
 
 #: The end of the name of an archive with the bytecode of a wheel.
 BYTECODE = ".bytecode.zip"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+!-]*\.(whl|whl\.bytecode\.zip|tar\.gz)")
+
+
+#: Arguments of a module that installs what a lock contains.
+ARGUMENTS = {
+    "path": {"type": "path", "required": True},
+    "lock": {"type": "str", "required": True},
+    "uv_lock": {"type": "str", "required": True},
+    "wheels": {"type": "list", "elements": "dict", "default": []},
+    "store": {"type": "path", "default": "/var/cache/tfctl/wheels"},
+}
+
+
+class Installation:
+    """What a lock contains, at ``path``. ``lock``, ``uv_lock``: texts of lock files. ``wheels``: name and sha256 of
+    each file in ``store`` that is needed. ``part``: a temporary directory for its installation."""
+
+    def __init__(self, path: str, lock: str, uv_lock: str, wheels: Sequence[Mapping[str, Any]], store: str) -> None:
+        self.path, self.lock, self.uv_lock = Path(path), lock, uv_lock
+        self.wheels, self.store = wheels, Path(store)
+        self.part = self.path.with_name(f".{self.path.name}.part")
+
+    def unpacked(self) -> Wheels:
+        """Return the wheels, ready to be installed. Raises Failed."""
+        if not self.wheels:
+            raise Failed(f"{self.path}: there are no wheels to install")
+        return Wheels(self.wheels, self.store, self.part, self.uv_lock)
+
+    def publish(self, new: Path, marker: Path, site: Path, **more: object) -> None:
+        """Move ``new`` to ``path``, if the next run will find no difference. See `complete`. Raises Failed."""
+        for difference in complete(marker, site, self.lock, **more):
+            raise Failed(
+                f"two packages of the lock have the same file, or a wheel differs from its RECORD: {difference}"
+            )
+        if self.path.exists():
+            self.path.rename(self.part / "old")
+        new.rename(self.path)
 
 
 class Wheels:
@@ -113,8 +149,7 @@ class Wheels:
 
     def drop(self) -> None:
         """Delete the wheels and uv's cache, once they are installed: a full disk is most likely now."""
-        for done in (self._folder, self._part / "cache"):
-            shutil.rmtree(done, ignore_errors=True)
+        remove(self._folder, self._part / "cache")
 
     def _check(self, name: str) -> None:
         """Raise Failed if a file of the store has changed, and delete it, so that the next run copies it again."""
@@ -122,21 +157,6 @@ class Wheels:
         if digest(path) != path.name:
             path.unlink()
             raise Failed(f"{path}: {name} has changed since it was copied, and was deleted", "run it again")
-
-
-def changes(site: Path, lock: str, there: dict[str, Stamp], completed: float) -> Iterator[str]:
-    """Yield a sentence for each package and file that differs from the lock. ``there``: the files of ``site``."""
-    for name, version in pinned(lock).items():
-        record = record_of(site, name, version)
-        if record is None:
-            yield f"{name} {version} is not in {site}"
-        else:
-            yield from differing(site, record, there, completed)
-
-
-def pinned(lock: str) -> dict[str, str]:
-    """Return {name: version} of each line NAME==VERSION."""
-    return dict(re.findall(r"^([A-Za-z0-9_.-]+)==([^\s;]+)", lock, re.MULTILINE))
 
 
 def parted(lock: str) -> tuple[str, str]:

@@ -23,13 +23,11 @@ from tfctl.errors import BadFile, TfctlError
 from tfctl.provision.events import Collector, Event, Message
 from tfctl.provision.results import PlayResult
 from tfctl.provision.role_variables import inventory_variables
-from tfctl.provision.run_folder import RunFolder, run_folder
+from tfctl.provision.run_folder import GRACE_S, RunFolder, run_folder
 from tfctl.remote import ansible_cfg
 
 #: Hosts that Ansible works on at the same time. Each needs a process of about 50 MB on this machine.
 FORKS = 50
-#: Seconds that Ansible may take to end after Ctrl-C before it is killed.
-GRACE_S = 5.0
 _SSH = (
     "ControlMaster=auto",
     "ControlPersist=60s",

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 from tfctl.node.receipts import CheckedReceipt
 
@@ -20,6 +20,36 @@ _Plugins = Mapping[str, list[Path]]
 #: A name of a module, plugin or module_util of tfctl, and another role, as they occur in tasks and in Python.
 _PLUGIN = re.compile(r"\btfctl_\w+")
 _ROLE = re.compile(r"\b(?:include|import)_role:\s+name: (\w+)")
+
+
+class Chosen(TypedDict):
+    """``roles``: those that run, each with its reason, the digest of its inputs and what it manages. ``drifts``: what
+    has changed on the host since the roles ran, in sentences."""
+
+    roles: dict[str, dict[str, object]]
+    drifts: list[str]
+
+
+def choose(
+    code: Mapping[str, str],
+    wanted: Mapping[str, tuple[Mapping[str, object], Mapping[str, object]]],
+    receipts: Mapping[str, CheckedReceipt],
+    *,
+    check: bool,
+    full: bool,
+    named: Collection[str],
+    unskipped: Collection[str],
+) -> Chosen:
+    """Return which roles run on a host. ``code``: digests of their code. ``wanted``: the inputs of each role that the
+    host is to have, and what it manages. See `due` for the rest."""
+    digests = {
+        role: digest_of(code[role], {**inputs, "manages": manages}) for role, (inputs, manages) in wanted.items()
+    }
+    reasons = due(digests, receipts, check=check, full=full, named=named, unskipped=unskipped)
+    roles: dict[str, dict[str, object]] = {
+        role: {"reason": why, "digest": digests[role], "manages": wanted[role][1]} for role, why in reasons.items()
+    }
+    return {"roles": roles, "drifts": [line for role in wanted if role in receipts for line in receipts[role].drifts]}
 
 
 def due(

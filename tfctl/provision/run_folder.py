@@ -6,12 +6,14 @@ are killed, the next run removes the folder, and a run a day later the directori
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import os
 import pwd
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -19,6 +21,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+#: Seconds that Ansible may take to end after Ctrl-C before it is killed.
+GRACE_S = 5.0
 #: Seconds that a command to a host may take.
 LIMIT_S = 5.0
 #: The names of the folders begin with it.
@@ -52,6 +56,19 @@ class RunFolder:
     def remote(self) -> str:
         """The directory on the hosts, below a home directory."""
         return f"{_REMOTE}/{self.path.name}"
+
+    def end_with(self, descriptor: int) -> None:
+        """End this process and its group once the other end of the pipe is closed, and remove the files.
+
+        The callback plugin runs this in a thread of Ansible.
+        """
+        os.read(descriptor, 1)
+        # This thread ends with the main thread, if that ends in time.
+        atexit.register(self.remove)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(GRACE_S)
+        self.remove()
+        os.killpg(os.getpgrp(), signal.SIGKILL)
 
     def remove(self) -> None:
         """Remove the files on the hosts and on this machine, and close the connections: a lab that is created again

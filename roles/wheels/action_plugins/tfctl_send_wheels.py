@@ -49,7 +49,7 @@ class ActionModule(ActionBase):
         return {**result, "sent": sent}
 
     def _store(self, state: str, arguments: dict[str, Any], task_vars: dict[str, Any] | None) -> dict[str, Any]:
-        found = self._execute_module("tfctl_wheel_store", {"state": state, **arguments}, task_vars=task_vars)
+        found = self._execute_module("tfctl_store", {"state": state, **arguments}, task_vars=task_vars)
         return dict(found)
 
     def _send(self, file: dict[str, Any], upload: str, there: dict[str, int]) -> int:

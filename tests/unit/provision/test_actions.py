@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.module_utils import tfctl_gpu_facts
 
-from playbooks.action_plugins.tfctl_decide import wishes_of
 from tests.unit.provision.fresh_host import HOST
 from tests.unit.provision.test_gpu import gpu_facts
 from tfctl.provision import ansible
+from tfctl.provision.decide import readings
+from tfctl.provision.inspection import wishes_of
 
 #: A fake of a module. It returns what the test gives to the host. The clock of the host is off by what the test gives.
 MODULE = """
@@ -80,9 +82,20 @@ def run(folder: Path, tasks: str, hosts: dict[str, dict[str, Any]]) -> tuple[dic
     return results, " ".join(done.stderr.split())
 
 
+def gathered(gpu: dict[str, Any]) -> dict[str, Any]:
+    """Return what the modules would gather on a host with this driver."""
+    known = gpu_facts({**gpu, "smi": []})
+    read = readings.packages((), {}, None)
+    kept = {name: value for name, value in known.items() if name not in (*read, "persistence")}
+    smi = {"query": tfctl_gpu_facts.QUERY, "code": 0, "said": "\n".join(gpu["smi"])}
+    packages = [["libcuda1", gpu["version"], "NVIDIA", ""]]
+    more = {"packages": packages, "holds": {}, "installer": None, "persistenced": False, "dkms": ""}
+    return {**kept, **more, "smi": smi if gpu["loaded"] else None}
+
+
 def test_plan_and_notices_come_from_the_facts_and_the_text_of_an_inventory(tmp_path: Path) -> None:
     disks = {**HOST["disks"], "/data": HOST["disks"]["/srv/tfctl"]}
-    seen = {**HOST, "disks": disks, "gpu": gpu_facts({**WORKS, "newest": "6.1.0-99-amd64"})}
+    seen = {**HOST, "disks": disks, "gpu": gathered({**WORKS, "newest": "6.1.0-99-amd64"})}
     settings = {
         "tfctl_stack": "tf2.15", "tfctl_uid": "880", "tfctl_output_roots": "/srv/tfctl, /data",
         "tfctl_horovod": "yes", "tfctl_driver": 535, "tfctl_allow_unverified": True,
@@ -160,4 +173,4 @@ def test_gpu_state_reports_reboots_and_fails_where_a_driver_has_to_work(tmp_path
 
 
 def state(gpu: dict[str, Any], units: list[str] | None = None) -> dict[str, Any]:
-    return {"state": {"gpu": gpu_facts(gpu), "units": units or [], "machine_id": "m1", "boot_id": "b1"}}
+    return {"state": {"gpu": gathered(gpu), "units": units or [], "machine_id": "m1", "boot_id": "b1"}}

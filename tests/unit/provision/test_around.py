@@ -24,9 +24,11 @@ from ansible.module_utils import tfctl_datasets
 from ansible.module_utils.tfctl_datasets import Dataset
 from ansible.module_utils.tfctl_install import Failed
 
+from playbooks.library.tfctl_store import File, Store
 from tfctl.errors import Exit
 from tfctl.model.ports import port_range
 from tfctl.provision import ansible
+from tfctl.provision.decide import datasets
 from tfctl.provision.remedies import remedy_for
 
 ROLES = ansible.data_dir() / "roles"
@@ -280,18 +282,20 @@ def test_shared_storage_creates_a_mount_unit_that_systemd_accepts(
 @pytest.fixture
 def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A data set of two shards whose archive has not been copied to the host yet."""
-    monkeypatch.setattr(tfctl_datasets, "LOCAL", str(tmp_path / "local"))
+    monkeypatch.setattr(tfctl_datasets, "ARCHIVES", tmp_path / "archives")
     path = tmp_path / "set.tgz"
     with tarfile.open(path, "w:gz") as file:
         for number in range(2):
             file.addfile(tarfile.TarInfo(f"train-{number}"), io.BytesIO())
     right = hashlib.sha256(path.read_bytes()).hexdigest()
-    return {"name": "set", "source": str(path), "sha256": right, "unpack": True, "dest": str(tmp_path / "sets")}
+    given = {"name": "set", "source": str(path), "sha256": right, "unpack": True, "dest": str(tmp_path / "sets")}
+    assert datasets.faults(given) == []
+    return datasets.completed(given)
 
 
 def test_data_set_names_a_missing_file_and_is_repaired_from_its_archive(entry: dict[str, Any]) -> None:
     dataset = Dataset({**entry, "files": {"train-*": 2}})
-    assert list(dataset.faults()) == [] and dataset.difference().endswith("sets/set is missing")
+    assert dataset.difference().endswith("sets/set is missing")
     dataset.install(f"file://{entry['source']}")
     assert dataset.difference() == ""
     (dataset.place / "train-1").unlink()
@@ -309,11 +313,14 @@ def test_data_set_is_copied_from_another_host_without_the_proxy(
     monkeypatch.delenv("no_proxy", raising=False)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve) as peer:
         threading.Thread(target=peer.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{peer.server_port}/set.tgz"
+        address = f"http://127.0.0.1:{peer.server_port}"
         with pytest.raises(Failed, match="cannot be fetched"):
-            Dataset(entry).install(address)
-        Dataset(entry).install(address, direct=True)
+            Dataset(entry).install(f"{address}/set.tgz")
+        (folder / "set.tgz").rename(folder / entry["sha256"])
+        store = Store(tfctl_datasets.ARCHIVES, [File("set", entry["sha256"], None)])
+        assert (store.missing() != [], store.fetch(address), store.missing()) == (True, "", [])
         peer.shutdown()
+    Dataset(entry).install("http://127.0.0.1:9/nobody")  # not used: the archive is on the host
     assert Dataset(entry).difference() == ""
 
 
@@ -337,10 +344,11 @@ def test_data_set_with_a_missing_shard_is_not_installed(entry: dict[str, Any]) -
 def test_data_set_entry_with_an_invalid_key_is_refused_with_a_remedy(
     entry: dict[str, Any], more: dict[str, Any], expected: str
 ) -> None:
-    ((message, remedy),) = Dataset({**entry, **more}).faults()
-    assert expected in message and remedy
+    (fault,) = datasets.faults({**entry, **more})
+    assert expected in fault["message"] and fault["remedy"] and fault["kind"] == "inventory"
 
 
 def test_data_set_entry_needs_only_a_name_when_its_source_is_built_in() -> None:
-    assert [list(Dataset({"name": name}).faults()) for name in ("cifar10", "cifar10-binary")] == [[], []]
-    assert len(list(Dataset({"name": "imagenet-tfrecords"}).faults())) == 2, "source and sha256 are missing"
+    assert [datasets.faults({"name": name}) for name in ("cifar10", "cifar10-binary")] == [[], []]
+    assert len(datasets.faults({"name": "imagenet-tfrecords"})) == 2, "source and sha256 are missing"
+    assert datasets.completed({"name": "cifar10", "dest": "/data"})["dest"] == "/data"

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils import tfctl_firewalld_facts
+from ansible.module_utils import tfctl_facts
 
 from tests.unit.provision.test_comparison import host
 from tfctl import schema
+from tfctl.provision.decide import readings
 from tfctl.provision.decide.comparison import compare
 from tfctl.provision.decide.facts import Firewalld
 from tfctl.provision.decide.firewall import blocked
@@ -52,7 +53,7 @@ trusted{active}
 
 def firewalld(ports: str = "", sources: str = "", rule: str = "") -> Firewalld:
     text = ZONES.format(space=" ", ports=ports, sources=sources, active=" (active)" if sources else "", rule=rule)
-    return schema.parse(Firewalld, {"default": "public", "zones": tfctl_firewalld_facts.zones(text)})
+    return schema.parse(Firewalld, {"default": "public", "zones": readings.zones(text)})
 
 
 def test_zones_of_firewalld_are_read() -> None:
@@ -96,7 +97,7 @@ def test_firewalld_is_asked_only_where_it_runs(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     program.write_text("#!/bin/sh\necho 'not running'; exit 252\n")
     program.chmod(0o755)
-    assert tfctl_firewalld_facts.look() is None
+    assert tfctl_facts.firewalld() is None
     program.write_text("#!/bin/sh\ncase $1 in --state) ;; --get-default-zone) echo public;; *) echo 'public'; esac\n")
-    seen = tfctl_firewalld_facts.look()
-    assert seen and (seen["default"], len(seen["zones"])) == ("public", 1)  # type: ignore[arg-type]
+    seen = tfctl_facts.firewalld()
+    assert seen == {"default": "public", "zones": "public\n"}

@@ -14,7 +14,7 @@ from tests.unit.provision.fresh_host import GPU, HOST, KERNEL, facts, wanted
 from tfctl import schema
 from tfctl.model import stacks
 from tfctl.model.stacks.nvidia import LibraryName
-from tfctl.provision.decide import libraries, reboot
+from tfctl.provision.decide import libraries, readings, reboot
 from tfctl.provision.decide.facts import GpuFacts
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.reboot import Control, DriverState
@@ -41,7 +41,7 @@ def gpu_facts(seen: dict[str, Any], system: str = "debian-12") -> dict[str, Any]
         "dkms": seen.pop("has_dkms", False),
         **{name: seen.pop(name, KERNEL[name]) for name in ("headers", "follows", "offered")},
     }
-    shown = [tfctl_gpu_facts.gpu_of(tfctl_gpu_facts.QUERY, line) for line in seen.pop("smi", [])]
+    shown = [readings.gpu_of(tfctl_gpu_facts.QUERY, line) for line in seen.pop("smi", [])]
     ids = [int(str(each), 16) for each in seen.pop("devices", [])]
     devices = [{"slot": "", "id": f"{each:04x}"} for each in ids]
     smi = {"said": seen.pop("smi_said", ""), "gpus": shown}

@@ -18,6 +18,7 @@ from jinja2 import Template
 
 from tests.unit.provision.fresh_host import GPU
 from tfctl import schema
+from tfctl.provision.decide import readings
 from tfctl.provision.decide.cards import cards
 from tfctl.provision.decide.facts import GpuFacts
 
@@ -57,7 +58,7 @@ class FakeHost:
         self.program("dpkg-query", f"cat {self.bin}/rows; exit 1")
 
     def look(self) -> Any:
-        return tfctl_gpu_facts.look(self.root)
+        return readings.read_gpu(tfctl_gpu_facts.look(self.root))
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def test_gpu_facts_describe_a_host_with_a_driver(fake: FakeHost) -> None:
     ],
 )
 def test_package_origin_is_derived_from_its_maintainer(maintainer: str, origin: str) -> None:
-    assert tfctl_gpu_facts.maker(maintainer) == origin
+    assert readings.maker(maintainer) == origin
 
 
 def test_gpu_facts_keep_the_error_of_nvidia_smi_when_the_driver_is_broken(fake: FakeHost) -> None:
@@ -183,7 +184,7 @@ def test_gpu_facts_recognise_a_driver_from_a_run_installer(fake: FakeHost) -> No
     ],
 )  # fmt: skip
 def test_dkms_status_is_parsed_in_both_formats(line: str, found: tuple[str, ...]) -> None:
-    seen = tfctl_gpu_facts.dkms(f"virtualbox/7.0, 6.1.0-18-amd64, x86_64: installed\n{line}\n")
+    seen = readings.dkms(f"virtualbox/7.0, 6.1.0-18-amd64, x86_64: installed\n{line}\n")
     assert [tuple(each.values()) for each in seen] == [found]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils import tfctl_install
-from ansible.module_utils.tfctl_horovod_facts import horovods, mpiruns
+from ansible.module_utils.tfctl_facts import horovods, mpiruns
 from ansible.module_utils.tfctl_install import Failed
 
 from playbooks.library.tfctl_horovod import Horovod

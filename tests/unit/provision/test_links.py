@@ -81,7 +81,10 @@ def job(link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (variables / "tfctl-digits-worker-0.env").write_text(f'PATH="{link}/bin:/bin"\n')
     (variables / "tfctl-digits-worker-1.env").write_text(f'PATH="{link}.1/bin:/bin"\n')
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\n[ "$2" = tfctl-digits-worker-0.service ] && cat {state}\n')
+    program.write_text(
+        f"#!/bin/sh\nread state < {state}\ncase $1:$*, in list-units:*[=,]$state,*) ;; *) exit ;; esac\n"
+        "echo tfctl-digits-worker-0.service loaded $state start task\n"
+    )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(tfctl_links, "VARIABLES", str(variables))
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")

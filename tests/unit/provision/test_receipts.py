@@ -11,7 +11,8 @@ from typing import Any
 import fake_host_programs
 import pytest
 from ansible.module_utils import tfctl_created, tfctl_receipts
-from ansible.module_utils.tfctl_created import Failed, begin, end, running_jobs, undo
+from ansible.module_utils.tfctl_created import begin, end, running_jobs, undo
+from ansible.module_utils.tfctl_install import Failed
 from ansible.module_utils.tfctl_receipts import Manages, drifts, read_all
 
 from tfctl.node import receipts

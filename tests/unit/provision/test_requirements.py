@@ -43,7 +43,12 @@ def new_packages(house: Path, folder: Path, **files: str) -> Packages:
     sent = [stored(path, folder / "store") for path in (uv, extra)]
     lock = "# Written by tfctl\n" + pinned(extra)
     return Packages(
-        str(folder / "requirements" / NAME), f"{house}/stacks/tf9-{NAME}", lock, pinned(uv), sent, f"{folder}/store"
+        f"{house}/stacks/tf9-{NAME}",
+        path=str(folder / "requirements" / NAME),
+        lock=lock,
+        uv_lock=pinned(uv),
+        wheels=sent,
+        store=f"{folder}/store",
     )
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils import tfctl_transaction
-from ansible.module_utils.tfctl_transaction import Apt, Dnf, Package, Simulation, TransactionError, plan
+from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_transaction import Apt, Dnf, Package, Simulation, plan
 
 from playbooks.library import tfctl_apt_sources
 
@@ -42,7 +43,7 @@ class FakeManager:
         names = [needed for name in asked for needed in (name, *NEEDS.get(name, []))]
         missing = [name for name in names if name not in self.offers]
         if missing:
-            raise TransactionError(f"no package {missing[0]}")
+            raise Failed(f"no package {missing[0]}")
         changes = {name: self.offers[name] for name in names}
         there = self.installed(changes)
         return Simulation({n: v for n, v in changes.items() if n not in there or there[n].version != v}, self.removes)
@@ -167,20 +168,20 @@ def test_plan_reinstalls_the_installed_version_of_a_damaged_package(manager: Fak
 
 def test_plan_refuses_to_remove_packages(manager: FakeManager) -> None:
     manager.removes = ["openmpi"]
-    with pytest.raises(TransactionError, match="The installation of nvidia-smi would remove openmpi"):
+    with pytest.raises(Failed, match="The installation of nvidia-smi would remove openmpi"):
         planned(manager, "nvidia-smi")
 
 
 def test_plan_refuses_to_install_a_kernel(manager: FakeManager) -> None:
-    with pytest.raises(TransactionError, match="nvidia-headless would install another kernel: linux-image"):
+    with pytest.raises(Failed, match="nvidia-headless would install another kernel: linux-image"):
         planned(manager, "nvidia-headless")
 
 
 def test_plan_refuses_to_change_a_package_that_somebody_else_put_on_hold(manager: FakeManager) -> None:
     manager.there["libcuda1"] = Package("530.1", True)
-    with pytest.raises(TransactionError, match="would change packages that are on hold: libcuda1") as refused:
+    with pytest.raises(Failed, match="would change packages that are on hold: libcuda1") as refused:
         planned(manager, "nvidia-smi")
-    assert refused.value.remedy == "unhold libcuda1, then provision again"
+    assert refused.value.fault["remedy"] == "unhold libcuda1, then provision again"
 
 
 #: What apt-get prints, and dpkg-query with the formats of tfctl_transaction.
@@ -235,7 +236,7 @@ def test_apt_names_unreachable_sources_when_a_package_is_missing(programs: Path)
     program(programs, "apt-get", FAKE_APT)
     apt = Apt()
     apt.update()
-    with pytest.raises(TransactionError) as refused:
+    with pytest.raises(Failed) as refused:
         apt.simulate(["nvidia-none"])
     assert str(refused.value).splitlines() == [
         "apt cannot install nvidia-none (exit code 100)", "E: Unable to locate package nvidia-none",
@@ -266,10 +267,10 @@ def test_headers_that_the_sources_no_longer_have_are_an_error_with_a_remedy(
     programs: Path, name: str, text: str, manager: type[tfctl_transaction.Manager], package: str
 ) -> None:
     program(programs, name, text)
-    with pytest.raises(TransactionError) as refused:
+    with pytest.raises(Failed) as refused:
         manager().simulate(["nvidia-kernel-dkms", package])
     remedy = f"the package sources have no {package}: install the latest kernel, reboot, then provision again"
-    assert refused.value.remedy == remedy
+    assert refused.value.fault["remedy"] == remedy
 
 
 def test_dpkg_reports_versions_holds_and_missing_files(programs: Path) -> None:
@@ -324,7 +325,7 @@ def test_dnf_simulation_is_read(programs: Path) -> None:
 def test_dnf_error_is_reported(programs: Path) -> None:
     (programs / "output").write_text(NO_MATCH)
     program(programs, "dnf", f"#!/bin/sh\ncat {programs}/output; exit 1\n")
-    with pytest.raises(TransactionError) as refused:
+    with pytest.raises(Failed) as refused:
         Dnf().simulate(["nvidia-none"])
     assert str(refused.value) == f"dnf cannot install nvidia-none\n{NO_MATCH.strip()}"
 
@@ -367,9 +368,9 @@ def test_apt_entries_written_by_tfctl_do_not_count_as_existing() -> None:
 
 
 def test_apt_source_with_an_embedded_key_is_refused() -> None:
-    with pytest.raises(TransactionError, match=r"The entry in .*debian\.sources contains its key"):
+    with pytest.raises(Failed, match=r"The entry in .*debian\.sources contains its key"):
         tfctl_apt_sources.entries([source("main", signed_by="the entry itself")], ["non-free"], "/own")
-    with pytest.raises(TransactionError, match="apt has no Debian archive"):
+    with pytest.raises(Failed, match="apt has no Debian archive"):
         tfctl_apt_sources.entries([source("main", origin="Somebody")], ["non-free"], "/own")
 
 

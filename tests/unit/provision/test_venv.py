@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils import tfctl_install, tfctl_links, tfctl_uv
+from ansible.module_utils import tfctl_install, tfctl_links, tfctl_records, tfctl_uv
 from ansible.module_utils.tfctl_install import Failed
 from uv import find_uv_bin
 
@@ -91,7 +91,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stored(wheel: Path, store: Path) -> dict[str, str]:
-    """Put a wheel into the store, as the module tfctl_wheel_store does, and return its name and hash."""
+    """Put a wheel into the store, as the module tfctl_store does, and return its name and hash."""
     store.mkdir(exist_ok=True)
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
     shutil.copy(wheel, store / digest)
@@ -282,4 +282,4 @@ def test_lock_is_split_into_wheels_and_sources() -> None:
     # Ansible strips the newline at the end of a file that it reads.
     parted = tfctl_uv.parted(("--no-binary=b,x\n" + "".join(entries)).rstrip())
     assert parted == (entries[0] + entries[2], entries[1])
-    assert tfctl_uv.pinned("--no-binary=b,x\n" + "".join(entries)) == {"a": "1.0", "b": "1.0", "c": "1.0"}
+    assert tfctl_records.pinned("--no-binary=b,x\n" + "".join(entries)) == {"a": "1.0", "b": "1.0", "c": "1.0"}

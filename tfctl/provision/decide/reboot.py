@@ -64,6 +64,18 @@ def judge(gpu: GpuFacts, state: DriverState, control: Control) -> Verdict:
     return Verdict(why, objection, problem, remedy)
 
 
+def report(gpu: GpuFacts, state: DriverState, verdict: Verdict) -> dict[str, object]:
+    """Return what the role nvidia_driver uses; roles/nvidia_driver/tasks says how."""
+    return {
+        "ready": bool(gpu.loaded and not gpu.missing_nodes),
+        "persistent": gpu.persistence,
+        "reason": verdict.reason,
+        "objection": verdict.objection,
+        "in_use": in_use(gpu, state)[0],
+        "boot_id": state.boot_id,
+    }
+
+
 def _objection(gpu: GpuFacts, state: DriverState, control: Control) -> tuple[str, str]:
     """Return (why tfctl must not reboot this host, remedy), or ("", "") if it may."""
     pairs = ((state.machine_id, control.machine_id), (state.boot_id, control.boot_id))

@@ -1,9 +1,9 @@
 #!/usr/bin/python
-"""Keep wheels on a host, and copy them from the control machine and from host to host.
+"""Keep files on a host by their hashes, and copy them from the control machine and from host to host.
 
-/var/cache/tfctl/wheels/<SHA-256>                 a wheel
-/var/cache/tfctl/wheels/.<SHA-256>                one that is being copied from another host
-/var/cache/tfctl/wheels/.upload/<SHA-256>.<N>     a piece of one that the control machine sends
+<folder>/<SHA-256>                 a file: a wheel, or the archive of a data set
+<folder>/.<SHA-256>                one that is being copied from another host
+<folder>/.upload/<SHA-256>.<N>     a piece of one that the control machine sends
 """
 
 from __future__ import annotations
@@ -14,24 +14,23 @@ import os
 import pwd
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, make_parents
+from ansible.module_utils.tfctl_install import Failed, finish, make_parents
 from ansible.module_utils.tfctl_share import fetch, serve, stop
 
 DOCUMENTATION = """
-module: tfctl_wheel_store
-short_description: Keep wheels on a host, and copy them from host to host
+module: tfctl_store
+short_description: Keep files on a host by their hashes, and copy them from host to host
 description:
   - C(checked) returns which of O(files) are C(missing), their C(missing_size) in bytes, and a C(key) that hosts with
     the same files have in common. It deletes other files, those that were used least recently first, until they take
     at most O(limit_mb).
   - C(prepared) creates C(upload), a directory of the login user, and returns the C(pieces) of files in it with their
     sizes. C(received) puts the pieces together, and compares the hashes.
-  - C(served) serves the wheels at the C(url) that it returns, until C(stopped), or for an hour. It fails without all of
+  - C(served) serves the files at the C(url) that it returns, until C(stopped), or for an hour. It fails without all of
     O(files).
   - C(fetched) downloads the missing files from O(url), and compares their hashes. An interrupted download is continued
     the next time. If the other host cannot be reached, returns the C(reason).
@@ -41,8 +40,9 @@ options:
     required: true
     choices: [checked, prepared, received, served, fetched, stopped]
     description: What to do.
-  files: {type: list, elements: dict, default: [], description: 'The wheels: C(name), C(sha256) and C(size).'}
+  files: {type: list, elements: dict, default: [], description: 'C(name), C(sha256), and C(size) if it is known.'}
   folder: {type: path, default: /var/cache/tfctl/wheels, description: The store.}
+  unit: {type: str, default: tfctl_wheels.service, description: 'For C(served) and C(stopped): the service.'}
   limit_mb: {type: int, default: 10000, description: How much to keep besides O(files).}
   url: {type: str, default: '', description: 'For C(fetched): what C(served) returned on another host.'}
   server: {type: str, default: '', description: 'For C(fetched): the name of that host.'}
@@ -50,10 +50,7 @@ options:
   ports: {type: list, elements: int, default: [2222, 2299], description: 'For C(served): the first and the last port.'}
 """
 
-#: What a state returns to Ansible.
-Result = dict[str, Any]
-
-UNIT = "tfctl_wheels.service"  # tfctl-*.service are the units of jobs
+STATES = ["checked", "prepared", "received", "served", "fetched", "stopped"]
 UPLOAD = ".upload"
 #: Seconds without a byte after which another host counts as unreachable.
 PATIENCE_S = 10
@@ -61,19 +58,20 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class File(NamedTuple):
-    """A wheel. ``size``: in bytes."""
+    """A file. ``size``: in bytes, or None if it is not known."""
 
     name: str
     sha256: str
-    size: int
+    size: int | None
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
-            "state": {"type": "str", "required": True, "choices": [*STATES]},
+            "state": {"type": "str", "required": True, "choices": STATES},
             "files": {"type": "list", "elements": "dict", "default": []},
             "folder": {"type": "path", "default": "/var/cache/tfctl/wheels"},
+            "unit": {"type": "str", "default": "tfctl_wheels.service"},  # tfctl-*.service are the units of jobs
             "limit_mb": {"type": "int", "default": 10_000},
             "url": {"type": "str", "default": ""},
             "server": {"type": "str", "default": ""},
@@ -81,16 +79,31 @@ def main() -> None:
             "ports": {"type": "list", "elements": "int", "default": [2222, 2299]},
         }
     )
-    given = module.params
-    try:
-        files = [File(each["name"], each["sha256"], int(each["size"])) for each in given["files"]]
-        store = Store(Path(given["folder"]), files)
-        result = STATES[given["state"]](store, given)
-    except Failed as failed:
-        module.fail_json(msg=str(failed), faults=[failed.fault], invocation={})
-    except OSError as error:
-        module.fail_json(msg=f"{error.filename or given['folder']}: {error.strerror or error}", invocation={})
-    module.exit_json(changed=False, invocation={}, **result)
+    finish(module, lambda: result_of(module.params))
+
+
+def result_of(given: dict[str, Any]) -> dict[str, object]:
+    """Do what O(state) says."""
+    files = [File(each["name"], each["sha256"], each.get("size")) for each in given["files"]]
+    store, state = Store(Path(given["folder"]), files), given["state"]
+    if state == "checked":
+        store.trim(given["limit_mb"] * 1000**2)
+        missing = [file.sha256 for file in store.missing()]
+        return {"missing": missing, "missing_size": store.missing_size(), "key": store.key()}
+    if state == "prepared":
+        pieces = store.prepare()
+        return {"missing": [file.sha256 for file in store.missing()], "upload": str(store.upload), "pieces": pieces}
+    if state == "served":
+        if store.missing():
+            raise Failed(f"{store.missing()[0].name} is missing on this host itself")
+        return {"url": serve(given["unit"], store.folder, given["host"], given["ports"])}
+    if state == "fetched":
+        return {"reason": store.fetch(given["url"]) if given["url"] else f"{given['server']} cannot serve them"}
+    if state == "received":
+        store.receive()
+    else:
+        stop(given["unit"])
+    return {}
 
 
 class Store:
@@ -104,6 +117,9 @@ class Store:
 
     def missing(self) -> list[File]:
         return [file for file in self.files if not self._has(file)]
+
+    def missing_size(self) -> int:
+        return sum(file.size or 0 for file in self.missing())
 
     def key(self) -> str:
         return hashlib.sha256("\0".join(sorted(file.sha256 for file in self.files)).encode()).hexdigest()
@@ -142,7 +158,7 @@ class Store:
             else:
                 path.unlink()
         # The pieces, and the files that are put together from them.
-        needed, info = 2 * sum(file.size for file in self.missing()) - sum(found.values()), os.statvfs(self.folder)
+        needed, info = 2 * self.missing_size() - sum(found.values()), os.statvfs(self.folder)
         if info.f_bavail * info.f_frsize < needed:
             raise Failed(f"no space left on device for {self.folder}")  # the wording selects the remedy
         return found
@@ -184,11 +200,11 @@ class Store:
 
     def _has(self, file: File) -> bool:
         with contextlib.suppress(OSError):
-            return (self.folder / file.sha256).stat().st_size == file.size
+            return (self.folder / file.sha256).stat().st_size == file.size or file.size is None
         return False
 
     def _create(self) -> None:
-        os.umask(0o022)  # the server of the wheels is not root
+        os.umask(0o022)  # the server of the files is not root
         make_parents(self.folder / "x")
 
     def _part(self, file: File) -> Path:
@@ -197,49 +213,6 @@ class Store:
     def _keep(self, file: File) -> None:
         self._part(file).chmod(0o644)
         self._part(file).replace(self.folder / file.sha256)
-
-
-def checked(store: Store, given: Result) -> Result:
-    store.trim(given["limit_mb"] * 1000**2)
-    missing = store.missing()
-    size = sum(file.size for file in missing)
-    return {"missing": [file.sha256 for file in missing], "missing_size": size, "key": store.key()}
-
-
-def prepared(store: Store, _given: Result) -> Result:
-    pieces = store.prepare()
-    return {"missing": [file.sha256 for file in store.missing()], "upload": str(store.upload), "pieces": pieces}
-
-
-def received(store: Store, _given: Result) -> Result:
-    store.receive()
-    return {}
-
-
-def served(store: Store, given: Result) -> Result:
-    if store.missing():
-        raise Failed(f"{store.missing()[0].name} is missing on this host itself")
-    return {"url": serve(UNIT, store.folder, given["host"], given["ports"])}
-
-
-def fetched(store: Store, given: Result) -> Result:
-    reason = store.fetch(given["url"]) if given["url"] else f"{given['server']} cannot serve them"
-    return {"reason": reason}
-
-
-def stopped(_store: Store, _given: Result) -> Result:
-    stop(UNIT)
-    return {}
-
-
-STATES: dict[str, Callable[[Store, Result], Result]] = {
-    "checked": checked,
-    "prepared": prepared,
-    "received": received,
-    "served": served,
-    "fetched": fetched,
-    "stopped": stopped,
-}
 
 
 if __name__ == "__main__":

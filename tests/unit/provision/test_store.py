@@ -15,7 +15,7 @@ import pytest
 from ansible.module_utils import tfctl_share
 from ansible.module_utils.tfctl_install import Failed
 
-from playbooks.library.tfctl_wheel_store import File, Store
+from playbooks.library.tfctl_store import File, Store
 from roles.wheels.action_plugins import tfctl_send_wheels
 
 BIG = bytes(range(256)) * 4000

@@ -1,0 +1,31 @@
+"""Filters for the entries of tfctl_datasets. See tfctl/provision/decide/datasets.py."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+if find_spec("tfctl") is None:  # Ansible has an environment of its own
+    # A checkout, or the directory of the installed package.
+    sys.path.append(next(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists()))
+
+from tfctl.provision.decide import datasets
+from tfctl.provision.faults import ModuleFault
+
+
+class FilterModule:
+    """``tfctl_datasets`` completes the entries; ``tfctl_dataset_faults`` returns what is wrong with them."""
+
+    def filters(self) -> dict[str, Callable[[Sequence[Mapping[str, Any]]], object]]:
+        return {"tfctl_datasets": completed, "tfctl_dataset_faults": faults}
+
+
+def completed(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [datasets.completed(entry) for entry in entries]
+
+
+def faults(entries: Sequence[Mapping[str, Any]]) -> list[ModuleFault]:
+    return [found for entry in entries for found in datasets.faults(entry)]

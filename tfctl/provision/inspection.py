@@ -1,0 +1,151 @@
+"""Decide what a host gets from its facts: the parts of the action tfctl_decide that need no Ansible.
+
+Ansible's plugins import this module: standard library and PyYAML only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from tfctl import schema
+from tfctl.errors import TfctlError
+from tfctl.model import stacks as catalogue
+from tfctl.model.host import local_paths
+from tfctl.provision.control import cache
+from tfctl.provision.decide.comparison import compared
+from tfctl.provision.decide.explain import explain
+from tfctl.provision.decide.facts import Facts
+from tfctl.provision.decide.fault import fault
+from tfctl.provision.decide.host import decide
+from tfctl.provision.decide.plan import Plan
+from tfctl.provision.decide.space import directories
+from tfctl.provision.decide.wanted import ALL, Wanted, Wishes
+from tfctl.provision.faults import ModuleFault
+from tfctl.provision.python_tree import pack
+
+if TYPE_CHECKING:
+    from tfctl.model.stacks import Stack
+    from tfctl.provision.requirements import Packages
+
+#: How the inventory may write booleans, as Ansible reads them.
+_YES = {"y", "yes", "on", "1", "true", "t"}
+_NO = {"n", "no", "off", "0", "false", "f"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the inventory says about a host; roles/preflight documents each setting.
+
+    ``uid``: UID and GID of the job user and its group. ``shared``: directories that jobs write to. ``pythons``:
+    interpreters on the host that stacks may use. ``trees``: CPython trees of this machine, to send to hosts.
+    ``address``: where the other hosts reach this one. ``time_sync``: whether provisioning will synchronize the clock.
+    ``ports``: those of jobs, such as 2222-2299. ``shared_storage``: how provisioning mounts or checks a shared
+    directory. ``requirements``: requirements files of jobs. ``index_url``: the package index for them, in place of that
+    of pip's settings. ``explain``: return what each stack would be here, and no fault. ``wishes``: see Wishes.
+    """
+
+    uid: int
+    shared: tuple[str, ...]
+    operators: tuple[str, ...] = ()
+    stack: str = ""
+    stack_dirs: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()
+    trees: tuple[str, ...] = ()
+    address: str = ""
+    time_sync: bool = False
+    ports: str = ""
+    shared_storage: str = ""
+    requirements: tuple[str, ...] = ()
+    index_url: str = ""
+    explain: bool = False
+    wishes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Result(TypedDict, total=False):
+    """``faults``: what prevents provisioning; without any, the ``plan``. ``compared``: for tfctl_compare_hosts.
+    ``requirements``: what the role of this name installs. ``explained``: if that was asked for."""
+
+    faults: list[ModuleFault]
+    plan: Any
+    compared: Any
+    requirements: list[Packages]
+    notices: tuple[str, ...]
+    explained: Any
+
+
+class Inspection:
+    """The inspection of a host. ``base``: where relative paths of the inventory begin. ``remote_tmp``: where Ansible
+    keeps its temporary files on the host. Raises TfctlError for a tree or a stack that cannot be used."""
+
+    def __init__(self, settings: Settings, base: Path, remote_tmp: str) -> None:
+        self._settings, self._base = settings, base
+        # An ini inventory gives one text; commas may have spaces behind them.
+        shared = tuple(path.strip() for path in settings.shared)
+        self._wanted = Wanted(
+            uid=settings.uid,
+            shared=shared,
+            operators=settings.operators,
+            stack=settings.stack,
+            wishes=wishes_of(settings.wishes),
+            trees=tuple(pack(Path(tree), cache() / "pythons") for tree in settings.trees),
+            remote_tmp=remote_tmp,
+            stacks=catalogue.load(local_paths(settings.stack_dirs, base)),
+        )
+
+    def questions(self) -> dict[str, object]:
+        """Return the arguments of the module tfctl_facts."""
+        return {
+            "uid": self._wanted.uid,
+            "directories": directories(self._wanted.shared, self._wanted.remote_tmp),
+            "address": self._settings.address,
+            "pythons": [*self._settings.pythons],
+            "libraries": sorted({library for tree in self._wanted.trees for library in tree.needs}),
+        }
+
+    def decide(self, facts: Facts, sent: float, received: float, write: bool) -> Result:
+        """Return the plan or the faults. ``sent``, ``received``: the times of this machine between which the facts
+        were gathered. ``write``: whether lock files of requirements may be written."""
+        settings, wanted = self._settings, self._wanted
+        if settings.explain:
+            return {"explained": explain(facts, wanted)}
+        roots = () if settings.shared_storage else wanted.shared
+        known = compared(facts, settings.address, sent, received, settings.time_sync, settings.ports, roots)
+        result: Result = {"compared": schema.plain(known)}
+        plan, faults = decide(facts, wanted)
+        if faults:
+            return {**result, "faults": faults}
+        try:
+            found = self._packages(plan, facts.machine, write)
+        except TfctlError as error:
+            return {**result, "faults": [refused(error)]}
+        return {**result, "plan": schema.plain(plan), "requirements": found, "notices": plan.notices}
+
+    def _packages(self, plan: Plan, machine: str, write: bool) -> list[Packages]:
+        """Return what the role requirements installs. Raises TfctlError."""
+        files = [Path(file) for file in local_paths(self._settings.requirements, self._base)]
+        if not files:
+            return []
+        from tfctl.provision.requirements import packages  # needs packaging, which only this case imports
+
+        if plan.stack is None:
+            message = f"{files[0]}: packages are resolved for a stack, and this host has none"
+            raise TfctlError(message, "set tfctl_stack for it")
+        stack: Stack = self._wanted.stacks[plan.stack.name]
+        return [packages(file, stack, plan.stack, machine, write, self._settings.index_url) for file in files]
+
+
+def refused(error: TfctlError) -> ModuleFault:
+    """Return the fault of a setting that cannot be used."""
+    return fault(error.message, error.remedy, "inventory")
+
+
+def wishes_of(given: Mapping[str, Any]) -> Wishes:
+    """Return the settings. A boolean in place of a list of names stands for all names, or for none."""
+    settings = {name: value for name, value in given.items() if value is not None}
+    names = [name.strip() for name in settings.pop("allow_unverified", [])]
+    if len(names) == 1 and names[0].lower() in _YES | _NO:
+        names = [ALL] if names[0].lower() in _YES else []
+    return Wishes(allow_unverified=tuple(names), **settings)
