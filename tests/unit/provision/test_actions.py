@@ -89,7 +89,7 @@ def gathered(gpu: dict[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in known.items() if name not in (*read, "persistence")}
     smi = {"query": tfctl_gpu_facts.QUERY, "code": 0, "said": "\n".join(gpu["smi"])}
     packages = [["libcuda1", gpu["version"], "NVIDIA", ""]]
-    more = {"packages": packages, "holds": {}, "installer": None, "persistenced": False, "dkms": ""}
+    more: dict[str, Any] = {"packages": packages, "holds": {}, "installer": None, "persistenced": False, "dkms": ""}
     return {**kept, **more, "smi": smi if gpu["loaded"] else None}
 
 
