@@ -21,7 +21,7 @@ MAKE_OWN_PYTHON = (
 )
 
 # Each test has limits for its commands; the fixtures download a system and boot a node.
-pytestmark = pytest.mark.timeout(600, func_only=True)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.fixture(scope="module")
