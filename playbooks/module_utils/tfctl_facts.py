@@ -10,7 +10,6 @@ import pwd
 import re
 import shutil
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -25,6 +24,7 @@ from ansible.module_utils import (
     tfctl_links,
     tfctl_pythons,
     tfctl_receipts,
+    tfctl_versions,
 )
 
 STACKS = "/opt/tfctl/stacks"
@@ -43,14 +43,14 @@ def gather(
     directory of the login user. ``pythons`` and ``libraries`` are passed to tfctl_pythons.look. ``address``: where the
     other hosts reach this one.
     """
-    begun, release = time.time(), os_release()
+    begun, release = time.time(), tfctl_versions.os_release()
     login = os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name
     return {
         "system": system_key(release),
         "title": release.get("PRETTY_NAME", "an unknown system"),
         "machine": platform.machine(),
         "init": read("/proc/1/comm"),
-        "systemd": systemd_version(),
+        "systemd": tfctl_versions.systemd() or 0,
         "own_python": list(sys.version_info[:2]),
         "python": tfctl_pythons.look(pythons, libraries),
         "packager": next((name for name in ("apt-get", "dnf") if shutil.which(name)), ""),
@@ -92,12 +92,6 @@ def addresses(name: str) -> list[str]:
     return []
 
 
-def os_release(path: str = "/etc/os-release") -> dict[str, str]:
-    """Parse os-release(5). platform.freedesktop_os_release needs Python 3.10."""
-    lines = (line.partition("=") for line in read(path).splitlines())
-    return {key.strip(): value.strip().strip("\"'") for key, _, value in lines}
-
-
 def system_key(release: dict[str, str]) -> str:
     """Return the system's name in tfctl's table: debian-12, ubuntu-22.04, el-9."""
     name, version = release.get("ID", ""), release.get("VERSION_ID", "")
@@ -105,17 +99,6 @@ def system_key(release: dict[str, str]) -> str:
     if name in ("rhel", "rocky", "almalinux", "centos") or "rhel" in likes:
         return f"el-{version.partition('.')[0]}"
     return f"{name}-{version}"
-
-
-def systemd_version() -> int:
-    """Return systemd's version, or 0 if there is none."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        said = subprocess.run(
-            ["systemctl", "--version"], capture_output=True, text=True, timeout=20, check=False
-        ).stdout
-        found = re.match(r"systemd (\d+)", said)
-        return int(found[1]) if found else 0
-    return 0
 
 
 def links() -> dict[str, dict[str, str]]:

@@ -13,6 +13,7 @@ from tfctl.cli import text
 from tfctl.cli.common import InventoryOption, say, say_error
 from tfctl.cli.which import find_job, job_name, open_fleet
 from tfctl.errors import TfctlError, UsageError, first_of
+from tfctl.wording import with_remedy
 
 if TYPE_CHECKING:
     from tfctl.report.figures import Report, RunFigures
@@ -102,7 +103,7 @@ def _tables(report: Report, output: Format) -> str:
     if len(report.runs) == 1:
         tables.append(form(table.task_rows(report.runs[0].run)))
     for finding in findings(report):
-        tables.append(f"{finding.run}: {finding.cause}: {finding.why}\n  → {finding.check}")
+        tables.append(with_remedy(f"{finding.run}: {finding.cause}: {finding.why}", finding.check))
     return "\n\n".join(tables)
 
 

@@ -11,7 +11,7 @@ import typer
 from tfctl import schema
 from tfctl.cli.common import InventoryOption, Output, OutputOption, PythonTreeOption
 from tfctl.errors import Exit
-from tfctl.wording import plain
+from tfctl.wording import plain, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.model.stacks import Stack
@@ -160,8 +160,7 @@ def _on_host(stack: Stack, host: str, found: Explanation[FaultJson]) -> Iterator
     yield from _aligned(dict(_chosen(stack, own)))
     yield from (f"  note: {notice}" for notice in own["notices"])
     for fault in own["faults"]:
-        yield f"  cannot be: {fault['message']}"
-        yield f"  → {fault['remedy']}"
+        yield with_remedy(f"  cannot be: {fault['message']}", fault["remedy"])
     yield "the others:"
     yield from _aligned({name: _fit(other, own) for name, other in found["stacks"].items() if name != stack.name})
 
