@@ -6,7 +6,7 @@ import re
 
 from node_tree import wait_until
 
-from tests.cluster.guards import established, job, kill_guard, two_kinds, units
+from tests.cluster.guards import established, job, kill_guard, paused_guard, two_kinds, units
 from tests.cluster.hosts import Hosts
 
 
@@ -27,16 +27,30 @@ def test_guards_stop_parameter_servers_once_the_chief_has_succeeded_and_then_lea
 
 
 def test_a_failed_job_is_started_again_as_the_next_attempt(guarded: Hosts) -> None:
+    """`logs -f` follows it, although one host is late to report the attempt: its tasks are not lost there."""
     flag = guarded.trees["node1"] / "fails"
     first = f"until test -e {flag}; do sleep 0.1; done; exit 7"
     chief = f'echo attempt "$TFCTL_ATTEMPT"; if [ "$TFCTL_ATTEMPT" = 1 ]; then {first}; fi; sleep 2'
     two_kinds(guarded, "again", chief, ", max_attempts: 2, max_restarts: 0")
-    with guarded.begin("logs", "-f", "--job", "again") as client:
-        client.until(out="attempt 1\n")
-        flag.touch()
-        followed = client.done()
-    assert re.findall(r"attempt [12]$", followed.out, re.MULTILINE) == ["attempt 1", "attempt 2"], followed.err
-    assert "~~ attempt 2 has begun" in followed.err
+    follow = ("logs", "-f", "--job", "again")
+    with guarded.begin(*follow) as early, guarded.late("node1", "show") as (hold, release):
+        early.until(out="attempt 1\n")
+        with paused_guard(guarded, "node1", "again"):
+            flag.touch()
+            wait_until(lambda: job(guarded, "again")["state"] == "failed", lambda: early.err)
+            other = guarded.begin(*follow)
+            other.until(out="attempt 1\n")
+        with other:
+            # The held client reports its host as silent, and asks again, after 15 s.
+            wait_until(lambda: bool(re.search(r"attempt 2 in [0-3] s", job(guarded, "again")["reason"])))
+            hold()
+            other.until(out="attempt 2\n", err="~~ attempt 2 has begun")
+            release()
+            for followed in (early.done(), other.done()):
+                found = re.findall(r"attempt [12]$", followed.out, re.MULTILINE)
+                assert (followed.code, found) == (0, ["attempt 1", "attempt 2"]), followed.err
+                assert "~~ attempt 2 has begun" in followed.err
+                assert "lost" not in followed.err
     waited = guarded("wait", "again")
     assert waited.code == 0, waited.err
     found = job(guarded, "again")
