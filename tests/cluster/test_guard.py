@@ -7,7 +7,7 @@ import re
 from node_tree import wait_until
 
 from tests.cluster.guards import established, job, kill_guard, paused_guard, two_kinds, units
-from tests.cluster.hosts import Hosts
+from tests.cluster.hosts import STAY, Hosts
 
 
 def guard_files(hosts: Hosts) -> list[str]:
@@ -74,6 +74,19 @@ def test_a_host_without_contact_to_the_head_ends_its_tasks_after_the_lease(guard
     wait_until(lambda: not [unit for name in ("node2", "node3") for unit in guarded.trees[name].alive()], timeout=60)
     assert "policy: lease" in guarded("status", "cut").out
     guarded("stop", "cut")
+
+
+def test_a_job_ends_as_soon_as_anybody_sees_that_a_host_was_rebooted(guarded: Hosts) -> None:
+    """Nothing on the rebooted host can tell the head, which otherwise waits for the lease."""
+    text = f"{STAY}roles: {{worker: {{per_host: 1}}}}\n"
+    guarded.ok("start", guarded.file("reboot", text))
+    wait_until(lambda: len(established(guarded)) == 2, timeout=30)
+    guarded.trees["node3"].lose_power()
+    found = job(guarded, "reboot")
+    assert (found["state"], "worker/2 on node3 is lost" in found["reason"]) == ("failed", True)
+    wait_until(lambda: not units(guarded), lambda: str(units(guarded)), 20)
+    assert "worker/2 has failed" in guarded("events", "reboot").out
+    assert job(guarded, "reboot")["reason"] == found["reason"]
 
 
 def test_a_guard_that_was_killed_is_started_again_and_goes_on(guarded: Hosts) -> None:

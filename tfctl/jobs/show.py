@@ -11,8 +11,8 @@ from tfctl.errors import NotFound, TfctlError, UsageError, together
 from tfctl.jobs import clocks, known, past, state
 from tfctl.jobs.past import PastJob
 from tfctl.jobs.state import JobState
-from tfctl.node import wire
 from tfctl.model.host import Host
+from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import open_session
 
@@ -131,11 +131,21 @@ def about_run(fleet: Fleet, found: JobState, hosts: Collection[str]) -> dict[str
         return dict.fromkeys(hosts)
 
 
+def tell_head(fleet: Fleet, found: JobState) -> None:
+    """Tell the guard of the head which hosts were rebooted: they have no guard any more that could do so."""
+    assert found.record.guard
+    head = [host for host in fleet.hosts if host.name == found.record.guard.head]
+    with suppress(TfctlError):
+        ask(fleet, wire.ShowRequest(found.job, found.attempt, rebooted=found.rebooted), wire.Shown, head)
+
+
 def _asked(fleet: Fleet, request: wire.ShowRequest) -> tuple[list[JobState], list[TfctlError]]:
     answers, errors = ask(fleet, request, wire.Shown)
     found = _states(fleet, answers)
     if found and found[0].unreported:
         found = _states(fleet, {**answers, **about_run(fleet, found[0], found[0].unreported)})
+    if found and found[0].rebooted:
+        tell_head(fleet, found[0])
     _note(fleet, found, everything=False)
     return found, errors
 

@@ -85,7 +85,8 @@ class JobState:
     whose failure made the job fail, or None. ``retry_at``: when the guard starts the next attempt, in epoch seconds, or
     None. ``guarded``: a guard runs on each host that has answered, so nothing has to be cleaned up from here.
     ``unreported``: the hosts that have answered without a word about this run: they have lost it, or their answer is
-    older than the run."""
+    older than the run. ``rebooted``: the hosts that have lost tasks by a reboot, while the guard of the head runs and
+    cannot see that by itself."""
 
     job: str
     attempt: int
@@ -99,6 +100,7 @@ class JobState:
     retry_at: float | None = None
     guarded: bool = False
     unreported: tuple[str, ...] = ()
+    rebooted: tuple[str, ...] = ()
 
     @property
     def statuses(self) -> tuple[wire.TaskStatus, ...]:
@@ -243,10 +245,12 @@ def _job(
         task for host, shown in by_host.items() if host not in ours for task in _reported(host, shown) if task.alive
     )
     culprit = next((task for task in tasks if task.name == verdict.culprit), None)
+    head = ours.get(record.guard.head) if record.guard else None
+    lost = dict.fromkeys(task.host for task in tasks if task.loss == "reboot" and head and head.guarded)
     guarded = bool(ours) and all(shown.guarded for shown in ours.values())
     return JobState(
-        job, attempt, verdict.state, verdict.reason, verdict.finished, record, tasks, others, culprit, retry_at, guarded,
-        unreported,
+        job, attempt, verdict.state, verdict.reason, verdict.finished, record, tasks, others, culprit, retry_at,
+        guarded, unreported, tuple(lost),
     )  # fmt: skip
 
 

@@ -144,6 +144,7 @@ def changes(fleet: Fleet, job: str, attempt: int, silence: Silence, end: float |
     last_answer = time.monotonic()
     before, reported = None, 0.0
     asked: set[tuple[str, str]] = set()
+    told: set[tuple[str, tuple[str, ...]]] = set()
     # However soon the end is, allow time for one first answer.
     limit = None if end is None else max(end, last_answer + _ALONE_S)
     try:
@@ -168,6 +169,9 @@ def changes(fleet: Fleet, job: str, attempt: int, silence: Silence, end: float |
                     if not any(each.run == found[0].run for each in answers[name] or ()):
                         asked.add((name, found[0].run))
                 found = state.jobs(answers, fleet.clock_offsets)
+            if found and found[0].rebooted and (found[0].run, found[0].rebooted) not in told:
+                told.add((found[0].run, found[0].rebooted))
+                show.tell_head(fleet, found[0])
             if not found and None not in answers.values():
                 raise NotFound(f"no host knows attempt {attempt} of job {job!r} any more")
             if found and (found[0] != before or time.monotonic() > reported + _TICK_S):

@@ -8,7 +8,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +124,24 @@ def given_up(system: System, job: str, attempt: int, role: str, index: int) -> b
 def mark_given_up(system: System, job: str, attempt: int, role: str, index: int) -> None:
     """Note that tfctl does not start the task again because it fails at once."""
     system.at(names.given_up_mark(job, attempt, role, index)).touch(0o644)
+
+
+def rebooted(system: System, job: str, attempt: int) -> set[str]:
+    """Return the hosts that were rebooted during the attempt, as far as a client has told this host."""
+    try:
+        return set(json.loads(system.at(names.rebooted_file(job, attempt)).read_bytes()))
+    except (OSError, ValueError):
+        return set()
+
+
+def note_rebooted(system: System, job: str, attempt: int, hosts: Collection[str]) -> None:
+    """Note that these hosts were rebooted during the attempt. Never raises."""
+    found = record(system, job, attempt)
+    known = rebooted(system, job, attempt)
+    more = {task.host for task in found.tasks if task.host in hosts} - known if found else set()
+    if more:
+        with contextlib.suppress(OSError):
+            write(system.at(names.rebooted_file(job, attempt)), json.dumps(sorted(known | more)).encode())
 
 
 def add_action(

@@ -22,6 +22,8 @@ def run(system: System, session: Session, request: wire.ShowRequest) -> None:
     if request.jobs is not None or request.summaries:
         session.send(_of_many(system, request))
         return
+    if request.rebooted and job and attempt:
+        jobstore.note_rebooted(system, job, attempt, request.rebooted)
     before = jobs(system, job, attempt, later=request.later)
     first = before
     if request.lines:
