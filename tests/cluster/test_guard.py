@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 
 from node_tree import wait_until
 
 from tests.cluster.guards import established, job, kill_guard, paused_guard, two_kinds, units
-from tests.cluster.hosts import STAY, Hosts
+from tests.cluster.hosts import STAY, Client, Hosts
+
+BENCH = Path(__file__).parents[2] / "scripts/bench"
 
 
 def guard_files(hosts: Hosts) -> list[str]:
@@ -47,8 +51,8 @@ def test_a_failed_job_is_started_again_as_the_next_attempt(guarded: Hosts) -> No
             other.until(out="attempt 2\n", err="~~ attempt 2 has begun")
             release()
             for followed in (early.done(), other.done()):
-                found = re.findall(r"attempt [12]$", followed.out, re.MULTILINE)
-                assert (followed.code, found) == (0, ["attempt 1", "attempt 2"]), followed.err
+                attempts = re.findall(r"attempt [12]$", followed.out, re.MULTILINE)
+                assert (followed.code, attempts) == (0, ["attempt 1", "attempt 2"]), followed.err
                 assert "~~ attempt 2 has begun" in followed.err
                 assert "lost" not in followed.err
     waited = guarded("wait", "again")
@@ -87,6 +91,16 @@ def test_a_job_ends_as_soon_as_anybody_sees_that_a_host_was_rebooted(guarded: Ho
     wait_until(lambda: not units(guarded), lambda: str(units(guarded)), 20)
     assert "worker/2 has failed" in guarded("events", "reboot").out
     assert job(guarded, "reboot")["reason"] == found["reason"]
+
+
+def test_the_bench_starts_the_same_job_without_guards(guarded: Hosts) -> None:
+    found = re.search(r'WITHOUT_GUARDS = """\n(.*?)"""', BENCH.read_text(), re.DOTALL)
+    assert found
+    words = guarded.words("start", guarded.file("bare", f"{STAY}roles: {{worker: {{per_host: 1}}}}\n"))
+    with Client([sys.executable, "-c", found[1], *words], guarded.folder) as client:
+        assert client.done().code == 0, client.err
+    assert [unit for unit in units(guarded) if "guard" in unit] == guard_files(guarded) == []
+    assert guarded("stop", "bare").code == 0
 
 
 def test_a_guard_that_was_killed_is_started_again_and_goes_on(guarded: Hosts) -> None:
