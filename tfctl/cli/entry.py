@@ -15,6 +15,9 @@ def main() -> NoReturn:
         code = candidates.main(sys.argv[2:])
         sys.stdout.flush()
         os._exit(code)
+    from tfctl.cli import interrupts
+
+    interrupts.install()
     from tfctl.cli.main import main as run
 
     run()

@@ -8,6 +8,7 @@ import typer
 
 from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, JobArgument, JobOption, Output, OutputOption, say, say_error
+from tfctl.cli.stdout import require_reader
 from tfctl.cli.which import open_job
 
 if TYPE_CHECKING:
@@ -37,13 +38,14 @@ def status(
         show(state)
         for error in found.errors:
             say_error(error)
-        if watch and not state.ended:
+        if watch and not state.over:
             from tfctl.jobs.wait import Silence, changes
 
             for later in changes(found.fleet, state.job, state.attempt, Silence(say)):
                 if later != state:
                     show(state := later)
-                if later.ended:
+                    require_reader()
+                if later.over:
                     break
 
 

@@ -95,7 +95,7 @@ def wait(
         _announce(last, announced, say)
         if found.ended and found.guarded:
             cleaning = found.record.policy.clean != "none" and any(task.alive for task in found.tasks)
-            if cleaning or found.undecided:
+            if cleaning or not found.over:
                 continue
             break
         if found.ended and not last:
@@ -143,6 +143,8 @@ def changes(fleet: Fleet, job: str, attempt: int, silence: Silence, end: float |
     errors: dict[str, TfctlError] = {}
     last_answer = time.monotonic()
     before, reported = None, 0.0
+    asked: set[tuple[str, str]] = set()
+    told: set[tuple[str, tuple[str, ...]]] = set()
     # However soon the end is, allow time for one first answer.
     limit = None if end is None else max(end, last_answer + _ALONE_S)
     try:
@@ -161,6 +163,15 @@ def changes(fleet: Fleet, job: str, attempt: int, silence: Silence, end: float |
             if len(answers) < len(fleet.hosts):
                 continue
             found = state.jobs(answers, fleet.clock_offsets)
+            if found and (late := {host for host in found[0].unreported if (host, found[0].run) not in asked}):
+                for name, shown in show.about_run(fleet, found[0], late).items():
+                    answers[name] = shown and shown.jobs
+                    if not any(each.run == found[0].run for each in answers[name] or ()):
+                        asked.add((name, found[0].run))
+                found = state.jobs(answers, fleet.clock_offsets)
+            if found and found[0].rebooted and (found[0].run, found[0].rebooted) not in told:
+                told.add((found[0].run, found[0].rebooted))
+                show.tell_head(fleet, found[0])
             if not found and None not in answers.values():
                 raise NotFound(f"no host knows attempt {attempt} of job {job!r} any more")
             if found and (found[0] != before or time.monotonic() > reported + _TICK_S):

@@ -436,7 +436,8 @@ class ShowRequest(NamedTuple):
     """The given or latest attempt of a job or, if ``job`` is None, the latest attempt of each. ``lines``: the first
     answer has the age of each running task's last line. ``later``: show, in place of the given attempt, the last of
     those that the guard has started after it. ``timings``: the first answer has the timings of each task. ``jobs``:
-    only these jobs, if ``job`` is None. ``summaries``: the jobs that are over may be answered by summaries."""
+    only these jobs, if ``job`` is None. ``summaries``: the jobs that are over may be answered by summaries.
+    ``rebooted``: hosts that were rebooted during the given attempt. The guard here cannot see that."""
 
     job: Optional[str] = None
     attempt: Optional[int] = None
@@ -446,6 +447,7 @@ class ShowRequest(NamedTuple):
     timings: bool = False
     jobs: Optional[tuple[str, ...]] = None
     summaries: Optional[bool] = None
+    rebooted: Optional[tuple[str, ...]] = None
 
 
 class StopRequest(NamedTuple):

@@ -255,6 +255,27 @@ def test_undo_returns_the_host_to_its_state_before(provisioned: Host) -> None:
     assert not Path(provisioned.receipts).exists() and not Path(provisioned.receipts).parent.exists()
 
 
+def test_undo_forgets_the_holds_of_its_roles_alone(provisioned: Host) -> None:
+    """A package that stays is released; one that another role needs, such as the driver, stays on hold."""
+    held = {"version": "1", "status": "hi "}
+    provisioned.install(tool=held, libtool=held, base=held, other={"version": "1", "needs": ["libtool"]})
+    records = [Path(provisioned.receipts).parent / name for name in ("held.json", "held-before.json")]
+    driver = {"driver": {"base": "1"}}
+    for record in records:
+        record.write_text(json.dumps({"role": {"tool": "1", "libtool": "1", "base": "1"}, **driver}))
+    planned = undo(read_all(provisioned.receipts), provisioned.receipts, act=False)
+    before = read_all(provisioned.receipts)
+    assert undo(before, provisioned.receipts) == planned
+    assert [what for what in planned.removed if "package" in what] == ["package tool", "hold of package libtool"]
+    status = {name: package["status"] for name, package in provisioned["packages"].items() if "status" in package}
+    assert status == {"libtool": "ii ", "base": "hi "}
+    assert [json.loads(record.read_text()) for record in records] == [driver, driver]
+
+    removed = undo([{**before[0], "role": "driver", "created": {}}], provisioned.receipts).removed
+    assert removed == ["hold of package base", *map(str, records)]
+    assert not any(record.exists() for record in records)
+
+
 def test_undo_keeps_directories_that_are_not_empty_and_packages_that_others_need(provisioned: Host) -> None:
     (provisioned.files / "etc/role.d/mine").touch()
     provisioned.install(mine={"version": "1", "needs": ["libtool"]}, other={"version": "1", "needs": ["mine"]})
