@@ -246,7 +246,7 @@ def _listen(
     fleet: Fleet, host: Host, job: str, attempt: int, put: Callable[[Answer], None], over: threading.Event
 ) -> None:
     """Follow one host's answers to `show`, reconnecting as needed. Errors are passed to ``put`` too."""
-    request = wire.ShowRequest(job, attempt, follow=True, later=True)
+    request = wire.ShowRequest(job, attempt, follow=True, later=True, brief=True)
     again = False
     while not over.is_set():
         try:
@@ -258,7 +258,7 @@ def _listen(
                     if asked is not None:  # only the first answer follows a request
                         fleet.clock_offsets[host.name] = clocks.offset(asked, shown.time, time.time())
                         asked = None
-                    put((host.name, shown.jobs))
+                    put((host.name, fleet.records.whole(connection, shown)))
         except TfctlError as error:
             put((host.name, error))
         again = True

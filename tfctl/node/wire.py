@@ -15,7 +15,8 @@ start    client  StartRequest
          client  keep    node  kept, and ends
          client  beat at any time, without an answer. After 30 s of silence, or if stdin ends before keep, the node
                  undoes the start and ends.
-show     client  ShowRequest     node  show; with follow, one more at every change and beat every 5 s until stdin ends
+show     client  ShowRequest     node  show; with follow, one more at every change and beat every 5 s until stdin ends.
+                                       With brief, a long record is left out and named by its digest
 stop     client  StopRequest     node  with hold, marked, and waits for go; then beat every 5 s, then stopped
 restart  client  RestartRequest  node  beat every 5 s, then restarted; error with exit 7 if a unit is gone
 events   client  EventsRequest   node  events
@@ -58,6 +59,9 @@ KEEP_S = 15.0
 AT_ONCE_S = 10.0
 #: The longest line of JSON that either side accepts, in bytes.
 LINE_LIMIT = 16 * 2**20
+#: A longer record (bytes) is left out where the client allows it. To ask for a shorter one would take longer than to
+#: read it from every host.
+LONG_RECORD = 4096
 #: The room (bytes) that a start needs in the directory of the jobs, beside the code.
 SPARE = 200 * 1000**2
 #: The remedy where it is missing.
@@ -290,6 +294,27 @@ class JobStatus(NamedTuple):
     guarded: Optional[bool] = None
 
 
+class BriefStatus(NamedTuple):
+    """A JobStatus whose record is named by its ``digest``: the bytes of a message do not depend on the number of tasks
+    on other hosts. A client asks one host for the record, without `brief`."""
+
+    job: str
+    attempt: int
+    run: str
+    digest: str
+    stopped: Optional[float]
+    tasks: tuple[TaskStatus, ...]
+    kept: Optional[bool] = None
+    guard: Optional[GuardReport] = None
+    guarded: Optional[bool] = None
+
+    def whole(self, record: Record) -> JobStatus:
+        """Return the status with its record."""
+        return JobStatus(
+            self.job, self.attempt, self.run, record, self.stopped, self.tasks, self.kept, self.guard, self.guarded
+        )
+
+
 class Summary(NamedTuple):
     """What a host knows about the last attempt of a job when nothing of it is left to do there.
 
@@ -436,7 +461,8 @@ class ShowRequest(NamedTuple):
     """The given or latest attempt of a job or, if ``job`` is None, the latest attempt of each. ``lines``: the first
     answer has the age of each running task's last line. ``later``: show, in place of the given attempt, the last of
     those that the guard has started after it. ``timings``: the first answer has the timings of each task. ``jobs``:
-    only these jobs, if ``job`` is None. ``summaries``: the jobs that are over may be answered by summaries."""
+    only these jobs, if ``job`` is None. ``summaries``: the jobs that are over may be answered by summaries. ``brief``:
+    long records may be left out. A host with an older node part ignores that, and sends them."""
 
     job: Optional[str] = None
     attempt: Optional[int] = None
@@ -446,6 +472,7 @@ class ShowRequest(NamedTuple):
     timings: bool = False
     jobs: Optional[tuple[str, ...]] = None
     summaries: Optional[bool] = None
+    brief: Optional[bool] = None
 
 
 class StopRequest(NamedTuple):
@@ -474,9 +501,10 @@ class RestartRequest(NamedTuple):
 
 
 class EventsRequest(NamedTuple):
-    """The events of all attempts."""
+    """The events of all attempts. ``brief``: a long record may be left out."""
 
     job: str
+    brief: Optional[bool] = None
 
 
 class NodesRequest(NamedTuple):
@@ -668,11 +696,12 @@ class Kept(NamedTuple):
 
 class Shown(NamedTuple):
     """The jobs that were asked for, as far as this host has tasks of them. ``time``: the host's. ``past``: jobs that
-    are over, in place of their statuses, if the request allows it."""
+    are over, in place of their statuses, if the request allows it. ``brief``: those whose records are left out."""
 
     jobs: tuple[JobStatus, ...]
     time: Optional[float] = None
     past: tuple[Summary, ...] = ()
+    brief: tuple[BriefStatus, ...] = ()
 
 
 class Marked(NamedTuple):
@@ -705,6 +734,7 @@ class Events(NamedTuple):
     jobs: tuple[JobStatus, ...]
     events: tuple[Event, ...]
     time: Optional[float] = None
+    brief: tuple[BriefStatus, ...] = ()
 
 
 class Node(NamedTuple):
