@@ -649,7 +649,7 @@ class Hello(NamedTuple):
     ``gpu_trouble``: why the GPUs cannot be listed. ``restartable``: the tasks that have restart files. ``horovod``:
     whether each installed stack has Horovod; None if the host does not say. ``time``: the host's. ``stacks``: each
     installed stack with its environment; None if the host does not say. ``requirements``: the names of the directories
-    with packages of requirements files."""
+    with packages of requirements files. ``packed``: whether records may be sent as `packed` returns them."""
 
     highest: int
     ports: dict[int, str]
@@ -662,6 +662,7 @@ class Hello(NamedTuple):
     time: Optional[float] = None
     stacks: Optional[dict[str, str]] = None
     requirements: tuple[str, ...] = ()
+    packed: Optional[bool] = None
 
 
 class Reserved(NamedTuple):
@@ -908,6 +909,20 @@ def line(message: Union[ClientMessage, NodeMessage]) -> bytes:
     return _line({_KINDS[type(message)]: encode(message)})
 
 
+def packed(record: Record) -> str:
+    """Return a record as compressed text: it goes to every host of the job, and is the largest part of a plan."""
+    import base64
+    import zlib
+
+    text = json.dumps(encode(record), separators=(",", ":")).encode()
+    return base64.b64encode(zlib.compress(text)).decode()
+
+
+def line_with(message: Union[Plan, Rerun], record: str) -> bytes:
+    """Encode a message with its record as `packed` returns it, so that the record is encoded once for all hosts."""
+    return line(message._replace(record=record))  # type: ignore[arg-type]
+
+
 def client_message(text: bytes) -> ClientMessage:
     """Decode a line from the client. Raises Malformed."""
     return _message(text, CLIENT_MESSAGES)  # type: ignore[no-any-return]
@@ -973,6 +988,26 @@ def _message(text: bytes, kinds: dict[str, Any]) -> Any:
     if len(found) != 1 or name not in kinds:
         raise Malformed("it is not an object with a known kind as its only key")
     try:
-        return decode(kinds[name], found[name])
+        return decode(kinds[name], _unpacked(found[name]) if kinds[name] in (Plan, Rerun) else found[name])
     except Malformed as error:
         raise Malformed(f"{name}: {error}") from None
+
+
+def _unpacked(value: Any) -> Any:
+    """Return the fields of a message with its record as an object. Raises Malformed."""
+    if not isinstance(value, dict) or not isinstance(value.get("record"), str):
+        return value
+    import base64
+    import zlib
+
+    unpack = zlib.decompressobj()
+    try:
+        text = unpack.decompress(base64.b64decode(value["record"], validate=True), LINE_LIMIT)
+    except (ValueError, zlib.error):
+        raise Malformed("record: it is not packed text") from None
+    if not unpack.eof:
+        raise Malformed(f"record: it is cut off, or longer than {LINE_LIMIT} bytes")
+    try:
+        return {**value, "record": parse(text)}
+    except Malformed as error:
+        raise Malformed(f"record: {error}") from None
