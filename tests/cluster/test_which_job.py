@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from loopback import Impostor
 from node_tree import wait_until
 
 from tests.cluster.hosts import STAY, Hosts
@@ -186,7 +188,7 @@ def test_status_and_list_name_a_host_that_does_not_answer(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("part", STAY + "roles: {worker: 3}\n"))
     hosts.refuse("node3", "exit 127")
     done = hosts("status", "part", "-o", "json")
-    assert done.code == 0
+    assert done.code == 8
     assert [task["state"] for task in done.objects[0]["tasks"]] == ["running", "running", "unknown"]
     assert (done.objects[0]["state"], done.objects[0]["reason"]) == ("unknown", "no answer from node3")
     assert "node3: /usr/local/sbin/tfctl-node cannot be run" in done.err
@@ -200,6 +202,21 @@ def test_status_and_list_name_a_host_that_does_not_answer(hosts: Hosts) -> None:
     for name in hosts.names:
         hosts.heal(name)
     assert hosts("stop", "part").code == 0
+
+
+def test_status_list_and_nodes_show_what_they_have_and_exit_with_4_when_a_host_cannot_be_reached(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("three", STAY + "roles: {worker: 3}\n"))
+    hosts.ok("start", hosts.file("two", STAY + "roles: {worker: 2}\n"))
+    with contextlib.closing(Impostor()) as silent:
+        inventory = hosts.told("node3", ansible_port=silent.port)
+        for words in (["status", "three"], ["list"], ["list", "-j", "three"], ["nodes"]):
+            done = hosts.with_inventory(inventory, *words)
+            assert (done.code, "three" in done.out, "node3" in done.err) == (4, True, True), done
+            shown = hosts.with_inventory(inventory, *words, "-o", "json")
+            assert (shown.code, len(shown.objects), "error" in shown.objects[0]) == (4, 1, False), shown
+        for words in (["status", "two"], ["list", "-j", "two"]):
+            done = hosts.with_inventory(inventory, *words)
+            assert (done.code, "node3" in done.err) == (0, True), "the job does not use it"
 
 
 def test_status_with_watch_ends_when_the_job_ends(hosts: Hosts) -> None:

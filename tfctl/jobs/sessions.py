@@ -56,9 +56,13 @@ class Sessions:
         first, *rest = sorted(by_name)
         record = by_name[first].record
         self._job = record.job, record.attempt
+        packed = wire.packed(record)
 
         def ask(host: str, session: Session) -> wire.Error | None:
-            session.send(by_name[host])
+            if self.hellos[host].packed:
+                session.send_raw(wire.line_with(by_name[host], packed))
+            else:
+                session.send(by_name[host])
             if code and not self.hellos[host].code:
                 session.send(wire.Code(len(code.data)))
                 session.send_raw(code.data)

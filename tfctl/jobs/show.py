@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from tfctl.errors import NotFound, TfctlError, UsageError, together
 from tfctl.jobs import clocks, known, past, state
@@ -30,8 +30,12 @@ def ask(
 ) -> tuple[dict[str, T | None], list[TfctlError]]:
     """Return each host's answer to ``request``, or None, and the errors of those without one. ``hosts``: only these.
 
+    Jobs have their records.
+
     Raise those errors as one if no host answers.
     """
+    if isinstance(request, (wire.ShowRequest, wire.EventsRequest)):
+        request = request._replace(brief=True)
 
     def ask_one(connection: Connection) -> T:
         asked = time.time()
@@ -39,6 +43,7 @@ def ask(
             found = session.expect(answer, wire.SILENCE_S)
         if isinstance(found, (wire.Shown, wire.Events)):
             fleet.clock_offsets[connection.host.name] = clocks.offset(asked, found.time, time.time())
+            return cast("T", found._replace(jobs=fleet.records.whole(connection, found), brief=()))
         return found
 
     outcomes = fleet.map(ask_one, hosts)

@@ -50,10 +50,26 @@ def record(system: System, job: str, attempt: int) -> wire.Record | None:
         return None
 
 
-def tasks(system: System, job: str, attempt: int) -> list[TaskName]:
-    """Return the attempt's tasks on this host, those with a directory, in the order of its record."""
+def digest_of_long_record(system: System, job: str, attempt: int) -> str:
+    """Return the digest of the attempt's record, or "" if it is not longer than wire.LONG_RECORD."""
+    try:
+        data = system.at(names.record_file(job, attempt)).read_bytes()
+    except OSError:
+        return ""
+    if len(data) <= wire.LONG_RECORD:
+        return ""
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
+
+
+def tasks(system: System, job: str, attempt: int, found: wire.Record | None = None) -> list[TaskName]:
+    """Return the attempt's tasks on this host, those with a directory, in the order of its record.
+
+    ``found``: the record, if it has been read already.
+    """
     here = set(listing(system.at(names.attempt_dir(job, attempt))))
-    found = record(system, job, attempt)
+    found = found or record(system, job, attempt)
     return [task.name for task in found.tasks if names.task_key(*task.name) in here] if found else []
 
 

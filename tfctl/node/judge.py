@@ -59,7 +59,8 @@ def judge(record: Record, tasks: Sequence[TaskStatus], stopped: float | None) ->
 
     ``tasks``: the value of `statuses`; ``stopped``: the time of the job's stop mark, or None.
     """
-    deciders = [task for task in tasks if task.name in record.deciders]
+    deciding = set(record.deciders)
+    deciders = [task for task in tasks if task.name in deciding]
     if all(task.state == "succeeded" for task in deciders):
         return Verdict("succeeded", finished=latest(deciders))
     if first := next(iter(fallen(record, tasks, stopped)), None):

@@ -32,12 +32,12 @@ def run(system: System, session: Session, request: wire.ShowRequest) -> None:
         from . import timings
 
         first = timings.with_timings(system, first)
-    session.send(wire.Shown(first, time.time()))
+    session.send(_answer(system, request, first))
     sent = time.monotonic()
     while request.follow and not session.heard_of_end(_POLL_S):
         now = jobs(system, job, attempt, later=request.later)
         if now != before:
-            session.send(wire.Shown(now, time.time()))
+            session.send(_answer(system, request, now))
         elif time.monotonic() - sent > wire.BEAT_S:
             session.send(wire.Beat())
         else:
@@ -68,7 +68,33 @@ def _of_many(system: System, request: wire.ShowRequest) -> wire.Shown:
                 past.append(summary)
         over = {summary.job for summary in past}
         found = tuple(status for status in found if status.job not in over)
-    return wire.Shown(_aged(system, found) if request.lines else found, time.time(), tuple(past))
+    return _answer(system, request, _aged(system, found) if request.lines else found, past)
+
+
+def _answer(
+    system: System, request: wire.ShowRequest, found: Sequence[wire.JobStatus], past: Sequence[wire.Summary] = ()
+) -> wire.Shown:
+    whole, short = brief(system, found, request.brief)
+    return wire.Shown(whole, time.time(), tuple(past), short)
+
+
+def brief(
+    system: System, found: Sequence[wire.JobStatus], allowed: bool | None
+) -> tuple[tuple[wire.JobStatus, ...], tuple[wire.BriefStatus, ...]]:
+    """Return the jobs with their records, and those without. ``allowed``: long records may be left out."""
+    whole: list[wire.JobStatus] = []
+    short: list[wire.BriefStatus] = []
+    for one in found:
+        digest = jobstore.digest_of_long_record(system, one.job, one.attempt) if allowed else ""
+        if digest:
+            short.append(
+                wire.BriefStatus(
+                    one.job, one.attempt, one.run, digest, one.stopped, one.tasks, one.kept, one.guard, one.guarded
+                )
+            )
+        else:
+            whole.append(one)
+    return tuple(whole), tuple(short)
 
 
 def _aged(system: System, found: tuple[wire.JobStatus, ...]) -> tuple[wire.JobStatus, ...]:
@@ -143,7 +169,7 @@ def task_statuses(
     """
     job, attempt = record.job, record.attempt
     began, boot = jobstore.began(system, job, attempt), system.boot()
-    tasks = jobstore.tasks(system, job, attempt)
+    tasks = jobstore.tasks(system, job, attempt, record)
     runs = {task: jobstore.runs(system, job, attempt, *task) for task in tasks}
     return [
         states.task_status(

@@ -29,7 +29,8 @@ def of(status: wire.JobStatus) -> wire.Summary | None:
     gone = {task.name for task in status.tasks if task.state in ("failed", "lost")}
     if any(name in gone for group in record.vital for name in group):
         return None
-    done = [task for task in status.tasks if task.name in record.deciders and task.state == "succeeded"]
+    deciding = set(record.deciders)
+    done = [task for task in status.tasks if task.name in deciding and task.state == "succeeded"]
     fallen = judge.fallen(record, status.tasks, status.stopped)
     return wire.Summary(
         job=record.job,

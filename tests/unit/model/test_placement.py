@@ -37,13 +37,19 @@ def test_each_role_starts_at_the_first_host_and_takes_the_lowest_free_ports(make
 def test_limits_of_a_role_are_lines_of_its_units_which_hosts_accept(make_job: MakeJob) -> None:
     job = make_job(HEAD + "roles: {worker: {limits: {memory: 16G, cpus: 0.29}}, other: {limits: {cpus: 4}}, free: 1}\n")
     limits = [
-        [line for line in unit.text(job, task).splitlines() if line.startswith(("Memory", "CPU"))] for task in job.tasks
+        [
+            line
+            for line in unit.text(job, task, env.environment(job, task)).splitlines()
+            if line.startswith(("Memory", "CPU"))
+        ]
+        for task in job.tasks
     ]
     assert limits == [["MemoryMax=16G", "MemorySwapMax=0", "CPUQuota=29%"], ["CPUQuota=400%"], []]
     assert [task.memory for task in plan.record(job).tasks] == ["16G", None, None]
     for task in job.tasks:
+        text = unit.text(job, task, env.environment(job, task))
         unitfile.check(
-            unit.text(job, task), job=job.name, attempt=1, run=job.run, role=task.role, index=0,
+            text, job=job.name, attempt=1, run=job.run, role=task.role, index=0,
             output=job.layout.output, ports=[task.port],
         )  # fmt: skip
 
@@ -258,8 +264,8 @@ def test_a_tf_config_that_is_longer_than_linux_takes_is_refused(make_job: MakeJo
 
 def test_proxy_variables_are_unset_unless_the_job_sets_them(make_job: MakeJob) -> None:
     job = make_job(HEAD + "env: {https_proxy: 'http://p'}\nroles: {worker: 1}\n")
-    assert "https_proxy" not in env.unset(job, job.tasks[0])
-    assert {"http_proxy", "no_proxy", "HTTPS_PROXY"} <= set(env.unset(job, job.tasks[0]))
+    assert "https_proxy" not in env.unset(env.environment(job, job.tasks[0]))
+    assert {"http_proxy", "no_proxy", "HTTPS_PROXY"} <= set(env.unset(env.environment(job, job.tasks[0])))
     assert env.environment(job, job.tasks[0])["https_proxy"] == "http://p"
 
 
