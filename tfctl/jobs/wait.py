@@ -162,7 +162,7 @@ def changes(fleet: Fleet, job: str, attempt: int, silence: Silence, end: float |
                 continue
             found = state.jobs(answers, fleet.clock_offsets)
             if not found and None not in answers.values():
-                raise NotFound(f"no host knows attempt {attempt} of job {job!r} any more")
+                raise NotFound(f"no host has attempt {attempt} of job {job!r} any more")
             if found and (found[0] != before or time.monotonic() > reported + _TICK_S):
                 before, reported, limit = found[0], time.monotonic(), end
                 yield before

@@ -139,7 +139,7 @@ def test_gpus_are_disjoint_and_workers_without_a_number_share_the_rest(make_job:
 
 
 def test_asking_for_more_gpus_than_exist_is_busy(make_job: MakeJob) -> None:
-    with pytest.raises(Busy, match="node1: 2 GPUs wanted, 1 free"):
+    with pytest.raises(Busy, match="node1: 2 GPUs requested, 1 free"):
         make_job(HEAD + "roles: {worker: {replicas: 1, gpus: 2}}\n", gpus=("GPU-a",))
 
 

@@ -65,7 +65,7 @@ def test_text_that_cannot_reach_a_process_unchanged_is_refused(bad: str) -> None
 
 @pytest.mark.parametrize("bad", ["\uffff", "\ufffe", "\ufdd0", "\U0010ffff", "\u2028", "\u2029"])
 def test_a_character_that_systemd_does_not_take_is_refused(bad: str) -> None:
-    with pytest.raises(ValueError, match="position 1 cannot stand in a unit; put the text in a file"):
+    with pytest.raises(ValueError, match="position 1 is not allowed in a unit; put the text in a file"):
         text.clean(f"a{bad}")
     assert text.clean("\ufffd\ufdcf") == "\ufffd\ufdcf"
 

@@ -56,7 +56,7 @@ def test_plan_reaches_the_roles_as_plain_data() -> None:
         ({"sudo": False}, {}, "sudo is not installed", "install the package sudo"),
         ({"uid_owner": "backup2"}, {}, "number 880 is the user backup2's", "tfctl_uid"),
         ({"gid_owner": "render"}, {}, "number 880 is the group render's", "tfctl_uid"),
-        ({"user": 700}, {}, "the user tfctl has number 700 here", "tfctl_uid=700"),
+        ({"user": 700}, {}, "the user tfctl has the ID 700 here", "tfctl_uid=700"),
         ({}, {"uid": 1200}, "tfctl_uid 1200 is not a system user's", "from 1 to 999"),
         ({}, {"operators": ("%all",)}, "'%all' is no user's name", "plain user names"),
         ({}, {"stack": ""}, "no stack is named for this host", "--stack none"),

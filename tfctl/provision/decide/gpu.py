@@ -34,7 +34,7 @@ def edition_of(facts: Facts, stack: Stack, wish: str, findings: Findings) -> str
     found = usable(gpu, needs)
     if not found:
         older = f"{named(cards(gpu))} is older than compute capability {needs.capability.min}"
-        findings.notices.append(f"{older}, which {stack.name} asks for: edition for CPUs")
+        findings.notices.append(f"{older}, which {stack.name} requires: edition for CPUs")
     return "gpu" if wish == "gpu" or (found and (gpu.loaded or not gpu.container)) else "cpu"
 
 
