@@ -125,7 +125,7 @@ def test_provision_refuses_two_hosts_that_look_like_one(pair: Lab, target: str) 
     }
 
 
-def test_provision_refuses_a_name_that_leads_to_the_host_itself(pair: Lab) -> None:
+def test_provision_refuses_a_name_that_resolves_to_loopback_on_its_host(pair: Lab) -> None:
     """Debian's installer writes such a line."""
     harm = "cp /etc/hosts /run/hosts; echo 127.0.1.1 gpu2 >>/run/hosts; mount --bind /run/hosts /etc/hosts"
     with harmed(pair, harm, "umount /etc/hosts"):

@@ -327,7 +327,7 @@ def test_a_file_without_a_private_key_is_named(sshd: Sshd, tmp_path: Path) -> No
     assert f"{tmp_path / 'key'} holds no private key" in refusal(sshd.host(key=str(tmp_path / "key"))).message
 
 
-def test_a_user_without_any_key_is_told_how_to_make_one(sshd: Sshd) -> None:
+def test_login_without_any_key_prints_the_command_that_creates_one(sshd: Sshd) -> None:
     error = refusal(sshd.host(key=None))
     assert "no ssh key to log in" in error.message
     assert "ansible_ssh_private_key_file" in error.remedy

@@ -120,7 +120,7 @@ def test_error_of_the_node_part_is_raised_with_its_exit_code(
     assert (caught.value.message, caught.value.remedy) == ("node2: port 2222 is taken", "stop it")
 
 
-def test_session_is_refused_when_the_node_part_speaks_another_protocol(sshd: Sshd) -> None:
+def test_session_is_refused_when_the_node_part_uses_another_protocol(sshd: Sshd) -> None:
     error = {"exit": 8, "message": "this node uses protocol 1, the client 2"}
     with conversation(sshd, says({"error": error})) as node, pytest.raises(PreflightFailed) as caught:
         node.receive(WAIT)

@@ -48,7 +48,7 @@ def test_limits_of_a_role_are_lines_of_its_units_which_hosts_accept(make_job: Ma
         )  # fmt: skip
 
 
-def test_more_replicas_than_hosts_are_dealt_round_robin(make_job: MakeJob) -> None:
+def test_more_replicas_than_hosts_are_distributed_round_robin(make_job: MakeJob) -> None:
     job = make_job(HEAD + "roles: {worker: {replicas: 3, hosts: big}}\n")
     assert places(job) == ["worker/0 node3 2222", "worker/1 node4 2222", "worker/2 node3 2223"]
 

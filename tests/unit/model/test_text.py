@@ -24,7 +24,7 @@ def test_an_environment_line_holds_its_value_byte_for_byte(value: str) -> None:
 
 
 @given(PASSABLE)
-def test_a_word_of_a_unit_is_one_line_and_holds_its_value(value: str) -> None:
+def test_quoted_word_of_a_unit_is_one_line_and_keeps_its_value(value: str) -> None:
     word = text.unit_word(value)
     assert "\n" not in word
     assert _read_unit(word) == value

@@ -46,7 +46,7 @@ def test_provision_decides_without_the_tfctl_command(run: Run) -> None:
     assert ", ".join(stacks.load()) in faults["tfctl_stack: no stack is called 'tf9'"]["remedy"]
 
 
-def test_provision_refuses_a_python_tree_that_is_none(run: Run, tmp_path: Path) -> None:
+def test_provision_refuses_a_directory_that_is_no_python_tree(run: Run, tmp_path: Path) -> None:
     playbook = ROOT / "playbooks/provision.yml"
     found = run(playbook, f"tfctl_stack=none tfctl_python_trees={tmp_path}", "--check")
     (fault,) = found["faults"]
