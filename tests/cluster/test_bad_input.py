@@ -83,7 +83,7 @@ LINES = {
         "command: a {rank}",
         "command: {rank} is not a placeholder; choose from {role} {index}",
     ),
-    "unknown word in a value": ("env: {A: '{rank}'}", "env: A: {rank} is not a placeholder; choose from {role} {index}"),
+    "unknown word in a value": ("env: {A: '{rank}'}", "env: A: {rank} is not a placeholder; choose from {role}"),
     "value with NUL": ('env: {A: "a\\0b"}', "env: A: control character '\\x00' at position 1; take it out (line 6)"),
     "value with a bell": ('env: {A: "\\a"}', "env: A: control character '\\x07' at position 0; take it out (line 6)"),
     "value with half a letter": (

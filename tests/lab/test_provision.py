@@ -63,7 +63,8 @@ def test_provision_prepares_bare_nodes_and_names_an_unfit_one(pair: Lab) -> None
     assert code == report["exit"] == 8
     assert (hosts["node1"]["failed"], hosts["node1"]["changed"] > 0) == (False, True)
     assert hosts["node2"]["failed"] and hosts["node2"]["task"] == "preflight: Report what prevents provisioning"
-    assert hosts["node2"]["reason"] == "number 880 is the user squatter's here\nnumber 880 is the group squatter's here"
+    taken = [f"the ID 880 belongs to the {kind} squatter here" for kind in ("user", "group")]
+    assert hosts["node2"]["reason"] == "\n".join(taken)
     assert "tfctl_uid" in hosts["node2"]["remedy"]
     assert "node2  FAILED" in stderr and "node1  changed" in stderr
     assert pair.shell("node1", f"echo '{SHOW}' | sudo -n /usr/local/sbin/tfctl-node").startswith('{"show":')

@@ -83,7 +83,7 @@ def test_provision_refuses_an_unsupported_system(pair: Lab) -> None:
     with harmed(pair, arch, "umount /usr/lib/os-release"):
         code, reason, remedy = fault(provision(pair, inventory_of(pair, "none")))
     assert (code, reason) == (8, "Arch is not supported")
-    assert "there are: Debian 11, Debian 12" in remedy and "--limit '!node2'" in remedy
+    assert "supported are Debian 11, Debian 12" in remedy and "--limit '!node2'" in remedy
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,10 @@ class FailedObject(TypedDict):
 class TaskObject(TypedDict):
     """One task. ``index``: its number within the role, from 0. ``host``: the name in the inventory.
 
-    ``address``, ``port``: where the other tasks reach it. ``unit``: its systemd unit. ``exit_code``: that of its last
-    run, or null. ``signal``: the name of the signal that ended its last run, or null. ``oom``: whether the kernel killed
-    it because it ran out of memory. ``restarts``: how often it was restarted in this attempt.
+    ``address``: the address at which the other tasks reach it. ``port``: the port at which they reach it. ``unit``: its
+    systemd unit. ``exit_code``: the exit code of its last run, or null. ``signal``: the name of the signal that ended
+    its last run, or null. ``oom``: whether the kernel killed it because it ran out of memory. ``restarts``: how often
+    it was restarted in this attempt.
     ``started``, ``finished``: RFC 3339, in UTC, or null. ``last_line_age``: how long ago it printed its last line, in
     seconds; null if it does not run or the command does not ask. ``gpus``: the UUIDs of its GPUs.
     """
@@ -143,7 +144,8 @@ class EventObject(TypedDict):
 
     ``role``, ``index``: the task, or null for an event of the whole job. ``host``: where it happened, or null.
     ``event``: a start, stop or restart by a user; the begin or end of a task's run; the success or failure of the job;
-    or an action of a guard. ``by``: the user, or null. ``oom``: whether the kernel killed the task because it ran out of memory.
+    or an action of a guard. ``by``: the user, or null. ``oom``: whether the kernel killed the task because it ran out
+    of memory.
     ``reason``: more about it, or an empty string.
     """
 
@@ -271,8 +273,8 @@ class MistakeObject(TypedDict):
 
 
 class CheckObject(TypedDict):
-    """``tasks``: the number of tasks. ``hosts``: the names of the hosts of the job. These and ``job`` are null if the job
-    file cannot be used. ``warnings``: the warnings, as sentences."""
+    """``tasks``: the number of tasks. ``hosts``: the names of the hosts of the job. These and ``job`` are null if the
+    job file cannot be used. ``warnings``: the warnings, as sentences."""
 
     job: str | None
     tasks: int | None
@@ -282,8 +284,8 @@ class CheckObject(TypedDict):
 
 
 class PulledObject(TypedDict):
-    """``directory``: the path of the directory. ``attempts``: the attempts whose logs were copied. ``files``: the number
-    of output files that were copied. ``bytes``: the size of these files. ``kept``: the number of output files that were
+    """``directory``: the path of the directory. ``attempts``: the attempts whose logs were copied. ``files``: the
+    number of output files that were copied. ``bytes``: the size of these files. ``kept``: the number of output files that were
     in the directory already. ``faults``: what could not be copied, in sentences."""
 
     job: str
@@ -369,7 +371,7 @@ class ResetObject(TypedDict):
 
 class AttemptObject(TypedDict):
     """One attempt that is over. ``run``: 8 hexadecimal digits that identify the attempt. ``started``: RFC 3339, in UTC.
-    ``hosts``: the hosts that have files of it. ``mib``: the size of these files on all hosts, in MiB; null if unknown."""
+    ``hosts``: the hosts that have files of it. ``mib``: the size of these files, in MiB; null if unknown."""
 
     job: str
     attempt: int

@@ -9,8 +9,8 @@ from tfctl.errors import Unreachable
 from tfctl.remote.ssh_config import Server
 
 WITH_OPENSSH = "connect with the ssh program: set TFCTL_SSH=openssh, or tfctl_ssh=openssh in the inventory"
-OVERLOADED = "the machine may be overloaded, or out of disk or memory: look at its console"
-_IS_IT_UP = "check that the machine is up, its address right, and no firewall or VPN in between blocks it (ping)"
+OVERLOADED = "the machine may be overloaded, or out of disk or memory: check its console"
+_IS_IT_UP = "check that the machine is up, that its address is correct, and that no firewall or VPN blocks it (ping)"
 _TOO_MANY = (
     "its sshd may refuse connections for a while (MaxStartups, PerSourcePenalties), or a firewall rejects this "
     "machine: see `journalctl -u ssh` on the host"

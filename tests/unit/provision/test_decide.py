@@ -58,9 +58,9 @@ def test_plan_reaches_the_roles_as_plain_data() -> None:
         ({"gid_owner": "render"}, {}, "number 880 is the group render's", "tfctl_uid"),
         ({"user": 700}, {}, "the user tfctl has the ID 700 here", "tfctl_uid=700"),
         ({}, {"uid": 1200}, "tfctl_uid 1200 is not a system user's", "from 1 to 999"),
-        ({}, {"operators": ("%all",)}, "'%all' is no user's name", "plain user names"),
+        ({}, {"operators": ("%all",)}, "'%all' is not a user name", "plain user names"),
         ({}, {"stack": ""}, "no stack is named for this host", "--stack none"),
-        ({}, {"stack": "tf9"}, "no stack is called 'tf9'", "there are: tf1.15, tf2.0, tf2.4"),
+        ({}, {"stack": "tf9"}, "no stack is called 'tf9'", "choose from tf1.15, tf2.0, tf2.4"),
         ({"machine": "riscv64"}, {}, "made for x86_64; this is riscv64", "another stack"),
         (
             {"python": {**PYTHON, "pythons": {"3.13": "/usr/bin/python3.13"}}, "system": "debian-13"},

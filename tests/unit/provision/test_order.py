@@ -203,7 +203,7 @@ def test_a_wrong_number_of_hosts_in_the_inventory_is_a_fault_of_every_host(folde
         ("", 0, "tfctl_batch: 0 is not a number of hosts from 1 up"),
     ],
 )
-def test_order_refuses_a_canary_or_batch_that_is_no_number_of_hosts(canary: object, batch: object, message: str) -> None:
+def test_order_refuses_a_canary_or_batch_that_is_no_number(canary: object, batch: object, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         order(canary, batch)
 

@@ -42,7 +42,7 @@ def test_provision_decides_without_the_tfctl_command(run: Run) -> None:
     settings = "tfctl_stack=tf9 tfctl_uid=5000 tfctl_output_roots='/srv/tfctl, /srv' tfctl_driver=580 tfctl_horovod=yes"
     found = run(ROOT / "playbooks/provision.yml", settings, "--check")
     faults = {fault["message"]: fault for fault in found["faults"]}
-    assert faults["tfctl_uid 5000 is not a system user's number"]["kind"] == "inventory"
+    assert faults["tfctl_uid 5000 is not the ID of a system user"]["kind"] == "inventory"
     assert ", ".join(stacks.load()) in faults["tfctl_stack: no stack is called 'tf9'"]["remedy"]
 
 

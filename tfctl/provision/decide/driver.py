@@ -156,7 +156,7 @@ def _method(case: Case, bounds: Generation) -> str | None:
         case.findings.refuse(f"tfctl_driver_method is {wish!r}", f"give {', '.join(METHODS)}", "inventory")
         return None
     if wish == "distribution" and not offered:
-        message = f"tfctl supports no NVIDIA driver of {case.facts.title} itself"
+        message = f"tfctl supports no NVIDIA driver from the packages of {case.facts.title}"
         case.findings.refuse(message, "set tfctl_driver_method: repo")
         return None
     fabric = case.gpu.switches and case.facts.system.startswith("debian")  # Debian has no fabric manager

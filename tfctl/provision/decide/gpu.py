@@ -29,7 +29,7 @@ def edition_of(facts: Facts, stack: Stack, wish: str, findings: Findings) -> str
     if wish == "cpu" or gpu is None:
         return "cpu"
     if needs is None:
-        findings.notices.append(f"{named(cards(gpu))} is here, and {stack.name} has no edition for GPUs: that for CPUs")
+        findings.notices.append(f"{named(cards(gpu))} is here, and {stack.name} has only an edition for CPUs")
         return "cpu"
     found = usable(gpu, needs)
     if not found:

@@ -25,7 +25,7 @@ def decide(facts: Facts, wanted: Wanted) -> tuple[Plan, list[ModuleFault]]:
     operators = [name for name in wanted.operators or (facts.login,) if name != "root"]
     for name in operators:
         if not USER_NAME.fullmatch(name):
-            message = f"tfctl_operators: {name!r} is no user's name"
+            message = f"tfctl_operators: {name!r} is not a user name"
             findings.faults.append(fault(message, "give plain user names", "inventory"))
     known = wanted.known()
     for name in wanted.wishes.allow_unverified:
@@ -51,7 +51,7 @@ def _system_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
         yield fault(f"the login user {facts.login} cannot become root", "let that user use sudo, or log in as root")
     if facts.system not in wanted.systems:
         titles = ", ".join(system.title for system in wanted.systems.values())
-        yield fault(f"{facts.title} is not supported", f"there are: {titles}; leave it out with --limit '!{{host}}'")
+        yield fault(f"{facts.title} is not supported", f"supported are {titles}; leave it out with --limit '!{{host}}'")
     if facts.init != "systemd":
         yield fault(f"PID 1 is {facts.init or 'unknown'}, not systemd", "jobs are units: boot it with systemd")
     elif facts.systemd < OLDEST_SYSTEMD:
@@ -68,7 +68,7 @@ def _system_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
 def _account_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
     uid = wanted.uid
     if not 1 <= uid <= 999:
-        yield fault(f"tfctl_uid {uid} is not a system user's number", "take one from 1 to 999", "inventory")
+        yield fault(f"tfctl_uid {uid} is not the ID of a system user", "choose one from 1 to 999", "inventory")
     for kind, there, owner in (("user", facts.user, facts.uid_owner), ("group", facts.group, facts.gid_owner)):
         if there not in (None, uid):
             yield fault(
@@ -77,8 +77,8 @@ def _account_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
             )
         elif there is None and owner:
             yield fault(
-                f"number {uid} is the {kind} {owner}'s here",
-                "set tfctl_uid to a number below 1000 that is free on every host",
+                f"the ID {uid} belongs to the {kind} {owner} here",
+                "set tfctl_uid to an ID below 1000 that is free on every host",
             )
 
 
@@ -90,7 +90,7 @@ def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[plan.Stack
         findings.refuse("no stack is named for this host", remedy, "inventory")
         return None, None
     if stack is None:
-        remedy = f"there are: {', '.join(wanted.stacks)}; none installs no TensorFlow"
+        remedy = f"choose from {', '.join(wanted.stacks)}; none installs no TensorFlow"
         findings.refuse(f"tfctl_stack: no stack is called {name!r}", remedy, "inventory")
         return None, None
     edition = gpu.edition_of(facts, stack, wanted.wishes.edition, findings)
