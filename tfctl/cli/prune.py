@@ -34,7 +34,7 @@ def prune(
     older_than: Annotated[
         str | None,
         typer.Option(
-            "--older-than", metavar="DURATION", show_default=False, help="Only attempts that ended earlier, as 14d ago."
+            "--older-than", metavar="DURATION", show_default=False, help="Only attempts that ended at least this long ago."
         ),
     ] = None,
     keep: Annotated[

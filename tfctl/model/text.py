@@ -45,7 +45,7 @@ def clean(value: str) -> str:
             raise ValueError(f"control character {char!a} at position {position}; take it out")
         if char in "\u2028\u2029" or 0xFDD0 <= ord(char) <= 0xFDEF or ord(char) & 0xFFFE == 0xFFFE:
             raise ValueError(
-                f"character {char!a} at position {position} is not allowed in a unit; put the text into a file"
+                f"character {char!a} at position {position} is not allowed in a unit; put the text in a file"
             )
     if len(value.encode()) > LONGEST:
         raise ValueError(f"longer than {LONGEST} bytes; put it in a file")
