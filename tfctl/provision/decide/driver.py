@@ -51,7 +51,7 @@ def driver(case: Case) -> Driver | None:
 def _judge_foreign(case: Case, bounds: Generation) -> None:
     """Judge a driver that somebody else maintains: check only whether it works for the stack."""
     gpu, oldest, refuse = case.gpu, case.needs.driver.min, case.findings.refuse
-    who = "the container's host" if gpu.container else "whoever looks after it (tfctl_driver is none)"
+    who = "the container's host" if gpu.container else "the maintainer of the driver (tfctl_driver is none)"
     wanted = f"{who} must install {oldest} or later"
     if not gpu.loaded:
         refuse(f"no driver is loaded for {named(usable(gpu, case.needs))}", wanted)
