@@ -57,7 +57,7 @@ def test_plan_reaches_the_roles_as_plain_data() -> None:
         ({"uid_owner": "backup2"}, {}, "number 880 is the user backup2's", "tfctl_uid"),
         ({"gid_owner": "render"}, {}, "number 880 is the group render's", "tfctl_uid"),
         ({"user": 700}, {}, "the user tfctl has the ID 700 here", "tfctl_uid=700"),
-        ({}, {"uid": 1200}, "tfctl_uid 1200 is not a system user's", "from 1 to 999"),
+        ({}, {"uid": 1200}, "tfctl_uid 1200 is not the ID of a system user", "from 1 to 999"),
         ({}, {"operators": ("%all",)}, "'%all' is not a user name", "plain user names"),
         ({}, {"stack": ""}, "no stack is named for this host", "--stack none"),
         ({}, {"stack": "tf9"}, "no stack is called 'tf9'", "choose from tf1.15, tf2.0, tf2.4"),
