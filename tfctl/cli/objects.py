@@ -285,8 +285,8 @@ class CheckObject(TypedDict):
 
 class PulledObject(TypedDict):
     """``directory``: the path of the directory. ``attempts``: the attempts whose logs were copied. ``files``: the
-    number of output files that were copied. ``bytes``: the size of these files. ``kept``: the number of output files that were
-    in the directory already. ``faults``: what could not be copied, in sentences."""
+    number of output files that were copied. ``bytes``: the size of these files. ``kept``: the number of output files
+    that were in the directory already. ``faults``: what could not be copied, in sentences."""
 
     job: str
     directory: str

@@ -34,7 +34,10 @@ def prune(
     older_than: Annotated[
         str | None,
         typer.Option(
-            "--older-than", metavar="DURATION", show_default=False, help="Only attempts that ended at least this long ago."
+            "--older-than",
+            metavar="DURATION",
+            show_default=False,
+            help="Only attempts that ended this long ago.",
         ),
     ] = None,
     keep: Annotated[

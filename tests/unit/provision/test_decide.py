@@ -48,7 +48,7 @@ def test_plan_reaches_the_roles_as_plain_data() -> None:
 @pytest.mark.parametrize(
     ("seen", "more", "message", "remedy"),
     [
-        ({"root": False}, {}, "logged in as ops", "sudo"),
+        ({"root": False}, {}, "the login user ops cannot become root", "sudo"),
         ({"system": "arch-", "title": "Arch Linux"}, {}, "Arch Linux is not supported", "Debian 12"),
         ({"init": "tini"}, {}, "PID 1 is tini, not systemd", "boot it with systemd"),
         ({"systemd": 245}, {}, "systemd 245; 247 or newer", "upgrade"),
