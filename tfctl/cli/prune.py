@@ -37,7 +37,7 @@ def prune(
             "--older-than",
             metavar="DURATION",
             show_default=False,
-            help="Only attempts that ended this long ago.",
+            help="Only attempts that ended at least this long ago.",
         ),
     ] = None,
     keep: Annotated[
