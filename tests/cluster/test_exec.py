@@ -122,7 +122,7 @@ def test_exec_refuses_other_words(job: Hosts) -> None:
         (["worker", "0"], 2, "no command is given"),
         (["--", "true"], 2, "no task is named"),
         (["busy", "--", "true"], 2, "no task is named"),
-        (["chief", "--", "true"], 7, "no host knows a job 'chief'"),
+        (["chief", "--", "true"], 7, "no host has a job 'chief'"),
         (["busy", "chief", "--", "true"], 7, "busy has no chief"),
         (["worker", "7", "--", "true"], 7, "busy has no worker 7"),
         (["busy", "worker", "x", "--", "true"], 2, "'worker x' is not a task"),

@@ -79,7 +79,7 @@ def test_restart_stops_nothing_when_one_host_has_lost_its_restart_files(hosts: H
     (hosts.trees["node2"] / "run/tfctl/env/tfctl-rebooted-worker-1.env").unlink()
     done = hosts("restart", "rebooted")
     assert (done.code, done.out) == (7, "")
-    assert "node2 no longer knows what worker/1 of rebooted was started with, as after a stop or a reboot" in done.err
+    assert "node2 no longer has the restart files of worker/1 of rebooted: a stop or a reboot deletes them" in done.err
     assert "→ start it from its job file" in done.err
     assert len(hosts.alive()) == 3
     hosts.refuse("node3", "exit 127")
@@ -98,7 +98,7 @@ def test_restart_starts_nothing_when_one_host_refuses(hosts: Hosts) -> None:
     assert hosts.alive() == []
     assert hosts.status("lacks")["state"] == "stopped"
     done = hosts("restart", "lacks")
-    assert (done.code, "no longer knows what worker/0 of lacks was started with" in done.err) == (7, True)
+    assert (done.code, "no longer has the restart files of worker/0 of lacks" in done.err) == (7, True)
 
 
 def test_restart_starts_nothing_when_hosts_no_longer_share_the_output(hosts: Hosts) -> None:
@@ -182,7 +182,7 @@ def test_restart_needs_the_name_of_a_job_when_none_runs(hosts: Hosts) -> None:
     done = hosts("restart")
     assert (done.code, "no job runs" in done.err) == (2, True)
     done = hosts("restart", "never")
-    assert (done.code, "no host knows a job 'never'" in done.err) == (7, True)
+    assert (done.code, "no host has a job 'never'" in done.err) == (7, True)
     done = hosts("restart", "-h")
     assert re.search(r"Examples: tfctl restart", done.out)
 

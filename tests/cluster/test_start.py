@@ -80,7 +80,7 @@ def test_start_runs_nothing_when_sudo_refuses_on_one_host(hosts: Hosts) -> None:
     hosts.refuse("node2", "echo 'sudo: a password is required' >&2; exit 1")
     done = hosts("start", hosts.file("locked", THREE))
     assert done.code == 8
-    assert "node2: sudo does not let this user run" in done.err
+    assert "node2: sudo does not permit this user to run" in done.err
     assert hosts.left() == []
 
 

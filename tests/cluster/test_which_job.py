@@ -24,11 +24,11 @@ def test_commands_exit_with_7_when_there_is_no_such_job(hosts: Hosts) -> None:
     for words in (["status"], ["logs"], ["wait"]):
         done = hosts(*words)
         assert (done.code, done.out) == (7, ""), words
-        assert "no host knows a job\n  → start one" in done.err
+        assert "no host has a job\n  → start one" in done.err
     for words in (["status", "never"], ["wait", "never"], ["stop", "never"]):
         done = hosts(*words)
         assert (done.code, done.out) == (7, ""), words
-        assert "no host knows a job 'never'\n  → tfctl list shows the jobs that exist" in done.err
+        assert "no host has a job 'never'\n  → tfctl list shows the jobs that exist" in done.err
     done = hosts("stop")
     assert done.code == 2
     assert "no job runs" in done.err
@@ -127,7 +127,7 @@ def test_stop_exits_by_the_hosts_of_the_job_alone(hosts: Hosts) -> None:
     assert done.err.startswith("node3: /usr/local/sbin/tfctl-node cannot be run\n")
     assert done.err.endswith("alone: stopped worker/0\n")
     done = hosts("stop", "nonesuch")
-    assert (done.code, "no host knows a job 'nonesuch'; node3 could not be asked" in done.err) == (7, True)
+    assert (done.code, "no host has a job 'nonesuch'; node3 could not be asked" in done.err) == (7, True)
 
 
 def test_commands_fail_when_the_inventory_that_is_set_does_not_exist(

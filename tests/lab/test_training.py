@@ -232,7 +232,7 @@ def test_runtime_example_learns_with_every_strategy(trained: Trained) -> None:
 
 
 @of("localhost_cluster", "in_graph", "between_graph", "model_parallel", "replica")
-def test_foreign_tensorflow_1_programs_learn(trained: Trained) -> None:
+def test_third_party_tensorflow_1_programs_learn(trained: Trained) -> None:
     decider = "chief/0" if "chief/0" in trained.states else "worker/0"
     assert trained.accuracy(decider) > 0.85
     assert trained.states[decider] == "succeeded"

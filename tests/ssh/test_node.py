@@ -120,8 +120,8 @@ def test_error_of_the_node_part_is_raised_with_its_exit_code(
     assert (caught.value.message, caught.value.remedy) == ("node2: port 2222 is taken", "stop it")
 
 
-def test_session_is_refused_when_the_node_part_speaks_another_protocol(sshd: Sshd) -> None:
-    error = {"exit": 8, "message": "this node speaks protocol 1, the client 2"}
+def test_session_is_refused_when_the_node_part_uses_another_protocol(sshd: Sshd) -> None:
+    error = {"exit": 8, "message": "this node uses protocol 1, the client 2"}
     with session_with(sshd, says({"error": error})) as node, pytest.raises(PreflightFailed) as caught:
         node.receive(WAIT)
     assert caught.value.remedy == PROVISION
@@ -167,10 +167,10 @@ def test_a_line_after_the_first_message_that_is_no_message_is_an_error(sshd: Ssh
 @pytest.mark.parametrize(
     ("stderr", "status", "said"),
     [
-        ("sudo: a password is required", 1, "sudo does not let this user run"),
+        ("sudo: a password is required", 1, "sudo does not permit this user to run"),
         ("sudo: unable to resolve host n1\nsudo: Ein Passwort ist notwendig", 1, "Ein Passwort ist notwendig"),
-        ("Sorry, user ops is not allowed to execute '/x' as root on n1.", 1, "sudo does not let this user run"),
-        ("ops is not in the sudoers file.", 1, "sudo does not let this user run"),
+        ("Sorry, user ops is not allowed to execute '/x' as root on n1.", 1, "sudo does not permit this user to run"),
+        ("ops is not in the sudoers file.", 1, "sudo does not permit this user to run"),
         (f"sudo: {names.PROGRAM}: command not found", 1, "is not installed"),
         ("sh: 1: sudo: not found", 127, "sudo is not installed"),
         (f"sh: 1: {names.PROGRAM}: not found", 127, "tfctl's part"),

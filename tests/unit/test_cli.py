@@ -208,6 +208,6 @@ def test_errors_are_json_too(words: list[str], code: int, capsys: pytest.Capture
     assert error["message"] and error["message"].splitlines()[0] in err
 
 
-def test_json_option_of_a_command_for_the_hosts_is_not_our_own() -> None:
+def test_json_option_behind_the_dashes_belongs_to_the_command_on_the_hosts() -> None:
     assert not main.wants_json(["exec", "worker", "--", "kubectl", "-o", "json"])
     assert main.wants_json(["exec", "-o", "json", "worker", "--", "x"])

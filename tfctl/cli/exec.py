@@ -65,9 +65,9 @@ def run(
 ) -> int:
     """Run a command beside a task, or beside all tasks of a role.
 
-    The command has the task's environment and working directory. It runs as the jobs' user, restricted as tasks are,
-    and has no input: what is piped to tfctl is not passed on. The exit code is that of the command; of several, the
-    first that is not 0. Ctrl-C ends it on the hosts.
+    The command has the task's environment and working directory. It runs as user tfctl in the same sandbox as tasks,
+    with an empty stdin: what is piped to tfctl is not passed on. The exit code is that of the command or, for several
+    tasks, the first that is not 0. Ctrl-C ends the command on the hosts.
     """
     from tfctl.jobs.exec import execute, exit_code
     from tfctl.jobs.state import select

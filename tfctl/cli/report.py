@@ -59,10 +59,10 @@ def report(
 ) -> int:
     """Show how fast jobs train, and how they compare.
 
-    That is the time, the steps and the examples per second of each task.
+    Shows the time, the steps and the examples per second of each task.
 
-    Several jobs are compared with the one that has the fewest devices: speed-up and efficiency. Below the tables, the
-    report names what the figures point to: a slow task, the input, or the network.
+    Speed-up and efficiency compare several jobs with the one that has the fewest devices. Below the tables, the report
+    names likely causes of a low speed: a slow task, the input, or the network.
     """
     from tfctl.report import plot as plots
     from tfctl.report.figures import compare

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="stacks",
-    help="Show the stacks: which exact versions work together. For each, show what a host would get.",
+    help="Show the stacks: exact versions that work together. Also show what a host would get.",
     invoke_without_command=True,
     rich_markup_mode=None,
 )
@@ -43,7 +43,7 @@ def add_to(parent: typer.Typer) -> None:
 
 @app.callback()
 def table(context: typer.Context, inventory: StacksOfOption = None, output: OutputOption = Output.text) -> None:
-    """Show the stacks: which exact versions work together, and what a host would get."""
+    """Show the stacks: exact versions that work together. Also show what a host would get."""
     if context.invoked_subcommand:
         return
     from tfctl.cli import text

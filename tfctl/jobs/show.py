@@ -197,5 +197,5 @@ def default(found: Sequence[JobState | PastJob], changes: bool = False) -> JobSt
             raise UsageError("no job runs", "name the one that is meant: tfctl list shows all")
         raise UsageError(f"several jobs run: {', '.join(each.job for each in going)}", "name the one that is meant")
     if not found:
-        raise NotFound("no host knows a job", "start one: tfctl start job.yaml")
+        raise NotFound("no host has a job", "start one: tfctl start job.yaml")
     return found[0]

@@ -192,7 +192,7 @@ def jobs(
 
 def unknown(job: str) -> NotFound:
     """Return the error for a job that no host knows, when all have answered."""
-    return NotFound(f"no host knows a job {job!r}", "tfctl list shows the jobs that exist")
+    return NotFound(f"no host has a job {job!r}", "tfctl list shows the jobs that exist")
 
 
 def select(state: JobState, role: str, index: int | None) -> tuple[TaskState, ...]:

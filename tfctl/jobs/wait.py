@@ -175,7 +175,7 @@ def changes(fleet: Fleet, job: str, attempt: int, silence: Silence, end: float |
                 told.add((found[0].run, found[0].rebooted))
                 show.tell_head(fleet, found[0])
             if not found and None not in answers.values():
-                raise NotFound(f"no host knows attempt {attempt} of job {job!r} any more")
+                raise NotFound(f"no host has attempt {attempt} of job {job!r} any more")
             if found and (found[0] != before or time.monotonic() > reported + _TICK_S):
                 before, reported, limit = found[0], time.monotonic(), end
                 yield before

@@ -34,7 +34,7 @@ _SICK = re.compile(r"\[?ERR!\]?|\[(?:Unknown Error|GPU is lost|GPU requires rese
 _CORRUPT_INFOROM = 14  # nvidia-smi(1); a warning: the card computes
 
 _SEE = "look there: nvidia-smi; dmesg | grep -i -e nvrm -e xid"
-_PROVISION = "install or mend the driver: tfctl provision INVENTORY"
+_PROVISION = "install or repair the driver: tfctl provision INVENTORY"
 #: After one card is lost, new processes often cannot initialise CUDA on the others either.
 _LOST = "restart the host, and leave it out until it is well"
 #: Error messages of nvidia-smi, and their remedies.

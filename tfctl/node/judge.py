@@ -18,7 +18,7 @@ ALIVE = ("running", "starting", "pending")
 #: What happened to a task that is lost.
 _LOSSES: Mapping[Loss | None, str] = {
     "reboot": "the host was shut down or rebooted while it ran",
-    "stop": "systemd was told to stop it, as when the host shuts down",
+    "stop": "systemd stopped it, as when the host shuts down",
     "silence": "the host has not answered the guard of the job for too long",
     None: "its unit is gone without a result, as after a reboot",
 }

@@ -741,12 +741,12 @@ class Events(NamedTuple):
 
 
 class Node(NamedTuple):
-    """``version``: of the node part. ``os``: its name. ``load``: of the last minute. ``memory_mib``: total and
-    available. ``stacks``: each installed one with its environment. ``ports``: those that jobs hold, with their holders.
-    ``disks``: the directory of the jobs, then those for output. ``stored_mib``: the size of the code of all jobs and of
-    what their tasks have written beside it. ``drifts``: what has changed since the host was provisioned, in sentences.
-    ``cards``: the NVIDIA cards, if nvidia-smi answers. ``time``: the host's.
-    Unknown values are None."""
+    """``version``: the version of the node part. ``os``: the name of the operating system. ``load``: the load of the
+    last minute. ``memory_mib``: total and available memory. ``stacks``: the installed stacks, with their environments.
+    ``ports``: the ports that jobs hold, with their holders. ``disks``: the directory of the jobs, then the directories
+    for output. ``stored_mib``: the size of the code of all jobs and of what their tasks have written beside
+    it. ``drifts``: what has changed since the host was provisioned, in sentences. ``cards``: the NVIDIA cards, if
+    nvidia-smi answers. ``time``: the time of the host's clock. Unknown values are None."""
 
     protocol: int
     version: str

@@ -54,7 +54,7 @@ def test_limits_of_a_role_are_lines_of_its_units_which_hosts_accept(make_job: Ma
         )  # fmt: skip
 
 
-def test_more_replicas_than_hosts_are_dealt_round_robin(make_job: MakeJob) -> None:
+def test_more_replicas_than_hosts_are_distributed_round_robin(make_job: MakeJob) -> None:
     job = make_job(HEAD + "roles: {worker: {replicas: 3, hosts: big}}\n")
     assert places(job) == ["worker/0 node3 2222", "worker/1 node4 2222", "worker/2 node3 2223"]
 
@@ -145,7 +145,7 @@ def test_gpus_are_disjoint_and_workers_without_a_number_share_the_rest(make_job:
 
 
 def test_asking_for_more_gpus_than_exist_is_busy(make_job: MakeJob) -> None:
-    with pytest.raises(Busy, match="node1: 2 GPUs wanted, 1 free"):
+    with pytest.raises(Busy, match="node1: 2 GPUs requested, 1 free"):
         make_job(HEAD + "roles: {worker: {replicas: 1, gpus: 2}}\n", gpus=("GPU-a",))
 
 
@@ -169,7 +169,7 @@ def test_a_task_with_a_mig_instance_has_no_other_device(
 
 
 def test_mig_instances_do_not_replace_whole_gpus(make_job: MakeJob) -> None:
-    with pytest.raises(Busy, match="node1: worker/0 wants 3 GPUs, and 2 whole ones are free; a process can compute on"):
+    with pytest.raises(Busy, match="node1: worker/0 requests 3 GPUs, and 2 whole ones are free; a process can compute on"):
         make_job(HEAD + "roles: {worker: {replicas: 1, gpus: 3}}\n", gpus=MIG)
 
 

@@ -18,7 +18,7 @@ HOLDS = {"web": CheckedReceipt("web", "1"), "db": CheckedReceipt("db", "2")}
 NOW = {"web": "1", "db": "2"}
 
 
-def test_no_role_runs_while_all_receipts_hold() -> None:
+def test_no_role_runs_while_all_receipts_are_valid() -> None:
     assert due(NOW, HOLDS) == {}
 
 
@@ -40,13 +40,13 @@ def test_no_role_runs_while_all_receipts_hold() -> None:
         (HOLDS, {"unskipped": ["db"]}, {"db": "it checks what no receipt describes"}),
     ],
 )
-def test_role_runs_for_a_reason(
+def test_role_runs_with_the_expected_reason(
     receipts: dict[str, CheckedReceipt], options: dict[str, Any], expected: dict[str, str]
 ) -> None:
     assert due(NOW, receipts, **options) == expected
 
 
-def test_role_that_the_host_is_not_to_have_never_runs() -> None:
+def test_role_that_is_not_planned_for_a_host_never_runs() -> None:
     assert due({}, {"web": CheckedReceipt("web", "", ("x changed",))}, full=True) == {}
 
 

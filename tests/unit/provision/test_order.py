@@ -163,7 +163,7 @@ def test_run_says_what_it_left_out_when_a_whole_batch_fails(folder: Path) -> Non
     assert warned.host == "batch 2 of 2" and "before data sets and ssh_mesh were set up" in warned.text
 
 
-def test_one_batch_goes_on_without_a_failed_host(folder: Path) -> None:
+def test_provision_in_one_batch_continues_without_a_failed_host(folder: Path) -> None:
     result, batches = provisioned(inventory(folder, "abcdef", failing="b", tfctl_canary=0))
     assert batches == [": abcdef", ": abcdef", ": acdef"]
     assert (logged(folder, "completed"), logged(folder, "connected"), not_begun(result)) == ("acdef", "acdef", "")
@@ -204,7 +204,7 @@ def test_a_wrong_number_of_hosts_in_the_inventory_is_a_fault_of_every_host(folde
         ("", 0, "tfctl_batch: 0 is not a number of hosts from 1 up"),
     ],
 )
-def test_order_refuses_what_is_no_number_of_hosts(canary: object, batch: object, message: str) -> None:
+def test_order_refuses_a_canary_or_batch_that_is_no_number(canary: object, batch: object, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         order(canary, batch)
 

@@ -54,7 +54,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return Host(tmp_path)
 
 
-def test_module_util_is_the_file_of_the_node_part() -> None:
+def test_module_util_tfctl_receipts_links_to_the_file_of_the_node_part() -> None:
     linked = Path(tfctl_receipts.__file__)
     assert linked.is_symlink() and linked.resolve() == Path(receipts.__file__)
 
@@ -112,7 +112,7 @@ def test_receipt_lists_what_the_role_created(host: Host, manages: Manages) -> No
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o755)
 
 
-def test_created_things_stay_created_in_later_runs(host: Host, manages: Manages) -> None:
+def test_receipt_still_lists_what_the_first_run_created_after_later_runs(host: Host, manages: Manages) -> None:
     first = host.receipt()
     del manages["trees"]
     host.install(more={"version": "1"})  # by the owner of the host, between two runs
@@ -182,7 +182,7 @@ def test_damaged_file_is_named(provisioned: Host, damage: str) -> None:
 
 
 @pytest.mark.parametrize("harmless", ["touch etc/role.d/role.conf", "touch opt/tree/lib/x.pth", "mkdir cache"])
-def test_change_without_another_content_is_no_drift(host: Host, manages: Manages, harmless: str) -> None:
+def test_touching_a_file_without_changing_its_content_is_no_drift(host: Host, manages: Manages, harmless: str) -> None:
     if "cache" in harmless:
         (host.files / "cache").mkdir()
         begin("role", manages, host.receipts)

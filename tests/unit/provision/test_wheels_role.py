@@ -139,12 +139,12 @@ SEND, RESEND = "Send the wheels that no host has", "Send the wheels that no othe
 def test_wheels_leave_the_control_machine_once_and_later_only_the_changed_one_does(fleet: Fleet) -> None:
     found = fleet.run("one", "two")
     assert (found[SEND], found.get(RESEND, [])) == (["n1"], []), fleet.output
-    assert sorted(found["Copy the wheels from it"]) == ["n2", "n3", "n4"]
+    assert sorted(found["Copy the wheels from that host"]) == ["n2", "n3", "n4"]
     wheels = sorted(digest(path) for path in fleet.index.iterdir())
     assert fleet.stores() == [wheels] * 4
     assert not list(fleet.folder.glob("*/server")), "a host still serves wheels"
     found = fleet.run("one", "two")
-    assert found.get(SEND, []) == [] and "Copy the wheels from it" not in found
+    assert found.get(SEND, []) == [] and "Copy the wheels from that host" not in found
     (fleet.index / "two-1.0-py3-none-any.whl").unlink()
     new = fleet.wheel("two", "2.0")
     found = fleet.run("one", "two")

@@ -61,13 +61,13 @@ def fit(callback: Any, epochs: int = 1, steps: int = 3, at_once: int = 1) -> Non
     callback.on_train_end()
 
 
-def test_the_file_is_where_tfctl_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timings_file_has_the_path_that_the_node_part_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"{_timings._JOBS}/digits/2/worker-0/{_timings._NAME}" == names.timings_file("digits", 2, "worker", 0)
     job(monkeypatch, "mirrored", **OWN)
     assert _timings.path() is None, "this machine has no such task"
 
 
-def test_totals_count_from_the_beginning_and_the_first_step_apart() -> None:
+def test_timings_total_all_steps_and_keep_the_first_step_apart() -> None:
     clock = Clock()
     written: list[str] = []
     timings = _timings.Timings(32, written.append, clock)
@@ -106,7 +106,7 @@ def test_lines_become_rare_so_that_the_file_of_a_week_stays_small() -> None:
 
 
 @pytest.mark.usefixtures("tf")
-def test_fit_is_recorded_at_a_cost_that_no_step_notices(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_the_timings_of_fit_does_not_slow_down_its_steps(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job(monkeypatch, "mirrored", **OWN)
     began = time.process_time()
     timings = runtime.timings(batch_size=32)

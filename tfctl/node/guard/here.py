@@ -103,9 +103,7 @@ class Here:
             hello = await session.expect(wire.Hello)
             wanted = {task.name for task in record.tasks if task.host == self.host}
             if not wanted <= set(hello.restartable) or not hello.code:
-                raise Failed(
-                    f"{self.host} no longer has what the tasks of attempt {record.attempt - 1} were started with"
-                )
+                raise Failed(f"{self.host} no longer has the restart files of attempt {record.attempt - 1}")
             session.send(wire.Rerun(record))
             answer = await session.receive((wire.Reserved, wire.Refused), wire.RESERVE_S)
             if isinstance(answer, wire.Refused):
