@@ -22,7 +22,7 @@ class Followed(NamedTuple):
 
     The other figures are of the seconds after that: ``rate``: lines per second. ``share``: of a CPU core. ``per_line``:
     CPU seconds. ``lag``, ``worst_lag``: the median and the 99th percentile of the seconds between the time of a line
-    and its arrival. ``lost``: lines that are missing between the first and the last one of a host. ``silent``: hosts
+    and its arrival. ``lost``: lines that are missing before the last one of a host. ``silent``: hosts
     without a line. ``memory``, ``threads``: as in Usage.
     """
 
@@ -65,39 +65,42 @@ def follow(
         with Child(words, env, folder, sink.fileno()) as child:
             sink.close()
             reader = _Reader(source.fileno(), hosts)
-            reader.read(began + limit, until_all=True)
+            ended = reader.read(began + limit, until_all=True)
             since, cpu = time.time(), child.cpu()
-            reader.read(since + seconds)
+            ended = ended or reader.read(since + seconds)
             until, used = time.time(), child.cpu() - cpu
-            child.process.send_signal(signal.SIGINT)
+            if ended:
+                child.wait(_END_S)
+                raise Failed(f"exit {child.status}: {reader.text()[-300:]}")
+            os.kill(child.process.pid, signal.SIGINT)
             reader.read(until + _END_S)
             usage = child.wait(_END_S)
-    arrivals = reader.arrivals()
-    if not arrivals:
+    found = reader.arrivals()
+    if not found:
         raise Failed(f"no line in {until - began:.0f} s: {reader.text()[-300:]}")
-    within = [one for one in arrivals if since <= one.arrived <= until]
+    within = [one for one in found if since <= one.arrived <= until]
     lags = sorted(one.arrived - one.printed for one in within) or [0.0]
     return Followed(
-        first=min(one.arrived for one in arrivals) - began,
+        first=min(one.arrived for one in found) - began,
         all_hosts=since - began,
         rate=len(within) / (until - since),
         share=used / (until - since),
         per_line=used / max(1, len(within)),
         lag=lags[len(lags) // 2],
         worst_lag=lags[len(lags) * 99 // 100],
-        lost=lost(arrivals),
-        silent=hosts - len({one.host for one in arrivals}),
+        lost=lost(found),
+        silent=hosts - len({one.host for one in found}),
         memory=usage.memory,
         threads=usage.threads,
     )
 
 
 def lost(arrivals: Sequence[Arrival]) -> int:
-    """Return how many lines are missing between the first and the last one of each host."""
+    """Return how many lines are missing before the last one of each host. Each host's first line is number 0."""
     numbers: dict[bytes, set[int]] = {}
     for one in arrivals:
         numbers.setdefault(one.host, set()).add(one.number)
-    return sum(max(found) - min(found) + 1 - len(found) for found in numbers.values())
+    return sum(max(found) + 1 - len(found) for found in numbers.values())
 
 
 def arrivals(pieces: Sequence[Piece]) -> list[Arrival]:
@@ -118,18 +121,20 @@ class _Reader:
         self._pieces: list[Piece] = []
         self._seen: set[bytes] = set()
 
-    def read(self, until: float, *, until_all: bool = False) -> None:
-        """Read to a time (epoch s), to the end of the output or, with ``until_all``, until all hosts have printed."""
+    def read(self, until: float, *, until_all: bool = False) -> bool:
+        """Read to a time (epoch s) or, with ``until_all``, until all hosts have printed. Return whether the output has
+        ended."""
         while (left := until - time.time()) > 0:
             if select.select([self._source], [], [], left)[0]:
                 data = os.read(self._source, 1 << 20)
                 if not data:
-                    return
+                    return True
                 self._pieces.append(Piece(time.time(), data))
                 if until_all:
                     self._seen.update(match[2] for match in PATTERN.finditer(data))
                     if len(self._seen) >= self._hosts:
-                        return
+                        break
+        return False
 
     def arrivals(self) -> list[Arrival]:
         return arrivals(self._pieces)

@@ -152,7 +152,9 @@ class Talk:
     def _take(self, line: bytes) -> None:
         if self._answer is None:
             found = wire.parse(line)
-            self._request = wire.decode(wire.REQUESTS[str(found.get("verb"))], found)
+            if found.get("verb") not in wire.REQUESTS:
+                raise ValueError(f"there is no verb {found.get('verb')!r:.40}")
+            self._request = wire.decode(wire.REQUESTS[found["verb"]], found)
             self._answer = self._host.answer(self._request)
             self._advance(lambda answer: next(answer))
         elif not isinstance(message := wire.client_message(line), wire.Beat):

@@ -7,6 +7,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable
+from typing import ClassVar
 
 #: The shortest time (s) between two pieces of output. Faster tasks print several lines at once.
 _PIECE_S = 0.02
@@ -34,7 +35,8 @@ class Journal:
     cursor gets each line once. The hosts do not print at the same moments.
     """
 
-    _began: dict[str, float] = {}
+    #: By host.
+    _began: ClassVar[dict[str, float]] = {}
 
     def __init__(self, host: str, unit: str, rate: float, send: Callable[[bytes], None]) -> None:
         self._host, self._unit, self._rate, self._send = host, unit, rate, send
