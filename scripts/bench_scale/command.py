@@ -77,18 +77,19 @@ def parse(words: Sequence[str]) -> Options:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    cores = os.cpu_count() or 1
-    add = parser.add_argument
-    add("--hosts", metavar="N,...", type=_numbers, default=(4, 100, 300, 1000), help="default: 4,100,300,1000")
-    add("--verbs", metavar="VERB,...", type=_some_of(VERBS), default=VERBS, help=f"default: {','.join(VERBS)}")
-    add("--peers", metavar="PEER,...", type=_some_of(PEERS), default=tuple(PEERS), help=f"none, or of {','.join(PEERS)}; default: all")
-    add("--runs", metavar="N", type=_positive(int), default=3, help="runs of each command, whose median is printed; default: 3")
-    add("--rate", metavar="N", type=_positive(float), default=10.0, help="lines a second that each task prints; default: 10")
-    add("--seconds", metavar="N", type=_positive(float), default=10.0, help="how long lines are followed; default: 10")
-    processes = max(1, min(_PROCESSES, cores - 1))
-    add("--processes", metavar="N", type=_positive(int), default=processes, help=f"processes of the servers; default: {processes}")
-    add("--limit", metavar="N", type=_positive(float), default=300.0, help="the longest time (s) of a command; default: 300")
-    add("-o", "--output", choices=("text", "json"), default="text", help="default: text")
+    processes = max(1, min(_PROCESSES, (os.cpu_count() or 1) - 1))
+    for option, metavar, kind, default, text in (
+        ("--hosts", "N,...", _numbers, (4, 100, 300, 1000), "numbers of hosts; default: 4,100,300,1000"),
+        ("--verbs", "VERB,...", _some_of(VERBS), VERBS, f"default: {','.join(VERBS)}"),
+        ("--peers", "PEER,...", _some_of(PEERS), tuple(PEERS), f"none, or some of {','.join(PEERS)}; default: all"),
+        ("--runs", "N", _positive(int), 3, "runs of each command, whose median is printed; default: 3"),
+        ("--rate", "N", _positive(float), 10.0, "lines a second that each task prints; default: 10"),
+        ("--seconds", "N", _positive(float), 10.0, "how long lines are followed; default: 10"),
+        ("--processes", "N", _positive(int), processes, f"processes of the servers; default: {processes}"),
+        ("--limit", "N", _positive(float), 300.0, "the longest time (s) of a command; default: 300"),
+    ):
+        parser.add_argument(option, metavar=metavar, type=kind, default=default, help=text)
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
     found = parser.parse_args(words)
     return Options(
         found.hosts, found.verbs, found.peers, found.runs, found.rate, found.seconds, found.processes, found.limit,
@@ -112,9 +113,8 @@ def measured(options: Options) -> Results:
                         found.follows.append(bench.follow())
                     else:
                         found.commands.append(bench.tfctl(verb))
-                found.commands.extend(
-                    bench.result(PEERS[peer].title, PEERS[peer].words(programs, rig)) for peer, programs in peers.items()
-                )
+                for peer, programs in peers.items():
+                    found.commands.append(bench.result(PEERS[peer].title, PEERS[peer].words(programs, rig)))
     return found
 
 
@@ -186,7 +186,7 @@ class _Bench:
 
 
 def _installed(peers: Sequence[str], folder: Path, missing: dict[str, str]) -> dict[str, Path]:
-    """Install the peers. Return the directory of the programs of each, and add to ``missing`` why others are missing."""
+    """Install the peers. Return where the programs of each are, and add to ``missing`` why others are missing."""
     from tfctl.provision.locks import index_settings
 
     found = {}
@@ -200,11 +200,12 @@ def _installed(peers: Sequence[str], folder: Path, missing: dict[str, str]) -> d
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Return the environment of the clients: without the user's settings, and everything that they write in ``folder``."""
+    """Return the environment of the clients: without the user's settings. What they write is written to ``folder``."""
     kept = {name: value for name, value in os.environ.items() if name in ("PATH", "LANG", "LC_ALL", "TFCTL_SSH")}
     config = folder / "ansible.cfg"
     config.touch()
-    return {**kept, "HOME": str(folder), "TMPDIR": str(folder), "ANSIBLE_CONFIG": str(config), "ANSIBLE_HOME": str(folder)}
+    places = dict.fromkeys(("HOME", "TMPDIR", "ANSIBLE_HOME"), str(folder))
+    return {**kept, **places, "ANSIBLE_CONFIG": str(config)}
 
 
 def _numbers(text: str) -> tuple[int, ...]:

@@ -93,11 +93,12 @@ class FakeHost:
         return wire.Stopped(status.attempt, tuple(task.name for task in ended), ())
 
     def _node(self) -> wire.Node:
-        running = [(name, task) for name, job in self.jobs.items() for task in job.tasks if task.state == "running"]
+        tasks = [wire.RunningTask(name, *task.name, task.state) for name, job in self.jobs.items() for task in job.tasks]
+        running = [task for task in tasks if task.state == "running"]
         return wire.Node(
             protocol=wire.PROTOCOL, version=_version(), os="Debian GNU/Linux 12 (bookworm)",
             kernel="6.1.0-18-amd64", systemd=252, cpus=64, load=1.5, memory_mib=(515_000, 400_000), stacks={}, gpus=(),
-            gpu_trouble=None, ports={}, tasks=tuple(wire.RunningTask(job, *task.name, task.state) for job, task in running),
+            gpu_trouble=None, ports={}, tasks=tuple(running),
             disks=(wire.Disk("/var/lib/tfctl/jobs", 1, 400_000, 500_000),), stored_mib=1, time=time.time(),
         )  # fmt: skip
 

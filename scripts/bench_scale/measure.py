@@ -45,7 +45,7 @@ def median(found: Sequence[Usage]) -> Usage:
 
 
 def run(words: Sequence[str], env: Mapping[str, str], folder: Path, limit: float) -> Usage:
-    """Run a command in ``folder`` and return what it used. Raise Failed if it fails or takes longer than ``limit`` s."""
+    """Run a command in ``folder`` and return what it used. Raise Failed if it fails or takes more than ``limit`` s."""
     with (folder / "output").open("w+b") as output, Child(words, env, folder, output.fileno()) as child:
         usage = child.wait(limit)
         if child.status != 0:

@@ -74,7 +74,9 @@ def install(peer: Peer, folder: Path, env: Mapping[str, str]) -> Path:
         [uv, "venv", "--quiet", "--python", sys.executable, str(made.parent)],
         [uv, "pip", "install", "--quiet", "--python", str(made / "python"), peer.package],
     ):
-        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=_INSTALL_S, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            words, env=env, capture_output=True, text=True, timeout=_INSTALL_S, stdin=subprocess.DEVNULL
+        )
         if done.returncode:
             raise RuntimeError((done.stderr.strip().splitlines() or ["uv failed"])[-1].strip())
     return made

@@ -19,9 +19,11 @@ USER = "ops"
 
 
 class Traffic(NamedTuple):
-    """What the servers have seen since the last report. ``sent``, ``received``: the bytes that they sent to clients and
-    received from them, with those of ssh. ``cpu``: the seconds that the servers used. ``late``: how late (s) they sent a
-    line at most."""
+    """What the servers have seen since the last report.
+
+    ``sent``, ``received``: the bytes that they sent to clients and received from them, with those of ssh. ``cpu``: the
+    seconds that the servers used. ``late``: how late (s) they sent a line at most.
+    """
 
     connections: int
     sent: int

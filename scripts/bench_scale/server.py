@@ -1,4 +1,6 @@
-"""The ssh servers of the rig, in a process of their own: `python -m scripts.bench_scale.server FOLDER PORT RATE FIRST COUNT`.
+"""The ssh servers of the rig, in a process of their own.
+
+    python -m scripts.bench_scale.server FOLDER PORT RATE FIRST COUNT
 
 Each host has a loopback address of its own. `sudo -n …/tfctl-node` is answered by its fake host; any other command
 succeeds at once and prints nothing. The process reports its counters on stdout for each line on stdin, and ends with

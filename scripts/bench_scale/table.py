@@ -108,8 +108,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
-        cells = [cell.ljust(width) if not at else cell.rjust(width) for at, (cell, width) in enumerate(zip(row, widths, strict=True))]
-        lines.append("  ".join(cells).rstrip())
+        name, *numbers = zip(row, widths, strict=True)
+        lines.append("  ".join([name[0].ljust(name[1]), *(cell.rjust(width) for cell, width in numbers)]))
     return "\n".join(lines)
 
 

@@ -76,7 +76,8 @@ def test_scale_refuses_a_wrong_option(more: list[str]) -> None:
 
 
 def test_a_line_arrives_with_its_end() -> None:
-    pieces = [Piece(2.0, b"worker/0 | line 7 of node1 at 1.5: x\nworker/0 | line 8 of no"), Piece(3.0, b"de1 at 1.6: x\n")]
+    first = b"worker/0 | line 7 of node1 at 1.5: x\nworker/0 | line 8 of no"
+    pieces = [Piece(2.0, first), Piece(3.0, b"de1 at 1.6: x\n")]
     assert arrivals(pieces) == [Arrival(b"node1", 7, 1.5, 2.0), Arrival(b"node1", 8, 1.6, 3.0)]
 
 
