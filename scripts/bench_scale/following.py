@@ -58,7 +58,7 @@ class Arrival(NamedTuple):
 def follow(
     words: Sequence[str], env: Mapping[str, str], folder: Path, hosts: int, seconds: float, limit: float
 ) -> Followed:
-    """Follow for so many seconds from when all hosts have printed, but wait at most ``limit`` s for that. Raise Failed."""
+    """Follow for so many seconds once all hosts have printed, for which there are ``limit`` seconds. Raise Failed."""
     ours, theirs = os.pipe()
     with os.fdopen(ours, "rb", buffering=0) as source, os.fdopen(theirs, "wb") as sink:
         began = time.time()

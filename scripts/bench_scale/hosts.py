@@ -93,8 +93,12 @@ class FakeHost:
         return wire.Stopped(status.attempt, tuple(task.name for task in ended), ())
 
     def _node(self) -> wire.Node:
-        tasks = [wire.RunningTask(name, *task.name, task.state) for name, job in self.jobs.items() for task in job.tasks]
-        running = [task for task in tasks if task.state == "running"]
+        running = [
+            wire.RunningTask(name, *task.name, task.state)
+            for name, job in self.jobs.items()
+            for task in job.tasks
+            if task.state == "running"
+        ]
         return wire.Node(
             protocol=wire.PROTOCOL, version=_version(), os="Debian GNU/Linux 12 (bookworm)",
             kernel="6.1.0-18-amd64", systemd=252, cpus=64, load=1.5, memory_mib=(515_000, 400_000), stacks={}, gpus=(),
