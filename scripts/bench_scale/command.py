@@ -77,18 +77,19 @@ def parse(words: Sequence[str]) -> Options:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+
+    def add(name: str, metavar: str, kind: Callable[[str], object], default: object, text: str) -> None:
+        parser.add_argument(name, metavar=metavar, type=kind, default=default, help=text)
+
     processes = max(1, min(_PROCESSES, (os.cpu_count() or 1) - 1))
-    for option, metavar, kind, default, text in (
-        ("--hosts", "N,...", _numbers, (4, 100, 300, 1000), "numbers of hosts; default: 4,100,300,1000"),
-        ("--verbs", "VERB,...", _some_of(VERBS), VERBS, f"default: {','.join(VERBS)}"),
-        ("--peers", "PEER,...", _some_of(PEERS), tuple(PEERS), f"none, or some of {','.join(PEERS)}; default: all"),
-        ("--runs", "N", _positive(int), 3, "runs of each command, whose median is printed; default: 3"),
-        ("--rate", "N", _positive(float), 10.0, "lines a second that each task prints; default: 10"),
-        ("--seconds", "N", _positive(float), 10.0, "how long lines are followed; default: 10"),
-        ("--processes", "N", _positive(int), processes, f"processes of the servers; default: {processes}"),
-        ("--limit", "N", _positive(float), 300.0, "the longest time (s) of a command; default: 300"),
-    ):
-        parser.add_argument(option, metavar=metavar, type=kind, default=default, help=text)
+    add("--hosts", "N,...", _numbers, (4, 100, 300, 1000), "numbers of hosts; default: 4,100,300,1000")
+    add("--verbs", "VERB,...", _some_of(VERBS), VERBS, f"none, or some of {','.join(VERBS)}; default: all")
+    add("--peers", "PEER,...", _some_of(PEERS), tuple(PEERS), f"none, or some of {','.join(PEERS)}; default: all")
+    add("--runs", "N", _positive(int), 3, "runs of each command, whose median is printed; default: 3")
+    add("--rate", "N", _positive(float), 10.0, "lines a second that each task prints; default: 10")
+    add("--seconds", "N", _positive(float), 10.0, "how long lines are followed; default: 10")
+    add("--processes", "N", _positive(int), processes, f"processes of the servers; default: {processes}")
+    add("--limit", "N", _positive(float), 300.0, "the longest time (s) of a command; default: 300")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
     found = parser.parse_args(words)
     return Options(

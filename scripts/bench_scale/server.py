@@ -135,7 +135,7 @@ async def serve(folder: Path, port: int, rate: float, numbers: range) -> None:
     hosts = {address(number): FakeHost(name(number), rate) for number in numbers}
     counters = Counters()
     await asyncssh.listen(
-        host=list(hosts),  # type: ignore[arg-type]  # asyncio accepts several
+        host=list(hosts),
         port=port,
         server_factory=lambda: Server(hosts, counters),
         server_host_keys=[str(folder / HOST_KEY)],
