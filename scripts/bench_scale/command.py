@@ -58,7 +58,8 @@ class Options(NamedTuple):
 def main(words: Sequence[str]) -> int:
     """Measure, print the results on stdout and return an exit code: 1 if something could not be measured."""
     options = parse(words)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell ignores SIGINT in what it starts in the background
+        signal.signal(number, signal.default_int_handler)
     try:
         found = measured(options)
     except KeyboardInterrupt:
@@ -72,7 +73,7 @@ def parse(words: Sequence[str]) -> Options:
     """Parse the command line; exit with code 2 if it is wrong."""
     parser = argparse.ArgumentParser(
         prog="bench scale",
-        description="Measure what commands of tfctl cost per host, and other programs beside them, on hosts that ssh "
+        description="Measure what commands of tfctl cost per host, and other programs beside them, on hosts that ssh\n"
         "servers on this machine imitate. Needs Linux. Only the client is measured.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
