@@ -207,7 +207,7 @@ def _environment(folder: Path) -> dict[str, str]:
     config = folder / "ansible.cfg"
     config.touch()
     places = dict.fromkeys(("HOME", "TMPDIR", "ANSIBLE_HOME"), str(folder))
-    return {**kept, **places, "ANSIBLE_CONFIG": str(config)}
+    return {"LANG": "C.UTF-8", **kept, **places, "ANSIBLE_CONFIG": str(config)}
 
 
 def _numbers(text: str) -> tuple[int, ...]:

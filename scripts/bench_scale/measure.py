@@ -119,7 +119,8 @@ def _kill(processes: Iterable[int]) -> None:
 
 def _family(ancestor: int) -> dict[int, int]:
     """Return the processes that a process has started, with itself and theirs, and the threads of each."""
-    found, children = {}, defaultdict[int, list[int]](list)
+    found: dict[int, int] = {}
+    children: defaultdict[int, list[int]] = defaultdict(list)
     for entry in os.scandir("/proc"):
         if entry.name.isdigit() and (fields := _stat(int(entry.name))):
             children[int(fields[1])].append(int(entry.name))

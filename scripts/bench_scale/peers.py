@@ -37,9 +37,9 @@ class Peer(NamedTuple):
 
 
 def _ansible(bin_: Path, rig: Rig) -> list[str]:
-    # ControlPersist would leave a process for each host behind.
-    ssh = ["--ssh-extra-args", "-o ControlMaster=no -o ControlPath=none"]
-    return [str(bin_ / "ansible"), "all", "-i", str(rig.inventory), "-m", "raw", "-a", "true", "-f", str(FORKS), *ssh]
+    # Its default arguments without ControlPersist, which would leave a process for each host behind.
+    program = ["env", "ANSIBLE_SSH_ARGS=-C", str(bin_ / "ansible")]
+    return [*program, "all", "-i", str(rig.inventory), "-m", "raw", "-a", "true", "-f", str(FORKS)]
 
 
 def _parallel_ssh(bin_: Path, rig: Rig) -> list[str]:
