@@ -74,9 +74,7 @@ class FakeHost:
         tasks = tuple(wire.TaskStatus(*task.name, "running", None, None, now, None, 0) for task in plan.tasks)
         guard = wire.GuardReport() if plan.record.guard else None
         guarded = True if plan.record.guard else None
-        self._change(
-            wire.JobStatus(plan.job, plan.attempt, plan.run, plan.record, None, tasks, True, guard, guarded)
-        )
+        self._change(wire.JobStatus(plan.job, plan.attempt, plan.run, plan.record, None, tasks, True, guard, guarded))
         return wire.Kept()
 
     def _stop(self, request: wire.StopRequest) -> Answer:
@@ -111,7 +109,7 @@ class FakeHost:
         if status is None:
             return wire.Error(Exit.NOT_FOUND, f"{self.name} knows no attempt of job {request.job}")
         units = self.units(request.job)
-        began = {unit: status.tasks[0].started or 0.0 for unit in units}
+        began = dict.fromkeys(units, status.tasks[0].started or 0.0)
         return wire.Logs(status.attempt, status.run, units, True, began)
 
     def _change(self, status: wire.JobStatus) -> None:

@@ -14,12 +14,12 @@ _PIECE_S = 0.02
 #: The text of a line: its number, the name of its host, and when it was printed, in epoch seconds.
 TEXT = "line {number} of {host} at {time:.4f}: epoch 3, step 1200, loss 0.1234, 250.1 examples/s"
 PATTERN = re.compile(rb"line (\d+) of (\S+) at ([\d.]+): ")
-_BOOT = "b0f7e6d5c4b3a29180f7e6d5c4b3a291"
 _ENTRY = (
-    '{{"__CURSOR":"s=1f0e2d3c4b5a69788796a5b4c3d2e1f0;i={number:x};b=%s;m={micros:x};t={micros:x};x=0123456789abcdef",'
-    '"__REALTIME_TIMESTAMP":"{micros}","__MONOTONIC_TIMESTAMP":"{micros}","_BOOT_ID":"%s","_SYSTEMD_UNIT":"{unit}",'
-    '"_TRANSPORT":"stdout","_STREAM_ID":"00112233445566778899aabbccddeeff","MESSAGE":"{text}"}}\n'
-) % (_BOOT, _BOOT)
+    '{{"__CURSOR":"s=1f0e2d3c4b5a69788796a5b4c3d2e1f0;i={number:x};b=b0f7e6d5c4b3a29180f7e6d5c4b3a291;m={micros:x};'
+    't={micros:x};x=0123456789abcdef","__REALTIME_TIMESTAMP":"{micros}","__MONOTONIC_TIMESTAMP":"{micros}",'
+    '"_BOOT_ID":"b0f7e6d5c4b3a29180f7e6d5c4b3a291","_SYSTEMD_UNIT":"{unit}","_TRANSPORT":"stdout",'
+    '"_STREAM_ID":"00112233445566778899aabbccddeeff","MESSAGE":"{text}"}}\n'
+)
 
 
 class Lateness:

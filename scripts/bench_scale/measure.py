@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import resource
 import signal
 import statistics
 import subprocess
@@ -14,8 +16,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-#: How often (s) the threads of the command are counted.
-_SAMPLE_S = 0.1
+#: How often (s) the threads and the memory of the command are read.
+_SAMPLE_S = 0.05
 #: How long (s) a command may take to end after Ctrl-C.
 _END_S = 10.0
 
@@ -67,6 +69,7 @@ class Child:
         self.status: int | None = None
         self.late = False
         self.threads = 1
+        self.memory = 0
         self._over = threading.Event()
         self._until = float("inf")
         self._sampler = threading.Thread(target=self._sample, daemon=True)
@@ -87,7 +90,10 @@ class Child:
         _, status, used = os.wait4(self.process.pid, 0)
         wall = time.monotonic() - self.began
         self.status = self.process.returncode = os.waitstatus_to_exitcode(status)
-        return Usage(used.ru_utime + used.ru_stime, wall, used.ru_maxrss * 1024, self.threads)
+        # Linux counts the memory that this process had when it started the command (execve) as the command's.
+        ours = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        memory = used.ru_maxrss * 1024 if used.ru_maxrss > ours else self.memory
+        return Usage(used.ru_utime + used.ru_stime, wall, memory, self.threads)
 
     def cpu(self) -> float:
         """Return the CPU seconds that the command's own process has used so far."""
@@ -96,10 +102,12 @@ class Child:
 
     def _sample(self) -> None:
         while not self._over.wait(_SAMPLE_S):
-            self.threads = max(self.threads, sum(_family(self.process.pid).values()))
+            family = _family(self.process.pid)
+            self.threads = max(self.threads, sum(family.values()))
+            self.memory = max(self.memory, *map(_peak, family), 0)
             if time.monotonic() > self._until:
                 self.late, self._until = True, float("inf")
-                _kill(_family(self.process.pid))
+                _kill(family)
 
     def _end(self) -> None:
         """End the command as Ctrl-C does or, if that takes too long, kill it with its descendants."""
@@ -129,6 +137,15 @@ def _family(ancestor: int) -> dict[int, int]:
     for pid in family:
         family.extend(children[pid])
     return {pid: found[pid] for pid in family}
+
+
+def _peak(pid: int) -> int:
+    """Return the largest resident memory (bytes) of a process so far, or 0 if it has ended."""
+    try:
+        found = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) * 1024 if found else 0
 
 
 def _stat(pid: int) -> list[str]:
