@@ -66,7 +66,7 @@ def main(words: Sequence[str]) -> int:
         _say("interrupted")
         return 130
     print(json.dumps(table.as_object(found), indent=2) if options.json else table.text(found))
-    return int(any(one.error for one in (*found.commands, *found.follows)))
+    return int(any(one.error for one in found.commands) or any(one.error for one in found.follows))
 
 
 def parse(words: Sequence[str]) -> Options:

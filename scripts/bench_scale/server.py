@@ -18,6 +18,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import asyncssh
@@ -45,14 +46,6 @@ class Counters:
         self.cpu = _cpu()
         Lateness.worst = 0.0
 
-    def add(self, connection: socket.socket) -> None:
-        """Add the bytes of a connection that ends."""
-        with contextlib.suppress(OSError):
-            info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_BYTES.size)
-            sent, received = _TCP_BYTES.unpack(info)
-            self.sent += sent
-            self.received += received
-
     async def report(self) -> str:
         """Return the counters once all connections have ended, and reset them."""
         until = time.monotonic() + _END_S
@@ -78,22 +71,31 @@ class Server(asyncssh.SSHServer):
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._host = self._hosts[conn.get_extra_info("sockname")[0]]
         self._socket = conn.get_extra_info("socket")
+        self._sent = self._received = 0
         self._counters.open += 1
         self._counters.connections += 1
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.note()
         self._counters.open -= 1
-        self._counters.add(self._socket)
+        self._counters.sent += self._sent
+        self._counters.received += self._received
+
+    def note(self) -> None:
+        """Read how many bytes have passed. This is impossible once a client has closed the connection."""
+        with contextlib.suppress(OSError):
+            info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_BYTES.size)
+            self._sent, self._received = _TCP_BYTES.unpack(info)
 
     def session_requested(self) -> asyncssh.SSHServerSession[bytes]:
-        return ServerSession(self._host)
+        return ServerSession(self._host, self.note)
 
 
 class ServerSession(asyncssh.SSHServerSession[bytes]):
     """One command of a client."""
 
-    def __init__(self, host: FakeHost) -> None:
-        self._host = host
+    def __init__(self, host: FakeHost, note: Callable[[], None]) -> None:
+        self._host, self._note = host, note
         self._talk: Talk | None = None
 
     def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
@@ -111,8 +113,10 @@ class ServerSession(asyncssh.SSHServerSession[bytes]):
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:  # noqa: ARG002
         if self._talk is not None:
             self._talk.data(data)
+        self._note()
 
     def eof_received(self) -> bool:
+        self._note()
         if self._talk is not None:
             self._talk.close()
         return False
