@@ -36,7 +36,7 @@ VERBS = ("start", "status", "list", "nodes", "logs", "stop")
 _PROCESSES = 4
 _EXAMPLES = """\
 examples:
-  scripts/bench scale                                         everything; takes about half an hour on two cores
+  scripts/bench scale                                         everything
   scripts/bench scale --hosts 4,100 --verbs status,list --peers none
   scripts/bench scale --hosts 4 --verbs logs --rate 5000      four hosts that print as fast as the client can read
   scripts/bench scale --hosts 1000 -o json > after.json
