@@ -60,6 +60,23 @@ def test_late_cleanup_leaves_the_next_attempt_alone(hosts: Hosts) -> None:
     assert set(hosts.states("late").values()) == {"running"}
 
 
+def test_late_cleanup_leaves_another_run_alone_that_has_the_same_attempt(hosts: Hosts) -> None:
+    """Attempts are counted from 1 again after `prune`."""
+    flag = hosts.folder / "stays"
+    text = f"command: [sh, -c, 'test ! -e {flag} || exec sleep 600']\npolicy: {{clean: all}}\nroles: {{worker: 3}}\n"
+    file = hosts.file("same", text)
+    hosts.ok("start", file)
+    wait_until(lambda: hosts.status("same")["state"] == "succeeded")
+    with Fleet(inventory.load(hosts.inventory).hosts) as fleet:
+        ended = show.one(fleet, "same")[0]
+        hosts.ok("prune", "same", "--yes")
+        flag.touch()
+        hosts.ok("start", file)
+        clean(fleet, ended, lambda _: None)
+    flag.unlink()
+    assert (hosts.status("same")["attempt"], set(hosts.states("same").values())) == (1, {"running"})
+
+
 def test_restart_with_dry_run_changes_nothing(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("dry", THREE))
     before, files = hosts.status("dry"), {name: tree.files() for name, tree in hosts.trees.items()}

@@ -51,7 +51,8 @@ class Elsewhere:
     def highest(self) -> int:
         """Wait for the answers. Return the job's highest attempt on these hosts, or 0.
 
-        Name the hosts that have not answered through ``say``, once. Raise Busy if a task of the job is alive on one.
+        Name the hosts that have not answered through ``say``, once. Raise Busy if a task of the job is alive on one, or
+        if a guard is about to start its next attempt.
         """
         if self._answers is None:
             self._answers = self._collect()
@@ -100,14 +101,22 @@ class Elsewhere:
 
 
 def _require_ended(found: Mapping[str, Sequence[wire.JobStatus | wire.BriefStatus]]) -> None:
-    """Raise Busy if a task is alive. ``found``: the job on each host, if the host knows it."""
+    """Raise Busy if a task is alive, or will be soon. ``found``: the job on each host, if the host knows it."""
     lines: list[str] = []
     job = ""
     for host, status in ((host, status) for host, jobs in found.items() for status in jobs):
+        job = status.job
         tasks = [names.task(*task.name) for task in status.tasks if task.state in ALIVE]
+        run = f"run {status.run}, attempt {status.attempt}"
         if tasks:
-            job = status.job
-            run = f"run {status.run}, attempt {status.attempt}"
             lines.append(f"{host}: job {status.job} runs there already ({run}): {', '.join(tasks)}")
+        elif _awaits_retry(status):
+            lines.append(f"{host}: job {status.job} has failed there ({run}), and its guard starts it again soon")
     if lines:
         raise Busy("\n".join(lines), f"stop it first: tfctl stop {job}")
+
+
+def _awaits_retry(status: wire.JobStatus | wire.BriefStatus) -> bool:
+    """Return whether the guard of the job is about to start the next attempt."""
+    noted = status.guard if status.guarded and status.stopped is None else None
+    return noted is not None and noted.retry_at is not None

@@ -230,7 +230,7 @@ def clean(
     if not tasks:
         return Cleaned()
     try:
-        stopped = stop(fleet, ended.job, tasks, ended.attempt)
+        stopped = stop(fleet, ended.job, tasks, ended.attempt, ended.run)
     except TfctlError as error:
         say(f"not everything was stopped: {error.message}\n`tfctl stop {ended.job}` stops the rest")
         return Cleaned()

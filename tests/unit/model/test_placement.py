@@ -169,7 +169,7 @@ def test_a_task_with_a_mig_instance_has_no_other_device(
 
 
 def test_mig_instances_do_not_replace_whole_gpus(make_job: MakeJob) -> None:
-    with pytest.raises(Busy, match="node1: worker/0 requests 3 GPUs, and 2 whole ones are free; a process can compute on"):
+    with pytest.raises(Busy, match="node1: worker/0 requests 3 GPUs, and 2 whole ones are free; a process can"):
         make_job(HEAD + "roles: {worker: {replicas: 1, gpus: 3}}\n", gpus=MIG)
 
 
