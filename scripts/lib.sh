@@ -28,7 +28,7 @@ packages() {
 }
 
 # programs PROGRAM=PACKAGES...: install the packages of missing programs, or name all that is missing and exit.
-# The program "python" stands for a Python that can make the environment.
+# A name with a slash is a file. The program "python" stands for a Python that can make the environment.
 programs() {
     local each program absent='' wanted=''
     for each in "$@"; do
@@ -37,7 +37,10 @@ programs() {
             find_python >/dev/null && continue
             program="Python 3.11 or newer with its venv module"
         fi
-        command -v "$program" >/dev/null && continue
+        case $program in
+            */*) [ -e "$program" ] && continue ;;
+            *) command -v "$program" >/dev/null && continue ;;
+        esac
         absent+="${absent:+, }$program"
         wanted+=" ${each#*=}"
     done
@@ -53,7 +56,8 @@ programs() {
 # Install what the tests need beside the Python packages of requirements/dev.txt.
 test_programs() {
     programs 'python=python3 python3-venv' systemd-analyze=systemd apt-get=apt git=git make=make pgrep=procps \
-        ssh=openssh-client ssh-agent=openssh-client ssh-keyscan=openssh-client
+        ssh=openssh-client ssh-agent=openssh-client ssh-keyscan=openssh-client \
+        /usr/share/keyrings/debian-archive-bookworm-stable.gpg=debian-archive-keyring
 }
 
 # Install what `tfctl lab` needs on this machine.

@@ -18,6 +18,12 @@ def plain(text: str) -> str:
     return _CONTROL.sub("?", text)
 
 
+def with_remedy(message: str, remedy: str) -> str:
+    """Return a message and, below it, each line of its remedy behind an arrow."""
+    first, *rest = message.splitlines() or [""]
+    return "\n".join([first, *(f"  {line}" for line in rest), *(f"  → {line}" for line in remedy.splitlines())])
+
+
 def counted(number: int, one: str, many: str | None = None) -> str:
     """Return a count with its noun: ``1 host``, ``3 hosts``; ``1 task runs``, ``3 tasks run``."""
     return f"{number} {one if number == 1 else many or one + 's'}"

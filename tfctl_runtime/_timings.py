@@ -99,17 +99,15 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
     ``examples``: in each batch that the script makes; by default, what shard() has seen.
     """
     task = _task.read()
-    by_epochs = task.strategy == "parameter_server"
 
-    class TimingsCallback(keras.callbacks.Callback):  # type: ignore[misc]
-        # Keras then passes the logs as they are, and does not wait for their values after each step.
-        _supports_tf_logs = True
+    class EpochTimings(keras.callbacks.Callback):  # type: ignore[misc]
+        """Counts whole epochs. Under parameter_server, Keras accepts no callback with methods for batches, because it
+        only schedules steps, and waits for them at the end of an epoch."""
 
         def __init__(self) -> None:
             super().__init__()
             self._timings: Optional[Timings] = None
             self._file: Optional[int] = None
-            self._begun = (0, 0.0)
 
         def on_train_begin(self, *_: Any) -> None:
             where = path()
@@ -123,21 +121,9 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
             if arrivals is not None:
                 arrivals.clear()
 
-        def on_train_batch_begin(self, batch: int, *_: Any) -> None:
-            self._begun = (batch, time.monotonic())
-
-        def on_train_batch_end(self, batch: int, *_: Any) -> None:
-            if self._timings is None or by_epochs:
-                return
-            # Keras 2 gives the number of the last step that it has executed at once, Keras 3 that of the first.
-            each = getattr(self.model, "steps_per_execution", 1)
-            steps = max(1, batch - self._begun[0] + 1, each if isinstance(each, int) else 1)
-            self._timings.stepped(steps, _wait(self._begun[1], steps))
-
         def on_epoch_end(self, *_: Any) -> None:
-            # Under parameter_server Keras only schedules steps, and waits for them at the end of an epoch.
             steps = self.params.get("steps")
-            if self._timings is not None and by_epochs and steps:
+            if self._timings is not None and steps:
                 self._timings.counted(steps)
 
         def on_train_end(self, *_: Any) -> None:
@@ -153,7 +139,28 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
                 if self._file is not None:
                     os.write(self._file, line.encode())
 
-    return TimingsCallback()
+    class StepTimings(EpochTimings):
+        def __init__(self) -> None:
+            super().__init__()
+            # Keras 2 then passes the logs as they are, and does not wait for their values after each step.
+            self._supports_tf_logs = True
+            self._begun = (0, 0.0)
+
+        def on_train_batch_begin(self, batch: int, *_: Any) -> None:
+            self._begun = (batch, time.monotonic())
+
+        def on_train_batch_end(self, batch: int, *_: Any) -> None:
+            if self._timings is None:
+                return
+            # Keras 2 gives the number of the last step that it has executed at once, Keras 3 that of the first.
+            each = getattr(self.model, "steps_per_execution", 1)
+            steps = max(1, batch - self._begun[0] + 1, each if isinstance(each, int) else 1)
+            self._timings.stepped(steps, _wait(self._begun[1], steps))
+
+        def on_epoch_end(self, *_: Any) -> None:
+            """Its steps have been counted."""
+
+    return EpochTimings() if task.strategy == "parameter_server" else StepTimings()
 
 
 def watch(dataset: Any) -> Any:

@@ -34,13 +34,14 @@ def main() -> None:
             loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
         )
+    weights = f"{args.output}/checkpoints/ckpt-{{epoch}}.weights.h5"  # Keras 3 requires this suffix
     model.fit(
         tf.data.Dataset.from_tensor_slices((train_x, train_y)).shuffle(len(train_x)).batch(batch),
         epochs=args.epochs,
         verbose=2,
         callbacks=[
             tf.keras.callbacks.BackupAndRestore(f"{args.output}/backup"),  # a restarted task resumes from here
-            tf.keras.callbacks.ModelCheckpoint(f"{args.output}/checkpoints/ckpt-{{epoch}}", save_weights_only=True),
+            tf.keras.callbacks.ModelCheckpoint(weights, save_weights_only=True),
             tf.keras.callbacks.TensorBoard(f"{args.output}/summaries"),
         ],
     )

@@ -38,7 +38,7 @@ class ActionModule(ActionBase):
         seen = result.pop("state")
         state = schema.parse(DriverState, {**seen, "gpu": readings.read_gpu(seen["gpu"])})
         if state.gpu is None:
-            return {**result, "failed": True, "msg": "the GPU is gone from the PCI bus; dmesg says more"}
+            return {**result, "failed": True, "msg": "the GPU is gone from the PCI bus; see dmesg on the host"}
         judged = reboot.judge(state.gpu, state, Control(**given["control"]))
         if given["insist"] and judged.problem:
             faults = [fault(judged.problem, judged.remedy, "failed")]

@@ -30,5 +30,5 @@ class LookupModule(LookupBase):
     def run(self, terms: list[str], **_: object) -> list[object]:
         for term in terms:
             if term not in VALUES:
-                raise AnsibleError(f"tfctl_control: there is no {term}; there are: {', '.join(VALUES)}")
+                raise AnsibleError(f"tfctl_control: there is no {term}; choose from {', '.join(VALUES)}")
         return [VALUES[term]() for term in terms]

@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -26,6 +26,7 @@ from ansible.module_utils.tfctl_receipts import (
     observe,
     read,
 )
+from ansible.module_utils.tfctl_transaction import LOCKS, PREVIOUS, RECORD, Apt, Dnf, recorded
 
 #: Seconds for one command of a reset. Removing packages can take minutes.
 LIMIT_S = 1800
@@ -132,6 +133,7 @@ def undo(receipts: Sequence[Receipt], folder: str = FOLDER, act: bool = True) ->
     removal.stop_units()
     removal.remove_files()
     removal.remove_packages()
+    removal.forget_holds([receipt["role"] for receipt in receipts], Path(folder).parent)
     removal.remove_directories()
     removal.remove_accounts()
     removal.refresh([command for receipt in receipts for command in receipt["manages"].get("refresh", ())])
@@ -167,6 +169,7 @@ class _Removal:
         self._created, self._act = created, act
         self._directories: list[Path] = []
         self._gone: set[Path] = set()
+        self._going: set[str] = set()
         self.removed: list[str] = []
         self.kept: list[str] = []
         self.problems: list[str] = []
@@ -204,6 +207,33 @@ class _Removal:
         self.kept += [f"package {name}: {', '.join(others)} need it" for name, others in needed.items()]
         if going and (not self._act or self._try("packages", partial(_run, *_removal_of(going)))):
             self.removed += [f"package {name}" for name in going]
+            self._going.update(map(_bare, going))
+
+    def forget_holds(self, roles: Collection[str], folder: Path) -> None:
+        """Release the packages that these roles have put on hold, unless another role needs the hold, and forget them.
+
+        ``folder``: where the role nvidia_packages records them. If packages could not be removed, do nothing: the next
+        call needs the records.
+        """
+        if self.problems:
+            return
+        record = recorded(folder / RECORD.name)
+        needed = {name for role, packages in record.items() if role not in roles for name in packages}
+        ours = {name: version for role in roles for name, version in record.get(role, {}).items() if version}
+        held = [name for name in _on_hold({name: ours[name] for name in sorted({*ours} - needed)}) if self._stays(name)]
+        release = partial(_run, *(Apt if shutil.which("apt-get") else Dnf).unhold.split(), *held)
+        if held and (not self._act or self._try("holds", release)):
+            self.removed += [f"hold of package {name}" for name in held]
+        for path in (folder / RECORD.name, folder / PREVIOUS.name):
+            left = {role: packages for role, packages in recorded(path).items() if role not in roles}
+            if path.exists() and not left:
+                self._remove(str(path), path.unlink, path)
+            elif self._act and left != recorded(path):
+                self._try(str(path), partial(_replace, path, json.dumps(left, indent=1) + "\n"))
+
+    def _stays(self, package: str) -> bool:
+        """Return whether the hold of a package outlives its removal, or the package itself does."""
+        return package not in self._going or not shutil.which("apt-get")
 
     def remove_directories(self) -> None:
         for path in self._directories:
@@ -242,6 +272,22 @@ class _Removal:
             self.problems.append(f"{what}: {error}")
             return False
         return True
+
+
+def _on_hold(packages: Mapping[str, str]) -> list[str]:
+    """Return those of the packages, given with their versions, that are on hold."""
+    if shutil.which("apt-get"):
+        return [name for name, package in Apt().installed(packages).items() if package.held]
+    locks = LOCKS.read_text(encoding="utf-8").split() if LOCKS.exists() else []
+    return [name for name, version in packages.items() if f"{name}-{version}.*" in locks]
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace the content of a file that everybody may read, atomically."""
+    part = path.with_suffix(".part")
+    part.write_text(text, encoding="utf-8")
+    part.chmod(0o644)
+    part.replace(path)
 
 
 def _delete_group(name: str) -> None:

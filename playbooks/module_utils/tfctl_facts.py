@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils import tfctl_gpu_facts, tfctl_links, tfctl_pythons, tfctl_receipts
+from ansible.module_utils import tfctl_gpu_facts, tfctl_links, tfctl_pythons, tfctl_receipts, tfctl_versions
 from ansible.module_utils.tfctl_programs import content, run
 
 STACKS = Path("/opt/tfctl/stacks")
@@ -36,14 +36,14 @@ def gather(
     directory of the login user. ``pythons`` and ``libraries`` are passed to tfctl_pythons.look. ``address``: where the
     other hosts reach this one.
     """
-    begun, release = time.time(), os_release()
+    begun, release = time.time(), tfctl_versions.os_release()
     login = os.environ.get("SUDO_USER") or pwd.getpwuid(os.geteuid()).pw_name
     return {
         "system": system_key(release),
         "title": release.get("PRETTY_NAME", "an unknown system"),
         "machine": platform.machine(),
         "init": content(Path("/proc/1/comm")).strip(),
-        "systemd": systemd_version(),
+        "systemd": tfctl_versions.systemd() or 0,
         "own_python": list(sys.version_info[:2]),
         "python": tfctl_pythons.look(pythons, libraries),
         "packager": next((name for name in ("apt-get", "dnf") if shutil.which(name)), ""),
@@ -85,12 +85,6 @@ def addresses(name: str) -> list[str]:
     return []
 
 
-def os_release(path: str = "/etc/os-release") -> dict[str, str]:
-    """Parse os-release(5). platform.freedesktop_os_release needs Python 3.10."""
-    lines = (line.partition("=") for line in content(Path(path)).splitlines())
-    return {key.strip(): value.strip().strip("\"'") for key, _, value in lines}
-
-
 def system_key(release: dict[str, str]) -> str:
     """Return the system's name in tfctl's table: debian-12, ubuntu-22.04, el-9."""
     name, version = release.get("ID", ""), release.get("VERSION_ID", "")
@@ -98,12 +92,6 @@ def system_key(release: dict[str, str]) -> str:
     if name in ("rhel", "rocky", "almalinux", "centos") or "rhel" in likes:
         return f"el-{version.partition('.')[0]}"
     return f"{name}-{version}"
-
-
-def systemd_version() -> int:
-    """Return systemd's version, or 0 if there is none."""
-    found = re.match(r"systemd (\d+)", run(["systemctl", "--version"])[1])
-    return int(found[1]) if found else 0
 
 
 def firewalld() -> dict[str, str] | None:

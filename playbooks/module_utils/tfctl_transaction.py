@@ -283,12 +283,12 @@ def is_apt_error(line: str) -> bool:
     return line.startswith(("E:", " ")) and "by regex" not in line
 
 
-def call(words: Sequence[str], failure: str, tells: Callable[[str], bool] = bool) -> str:
-    """Run a command and return its output. Raises Failed with the lines that ``tells`` selects."""
+def call(words: Sequence[str], failure: str, selects: Callable[[str], bool] = bool) -> str:
+    """Run a command and return its output. Raises Failed with the lines that ``selects`` accepts."""
     code, output = _run(words)
     if code:
         lines = [line.rstrip() for line in output.splitlines() if line.strip()]
-        chosen = [line for line in lines if tells(line)] or lines
+        chosen = [line for line in lines if selects(line)] or lines
         raise Failed("\n".join([f"{failure} (exit code {code})", *chosen[-5:]]))
     return output
 

@@ -50,7 +50,7 @@ def page() -> str:
         "or for all hosts, in any of the places that Ansible has for variables; "
         "[inventory/example.ini](../../inventory/example.ini) shows the most common ones. `tfctl check` reports a "
         "misspelt name. `tfctl provision` passes the variables to the roles that the table names; the page of a role "
-        "says more.",
+        "has details.",
         table(["variable", "type", "default", "meaning"], rows),
         "To connect, tfctl also reads Ansible's variables for ssh and sudo, such as `ansible_host`, `ansible_port`, "
         "`ansible_user`, `ansible_ssh_private_key_file`, `ansible_ssh_common_args` and `ansible_become_password`.",

@@ -148,10 +148,10 @@ class Hosts:
         assert done.code == 0, done
         return done.out
 
-    def begin(self, *words: object) -> Client:
-        """Start tfctl in its own process."""
+    def begin(self, *words: object, out: int | None = None) -> Client:
+        """Start tfctl in its own process. ``out``: the descriptor that is its stdout, in place of a file."""
         script = "from tfctl.cli import main\nmain.main()"
-        return Client([sys.executable, "-c", script, *self.words(*words)], self.folder)
+        return Client([sys.executable, "-c", script, *self.words(*words)], self.folder, out)
 
     def words(self, *words: object) -> list[str]:
         return _with_inventory(words, self.inventory)
@@ -217,14 +217,16 @@ class Hosts:
 
     def lose(self, name: str, kind: str) -> None:
         """Lose the client's first message or request of this kind, and end the session there."""
-        self._run_node(name, *_proxy("lose", "client", kind, self.folder / f"lost-{name}"))
+        self._run_node(name, *_proxy("lose", "client", kind, self._fault(name)))
 
     @contextlib.contextmanager
-    def delayed(self, name: str, kind: str) -> Iterator[tuple[Callable[[], bool], Callable[[], None]]]:
-        """Hold a message of the client. Yield functions that tell whether it has arrived and that release it."""
-        hold = self.folder / f"hold-{name}-{kind}"
+    def delayed(
+        self, name: str, kind: str, side: str = "client"
+    ) -> Iterator[tuple[Callable[[], bool], Callable[[], None]]]:
+        """Hold the messages of this kind. Yield functions that tell whether one has arrived and that release them."""
+        hold = self._fault(name)
         hold.write_text("")
-        self._run_node(name, *_proxy("hold", "client", kind, hold))
+        self._run_node(name, *_proxy("hold", side, kind, hold))
         try:
             yield lambda: hold.read_text() == "reached", hold.unlink
         finally:
@@ -232,9 +234,26 @@ class Hosts:
             self.heal(name)
 
     @contextlib.contextmanager
+    def late(self, name: str, kind: str) -> Iterator[tuple[Callable[[], None], Callable[[], object]]]:
+        """Yield functions that begin and end to hold the messages of this kind. Sessions that begin after the first
+        call are not affected."""
+        hold = self._fault(name)
+        self._run_node(name, *_proxy("hold", "node", kind, hold))
+
+        def begin() -> None:
+            hold.write_text("")
+            self.heal(name)
+
+        try:
+            yield begin, hold.unlink
+        finally:
+            hold.unlink(missing_ok=True)
+            self.heal(name)
+
+    @contextlib.contextmanager
     def stalled(self, names: Sequence[str], side: str, kind: str) -> Iterator[Callable[[], bool]]:
         """Forward nothing from this message of this side on. Yield a function: has it arrived on all of the hosts?"""
-        files = {name: self.folder / f"stall-{name}" for name in names}
+        files = {name: self._fault(name) for name in names}
         for name, file in files.items():
             self._run_node(name, *_proxy("stall", side, kind, file))
         try:
@@ -243,6 +262,10 @@ class Hosts:
             for name, file in files.items():
                 file.unlink(missing_ok=True)
                 self.heal(name)
+
+    def _fault(self, name: str) -> Path:
+        """Return a new file for a proxy. That of an earlier session may still write to its own."""
+        return self.folder / f"fault-{name}-{os.urandom(4).hex()}"
 
     def _run_node(self, name: str, *proxy: str) -> None:
         node = fork_server().command(str(HERE / "fake_node.py"), str(self.trees[name].path), ACCOUNT, "30")
@@ -277,11 +300,16 @@ class Hosts:
 class Client:
     """tfctl as a process. Its output goes to files, so that it never blocks. A context manager that kills it."""
 
-    def __init__(self, command: Sequence[str], folder: Path) -> None:
+    def __init__(self, command: Sequence[str], folder: Path, out: int | None = None) -> None:
         self._out = (folder / f"out.{os.urandom(4).hex()}").open("w+")
         self._err = (folder / f"err.{os.urandom(4).hex()}").open("w+")
         self.process = subprocess.Popen(
-            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=self._out, stderr=self._err, start_new_session=True
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=out or self._out,
+            stderr=self._err,
+            start_new_session=True,
         )
 
     def __enter__(self) -> Client:

@@ -81,9 +81,9 @@ LINES = {
     ),
     "unknown word in a command": (
         "command: a {rank}",
-        "command: {rank} is not a placeholder; known are {role} {index}",
+        "command: {rank} is not a placeholder; choose from {role} {index}",
     ),
-    "unknown word in a value": ("env: {A: '{rank}'}", "env: A: {rank} is not a placeholder; known are {role} {index}"),
+    "unknown word in a value": ("env: {A: '{rank}'}", "env: A: {rank} is not a placeholder; choose from {role}"),
     "value with NUL": ('env: {A: "a\\0b"}', "env: A: control character '\\x00' at position 1; take it out (line 6)"),
     "value with a bell": ('env: {A: "\\a"}', "env: A: control character '\\x07' at position 0; take it out (line 6)"),
     "value with half a letter": (
@@ -232,12 +232,12 @@ def a_stranger(hosts: Hosts) -> Iterator[dict[str, object]]:
     ("fault", "said"),
     [
         (nobody, "refuses the connection\n  → start sshd there"),
-        (silent, "takes the connection and says nothing for 1 s\n  → "),
-        (hanging_up, "closes the connection before it says anything\n  → "),
+        (silent, "accepts the connection but sends nothing for 1 s\n  → "),
+        (hanging_up, "closes the connection before it sends anything\n  → "),
         (another_key, "has changed"),
         (no_key_file, "the key file /no/such/key does not exist\n  → "),
         (a_locked_key, "/locked-key needs a passphrase, and no agent holds the key\n  → "),
-        (a_stranger, "does not let user ops in with"),
+        (a_stranger, "rejects user ops with"),
     ],
 )
 def test_start_names_a_host_that_it_cannot_reach(fault: object, said: str, hosts: Hosts) -> None:
@@ -247,9 +247,9 @@ def test_start_names_a_host_that_it_cannot_reach(fault: object, said: str, hosts
 
 
 def test_start_refuses_a_host_with_a_node_part_of_another_version(hosts: Hosts) -> None:
-    said = '{"error": {"exit": 8, "message": "node2 speaks protocol 9 of tfctl\'s node part", "remedy": ""}}'
+    said = '{"error": {"exit": 8, "message": "node2 uses protocol 9 of tfctl\'s node part", "remedy": ""}}'
     hosts.refuse("node2", f"read request; echo '{said.replace(chr(39), chr(39) + chr(92) + chr(39) * 2)}'")
-    refused(hosts("start", write(hosts, GOOD)), 8, "node2: node2 speaks protocol 9", "→ tfctl provision")
+    refused(hosts("start", write(hosts, GOOD)), 8, "node2: node2 uses protocol 9", "→ tfctl provision")
 
 
 def test_start_names_a_program_that_a_host_lacks(hosts: Hosts) -> None:
@@ -280,11 +280,11 @@ def test_start_suggests_provision_when_a_host_lacks_a_stack_of_tfctl(hosts: Host
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ("status never-was", 7, "no host knows a job 'never-was'\n  → tfctl list shows"),
-        ("stop never-was", 7, "no host knows a job 'never-was'\n  → tfctl list shows"),
-        ("wait never-was", 7, "no host knows a job 'never-was'\n  → tfctl list shows"),
-        ("logs --job never-was", 7, "no host knows a job 'never-was'\n  → tfctl list shows"),
-        ("status", 7, "no host knows a job\n  → start one"),
+        ("status never-was", 7, "no host has a job 'never-was'\n  → tfctl list shows"),
+        ("stop never-was", 7, "no host has a job 'never-was'\n  → tfctl list shows"),
+        ("wait never-was", 7, "no host has a job 'never-was'\n  → tfctl list shows"),
+        ("logs --job never-was", 7, "no host has a job 'never-was'\n  → tfctl list shows"),
+        ("status", 7, "no host has a job\n  → start one"),
         ("stop", 2, "no job runs\n  → name the one that is meant"),
         ("status Never_Was", 2, "'Never_Was' is neither a job's name nor a job file"),
         ("status a;b", 2, "'a;b' is neither a job's name nor a job file"),
@@ -297,7 +297,7 @@ def test_start_suggests_provision_when_a_host_lacks_a_stack_of_tfctl(hosts: Host
         ("logs --grep (", 2, "--grep: '(' is not a regular expression"),
         ("logs worker/x", 2, "'worker/x' is not a task\n  → write worker 3"),
         ("logs bad worker three", 2, "'worker three' is not a task\n  → write worker 3"),
-        ("logs worker three", 7, "no host knows a job 'worker'\n  → tfctl list shows"),
+        ("logs worker three", 7, "no host has a job 'worker'\n  → tfctl list shows"),
     ],
 )
 def test_commands_reject_words_that_they_do_not_know(words: str, code: int, said: str, hosts: Hosts) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from loopback import Impostor
+from node_tree import wait_until
 
 from tests.cluster.hosts import STAY, Hosts
 
@@ -26,6 +27,20 @@ def test_start_is_busy_when_the_job_runs_on_hosts_outside_its_layout(hosts: Host
     assert "→ stop it first: tfctl stop moved" in done.err
     assert hosts.trees["node3"].files() == []
     assert hosts.states("moved") == {"worker/0": "running", "worker/1": "running"}
+
+
+def test_start_is_busy_when_a_guard_elsewhere_is_about_to_start_the_next_attempt(guarded: Hosts) -> None:
+    failing = "command: [sh, -c, 'sleep 1; exit 4']\npolicy: {max_attempts: 5, max_restarts: 0}\n"
+    guarded.ok("start", on(guarded, "tried", "node1:node2", failing))
+    wait_until(lambda: "attempt 2 in" in guarded.status("tried")["reason"], timeout=30)
+    done = guarded("start", on(guarded, "tried", "node3"))
+    assert (done.code, done.out) == (5, ""), done
+    run = guarded.status("tried")["run"]
+    assert f"node1: job tried has failed there (run {run}, attempt 1), and its guard starts it again soon" in done.err
+    assert "→ stop it first: tfctl stop tried" in done.err
+    guarded.ok("stop", "tried")
+    assert guarded("start", on(guarded, "tried", "node3")).code == 0
+    guarded.ok("stop", "tried")
 
 
 def test_start_counts_the_attempts_on_hosts_outside_its_layout(hosts: Hosts) -> None:

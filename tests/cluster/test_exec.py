@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 from node_tree import wait_until
@@ -54,6 +56,16 @@ def test_exec_prints_an_object_per_line_and_per_task(job: Hosts) -> None:
     assert (done.code, objects[2:]) == (4, [zero, {**zero, "index": 1, "host": "node2", "exit_code": 4}])
     assert sorted(each["line"] for each in objects[:2]) == ["0", "1"]
     assert {each["stream"] for each in objects[:2]} == {"stdout"}
+
+
+def test_exec_says_that_it_does_not_pass_on_its_input(job: Hosts) -> None:
+    script = "from tfctl.cli import main\nmain.main()"
+    words = job.words("exec", "busy", "ps", "0", "--", "cat")
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], input="data", capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr == "the command has no input: what is piped to tfctl exec is not passed on\n"
 
 
 def test_exec_passes_on_bytes_unchanged(job: Hosts) -> None:
@@ -110,7 +122,7 @@ def test_exec_refuses_other_words(job: Hosts) -> None:
         (["worker", "0"], 2, "no command is given"),
         (["--", "true"], 2, "no task is named"),
         (["busy", "--", "true"], 2, "no task is named"),
-        (["chief", "--", "true"], 7, "no host knows a job 'chief'"),
+        (["chief", "--", "true"], 7, "no host has a job 'chief'"),
         (["busy", "chief", "--", "true"], 7, "busy has no chief"),
         (["worker", "7", "--", "true"], 7, "busy has no worker 7"),
         (["busy", "worker", "x", "--", "true"], 2, "'worker x' is not a task"),

@@ -54,7 +54,7 @@ def is_closed(port: int) -> bool:
 def test_forward_connects_this_machine_to_a_port_of_the_host(job: Hosts, echo: int) -> None:
     local = free_port()
     with job.begin("forward", "worker", f"1:{echo}", local) as client:
-        client.until(out=f"127.0.0.1:{local}\n", err=f"forwards to port {echo} of node2, the host of worker/1")
+        client.until(out=f"127.0.0.1:{local}\n", err=f"forwarding to port {echo} of node2, the host of worker/1")
         assert ask(local, b"hello") == b"HELLO"
         assert ask(local, b"x" * 1_000_000) == b"X" * 1_000_000
         client.process.send_signal(2)
@@ -139,7 +139,7 @@ def test_tensorboard_runs_where_the_output_is_and_prints_its_url(
         hosts.ok("stop", "curves")
     local = free_port()
     with hosts.begin("tensorboard", "--port", local) as client:
-        client.until(out=f"http://127.0.0.1:{local}/\n", err="TensorBoard starts on node1, for /srv/tfctl/curves")
+        client.until(out=f"http://127.0.0.1:{local}/\n", err="starting TensorBoard on node1, for /srv/tfctl/curves")
         with urllib.request.urlopen(f"http://127.0.0.1:{local}/", timeout=20) as page:
             assert page.status == 200
         client.process.send_signal(2)

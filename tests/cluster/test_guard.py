@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 
 from node_tree import wait_until
 
-from tests.cluster.guards import established, job, kill_guard, two_kinds, units
-from tests.cluster.hosts import Hosts
+from tests.cluster.guards import established, job, kill_guard, paused_guard, two_kinds, units
+from tests.cluster.hosts import STAY, Client, Hosts
+
+BENCH = Path(__file__).parents[2] / "scripts/bench"
 
 
 def guard_files(hosts: Hosts) -> list[str]:
@@ -27,16 +31,30 @@ def test_guards_stop_parameter_servers_once_the_chief_has_succeeded_and_then_lea
 
 
 def test_a_failed_job_is_started_again_as_the_next_attempt(guarded: Hosts) -> None:
+    """`logs -f` follows it, although one host is late to report the attempt: its tasks are not lost there."""
     flag = guarded.trees["node1"] / "fails"
     first = f"until test -e {flag}; do sleep 0.1; done; exit 7"
     chief = f'echo attempt "$TFCTL_ATTEMPT"; if [ "$TFCTL_ATTEMPT" = 1 ]; then {first}; fi; sleep 2'
     two_kinds(guarded, "again", chief, ", max_attempts: 2, max_restarts: 0")
-    with guarded.begin("logs", "-f", "--job", "again") as client:
-        client.until(out="attempt 1\n")
-        flag.touch()
-        followed = client.done()
-    assert re.findall(r"attempt [12]$", followed.out, re.MULTILINE) == ["attempt 1", "attempt 2"], followed.err
-    assert "~~ attempt 2 has begun" in followed.err
+    follow = ("logs", "-f", "--job", "again")
+    with guarded.begin(*follow) as early, guarded.late("node1", "show") as (hold, release):
+        early.until(out="attempt 1\n")
+        with paused_guard(guarded, "node1", "again"):
+            flag.touch()
+            wait_until(lambda: job(guarded, "again")["state"] == "failed", lambda: early.err)
+            other = guarded.begin(*follow)
+            other.until(out="attempt 1\n")
+        with other:
+            # The held client reports its host as silent, and asks again, after 15 s.
+            wait_until(lambda: bool(re.search(r"attempt 2 in [0-3] s", job(guarded, "again")["reason"])))
+            hold()
+            other.until(out="attempt 2\n", err="~~ attempt 2 has begun")
+            release()
+            for followed in (early.done(), other.done()):
+                attempts = re.findall(r"attempt [12]$", followed.out, re.MULTILINE)
+                assert (followed.code, attempts) == (0, ["attempt 1", "attempt 2"]), followed.err
+                assert "~~ attempt 2 has begun" in followed.err
+                assert "lost" not in followed.err
     waited = guarded("wait", "again")
     assert waited.code == 0, waited.err
     found = job(guarded, "again")
@@ -60,6 +78,29 @@ def test_a_host_without_contact_to_the_head_ends_its_tasks_after_the_lease(guard
     wait_until(lambda: not [unit for name in ("node2", "node3") for unit in guarded.trees[name].alive()], timeout=60)
     assert "policy: lease" in guarded("status", "cut").out
     guarded("stop", "cut")
+
+
+def test_a_job_ends_as_soon_as_anybody_sees_that_a_host_was_rebooted(guarded: Hosts) -> None:
+    """Nothing on the rebooted host can tell the head, which otherwise waits for the lease."""
+    text = f"{STAY}roles: {{worker: {{per_host: 1}}}}\n"
+    guarded.ok("start", guarded.file("reboot", text))
+    wait_until(lambda: len(established(guarded)) == 2, timeout=30)
+    guarded.trees["node3"].lose_power()
+    found = job(guarded, "reboot")
+    assert (found["state"], "worker/2 on node3 is lost" in found["reason"]) == ("failed", True)
+    wait_until(lambda: not units(guarded), lambda: str(units(guarded)), 20)
+    assert "worker/2 has failed" in guarded("events", "reboot").out
+    assert job(guarded, "reboot")["reason"] == found["reason"]
+
+
+def test_the_bench_starts_the_same_job_without_guards(guarded: Hosts) -> None:
+    found = re.search(r'WITHOUT_GUARDS = """\n(.*?)"""', BENCH.read_text(), re.DOTALL)
+    assert found
+    words = guarded.words("start", guarded.file("bare", f"{STAY}roles: {{worker: {{per_host: 1}}}}\n"))
+    with Client([sys.executable, "-c", found[1], *words], guarded.folder) as client:
+        assert client.done().code == 0, client.err
+    assert [unit for unit in units(guarded) if "guard" in unit] == guard_files(guarded) == []
+    assert guarded("stop", "bare").code == 0
 
 
 def test_a_guard_that_was_killed_is_started_again_and_goes_on(guarded: Hosts) -> None:

@@ -113,16 +113,33 @@ def test_restart_of_one_task_is_no_failure_for_the_guards(guarded: Hosts) -> Non
     nothing_runs(guarded)
 
 
-@pytest.mark.parametrize("fault", ["head killed", "head gone", "member killed", "member gone"])
+@pytest.mark.parametrize(
+    "fault", ["head killed", "head gone", "head rebooted", "member killed", "member gone", "member rebooted"]
+)
 def test_stop_during_a_fault_of_a_guard_leaves_nothing(fault: str, guarded: Hosts) -> None:
     two_kinds(guarded, "fault", STAY, ", lease: 30s")
     wait_until(lambda: len(established(guarded)) == 2, timeout=30)
     who, what = fault.split()
-    kill_guard(guarded, "node1" if who == "head" else "node2", "fault", for_good=what == "gone")
+    name = "node1" if who == "head" else "node2"
+    if what == "rebooted":
+        guarded.trees[name].lose_power()
+    else:
+        kill_guard(guarded, name, "fault", for_good=what == "gone")
     done = guarded("stop", "fault")
     assert done.code == 0, done.err
     nothing_runs(guarded)
-    assert job(guarded, "fault")["state"] == "stopped"
+    # A host that is rebooted loses its tasks before the stop.
+    assert job(guarded, "fault")["state"] == ("failed" if what == "rebooted" else "stopped")
+    guarded.untouched()
+
+
+def test_stop_ends_an_evaluator_that_may_still_finish(guarded: Hosts) -> None:
+    _start_with_evaluator(guarded, "draining", STAY, "60s")
+    wait_until(lambda: job(guarded, "draining")["state"] == "succeeded", lambda: str(job(guarded, "draining")))
+    assert {task["role"]: task["state"] for task in job(guarded, "draining")["tasks"]}["evaluator"] == "running"
+    assert guarded("stop", "draining").code == 0
+    nothing_runs(guarded)
+    assert job(guarded, "draining")["state"] == "succeeded"
     guarded.untouched()
 
 
@@ -137,6 +154,16 @@ def test_evaluator_is_stopped_when_its_time_is_over(guarded: Hosts) -> None:
 
 def _with_evaluator(hosts: Hosts, name: str, evaluator: str, drain: str) -> dict[str, str]:
     """Run a job to its end without a client. Return the states of its roles."""
+    _start_with_evaluator(hosts, name, evaluator, drain)
+    nothing_runs(hosts)
+    found = job(hosts, name)
+    assert found["state"] == "succeeded"
+    states = {task["role"]: task["state"] for task in found["tasks"]}
+    assert states["ps"] == "stopped"
+    return states
+
+
+def _start_with_evaluator(hosts: Hosts, name: str, evaluator: str, drain: str) -> None:
     text = f"""\
         command: [sh, -c, {json.dumps(STAY)}]
         roles:
@@ -146,12 +173,6 @@ def _with_evaluator(hosts: Hosts, name: str, evaluator: str, drain: str) -> dict
         policy: {{success: chief, drain: {drain}}}
         """
     hosts.ok("start", hosts.file(name, text))
-    nothing_runs(hosts)
-    found = job(hosts, name)
-    assert found["state"] == "succeeded"
-    states = {task["role"]: task["state"] for task in found["tasks"]}
-    assert states["ps"] == "stopped"
-    return states
 
 
 def test_next_start_after_a_fault_is_clean(guarded: Hosts) -> None:

@@ -81,8 +81,8 @@ def test_logs_with_timestamps_prints_the_time_of_each_line(told: Hosts) -> None:
     [
         (["worker", "9"], 7, "talk has no worker 9\n  → it has ps 0, worker 0 to 2"),
         (["talk", "chief"], 7, "talk has no chief\n  → it has ps 0, worker 0 to 2"),
-        (["chief"], 7, "no host knows a job 'chief', and talk has no role chief\n  → it has ps, worker"),
-        (["--job", "never"], 7, "no host knows a job 'never'"),
+        (["chief"], 7, "no host has a job 'chief', and talk has no role chief\n  → it has ps, worker"),
+        (["--job", "never"], 7, "no host has a job 'never'"),
         (["worker/x"], 2, "'worker/x' is not a task"),
         (["worker/1", "1"], 2, "'worker/1 1' is not a task"),
         (["--grep", "(["], 2, "--grep: '([' is not a regular expression"),

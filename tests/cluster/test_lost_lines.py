@@ -17,17 +17,17 @@ from tests.cluster.hosts import Hosts
 TALKING = 'command: [sh, -c, "echo first; while [ ! -e {end} ]; do sleep 0.05; done; echo last; exit 3"]\n'
 
 
-class Talk:
-    """Start a job named talk, and wait until it has printed its first line on node1."""
+class Printing:
+    """Start a job named print, and wait until it has printed its first line on node1."""
 
     def __init__(self, hosts: Hosts) -> None:
         self.hosts = hosts
-        self._end = hosts.folder / "talk.end"
+        self._end = hosts.folder / "print.end"
         self._end.unlink(missing_ok=True)
         self._journald = hosts.trees["node1"] / "journald"
         self._journald.mkdir()
-        hosts.ok("start", hosts.file("talk", TALKING.replace("{end}", str(self._end)) + "roles: {worker: 1}\n"))
-        wait_until(lambda: "first" in hosts.ok("logs", "-j", "talk"))
+        hosts.ok("start", hosts.file("print", TALKING.replace("{end}", str(self._end)) + "roles: {worker: 1}\n"))
+        wait_until(lambda: "first" in hosts.ok("logs", "-j", "print"))
 
     def journald(self, state: str) -> Path:
         return self._journald / state
@@ -37,16 +37,16 @@ class Talk:
 
 
 @pytest.fixture
-def talk(hosts: Hosts) -> Talk:
-    return Talk(hosts)
+def printing(hosts: Hosts) -> Printing:
+    return Printing(hosts)
 
 
-def test_following_prints_the_last_lines_when_journald_is_slow_to_write_them(talk: Talk) -> None:
-    stopped = talk.journald("stopped")
+def test_following_prints_the_last_lines_when_journald_is_slow_to_write_them(printing: Printing) -> None:
+    stopped = printing.journald("stopped")
     stopped.touch()
-    with talk.hosts.begin("wait", "talk") as waiting, talk.hosts.begin("logs", "-f", "-j", "talk") as client:
+    with printing.hosts.begin("wait", "print") as waiting, printing.hosts.begin("logs", "-f", "-j", "print") as client:
         client.until(out="first")
-        talk.end()
+        printing.end()
         assert waiting.done().code == 100
         threading.Timer(7.0, stopped.unlink).start()  # longer than a heartbeat
         done = client.done()
@@ -55,13 +55,13 @@ def test_following_prints_the_last_lines_when_journald_is_slow_to_write_them(tal
     assert "tfctl:" not in done.err
 
 
-def test_logs_says_that_the_last_lines_are_missing_when_journald_fails_to_write_them(talk: Talk) -> None:
-    talk.journald("stopped").touch()
-    talk.end()
-    assert talk.hosts("wait", "talk").code == 100
-    talk.journald("broken").touch()
-    talk.journald("stopped").unlink()
-    found = talk.hosts("logs", "-j", "talk")
+def test_logs_says_that_the_last_lines_are_missing_when_journald_fails_to_write_them(printing: Printing) -> None:
+    printing.journald("stopped").touch()
+    printing.end()
+    assert printing.hosts("wait", "print").code == 100
+    printing.journald("broken").touch()
+    printing.journald("stopped").unlink()
+    found = printing.hosts("logs", "-j", "print")
     assert (found.code, found.out) == (1, "worker/0 │ first\n")
     assert "node1: journald did not confirm that all lines are written; its last lines are missing" in found.err
 

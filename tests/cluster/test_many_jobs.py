@@ -86,4 +86,5 @@ def test_jobs_that_are_over_are_listed_and_shown_like_others(hosts: Hosts) -> No
     assert (job["culprit"], [task["exit_code"] for task in job["tasks"]]) == ("worker/1", [0, 1])
     assert "worker/1" in hosts.ok("status")
     hosts.refuse("node3", "exit 127")
-    assert "failed" in hosts.ok("list")
+    listed_again = hosts("list")
+    assert (listed_again.code, "failed" in listed_again.out) == (8, True)

@@ -157,7 +157,7 @@ def test_pull_without_a_directory_writes_beside_the_caller(hosts: Hosts) -> None
     assert (hosts.folder / "plain-results/attempt-1/worker-0.log").exists()
 
 
-def test_pull_tells_a_job_from_a_directory(hosts: Hosts, tmp_path: Path) -> None:
+def test_pull_distinguishes_a_job_from_a_directory(hosts: Hosts, tmp_path: Path) -> None:
     ended(hosts, "named")
     assert hosts("pull", f"{tmp_path}/there").out == f"{tmp_path}/there\n"
     assert hosts("pull", "-j", "named", tmp_path / "other").out == f"{tmp_path}/other\n"

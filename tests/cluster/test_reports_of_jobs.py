@@ -87,7 +87,7 @@ def test_sweep_runs_each_setting_once_and_continues_after_a_failure(hosts: Hosts
     fixed.touch()
     second = hosts(*words, "-o", "json")
     assert second.code == 0, second
-    assert "sweep-1: succeeded before" in second.err
+    assert "sweep-1: already succeeded" in second.err
     found = json.loads(second.out)
     assert [(run["settings"], run["speed_up"]) for run in found["runs"]] == [
         ({"roles.worker.replicas": "1"}, 1.0), ({"roles.worker.replicas": "2"}, 2.0),

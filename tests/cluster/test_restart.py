@@ -60,6 +60,23 @@ def test_late_cleanup_leaves_the_next_attempt_alone(hosts: Hosts) -> None:
     assert set(hosts.states("late").values()) == {"running"}
 
 
+def test_late_cleanup_leaves_another_run_alone_that_has_the_same_attempt(hosts: Hosts) -> None:
+    """Attempts are counted from 1 again after `prune`."""
+    flag = hosts.folder / "stays"
+    text = f"command: [sh, -c, 'test ! -e {flag} || exec sleep 600']\npolicy: {{clean: all}}\nroles: {{worker: 3}}\n"
+    file = hosts.file("same", text)
+    hosts.ok("start", file)
+    wait_until(lambda: hosts.status("same")["state"] == "succeeded")
+    with Fleet(inventory.load(hosts.inventory).hosts) as fleet:
+        ended = show.one(fleet, "same")[0]
+        hosts.ok("prune", "same", "--yes")
+        flag.touch()
+        hosts.ok("start", file)
+        clean(fleet, ended, lambda _: None)
+    flag.unlink()
+    assert (hosts.status("same")["attempt"], set(hosts.states("same").values())) == (1, {"running"})
+
+
 def test_restart_with_dry_run_changes_nothing(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("dry", THREE))
     before, files = hosts.status("dry"), {name: tree.files() for name, tree in hosts.trees.items()}
@@ -79,7 +96,7 @@ def test_restart_stops_nothing_when_one_host_has_lost_its_restart_files(hosts: H
     (hosts.trees["node2"] / "run/tfctl/env/tfctl-rebooted-worker-1.env").unlink()
     done = hosts("restart", "rebooted")
     assert (done.code, done.out) == (7, "")
-    assert "node2 no longer knows what worker/1 of rebooted was started with, as after a stop or a reboot" in done.err
+    assert "node2 no longer has the restart files of worker/1 of rebooted: a stop or a reboot deletes them" in done.err
     assert "→ start it from its job file" in done.err
     assert len(hosts.alive()) == 3
     hosts.refuse("node3", "exit 127")
@@ -98,7 +115,7 @@ def test_restart_starts_nothing_when_one_host_refuses(hosts: Hosts) -> None:
     assert hosts.alive() == []
     assert hosts.status("lacks")["state"] == "stopped"
     done = hosts("restart", "lacks")
-    assert (done.code, "no longer knows what worker/0 of lacks was started with" in done.err) == (7, True)
+    assert (done.code, "no longer has the restart files of worker/0 of lacks" in done.err) == (7, True)
 
 
 def test_restart_starts_nothing_when_hosts_no_longer_share_the_output(hosts: Hosts) -> None:
@@ -182,7 +199,7 @@ def test_restart_needs_the_name_of_a_job_when_none_runs(hosts: Hosts) -> None:
     done = hosts("restart")
     assert (done.code, "no job runs" in done.err) == (2, True)
     done = hosts("restart", "never")
-    assert (done.code, "no host knows a job 'never'" in done.err) == (7, True)
+    assert (done.code, "no host has a job 'never'" in done.err) == (7, True)
     done = hosts("restart", "-h")
     assert re.search(r"Examples: tfctl restart", done.out)
 

@@ -23,13 +23,17 @@ class Clients:
     """Clients whose connections have broken, each in its own way.
 
     ``waiting`` and ``following`` of the job asleep: their connections died silently, but new ones work.
-    ``cut_off`` of the job cut: no new connection is possible. ``muted`` of the job mute: node2 says nothing any more.
+    ``cut_off`` of the job cut: no new connection is possible. ``muted``, ``started``, ``watching`` and ``reading`` of
+    the job mute: node2 says nothing any more.
     """
 
     waiting: Client
     following: Client
     cut_off: Client
     muted: Client
+    started: Client
+    watching: Client
+    reading: Client
 
 
 @pytest.fixture(scope="module")
@@ -50,8 +54,14 @@ def clients(module_hosts: Hosts) -> Iterator[Clients]:
 
         hosts.inventory = base
         mute = stack.enter_context(hosts.behind_relay("node2"))
-        hosts.ok("start", hosts.file("mute", STAY + "roles: {worker: 2}\n"))
+        file = hosts.file("mute", STAY + "roles: {worker: 2}\n")
+        started = stack.enter_context(hosts.begin("start", file, "--wait"))
+        started.until(out="mute\n")
         muted = stack.enter_context(hosts.begin("wait", "mute", "--host-timeout", "1s"))
+        watching = stack.enter_context(hosts.begin("status", "mute", "--watch"))
+        reading = stack.enter_context(hosts.begin("logs", "-f", "-j", "mute"))
+        watching.until(out="worker/1")
+        reading.until(out="worker/1")
         until_followed(hosts, "node2")
         cut_off.until(out="tick 3\n")
 
@@ -59,7 +69,7 @@ def clients(module_hosts: Hosts) -> Iterator[Clients]:
         asleep.forget()
         cut.close()
         mute.frozen = True
-        yield Clients(waiting, following, cut_off, muted)
+        yield Clients(waiting, following, cut_off, muted, started, watching, reading)
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +86,13 @@ def until_followed(hosts: Hosts, name: str) -> None:
         wait_until(lambda: hosts.shown(name))
 
 
-@pytest.mark.parametrize("verb", ["status", "logs", "wait", "restart"])
+@pytest.mark.parametrize("verb", ["status", "logs", "wait", "restart", "exec", "events", "stop"])
 def test_a_command_dials_a_silent_host_only_once(module_hosts: Hosts, partly: str, verb: str) -> None:
-    words = {"status": [partly], "logs": ["-j", partly], "wait": [partly, "--timeout", "1s"]}
+    words = {
+        "logs": ["-j", partly],
+        "wait": [partly, "--timeout", "1s"],
+        "exec": [partly, "worker", "--", "true"],
+    }
     with contextlib.closing(Impostor()) as silent:
         inventory = module_hosts.told("node2", ansible_port=silent.port)
         module_hosts.with_inventory(inventory, verb, *words.get(verb, [partly]))
@@ -102,6 +116,12 @@ def test_wait_reports_a_silent_host_and_ends_after_its_host_timeout(clients: Cli
     assert "~~ node2: tfctl-node has sent nothing for 15 s" in done.err
     assert "the states of its tasks are unknown" in done.err
     assert "gave up after 1 s (--host-timeout) without an answer from node2" in done.err
+
+
+def test_commands_that_wait_for_a_job_or_follow_it_report_a_silent_host(clients: Clients) -> None:
+    for client in (clients.started, clients.watching):
+        client.until(err="~~ node2: tfctl-node has sent nothing for 15 s")
+    clients.reading.until(err="~~ node2: ")
 
 
 def test_logs_do_not_end_with_success_when_no_host_answers_any_more(clients: Clients) -> None:

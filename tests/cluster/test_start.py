@@ -80,7 +80,7 @@ def test_start_runs_nothing_when_sudo_refuses_on_one_host(hosts: Hosts) -> None:
     hosts.refuse("node2", "echo 'sudo: a password is required' >&2; exit 1")
     done = hosts("start", hosts.file("locked", THREE))
     assert done.code == 8
-    assert "node2: sudo does not let this user run" in done.err
+    assert "node2: sudo does not permit this user to run" in done.err
     assert hosts.left() == []
 
 
@@ -176,6 +176,21 @@ def test_start_undoes_every_host_when_a_connection_breaks_before_keep(hosts: Hos
     assert (done.code, done.out) == (6, "")
     assert "node2: the connection broke" in done.err
     hosts.untouched()
+
+
+def test_start_that_is_undone_leaves_a_run_alone_that_somebody_has_started_meanwhile(hosts: Hosts) -> None:
+    """The order to undo reaches node2 late. node2 has undone its part by itself, and the same attempt runs again."""
+    file = hosts.file("again", THREE)
+    with hosts.held("node2"), hosts.delayed("node2", "stop") as (reached, go_on), hosts.begin("start", file) as client:
+        wait_until(lambda: _starts(hosts, "node2"))
+        hosts.drop("node2")
+        hosts.release("node2")
+        wait_until(reached)
+        hosts.untouched()
+        hosts.ok("start", file)
+        go_on()
+        assert client.done().code == 6
+    assert set(hosts.states("again").values()) == {"running"}
 
 
 def test_start_stops_the_job_when_one_host_loses_keep(hosts: Hosts) -> None:

@@ -40,7 +40,7 @@ def test_a_start_is_undone_when_a_host_refuses_by_openssh(hosts: Hosts) -> None:
     hosts.refuse("node2", "echo 'sudo: a password is required' >&2; exit 1")
     done = hosts("start", hosts.file("refused", STAY + "roles: {worker: 3}\n"))
     assert done.code == 8
-    assert "node2: sudo does not let this user run" in done.err
+    assert "node2: sudo does not permit this user to run" in done.err
     hosts.untouched()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pty
 import re
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from loopback import Impostor
 from node_tree import wait_until
 
 from tests.cluster.hosts import STAY, Hosts
@@ -22,11 +24,11 @@ def test_commands_exit_with_7_when_there_is_no_such_job(hosts: Hosts) -> None:
     for words in (["status"], ["logs"], ["wait"]):
         done = hosts(*words)
         assert (done.code, done.out) == (7, ""), words
-        assert "no host knows a job\n  → start one" in done.err
+        assert "no host has a job\n  → start one" in done.err
     for words in (["status", "never"], ["wait", "never"], ["stop", "never"]):
         done = hosts(*words)
         assert (done.code, done.out) == (7, ""), words
-        assert "no host knows a job 'never'\n  → tfctl list shows the jobs that exist" in done.err
+        assert "no host has a job 'never'\n  → tfctl list shows the jobs that exist" in done.err
     done = hosts("stop")
     assert done.code == 2
     assert "no job runs" in done.err
@@ -125,7 +127,7 @@ def test_stop_exits_by_the_hosts_of_the_job_alone(hosts: Hosts) -> None:
     assert done.err.startswith("node3: /usr/local/sbin/tfctl-node cannot be run\n")
     assert done.err.endswith("alone: stopped worker/0\n")
     done = hosts("stop", "nonesuch")
-    assert (done.code, "no host knows a job 'nonesuch'; node3 could not be asked" in done.err) == (7, True)
+    assert (done.code, "no host has a job 'nonesuch'; node3 could not be asked" in done.err) == (7, True)
 
 
 def test_commands_fail_when_the_inventory_that_is_set_does_not_exist(
@@ -186,7 +188,7 @@ def test_status_and_list_name_a_host_that_does_not_answer(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("part", STAY + "roles: {worker: 3}\n"))
     hosts.refuse("node3", "exit 127")
     done = hosts("status", "part", "-o", "json")
-    assert done.code == 0
+    assert done.code == 8
     assert [task["state"] for task in done.objects[0]["tasks"]] == ["running", "running", "unknown"]
     assert (done.objects[0]["state"], done.objects[0]["reason"]) == ("unknown", "no answer from node3")
     assert "node3: /usr/local/sbin/tfctl-node cannot be run" in done.err
@@ -200,6 +202,21 @@ def test_status_and_list_name_a_host_that_does_not_answer(hosts: Hosts) -> None:
     for name in hosts.names:
         hosts.heal(name)
     assert hosts("stop", "part").code == 0
+
+
+def test_status_list_and_nodes_show_what_they_have_and_exit_with_4_when_a_host_cannot_be_reached(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("three", STAY + "roles: {worker: 3}\n"))
+    hosts.ok("start", hosts.file("two", STAY + "roles: {worker: 2}\n"))
+    with contextlib.closing(Impostor()) as silent:
+        inventory = hosts.told("node3", ansible_port=silent.port)
+        for words in (["status", "three"], ["list"], ["list", "-j", "three"], ["nodes"]):
+            done = hosts.with_inventory(inventory, *words)
+            assert (done.code, "three" in done.out, "node3" in done.err) == (4, True, True), done
+            shown = hosts.with_inventory(inventory, *words, "-o", "json")
+            assert (shown.code, len(shown.objects), "error" in shown.objects[0]) == (4, 1, False), shown
+        for words in (["status", "two"], ["list", "-j", "two"]):
+            done = hosts.with_inventory(inventory, *words)
+            assert (done.code, "node3" in done.err) == (0, True), "the job does not use it"
 
 
 def test_status_with_watch_ends_when_the_job_ends(hosts: Hosts) -> None:

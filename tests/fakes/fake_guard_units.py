@@ -72,11 +72,11 @@ def sessions(manager: Manager, name: str, ready: int) -> None:
 def guard(manager: Manager, name: str, ready: int) -> None:
     """Run a guard, and start it again when it fails."""
     job = name.removeprefix("tfctlguard-").removesuffix(".service")
-    credentials = tempfile.mkdtemp(prefix="tfctl-credentials-")
     if not Path(manager.tree, "guards").exists():
         manager.update(name, ActiveState="failed", SubState="failed", Result="signal")
         _tell(ready)
         return
+    credentials = tempfile.mkdtemp(prefix="tfctl-credentials-")
     listener = _listener(manager, name)
     _active(manager, name, ready)
     while True:

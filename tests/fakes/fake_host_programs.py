@@ -1,6 +1,6 @@
-"""Fakes of dpkg-query, apt-get, systemctl, userdel and groupdel, as one program under several names.
+"""Fakes of dpkg-query, apt-get, apt-mark, systemctl, userdel and groupdel, as one program under several names.
 
-Follows dpkg-query(1), apt-get(8) and systemctl(1). The state is the JSON file that FAKE_HOST names:
+Follows dpkg-query(1), apt-get(8), apt-mark(8) and systemctl(1). The state is the JSON file that FAKE_HOST names:
 
     {"packages": {NAME: {"version", "status", "files": [PATH], "needs": [NAME]}},
      "units": {UNIT: {"active", "enabled"}}, "calls": [LINE]}
@@ -22,7 +22,7 @@ Packages = dict[str, Any]
 def install(folder: Path) -> None:
     """Write the programs into a directory, for PATH."""
     folder.mkdir()
-    for name in ("dpkg-query", "apt-get", "systemctl", "userdel", "groupdel"):
+    for name in ("dpkg-query", "apt-get", "apt-mark", "systemctl", "userdel", "groupdel"):
         (folder / name).write_text(f'#!/bin/sh\nexec {sys.executable} -S {__file__} {name} "$@"\n')
         (folder / name).chmod(0o755)
 
@@ -58,6 +58,15 @@ def apt_get(packages: Packages, words: list[str]) -> int:
     return 0
 
 
+def apt_mark(packages: Packages, words: list[str]) -> int:
+    for name in words[1:]:
+        if name not in packages:
+            print(f"E: Unable to locate package {name}")
+            return 100
+        packages[name]["status"] = {"hold": "hi ", "unhold": "ii "}[words[0]]
+    return 0
+
+
 def systemctl(units: dict[str, Any], words: list[str]) -> int:
     if words[0] == "show":
         for name in words[words.index("--") + 1 :]:
@@ -84,6 +93,8 @@ def main(program: str, words: list[str]) -> int:
         code = dpkg_query(host["packages"], words[words.index("-f") + 1], words[words.index("-f") + 2 :])
     elif program == "apt-get":
         code = apt_get(host["packages"], words)
+    elif program == "apt-mark":
+        code = apt_mark(host["packages"], words)
     elif program == "systemctl":
         code = systemctl(host["units"], words)
     path.write_text(json.dumps(host))

@@ -174,6 +174,17 @@ def shown(manager: Manager, unit: str, wanted: list[str]) -> list[str]:
     return [f"{name}={everything[name]}" for name in wanted]
 
 
+def hold_one(manager: Manager, verb: str) -> None:
+    """Keep back the answer to the first call that finds a file hold-VERB, until the file held-VERB is gone."""
+    held = f"{manager.home}/held-{verb}"
+    try:
+        os.rename(f"{manager.home}/hold-{verb}", held)
+    except FileNotFoundError:
+        return
+    while os.path.exists(held):
+        time.sleep(0.01)
+
+
 def listed(manager: Manager, patterns: list[str]) -> list[str]:
     """Return the lines of list-units, without --all: units that are active, have failed or have a job."""
     from fnmatch import fnmatch
@@ -209,7 +220,9 @@ def main() -> int:
         log.write(" ".join([verb, *units]) + "\n")
     if verb == "show":
         wanted = options[0].split("=", 1)[1].split(",")
-        print("\n\n".join("\n".join(shown(manager, unit, wanted)) for unit in units))
+        text = "\n\n".join("\n".join(shown(manager, unit, wanted)) for unit in units)
+        hold_one(manager, "show")
+        print(text)
     elif verb == "list-units":
         print("\n".join(listed(manager, units)))
     elif verb == "start":

@@ -85,10 +85,11 @@ def supervise(manager: Manager, name: str, ready: int) -> None:
         elif again and not manager.stopping(name):
             manager.update(name, NRestarts=restarts + 1)  # systemd counts the restart that its limit prevents
         manager.stopped(name)
-        over = "inactive" if result == "success" else "failed"
-        manager.update(name, ActiveState=over, SubState="dead" if over == "inactive" else "failed", ControlGroup="")
-        if over == "inactive":  # systemd forgets all of a unit that ended well
+        # Change the state once: whoever waits for the end may start the unit again at once.
+        if result == "success":  # systemd forgets all of a unit that ended well
             manager.forget(name)
+        else:
+            manager.update(name, ActiveState="failed", SubState="failed", ControlGroup="")
         return
 
 

@@ -415,4 +415,4 @@ def wait_until(condition: Callable[[], bool], what: Callable[[], str] = lambda: 
         now = time.monotonic()
         assert now < until, f"not within {timeout} s: {what()}"
         # Some conditions run a command on three hosts. Leave most of the processor to what the test waits for.
-        time.sleep(max(0.02, min(1.0, 2 * (now - began))))
+        time.sleep(max(0.02, min(1.0, 4 * (now - began))))

@@ -15,8 +15,8 @@ from tests.lab.labs import LABS, TFCTL, Lab
 from tfctl.errors import Exit
 
 PREFIX = "test-"
-#: Seconds that a test may take if it does not set a limit of its own. Its fixtures limit their own waits: the first of
-#: them builds an image and downloads a stack.
+#: Seconds that a test may take if it does not set a limit of its own. No limit includes the fixtures, which limit their
+#: own waits: the first of them builds an image and downloads a stack, and the last deletes the nodes.
 LIMIT_S = 120
 
 # A shell lets background processes ignore SIGINT, and children inherit that. Tests send SIGINT to tfctl.
@@ -29,8 +29,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.path.is_relative_to(Path(__file__).parent) and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(LIMIT_S, func_only=True))
+        if item.path.is_relative_to(Path(__file__).parent):
+            own = item.get_closest_marker("timeout")
+            seconds = own.args[0] if own else LIMIT_S
+            item.add_marker(pytest.mark.timeout(seconds, func_only=True), append=False)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

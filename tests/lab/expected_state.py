@@ -44,7 +44,9 @@ def job_host(host: Host) -> None:
     assert host.user("tfctl-guard").groups == ["tfctl-guard"]
     is_file(host, "/usr/local/sbin/tfctl-node", 0o755)
     is_file(host, "/etc/sudoers.d/tfctl", 0o440, '%tfctl-admin ALL=(root) NOPASSWD: /usr/local/sbin/tfctl-node ""')
+    is_file(host, "/etc/sudoers.d/tfctl", 0o440, "Defaults!/usr/local/sbin/tfctl-node !requiretty, !log_input")
     is_file(host, "/etc/systemd/journald.conf.d/tfctl.conf", 0o644, "Storage=persistent")
+    is_file(host, "/etc/systemd/journald.conf.d/tfctl.conf", 0o644, "SystemKeepFree=")
     is_directory(host, "/var/lib/tfctl/jobs", 0o755)
     is_directory(host, "/srv/tfctl", 0o2770, "tfctl")
     sent = host.file("/usr/local/lib/tfctl/current/tfctl_node/states.py")

@@ -75,7 +75,7 @@ def test_tasks_get_their_own_gpus_by_uuid_and_a_refusal_names_the_holders(gpus: 
         done = gpus("start", gpus.file("wants", f"strategy: tf1_ps\n{STAY}roles: {roles}\n"))
         assert done.returncode == 5
         holders = "job has, task worker/0, job has, task worker/1, job has, task chief/0"
-        assert f"node1: 3 GPUs wanted, 2 free; the others are held by {holders}, pid {stranger}" in done.stderr
+        assert f"node1: 3 GPUs requested, 2 free; the others are held by {holders}, pid {stranger}" in done.stderr
         assert f"pid {stranger} (python3) of ops" in done.stderr
     finally:
         gpus.lab.shell("node1", f"kill {stranger}")

@@ -95,7 +95,7 @@ def test_servers_are_stopped_within_five_seconds_of_the_end_of_the_chief(jobs: J
     assert "chief/0 has succeeded" in jobs.ok("events", "quick")
 
 
-def test_guard_is_out_of_the_reach_of_tasks(jobs: Jobs) -> None:
+def test_tasks_cannot_signal_trace_or_read_the_guard(jobs: Jobs) -> None:
     start(jobs, "reach", "exec sleep 600")
     wait_for(lambda: connected(jobs, "reach"), 30)
     pid = guard_pid(jobs, "node1", "reach")

@@ -185,7 +185,7 @@ BACK = "rm -rf /opt/tfctl/horovod; mv /opt/tfctl/horovod-away /opt/tfctl/horovod
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600, func_only=True)
+@pytest.mark.timeout(600)
 def test_failed_horovod_build_quotes_the_compiler(
     cluster: Lab, inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,7 +209,7 @@ def test_failed_horovod_build_quotes_the_compiler(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600, func_only=True)
+@pytest.mark.timeout(600)
 def test_horovod_is_built_on_one_host_and_copied_to_the_other(
     cluster: Lab, inventory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,3 +71,13 @@ def test_runtime_selects_keras_2_when_keras_3_would_fail(example: str, jobs: Job
     log = log_of(jobs, file)
     assert ("TF_USE_LEGACY_KERAS=1 is set: " in log) == (example != "mirrored")
     assert float(re.findall(r"test accuracy ([01]\.\d+)", log)[-1]) > 0.85
+
+
+@pytest.mark.usefixtures("newest")
+def test_script_that_init_writes_trains_with_keras_3(jobs: Jobs, tmp_path: Path) -> None:
+    jobs.lab.tfctl("init", tmp_path / "newest")
+    file = tmp_path / "newest/job.yaml"
+    file.write_text(re.sub("^inventory: .*\n", "", file.read_text(), flags=re.MULTILINE).replace("tf2.15", "tf2.21"))
+    log = log_of(jobs, file)
+    assert float(re.findall(r"test accuracy ([01]\.\d+)", log)[-1]) > 0.85
+    assert "ckpt-10.weights.h5" in jobs.lab.shell("node1", "sudo ls /srv/tfctl/newest/checkpoints")

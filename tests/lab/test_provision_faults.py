@@ -83,7 +83,7 @@ def test_provision_refuses_an_unsupported_system(pair: Lab) -> None:
     with harmed(pair, arch, "umount /usr/lib/os-release"):
         code, reason, remedy = fault(provision(pair, inventory_of(pair, "none")))
     assert (code, reason) == (8, "Arch is not supported")
-    assert "there are: Debian 11, Debian 12" in remedy and "--limit '!node2'" in remedy
+    assert "supported are Debian 11, Debian 12" in remedy and "--limit '!node2'" in remedy
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_provision_refuses_two_hosts_that_look_like_one(pair: Lab, target: str) 
     }
 
 
-def test_provision_refuses_a_name_that_leads_to_the_host_itself(pair: Lab) -> None:
+def test_provision_refuses_a_name_that_resolves_to_loopback_on_its_host(pair: Lab) -> None:
     """Debian's installer writes such a line."""
     harm = "cp /etc/hosts /run/hosts; echo 127.0.1.1 gpu2 >>/run/hosts; mount --bind /run/hosts /etc/hosts"
     with harmed(pair, harm, "umount /etc/hosts"):

@@ -15,7 +15,7 @@ from tests.lab.labs import Lab
 from tests.lab.test_horovod import inventory  # noqa: F401
 from tests.lab.test_when_one_dies import EPOCH, EXAMPLES, Training, begun
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 PYTHON = "/opt/tfctl/stacks/tf2.15/bin/python"
 #: A directory that all nodes share.

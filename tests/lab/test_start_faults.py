@@ -157,7 +157,7 @@ def test_start_is_refused_when_sudo_refuses_the_login_user(rule: str, jobs: Jobs
             jobs.with_host_variables("node3", ansible_user="asked"),
             four,
             8,
-            "node3: sudo does not let",
+            "node3: sudo does not permit",
             "tfctl provision",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -86,6 +87,26 @@ def test_reading_continues_without_loss_after_a_timeout(sshd: Sshd) -> None:
             channel.wait(0.1)
         channel.send(b"go\n")
         assert channel.readline(WAIT) == b"half and half\n"
+
+
+def test_the_time_in_which_this_process_does_not_run_is_no_silence_of_the_host(sshd: Sshd) -> None:
+    """A function that is called by PyDLL keeps the lock of the interpreter: no thread runs while it sleeps."""
+    script = "sleep 1.5; echo here; exec sleep 60"
+    with connect(sshd.host()) as connection, connection.exec(["sh", "-c", script]) as channel:
+        found: list[bytes | TimeoutError] = []
+
+        def read() -> None:
+            try:
+                found.append(channel.readline(1.0))
+            except TimeoutError as error:
+                found.append(error)
+
+        reader = threading.Thread(target=read)
+        reader.start()
+        time.sleep(0.2)
+        ctypes.PyDLL(None).sleep(3)
+        reader.join(WAIT)
+        assert found == [b"here\n"]
 
 
 def test_raw_bytes_are_read_between_lines(sshd: Sshd) -> None:

@@ -74,11 +74,11 @@ def test_a_refused_connection_names_the_host_and_how_to_start_sshd(sshd: Sshd) -
 @pytest.mark.parametrize(
     ("greeting", "hang_up", "said"),
     [
-        (b"", False, "takes the connection and says nothing for 1 s"),
+        (b"", False, "accepts the connection but sends nothing for 1 s"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", False, "answers, then falls silent for 1 s"),
-        (b"", True, "closes the connection before it says anything"),
+        (b"", True, "closes the connection before it sends anything"),
         (b"SSH-2.0-OpenSSH_9.2\r\n", True, "broke off the key exchange"),
-        (b"220 mail ready\r\n" * 200, True, "is not sshd; it says: 220 mail ready"),
+        (b"220 mail ready\r\n" * 200, True, "is not sshd; it sends: 220 mail ready"),
     ],
     ids=["silent", "greets and hangs", "hangs up", "greets and hangs up", "another service"],
 )
@@ -311,7 +311,7 @@ def test_fingerprints_are_written_as_openssh_writes_them(sshd: Sshd) -> None:
 def test_a_refused_key_is_named_with_the_command_that_installs_it(sshd: Sshd, tmp_path: Path) -> None:
     write_key(asyncssh.generate_private_key("ssh-ed25519"), tmp_path / "stranger")
     error = refusal(sshd.host(key=str(tmp_path / "stranger")))
-    assert f"does not let user ops in with {tmp_path / 'stranger'}" in error.message
+    assert f"rejects user ops with {tmp_path / 'stranger'}" in error.message
     assert f"ssh-copy-id -i {tmp_path / 'stranger'} -p {sshd.port} ops@127.0.0.1" in error.remedy
 
 
@@ -327,7 +327,7 @@ def test_a_file_without_a_private_key_is_named(sshd: Sshd, tmp_path: Path) -> No
     assert f"{tmp_path / 'key'} holds no private key" in refusal(sshd.host(key=str(tmp_path / "key"))).message
 
 
-def test_a_user_without_any_key_is_told_how_to_make_one(sshd: Sshd) -> None:
+def test_login_without_any_key_prints_the_command_that_creates_one(sshd: Sshd) -> None:
     error = refusal(sshd.host(key=None))
     assert "no ssh key to log in" in error.message
     assert "ansible_ssh_private_key_file" in error.remedy
@@ -423,7 +423,7 @@ def test_a_public_key_file_logs_in_with_that_key_of_the_agent(sshd: Sshd, tmp_pa
     assert works(sshd.host(key=f"{sshd.key_file}.pub"))
     # The agent's first key would be refused, and is offered only if it is the one that is named.
     asyncssh.read_private_key(tmp_path / "other").write_public_key(tmp_path / "other.pub")
-    assert "does not let user ops in" in refusal(sshd.host("node1", *only, key=f"{tmp_path / 'other.pub'}")).message
+    assert "rejects user ops" in refusal(sshd.host("node1", *only, key=f"{tmp_path / 'other.pub'}")).message
 
 
 def test_a_public_key_file_whose_private_key_no_agent_holds_is_named(sshd: Sshd) -> None:

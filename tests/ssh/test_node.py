@@ -1,4 +1,4 @@
-"""The conversation with tfctl-node: a stand-in for sudo runs a small program that speaks, or does not."""
+"""The session with tfctl-node: a stand-in for sudo runs a small program that speaks, or does not."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PROVISION = "tfctl provision INVENTORY --tags job_host"
 
 
 @contextlib.contextmanager
-def conversation(sshd: Sshd, script: str) -> Iterator[Session]:
+def session_with(sshd: Sshd, script: str) -> Iterator[Session]:
     """Open a session with a host whose sudo is ``script``."""
     sshd.command("sudo", script)
     with connect(sshd.host("node2")) as connection, open_session(connection, REQUEST) as node:
@@ -38,7 +38,7 @@ def says(*messages: object) -> str:
 def test_node_part_is_run_with_sudo_and_reads_its_request(sshd: Sshd) -> None:
     header = json.dumps({"logs": LOGS})
     script = f"[ \"$*\" = '-n {names.PROGRAM}' ] || exit 9; read -r request; echo '{header}'; echo \"$request\""
-    with conversation(sshd, script) as node:
+    with session_with(sshd, script) as node:
         node.expect(wire.Logs, WAIT)
         assert list(node.lines()) == [wire.request(REQUEST)]
 
@@ -56,7 +56,7 @@ def test_root_needs_no_sudo(sshd: Sshd) -> None:
 
 
 def test_session_exchanges_messages_with_the_node_part(sshd: Sshd) -> None:
-    with conversation(sshd, "read request; exec cat") as node:
+    with session_with(sshd, "read request; exec cat") as node:
         error = wire.Undone(wire.Error(6, "ä" * 100_000))
         node.send_raw(wire.line(error))
         assert node.expect(wire.Undone, WAIT) == error
@@ -69,7 +69,7 @@ def test_session_exchanges_messages_with_the_node_part(sshd: Sshd) -> None:
 
 def test_heartbeat_ends_the_silence_and_is_not_a_message(sshd: Sshd) -> None:
     beats = "for _ in 1 2 3 4 5; do sleep 0.2; echo '{\"beat\": {}}'; done; " + "echo '{\"kept\": {}}'; sleep 60"
-    with conversation(sshd, beats) as node:
+    with session_with(sshd, beats) as node:
         assert isinstance(node.receive(0.6), wire.Kept)
         began = time.monotonic()
         with pytest.raises(Unreachable, match=r"^node2: tfctl-node has sent nothing for 0\.3 s"):
@@ -79,7 +79,7 @@ def test_heartbeat_ends_the_silence_and_is_not_a_message(sshd: Sshd) -> None:
 
 def test_heartbeats_reach_other_nodes_while_one_reads_nothing(sshd: Sshd) -> None:
     """A node that does not read its input must not delay the heartbeats of the others."""
-    with conversation(sshd, says({"hello": HELLO}) + "sleep 60") as node:
+    with session_with(sshd, says({"hello": HELLO}) + "sleep 60") as node:
         node.receive(WAIT)
 
         def send() -> None:
@@ -109,7 +109,7 @@ def test_heartbeats_reach_other_nodes_while_one_reads_nothing(sshd: Sshd) -> Non
 def test_error_of_the_node_part_is_raised_with_its_exit_code(
     sshd: Sshd, exit_code: int, kind: type[TfctlError]
 ) -> None:
-    with conversation(
+    with session_with(
         sshd,
         says({"hello": HELLO}, {"error": {"exit": exit_code, "message": "port 2222 is taken", "remedy": "stop it"}}),
     ) as node:
@@ -120,27 +120,27 @@ def test_error_of_the_node_part_is_raised_with_its_exit_code(
     assert (caught.value.message, caught.value.remedy) == ("node2: port 2222 is taken", "stop it")
 
 
-def test_session_is_refused_when_the_node_part_speaks_another_protocol(sshd: Sshd) -> None:
-    error = {"exit": 8, "message": "this node speaks protocol 1, the client 2"}
-    with conversation(sshd, says({"error": error})) as node, pytest.raises(PreflightFailed) as caught:
+def test_session_is_refused_when_the_node_part_uses_another_protocol(sshd: Sshd) -> None:
+    error = {"exit": 8, "message": "this node uses protocol 1, the client 2"}
+    with session_with(sshd, says({"error": error})) as node, pytest.raises(PreflightFailed) as caught:
         node.receive(WAIT)
     assert caught.value.remedy == PROVISION
 
 
 @pytest.mark.parametrize("said", ["Welcome to node2!", "", "[1, 2]", "17", "[info] module loaded", "{"])
 def test_a_session_skips_lines_before_the_first_message_that_are_not_messages(sshd: Sshd, said: str) -> None:
-    with conversation(sshd, f"echo '{said}'; echo '{said}'\n" + says({"kept": {}})) as node:
+    with session_with(sshd, f"echo '{said}'; echo '{said}'\n" + says({"kept": {}})) as node:
         assert isinstance(node.receive(WAIT), wire.Kept)
 
 
 def test_a_session_quotes_what_it_skipped_when_no_message_follows(sshd: Sshd) -> None:
     with (
-        conversation(sshd, "echo Welcome; sleep 60") as node,
+        session_with(sshd, "echo Welcome; sleep 60") as node,
         pytest.raises(Unreachable, match=r"nothing for 0\.5 s but 'Welcome'"),
     ):
         node.receive(0.5)
     with (
-        conversation(sshd, "echo 'This account is locked'; exit 1") as node,
+        session_with(sshd, "echo 'This account is locked'; exit 1") as node,
         pytest.raises(TfctlError, match="ended with status 1: This account is locked"),
     ):
         node.receive(WAIT)
@@ -148,7 +148,7 @@ def test_a_session_quotes_what_it_skipped_when_no_message_follows(sshd: Sshd) ->
 
 def test_a_session_skips_only_a_limited_number_of_lines(sshd: Sshd) -> None:
     with (
-        conversation(sshd, "exec yes") as node,
+        session_with(sshd, "exec yes") as node,
         pytest.raises(PreflightFailed, match="not a message of tfctl-node: 'y'"),
     ):
         node.receive(WAIT)
@@ -157,7 +157,7 @@ def test_a_session_skips_only_a_limited_number_of_lines(sshd: Sshd) -> None:
 @pytest.mark.parametrize("said", ["Welcome to node2!", "[1, 2]", '{"a": 1, "b": 2}', "17"])
 def test_a_line_after_the_first_message_that_is_no_message_is_an_error(sshd: Sshd, said: str) -> None:
     script = says({"hello": HELLO}) + f"echo '{said}'; cat"
-    with conversation(sshd, script) as node, pytest.raises(PreflightFailed) as caught:
+    with session_with(sshd, script) as node, pytest.raises(PreflightFailed) as caught:
         node.receive(WAIT)
         node.receive(WAIT)
     assert caught.value.message.startswith(f"node2: this is not a message of tfctl-node: {said!r} (it is not ")
@@ -167,10 +167,10 @@ def test_a_line_after_the_first_message_that_is_no_message_is_an_error(sshd: Ssh
 @pytest.mark.parametrize(
     ("stderr", "status", "said"),
     [
-        ("sudo: a password is required", 1, "sudo does not let this user run"),
+        ("sudo: a password is required", 1, "sudo does not permit this user to run"),
         ("sudo: unable to resolve host n1\nsudo: Ein Passwort ist notwendig", 1, "Ein Passwort ist notwendig"),
-        ("Sorry, user ops is not allowed to execute '/x' as root on n1.", 1, "sudo does not let this user run"),
-        ("ops is not in the sudoers file.", 1, "sudo does not let this user run"),
+        ("Sorry, user ops is not allowed to execute '/x' as root on n1.", 1, "sudo does not permit this user to run"),
+        ("ops is not in the sudoers file.", 1, "sudo does not permit this user to run"),
         (f"sudo: {names.PROGRAM}: command not found", 1, "is not installed"),
         ("sh: 1: sudo: not found", 127, "sudo is not installed"),
         (f"sh: 1: {names.PROGRAM}: not found", 127, "tfctl's part"),
@@ -181,7 +181,7 @@ def test_a_line_after_the_first_message_that_is_no_message_is_an_error(sshd: Ssh
 def test_session_says_why_sudo_runs_nothing(sshd: Sshd, stderr: str, status: int, said: str) -> None:
     text = stderr.replace("'", "'\\''")
     script = f"printf '%s\\n' '{text}' >&2; exit {status}"
-    with conversation(sshd, script) as node, pytest.raises(PreflightFailed) as caught:
+    with session_with(sshd, script) as node, pytest.raises(PreflightFailed) as caught:
         node.receive(WAIT)
     assert caught.value.message.startswith("node2: ")
     assert said in caught.value.message
@@ -191,7 +191,7 @@ def test_session_says_why_sudo_runs_nothing(sshd: Sshd, stderr: str, status: int
 
 def test_session_reports_a_node_part_that_ends_within_a_message(sshd: Sshd) -> None:
     script = says({"hello": HELLO}) + "echo 'No such file or directory' >&2; echo 'ValueError: oops' >&2; exit 1"
-    with conversation(sshd, script) as node:
+    with session_with(sshd, script) as node:
         node.receive(WAIT)
         with pytest.raises(TfctlError, match=r"^node2: tfctl-node ended with status 1: ValueError: oops") as caught:
             node.receive(WAIT)
@@ -200,13 +200,13 @@ def test_session_reports_a_node_part_that_ends_within_a_message(sshd: Sshd) -> N
 
 def test_lines_are_yielded_to_the_end_of_the_output(sshd: Sshd) -> None:
     script = says({"logs": LOGS}) + "head -c 3000000 /dev/zero | tr '\\0' a; echo; echo '{}'"
-    with conversation(sshd, script) as node:
+    with session_with(sshd, script) as node:
         assert node.receive(WAIT) == wire.Logs(1, "0123abcd", {})
         assert list(node.lines()) == [b"a" * 3_000_000 + b"\n", b"{}\n"]
 
 
 def test_incomplete_last_line_is_an_error(sshd: Sshd) -> None:
-    with conversation(sshd, says({"logs": LOGS}) + "echo '{}'; printf '{\"__CURSOR\":\"s='") as node:
+    with session_with(sshd, says({"logs": LOGS}) + "echo '{}'; printf '{\"__CURSOR\":\"s='") as node:
         node.receive(WAIT)
         lines = node.lines()
         assert next(lines) == b"{}\n"
@@ -216,7 +216,7 @@ def test_incomplete_last_line_is_an_error(sshd: Sshd) -> None:
 
 def test_lines_raise_the_error_of_a_node_part_that_fails(sshd: Sshd) -> None:
     script = says({"logs": LOGS}) + "echo '{}'; echo 'Failed to seek to cursor' >&2; exit 1"
-    with conversation(sshd, script) as node:
+    with session_with(sshd, script) as node:
         node.receive(WAIT)
         lines = node.lines()
         assert next(lines) == b"{}\n"
@@ -227,7 +227,7 @@ def test_lines_raise_the_error_of_a_node_part_that_fails(sshd: Sshd) -> None:
 def test_session_reports_a_broken_connection(sshd: Sshd, relay: Relay) -> None:
     sshd.port = relay.port
     sshd.trust(sshd.key)
-    with conversation(sshd, says({"hello": HELLO}) + "cat") as node:
+    with session_with(sshd, says({"hello": HELLO}) + "cat") as node:
         node.receive(WAIT)
         relay.cut()
         with pytest.raises(Unreachable, match=r"^node2: the connection broke"):

@@ -191,4 +191,4 @@ def test_a_missing_ssh_program_is_reported(sshd: Sshd, monkeypatch: pytest.Monke
 def test_a_timeout_that_ssh_itself_notices_is_reported_as_one(sshd: Sshd) -> None:
     log = "debug1: Connection established.\nConnection timed out during banner exchange\n"
     error = openssh_errors.of_ended(resolve(sshd.host()), log)
-    assert "takes the connection and says nothing" in error.message
+    assert "accepts the connection but sends nothing" in error.message

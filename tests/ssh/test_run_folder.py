@@ -93,8 +93,8 @@ def test_nothing_of_ansible_is_left_on_a_host_after_tfctl_was_killed(
     )
     program = (
         "import sys; from pathlib import Path; from tfctl.provision import ansible\n"
-        f"ansible.data_dir = lambda: Path({str(tmp_path)!r})\n"
-        f"print(ansible.run(ansible.Play('test', Path({str(tmp_path / 'hosts.ini')!r})), print))\n"
+        f"play = ansible.Play('test', Path({str(tmp_path / 'hosts.ini')!r}), data=Path({str(tmp_path)!r}))\n"
+        "print(ansible.run(play, print))\n"
     )
     monkeypatch.setenv("TMPDIR", str(short))
     with subprocess.Popen([sys.executable, "-uc", program], stdout=subprocess.PIPE, text=True) as child:

@@ -40,6 +40,54 @@ def test_version_prints_the_version() -> None:
     assert tfctl("--version").stdout == f"tfctl {__version__}\n"
 
 
+#: Runs a program, and prints how many times Python has collected garbage in it.
+COUNT = """
+import gc, sys
+count = 0
+def note(phase, info):
+    global count
+    count += phase == "start"
+from tfctl.cli.entry import main
+gc.callbacks.append(note)
+import os
+end = os._exit
+os._exit = lambda code: (print(count, file=sys.stderr), end(code))
+"""
+
+
+def test_a_short_command_collects_no_garbage(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("name: short\nstrategy: custom\ncommand: date\nroles: {worker: 9}\n")
+    (tmp_path / "hosts.ini").write_text("node1 ansible_host=10.0.0.1 tfctl_slots=9\n")
+    words = ["render", "job.yaml", "-i", "hosts.ini"]
+    command = [sys.executable, "-c", COUNT + "main()", *words]
+    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60)
+    assert "TFCTL_JOB" in done.stdout, done.stderr
+    assert done.stderr.splitlines()[-1] == "0"
+
+
+def test_a_command_that_goes_on_collects_garbage_after_a_while_but_not_what_it_began_with() -> None:
+    script = """
+import gc, time, weakref
+from tfctl.cli.entry import collect_later
+class Cycle:
+    def __init__(self):
+        self.own = self
+collect_later(0.3)
+early = weakref.ref(Cycle())
+assert not gc.isenabled()
+until = time.monotonic() + 20
+while not gc.isenabled():
+    assert time.monotonic() < until
+    time.sleep(0.01)
+late = weakref.ref(Cycle())
+kept = [[] for _ in range(200_000)]
+assert early() and not late(), (early(), late())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("where", [">&-", "2>&- >&-"])
 def test_closed_output_stream_is_not_an_error(where: str) -> None:
     command = f"{shlex.quote(sys.executable)} -m tfctl stacks {where}"
@@ -160,6 +208,6 @@ def test_errors_are_json_too(words: list[str], code: int, capsys: pytest.Capture
     assert error["message"] and error["message"].splitlines()[0] in err
 
 
-def test_json_option_of_a_command_for_the_hosts_is_not_our_own() -> None:
+def test_json_option_behind_the_dashes_belongs_to_the_command_on_the_hosts() -> None:
     assert not main.wants_json(["exec", "worker", "--", "kubectl", "-o", "json"])
     assert main.wants_json(["exec", "-o", "json", "worker", "--", "x"])

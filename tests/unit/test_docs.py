@@ -11,7 +11,6 @@ import typer.main
 from typer.core import TyperGroup
 
 from tfctl.cli.main import command_line, run
-from tfctl.errors import Exit
 from tfctl.model import stacks
 from tfctl.model.jobfile import JobFile, Limits, Policy, RoleSpec
 from tfctl.model.load import load
@@ -109,11 +108,6 @@ def test_readme_table_lists_exactly_the_commands_and_no_unknown_option() -> None
     assert sorted(command for commands, _ in rows for command in commands) == sorted(options)
     for commands, named in rows:
         assert named <= set().union(*(options[command] for command in commands)), commands
-
-
-def test_readme_table_lists_exactly_the_exit_codes() -> None:
-    listed = re.findall(r"^\| (\d+) \| \w", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert sorted(map(int, listed)) == sorted(Exit)
 
 
 def test_readme_lists_the_stopped_tasks_in_the_order_of_the_job_file() -> None:

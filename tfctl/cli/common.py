@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.errors import TfctlError, UsageError
-from tfctl.wording import plain
+from tfctl.wording import plain, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import ErrorObject
@@ -122,6 +122,4 @@ def error_json(code: int, message: str, remedy: str = "") -> ErrorObject:
 
 def say_error(error: TfctlError) -> None:
     """Write an error to stderr: its message, then its remedy behind an arrow."""
-    first, *rest = error.message.splitlines() or [""]
-    remedy = [f"  → {line}" for line in error.remedy.splitlines()]
-    say("\n".join([f"tfctl: {first}", *(f"  {line}" for line in rest), *remedy]))
+    say(with_remedy(f"tfctl: {error.message}", error.remedy))

@@ -79,9 +79,8 @@ def completion(
 ) -> None:
     """Print code that makes your shell complete command lines.
 
-    It completes commands, options, jobs, roles, hosts and stacks. The names are those of the last answers of the
-    hosts. If these are older than half a minute, pressing Tab asks the hosts again in the background, as `tfctl
-    list` does.
+    Completes commands, options, jobs, roles, hosts and stacks. The names are from the last command that asked the
+    hosts. If that was more than half a minute ago, pressing Tab asks the hosts again in the background.
     """
     if shell is None:
         raise UsageError("no shell is named", "tfctl completion bash, zsh or fish")

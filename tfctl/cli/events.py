@@ -27,7 +27,7 @@ def events(
 ) -> int:
     """Show what happened to a job, in order of time. That is starts, stops and restarts, and every run of every task.
 
-    Covers all attempts that the hosts still know. Times are by each host's own clock.
+    Covers all attempts that the hosts still know. Times are by this machine's clock.
     """
     from tfctl.jobs import events as job_events
 

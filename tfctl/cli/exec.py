@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import stat
 import sys
+import termios
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -11,6 +16,7 @@ from typer.core import TyperCommand
 
 from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, JobOption, Output, error_json, say, say_error
+from tfctl.cli.stdout import require_reader
 from tfctl.cli.which import open_task
 from tfctl.errors import TfctlError, UsageError
 from tfctl.wording import plain
@@ -59,9 +65,9 @@ def run(
 ) -> int:
     """Run a command beside a task, or beside all tasks of a role.
 
-    The command has the task's environment and working directory. It runs as the jobs' user, restricted as tasks are,
-    and has no input. The exit code is that of the command; of several, the first that is not 0. Ctrl-C ends it on the
-    hosts.
+    The command has the task's environment and working directory. It runs as user tfctl in the same sandbox as tasks,
+    with an empty stdin: what is piped to tfctl is not passed on. The exit code is that of the command or, for several
+    tasks, the first that is not 0. Ctrl-C ends the command on the hosts.
     """
     from tfctl.jobs.exec import execute, exit_code
     from tfctl.jobs.state import select
@@ -75,6 +81,8 @@ def run(
                 "no task is named", f"name one, as in: tfctl exec {found.state.job} worker 0 -- nvidia-smi"
             )
         tasks = select(found.state, *found.task)
+        if _has_input():
+            say("the command has no input: what is piped to tfctl exec is not passed on")
         as_json = output is Output.json
         take = _Json(found.state) if as_json else _Raw() if len(tasks) == 1 else _Prefixed(tasks)
         try:
@@ -90,6 +98,14 @@ def run(
         elif result.signal:
             say(f"{task}: the command was ended by {plain(result.signal)}")
     return exit_code(results)
+
+
+def _has_input() -> bool:
+    """Return whether stdin is a file, or a pipe that somebody has written to."""
+    with suppress(OSError):
+        kind = os.fstat(0).st_mode
+        return stat.S_ISREG(kind) or (stat.S_ISFIFO(kind) and any(fcntl.ioctl(0, termios.FIONREAD, bytes(4))))
+    return False
 
 
 def _ended_json(place: PlaceObject, result: Exited | TfctlError) -> ExecEndObject | ExecErrorObject:
@@ -108,6 +124,7 @@ class _Raw:
         else:
             sink.buffer.write(data)
         sink.flush()
+        require_reader()
 
     def close(self) -> None:
         pass
@@ -124,6 +141,7 @@ class _Lines:
         self._rest[task, stream] = rest
         for line in lines:
             self._print(task, stream, line.decode(errors="replace"))
+        require_reader()
 
     def close(self) -> None:
         for (task, stream), rest in self._rest.items():

@@ -37,8 +37,8 @@ def forward(
 ) -> None:
     """Reach a port of a task's host from this machine.
 
-    It uses the ssh connection of tfctl. It connects to the host's loopback address, and listens on that of this
-    machine. Prints the address. Ctrl-C ends it.
+    Listens on the loopback address of this machine, and forwards connections to that of the host over ssh. Prints the
+    address. Ctrl-C ends it.
     """
     from tfctl.remote.tunnel import Tunnel
 
@@ -58,7 +58,7 @@ def forward(
                 text.print_json(forwarded)
             else:
                 typer.echo(f"127.0.0.1:{tunnel.local}")
-            say(f"forwards to port {port} of {task.host}, the host of {task}; Ctrl-C ends it")
+            say(f"forwarding to port {port} of {task.host}, the host of {task}; Ctrl-C ends it")
             over = threading.Event()
             while not over.wait(1.0):
                 pass

@@ -38,7 +38,7 @@ def up(
         str | None,
         typer.Option(
             show_default="bookworm",
-            help="Debian release: bullseye, bookworm or trixie. A comma-separated list is dealt to the nodes in turn.",
+            help="Debian release: bullseye, bookworm or trixie. A comma-separated list is used for the nodes in turn.",
         ),
     ] = None,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfctl.cli import text
 from tfctl.cli.common import say
+from tfctl.cli.stdout import require_reader
 from tfctl.cli.tables import rfc3339_ms
 from tfctl.node import names
 from tfctl.wording import listed, plain
@@ -26,6 +27,7 @@ class Printer:
     """Prints lines on stdout, prefixed ``worker/3 │`` or as one JSON object each.
 
     In text, gaps are reported on stderr. In JSON, a gap is an object for each task, with the same keys and ``lost``.
+    Raises BrokenPipeError once nobody reads stdout any more.
     """
 
     def __init__(self, state: JobState, timestamps: bool = False, as_json: bool = False) -> None:
@@ -40,6 +42,7 @@ class Printer:
 
         write = sys.stdout.write
         for item in items:
+            require_reader()
             if isinstance(item, Line):
                 write(self._as_json(item) if self._json else self._as_text(item))
             elif self._json:
@@ -48,6 +51,7 @@ class Printer:
                 sys.stdout.flush()
                 say(f"~~ {_sentence(item)}")
         sys.stdout.flush()
+        require_reader()
 
     def _as_json(self, line: Line) -> str:
         return json.dumps(_object(line.time, line.role, line.index, line.host, line.stream, line.text)) + "\n"

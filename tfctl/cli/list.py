@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, Output, OutputOption, say_error
-from tfctl.cli.which import open_fleet
+from tfctl.cli.which import for_missing_hosts, open_fleet
+from tfctl.errors import first_of
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import JobsObject
+    from tfctl.jobs.past import PastJob
+    from tfctl.jobs.state import JobState
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,18 +28,29 @@ def list_jobs(
     ] = None,
     inventory: InventoryOption = None,
     output: OutputOption = Output.text,
-) -> None:
-    """List the jobs that the hosts know. Shows each job's latest attempt, the most recent job first."""
+) -> int:
+    """List the jobs that the hosts know. Shows each job's latest attempt, the most recent job first.
+
+    Exit code: 0 all hosts answer, 4 one cannot be reached, 8 one lacks tfctl's part. With --job, only the hosts of
+    that job count.
+    """
     from tfctl.jobs import show
 
     with open_fleet(None, job, inventory) as (fleet, name):
-        if output is Output.json:
-            states, errors = show.jobs(fleet, name)
-            found: JobsObject = {"jobs": [tables.job_json(state) for state in states]}
-            text.print_json(found)
+        states: list[JobState] = []
+        listed: Sequence[JobState | PastJob]
+        if name is None and output is Output.text:
+            listed, errors = show.overview(fleet)
         else:
-            listed, errors = show.overview(fleet) if name is None else show.jobs(fleet, name)
-            if listed:
-                typer.echo(tables.JOBS.text(listed))
+            states, errors = show.jobs(fleet, name)
+            listed = states
+    if output is Output.json:
+        found: JobsObject = {"jobs": [tables.job_json(state) for state in states]}
+        text.print_json(found)
+    elif listed:
+        typer.echo(tables.JOBS.text(listed))
     for error in errors:
         say_error(error)
+    if name is not None and states:
+        return for_missing_hosts(states[0], errors)
+    return first_of(error.exit for error in errors)

@@ -64,7 +64,7 @@ def logs(
         tasks = None if wanted is None else tuple(task.name for task in select(state, *wanted))
         query = Query(tasks, *times, tail, pattern)
         printer = Printer(state, timestamps, output is Output.json)
-        if follow and not state.ended:
+        if follow and not state.over:
             watch = _Watch(fleet, state, tasks)
             while True:
                 for lines in job_logs.follow(fleet, watch.attempts.state, query, watch.attempts.over, say):
@@ -105,7 +105,7 @@ class _Watch:
                     deaths = Deaths(say, tasks)
                     say(f"~~ attempt {later.attempt} has begun")
                 deaths.note(later)
-                if later.ended and not later.undecided:
+                if later.over:
                     break
         except TfctlError as error:
             self.error = error

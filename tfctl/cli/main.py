@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import io
 import itertools
 import json
 import os
-import signal
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -18,6 +16,7 @@ import typer
 import typer.main
 
 from tfctl import __version__
+from tfctl.cli import interrupts, stdout
 from tfctl.cli.common import error_json, say, say_error
 from tfctl.errors import Exit, TfctlError, UsageError
 
@@ -64,22 +63,15 @@ def _root(
 
 def main() -> NoReturn:
     """Run the command line and exit with its exit code."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # treat SIGTERM like Ctrl-C
-    _take_everything()
+    interrupts.install()
+    stdout.install()
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     code = run(sys.argv[1:])
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
     # Skip the interpreter's own shutdown: tearing down some hundred modules takes a tenth of a second.
     os._exit(code)
-
-
-def _take_everything() -> None:
-    """Discard what is written to a closed stream (`>&-`), and write `?` for characters the locale cannot encode."""
-    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
 
 
 #: Commands of other tools, and what they are called here.
@@ -126,14 +118,16 @@ def run(words: Sequence[str]) -> int:
         _print_error(words, error.exit, error.message, error.remedy)
         return error.exit
     except (KeyboardInterrupt, typer.Abort):
-        say("tfctl: interrupted")
-        return Exit.INTERRUPTED
+        return _interrupted()
     except BrokenPipeError:
-        # The reader of the pipe is gone (`tfctl logs | head`), so discard the rest.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return Exit.OK
+        return Exit.OK  # what it would have printed is not wanted (`tfctl logs | head`)
     except Exception as error:
-        return _unexpected(error, words)
+        return _interrupted() if interrupts.received() else _unexpected(error, words)
+
+
+def _interrupted() -> int:
+    say("tfctl: interrupted")
+    return Exit.INTERRUPTED
 
 
 def wants_json(words: Sequence[str]) -> bool:

@@ -11,7 +11,7 @@ from tfctl.cli import text
 from tfctl.cli.common import InventoryOption, Output, OutputOption, say, say_error
 from tfctl.cli.which import open_fleet
 from tfctl.errors import first_of
-from tfctl.wording import counted, plain
+from tfctl.wording import counted, plain, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import NodesObject
@@ -57,10 +57,8 @@ def nodes(
         typer.echo(table(states))
     others = [state.host.name for state in states if state.current is False]
     if others:
-        say(
-            f"{', '.join(others)}: the node part's version differs from this tfctl's\n"
-            "  → tfctl provision INVENTORY --tags job_host"
-        )
+        what = f"{', '.join(others)}: the node part's version differs from this tfctl's"
+        say(with_remedy(what, "tfctl provision INVENTORY --tags job_host"))
     for state in states:
         if state.node and state.node.drifts:
             say(drift_message(state.host.name, state.node.drifts))
@@ -73,8 +71,8 @@ def nodes(
 def drift_message(host: str, drifts: Sequence[str]) -> str:
     """Return what has changed on a host since it was provisioned, with the remedy."""
     more = [f"and {counted(len(drifts) - _DRIFTS, 'other change')}"] if len(drifts) > _DRIFTS else []
-    lines = "\n  ".join([*drifts[:_DRIFTS], *more])
-    return f"{host}: {lines}\n  → tfctl provision INVENTORY --limit {host}"
+    lines = "\n".join([*drifts[:_DRIFTS], *more])
+    return with_remedy(f"{host}: {lines}", f"tfctl provision INVENTORY --limit {host}")
 
 
 def table(states: list[NodeState]) -> str:

@@ -39,9 +39,10 @@ class FailedObject(TypedDict):
 class TaskObject(TypedDict):
     """One task. ``index``: its number within the role, from 0. ``host``: the name in the inventory.
 
-    ``address``, ``port``: where the other tasks reach it. ``unit``: its systemd unit. ``exit_code``: that of its last
-    run, or null. ``signal``: the name of the signal that ended its last run, or null. ``oom``: whether the kernel ended
-    it because its memory was used up. ``restarts``: how often it was restarted in this attempt.
+    ``address``: the address at which the other tasks reach it. ``port``: the port at which they reach it. ``unit``: its
+    systemd unit. ``exit_code``: the exit code of its last run, or null. ``signal``: the name of the signal that ended
+    its last run, or null. ``oom``: whether the kernel killed it because it ran out of memory. ``restarts``: how often
+    it was restarted in this attempt.
     ``started``, ``finished``: RFC 3339, in UTC, or null. ``last_line_age``: how long ago it printed its last line, in
     seconds; null if it does not run or the command does not ask. ``gpus``: the UUIDs of its GPUs.
     """
@@ -142,8 +143,9 @@ class EventObject(TypedDict):
     """One event. ``time``: RFC 3339, in UTC, by the host's clock.
 
     ``role``, ``index``: the task, or null for an event of the whole job. ``host``: where it happened, or null.
-    ``event``: start, stop or restart by a user; begin or end of a task's run; succeeded or failed, of the job; or what
-    a guard did. ``by``: the user, or null. ``oom``: whether the kernel ended the task because its memory was used up.
+    ``event``: a start, stop or restart by a user; the begin or end of a task's run; the success or failure of the job;
+    or an action of a guard. ``by``: the user, or null. ``oom``: whether the kernel killed the task because it ran out
+    of memory.
     ``reason``: more about it, or an empty string.
     """
 
@@ -230,8 +232,8 @@ class ExecErrorObject(PlaceObject):
 
 
 class ForwardedObject(PlaceObject):
-    """Printed when the port can be reached. ``address``, ``port``: where this machine listens. ``host_port``: the port
-    of the host."""
+    """Printed when the port can be reached. ``address``: the address on which this machine listens. ``port``: the port
+    on which this machine listens. ``host_port``: the port of the host."""
 
     address: str
     port: int
@@ -239,7 +241,7 @@ class ForwardedObject(PlaceObject):
 
 
 class LoginObject(PlaceObject):
-    """The command that logs in, which is then not run. ``command``: its words."""
+    """The command that would log in. It is not run. ``command``: its words."""
 
     command: list[str]
 
@@ -271,8 +273,8 @@ class MistakeObject(TypedDict):
 
 
 class CheckObject(TypedDict):
-    """``tasks``: their number. ``hosts``: the names of the hosts of the job. These and ``job`` are null if the job file
-    cannot be used. ``warnings``: sentences."""
+    """``tasks``: the number of tasks. ``hosts``: the names of the hosts of the job. These and ``job`` are null if the
+    job file cannot be used. ``warnings``: the warnings, as sentences."""
 
     job: str | None
     tasks: int | None
@@ -282,9 +284,9 @@ class CheckObject(TypedDict):
 
 
 class PulledObject(TypedDict):
-    """``directory``: where the files are. ``attempts``: the attempts whose logs were copied. ``files``: how many files
-    of output were copied. ``bytes``: their size. ``kept``: how many files of output were there already.
-    ``faults``: what could not be copied, in sentences."""
+    """``directory``: the path of the directory. ``attempts``: the attempts whose logs were copied. ``files``: the
+    number of output files that were copied. ``bytes``: the size of these files. ``kept``: the number of output files
+    that were in the directory already. ``faults``: what could not be copied, in sentences."""
 
     job: str
     directory: str
@@ -314,7 +316,8 @@ class PreflightObject(TypedDict):
 
 
 class ProvisionedHostObject(TypedDict):
-    """``ok``, ``changed``: the numbers of tasks, as in Ansible's recap; the tasks that changed something count in both.
+    """``ok``: the number of tasks that succeeded, as in Ansible's recap. ``changed``: the number of those that changed
+    something.
 
     ``begun``: false for a host of a batch that was not begun, because an earlier one failed. ``task``: the task that
     failed, or an empty string. ``reason``: why, or an empty string. ``remedy``: what to do, or an empty string.
@@ -367,8 +370,8 @@ class ResetObject(TypedDict):
 
 
 class AttemptObject(TypedDict):
-    """One attempt that is over. ``run``: its 8 hexadecimal digits. ``started``: RFC 3339, in UTC. ``hosts``: those that
-    keep something of it. ``mib``: its size on all of them, in MiB; null if unknown."""
+    """One attempt that is over. ``run``: 8 hexadecimal digits that identify the attempt. ``started``: RFC 3339, in UTC.
+    ``hosts``: the hosts that have files of it. ``mib``: the size of these files, in MiB; null if unknown."""
 
     job: str
     attempt: int
@@ -390,9 +393,9 @@ class PrunedObject(TypedDict):
 
 
 class PlannedRunObject(TypedDict):
-    """One run of a sweep. ``settings``: the values that it sets. ``tasks``, ``hosts``: their numbers.
+    """One run of a sweep. ``settings``: the values that it sets. ``tasks``: the number of tasks.
 
-    ``output``: its output directory. ``done``: whether it has succeeded already.
+    ``hosts``: the number of hosts. ``output``: its output directory. ``done``: whether it has succeeded already.
     """
 
     job: str

@@ -7,6 +7,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from tfctl.cli.common import say
 from tfctl.provision.events import Began, HostDone, TaskStarted, Warned
 from tfctl.wording import few, plain
 
@@ -88,7 +89,7 @@ class _Pipe:
 
     def line(self, text: str, _style: str = "", clock: bool = True) -> None:
         when = f"{time.monotonic() - self._began:6.1f} s  " if clock else ""
-        print(f"{when}{text}", file=sys.stderr, flush=True)
+        say(f"{when}{text}")
 
 
 class _Terminal:

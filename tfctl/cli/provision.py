@@ -84,7 +84,7 @@ def provision(
     try:
         result = run_shown(use_cases.provision, request)
     except KeyboardInterrupt:
-        say("interrupted: nothing that jobs use is left half done; run it again to continue")
+        say("interrupted: run it again to continue; nothing that jobs use was left incomplete")
         return Exit.INTERRUPTED
     if output is Output.json:
         text.print_json(as_object(result, check))

@@ -34,7 +34,10 @@ def prune(
     older_than: Annotated[
         str | None,
         typer.Option(
-            "--older-than", metavar="DURATION", show_default=False, help="Only what has been over for longer, as 14d."
+            "--older-than",
+            metavar="DURATION",
+            show_default=False,
+            help="Only attempts that ended at least this long ago.",
         ),
     ] = None,
     keep: Annotated[
@@ -47,7 +50,7 @@ def prune(
     """Delete attempts that are over, with their code and records.
 
     Running jobs, output directories and logs stay. An attempt is one run of a job on all its hosts.
-    Without a job's name, it asks first, and refuses where it cannot ask, unless you pass --yes.
+    Without a job's name, it asks first, and fails if there is no terminal, unless you pass --yes.
     """
     from tfctl.jobs import prune as jobs
 

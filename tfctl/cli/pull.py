@@ -45,8 +45,8 @@ def pull(
 ) -> int:
     """Copy a job's output and logs to this machine.
 
-    The directory also gets its units, TF_CONFIG and events. What is there already is not copied again, so an
-    interrupted pull continues when it is repeated.
+    Also copies its units, TF_CONFIG and events. Files that are in the directory already are not copied again, so repeat
+    the command to continue an interrupted pull.
     """
     from tfctl.jobs import events as job_events
     from tfctl.jobs import pull as job_pull
@@ -77,7 +77,7 @@ def pull(
                 found = job_pull.pull_files(fleet, now, destination, line.take, errors.append)
             except KeyboardInterrupt:
                 line.clear()
-                say(f"{destination.path} is not complete: the same command continues")
+                say(f"{destination.path} is incomplete: run the same command again to continue")
                 raise
             errors = list({error.message: error for error in errors}.values())
             if not errors:

@@ -13,6 +13,7 @@ from tfctl.cli import text
 from tfctl.cli.common import InventoryOption, say, say_error
 from tfctl.cli.which import find_job, job_name, open_fleet
 from tfctl.errors import TfctlError, UsageError, first_of
+from tfctl.wording import with_remedy
 
 if TYPE_CHECKING:
     from tfctl.report.figures import Report, RunFigures
@@ -58,10 +59,10 @@ def report(
 ) -> int:
     """Show how fast jobs train, and how they compare.
 
-    That is the time, the steps and the examples per second of each task.
+    Shows the time, the steps and the examples per second of each task.
 
-    Several jobs are compared with the one that has the fewest devices: speed-up and efficiency. Below the tables, the
-    report names what the figures point to: a slow task, the input, or the network.
+    Speed-up and efficiency compare several jobs with the one that has the fewest devices. Below the tables, the report
+    names likely causes of a low speed: a slow task, the input, or the network.
     """
     from tfctl.report import plot as plots
     from tfctl.report.figures import compare
@@ -102,7 +103,7 @@ def _tables(report: Report, output: Format) -> str:
     if len(report.runs) == 1:
         tables.append(form(table.task_rows(report.runs[0].run)))
     for finding in findings(report):
-        tables.append(f"{finding.run}: {finding.cause}: {finding.why}\n  → {finding.check}")
+        tables.append(with_remedy(f"{finding.run}: {finding.cause}: {finding.why}", finding.check))
     return "\n\n".join(tables)
 
 

@@ -54,9 +54,9 @@ def restart(
 ) -> int:
     """Stop a job and run its next attempt, or restart one task. Both run as they were first started.
 
-    The hosts keep what a job was started with until it is stopped or they reboot. To run a changed job file or code,
-    use tfctl start.
-    A single task restarts in the same attempt; docs/strategies.md says how that affects the others.
+    The hosts keep the files that this needs until the job is stopped or they reboot. To run a changed job file or code,
+    use tfctl start. A single task restarts in the same attempt; docs/strategies.md describes how this affects the
+    other tasks.
     """
     from tfctl.cli.wait import detaching, until_ended
 

@@ -37,8 +37,8 @@ def ssh(
 ) -> int:
     """Log in to the host of a task.
 
-    It runs your own ssh client with the settings of the inventory. You are the user who logs in, not the jobs'
-    user. To run something in the task's environment, use tfctl exec.
+    Runs your own ssh client with the settings of the inventory. You are the user who logs in, not the user tfctl that
+    runs the jobs. To run something in the task's environment, use tfctl exec.
     """
     from tfctl.remote import login
 

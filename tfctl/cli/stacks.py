@@ -11,7 +11,7 @@ import typer
 from tfctl import schema
 from tfctl.cli.common import InventoryOption, Output, OutputOption, PythonTreeOption
 from tfctl.errors import Exit
-from tfctl.wording import plain
+from tfctl.wording import plain, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.model.stacks import Stack
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="stacks",
-    help="Show the stacks: which exact versions work together. For each, show what a host would get.",
+    help="Show the stacks: exact versions that work together. Also show what a host would get.",
     invoke_without_command=True,
     rich_markup_mode=None,
 )
@@ -43,7 +43,7 @@ def add_to(parent: typer.Typer) -> None:
 
 @app.callback()
 def table(context: typer.Context, inventory: StacksOfOption = None, output: OutputOption = Output.text) -> None:
-    """Show the stacks: which exact versions work together, and what a host would get."""
+    """Show the stacks: exact versions that work together. Also show what a host would get."""
     if context.invoked_subcommand:
         return
     from tfctl.cli import text
@@ -160,8 +160,7 @@ def _on_host(stack: Stack, host: str, found: Explanation[FaultJson]) -> Iterator
     yield from _aligned(dict(_chosen(stack, own)))
     yield from (f"  note: {notice}" for notice in own["notices"])
     for fault in own["faults"]:
-        yield f"  cannot be: {fault['message']}"
-        yield f"  → {fault['remedy']}"
+        yield with_remedy(f"  cannot be: {fault['message']}", fault["remedy"])
     yield "the others:"
     yield from _aligned({name: _fit(other, own) for name, other in found["stacks"].items() if name != stack.name})
 

@@ -8,7 +8,8 @@ import typer
 
 from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, JobArgument, JobOption, Output, OutputOption, say, say_error
-from tfctl.cli.which import open_job
+from tfctl.cli.stdout import require_reader
+from tfctl.cli.which import for_missing_hosts, open_job
 
 if TYPE_CHECKING:
     from tfctl.jobs.state import JobState
@@ -26,10 +27,12 @@ def status(
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show it again at every change, until the job has ended.")
     ] = False,
-) -> None:
+) -> int:
     """Show a job's tasks with host, state and exit code. Failed tasks come first.
 
     LAST LINE says how long ago a running task printed its last line, if that is more than a minute: it may be frozen.
+
+    Exit code: 0 the job is shown, 4 one of its hosts cannot be reached, 8 one lacks tfctl's part.
     """
     show = _print_json if output is Output.json else _print_text
     with open_job(job, job_option, inventory, lines=True) as found:
@@ -37,14 +40,16 @@ def status(
         show(state)
         for error in found.errors:
             say_error(error)
-        if watch and not state.ended:
+        if watch and not state.over:
             from tfctl.jobs.wait import Silence, changes
 
             for later in changes(found.fleet, state.job, state.attempt, Silence(say)):
                 if later != state:
                     show(state := later)
-                if later.ended:
+                    require_reader()
+                if later.over:
                     break
+    return for_missing_hosts(state, found.errors)
 
 
 def _print_json(state: JobState) -> None:

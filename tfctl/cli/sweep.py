@@ -124,7 +124,7 @@ def _ended(variant: Variant, layout: Layout, code_limit: int, known: Results, pa
 
     entry = known.find(variant.name) or Entry(variant.name, variant.settings)
     if entry.figures:
-        say(f"{variant.name}: succeeded before")
+        say(f"{variant.name}: already succeeded")
         return known
     if entry.run:
         with Fleet(layout.hosts) as fleet:

@@ -37,7 +37,7 @@ def tensorboard(
             metavar="[JOB] [ROLE [INDEX]]",
             show_default=False,
             help="A job's name or file (default: the running job, or the last one), then the task whose host has the "
-            "output (default: the one that decides the job).",
+            "output (default: the task that decides the result of the job).",
         ),
     ] = None,
     job_option: JobOption = None,
@@ -49,8 +49,8 @@ def tensorboard(
 ) -> int:
     """Run TensorBoard where the job's output is, and show it here.
 
-    It is that of the job's stack. Prints the URL. Ctrl-C ends TensorBoard and the tunnel. Works during the job
-    and after it.
+    Runs the TensorBoard of the job's stack, and prints the URL. Works during the job and after it. Ctrl-C ends
+    TensorBoard and the tunnel.
     """
     from tfctl.jobs.exec import execute
 
@@ -61,7 +61,7 @@ def tensorboard(
             raise NotFound(f"{state.job} has no stack, and so no TensorBoard", "copy its output: tfctl pull")
         watch = _Watch(found, task, port, stack, output)
         command = ["tensorboard", "--logdir", state.record.output, "--host", "127.0.0.1", "--port", "0"]
-        say(f"TensorBoard starts on {task.host}, for {state.record.output}")
+        say(f"starting TensorBoard on {task.host}, for {state.record.output}")
         result = execute(found.fleet, state, [task], command, watch.take, environment=False)[task]
     if isinstance(result, TfctlError):
         raise result

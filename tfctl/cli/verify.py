@@ -9,7 +9,7 @@ import typer
 
 from tfctl.cli.common import InventoryArgument, Output, OutputOption, SameInventoryOption, named, say
 from tfctl.errors import UsageError
-from tfctl.wording import plain
+from tfctl.wording import plain, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.verify.results import Result, Results
@@ -49,7 +49,7 @@ def verify(
 
     TensorFlow imports and sees its devices on each host. All-reduce works over all hosts and every pair, in TensorFlow
     and, if installed, in Horovod. Exit code 0 only if everything passed. --burn-in fails for a GPU that computes
-    wrongly, has memory errors, is slowed down, or is slower than the others of its kind.
+    wrong results, has memory errors, is slowed down, or is slower than the others of its kind.
     """
     from tfctl.cli import text
     from tfctl.remote import inventory as inventories
@@ -77,9 +77,8 @@ def _print(results: Results) -> None:
     typer.echo(text.table(rows, state=2))
     for result in shown:
         if result.message:
-            typer.echo(plain(f"\n{result.proof} ({_hosts(result)}) {result.state}: {result.message}"))
-            if result.remedy:
-                typer.echo(plain(f"  → {result.remedy}"))
+            what = f"{result.proof} ({_hosts(result)}) {result.state}: {result.message}"
+            typer.echo("\n" + plain(with_remedy(what, result.remedy)))
 
 
 def _is_usual_pair(result: Result) -> bool:

@@ -93,11 +93,14 @@ def until_ended(
 
 @contextmanager
 def detaching(job: str) -> Iterator[None]:
-    """Print that the job keeps running if Ctrl-C, a closed pipe or unreachable hosts interrupt the wait."""
+    """Print that the job keeps running if Ctrl-C, unreachable hosts, or the end of who reads its logs interrupt the
+    wait. In the last case, leave with the exit code for a job that has not ended."""
     try:
         yield
-    except (KeyboardInterrupt, BrokenPipeError, Unreachable):
+    except (KeyboardInterrupt, BrokenPipeError, Unreachable) as error:
         say(f"{job} keeps running. `tfctl wait {job}` waits for its end, `tfctl stop {job}` ends it")
+        if isinstance(error, BrokenPipeError):
+            raise typer.Exit(Exit.NOT_ENDED) from None
         raise
 
 
@@ -107,7 +110,8 @@ def exit_code(state: JobState) -> Exit:
 
 
 def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> JobState:
-    """Print the logs on stdout while waiting in a thread. Return when the wait ends."""
+    """Print the logs on stdout while waiting in a thread. Return when the wait ends. Raise BrokenPipeError if nobody
+    reads the logs any more and the job has not ended."""
     from tfctl.jobs import show
     from tfctl.jobs.attempts import Attempts
     from tfctl.jobs.deaths import Deaths
@@ -116,12 +120,13 @@ def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> Jo
     from tfctl.jobs.wait import Silence, wait
 
     state, _ = show.one(fleet, job)
-    attempts, deaths = Attempts(state), Deaths(say)
+    attempts, deaths, latest = Attempts(state), Deaths(say), state
     over = threading.Event()
     ended: list[JobState | BaseException] = []
 
     def watch(found: JobState) -> None:
-        nonlocal deaths
+        nonlocal deaths, latest
+        latest = found
         if attempts.note(found):
             deaths = Deaths(say)
             say(f"~~ attempt {found.attempt} has begun")
@@ -138,11 +143,15 @@ def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> Jo
 
     threading.Thread(target=waiting, daemon=True).start()
     printer = Printer(state)
-    while True:
-        for lines in follow(fleet, attempts.state, Query(), attempts.over, say):
-            printer(lines)
-        if not attempts.advance():
-            break
+    try:
+        while True:
+            for lines in follow(fleet, attempts.state, Query(), attempts.over, say):
+                printer(lines)
+            if not attempts.advance():
+                break
+    except BrokenPipeError:
+        if not latest.over:
+            raise
     over.wait()
     if isinstance(ended[0], BaseException):
         raise ended[0]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tfctl.cli.common import say
-from tfctl.errors import BadFile, NotFound, TfctlError, UsageError
+from tfctl.errors import BadFile, Exit, NotFound, TfctlError, UsageError, first_of
 
 if TYPE_CHECKING:
     from tfctl.jobs.state import JobState, TaskState
@@ -93,6 +93,16 @@ def _opened(found: OpenJob) -> OpenJob:
         say(f"job: {found.state.job}")
     found.fleet.narrow(found.state.hosts)
     return found
+
+
+def for_missing_hosts(state: JobState, errors: Sequence[TfctlError]) -> Exit:
+    """Return the exit code of a command that has shown a job: OK, unless hosts of the job are missing.
+
+    ``errors``: those of all hosts, also of hosts that the job does not use.
+    """
+    silent = {task.host for task in state.tasks if task.state == "unknown"}
+    codes = [error.exit for error in errors if error.message.partition(":")[0] in silent]
+    return first_of([*codes, Exit.UNREACHABLE] if silent else [])
 
 
 def require_meant(state: JobState, verb: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tfctl.errors import Busy
@@ -51,18 +51,21 @@ class Elsewhere:
     def highest(self) -> int:
         """Wait for the answers. Return the job's highest attempt on these hosts, or 0.
 
-        Name the hosts that have not answered through ``say``, once. Raise Busy if a task of the job is alive on one.
+        Name the hosts that have not answered through ``say``, once. Raise Busy if a task of the job is alive on one, or
+        if a guard is about to start its next attempt.
         """
         if self._answers is None:
             self._answers = self._collect()
             self._fleet.close()
             self._report([host.name for host in self._fleet.hosts if host.name not in self._answers])
-        found = {host: shown.jobs[0] for host, shown in self._answers.items() if shown.jobs}
+        found: dict[str, list[wire.JobStatus | wire.BriefStatus]] = {
+            host: [*shown.jobs, *shown.brief] for host, shown in self._answers.items()
+        }
         _require_ended(found)
-        return max((job.attempt for job in found.values()), default=0)
+        return max((job.attempt for jobs in found.values() for job in jobs), default=0)
 
     def _ask_one(self, connection: Connection) -> wire.Shown:
-        with open_session(connection, wire.ShowRequest(self._job)) as session:
+        with open_session(connection, wire.ShowRequest(self._job, brief=True)) as session:
             return session.expect(wire.Shown, ANSWER_S)
 
     def _collect(self) -> dict[str, wire.Shown]:
@@ -97,13 +100,23 @@ class Elsewhere:
             )
 
 
-def _require_ended(found: Mapping[str, wire.JobStatus]) -> None:
-    """Raise Busy if a task is alive. ``found``: the job on each host that knows it."""
-    lines = []
-    for host, status in found.items():
+def _require_ended(found: Mapping[str, Sequence[wire.JobStatus | wire.BriefStatus]]) -> None:
+    """Raise Busy if a task is alive, or will be soon. ``found``: the job on each host, if the host knows it."""
+    lines: list[str] = []
+    job = ""
+    for host, status in ((host, status) for host, jobs in found.items() for status in jobs):
+        job = status.job
         tasks = [names.task(*task.name) for task in status.tasks if task.state in ALIVE]
+        run = f"run {status.run}, attempt {status.attempt}"
         if tasks:
-            run = f"run {status.run}, attempt {status.attempt}"
             lines.append(f"{host}: job {status.job} runs there already ({run}): {', '.join(tasks)}")
+        elif _awaits_retry(status):
+            lines.append(f"{host}: job {status.job} has failed there ({run}), and its guard starts it again soon")
     if lines:
-        raise Busy("\n".join(lines), f"stop it first: tfctl stop {next(iter(found.values())).job}")
+        raise Busy("\n".join(lines), f"stop it first: tfctl stop {job}")
+
+
+def _awaits_retry(status: wire.JobStatus | wire.BriefStatus) -> bool:
+    """Return whether the guard of the job is about to start the next attempt."""
+    noted = status.guard if status.guarded and status.stopped is None else None
+    return noted is not None and noted.retry_at is not None

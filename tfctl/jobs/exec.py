@@ -30,9 +30,10 @@ def execute(
     """Run a command beside each of the tasks, at the same time, and return how each has ended.
 
     ``take`` is called from several threads, one at a time. Without ``environment``, the command has only the stack of
-    the job, and can write nowhere. All commands end with this process.
+    the job, and can write nowhere. All commands end with this process, and when ``take`` raises an exception.
     """
     results: dict[TaskState, wire.Exited | TfctlError] = {}
+    broken: list[Exception] = []
     sessions: dict[str, Session] = {}
     hosts = {host.name: host for host in fleet.hosts}
     taking = threading.Lock()
@@ -44,10 +45,13 @@ def execute(
             request = wire.ExecRequest(
                 state.job, state.record.run, task.role, task.index, tuple(words), environment=environment
             )
-            sessions[str(task)] = session = open_session(fleet.connection(hosts[task.host]), request)
+            connection = fleet.connection(hosts[task.host], again=False)
+            sessions[str(task)] = session = open_session(connection, request)
             results[task] = _receive(session, lambda stream, data: _locked(taking, take, task, stream, data))
         except TfctlError as error:
             results[task] = error
+        except Exception as error:
+            broken.append(error)
 
     threads = [threading.Thread(target=run, args=(task,), daemon=True) for task in tasks]
     try:
@@ -55,10 +59,12 @@ def execute(
             for thread in threads:
                 thread.start()
             for thread in threads:
-                while thread.is_alive():
+                while thread.is_alive() and not broken:
                     thread.join(0.5)  # Ctrl-C does not end a wait without a limit that is just about to begin
     finally:
         _end(sessions, threads)
+    if broken:
+        raise broken[0]
     return results
 
 

@@ -33,6 +33,8 @@ Fail = Callable[[TfctlError], object]
 
 #: How long (s) a followed line waits for older lines from other hosts.
 WINDOW_S = 0.3
+#: How long (s) lines are collected before they are sorted.
+_PAUSE_S = 0.05
 _RETRY_S, _RETRY_MOST_S = 0.5, 5.0
 #: Failures that may pass, so the host is asked again.
 _PASSING = (Exit.UNREACHABLE, Exit.FAILED)
@@ -204,13 +206,23 @@ def _to_end(source: Source, session: Session, fail: Fail) -> Iterator[Item]:
         fail(error)
 
 
+def _batch(news: queue.Queue[Item | None]) -> list[Item | None]:
+    """Return what has been queued, after a pause, or nothing. To wake for each line would cost more than the line."""
+    found: list[Item | None] = []
+    with suppress(queue.Empty):
+        found.append(news.get(timeout=0.1))
+        time.sleep(_PAUSE_S)
+        while len(found) < _AHEAD:
+            found.append(news.get_nowait())
+    return found
+
+
 def _in_order(news: queue.Queue[Item | None], hosts: int) -> Iterator[list[Item]]:
     """Yield lines ordered by time (one host's as they came), each within WINDOW_S, until every host has ended."""
     waiting: dict[str, list[Item]] = {}
     since = 0.0
     while hosts:
-        with suppress(queue.Empty):
-            line = news.get(timeout=0.1)
+        for line in _batch(news):
             if line is None:
                 hosts -= 1
             else:

@@ -135,7 +135,7 @@ def _missing(state: JobState, host: str, hello: wire.Hello) -> str:
     gone = [str(task) for task in state.tasks if task.host == host and task.name not in hello.restartable]
     if gone:
         names = ", ".join(gone)
-        return f"{host} no longer knows what {names} of {state.job} was started with, as after a stop or a reboot"
+        return f"{host} no longer has the restart files of {names} of {state.job}: a stop or a reboot deletes them"
     return "" if hello.code else f"{host} no longer has the code of {state.job}"
 
 

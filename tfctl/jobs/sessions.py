@@ -41,7 +41,7 @@ class Sessions:
         self._fleet = fleet
         self._sessions = sessions
         self._lost: set[str] = set()  # hosts that have failed to answer
-        self._job: tuple[str, int] | None = None
+        self._job: wire.Record | None = None
         self._may_run = False  # whether a host has been told to start units
 
     def reserve(
@@ -54,11 +54,14 @@ class Sessions:
         """
         by_name = {host.name: message for host, message in messages.items()}
         first, *rest = sorted(by_name)
-        record = by_name[first].record
-        self._job = record.job, record.attempt
+        self._job = record = by_name[first].record
+        packed = wire.packed(record)
 
         def ask(host: str, session: Session) -> wire.Error | None:
-            session.send(by_name[host])
+            if self.hellos[host].packed:
+                session.send_raw(wire.line_with(by_name[host], packed))
+            else:
+                session.send(by_name[host])
             if code and not self.hellos[host].code:
                 session.send(wire.Code(len(code.data)))
                 session.send_raw(code.data)
@@ -179,13 +182,16 @@ class Sessions:
         return sorted({*errors, *self._lost})
 
     def _sweep(self, hosts: Sequence[str]) -> list[str]:
-        """Undo, with a new node program, what a killed one left behind. Return the hosts that cannot be asked."""
+        """Undo, with a new node program, what a killed one left behind. Return the hosts that cannot be asked.
+
+        Where nothing was left, somebody else may have started the same attempt meanwhile, as another run.
+        """
         if not hosts or self._job is None:
             return []
-        job, attempt = self._job
+        request = wire.StopRequest(self._job.job, self._job.attempt, run=self._job.run)
 
         def ask(connection: Connection) -> None:
-            with open_session(connection, wire.StopRequest(job, attempt)) as session:
+            with open_session(connection, request) as session:
                 session.expect(wire.Stopped, wire.SILENCE_S)
 
         outcomes = self._fleet.map(ask, [host for host in self._fleet.hosts if host.name in hosts])

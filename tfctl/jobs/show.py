@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from tfctl.errors import NotFound, TfctlError, UsageError, together
 from tfctl.jobs import clocks, known, past, state
 from tfctl.jobs.past import PastJob
 from tfctl.jobs.state import JobState
+from tfctl.model.host import Host
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import open_session
@@ -24,11 +25,17 @@ T = TypeVar("T")
 _AT_ONCE = 50
 
 
-def ask(fleet: Fleet, request: wire.Request, answer: type[T]) -> tuple[dict[str, T | None], list[TfctlError]]:
-    """Return each host's answer to ``request``, or None, and the errors of those without one.
+def ask(
+    fleet: Fleet, request: wire.Request, answer: type[T], hosts: Sequence[Host] | None = None
+) -> tuple[dict[str, T | None], list[TfctlError]]:
+    """Return each host's answer to ``request``, or None, and the errors of those without one. ``hosts``: only these.
+
+    Jobs have their records.
 
     Raise those errors as one if no host answers.
     """
+    if isinstance(request, (wire.ShowRequest, wire.EventsRequest)):
+        request = request._replace(brief=True)
 
     def ask_one(connection: Connection) -> T:
         asked = time.time()
@@ -36,9 +43,10 @@ def ask(fleet: Fleet, request: wire.Request, answer: type[T]) -> tuple[dict[str,
             found = session.expect(answer, wire.SILENCE_S)
         if isinstance(found, (wire.Shown, wire.Events)):
             fleet.clock_offsets[connection.host.name] = clocks.offset(asked, found.time, time.time())
+            return cast("T", found._replace(jobs=fleet.records.whole(connection, found), brief=()))
         return found
 
-    outcomes = fleet.map(ask_one)
+    outcomes = fleet.map(ask_one, hosts)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     if len(errors) == len(outcomes):
         raise together(errors)
@@ -116,9 +124,33 @@ def named(fleet: Fleet, word: str, changes: bool = False, lines: bool = False) -
     raise NotFound(f"{unknown.message}, and {chosen.job} has no role {word}", f"it has {roles}; {unknown.remedy}")
 
 
+def about_run(fleet: Fleet, found: JobState, hosts: Collection[str]) -> dict[str, wire.Shown | None]:
+    """Ask these hosts about the attempt of ``found``, now that another host has reported it.
+
+    They may have answered before it began. Only their next answer says whether they have lost it.
+    """
+    chosen = [host for host in fleet.hosts if host.name in hosts]
+    try:
+        return ask(fleet, wire.ShowRequest(found.job, found.attempt), wire.Shown, chosen)[0]
+    except TfctlError:
+        return dict.fromkeys(hosts)
+
+
+def tell_head(fleet: Fleet, found: JobState) -> None:
+    """Tell the guard of the head which hosts were rebooted: they have no guard any more that could do so."""
+    assert found.record.guard
+    head = [host for host in fleet.hosts if host.name == found.record.guard.head]
+    with suppress(TfctlError):
+        ask(fleet, wire.ShowRequest(found.job, found.attempt, rebooted=found.rebooted), wire.Shown, head)
+
+
 def _asked(fleet: Fleet, request: wire.ShowRequest) -> tuple[list[JobState], list[TfctlError]]:
     answers, errors = ask(fleet, request, wire.Shown)
     found = _states(fleet, answers)
+    if found and found[0].unreported:
+        found = _states(fleet, {**answers, **about_run(fleet, found[0], found[0].unreported)})
+    if found and found[0].rebooted:
+        tell_head(fleet, found[0])
     _note(fleet, found, everything=False)
     return found, errors
 
@@ -165,5 +197,5 @@ def default(found: Sequence[JobState | PastJob], changes: bool = False) -> JobSt
             raise UsageError("no job runs", "name the one that is meant: tfctl list shows all")
         raise UsageError(f"several jobs run: {', '.join(each.job for each in going)}", "name the one that is meant")
     if not found:
-        raise NotFound("no host knows a job", "start one: tfctl start job.yaml")
+        raise NotFound("no host has a job", "start one: tfctl start job.yaml")
     return found[0]

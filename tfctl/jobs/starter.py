@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 import tfctl
@@ -14,50 +13,6 @@ from tfctl.node.names import JOB
 
 #: What every strategy can be tried with. It is also the newest stack with tf.estimator and Horovod.
 _STACK = "tf2.15"
-
-
-@dataclass(frozen=True)
-class Start:
-    """Where a strategy begins. ``example``: the directory of its script. ``roles``: lines of the job file."""
-
-    title: str
-    example: str
-    roles: tuple[str, ...]
-    command: str = "python train.py"
-
-
-STARTS = {
-    "custom": Start(
-        "three processes that try different learning rates",
-        "digits-custom",
-        ("worker: 3                # {index} is 0, 1 and 2",),
-        "python train.py --rate {index}",
-    ),
-    "estimator": Start(
-        "tf.estimator with a parameter server", "digits-estimator", ("chief: 1", "ps: 1", "worker: 1", "evaluator: 1")
-    ),
-    "horovod": Start(
-        "one rank on each host, which average their gradients",
-        "digits-horovod",
-        ("worker: {per_host: 1}    # with GPUs: {per_host: 4, gpus: 1}",),
-    ),
-    "mirrored": Start(
-        "one process on all GPUs of one host",
-        "digits-mirrored",
-        ("worker: 1                # with GPUs: {replicas: 1, gpus: 4}",),
-    ),
-    "multi_worker_mirrored": Start(
-        "one worker on each host; they train one model synchronously",
-        "digits-multi-worker",
-        ("worker: {per_host: 1}    # with GPUs: {per_host: 1, gpus: 4}",),
-    ),
-    "parameter_server": Start(
-        "a chief coordinates, workers compute, a ps holds the variables",
-        "digits-ps",
-        ("chief: 1", "ps: 1", "worker: 2"),
-    ),
-    "tf1_ps": Start("a TensorFlow 1 cluster with a parameter server", "digits-tf1-ps", ("ps: 1", "worker: 2")),
-}
 
 _JOB = """\
 # {strategy}: {title}.
@@ -105,22 +60,23 @@ _HOROVOD = "# Build Horovod for it, once on one host of each kind.\ntfctl_horovo
 
 def files(strategy: str, name: str) -> dict[str, str]:
     """Return the text of each file of a new job by its name. Raise UsageError for an unknown strategy."""
-    start = STARTS.get(strategy)
-    if start is None:
+    known = STRATEGIES.get(strategy)
+    if known is None:
         raise UsageError(f"--strategy: {strategy!r} is not known", near(strategy, list(STRATEGIES)))
-    output = (_SHARED if STRATEGIES[strategy].why_shared else _LOCAL).format(name=name)
+    first = known.first_job
+    output = (_SHARED if known.why_shared else _LOCAL).format(name=name)
     return {
         "job.yaml": _JOB.format(
             strategy=strategy,
-            title=start.title,
+            title=first.title,
             name=name,
             stack=_STACK,
-            command=start.command,
+            command=first.command,
             output=output,
-            roles="\n".join(f"  {line}" for line in start.roles),
+            roles="\n".join(f"  {line}" for line in first.roles),
         ),
-        "train.py": (_examples() / start.example / "train.py").read_text(encoding="utf-8"),
-        "hosts.ini": _INVENTORY.format(stack=_STACK, more=_HOROVOD if strategy == "horovod" else ""),
+        "train.py": (_examples() / first.example / "train.py").read_text(encoding="utf-8"),
+        "hosts.ini": _INVENTORY.format(stack=_STACK, more=_HOROVOD if known.needs_horovod else ""),
     }
 
 

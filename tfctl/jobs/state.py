@@ -83,7 +83,10 @@ class JobState:
     """One run of a job. ``state`` is succeeded, failed, stopped, unknown, starting or running; ``reason`` explains it
     in a sentence, or is empty. ``others``: the live tasks of other runs under the same name. ``culprit``: the task
     whose failure made the job fail, or None. ``retry_at``: when the guard starts the next attempt, in epoch seconds, or
-    None. ``guarded``: a guard runs on each host that has answered, so nothing has to be cleaned up from here."""
+    None. ``guarded``: a guard runs on each host that has answered, so nothing has to be cleaned up from here.
+    ``unreported``: the hosts that have answered without a word about this run: they have lost it, or their answer is
+    older than the run. ``rebooted``: the hosts that have lost tasks by a reboot, while the guard of the head runs and
+    cannot see that by itself."""
 
     job: str
     attempt: int
@@ -96,6 +99,8 @@ class JobState:
     culprit: TaskState | None = None
     retry_at: float | None = None
     guarded: bool = False
+    unreported: tuple[str, ...] = ()
+    rebooted: tuple[str, ...] = ()
 
     @property
     def statuses(self) -> tuple[wire.TaskStatus, ...]:
@@ -111,6 +116,11 @@ class JobState:
     @property
     def ended(self) -> bool:
         return self.state in ENDED
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended, and no other attempt begins."""
+        return self.ended and not self.undecided
 
     @property
     def alive(self) -> bool:
@@ -182,7 +192,7 @@ def jobs(
 
 def unknown(job: str) -> NotFound:
     """Return the error for a job that no host knows, when all have answered."""
-    return NotFound(f"no host knows a job {job!r}", "tfctl list shows the jobs that exist")
+    return NotFound(f"no host has a job {job!r}", "tfctl list shows the jobs that exist")
 
 
 def select(state: JobState, role: str, index: int | None) -> tuple[TaskState, ...]:
@@ -216,6 +226,10 @@ def _job(
         host: () if answer is not None else None for host, answer in answers.items()
     }
     reports.update((host, shown.tasks) for host, shown in ours.items())
+    hosts = dict.fromkeys(task.host for task in record.tasks)
+    unreported = tuple(host for host in hosts if host not in ours and answers.get(host) is not None)
+    if any(shown.kept is False for shown in ours.values()):  # the start goes on, and may not have reached the others
+        reports.update((host, _pending(record, host)) for host in unreported)
     statuses = judge.statuses(record, reports)
     stopped = min((shown.stopped for shown in ours.values() if shown.stopped is not None), default=None)
     verdict = judge.judge(record, statuses, stopped)
@@ -231,10 +245,13 @@ def _job(
         task for host, shown in by_host.items() if host not in ours for task in _reported(host, shown) if task.alive
     )
     culprit = next((task for task in tasks if task.name == verdict.culprit), None)
+    head = ours.get(record.guard.head) if record.guard else None
+    lost = dict.fromkeys(task.host for task in tasks if task.loss == "reboot" and head and head.guarded)
     guarded = bool(ours) and all(shown.guarded for shown in ours.values())
     return JobState(
-        job, attempt, verdict.state, verdict.reason, verdict.finished, record, tasks, others, culprit, retry_at, guarded
-    )
+        job, attempt, verdict.state, verdict.reason, verdict.finished, record, tasks, others, culprit, retry_at,
+        guarded, unreported, tuple(lost),
+    )  # fmt: skip
 
 
 def _noted(record: wire.Record, ours: Mapping[str, wire.JobStatus]) -> wire.GuardReport | None:
@@ -245,6 +262,14 @@ def _noted(record: wire.Record, ours: Mapping[str, wire.JobStatus]) -> wire.Guar
     if head is not None and (head.guarded or head.guard):
         return head.guard
     return next((shown.guard for shown in ours.values() if shown.guard and shown.guard.reason), None)
+
+
+def _pending(record: wire.Record, host: str) -> list[wire.TaskStatus]:
+    return [
+        wire.TaskStatus(*task.name, "pending", exit_code=None, signal=None, started=None, finished=None, restarts=0)
+        for task in record.tasks
+        if task.host == host
+    ]
 
 
 def _reported(host: str, shown: wire.JobStatus) -> list[TaskState]:

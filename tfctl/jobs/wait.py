@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 Say = Callable[[str], None]
 #: A host's name, and its jobs or its error.
-_Answer = tuple[str, Sequence[wire.JobStatus] | TfctlError]
+Answer = tuple[str, Sequence[wire.JobStatus] | TfctlError]
 
 _RETRY_S = 2.0
 _TICK_S = 5.0
+#: How often (s) to compute the state of the job at most.
+_PACE_S = 0.25
 #: Give up waiting when no host has answered for this long.
 _ALONE_S = 30.0
 #: Give up waiting when one host has not answered for this long. It is longer than the default lease of a job, after
@@ -95,7 +97,7 @@ def wait(
         _announce(last, announced, say)
         if found.ended and found.guarded:
             cleaning = found.record.policy.clean != "none" and any(task.alive for task in found.tasks)
-            if cleaning or found.undecided:
+            if cleaning or not found.over:
                 continue
             break
         if found.ended and not last:
@@ -135,20 +137,21 @@ def changes(fleet: Fleet, job: str, attempt: int, silence: Silence, end: float |
     answers, its tasks are unknown. Raise Unreachable if all have been silent for 30 s, NotFound if all answer and none
     knows the job.
     """
-    incoming: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
+    incoming: queue.SimpleQueue[Answer] = queue.SimpleQueue()
     over = threading.Event()
     for host in fleet.hosts:
         threading.Thread(target=_listen, args=(fleet, host, job, attempt, incoming.put, over), daemon=True).start()
     answers: dict[str, Sequence[wire.JobStatus] | None] = {}
     errors: dict[str, TfctlError] = {}
     last_answer = time.monotonic()
-    before, reported = None, 0.0
+    before, reported, computed = None, 0.0, 0.0
+    asked: set[tuple[str, str]] = set()
+    told: set[tuple[str, tuple[str, ...]]] = set()
     # However soon the end is, allow time for one first answer.
     limit = None if end is None else max(end, last_answer + _ALONE_S)
     try:
         while limit is None or time.monotonic() < limit:
-            with suppress(queue.Empty):
-                name, answer = incoming.get(timeout=min(1.0, max(0.01, (limit or float("inf")) - time.monotonic())))
+            for name, answer in news(incoming, computed + _PACE_S, limit):
                 answers[name] = None if isinstance(answer, TfctlError) else answer
                 errors.pop(name, None)
                 if isinstance(answer, TfctlError):
@@ -160,14 +163,41 @@ def changes(fleet: Fleet, job: str, attempt: int, silence: Silence, end: float |
                 raise together(list(errors.values())) if errors else Unreachable("no host answers")
             if len(answers) < len(fleet.hosts):
                 continue
+            computed = time.monotonic()
             found = state.jobs(answers, fleet.clock_offsets)
+            if found and (late := {host for host in found[0].unreported if (host, found[0].run) not in asked}):
+                for name, shown in show.about_run(fleet, found[0], late).items():
+                    answers[name] = shown and shown.jobs
+                    if not any(each.run == found[0].run for each in answers[name] or ()):
+                        asked.add((name, found[0].run))
+                found = state.jobs(answers, fleet.clock_offsets)
+            if found and found[0].rebooted and (found[0].run, found[0].rebooted) not in told:
+                told.add((found[0].run, found[0].rebooted))
+                show.tell_head(fleet, found[0])
             if not found and None not in answers.values():
-                raise NotFound(f"no host knows attempt {attempt} of job {job!r} any more")
+                raise NotFound(f"no host has attempt {attempt} of job {job!r} any more")
             if found and (found[0] != before or time.monotonic() > reported + _TICK_S):
                 before, reported, limit = found[0], time.monotonic(), end
                 yield before
     finally:
         over.set()
+
+
+def news(incoming: queue.SimpleQueue[Answer], due: float, limit: float | None) -> list[Answer]:
+    """Return what hosts have said, once there is something and the time ``due`` has come; nothing after a second.
+
+    ``limit``: do not wait longer. A thousand hosts that change at the same moment cost one look at the job, not a
+    thousand.
+    """
+    found: list[Answer] = []
+    with suppress(queue.Empty):
+        found.append(incoming.get(timeout=min(1.0, max(0.01, (limit or float("inf")) - time.monotonic()))))
+        wait_s = min(due, limit or float("inf")) - time.monotonic()
+        if wait_s > 0:
+            time.sleep(wait_s)
+        while True:
+            found.append(incoming.get_nowait())
+    return found
 
 
 def going(ended: JobState, since: float | None = None) -> dict[TaskState, float]:
@@ -200,7 +230,7 @@ def clean(
     if not tasks:
         return Cleaned()
     try:
-        stopped = stop(fleet, ended.job, tasks, ended.attempt)
+        stopped = stop(fleet, ended.job, tasks, ended.attempt, ended.run)
     except TfctlError as error:
         say(f"not everything was stopped: {error.message}\n`tfctl stop {ended.job}` stops the rest")
         return Cleaned()
@@ -224,10 +254,10 @@ def _judged_again(fleet: Fleet, ended: JobState) -> JobState:
 
 
 def _listen(
-    fleet: Fleet, host: Host, job: str, attempt: int, put: Callable[[_Answer], None], over: threading.Event
+    fleet: Fleet, host: Host, job: str, attempt: int, put: Callable[[Answer], None], over: threading.Event
 ) -> None:
     """Follow one host's answers to `show`, reconnecting as needed. Errors are passed to ``put`` too."""
-    request = wire.ShowRequest(job, attempt, follow=True, later=True)
+    request = wire.ShowRequest(job, attempt, follow=True, later=True, brief=True)
     again = False
     while not over.is_set():
         try:
@@ -239,7 +269,7 @@ def _listen(
                     if asked is not None:  # only the first answer follows a request
                         fleet.clock_offsets[host.name] = clocks.offset(asked, shown.time, time.time())
                         asked = None
-                    put((host.name, shown.jobs))
+                    put((host.name, fleet.records.whole(connection, shown)))
         except TfctlError as error:
             put((host.name, error))
         again = True

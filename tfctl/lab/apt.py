@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfctl.lab.host import run
+from tfctl.node.versions import os_release
 
 _ALIASES = ("stable", "oldstable", "oldoldstable", "testing")
 _PARTS = ("", "-updates", "-security")
@@ -36,7 +37,8 @@ class Source:
 
 def sources(suite: str, etc: Path = Path("/etc")) -> tuple[Source, ...]:
     """Return the sources of ``suite``, its updates and its security updates in this machine's Debian archive, or ()."""
-    own = _codename(etc / "os-release")
+    system = os_release([etc / "os-release"])
+    own = system.get("VERSION_CODENAME", "") if system.get("ID") == "debian" else ""
     listed = [source for text in _texts(etc / "apt") for source in parse(text)]
     found = [mapped for source in listed if (mapped := _mapped(source, own, suite))]
     return tuple(dict.fromkeys(found))
@@ -96,12 +98,6 @@ def _mapped(source: Source, own: str, suite: str) -> Source | None:
     if base not in (own, *_ALIASES) or "main" not in source.components or f"{'-' if part else ''}{part}" not in _PARTS:
         return None
     return Source(source.uri, f"{suite}-{part}" if part else suite, ("main",), source.signed_by)
-
-
-def _codename(os_release: Path) -> str:
-    lines = os_release.read_text().splitlines() if os_release.is_file() else []
-    fields = dict(line.split("=", 1) for line in lines if "=" in line)
-    return fields.get("VERSION_CODENAME", "").strip('"') if fields.get("ID", "").strip('"') == "debian" else ""
 
 
 def _texts(folder: Path) -> list[str]:

@@ -74,7 +74,7 @@ def _assigned(layout: Layout, site: Site) -> tuple[Layout, tuple[Task, ...]]:
     with suppress(Busy):
         return layout, assign(layout, {HERE.name: site})
     for how, reduce in _FALLBACKS.items():
-        note = f"{len(site.gpus or ())} GPUs are here, fewer than the job wants: {how}"
+        note = f"{len(site.gpus or ())} GPUs are here, fewer than the job requests: {how}"
         changed = replace(layout, slots=tuple(map(reduce, layout.slots)), notes=(*layout.notes, note))
         with suppress(Busy):
             return changed, assign(changed, {HERE.name: site})

@@ -75,9 +75,9 @@ def environment(job: Job, task: Task) -> dict[str, str]:
     return found
 
 
-def environment_file(job: Job, task: Task) -> str:
-    """Return the text of the task's EnvironmentFile."""
-    return "".join(env_line(name, value) for name, value in environment(job, task).items())
+def environment_file(own: Mapping[str, str]) -> str:
+    """Return the text of the task's EnvironmentFile. ``own``: its `environment`."""
+    return "".join(env_line(name, value) for name, value in own.items())
 
 
 def shown_file(job: Job, task: Task) -> str:
@@ -90,9 +90,8 @@ def secret_names(job: Job, task: Task) -> tuple[str, ...]:
     return tuple(name for name, value in environment(job, task).items() if masked(name, value) != value)
 
 
-def unset(job: Job, task: Task) -> tuple[str, ...]:
-    """Return the variables that the task must not inherit from systemd's own environment."""
-    own = environment(job, task)
+def unset(own: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the variables that the task must not inherit from systemd's environment. ``own``: its `environment`."""
     return tuple(name for name in (*PROXY_VARIABLES, "TF_CONFIG") if name not in own)
 
 
@@ -110,8 +109,7 @@ def unit_words(job: Job, task: Task) -> tuple[str, ...]:
 def placeholders(job: Job, task: Task) -> dict[str, str]:
     """Return the value of each of PLACEHOLDERS. Host lists are ``address:port``, joined by commas."""
     own = {"role": task.role, "index": str(task.index), "output": job.layout.output}
-    hosts = [name for name in PLACEHOLDERS if name.endswith("_hosts")]
-    return own | {name: ",".join(job.cluster.get(name.removesuffix("_hosts"), ())) for name in hosts}
+    return own | {name: job.host_lists.get(name, "") for name in PLACEHOLDERS if name not in own}
 
 
 def fill(text: str, known: Mapping[str, str]) -> str:

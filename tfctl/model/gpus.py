@@ -33,7 +33,7 @@ def share(layout: Layout, sites: Mapping[str, Site]) -> Shares:
         known = sites[name].gpus
         free = list(known) if known is not None else [f"gpu-{number}" for number in range(asked)]
         if asked > len(free):
-            raise _no_gpu(f"{name}: {asked} GPUs wanted, {len(free)} free", sites[name], asked)
+            raise _no_gpu(f"{name}: {asked} GPUs requested, {len(free)} free", sites[name], asked)
         shares |= _as_asked(slots, free)
         shares |= _in_equal_parts(layout.strategy, slots, free, sites[name])
     if layout.strategy.equal_gpus:
@@ -56,7 +56,7 @@ def _as_asked(slots: Iterable[Slot], free: list[str]) -> Shares:
         fitting = [gpu for gpu in free if count < 2 or not is_instance(gpu)][:count]
         if len(fitting) < count:
             raise Busy(
-                f"{slot.host.name}: {slot} wants {count} GPUs, and {len(fitting)} whole ones are "
+                f"{slot.host.name}: {slot} requests {count} GPUs, and {len(fitting)} whole ones are "
                 "free; a process can compute on one MIG instance, and no more",
                 f"set `gpus: 1` for {slot.role}, and give it that many more tasks",
             )

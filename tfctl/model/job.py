@@ -85,7 +85,12 @@ class Job:
     @cached_property
     def cluster(self) -> Cluster:
         """Every role's addresses, in the order of their indices."""
-        found: dict[str, tuple[str, ...]] = {}
+        found: dict[str, list[str]] = {}
         for task in self.tasks:
-            found[task.role] = (*found.get(task.role, ()), task.dial)
-        return found
+            found.setdefault(task.role, []).append(task.dial)
+        return {role: tuple(addresses) for role, addresses in found.items()}
+
+    @cached_property
+    def host_lists(self) -> dict[str, str]:
+        """Every role's addresses, joined by commas, under names such as ``ps_hosts``."""
+        return {f"{role}_hosts": ",".join(addresses) for role, addresses in self.cluster.items()}

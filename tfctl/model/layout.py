@@ -168,6 +168,6 @@ def _check_requirements(job: JobFile, slots: Iterable[Slot], known: Mapping[str,
     for stack in dict.fromkeys(slot.stack for slot in slots):
         if stack not in known:
             raise BadFile(
-                f"requirements: they are resolved for a stack, and {stack} is none of those that tfctl knows",
+                f"requirements: they are resolved for a stack, and {stack} is not a stack of tfctl",
                 f"set `stack:` to one of {', '.join(known)}",
             )

@@ -122,19 +122,20 @@ def files(job: Job) -> dict[str, str]:
     found = {}
     for task in job.tasks:
         stem = names.stem(job.name, task.role, task.index)
-        found[f"{task.host.name}/{stem}.service"] = without_user_info(unit.text(job, task))
+        found[f"{task.host.name}/{stem}.service"] = without_user_info(unit.text(job, task, env.environment(job, task)))
         found[f"{task.host.name}/{stem}.env"] = env.shown_file(job, task)
         found[f"{task.host.name}/tfctl-.service.d/{DROP_IN.name}"] = DROP_IN.read_text()
     return dict(sorted(found.items()))
 
 
 def _task(job: Job, task: Task) -> wire.PlannedTask:
+    own = env.environment(job, task)
     return wire.PlannedTask(
         role=task.role,
         index=task.index,
         ports=(task.port,),
         gpus=task.gpus or (),
         program=env.words(job, task)[0],
-        unit=unit.text(job, task),
-        env=env.environment_file(job, task),
+        unit=unit.text(job, task, own),
+        env=env.environment_file(own),
     )

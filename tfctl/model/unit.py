@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 
-def text(job: Job, task: Task) -> str:
-    """Return the unit file (systemd.service(5)) of one task."""
+def text(job: Job, task: Task, own: Mapping[str, str]) -> str:
+    """Return the unit file (systemd.service(5)) of one task. ``own``: its environment."""
     return template().render(
         job=job,
         task=task,
@@ -27,7 +28,7 @@ def text(job: Job, task: Task) -> str:
         task_dir=names.task_dir(job.name, job.attempt, task.role, task.index),
         note_program=names.NOTE_PROGRAM,
         end_program=names.END_PROGRAM,
-        unset=" ".join(env.unset(job, task)),
+        unset=" ".join(env.unset(own)),
         words=" ".join(unit_word(word) for word in env.unit_words(job, task)),
         kill_mode=shell.kill_mode(task.slot.command),
         policy=job.layout.policy,

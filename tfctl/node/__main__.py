@@ -107,10 +107,10 @@ def _serve(system: System, session: Session, allow: Callable[[wire.Request], obj
 def _request(line: dict[str, Any]) -> tuple[str, wire.Request]:
     theirs, verb = line.get("protocol"), line.get("verb")
     if theirs != wire.PROTOCOL:
-        what = f"{host()} speaks protocol {wire.PROTOCOL} of tfctl's node part, this tfctl speaks {theirs!r:.20}"
+        what = f"{host()} uses protocol {wire.PROTOCOL} of tfctl's node part, this tfctl uses {theirs!r:.20}"
         raise Refused(Exit.PREFLIGHT, what, PROVISION)
     if not isinstance(verb, str) or verb not in wire.REQUESTS:
-        raise Refused(Exit.PREFLIGHT, f"the node part of {host()} knows no verb {verb!r:.40}", PROVISION)
+        raise Refused(Exit.PREFLIGHT, f"the node part of {host()} does not have the verb {verb!r:.40}", PROVISION)
     try:
         return verb, wire.decode(wire.REQUESTS[verb], line)
     except wire.Malformed as error:

@@ -26,7 +26,8 @@ def run(system: System, session: Session, request: wire.EventsRequest) -> None:
     """Send one answer, empty for a job that is not known here. Raises Refused."""
     job = fields.job_name(request.job)
     found = sorted(_events(system, job), key=lambda event: event.time)
-    session.send(wire.Events(show.jobs(system, job, None), tuple(found), time.time()))
+    whole, brief = show.brief(system, show.jobs(system, job, None), request.brief)
+    session.send(wire.Events(whole, tuple(found), time.time(), brief))
 
 
 def _events(system: System, job: str) -> Iterator[Event]:

@@ -170,7 +170,7 @@ def _supervise(system: System, session: Session, unit: str, pipes: tuple[int, in
     code, number = found.get("ExecMainCode", "0"), int(found.get("ExecMainStatus") or 0)
     if code == "0":
         said = errors.decode("utf-8", "replace").strip()
-        raise Refused(Exit.FAILED, f"systemd on {host()} did not run the command: {said}", "journalctl there says more")
+        raise Refused(Exit.FAILED, f"systemd on {host()} did not run the command: {said}", "see journalctl on the host")
     return wire.Exited(number) if code == "1" else wire.Exited(None, wire.signal_name(number))
 
 

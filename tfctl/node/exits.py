@@ -39,7 +39,8 @@ _MEANINGS = {
     Exit.NOT_FOUND: "no such job, task, host or lab",
     Exit.PREFLIGHT: "a host does not meet the requirements",
     Exit.JOB_FAILED: "the job failed or was lost (only from commands that wait for a job)",
-    Exit.NOT_ENDED: "the job did not end within `--timeout`, or a host was silent for `--host-timeout` (likewise)",
+    Exit.NOT_ENDED: "the job did not end within `--timeout`, a host was silent for `--host-timeout`, or nobody reads "
+    "its logs any more (likewise)",
     Exit.JOB_STOPPED: "the job was stopped (likewise)",
     Exit.INTERRUPTED: "interrupted by Ctrl-C",
 }

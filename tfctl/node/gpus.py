@@ -34,7 +34,7 @@ _SICK = re.compile(r"\[?ERR!\]?|\[(?:Unknown Error|GPU is lost|GPU requires rese
 _CORRUPT_INFOROM = 14  # nvidia-smi(1); a warning: the card computes
 
 _SEE = "look there: nvidia-smi; dmesg | grep -i -e nvrm -e xid"
-_PROVISION = "install or mend the driver: tfctl provision INVENTORY"
+_PROVISION = "install or repair the driver: tfctl provision INVENTORY"
 #: After one card is lost, new processes often cannot initialise CUDA on the others either.
 _LOST = "restart the host, and leave it out until it is well"
 #: Error messages of nvidia-smi, and their remedies.
@@ -58,8 +58,9 @@ class Sick(Exception):
         self.remedy = remedy
 
 
-class Card(NamedTuple):
-    """A GPU. ``memory``: MiB, or 0 if unknown; ``mig``: MIG mode is enabled, with or without instances."""
+class ListedGpu(NamedTuple):
+    """A GPU as nvidia-smi lists it. ``memory``: MiB, or 0 if unknown. ``mig``: MIG mode is enabled, even without
+    instances."""
 
     bus: str
     uuid: str
@@ -187,7 +188,7 @@ def raise_complaint(status: int, text: str) -> None:
         raise Sick(f"nvidia-smi ended with status {status}: {last:.300}", _SEE)
 
 
-def parse_cards(text: str, fields: tuple[str, ...] = CARD_FIELDS) -> list[Card]:
+def parse_cards(text: str, fields: tuple[str, ...] = CARD_FIELDS) -> list[ListedGpu]:
     """Parse --query-gpu, sorted by PCI address. Raises Sick if there is no card or if any card is not well."""
     found = [_card(cells, line) for cells, line in rows(text, fields)]
     if not found:
@@ -259,7 +260,7 @@ def parse_places(text: str) -> Mapping[tuple[str, int], int]:
     return found
 
 
-def _card(cells: dict[str, str], line: str) -> Card:
+def _card(cells: dict[str, str], line: str) -> ListedGpu:
     if any(_SICK.fullmatch(cell) for cell in cells.values()):
         raise Sick(f"a GPU does not answer: nvidia-smi shows {line:.200}")
     uuid, bus = cells["uuid"], cells["pci.bus_id"]
@@ -267,4 +268,4 @@ def _card(cells: dict[str, str], line: str) -> Card:
         raise Sick(f"nvidia-smi shows a GPU without UUID and PCI address: {line:.200}", _SEE)
     memory = _MEMORY.fullmatch(cells["memory.total"])  # [N/A] if the GPU shares the host's memory, as on GB10
     mig = cells.get("mig.mode.current") == "Enabled"  # [N/A] if the card has no MIG mode
-    return Card(bus, uuid, cells["name"], int(memory.group(1)) if memory else 0, mig)
+    return ListedGpu(bus, uuid, cells["name"], int(memory.group(1)) if memory else 0, mig)

@@ -30,6 +30,7 @@ def hello(system: System, request: StartRequest, code: bool, restartable: tuple[
         time=time.time(),
         stacks=installed,
         requirements=tuple(sorted(path.parent.name for path in system.at(names.REQUIREMENTS).glob(_COMPLETE))),
+        packed=True,
     )
 
 

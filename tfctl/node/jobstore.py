@@ -8,7 +8,7 @@ import json
 import os
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,8 @@ def latest(system: System, job: str) -> int:
 
 def attempts(system: System, job: str) -> list[int]:
     """Return all attempts of the job that this host knows, in ascending order."""
-    return sorted(int(name) for name in listing(system.at(names.job_dir(job))) if name.isdigit())
+    # A Path would take longer than to list the directory, and there are thousands.
+    return sorted([int(name) for name in listing(f"{system.prefix}{names.job_dir(job)}") if name.isdigit()])
 
 
 def record(system: System, job: str, attempt: int) -> wire.Record | None:
@@ -49,10 +50,26 @@ def record(system: System, job: str, attempt: int) -> wire.Record | None:
         return None
 
 
-def tasks(system: System, job: str, attempt: int) -> list[TaskName]:
-    """Return the attempt's tasks on this host, those with a directory, in the order of its record."""
+def digest_of_long_record(system: System, job: str, attempt: int) -> str:
+    """Return the digest of the attempt's record, or "" if it is not longer than wire.LONG_RECORD."""
+    try:
+        data = system.at(names.record_file(job, attempt)).read_bytes()
+    except OSError:
+        return ""
+    if len(data) <= wire.LONG_RECORD:
+        return ""
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
+
+
+def tasks(system: System, job: str, attempt: int, found: wire.Record | None = None) -> list[TaskName]:
+    """Return the attempt's tasks on this host, those with a directory, in the order of its record.
+
+    ``found``: the record, if it has been read already.
+    """
     here = set(listing(system.at(names.attempt_dir(job, attempt))))
-    found = record(system, job, attempt)
+    found = found or record(system, job, attempt)
     return [task.name for task in found.tasks if names.task_key(*task.name) in here] if found else []
 
 
@@ -126,6 +143,24 @@ def mark_given_up(system: System, job: str, attempt: int, role: str, index: int)
     system.at(names.given_up_mark(job, attempt, role, index)).touch(0o644)
 
 
+def rebooted(system: System, job: str, attempt: int) -> set[str]:
+    """Return the hosts that were rebooted during the attempt, as far as a client has told this host."""
+    try:
+        return set(json.loads(system.at(names.rebooted_file(job, attempt)).read_bytes()))
+    except (OSError, ValueError):
+        return set()
+
+
+def note_rebooted(system: System, job: str, attempt: int, hosts: Collection[str]) -> None:
+    """Note that these hosts were rebooted during the attempt. Never raises."""
+    found = record(system, job, attempt)
+    known = rebooted(system, job, attempt)
+    more = {task.host for task in found.tasks if task.host in hosts} - known if found else set()
+    if more:
+        with contextlib.suppress(OSError):
+            write(system.at(names.rebooted_file(job, attempt)), json.dumps(sorted(known | more)).encode())
+
+
 def add_action(
     system: System,
     job: str,
@@ -172,7 +207,7 @@ def set_began(system: System, job: str, attempt: int, times: dict[str, float]) -
     write(_began(system, job, attempt), json.dumps(times).encode())
 
 
-def listing(directory: Path) -> list[str]:
+def listing(directory: Path | str) -> list[str]:
     """Return the names in a directory, or an empty list if it cannot be read."""
     try:
         return os.listdir(directory)  # noqa: PTH208  ten times as fast: there are thousands of attempts

@@ -18,7 +18,7 @@ ALIVE = ("running", "starting", "pending")
 #: What happened to a task that is lost.
 _LOSSES: Mapping[Loss | None, str] = {
     "reboot": "the host was shut down or rebooted while it ran",
-    "stop": "systemd was told to stop it, as when the host shuts down",
+    "stop": "systemd stopped it, as when the host shuts down",
     "silence": "the host has not answered the guard of the job for too long",
     None: "its unit is gone without a result, as after a reboot",
 }
@@ -59,7 +59,8 @@ def judge(record: Record, tasks: Sequence[TaskStatus], stopped: float | None) ->
 
     ``tasks``: the value of `statuses`; ``stopped``: the time of the job's stop mark, or None.
     """
-    deciders = [task for task in tasks if task.name in record.deciders]
+    deciding = set(record.deciders)
+    deciders = [task for task in tasks if task.name in deciding]
     if all(task.state == "succeeded" for task in deciders):
         return Verdict("succeeded", finished=latest(deciders))
     if first := next(iter(fallen(record, tasks, stopped)), None):

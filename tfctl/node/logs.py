@@ -34,7 +34,7 @@ def run(system: System, session: Session, request: wire.LogsRequest) -> None:
     attempt = fields.optional_attempt(request.attempt) or jobstore.latest(system, job)
     record = jobstore.record(system, job, attempt) if attempt else None
     if record is None:
-        raise Refused(Exit.NOT_FOUND, f"{host()} knows no attempt of job {job}", "tfctl list shows the jobs")
+        raise Refused(Exit.NOT_FOUND, f"{host()} has no attempt of job {job}", "tfctl list shows the jobs")
     tasks = [task for task in jobstore.tasks(system, job, attempt) if wanted is None or task in wanted]
     units = {names.unit(job, *task): task for task in tasks}
     words = command(system, record.run, list(units), request)

@@ -194,6 +194,11 @@ def given_up_mark(job: str, attempt: int, role: str, index: int) -> str:
     return f"{stop_mark(job, attempt, role, index)}.given-up"
 
 
+def rebooted_file(job: str, attempt: int) -> str:
+    """Return the path of the list of hosts that were rebooted during the attempt, which clients write on the head."""
+    return f"{attempt_dir(job, attempt)}/rebooted.json"
+
+
 def stored_code(digest: str) -> str:
     return f"{CODE_STORE}/{digest}"
 

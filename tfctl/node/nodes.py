@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from . import disks, gpu_cards, receipts, reservations, states, wire
+from . import disks, gpu_cards, receipts, reservations, states, versions, wire
 from .hello import look, stacks
 from .session import Session
 from .system import System
@@ -22,7 +22,7 @@ def run(system: System, session: Session, _request: wire.NodesRequest) -> None:
         wire.Node(
             protocol=wire.PROTOCOL,
             version=Path(__file__).resolve().parent.parent.name,
-            os=_release(system),
+            os=versions.os_release(map(system.at, versions.OS_RELEASE)).get("PRETTY_NAME") or None,
             kernel=os.uname().release,
             systemd=system.systemd(),
             cpus=os.cpu_count(),
@@ -45,18 +45,6 @@ def run(system: System, session: Session, _request: wire.NodesRequest) -> None:
 def _task(unit: InstalledUnit) -> wire.RunningTask:
     state = states.state(unit.properties, (), marked=False, reserved=False).state
     return wire.RunningTask(unit.job, *unit.task, state)
-
-
-def _release(system: System) -> str | None:
-    """Return PRETTY_NAME of os-release(5), or None."""
-    for path in ("/etc/os-release", "/usr/lib/os-release"):
-        try:
-            lines = system.at(path).read_text("utf-8", "replace").splitlines()
-        except OSError:
-            continue
-        known = dict(line.split("=", 1) for line in lines if "=" in line)
-        return known.get("PRETTY_NAME", "").strip("\"'") or None
-    return None
 
 
 def _memory() -> tuple[int, int] | None:

@@ -32,7 +32,7 @@ def run(system: System, session: Session, request: wire.PullRequest) -> None:
     attempt = fields.optional_attempt(request.attempt) or jobstore.latest(system, job)
     record = jobstore.record(system, job, attempt) if attempt else None
     if record is None:
-        raise Refused(Exit.NOT_FOUND, f"{host()} knows no attempt of job {job}", "tfctl list shows the jobs")
+        raise Refused(Exit.NOT_FOUND, f"{host()} has no attempt of job {job}", "tfctl list shows the jobs")
     found = restart_files.load(system, job, attempt)
     session.send(
         wire.Files(attempt, tuple(wire.TaskFiles(*task, unit, tf_config(env)) for task, (unit, env) in found.items()))

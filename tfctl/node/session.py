@@ -50,7 +50,7 @@ class Session:
             return wire.parse(self._line())
         except wire.Malformed:
             raise Refused(
-                Exit.USAGE, "the request is not a line of JSON", "let tfctl run tfctl-node, over ssh"
+                Exit.USAGE, "the request is not a line of JSON", "do not run tfctl-node yourself: tfctl does so"
             ) from None
 
     def receive(self) -> wire.ClientMessage:

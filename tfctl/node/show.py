@@ -22,6 +22,8 @@ def run(system: System, session: Session, request: wire.ShowRequest) -> None:
     if request.jobs is not None or request.summaries:
         session.send(_of_many(system, request))
         return
+    if request.rebooted and job and attempt:
+        jobstore.note_rebooted(system, job, attempt, request.rebooted)
     before = jobs(system, job, attempt, later=request.later)
     first = before
     if request.lines:
@@ -30,12 +32,12 @@ def run(system: System, session: Session, request: wire.ShowRequest) -> None:
         from . import timings
 
         first = timings.with_timings(system, first)
-    session.send(wire.Shown(first, time.time()))
+    session.send(_answer(system, request, first))
     sent = time.monotonic()
     while request.follow and not session.heard_of_end(_POLL_S):
         now = jobs(system, job, attempt, later=request.later)
         if now != before:
-            session.send(wire.Shown(now, time.time()))
+            session.send(_answer(system, request, now))
         elif time.monotonic() - sent > wire.BEAT_S:
             session.send(wire.Beat())
         else:
@@ -66,7 +68,33 @@ def _of_many(system: System, request: wire.ShowRequest) -> wire.Shown:
                 past.append(summary)
         over = {summary.job for summary in past}
         found = tuple(status for status in found if status.job not in over)
-    return wire.Shown(_aged(system, found) if request.lines else found, time.time(), tuple(past))
+    return _answer(system, request, _aged(system, found) if request.lines else found, past)
+
+
+def _answer(
+    system: System, request: wire.ShowRequest, found: Sequence[wire.JobStatus], past: Sequence[wire.Summary] = ()
+) -> wire.Shown:
+    whole, short = brief(system, found, request.brief)
+    return wire.Shown(whole, time.time(), tuple(past), short)
+
+
+def brief(
+    system: System, found: Sequence[wire.JobStatus], allowed: bool | None
+) -> tuple[tuple[wire.JobStatus, ...], tuple[wire.BriefStatus, ...]]:
+    """Return the jobs with their records, and those without. ``allowed``: long records may be left out."""
+    whole: list[wire.JobStatus] = []
+    short: list[wire.BriefStatus] = []
+    for one in found:
+        digest = jobstore.digest_of_long_record(system, one.job, one.attempt) if allowed else ""
+        if digest:
+            short.append(
+                wire.BriefStatus(
+                    one.job, one.attempt, one.run, digest, one.stopped, one.tasks, one.kept, one.guard, one.guarded
+                )
+            )
+        else:
+            whole.append(one)
+    return tuple(whole), tuple(short)
 
 
 def _aged(system: System, found: tuple[wire.JobStatus, ...]) -> tuple[wire.JobStatus, ...]:
@@ -78,7 +106,7 @@ def _aged(system: System, found: tuple[wire.JobStatus, ...]) -> tuple[wire.JobSt
 def jobs(system: System, job: str | None, attempt: int | None, *, later: bool = False) -> tuple[wire.JobStatus, ...]:
     """Return the given or latest attempt of ``job``, or the latest of every job. Raises Refused.
 
-    ``later``: in place of the given attempt, the last that the guard has started after it.
+    ``later``: in place of the given attempt, the last that the guard has started after it, once the start is complete.
     """
     return _shown(system, [job] if job else jobstore.jobs(system), attempt, later=later)
 
@@ -87,16 +115,19 @@ def _shown(
     system: System, wanted: Sequence[str], attempt: int | None = None, *, later: bool = False
 ) -> tuple[wire.JobStatus, ...]:
     """Return the given or latest attempt of each of these jobs. Raises Refused."""
+    # Attempts first, then starts in progress, then units: a start that goes on meanwhile must not lose its tasks.
+    known = {name: jobstore.attempts(system, name) for name in wanted}
+    starting = {(one.job, one.attempt) for one in reservations.live(system)}
+    chosen = {name: attempt or max(numbers, default=0) for name, numbers in known.items()}
+    if attempt and later:
+        complete = {name: [one for one in known[name] if (name, one) not in starting] for name in wanted}
+        chosen = {name: _last_of_guard(system, name, attempt, complete[name]) for name in wanted}
     guard_of = guards.of_jobs(system, wanted)
     units, guard_units = installed_and_others(system, wanted, guard_of)
     guarded = {guard_of[unit] for unit, found in guard_units.items() if states.is_live(found)}
-    starting = {(one.job, one.attempt) for one in reservations.live(system)}
     zero = clock_zero()
     found = []
-    for name in wanted:
-        number = attempt or jobstore.latest(system, name)
-        if attempt and later:
-            number = _last_of_guard(system, name, attempt)
+    for name, number in chosen.items():
         record = jobstore.record(system, name, number)
         if record is None:
             continue
@@ -111,12 +142,12 @@ def _shown(
     return tuple(found)
 
 
-def _last_of_guard(system: System, job: str, attempt: int) -> int:
-    """Return the last attempt that has the same guard as this one."""
+def _last_of_guard(system: System, job: str, attempt: int, numbers: Sequence[int]) -> int:
+    """Return the last of the attempts with these ``numbers`` that has the same guard as this one."""
     record = jobstore.record(system, job, attempt)
     if record is None or record.guard is None:
         return attempt
-    for number in reversed([one for one in jobstore.attempts(system, job) if one > attempt]):
+    for number in reversed([one for one in numbers if one > attempt]):
         other = jobstore.record(system, job, number)
         if other is not None and other.guard is not None and other.guard.origin == record.guard.origin:
             return number
@@ -138,7 +169,7 @@ def task_statuses(
     """
     job, attempt = record.job, record.attempt
     began, boot = jobstore.began(system, job, attempt), system.boot()
-    tasks = jobstore.tasks(system, job, attempt)
+    tasks = jobstore.tasks(system, job, attempt, record)
     runs = {task: jobstore.runs(system, job, attempt, *task) for task in tasks}
     return [
         states.task_status(

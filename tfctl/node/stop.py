@@ -60,7 +60,8 @@ def run(system: System, session: Session, request: wire.StopRequest) -> None:
         # The next start may have written its own files under the names of units that have ended.
         ended = [unit for unit in units if unit.unit not in survivors and run_of(system, job, unit.task) == unit.run]
         remove_units(system, job, [unit.task for unit in ended], keep_restart_files=wanted is not None)
-        if wanted is None and attempt == latest:
+        # A run that is not here has left nothing. Another may just be starting.
+        if wanted is None and attempt == latest and this_run in (None, run):
             restart_files.delete(system, job)
             _remove_guard(system, job, everywhere=everywhere)
     left = (*survivors.values(), *_remains(system, ended), *unmarked)

@@ -16,6 +16,8 @@ from .system import System
 
 #: That of the files. Another version of the node part may have written one.
 _VERSION = 1
+#: More bytes than a summary has.
+_LONGEST = 1 << 16
 
 
 def of(status: wire.JobStatus) -> wire.Summary | None:
@@ -27,7 +29,8 @@ def of(status: wire.JobStatus) -> wire.Summary | None:
     gone = {task.name for task in status.tasks if task.state in ("failed", "lost")}
     if any(name in gone for group in record.vital for name in group):
         return None
-    done = [task for task in status.tasks if task.name in record.deciders and task.state == "succeeded"]
+    deciding = set(record.deciders)
+    done = [task for task in status.tasks if task.name in deciding and task.state == "succeeded"]
     fallen = judge.fallen(record, status.tasks, status.stopped)
     return wire.Summary(
         job=record.job,
@@ -48,9 +51,13 @@ def of(status: wire.JobStatus) -> wire.Summary | None:
 def read(system: System, job: str, attempt: int) -> wire.Summary | None:
     """Return the summary of an attempt, or None if there is none that holds."""
     try:
-        # A Path would take longer than to read the file, and there are thousands.
-        with open(_file(system, job, attempt, "summary.json"), "rb", buffering=0) as file:  # noqa: PTH123
-            version, actions, summary = json.loads(file.read())
+        # A file object, and a Path even more, would take longer than to read the file, and there are thousands.
+        descriptor = os.open(_file(system, job, attempt, "summary.json"), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            text = os.read(descriptor, _LONGEST)
+        finally:
+            os.close(descriptor)
+        version, actions, summary = json.loads(text)
         holds = version == _VERSION and actions == stamp(system, job, attempt)
         return wire.Summary(*summary) if holds else None  # root has written it, so its values are not checked
     except (OSError, ValueError, TypeError):

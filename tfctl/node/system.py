@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from . import names, wire
+from . import names, versions, wire
 from .exits import Exit
 from .session import Refused
 
@@ -147,8 +147,7 @@ class System(NamedTuple):
 
 @functools.cache
 def _version(systemctl: tuple[str, ...]) -> int:
-    words = run([*systemctl, "--version"], 20.0).output.split()
-    return int(words[1]) if len(words) > 1 and words[1].isdigit() else 999
+    return versions.systemd(systemctl) or 999
 
 
 def clock_zero() -> float:

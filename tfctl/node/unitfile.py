@@ -55,13 +55,13 @@ def check(
         if line.startswith("["):
             section = line[1:-1]
             if line not in ("[Unit]", "[Service]", "[X-Tfctl]") or (section, "") in seen:
-                raise NotAllowed(f"line {number}: {line[:60]} may not stand here")
+                raise NotAllowed(f"line {number}: {line[:60]} is not allowed here")
             seen.add((section, ""))
         elif line:
             key, _, value = line.partition("=")
             form = {**allowed.get(section, {}), **required.get(section, {})}.get(key)
             if form is None or (section, key) in seen:
-                raise NotAllowed(f"line {number}: {key[:60]} may not stand here")
+                raise NotAllowed(f"line {number}: {key[:60]} is not allowed here")
             if value.endswith("\\") or not re.fullmatch(form, value):
                 raise NotAllowed(f"line {number}: {key} may not be {value[:200]!r}")
             seen.add((section, key))

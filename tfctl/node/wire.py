@@ -15,7 +15,8 @@ start    client  StartRequest
          client  keep    node  kept, and ends
          client  beat at any time, without an answer. After 30 s of silence, or if stdin ends before keep, the node
                  undoes the start and ends.
-show     client  ShowRequest     node  show; with follow, one more at every change and beat every 5 s until stdin ends
+show     client  ShowRequest     node  show; with follow, one more at every change and beat every 5 s until stdin ends.
+                                       With brief, a long record is left out and named by its digest
 stop     client  StopRequest     node  with hold, marked, and waits for go; then beat every 5 s, then stopped
 restart  client  RestartRequest  node  beat every 5 s, then restarted; error with exit 7 if a unit is gone
 events   client  EventsRequest   node  events
@@ -58,6 +59,9 @@ KEEP_S = 15.0
 AT_ONCE_S = 10.0
 #: The longest line of JSON that either side accepts, in bytes.
 LINE_LIMIT = 16 * 2**20
+#: A longer record (bytes) is left out where the client allows it. To ask for a shorter one would take longer than to
+#: read it from every host.
+LONG_RECORD = 4096
 #: The room (bytes) that a start needs in the directory of the jobs, beside the code.
 SPARE = 200 * 1000**2
 #: The remedy where it is missing.
@@ -290,6 +294,27 @@ class JobStatus(NamedTuple):
     guarded: Optional[bool] = None
 
 
+class BriefStatus(NamedTuple):
+    """A JobStatus whose record is named by its ``digest``: the bytes of a message do not depend on the number of tasks
+    on other hosts. A client asks one host for the record, without `brief`."""
+
+    job: str
+    attempt: int
+    run: str
+    digest: str
+    stopped: Optional[float]
+    tasks: tuple[TaskStatus, ...]
+    kept: Optional[bool] = None
+    guard: Optional[GuardReport] = None
+    guarded: Optional[bool] = None
+
+    def whole(self, record: Record) -> JobStatus:
+        """Return the status with its record."""
+        return JobStatus(
+            self.job, self.attempt, self.run, record, self.stopped, self.tasks, self.kept, self.guard, self.guarded
+        )
+
+
 class Summary(NamedTuple):
     """What a host knows about the last attempt of a job when nothing of it is left to do there.
 
@@ -436,7 +461,9 @@ class ShowRequest(NamedTuple):
     """The given or latest attempt of a job or, if ``job`` is None, the latest attempt of each. ``lines``: the first
     answer has the age of each running task's last line. ``later``: show, in place of the given attempt, the last of
     those that the guard has started after it. ``timings``: the first answer has the timings of each task. ``jobs``:
-    only these jobs, if ``job`` is None. ``summaries``: the jobs that are over may be answered by summaries."""
+    only these jobs, if ``job`` is None. ``summaries``: the jobs that are over may be answered by summaries.
+    ``rebooted``: hosts that were rebooted during the given attempt. The guard here cannot see that. ``brief``: long
+    records may be left out. A host with an older node part ignores that, and sends them."""
 
     job: Optional[str] = None
     attempt: Optional[int] = None
@@ -446,6 +473,8 @@ class ShowRequest(NamedTuple):
     timings: bool = False
     jobs: Optional[tuple[str, ...]] = None
     summaries: Optional[bool] = None
+    rebooted: Optional[tuple[str, ...]] = None
+    brief: Optional[bool] = None
 
 
 class StopRequest(NamedTuple):
@@ -474,9 +503,10 @@ class RestartRequest(NamedTuple):
 
 
 class EventsRequest(NamedTuple):
-    """The events of all attempts."""
+    """The events of all attempts. ``brief``: a long record may be left out."""
 
     job: str
+    brief: Optional[bool] = None
 
 
 class NodesRequest(NamedTuple):
@@ -621,7 +651,7 @@ class Hello(NamedTuple):
     ``gpu_trouble``: why the GPUs cannot be listed. ``restartable``: the tasks that have restart files. ``horovod``:
     whether each installed stack has Horovod; None if the host does not say. ``time``: the host's. ``stacks``: each
     installed stack with its environment; None if the host does not say. ``requirements``: the names of the directories
-    with packages of requirements files."""
+    with packages of requirements files. ``packed``: whether records may be sent as `packed` returns them."""
 
     highest: int
     ports: dict[int, str]
@@ -634,6 +664,7 @@ class Hello(NamedTuple):
     time: Optional[float] = None
     stacks: Optional[dict[str, str]] = None
     requirements: tuple[str, ...] = ()
+    packed: Optional[bool] = None
 
 
 class Reserved(NamedTuple):
@@ -668,11 +699,12 @@ class Kept(NamedTuple):
 
 class Shown(NamedTuple):
     """The jobs that were asked for, as far as this host has tasks of them. ``time``: the host's. ``past``: jobs that
-    are over, in place of their statuses, if the request allows it."""
+    are over, in place of their statuses, if the request allows it. ``brief``: those whose records are left out."""
 
     jobs: tuple[JobStatus, ...]
     time: Optional[float] = None
     past: tuple[Summary, ...] = ()
+    brief: tuple[BriefStatus, ...] = ()
 
 
 class Marked(NamedTuple):
@@ -705,15 +737,16 @@ class Events(NamedTuple):
     jobs: tuple[JobStatus, ...]
     events: tuple[Event, ...]
     time: Optional[float] = None
+    brief: tuple[BriefStatus, ...] = ()
 
 
 class Node(NamedTuple):
-    """``version``: of the node part. ``os``: its name. ``load``: of the last minute. ``memory_mib``: total and
-    available. ``stacks``: each installed one with its environment. ``ports``: those that jobs hold, with their holders.
-    ``disks``: the directory of the jobs, then those for output. ``stored_mib``: the size of the code of all jobs and of
-    what their tasks have written beside it. ``drifts``: what has changed since the host was provisioned, in sentences.
-    ``cards``: the NVIDIA cards, if nvidia-smi answers. ``time``: the host's.
-    Unknown values are None."""
+    """``version``: the version of the node part. ``os``: the name of the operating system. ``load``: the load of the
+    last minute. ``memory_mib``: total and available memory. ``stacks``: the installed stacks, with their environments.
+    ``ports``: the ports that jobs hold, with their holders. ``disks``: the directory of the jobs, then the directories
+    for output. ``stored_mib``: the size of the code of all jobs and of what their tasks have written beside
+    it. ``drifts``: what has changed since the host was provisioned, in sentences. ``cards``: the NVIDIA cards, if
+    nvidia-smi answers. ``time``: the time of the host's clock. Unknown values are None."""
 
     protocol: int
     version: str
@@ -878,6 +911,20 @@ def line(message: Union[ClientMessage, NodeMessage]) -> bytes:
     return _line({_KINDS[type(message)]: encode(message)})
 
 
+def packed(record: Record) -> str:
+    """Return a record as compressed text: it goes to every host of the job, and is the largest part of a plan."""
+    import base64
+    import zlib
+
+    text = json.dumps(encode(record), separators=(",", ":")).encode()
+    return base64.b64encode(zlib.compress(text)).decode()
+
+
+def line_with(message: Union[Plan, Rerun], record: str) -> bytes:
+    """Encode a message with its record as `packed` returns it, so that the record is encoded once for all hosts."""
+    return line(message._replace(record=record))  # type: ignore[arg-type]
+
+
 def client_message(text: bytes) -> ClientMessage:
     """Decode a line from the client. Raises Malformed."""
     return _message(text, CLIENT_MESSAGES)  # type: ignore[no-any-return]
@@ -943,6 +990,26 @@ def _message(text: bytes, kinds: dict[str, Any]) -> Any:
     if len(found) != 1 or name not in kinds:
         raise Malformed("it is not an object with a known kind as its only key")
     try:
-        return decode(kinds[name], found[name])
+        return decode(kinds[name], _unpacked(found[name]) if kinds[name] in (Plan, Rerun) else found[name])
     except Malformed as error:
         raise Malformed(f"{name}: {error}") from None
+
+
+def _unpacked(value: Any) -> Any:
+    """Return the fields of a message with its record as an object. Raises Malformed."""
+    if not isinstance(value, dict) or not isinstance(value.get("record"), str):
+        return value
+    import base64
+    import zlib
+
+    unpack = zlib.decompressobj()
+    try:
+        text = unpack.decompress(base64.b64decode(value["record"], validate=True), LINE_LIMIT)
+    except (ValueError, zlib.error):
+        raise Malformed("record: it is not packed text") from None
+    if not unpack.eof:
+        raise Malformed(f"record: it is cut off, or longer than {LINE_LIMIT} bytes")
+    try:
+        return {**value, "record": parse(text)}
+    except Malformed as error:
+        raise Malformed(f"record: {error}") from None

@@ -41,11 +41,19 @@ _SSH = (
 _NO_HOSTS = ("inventory", "no hosts", "host pattern", "--limit")
 
 
+def data_dir() -> Path:
+    """Return the directory of playbooks/: inside the installed package, or beside it in a checkout."""
+    package = Path(tfctl.__file__).resolve().parent
+    inside = package / "_ansible"
+    return inside if inside.is_dir() else package.parent
+
+
 @dataclass(frozen=True)
 class Play:
     """A run of a playbook: its name in playbooks/, and what ansible-playbook is given.
 
     ``limit`` is a host pattern. ``variables`` override those of the inventory. ``become_password`` is for sudo.
+    ``data``: the directory that contains playbooks/ and roles/.
     """
 
     playbook: str
@@ -56,13 +64,7 @@ class Play:
     diff: bool = False
     variables: Mapping[str, object] = field(default_factory=dict)
     become_password: str | None = field(default=None, repr=False)
-
-
-def data_dir() -> Path:
-    """Return the directory of playbooks/: inside the installed package, or beside it in a checkout."""
-    package = Path(tfctl.__file__).resolve().parent
-    inside = package / "_ansible"
-    return inside if inside.is_dir() else package.parent
+    data: Path = field(default_factory=data_dir)
 
 
 def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
@@ -75,7 +77,7 @@ def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
         raise BadFile(
             f"{play.inventory}: no such inventory", "`tfctl lab up` makes a cluster here, and an inventory for it"
         )
-    collector = Collector(inventory_variables(data_dir() / "roles"))
+    collector = Collector(inventory_variables(play.data / "roles"))
     with _terminated_as_interrupted(), run_folder(play.become_password) as folder:
         with (folder.path / "output").open("w+", encoding="utf-8", errors="replace") as output:
             status = _run(play, folder, output.fileno(), lambda message: _report(collector, message, listen))
@@ -105,7 +107,7 @@ def _run(play: Play, folder: RunFolder, output: int, handle: Callable[[Message],
         try:
             child = subprocess.Popen(
                 _command(play, folder),
-                env=_environment(folder, writer, alive),
+                env=_environment(play.data / "playbooks", folder, writer, alive),
                 pass_fds=(writer, alive),
                 stdin=subprocess.PIPE,
                 stdout=output,
@@ -132,7 +134,7 @@ def _send(child: subprocess.Popen[bytes], password: str | None) -> None:
 def _command(play: Play, folder: RunFolder) -> list[str]:
     variables = folder.path / "variables.json"
     variables.write_text(json.dumps(play.variables))
-    playbook = data_dir() / "playbooks" / f"{play.playbook}.yml"
+    playbook = play.data / "playbooks" / f"{play.playbook}.yml"
     # -P: a file ansible.py or yaml.py in the current directory is not imported.
     words = [sys.executable, "-P", "-m", "ansible", "playbook", str(playbook)]
     words += ["--inventory", str(play.inventory.absolute())]
@@ -144,9 +146,8 @@ def _command(play: Play, folder: RunFolder) -> list[str]:
     return words + (["--diff"] if play.diff else [])
 
 
-def _environment(folder: RunFolder, events: int, alive: int) -> dict[str, str]:
+def _environment(playbooks: Path, folder: RunFolder, events: int, alive: int) -> dict[str, str]:
     """Return the environment of Ansible. Its settings override those of the ansible.cfg that Ansible finds."""
-    playbooks = data_dir() / "playbooks"
     return {
         **os.environ,
         "TFCTL_EVENTS_FD": str(events),

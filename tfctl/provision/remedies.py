@@ -62,7 +62,7 @@ _REMEDIES = (
         Exit.PREFLIGHT,
     ),
     Remedy(
-        r"the (user|group) tfctl has number",
+        r"the (user|group) tfctl has the id",
         "remove that user or group from {host}, or set tfctl_uid to its number for all hosts (they share files)",
         Exit.PREFLIGHT,
     ),

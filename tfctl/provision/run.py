@@ -67,7 +67,7 @@ def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
         stacks.get(request.stack, inventory.load(request.inventory).stack_dirs)
     for tag in request.tags:
         if tag not in PARTS:
-            raise UsageError(f"--tags {tag}: there is no such part", f"there are: {', '.join(PARTS)}")
+            raise UsageError(f"--tags {tag}: there is no such part", f"choose from {', '.join(PARTS)}")
     for file in request.requirements:
         if not file.is_file():
             raise BadFile(f"--requirements {file}: no such file")

@@ -19,6 +19,10 @@ STDERR_KEPT = 64 * 1024
 SEND_S = 60.0
 #: How long (s) to wait for the end of a connection after a channel has ended: the two look alike for a moment.
 SETTLE_S = 0.2
+#: A wait that ends so much later (s) than it should shows that this process does not get to run.
+LATE_S = 0.5
+#: How long (s) to listen again after that, at most.
+AGAIN_S = 5.0
 #: Bytes read or written at once.
 CHUNK = 1 << 20
 
@@ -200,6 +204,35 @@ class Output:
         del self._out[:size]
         self._searched = 0
         return data
+
+
+class Patience:
+    """A limit on the silence of a process on a host.
+
+    This process may be what is slow: with a thousand hosts, a thread may not run for seconds, and then finds that the
+    time is up before another thread has read what arrived meanwhile. Such a time is not silence.
+    """
+
+    def __init__(self, timeout: float | None) -> None:
+        self._timeout = timeout
+        self._end = deadline(timeout)
+
+    @property
+    def left(self) -> float | None:
+        """The seconds left, at least 0; None without a limit."""
+        return seconds_left(self._end)
+
+    def is_over(self, unread: bool = False) -> bool:
+        """Return whether the process was silent, now that nothing came in the time that was left; else listen again.
+
+        ``unread``: something has arrived that no thread has read yet.
+        """
+        if self._timeout is None or self._end is None:
+            return False
+        if not unread and time.monotonic() < self._end + LATE_S:
+            return True
+        self._end = time.monotonic() + min(self._timeout, AGAIN_S)
+        return False
 
 
 def deadline(timeout: float | None) -> float | None:

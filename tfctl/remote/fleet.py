@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from tfctl.errors import TfctlError, Unreachable
 from tfctl.model.host import Host
 from tfctl.remote import transport
+from tfctl.remote.records import Records
 
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
@@ -59,6 +60,8 @@ class Fleet:
         self._attempts: dict[str, _Attempt] = {}
         self._failed: dict[str, tuple[float, Unreachable]] = {}
         self._closed = False
+        #: The records of jobs that its hosts have sent.
+        self.records = Records()
         #: By how many seconds each host's clock is ahead of this machine's, as far as it is known.
         self.clock_offsets: dict[str, float] = {}
         #: The hosts of which that has been reported.

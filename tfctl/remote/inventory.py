@@ -109,7 +109,7 @@ def _listing(path: Path) -> dict[str, Any]:
     unread = re.search(r"Unable to parse (.+?) as an inventory source", done.stderr)
     if done.returncode != 0 or unread:
         raise BadFile(
-            _cause(Path(unread[1]) if unread else path, done.stderr), f"`ansible-inventory --list -i {path}` says more"
+            _cause(Path(unread[1]) if unread else path, done.stderr), f"run `ansible-inventory --list -i {path}`"
         )
     try:
         listing = json.loads(done.stdout)

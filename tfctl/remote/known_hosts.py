@@ -87,7 +87,7 @@ def _changed(server: Server, kind: str, shown: str, held: list[Entry]) -> Unreac
     return Unreachable(
         f"{server.name}: the host key of {server.place} has changed: {entry.file}:{entry.number} holds "
         f"{fingerprint(entry.key)}, the host shows {shown} ({kind})",
-        "find out why: it was installed anew, or another machine answers in its place. If it is right:\n"
+        "find out why: the host was reinstalled, or another machine has its address. If the new key is correct:\n"
         f"ssh-keygen -R {shlex.quote(name)} -f {shlex.quote(entry.file)}; {_keyscan(server, kind, entry.file)}",
     )
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tfctl.remote import channel
-from tfctl.remote.channel import CHUNK, SETTLE_S, BaseChannel, deadline, seconds_left
+from tfctl.remote.channel import CHUNK, SETTLE_S, BaseChannel, Patience, deadline, seconds_left
 from tfctl.remote.openssh_mux import MuxSession
 
 # How often (s) a blocked send checks whether the channel was closed, or another thread has stopped reading.
@@ -101,15 +101,15 @@ class OpenSshChannel(BaseChannel):
     def _next(self, take: Callable[[], bytes], timeout: float | None) -> bytes:
         if data := take():
             return data
-        end = deadline(timeout)
-        with self._poll_turn(end) as mine:
+        patience = Patience(timeout)
+        with self._poll_turn(deadline(timeout)) as mine:
             while True:
                 if data := take():
                     return data
                 if self.closed or self._stdout not in self._streams:
                     self._raise_if_lost()
                     return b""
-                if not mine or not self._wait_for_output(end):
+                if not mine or (not self._poll(patience.left) and patience.is_over()):
                     raise channel.silent(self.host, self.command, timeout)
 
     def _wait_to_send(self) -> None:

@@ -113,4 +113,4 @@ def _of_key_exchange(server: Server, log: str) -> TfctlError:
     reason = lines[-1] if lines else ""
     if "SSH2_MSG_NEWKEYS received" not in log:
         return refusals.key_exchange_ended(server, reason)
-    return Unreachable(f"{server.name}: {server.place}: ssh ended: {reason}", "`ssh -v` to this host says more")
+    return Unreachable(f"{server.name}: {server.place}: ssh ended: {reason}", "run `ssh -v` to this host for details")

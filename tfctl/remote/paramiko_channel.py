@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from tfctl.remote import channel
-from tfctl.remote.channel import CHUNK, SETTLE_S, BaseChannel, deadline, seconds_left
+from tfctl.remote.channel import CHUNK, SETTLE_S, BaseChannel, Patience, deadline, seconds_left
 
 #: What paramiko raises on a channel that has ended.
 GONE = (OSError, EOFError)
@@ -67,7 +68,7 @@ class ParamikoChannel(BaseChannel):
     def _next(self, take: Callable[[], bytes], timeout: float | None) -> bytes:
         if data := take():
             return data
-        end = deadline(timeout)
+        patience = Patience(timeout)
         while True:
             count, ended = self._bell.count, self.ended
             self._drain()
@@ -77,8 +78,16 @@ class ParamikoChannel(BaseChannel):
                 if not self._raw.eof_received:
                     self._raise_if_lost()
                 return b""
-            if not self._bell.wait_after(count, seconds_left(end)):
+            if not self._bell.wait_after(count, patience.left) and patience.is_over(self._is_unread()):
                 raise channel.silent(self.host, self.command, timeout)
+
+    def _is_unread(self) -> bool:
+        """Return whether something has arrived that the thread of the connection has not read."""
+        with contextlib.suppress(*GONE, ValueError):
+            poll = select.poll()  # select() takes no descriptor above 1023
+            poll.register(self._raw.get_transport().sock, select.POLLIN)
+            return bool(poll.poll(0))
+        return False
 
     def _until_ended(self, end: float | None) -> None:
         while True:

@@ -219,8 +219,8 @@ def _log_in(transport: paramiko.Transport, server: Server, end: float) -> None:
                 raise refusals.silent_in_login(server)
             if isinstance(error := transport.get_exception(), PartialAuthentication):
                 raise Unreachable(
-                    f"{server.name}: {server.place} wants more than a key: {', '.join(error.allowed_types)}",
-                    "let sshd there accept a key alone (AuthenticationMethods)",
+                    f"{server.name}: {server.place} requires more than a key: {', '.join(error.allowed_types)}",
+                    "configure sshd on the host to accept a key alone (AuthenticationMethods)",
                 )
             if not transport.is_active():
                 break

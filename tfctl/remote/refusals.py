@@ -9,11 +9,11 @@ from tfctl.errors import Unreachable
 from tfctl.remote.ssh_config import Server
 
 WITH_OPENSSH = "connect with the ssh program: set TFCTL_SSH=openssh, or tfctl_ssh=openssh in the inventory"
-OVERLOADED = "the machine may be overloaded, or out of disk or memory: look at its console"
-_IS_IT_UP = "check that the machine is up, its address right, and no firewall or VPN in between blocks it (ping)"
+OVERLOADED = "the machine may be overloaded, or out of disk or memory: check its console"
+_IS_IT_UP = "check that the machine is up, that its address is correct, and that no firewall or VPN blocks it (ping)"
 _TOO_MANY = (
-    "its sshd may refuse connections for a while (MaxStartups, PerSourcePenalties), or a firewall turns this machine "
-    "away: `journalctl -u ssh` there says so"
+    "its sshd may refuse connections for a while (MaxStartups, PerSourcePenalties), or a firewall rejects this "
+    "machine: see `journalctl -u ssh` on the host"
 )
 
 
@@ -45,7 +45,7 @@ def proxy_failed(server: Server, message: str, command: str) -> Unreachable:
 
 def silent_at_first(server: Server) -> Unreachable:
     return Unreachable(
-        f"{server.name}: {server.place} takes the connection and says nothing for {server.limit:g} s", OVERLOADED
+        f"{server.name}: {server.place} accepts the connection but sends nothing for {server.limit:g} s", OVERLOADED
     )
 
 
@@ -58,7 +58,7 @@ def silent_in_login(server: Server) -> Unreachable:
 
 
 def closed_at_first(server: Server) -> Unreachable:
-    return Unreachable(f"{server.name}: {server.place} closes the connection before it says anything", _TOO_MANY)
+    return Unreachable(f"{server.name}: {server.place} closes the connection before it sends anything", _TOO_MANY)
 
 
 def key_exchange_ended(server: Server, reason: str) -> Unreachable:
@@ -68,7 +68,7 @@ def key_exchange_ended(server: Server, reason: str) -> Unreachable:
 
 def not_sshd(server: Server, greeting: str) -> Unreachable:
     return Unreachable(
-        f"{server.name}: {server.place} is not sshd; it says: {greeting[:80]}",
+        f"{server.name}: {server.place} is not sshd; it sends: {greeting[:80]}",
         "correct ansible_host or ansible_port",
     )
 
@@ -82,7 +82,7 @@ def no_common_algorithm(server: Server, reason: str) -> Unreachable:
 def only_certified(server: Server, place: str) -> Unreachable:
     """known_hosts knows, at ``place``, only the authority that certifies the host's keys."""
     return Unreachable(
-        f"{server.name}: {place} knows {server.place} only by its certificate authority (@cert-authority), and the "
+        f"{server.name}: {place} has only a certificate authority (@cert-authority) for {server.place}, and the "
         "transport paramiko does not support host certificates",
         WITH_OPENSSH,
     )
@@ -100,7 +100,7 @@ def login_refused(server: Server, methods: str = "") -> Unreachable:
     file = f" -i {shlex.quote(server.keys[0])}" if server.keys else ""
     accepted = f"; it accepts {methods}" if methods else ""
     return Unreachable(
-        f"{server.name}: {server.place} does not let user {server.user} in with "
+        f"{server.name}: {server.place} rejects user {server.user} with "
         f"{' or '.join(server.keys) or 'any key of the agent or of ~/.ssh'}{accepted}",
         f"correct ansible_user or ansible_ssh_private_key_file, or install the key: ssh-copy-id{file} "
         f"-p {server.port} {server.user}@{server.address}",

@@ -219,7 +219,7 @@ class Session:
             return refusal
         last = (output.splitlines() or ["it printed nothing"])[-1]
         return TfctlError(
-            f"{self.host}: tfctl-node ended with status {status}: {last}", "`journalctl -e` there says more"
+            f"{self.host}: tfctl-node ended with status {status}: {last}", "see `journalctl -e` on the host"
         )
 
 
@@ -244,7 +244,7 @@ def _not_run(host: str, output: str, status: int) -> PreflightFailed | None:
             return PreflightFailed(f"{host}: tfctl's part ({names.PROGRAM}) is not installed", _REMEDY)
         if line.startswith("sudo: ") or re.search(r"not allowed to execute|may not run sudo|not in the sudoers", line):
             what = line.removeprefix("sudo: ")
-            return PreflightFailed(f"{host}: sudo does not let this user run {names.PROGRAM}: {what}", _REMEDY)
+            return PreflightFailed(f"{host}: sudo does not permit this user to run {names.PROGRAM}: {what}", _REMEDY)
     if status in (126, 127):
         return PreflightFailed(f"{host}: {names.PROGRAM} cannot be run", _REMEDY)
     return None

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Literal
 
+from tfctl.node.names import task as task_name
 from tfctl.report.pace import Pace
 
 
@@ -37,7 +38,7 @@ class TaskFigures:
     loss: float | None = None
 
     def __str__(self) -> str:
-        return f"{self.role}/{self.index}"
+        return task_name(self.role, self.index)
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def _network(compared: Compared, report: Report) -> Finding | None:
     rest = (
         "the tasks do not wait for input"
         if measured
-        else "nothing says whether the tasks wait for input: shared storage can be the cause as well"
+        else "it is unknown whether the tasks wait for input, so shared storage can also be the cause"
     )
     return Finding(
         "network",

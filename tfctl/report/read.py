@@ -14,7 +14,9 @@ from tfctl.jobs.journal import Line, Query
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.model.progress import any_format, format_of
 from tfctl.model.strategies import STRATEGIES
+from tfctl.model.strategies.base import Strategy
 from tfctl.node import wire
+from tfctl.node.names import task as task_name
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import open_session
 from tfctl.report import pace
@@ -25,11 +27,6 @@ if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
 
 Fail = Callable[[TfctlError], object]
-
-#: The strategies whose tasks wait for each other in each step.
-_SYNCHRONOUS = ("mirrored", "multi_worker_mirrored", "horovod")
-#: The strategies whose chief counts the steps of all workers.
-_LED = ("parameter_server",)
 
 
 def read(fleet: Fleet, names: Sequence[str], fail: Fail) -> list[RunFigures]:
@@ -47,7 +44,7 @@ def read(fleet: Fleet, names: Sequence[str], fail: Fail) -> list[RunFigures]:
 
 def run_figures(job: JobState, paces: dict[str, Pace | None], now: float) -> RunFigures:
     """Return the figures of a job. ``paces``: by task. ``now``: in epoch seconds."""
-    strategy = job.record.strategy
+    strategy, known = job.record.strategy, STRATEGIES.get(job.record.strategy)
     tasks = tuple(
         task_figures(
             task.role,
@@ -56,7 +53,7 @@ def run_figures(job: JobState, paces: dict[str, Pace | None], now: float) -> Run
             task.state,
             run_time=_run_time(task, now),
             pace=paces.get(str(task)),
-            computes=_computes(strategy, task.role),
+            computes=_computes(known, task.role),
             gpus=len(task.gpus),
         )
         for task in job.tasks
@@ -68,8 +65,8 @@ def run_figures(job: JobState, paces: dict[str, Pace | None], now: float) -> Run
         strategy,
         job.state,
         tasks,
-        throughput(paces, computing, leads=strategy in _LED),
-        synchronous=strategy in _SYNCHRONOUS,
+        throughput(paces, computing, leads=known is not None and known.chief_counts),
+        synchronous=known is not None and known.synchronous,
     )
 
 
@@ -110,15 +107,14 @@ def _printed(fleet: Fleet, job: JobState, fail: Fail) -> dict[str, Pace | None]:
         for item in logs.read(fleet, job, Query(grep=pattern), fail):
             if isinstance(item, Line):
                 # A progress bar without a line end rewrites its line.
-                lines[f"{item.role}/{item.index}"] += item.text.split("\r")
+                lines[task_name(item.role, item.index)] += item.text.split("\r")
     except (NotFound, re.error) as error:  # its hosts are no longer in the inventory; an older tfctl has started it
         fail(error if isinstance(error, NotFound) else TfctlError(f"{job.job}: progress: {error}"))
     return {task: pace.of_lines(found, progress) for task, found in lines.items()}
 
 
-def _computes(strategy: str, role: str) -> bool:
-    known = STRATEGIES.get(strategy)
-    rule = known.rule(role) if known else None
+def _computes(strategy: Strategy | None, role: str) -> bool:
+    rule = strategy.rule(role) if strategy else None
     return rule.gpu if rule else True
 
 

@@ -57,9 +57,9 @@ class Agent:
         while True:
             with contextlib.suppress(OSError):
                 connection = self._listener.accept()
-                threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
-    def _talk(self, connection: Connection) -> None:
+    def _serve(self, connection: Connection) -> None:
         with connection:
             try:
                 asked = admit(connection, self._secret)

@@ -11,12 +11,12 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, answer_challenge, deliver_challenge
 from typing import Any, Dict, List, Tuple
 
-#: Exceptions of a conversation whose peer goes away or is not a rank of this job.
+#: Exceptions of a connection whose peer goes away or is not a rank of this job.
 FAULTS = (OSError, EOFError, AuthenticationError)
 #: Longest message in bytes: an environment or a command line.
 _LONGEST = 1 << 20
 #: Silence (s) before the first keep-alive probe, time (s) between probes, and probes allowed to fail: a host that loses
-#: power ends a conversation after three minutes.
+#: power ends a connection after three minutes.
 _KEEP_ALIVE = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 8))
 
 

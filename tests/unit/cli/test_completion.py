@@ -48,7 +48,7 @@ def offered(*words: str) -> list[str]:
         (["nonesuch", ""], list(TREE["commands"])),
     ],
 )
-def test_candidates_are_those_that_can_follow(words: list[str], expected: list[str]) -> None:
+def test_completion_offers_the_words_that_can_follow(words: list[str], expected: list[str]) -> None:
     assert offered(*words) == expected
 
 

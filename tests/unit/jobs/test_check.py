@@ -115,7 +115,7 @@ def test_check_names_all_errors_of_the_commands_once_per_role(folder: Path, caps
 
 
 @pytest.mark.parametrize("command", ["python .", "python -m bin", "python /opt/x.py", "/opt/run", "run", "{role}/run"])
-def test_check_leaves_to_hosts_what_only_they_know(
+def test_check_does_not_judge_programs_and_paths_that_only_hosts_have(
     command: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(folder, f"command: '{command}'\nenv: {{HOME: /home/me, X: home}}")

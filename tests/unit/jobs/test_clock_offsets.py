@@ -102,7 +102,7 @@ def test_a_past_job_has_failed_at_the_first_failure_and_else_was_stopped() -> No
     assert [(one.state, one.finished) for one in past.merged(stopped)[0]] == [("stopped", 1020.0)]
 
 
-def test_of_two_runs_the_later_one_is_the_past_job() -> None:
+def test_summary_of_the_later_run_is_the_past_job_when_hosts_report_two() -> None:
     later = _summary(run="11111111", started=2000.0, deciders=1)
     [found], _ = past.merged({"node1": [_summary(failed=True)], "node2": [later]})
     assert (found.run, found.state) == ("11111111", "succeeded")

@@ -58,12 +58,12 @@ def test_a_silent_host_neither_hides_nor_repeats_a_restart() -> None:
     assert len(said(WORKER, unknown, again)) == 1
 
 
-def test_ends_that_are_no_failure_are_not_reported() -> None:
+def test_success_and_stop_of_a_task_are_not_reported_as_failures() -> None:
     assert said(WORKER, replace(WORKER, state="succeeded", exit_code=0)) == []
     assert said(WORKER, replace(WORKER, state="stopped", signal="SIGTERM")) == []
 
 
-def test_only_the_wanted_tasks_are_reported_and_only_what_is_new() -> None:
+def test_only_new_failures_of_the_selected_tasks_are_reported() -> None:
     found: list[str] = []
     Deaths(found.append, before=job(FAILED)).note(job(FAILED))
     Deaths(found.append, tasks=[("ps", 0)]).note(job(FAILED))

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from records import make_record
 
 from tfctl.errors import Undone
 from tfctl.jobs.sessions import Sessions
+from tfctl.model.host import Host, Ssh
+from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 
 
@@ -33,3 +36,30 @@ def test_go_reports_a_defect_when_a_session_raises_an_unexpected_error() -> None
     sessions = Sessions(Fleet([]), {"node1": Odd()}, {}, "nothing was begun")  # type: ignore[dict-item]
     with pytest.raises(Undone, match="node1: this is a defect in tfctl: KeyError"):
         sessions.go()
+
+
+class Reserving:
+    """A session with a host that reserves what it is sent. ``lines``: what it was sent."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+
+    def send(self, message: wire.ClientMessage) -> None:
+        self.lines.append(wire.line(message))
+
+    def send_raw(self, data: bytes) -> None:
+        self.lines.append(data)
+
+    def expect(self, _kind: object, _timeout: float) -> wire.Reserved:
+        return wire.Reserved()
+
+
+def test_the_record_is_packed_where_the_host_can_read_that() -> None:
+    new, old = Reserving(), Reserving()
+    hello = wire.Hello(0, {}, {}, (), None, code=True, restartable=())
+    hellos = {"new": hello._replace(packed=True), "old": hello}
+    sessions = Sessions(Fleet([]), {"new": new, "old": old}, hellos, "")  # type: ignore[dict-item]
+    message = wire.Rerun(make_record())
+    assert sessions.reserve({Host(name, Ssh("10.0.0.1")): message for name in hellos}) == []
+    assert [type(wire.parse(each.lines[0])["rerun"]["record"]) for each in (new, old)] == [str, dict]
+    assert [wire.client_message(each.lines[0]) for each in (new, old)] == [message, message]

@@ -10,7 +10,6 @@ import yaml
 from jsonschema import Draft7Validator
 
 from tfctl.cli.main import run
-from tfctl.jobs.starter import STARTS
 from tfctl.model.json_schema import job_schema
 from tfctl.model.load import load
 from tfctl.model.strategies import STRATEGIES
@@ -43,10 +42,6 @@ def test_init_writes_a_job_without_mistakes_for_each_strategy(
     text = (tmp_path / "my-job/job.yaml").read_text()
     assert list(Draft7Validator(job_schema()).iter_errors(yaml.safe_load(text))) == []
     assert max(map(len, text.splitlines())) <= 120
-
-
-def test_init_has_a_start_for_each_strategy() -> None:
-    assert set(STARTS) == set(STRATEGIES)
 
 
 def test_init_begins_in_the_current_directory_with_a_strategy_that_needs_no_shared_one(

@@ -121,6 +121,16 @@ def test_a_task_that_its_host_does_not_know_is_lost() -> None:
     assert states == {"worker/0": "running", "worker/1": "lost", "ps/0": "lost"}
 
 
+def test_a_task_is_pending_on_a_host_that_a_start_has_not_reached() -> None:
+    """Another client looks at the job while it is being started."""
+    task = _status("worker", 0, "pending")
+    begun = wire.JobStatus("digits", 2, RECORD.run, RECORD, None, (task,), kept=False)
+    before = wire.JobStatus("digits", 1, "89abcdef", RECORD._replace(attempt=1, run="89abcdef", started=50.0), None, ())
+    for other in ([before], []):
+        [found] = jobs({"node1": [begun], "node2": other})
+        assert ({task.state for task in found.tasks}, found.state) == ({"pending"}, "starting")
+
+
 def test_jobs_takes_the_highest_attempt_when_hosts_report_two() -> None:
     old = wire.JobStatus("digits", 1, "r", RECORD, None, ())
     found = jobs({"node1": [old], "node2": [old._replace(attempt=2)]})

@@ -107,7 +107,7 @@ def test_the_deciders_of_a_local_job_are_those_of_the_model(local: Local) -> Non
     assert "ps/0 on localhost failed with exit code 1" in done.err
 
 
-def test_clean_none_waits_for_the_rest(local: Local) -> None:
+def test_local_run_with_clean_none_waits_for_the_remaining_tasks(local: Local) -> None:
     local.write(
         "strategy: custom\ncommand: 'true'\npolicy: {clean: none}\n"
         "roles: {chief: 1, ps: {replicas: 1, command: [sh, -c, 'sleep 0.5; echo last']}}\n",

@@ -85,7 +85,7 @@ BEYOND = {
 
 
 @pytest.mark.parametrize("line", [line for line, _ in FAULTS])
-def test_what_tfctl_refuses_is_invalid_unless_no_schema_can_express_it(line: str) -> None:
+def test_job_file_that_tfctl_refuses_is_invalid_by_the_schema_if_a_schema_can_express_it(line: str) -> None:
     try:
         found = faults(with_line(line))
     except yaml.YAMLError:
@@ -104,12 +104,12 @@ def test_what_tfctl_refuses_is_invalid_unless_no_schema_can_express_it(line: str
         "strategy: multi_worker_mirrored\noutput: local",
     ],
 )
-def test_what_the_strategy_refuses_is_invalid(lines: str) -> None:
+def test_job_file_that_the_strategy_refuses_is_invalid(lines: str) -> None:
     assert faults(with_lines(lines))
 
 
 @pytest.mark.parametrize("text", ["", "- a\n", "words", "name: digits\n", GOOD.replace("name: digits\n", "")])
-def test_what_lacks_a_required_key_is_invalid(text: str, tmp_path: Path) -> None:
+def test_job_file_without_a_required_key_is_invalid(text: str, tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(text)
     with pytest.raises(BadFile):
         load(tmp_path / "job.yaml")

@@ -37,18 +37,24 @@ def test_each_role_starts_at_the_first_host_and_takes_the_lowest_free_ports(make
 def test_limits_of_a_role_are_lines_of_its_units_which_hosts_accept(make_job: MakeJob) -> None:
     job = make_job(HEAD + "roles: {worker: {limits: {memory: 16G, cpus: 0.29}}, other: {limits: {cpus: 4}}, free: 1}\n")
     limits = [
-        [line for line in unit.text(job, task).splitlines() if line.startswith(("Memory", "CPU"))] for task in job.tasks
+        [
+            line
+            for line in unit.text(job, task, env.environment(job, task)).splitlines()
+            if line.startswith(("Memory", "CPU"))
+        ]
+        for task in job.tasks
     ]
     assert limits == [["MemoryMax=16G", "MemorySwapMax=0", "CPUQuota=29%"], ["CPUQuota=400%"], []]
     assert [task.memory for task in plan.record(job).tasks] == ["16G", None, None]
     for task in job.tasks:
+        text = unit.text(job, task, env.environment(job, task))
         unitfile.check(
-            unit.text(job, task), job=job.name, attempt=1, run=job.run, role=task.role, index=0,
+            text, job=job.name, attempt=1, run=job.run, role=task.role, index=0,
             output=job.layout.output, ports=[task.port],
         )  # fmt: skip
 
 
-def test_more_replicas_than_hosts_are_dealt_round_robin(make_job: MakeJob) -> None:
+def test_more_replicas_than_hosts_are_distributed_round_robin(make_job: MakeJob) -> None:
     job = make_job(HEAD + "roles: {worker: {replicas: 3, hosts: big}}\n")
     assert places(job) == ["worker/0 node3 2222", "worker/1 node4 2222", "worker/2 node3 2223"]
 
@@ -139,7 +145,7 @@ def test_gpus_are_disjoint_and_workers_without_a_number_share_the_rest(make_job:
 
 
 def test_asking_for_more_gpus_than_exist_is_busy(make_job: MakeJob) -> None:
-    with pytest.raises(Busy, match="node1: 2 GPUs wanted, 1 free"):
+    with pytest.raises(Busy, match="node1: 2 GPUs requested, 1 free"):
         make_job(HEAD + "roles: {worker: {replicas: 1, gpus: 2}}\n", gpus=("GPU-a",))
 
 
@@ -163,7 +169,7 @@ def test_a_task_with_a_mig_instance_has_no_other_device(
 
 
 def test_mig_instances_do_not_replace_whole_gpus(make_job: MakeJob) -> None:
-    with pytest.raises(Busy, match="node1: worker/0 wants 3 GPUs, and 2 whole ones are free; a process can compute on"):
+    with pytest.raises(Busy, match="node1: worker/0 requests 3 GPUs, and 2 whole ones are free; a process can"):
         make_job(HEAD + "roles: {worker: {replicas: 1, gpus: 3}}\n", gpus=MIG)
 
 
@@ -258,8 +264,8 @@ def test_a_tf_config_that_is_longer_than_linux_takes_is_refused(make_job: MakeJo
 
 def test_proxy_variables_are_unset_unless_the_job_sets_them(make_job: MakeJob) -> None:
     job = make_job(HEAD + "env: {https_proxy: 'http://p'}\nroles: {worker: 1}\n")
-    assert "https_proxy" not in env.unset(job, job.tasks[0])
-    assert {"http_proxy", "no_proxy", "HTTPS_PROXY"} <= set(env.unset(job, job.tasks[0]))
+    assert "https_proxy" not in env.unset(env.environment(job, job.tasks[0]))
+    assert {"http_proxy", "no_proxy", "HTTPS_PROXY"} <= set(env.unset(env.environment(job, job.tasks[0])))
     assert env.environment(job, job.tasks[0])["https_proxy"] == "http://p"
 
 

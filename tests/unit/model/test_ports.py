@@ -22,7 +22,7 @@ def test_a_range_or_a_single_port_is_read_as_first_and_last_port(value: object, 
 
 
 @pytest.mark.parametrize("value", ["", "-", "2222-", "-2299", "many", "1-2-3", True, None, [2222], "\uff12222", "2-2x"])
-def test_what_is_no_range_is_rejected_with_an_example(value: object) -> None:
+def test_text_that_is_no_port_range_is_rejected_with_an_example(value: object) -> None:
     with pytest.raises(ValueError, match="is not a range such as 2222-2299"):
         port_range(value)
 
@@ -39,7 +39,7 @@ def test_a_job_takes_no_port_that_only_root_may_use() -> None:
 
 
 @given(st.integers(1, 65535), st.integers(1, 65535))
-def test_a_written_range_is_read_back(one: int, other: int) -> None:
+def test_port_range_is_parsed_as_its_first_and_last_port(one: int, other: int) -> None:
     first, last = sorted((one, other))
     assert port_range(f"{first}-{last}") == (first, last)
 

@@ -49,7 +49,7 @@ def test_directory_depends_on_the_packages_and_the_environment_alone(tmp_path: P
     assert Lock(lock.path, "tf2.15-0123456789ab", lock.packages).directory != lock.directory
 
 
-def test_environment_of_a_host_tells_edition_and_python() -> None:
+def test_environment_of_a_host_determines_edition_and_python() -> None:
     assert requirements.of_environment(STACK, STACK.environment("gpu", "3.10")) == ("gpu", "3.10")
     assert requirements.of_environment(STACK, "tf2.15-0123456789ab") is None
 

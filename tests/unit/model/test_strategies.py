@@ -17,6 +17,7 @@ from tfctl.model.host import Site
 from tfctl.model.job import Job
 from tfctl.model.layout import lay_out
 from tfctl.model.strategies import STRATEGIES
+from tfctl.model.task import Task
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted(ROOT.glob("examples/*/*.yaml"))
@@ -115,7 +116,7 @@ def test_a_mirrored_task_has_no_tf_config_and_inherits_none(make_job: MakeJob) -
     (task,) = job.tasks
     assert told(job) == {"worker/0": None}
     assert "TF_CONFIG" not in env.environment(job, task)
-    assert "TF_CONFIG" in env.unset(job, task)
+    assert "TF_CONFIG" in env.unset(env.environment(job, task))
 
 
 def test_gloo_ranks_get_the_variables_that_horovodrun_sets(make_job: MakeJob) -> None:
@@ -468,3 +469,16 @@ def test_every_example_renders_on_four_hosts(file: Path) -> None:
     files = plan.files(Job(layout, 1, "00000000", 0.0, assign(layout, sites)))
     assert sum(path.endswith(".env") for path in files) == len(layout.slots)
     assert (file.parent / layout.slots[0].command[1]).is_file(), "the script that it names"
+
+
+def test_plans_compute_the_environment_of_each_task_once(make_job: MakeJob) -> None:
+    asked: list[str] = []
+
+    def count(_tasks: object, task: Task, _secret: str) -> dict[str, str]:
+        asked.append(str(task))
+        return {}
+
+    job = make_job(text("horovod", "{worker: 3}"))
+    strategy = replace(job.layout.strategy, task_environment=count)
+    plan.plans(replace(job, layout=replace(job.layout, strategy=strategy)), "")
+    assert asked == ["worker/0", "worker/1", "worker/2"]

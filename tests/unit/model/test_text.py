@@ -24,7 +24,7 @@ def test_an_environment_line_holds_its_value_byte_for_byte(value: str) -> None:
 
 
 @given(PASSABLE)
-def test_a_word_of_a_unit_is_one_line_and_holds_its_value(value: str) -> None:
+def test_quoted_word_of_a_unit_is_one_line_and_keeps_its_value(value: str) -> None:
     word = text.unit_word(value)
     assert "\n" not in word
     assert _read_unit(word) == value
@@ -65,7 +65,7 @@ def test_text_that_cannot_reach_a_process_unchanged_is_refused(bad: str) -> None
 
 @pytest.mark.parametrize("bad", ["\uffff", "\ufffe", "\ufdd0", "\U0010ffff", "\u2028", "\u2029"])
 def test_a_character_that_systemd_does_not_take_is_refused(bad: str) -> None:
-    with pytest.raises(ValueError, match="position 1 cannot stand in a unit; put the text in a file"):
+    with pytest.raises(ValueError, match="position 1 is not allowed in a unit; put the text in a file"):
         text.clean(f"a{bad}")
     assert text.clean("\ufffd\ufdcf") == "\ufffd\ufdcf"
 

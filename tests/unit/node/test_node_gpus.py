@@ -83,7 +83,7 @@ def test_a_local_run_sees_the_same_devices(name: str) -> None:
     assert sorted(machine.gpus_in(case["list"])) == sorted(device[1] for device in case["devices"])
 
 
-def test_a_host_without_a_card_has_no_trouble_however_its_nvidia_smi_complains(tree: Tree) -> None:
+def test_host_without_a_card_reports_no_gpu_trouble_when_nvidia_smi_fails(tree: Tree) -> None:
     """For example a virtual machine whose image contains the driver."""
     assert gpus.look(install(tree, MISMATCH, card=False)) == gpus.Seen()
 

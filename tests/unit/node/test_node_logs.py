@@ -83,7 +83,7 @@ def test_logs_with_follow_end_when_the_client_disconnects(tree: Tree) -> None:
 def test_logs_refuse_an_unknown_job(tree: Tree) -> None:
     with tree.session("logs", **ASK) as session:
         error = session.expect("error")
-        assert (error["exit"], "knows no attempt of job digits" in error["message"]) == (7, True)
+        assert (error["exit"], "has no attempt of job digits" in error["message"]) == (7, True)
 
 
 @pytest.mark.parametrize(

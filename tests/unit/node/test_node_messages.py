@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
+import zlib
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from records import make_record
 
 from tfctl.cli import nodes as table
 from tfctl.cli import tables
@@ -167,6 +170,31 @@ def test_a_field_of_a_newer_version_is_ignored() -> None:
 
 def test_a_lone_surrogate_is_replaced_so_that_it_can_be_printed() -> None:
     assert wire.node_message(b'{"error": {"exit": 1, "message": "a\\ud800"}}') == wire.Error(1, "a?")
+
+
+def test_a_packed_record_is_read_and_a_fifth_as_long() -> None:
+    tasks = [("worker", index, f"node{index:04}") for index in range(1000)]
+    plan = wire.Plan("digits", 1, "0123abcd", make_record(tasks), None, "/srv/tfctl/digits", "none", ())
+    for message in (plan, wire.Rerun(plan.record)):
+        line = wire.line_with(message, wire.packed(plan.record))
+        assert wire.client_message(line) == message
+        assert 5 * len(line) < len(wire.line(message))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("!", "it is not packed text"),
+        ("AAAA", "it is not packed text"),
+        (wire.packed(make_record())[:100], "it is cut off"),
+        (base64.b64encode(zlib.compress(b" " * (wire.LINE_LIMIT + 1))).decode(), "longer than"),
+        (base64.b64encode(zlib.compress(b"[]")).decode(), "record: it is not an object"),
+        (base64.b64encode(zlib.compress(b'{"job": "digits"}')).decode(), "record: attempt is missing"),
+    ],
+)
+def test_a_packed_record_with_nonsense_is_malformed(text: str, said: str) -> None:
+    with pytest.raises(wire.Malformed, match=said):
+        wire.client_message(wire.line_with(wire.Rerun(make_record()), text))
 
 
 def test_a_record_of_protocol_1_is_read() -> None:

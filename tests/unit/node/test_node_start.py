@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from node_tree import RUN, Tree, free_port, make_plan, make_task, refused, reserve, sh, tarball, wait_until
+from node_tree import RUN, STAY, Tree, free_port, make_plan, make_task, refused, reserve, sh, tarball, wait_until
 
 from tfctl.node.reservations import Reservation, take
 from tfctl.node.system import System
@@ -37,6 +37,27 @@ def test_a_job_runs_from_hello_to_its_end(tree: Tree) -> None:
     assert (tree / "run/tfctl/env/tfctl-digits-worker-0.env").stat().st_mode & 0o777 == 0o600
     assert (tree / "srv/tfctl/digits").stat().st_mode & 0o7777 == 0o2770
     assert [call for call in tree.calls() if call.startswith("start")] == ["start tfctl-digits-worker-0.service"]
+
+
+@pytest.mark.parametrize("second", [False, True], ids=["first attempt", "second attempt"])
+def test_a_task_is_not_lost_when_its_start_is_faster_than_a_look_at_it(tree: Tree, second: bool) -> None:
+    """The look gets its answer from systemd before the units are started, and goes on once the start is complete."""
+    plan = make_plan(make_task(command=STAY))
+    if second:
+        tree.run(make_plan(make_task(command=sh("exit 3"))))
+        tree.wait_for("worker/0", "failed")
+        plan = make_plan(make_task(command=STAY, attempt=2, run="89abcdef"), attempt=2, run="89abcdef")
+    with tree.start() as start:
+        reserve(start, plan)
+        (tree / "manager/hold-show").touch()
+        with tree.session("show", job="digits", attempt=None, follow=False) as look:
+            wait_until((tree / "manager/held-show").exists)
+            start.ask("go", "started")
+            start.ask("keep", "kept")
+            (tree / "manager/held-show").unlink()
+            [shown] = look.expect("show")["jobs"]
+    assert [task["state"] for task in shown["tasks"]] == ["pending"]
+    tree.wait_for("worker/0", "running")
 
 
 @pytest.mark.parametrize("package", ["tfctl-horovod.pth", "horovod"])

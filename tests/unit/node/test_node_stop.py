@@ -12,6 +12,8 @@ from typing import TypedDict
 import pytest
 from node_tree import STAY, Tree, free_port, make_plan, make_task, reserve, sh, wait_until
 
+from tfctl.node import names
+
 DEAF = sh("trap '' TERM; echo deaf; while :; do sleep 0.1; done")
 
 
@@ -129,6 +131,14 @@ def test_stop_leaves_another_run_of_the_job_alone(tree: Tree) -> None:
     assert tree.ask("stop", **STOP, run="89abcdef") == {"attempt": 0, "tasks": [], "left": []}
     assert tree.states()["worker/0"]["state"] == "running"
     assert tree.ask("stop", **STOP, run="0123abcd")["tasks"] == [["worker", 0]]
+
+
+def test_stop_of_a_run_that_is_not_here_deletes_no_files_of_the_job(tree: Tree) -> None:
+    kept = tree / names.ended_dir("digits") / "worker-0.env"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    assert tree.ask("stop", **STOP, run="89abcdef") == {"attempt": 0, "tasks": [], "left": []}
+    assert kept.exists()
 
 
 def test_stop_can_be_repeated_after_it_was_killed(tree: Tree) -> None:

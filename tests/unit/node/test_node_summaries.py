@@ -51,7 +51,7 @@ def test_there_is_no_summary_where_all_hosts_are_needed_to_judge() -> None:
     assert summaries.of(_shown(make_record(), _status("stopped"))._replace(guarded=True)) is None
 
 
-def test_a_summary_becomes_a_list_without_what_is_absent_at_its_end() -> None:
+def test_summary_is_encoded_as_a_list_without_trailing_absent_values() -> None:
     found = wire.Summary("a", 1, "0123abcd", 1.5, "custom", 2, 1, 1, 1, finished=9.5)
     assert wire.encode(found) == ["a", 1, "0123abcd", 1.5, "custom", 2, 1, 1, 1, 9.5]
     assert wire.decode(wire.Summary, wire.encode(found)) == found

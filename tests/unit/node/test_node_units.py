@@ -128,7 +128,7 @@ def test_a_line_in_another_form_is_not_taken(line: str, other: str) -> None:
 
 @pytest.mark.parametrize("number", [n for n, line in enumerate(LINES) if "=" in line and line[:7] not in
     ("StartLi", "UnsetEn", "Restart", "Deadlin", "KillMod", "MemoryM", "MemoryS", "CPUQuot")])  # fmt: skip
-def test_no_line_may_be_missing(number: int) -> None:
+def test_unit_without_one_of_its_lines_is_refused(number: int) -> None:
     assert not accepts("\n".join(LINES[:number] + LINES[number + 1 :]))
 
 

@@ -112,7 +112,7 @@ def test_each_verb_and_the_guard_import_what_they_need(module: str) -> None:
     subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True, timeout=20)
 
 
-def test_python_3_9_can_read_it() -> None:
+def test_node_part_parses_with_python_3_9() -> None:
     for path in NODE.glob("*.py"):
         ast.parse(path.read_text(), feature_version=(3, 9))
     assert all(os.access(program, os.X_OK) for program in (NODE / "bin").iterdir())

@@ -128,7 +128,7 @@ def test_boolean_in_place_of_the_unverified_names_means_all_or_none(given: list[
     assert (wishes.allow_unverified, wishes.driver) == (names, "auto")
 
 
-def test_what_is_wrong_between_hosts_is_reported_with_what_is_wrong_on_them(tmp_path: Path) -> None:
+def test_faults_between_hosts_are_reported_together_with_faults_of_each_host(tmp_path: Path) -> None:
     changes: dict[str, dict[str, Any]] = {
         "clone": {"identity": {"hostname": "clone", "machine_id": "1", "boot_id": "3"}, "sudo": False},
         "named": {"identity": {"hostname": "named", "machine_id": "4", "boot_id": "4"}, "addresses": ["127.0.1.1"]},

@@ -19,24 +19,24 @@ import pytest
 import yaml
 from ansible.module_utils.tfctl_install import alone
 
+from tests.linked_package import link_package
 from tfctl.errors import BadFile, Exit, TfctlError
 from tfctl.provision import ansible
 from tfctl.provision.events import Event, HostDone, TaskStarted, Warned
-from tfctl.provision.reset import ResetRequest, reset
+from tfctl.provision.reset import ResetRequest
 
 ROLES = ansible.data_dir() / "roles"
 LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path) -> Path:
     """A data directory for the playbooks of a test, with links to the real plugins and modules."""
     real = ansible.data_dir()
     (tmp_path / "playbooks").mkdir()
     (tmp_path / "roles").mkdir()
     for name in ("callback_plugins", "library", "module_utils"):
         (tmp_path / "playbooks" / name).symlink_to(real / "playbooks" / name)
-    monkeypatch.setattr(ansible, "data_dir", lambda: tmp_path)
     return tmp_path
 
 
@@ -59,7 +59,7 @@ def test_playbook_continues_on_other_hosts_when_one_fails(folder: Path) -> None:
     stop = {"ansible.builtin.fail": {"msg": "out of paper"}, "when": "inventory_hostname == 'b'", "name": "Stop"}
     write = {"content": "{{ text }}", "dest": f"{folder}/{{{{ inventory_hostname }}}}"}
     playbook(folder, stop, {"name": "Write", "ansible.builtin.copy": write})
-    play = ansible.Play("test", inventory(folder, "a", "b"), variables={"text": "x"})
+    play = ansible.Play("test", inventory(folder, "a", "b"), data=folder, variables={"text": "x"})
     events: list[Event] = []
     report = ansible.run(play, events.append)
     assert [event.name for event in events if isinstance(event, TaskStarted)] == ["Stop", "Write"]
@@ -82,7 +82,7 @@ def test_playbook_imports_no_python_file_of_the_current_directory(
     for name in ("ansible", "yaml", "json"):
         (own / f"{name}.py").write_text("raise SystemExit('a file of the user was imported')\n")
     monkeypatch.chdir(own)
-    assert ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None).exit is Exit.OK
+    assert ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), lambda _: None).exit is Exit.OK
 
 
 def test_build_warns_while_it_waits_for_another_run_and_then_continues(folder: Path) -> None:
@@ -101,7 +101,7 @@ def test_build_warns_while_it_waits_for_another_run_and_then_continues(folder: P
                 assert (folder / "source").exists()
                 other.close()
 
-        report = ansible.run(ansible.Play("test", inventory(folder, "a")), listen)
+        report = ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), listen)
     (waits,) = (event.text for event in events if isinstance(event, Warned))
     assert re.fullmatch(
         rf"waits up to 15 min: another run builds all day on this host, for \d s now \(process {os.getpid()}\)",
@@ -115,7 +115,7 @@ def test_debug_message_of_a_role_is_a_warning(folder: Path) -> None:
     say: dict[str, object] = {"name": "Report", "ansible.builtin.debug": {"msg": "{{ inventory_hostname }} is slow"}}
     playbook(folder, {**say, "when": "inventory_hostname == 'a'"})
     events: list[Event] = []
-    ansible.run(ansible.Play("test", inventory(folder, "a", "b")), events.append)
+    ansible.run(ansible.Play("test", inventory(folder, "a", "b"), data=folder), events.append)
     assert [event for event in events if isinstance(event, Warned)] == [Warned("a", "a is slow")]
 
 
@@ -125,7 +125,9 @@ def test_check_with_diff_prints_each_diff_of_a_loop_and_changes_nothing(folder: 
     items = [{"name": "new", "text": "hello"}, {"name": "old", "text": "there"}, {"name": "other", "text": "again"}]
     playbook(folder, {"name": "Write", "ansible.builtin.copy": write, "loop": items})
     events: list[Event] = []
-    report = ansible.run(ansible.Play("test", inventory(folder, "a"), check=True, diff=True), events.append)
+    report = ansible.run(
+        ansible.Play("test", inventory(folder, "a"), data=folder, check=True, diff=True), events.append
+    )
     assert report.changed == 1
     assert not (folder / "new").exists()
     (done,) = (event for event in events if isinstance(event, HostDone))
@@ -165,12 +167,25 @@ for path in places:
 """
 
 
-def test_become_password_reaches_sudo_and_nobody_else(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+#: Prints whether a reset with the password on stdin has failed, and why.
+RESET = """
+import sys
+from pathlib import Path
+from tfctl.provision.reset import ResetRequest, reset
+request = ResetRequest(Path("hosts.ini"), become_password=sys.stdin.read() or None)
+(host,) = reset(request, lambda _: None).hosts
+print(host.failed or host.unreachable, host.reason)
+"""
+
+
+def test_become_password_reaches_sudo_and_nobody_else(folder: Path) -> None:
     temporary = folder / "tmp"
     temporary.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    link_package(folder)
     # Ansible does not call sudo for a user to become itself.
-    monkeypatch.setenv("ANSIBLE_BECOME_ALLOW_SAME_USER", "True")
+    settings = {
+        **os.environ, "TMPDIR": str(temporary), "ANSIBLE_BECOME_ALLOW_SAME_USER": "True", "PYTHONPATH": str(folder),
+    }  # fmt: skip
     (folder / "sudo").write_text(FAKE_SUDO)
     (folder / "sudo").chmod(0o755)
     (folder / "find.py").write_text(FIND_PASSWORD)
@@ -187,8 +202,11 @@ def test_become_password_reaches_sudo_and_nobody_else(folder: Path, monkeypatch:
     ):
         request = ResetRequest(hosts, become_password=password)
         assert "sesame" not in repr(request) + repr(ansible.Play("test", hosts, become_password=password))
-        (host,) = reset(request, lambda _: None).hosts
-        assert (host.failed or host.unreachable, host.reason[: len(reason)]) == (fails, reason)
+        done = subprocess.run(
+            [sys.executable, "-c", RESET], input=password or "", env=settings, cwd=folder, text=True,
+            capture_output=True, timeout=60,
+        )  # fmt: skip
+        assert done.stdout.startswith(f"{fails} {reason}"), done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
@@ -203,18 +221,18 @@ def test_playbook_refuses_an_invalid_inventory(folder: Path, text: str, limit: s
     playbook(folder)
     (folder / "hosts.ini").write_text(text)
     with pytest.raises(BadFile, match=message):
-        ansible.run(ansible.Play("test", folder / "hosts.ini", limit=limit), lambda _: None)
+        ansible.run(ansible.Play("test", folder / "hosts.ini", data=folder, limit=limit), lambda _: None)
 
 
 def test_playbook_refuses_a_missing_inventory(folder: Path) -> None:
     with pytest.raises(BadFile, match="no such inventory"):
-        ansible.run(ansible.Play("test", folder / "no.ini"), lambda _: None)
+        ansible.run(ansible.Play("test", folder / "no.ini", data=folder), lambda _: None)
 
 
 def test_error_quotes_ansible_when_it_ends_early(folder: Path) -> None:
     (folder / "playbooks/test.yml").write_text("- hosts: all\n  tasks: [{nosuchmodule: {}}]\n")
     with pytest.raises(TfctlError, match=r"Ansible ended early: .*nosuchmodule"):
-        ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None)
+        ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), lambda _: None)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -227,8 +245,8 @@ def test_signal_to_tfctl_ends_ansible_and_its_children(folder: Path, number: sig
     environment = {**os.environ, "TMPDIR": str(temporary)}
     program = (
         "import sys; from pathlib import Path; from tfctl.provision import ansible\n"
-        f"ansible.data_dir = lambda: Path({str(folder)!r})\n"
-        f"ansible.run(ansible.Play('test', Path({str(inventory(folder, 'a'))!r})), lambda e: print(e, flush=True))\n"
+        f"play = ansible.Play('test', Path({str(inventory(folder, 'a'))!r}), data=Path({str(folder)!r}))\n"
+        "ansible.run(play, lambda event: print(event, flush=True))\n"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -264,7 +282,7 @@ def test_playbook_removes_the_temporary_folders_of_runs_that_were_killed(
     lock = os.open(temporary / "tfctl-ansible-running", os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     playbook(folder)
-    ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None)
+    ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), lambda _: None)
     os.close(lock)
     assert sorted(path.name for path in temporary.iterdir()) == ["tfctl-ansible-link", *sorted(names[1:])]
 
@@ -274,7 +292,7 @@ def test_run_removes_the_temporary_directory_of_a_host(folder: Path) -> None:
     copy = {"content": "x", "dest": f"{folder}/x", "mode": "0644"}
     look = f"ls -d {{{{ lookup('env', 'ANSIBLE_REMOTE_TEMP') }}}} > {folder}/directory"
     playbook(folder, {"ansible.builtin.copy": copy}, {"name": "Look", "ansible.builtin.shell": look})
-    result = ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None)
+    result = ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), lambda _: None)
     assert result.exit is Exit.OK, result.hosts[0].reason
     directory = (folder / "directory").read_text().strip()
     assert Path(directory).name.startswith("tfctl-ansible-") and not Path(directory).exists()
@@ -285,7 +303,7 @@ def test_directory_on_the_hosts_that_a_user_has_set_is_kept(folder: Path, monkey
     (folder / "ansible.cfg").write_text(f"[defaults]\nremote_tmp = {folder}/mine\n")
     monkeypatch.setenv("ANSIBLE_CONFIG", str(folder / "ansible.cfg"))
     playbook(folder, {"ansible.builtin.copy": {"content": "x", "dest": f"{folder}/x", "mode": "0644"}})
-    assert ansible.run(ansible.Play("test", inventory(folder, "a")), lambda _: None).exit is Exit.OK
+    assert ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), lambda _: None).exit is Exit.OK
     assert (folder / "mine").is_dir() and not [*(folder / "mine").iterdir()]
 
 

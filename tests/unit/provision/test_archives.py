@@ -65,8 +65,6 @@ def test_key_fingerprint_is_computed_from_the_first_packet(new: bool) -> None:
 def test_key_fingerprint_of_the_debian_archive_key_matches_gpg() -> None:
     """The expected value is what gpg prints for the archive key of Debian 12."""
     ring = Path("/usr/share/keyrings/debian-archive-bookworm-stable.gpg")
-    if not ring.exists():
-        pytest.skip("this machine has no Debian archive key to read")
     assert fingerprint(ring.read_bytes()) == "4D64FEC119C2029067D6E791F8D2585B8783D481"
 
 
@@ -106,8 +104,6 @@ def test_key_expires_when_its_newest_signature_says(signatures: bytes, expected:
 @pytest.mark.parametrize(("name", "day"), [("stable", "2031-01-21"), ("automatic", "2031-01-19")])
 def test_keys_of_the_debian_archive_expire_on_the_day_that_gpg_prints(name: str, day: str) -> None:
     ring = Path(f"/usr/share/keyrings/debian-archive-bookworm-{name}.gpg")
-    if not ring.exists():
-        pytest.skip("this machine has no Debian archive key to read")
     end = expiry(ring.read_bytes())
     assert end and f"{end:%Y-%m-%d}" == day
 

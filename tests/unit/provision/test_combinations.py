@@ -24,12 +24,12 @@ def test_tables_have_a_gpu_of_each_generation() -> None:
 
 
 @pytest.mark.parametrize("stack", stacks.load())
-def test_cpu_edition_is_to_be_had_on_every_system(stack: str) -> None:
+def test_cpu_edition_is_available_on_every_system(stack: str) -> None:
     assert {outcome(stack, system).edition for system in SYSTEMS} == {"cpu"}
 
 
 @pytest.mark.parametrize("stack", stacks.load())
-def test_gpu_edition_is_to_be_had_on_every_system_for_each_gpu_that_the_stack_has_code_for(stack: str) -> None:
+def test_gpu_edition_is_available_on_every_system_for_each_gpu_that_the_stack_supports(stack: str) -> None:
     needs = stacks.get(stack).gpu
     assert needs
     for card in CARDS.values():
@@ -40,13 +40,13 @@ def test_gpu_edition_is_to_be_had_on_every_system_for_each_gpu_that_the_stack_ha
 
 
 @pytest.mark.parametrize("stack", [stack.name for stack in stacks.load().values() if stack.horovod])
-def test_horovod_is_to_be_had_on_every_system_in_both_editions(stack: str) -> None:
+def test_horovod_is_available_on_every_system_in_both_editions(stack: str) -> None:
     for system in SYSTEMS:
         assert outcome(stack, system, horovod=True).edition == "cpu"
         assert outcome(stack, system, T4, horovod=True).edition == "gpu"
 
 
-def test_classic_recipe_is_to_be_had_on_every_system_without_leave() -> None:
+def test_tensorflow_2_0_with_horovod_is_available_on_every_system_without_unverified_downloads() -> None:
     """CUDA 10.0, cuDNN 7.6, Python 3.7, TensorFlow 2.0 and Horovod 0.18 on a V100."""
     for system in SYSTEMS:
         found = outcome("tf2.0", system, CARDS["Volta (V100)"], horovod=True)

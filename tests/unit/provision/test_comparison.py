@@ -65,7 +65,7 @@ def test_several_names_of_one_machine_are_a_warning() -> None:
 
 
 @pytest.mark.parametrize("loopback", ["127.0.1.1", "127.0.0.1", "::1"])
-def test_name_that_leads_to_the_host_itself_is_a_fault(loopback: str) -> None:
+def test_name_that_resolves_to_loopback_on_its_host_is_a_fault(loopback: str) -> None:
     named = host(2, address="node2", resolved=(loopback,))
     assert messages(host(1), named) == {
         "n2": [f"node2 is {loopback} on the host itself, which other hosts cannot reach"]
@@ -109,7 +109,7 @@ def shared(*roots: dict[str, str] | None) -> list[str]:
 
 
 @pytest.mark.parametrize("local", [{"/srv/tfctl": "7 2"}, {"/srv/tfctl": ""}, {"/data": "7 1"}])
-def test_hosts_that_share_no_directory_are_told_which_jobs_start_will_refuse(local: dict[str, str]) -> None:
+def test_warning_names_the_jobs_that_start_will_refuse_when_hosts_share_no_directory(local: dict[str, str]) -> None:
     [warning] = shared({"/srv/tfctl": "7 1"}, local)
     assert warning.startswith("the hosts share no directory of tfctl_output_roots (")
     assert "refuse jobs of estimator, multi_worker_mirrored and parameter_server, and jobs with several ps" in warning
@@ -120,7 +120,7 @@ def test_a_shared_directory_among_several_is_enough() -> None:
     assert shared({"/a": "1 1", "/b": "7 1"}, {"/a": "1 2", "/b": "7 1"}) == []
 
 
-def test_nothing_is_said_of_one_host_or_if_provisioning_mounts_a_shared_directory() -> None:
+def test_no_warning_about_shared_directories_for_one_host_or_if_provisioning_mounts_one() -> None:
     assert shared({"/a": ""}) == []
     assert shared(None, None) == []
     one = replace(host(1), roots={"/a": ""})

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible.module_utils.tfctl_facts import gather, os_release, system_key
+from ansible.module_utils.tfctl_facts import gather, system_key
+from ansible.module_utils.tfctl_versions import os_release
 
 from tests.unit.provision.fresh_host import FREE, HOST, PYTHON, facts, wanted
 from tfctl import schema
@@ -48,19 +49,19 @@ def test_plan_reaches_the_roles_as_plain_data() -> None:
 @pytest.mark.parametrize(
     ("seen", "more", "message", "remedy"),
     [
-        ({"root": False}, {}, "logged in as ops", "sudo"),
+        ({"root": False}, {}, "the login user ops cannot become root", "sudo"),
         ({"system": "arch-", "title": "Arch Linux"}, {}, "Arch Linux is not supported", "Debian 12"),
         ({"init": "tini"}, {}, "PID 1 is tini, not systemd", "boot it with systemd"),
         ({"systemd": 245}, {}, "systemd 245; 247 or newer", "upgrade"),
         ({"own_python": [3, 8]}, {}, "/usr/bin/python3 is 3.8; 3.9 or newer", "install a newer python3"),
         ({"sudo": False}, {}, "sudo is not installed", "install the package sudo"),
-        ({"uid_owner": "backup2"}, {}, "number 880 is the user backup2's", "tfctl_uid"),
-        ({"gid_owner": "render"}, {}, "number 880 is the group render's", "tfctl_uid"),
-        ({"user": 700}, {}, "the user tfctl has number 700 here", "tfctl_uid=700"),
-        ({}, {"uid": 1200}, "tfctl_uid 1200 is not a system user's", "from 1 to 999"),
-        ({}, {"operators": ("%all",)}, "'%all' is no user's name", "plain user names"),
+        ({"uid_owner": "backup2"}, {}, "the ID 880 belongs to the user backup2", "tfctl_uid"),
+        ({"gid_owner": "render"}, {}, "the ID 880 belongs to the group render", "tfctl_uid"),
+        ({"user": 700}, {}, "the user tfctl has the ID 700 here", "tfctl_uid=700"),
+        ({}, {"uid": 1200}, "tfctl_uid 1200 is not the ID of a system user", "from 1 to 999"),
+        ({}, {"operators": ("%all",)}, "'%all' is not a user name", "plain user names"),
         ({}, {"stack": ""}, "no stack is named for this host", "--stack none"),
-        ({}, {"stack": "tf9"}, "no stack is called 'tf9'", "there are: tf1.15, tf2.0, tf2.4"),
+        ({}, {"stack": "tf9"}, "no stack is called 'tf9'", "choose from tf1.15, tf2.0, tf2.4"),
         ({"machine": "riscv64"}, {}, "made for x86_64; this is riscv64", "another stack"),
         (
             {"python": {**PYTHON, "pythons": {"3.13": "/usr/bin/python3.13"}}, "system": "debian-13"},

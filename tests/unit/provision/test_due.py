@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ HOLDS = {"web": CheckedReceipt("web", "1"), "db": CheckedReceipt("db", "2")}
 NOW = {"web": "1", "db": "2"}
 
 
-def test_no_role_runs_while_all_receipts_hold() -> None:
+def test_no_role_runs_while_all_receipts_are_valid() -> None:
     assert due(NOW, HOLDS) == {}
 
 
@@ -39,13 +40,13 @@ def test_no_role_runs_while_all_receipts_hold() -> None:
         (HOLDS, {"unskipped": ["db"]}, {"db": "it checks what no receipt describes"}),
     ],
 )
-def test_role_runs_for_a_reason(
+def test_role_runs_with_the_expected_reason(
     receipts: dict[str, CheckedReceipt], options: dict[str, Any], expected: dict[str, str]
 ) -> None:
     assert due(NOW, receipts, **options) == expected
 
 
-def test_role_that_the_host_is_not_to_have_never_runs() -> None:
+def test_role_that_is_not_planned_for_a_host_never_runs() -> None:
     assert due({}, {"web": CheckedReceipt("web", "", ("x changed",))}, full=True) == {}
 
 
@@ -109,7 +110,7 @@ ROLE = {
 
 
 @pytest.fixture
-def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ansible.Play:
+def play(tmp_path: Path) -> ansible.Play:
     """A role that writes a file, run as provision.yml runs roles: on this machine, with receipts in ``tmp_path``."""
     real = ansible.data_dir()
     (tmp_path / "tfctl").symlink_to(real / "tfctl")
@@ -155,14 +156,13 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ansible.Play:
     (tmp_path / "hosts.ini").write_text(
         "a ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}\n"
     )
-    monkeypatch.setattr(ansible, "data_dir", lambda: tmp_path)
-    return ansible.Play("test", tmp_path / "hosts.ini")
+    return ansible.Play("test", tmp_path / "hosts.ini", data=tmp_path)
 
 
 def run(play: ansible.Play, *, check: bool = False, **variables: object) -> tuple[list[str], int, list[str]]:
     """Return the titles of the tasks, the number of changes, and the warnings."""
     events: list[Event] = []
-    one = ansible.Play("test", play.inventory, check=check, variables=variables)
+    one = replace(play, check=check, variables=variables)
     result = ansible.run(one, events.append)
     assert not result.hosts[0].failed, result.hosts[0].reason
     titles = [event.name for event in events if isinstance(event, TaskStarted)]

@@ -55,7 +55,7 @@ def test_explain_lists_rejected_gpu_methods_with_their_reasons() -> None:
     assert own["driver"]
     assert (own["edition"], own["chosen"]["cuda"], own["driver"]["method"]) == ("gpu", "wheels", "distribution")
     assert own["methods"]["cuda"]["wheels"] == own["methods"]["cuda"]["repo"] == ""
-    assert "has no CUDA that tfctl knows" in own["methods"]["cuda"]["distribution"]
+    assert "has no supported CUDA" in own["methods"]["cuda"]["distribution"]
     text = shown("tf2.15", found)
     assert "12.2 by wheels" in text and "would do: tfctl_cuda_method" in text
     old = found["stacks"]["tf2.0"]

@@ -332,7 +332,7 @@ def test_kernel_facts_name_the_metapackage_of_the_running_series(fake: FakeHost)
         ("N: Unable to locate package linux-libc-dev\n", None),
     ],
 )  # fmt: skip
-def test_kernel_facts_tell_missing_headers_from_missing_package_lists(
+def test_kernel_facts_distinguish_missing_headers_from_missing_package_lists(
     fake: FakeHost, lists: str, offered: list[str] | None
 ) -> None:
     (fake.bin / "lists").write_text(lists)

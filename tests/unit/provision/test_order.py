@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tfctl.cli import main
+from tests.linked_package import link_package
 from tfctl.cli.host_results import host_lines
 from tfctl.cli.provision import _summary
 from tfctl.errors import Exit
@@ -79,7 +79,7 @@ SSH_MESH = """
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path) -> Path:
     """A data directory with the real playbook and the real role preflight, but with fakes of what changes hosts."""
     real = ansible.data_dir()
     for name in ("playbooks/action_plugins", "roles/job_host/tasks", "roles/ssh_mesh/tasks"):
@@ -95,7 +95,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / f"playbooks/action_plugins/{name}.py").write_text(text)
     (tmp_path / "roles/job_host/tasks/main.yml").write_text(JOB_HOST)
     (tmp_path / "roles/ssh_mesh/tasks/main.yml").write_text(SSH_MESH)
-    monkeypatch.setattr(ansible, "data_dir", lambda: tmp_path)
     return tmp_path
 
 
@@ -111,7 +110,7 @@ def inventory(folder: Path, hosts: str, failing: str = "", unfit: str = "", **fl
 def provisioned(path: Path, check: bool = False) -> tuple[PlayResult, list[str]]:
     """Run the playbook; return the result, and the hosts and names of the batches."""
     events: list[Any] = []
-    result = ansible.run(ansible.Play("provision", path, check=check), events.append)
+    result = ansible.run(ansible.Play("provision", path, check=check, data=path.parent), events.append)
     return result, [f"{event.batch}: {''.join(event.hosts)}" for event in events if isinstance(event, Began)]
 
 
@@ -143,26 +142,28 @@ def test_no_batch_begins_after_one_in_which_a_host_failed(folder: Path) -> None:
     assert fault.remedy == "repair c, then try again"
 
 
-def test_no_host_is_begun_after_a_failed_canary(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["provision", str(inventory(folder, "abcde", failing="a")), "-o", "json"]) == 1
-    assert logged(folder, "prepared") == "a"
-    printed = capsys.readouterr()
-    hosts = json.loads(printed.out)["hosts"]
+def test_no_host_is_begun_after_a_failed_canary(folder: Path) -> None:
+    link_package(folder)
+    words = [sys.executable, "-m", "tfctl", "provision", str(inventory(folder, "abcde", failing="a")), "-o", "json"]
+    settings = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(words, env=settings, cwd=folder, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, logged(folder, "prepared")) == (1, "a")
+    hosts = json.loads(done.stdout)["hosts"]
     assert [host["begun"] for host in hosts] == [True, False, False, False, False]
     assert {host["reason"] for host in hosts[1:]} == {"not begun, because a failed in the canary"}
-    assert "the canary: a\n" in printed.err
+    assert "the canary: a\n" in done.stderr
 
 
 def test_run_says_what_it_left_out_when_a_whole_batch_fails(folder: Path) -> None:
     events: list[object] = []
     path = inventory(folder, "abcde", failing="e", tfctl_batch=3)
-    result = ansible.run(ansible.Play("provision", path), events.append)
+    result = ansible.run(ansible.Play("provision", path, data=path.parent), events.append)
     assert (logged(folder, "completed"), logged(folder, "connected"), not_begun(result)) == ("abcd", "", "")
     (warned,) = (event for event in events if isinstance(event, Warned))
     assert warned.host == "batch 2 of 2" and "before data sets and ssh_mesh were set up" in warned.text
 
 
-def test_one_batch_goes_on_without_a_failed_host(folder: Path) -> None:
+def test_provision_in_one_batch_continues_without_a_failed_host(folder: Path) -> None:
     result, batches = provisioned(inventory(folder, "abcdef", failing="b", tfctl_canary=0))
     assert batches == [": abcdef", ": abcdef", ": acdef"]
     assert (logged(folder, "completed"), logged(folder, "connected"), not_begun(result)) == ("acdef", "acdef", "")
@@ -203,7 +204,7 @@ def test_a_wrong_number_of_hosts_in_the_inventory_is_a_fault_of_every_host(folde
         ("", 0, "tfctl_batch: 0 is not a number of hosts from 1 up"),
     ],
 )
-def test_order_refuses_what_is_no_number_of_hosts(canary: object, batch: object, message: str) -> None:
+def test_order_refuses_a_canary_or_batch_that_is_no_number(canary: object, batch: object, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         order(canary, batch)
 

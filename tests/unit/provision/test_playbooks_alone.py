@@ -42,11 +42,11 @@ def test_provision_decides_without_the_tfctl_command(run: Run) -> None:
     settings = "tfctl_stack=tf9 tfctl_uid=5000 tfctl_output_roots='/srv/tfctl, /srv' tfctl_driver=580 tfctl_horovod=yes"
     found = run(ROOT / "playbooks/provision.yml", settings, "--check")
     faults = {fault["message"]: fault for fault in found["faults"]}
-    assert faults["tfctl_uid 5000 is not a system user's number"]["kind"] == "inventory"
+    assert faults["tfctl_uid 5000 is not the ID of a system user"]["kind"] == "inventory"
     assert ", ".join(stacks.load()) in faults["tfctl_stack: no stack is called 'tf9'"]["remedy"]
 
 
-def test_provision_refuses_a_python_tree_that_is_none(run: Run, tmp_path: Path) -> None:
+def test_provision_refuses_a_directory_that_is_no_python_tree(run: Run, tmp_path: Path) -> None:
     playbook = ROOT / "playbooks/provision.yml"
     found = run(playbook, f"tfctl_stack=none tfctl_python_trees={tmp_path}", "--check")
     (fault,) = found["faults"]

@@ -27,7 +27,7 @@ def test_preflight_reports_all_faults_of_all_hosts_at_once(tmp_path: Path, capsy
     assert (here["host"], here["state"], here["exit"]) == ("here", "unfit", 3)
     faults = {fault["message"]: fault for fault in here["faults"]}
     [uid] = [fault for message, fault in faults.items() if "tfctl_uid 5000" in message]
-    assert (uid["remedy"], uid["exit"]) == ("take one from 1 to 999", 3)
+    assert (uid["remedy"], uid["exit"]) == ("choose one from 1 to 999", 3)
     assert [message for message in faults if "tf9.9" in message]
     assert all(fault["remedy"] for fault in here["faults"])
     assert (away["state"], away["exit"], len(away["faults"])) == ("unreachable", 4, 1)

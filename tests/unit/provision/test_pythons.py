@@ -82,8 +82,8 @@ def test_python_tree_in_use_is_kept_when_a_preferred_one_exists() -> None:
     [
         ([], {"pythons": {"3.11": "/usr/bin/python3.11"}}, "old takes Python 3.7, 3.6; Debian GNU/Linux 12 has 3.11"),
         ([tree("3.7", machine="aarch64")], {}, "is built for aarch64; this is x86_64"),
-        ([tree("3.7")], {"libc": [2, 31]}, "asks for the C library 2.35; Debian GNU/Linux 12 has 2.31"),
-        ([tree("3.7")], {"lacking": ["libssl.so.3"]}, "asks for libssl.so.3, not on this host"),
+        ([tree("3.7")], {"libc": [2, 31]}, "needs the C library 2.35; Debian GNU/Linux 12 has 2.31"),
+        ([tree("3.7")], {"lacking": ["libssl.so.3"]}, "needs libssl.so.3, which this host lacks"),
         ([tree("3.7")], {"given": {"/opt/py": ""}}, "tfctl_pythons: /opt/py is not there, or does not run"),
     ],
 )

@@ -55,7 +55,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
     return Host(tmp_path)
 
 
-def test_module_util_is_the_file_of_the_node_part() -> None:
+def test_module_util_tfctl_receipts_links_to_the_file_of_the_node_part() -> None:
     linked = Path(tfctl_receipts.__file__)
     assert linked.is_symlink() and linked.resolve() == Path(receipts.__file__)
 
@@ -113,7 +113,7 @@ def test_receipt_lists_what_the_role_created(host: Host, manages: Manages) -> No
     assert (path.stat().st_mode & 0o777, path.parent.stat().st_mode & 0o777) == (0o600, 0o755)
 
 
-def test_created_things_stay_created_in_later_runs(host: Host, manages: Manages) -> None:
+def test_receipt_still_lists_what_the_first_run_created_after_later_runs(host: Host, manages: Manages) -> None:
     first = host.receipt()
     del manages["trees"]
     host.install(more={"version": "1"})  # by the owner of the host, between two runs
@@ -183,7 +183,7 @@ def test_damaged_file_is_named(provisioned: Host, damage: str) -> None:
 
 
 @pytest.mark.parametrize("harmless", ["touch etc/role.d/role.conf", "touch opt/tree/lib/x.pth", "mkdir cache"])
-def test_change_without_another_content_is_no_drift(host: Host, manages: Manages, harmless: str) -> None:
+def test_touching_a_file_without_changing_its_content_is_no_drift(host: Host, manages: Manages, harmless: str) -> None:
     if "cache" in harmless:
         (host.files / "cache").mkdir()
         begin("role", manages, host.receipts)
@@ -254,6 +254,27 @@ def test_undo_returns_the_host_to_its_state_before(provisioned: Host) -> None:
     assert provisioned["units"] == {"old.service": RUNNING, "own.service": STOPPED}
     assert provisioned["calls"][-1] == "systemctl restart old.service"
     assert not Path(provisioned.receipts).exists() and not Path(provisioned.receipts).parent.exists()
+
+
+def test_undo_forgets_the_holds_of_its_roles_alone(provisioned: Host) -> None:
+    """A package that stays is released; one that another role needs, such as the driver, stays on hold."""
+    held = {"version": "1", "status": "hi "}
+    provisioned.install(tool=held, libtool=held, base=held, other={"version": "1", "needs": ["libtool"]})
+    records = [Path(provisioned.receipts).parent / name for name in ("held.json", "held-before.json")]
+    driver = {"driver": {"base": "1"}}
+    for record in records:
+        record.write_text(json.dumps({"role": {"tool": "1", "libtool": "1", "base": "1"}, **driver}))
+    planned = undo(read_all(provisioned.receipts), provisioned.receipts, act=False)
+    before = read_all(provisioned.receipts)
+    assert undo(before, provisioned.receipts) == planned
+    assert [what for what in planned.removed if "package" in what] == ["package tool", "hold of package libtool"]
+    status = {name: package["status"] for name, package in provisioned["packages"].items() if "status" in package}
+    assert status == {"libtool": "ii ", "base": "hi "}
+    assert [json.loads(record.read_text()) for record in records] == [driver, driver]
+
+    removed = undo([{**before[0], "role": "driver", "created": {}}], provisioned.receipts).removed
+    assert removed == ["hold of package base", *map(str, records)]
+    assert not any(record.exists() for record in records)
 
 
 def test_undo_keeps_directories_that_are_not_empty_and_packages_that_others_need(provisioned: Host) -> None:

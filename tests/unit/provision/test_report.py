@@ -161,8 +161,8 @@ def test_collector_reports_ok_failed_and_unreachable_hosts() -> None:
         ),
         (
             "failed",
-            {"msg": "the user tfctl has number 101 here, 880 is wanted"},
-            "the user tfctl has number 101 here, 880 is wanted",
+            {"msg": "the user tfctl has the ID 101 here instead of 880"},
+            "the user tfctl has the ID 101 here instead of 880",
             "set tfctl_uid",
             Exit.PREFLIGHT,
         ),

@@ -44,7 +44,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def download(folder: Path, lock: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> PlayResult:
+def download(folder: Path, lock: str, **more: str) -> PlayResult:
     """Run the action with the arguments that the role passes."""
     real = ansible.data_dir()
     (folder / "playbooks").mkdir(exist_ok=True)
@@ -59,9 +59,7 @@ def download(folder: Path, lock: str, monkeypatch: pytest.MonkeyPatch, **more: s
     play = {"hosts": "all", "gather_facts": False, "tasks": [{"name": "Collect", "tfctl_wheels": words}]}
     (folder / "playbooks/wheels.yml").write_text(json.dumps([play]))
     (folder / "hosts").write_text("a ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}\n")
-    with monkeypatch.context() as patch:
-        patch.setattr(ansible, "data_dir", lambda: folder)
-        return ansible.run(ansible.Play("wheels", folder / "hosts"), lambda _: None)
+    return ansible.run(ansible.Play("wheels", folder / "hosts", data=folder), lambda _: None)
 
 
 def cached(folder: Path) -> list[str]:
@@ -82,10 +80,10 @@ def lock_of(*wheels: Path) -> str:
     )
 
 
-def test_wheels_are_downloaded_and_compiled_once(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wheels_are_downloaded_and_compiled_once(index: Path, tmp_path: Path) -> None:
     tiny = index / "tiny-1.0-py3-none-any.whl"
     lock = lock_of(tiny)
-    assert download(tmp_path, lock, monkeypatch).exit == 0
+    assert download(tmp_path, lock).exit == 0
     names = [tiny.name, f"{tiny.name}.bytecode.zip"]
     assert cached(tmp_path) == names
     folder = tmp_path / f"cache/{VERSION}-x86_64"
@@ -98,42 +96,38 @@ def test_wheels_are_downloaded_and_compiled_once(index: Path, tmp_path: Path, mo
         content = Path(file["path"]).read_bytes()
         assert (file["sha256"], file["size"]) == (hashlib.sha256(content).hexdigest(), len(content))
     tiny.unlink()
-    assert download(tmp_path, lock, monkeypatch).exit == 0
+    assert download(tmp_path, lock).exit == 0
     (folder / tiny.name).unlink()
-    assert "No matching distribution" in download(tmp_path, lock, monkeypatch).hosts[0].reason
+    assert "No matching distribution" in download(tmp_path, lock).hosts[0].reason
 
 
-def test_only_a_changed_wheel_is_downloaded_again(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_changed_wheel_is_downloaded_again(index: Path, tmp_path: Path) -> None:
     tiny = index / "tiny-1.0-py3-none-any.whl"
-    assert download(tmp_path, lock_of(tiny, wheel(index, "other", "1.0")), monkeypatch).exit == 0
+    assert download(tmp_path, lock_of(tiny, wheel(index, "other", "1.0"))).exit == 0
     new = wheel(index, "other", "1.1")
     lock = lock_of(tiny, new)
     tiny.unlink()
-    assert download(tmp_path, lock, monkeypatch).exit == 0
+    assert download(tmp_path, lock).exit == 0
     assert new.name in cached(tmp_path)
 
 
-def test_wheel_with_a_wrong_hash_is_refused_and_not_kept(
-    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wheel_with_a_wrong_hash_is_refused_and_not_kept(index: Path, tmp_path: Path) -> None:
     assert index.exists()
-    report = download(tmp_path, f"tiny==1.0 \\\n    --hash=sha256:{'0' * 64}\n", monkeypatch)
+    report = download(tmp_path, f"tiny==1.0 \\\n    --hash=sha256:{'0' * 64}\n")
     (host,) = report.hosts
     assert host.failed and "the download of tiny==1.0 from" in host.reason
     assert "does not match the lock file's hash" in host.remedy
     assert cached(tmp_path) == []
 
 
-def test_missing_wheel_is_named_with_a_remedy(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_wheel_is_named_with_a_remedy(index: Path, tmp_path: Path) -> None:
     assert index.exists()
-    report = download(tmp_path, f"tiny==2.0 \\\n    --hash=sha256:{'0' * 64}\n", monkeypatch)
+    report = download(tmp_path, f"tiny==2.0 \\\n    --hash=sha256:{'0' * 64}\n")
     assert "No matching distribution found for tiny==2.0" in report.hosts[0].reason
     assert "does not reach a package index" in report.hosts[0].remedy
 
 
-def test_source_distribution_is_downloaded_without_running_it(
-    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_source_distribution_is_downloaded_without_running_it(index: Path, tmp_path: Path) -> None:
     tiny, source = index / "tiny-1.0-py3-none-any.whl", index / "own-2.0.tar.gz"
     with tarfile.open(source, "w:gz") as tar:
         text = b"raise SystemExit('somebody ran it')"
@@ -142,8 +136,8 @@ def test_source_distribution_is_downloaded_without_running_it(
         tar.addfile(info, io.BytesIO(text))
     lock = f"tiny==1.0 \\\n    --hash=sha256:{hashlib.sha256(tiny.read_bytes()).hexdigest()}\n"
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    report = download(tmp_path, lock, monkeypatch, source=f"own==2.0 --hash=sha256:{'0' * 64}\n")
+    report = download(tmp_path, lock, source=f"own==2.0 --hash=sha256:{'0' * 64}\n")
     assert "does not match the hash in the lock file" in report.hosts[0].reason
-    assert download(tmp_path, lock, monkeypatch, source=f"own==2.0 --hash=sha256:{digest}\n").exit == 0
+    assert download(tmp_path, lock, source=f"own==2.0 --hash=sha256:{digest}\n").exit == 0
     (archive,) = (tmp_path / "cache").glob("*.tar")
     assert list(names(archive)) == ["own-2.0.tar.gz", tiny.name]

@@ -25,7 +25,6 @@ import pytest
 from tfctl.provision import ansible
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
-NAMES = ("n1", "n2", "n3", "n4", "n5")
 FAKES = {
     "systemd-run": 'while case $1 in -*) true ;; *) false ;; esac; do shift; done\n"$@" >"$NODE_DIR/log" 2>&1 &\n'
     'echo $! >"$NODE_DIR/server"\n',
@@ -34,14 +33,15 @@ FAKES = {
 
 
 class Fleet:
-    """Hosts in ``folder``, and wheels that a folder serves in place of a package index."""
+    """Hosts in ``folder``, n1 and so on, and wheels that a folder serves in place of a package index."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, hosts: int) -> None:
         self.folder, self.index = folder, folder / "index"
+        self.names = [f"n{number}" for number in range(1, hosts + 1)]
         self.index.mkdir()
         for name, text in FAKES.items():
             self._program(folder / "bin" / name, text)
-        for name in NAMES:
+        for name in self.names:
             self._program(folder / name / "python", f'NODE_DIR={folder / name} exec {sys.executable} "$@"\n')
         for name in ("one", "two"):
             self.wheel(name, "1.0")
@@ -55,12 +55,14 @@ class Fleet:
             file.writestr(f"{info}/RECORD", name * 1000)
         return path
 
-    def run(self, *wheels: str, address: str = "127.0.0.1", batches: Sequence[int] = (1, 4)) -> dict[str, list[str]]:
+    def run(
+        self, *wheels: str, address: str = "127.0.0.1", batches: Sequence[int | str] = (1, "100%")
+    ) -> dict[str, list[str]]:
         """Run the role for these wheels; return the hosts that ran each task, by the task's name."""
         files = [next(self.index.glob(f"{name}-*")) for name in wheels]
         lines = ("{}=={} --hash=sha256:{}\n".format(*file.name.split("-")[:2], digest(file)) for file in files)
         (self.folder / "lock.txt").write_text("".join(lines))
-        hosts = {name: {"ansible_python_interpreter": f"{self.folder / name}/python"} for name in NAMES}
+        hosts = {name: {"ansible_python_interpreter": f"{self.folder / name}/python"} for name in self.names}
         inventory = {"all": {"hosts": hosts, "vars": {"ansible_connection": "local", "tfctl_address": address}}}
         (self.folder / "hosts.json").write_text(json.dumps(inventory))
         given = {
@@ -101,7 +103,7 @@ class Fleet:
             shutil.copy(file, store / digest(file))
 
     def stores(self) -> list[list[str]]:
-        return [sorted(path.name for path in (self.folder / name / "store").iterdir()) for name in NAMES]
+        return [sorted(path.name for path in (self.folder / name / "store").iterdir()) for name in self.names]
 
     def _program(self, path: Path, text: str) -> None:
         path.parent.mkdir(exist_ok=True)
@@ -114,7 +116,7 @@ def digest(file: Path) -> str:
 
 
 def free_ports() -> str:
-    """Return a range of ports for five servers, of which the last one is free."""
+    """Return a range of ports for the servers of all hosts, of which the last one is free."""
     with socket.socket() as tried:
         tried.bind(("", 0))
         port: int = tried.getsockname()[1]
@@ -122,8 +124,9 @@ def free_ports() -> str:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
-    yield Fleet(tmp_path)
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
+    """A fleet of as many hosts as the test says. Each module that runs on a host takes half a second."""
+    yield Fleet(tmp_path, request.param)
     for file in tmp_path.glob("*/server"):
         with suppress(OSError, ValueError):
             os.kill(int(file.read_text()), signal.SIGKILL)
@@ -132,35 +135,37 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 SEND, RESEND = "Send the wheels that no host has", "Send the wheels that no other host could send"
 
 
+@pytest.mark.parametrize("fleet", [4], indirect=True)
 def test_wheels_leave_the_control_machine_once_and_later_only_the_changed_one_does(fleet: Fleet) -> None:
     found = fleet.run("one", "two")
     assert (found[SEND], found.get(RESEND, [])) == (["n1"], []), fleet.output
-    assert sorted(found["Copy the wheels from it"]) == ["n2", "n3", "n4", "n5"]
+    assert sorted(found["Copy the wheels from that host"]) == ["n2", "n3", "n4"]
     wheels = sorted(digest(path) for path in fleet.index.iterdir())
-    assert fleet.stores() == [wheels] * 5
+    assert fleet.stores() == [wheels] * 4
     assert not list(fleet.folder.glob("*/server")), "a host still serves wheels"
     found = fleet.run("one", "two")
-    assert found.get(SEND, []) == [] and "Copy the wheels from it" not in found
+    assert found.get(SEND, []) == [] and "Copy the wheels from that host" not in found
     (fleet.index / "two-1.0-py3-none-any.whl").unlink()
     new = fleet.wheel("two", "2.0")
     found = fleet.run("one", "two")
     assert found[SEND] == ["n1"]
-    assert fleet.stores() == [sorted([*wheels, digest(new)])] * 5
+    assert fleet.stores() == [sorted([*wheels, digest(new)])] * 4
 
 
+@pytest.mark.parametrize("fleet", [3], indirect=True)
 def test_control_machine_sends_only_what_the_host_that_lacks_least_is_missing(fleet: Fleet) -> None:
-    for name in ("n2", "n3", "n5"):
-        fleet.fill(name)
-    fleet.fill("n4", "two")
-    found = fleet.run("one", "two", batches=[5])
-    assert (found[SEND], found.get(RESEND, [])) == (["n4"], []), fleet.output
-    assert fleet.stores() == [sorted(digest(path) for path in fleet.index.iterdir())] * 5
+    fleet.fill("n2")
+    fleet.fill("n3", "two")
+    found = fleet.run("one", "two", batches=[3])
+    assert (found[SEND], found.get(RESEND, [])) == (["n3"], []), fleet.output
+    assert fleet.stores() == [sorted(digest(path) for path in fleet.index.iterdir())] * 3
 
 
+@pytest.mark.parametrize("fleet", [3], indirect=True)
 def test_hosts_that_reach_no_other_one_get_the_wheels_from_the_control_machine(fleet: Fleet) -> None:
     found = fleet.run("one", address="nowhere.invalid")
-    assert (found[SEND], sorted(found[RESEND])) == (["n1"], ["n2", "n3", "n4", "n5"]), fleet.output
+    assert (found[SEND], sorted(found[RESEND])) == (["n1"], ["n2", "n3"]), fleet.output
     assert "this machine sends the wheels to the host, because http://nowhere.invalid:" in " ".join(
         fleet.output.split()
     )
-    assert fleet.stores() == [[digest(next(fleet.index.glob("one-*")))]] * 5
+    assert fleet.stores() == [[digest(next(fleet.index.glob("one-*")))]] * 3

@@ -58,7 +58,7 @@ def test_report_finds_the_network_where_only_several_hosts_waste_devices() -> No
     [found] = findings(compare(PUBLISHED))
     assert (found.cause, found.run) == ("network", "sixteen")
     assert found.why.startswith("the efficiency is 51% on 4 hosts, 85% on one")
-    assert "shared storage can be the cause as well" in found.why
+    assert "shared storage can also be the cause" in found.why
     good = run("good", *[500.0] * 16, hosts=4)
     assert findings(compare([*PUBLISHED[1:], good])) == ()
 

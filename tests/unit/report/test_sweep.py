@@ -78,7 +78,7 @@ def test_a_wrong_setting_is_a_usage_error(words: list[str], fault: str) -> None:
         sweep.parse(words)
 
 
-def test_a_value_that_the_job_file_does_not_take_names_its_place(file: Path) -> None:
+def test_sweep_names_the_line_of_a_value_that_the_job_file_rejects(file: Path) -> None:
     with pytest.raises(BadFile, match=r"roles/worker/replicas: .*many") as raised:
         sweep.variants(file, sweep.parse(["roles.worker.replicas=many"]))
     assert "(line " in str(raised.value)

@@ -72,7 +72,7 @@ def kinds(found: list[Any]) -> list[str]:
 
 
 THREE = ["BackupAndRestore", "ModelCheckpoint", "TensorBoard"]
-TIMINGS = "TimingsCallback"
+TIMINGS = "StepTimings"
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_the_chiefs_callbacks_write_below_the_output(
 ) -> None:
     job(monkeypatch, strategy, config, TFCTL_OUTPUT="gs://bucket/run")
     found = runtime.callbacks()
-    assert kinds(found) == [*THREE, TIMINGS]
+    assert kinds(found) == [*THREE, "EpochTimings" if strategy == "parameter_server" else TIMINGS]
     assert found[0].backup_dir == "gs://bucket/run/backup"
     assert (found[1].filepath, found[1].save_weights_only) == ("gs://bucket/run/checkpoints/ckpt-{epoch:04d}", True)
     assert found[2].log_dir == "gs://bucket/run/logs"

@@ -74,7 +74,7 @@ def test_a_scope_is_emptied_when_all_its_ranks_have_left(client: Client) -> None
     assert client("GET", "/cross_1/0")[0] == 404
 
 
-def test_a_key_of_no_communicator_goes_by_itself(client: Client) -> None:
+def test_store_deletes_a_single_key_that_belongs_to_no_communicator(client: Client) -> None:
     client("PUT", "/tfctl/0", b"1")
     client("PUT", "/tfctl/1", b"1")
     client("DELETE", "/tfctl/0")
@@ -86,7 +86,7 @@ def test_a_malformed_request_is_answered(client: Client) -> None:
     assert client("DELETE", "/nothing/7")[0] == 200
 
 
-def test_the_sizes_of_horovods_communicators() -> None:
+def test_store_knows_the_sizes_of_the_communicators_of_each_horovod_version() -> None:
     """Of Horovod now, and of it before 0.20."""
     of_both = {"cross_0": 2, "cross_1": 1}
     now = {"global": 3, "local_10.0.0.1": 2, "local_10.0.0.2": 1}
@@ -114,7 +114,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> int:
     return found
 
 
-def test_an_agent_runs_its_rank_once_with_what_mpirun_says(port: int, tmp_path: Path) -> None:
+def test_agent_runs_its_rank_once_with_the_environment_of_mpirun(port: int, tmp_path: Path) -> None:
     script = "import os, pathlib; pathlib.Path(os.environ['OMPI_FILE']).touch(); raise SystemExit(7)"
     agent = Agent([sys.executable, "-c", script], port)
     assert await_free(10) == []

@@ -88,7 +88,7 @@ def test_rank_0_sends_its_backup_and_the_others_resume_from_a_copy(
     monkeypatch.setattr(hvd, "BROADCAST", sent)
     found = runtime.callbacks(str(tmp_path), backup_steps=50)
     own = Path(runtime.scratch_dir())
-    kinds = ["BroadcastGlobalVariablesCallback", "MetricAverageCallback", "BackupAndRestore", "TimingsCallback"]
+    kinds = ["BroadcastGlobalVariablesCallback", "MetricAverageCallback", "BackupAndRestore", "StepTimings"]
     assert [type(each).__name__ for each in found] == kinds
     assert (found[2].backup_dir, found[2].save_freq) == (f"{own}/backup", 50)
     assert (backup(own / "backup"), backup(tmp_path / "backup")) == (sent, {})
@@ -103,6 +103,6 @@ def test_rank_0_reads_its_own_backup_and_writes_all_files(
     a_rank(monkeypatch, hvd, rank=0)
     found = runtime.callbacks(str(tmp_path))
     assert hvd.SENT == [{"chief/checkpoint": b"ckpt-7"}]
-    kinds = ["BackupAndRestore", "ModelCheckpoint", "TensorBoard", "TimingsCallback"]
+    kinds = ["BackupAndRestore", "ModelCheckpoint", "TensorBoard", "StepTimings"]
     assert [type(each).__name__ for each in found[2:]] == kinds
     assert found[2].backup_dir == f"{tmp_path}/backup"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,7 +44,13 @@ def lines(file: Path) -> list[dict[str, Any]]:
 
 
 def fit(callback: Any, epochs: int = 1, steps: int = 3, at_once: int = 1) -> None:
-    """Call a callback as `fit` of Keras 2 does, which numbers the last of the steps that it has executed at once."""
+    """Call a callback as `fit` of Keras 2 does, which numbers the last of the steps that it has executed at once.
+
+    With a ParameterServerStrategy, it refuses callbacks that have methods for batches.
+    """
+    coordinated = os.environ.get("TFCTL_STRATEGY") == "parameter_server"
+    if coordinated and callback._implements_train_batch_hooks():
+        raise ValueError("Batch-level `Callback`s are not supported with `ParameterServerStrategy`")
     callback.params, callback.model = {"steps": steps}, SimpleNamespace()
     callback.on_train_begin()
     for epoch in range(epochs):
@@ -54,13 +61,13 @@ def fit(callback: Any, epochs: int = 1, steps: int = 3, at_once: int = 1) -> Non
     callback.on_train_end()
 
 
-def test_the_file_is_where_tfctl_looks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_timings_file_has_the_path_that_the_node_part_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     assert f"{_timings._JOBS}/digits/2/worker-0/{_timings._NAME}" == names.timings_file("digits", 2, "worker", 0)
     job(monkeypatch, "mirrored", **OWN)
     assert _timings.path() is None, "this machine has no such task"
 
 
-def test_totals_count_from_the_beginning_and_the_first_step_apart() -> None:
+def test_timings_total_all_steps_and_keep_the_first_step_apart() -> None:
     clock = Clock()
     written: list[str] = []
     timings = _timings.Timings(32, written.append, clock)
@@ -99,10 +106,12 @@ def test_lines_become_rare_so_that_the_file_of_a_week_stays_small() -> None:
 
 
 @pytest.mark.usefixtures("tf")
-def test_fit_is_recorded_at_a_cost_that_no_step_notices(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recording_the_timings_of_fit_does_not_slow_down_its_steps(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job(monkeypatch, "mirrored", **OWN)
     began = time.process_time()
-    fit(runtime.timings(batch_size=32), steps=20_000)
+    timings = runtime.timings(batch_size=32)
+    assert timings._supports_tf_logs, "Keras 2 would wait for the values of the logs after each step"
+    fit(timings, steps=20_000)
     # 0.5 % of a step of 20 ms. It is some microseconds on an idle machine.
     assert (time.process_time() - began) / 20_000 < 100e-6
     [last] = lines(file)[-1:]

@@ -196,7 +196,7 @@ def others(name: str, directories: tuple[str, ...] = ()) -> str:
     """Suggest stacks for an unknown name."""
     known = [*load(directories), NONE]
     near = difflib.get_close_matches(name, known, 1)
-    return (f"did you mean {near[0]}? " if near else "") + f"known are {', '.join(known)}"
+    return (f"did you mean {near[0]}? " if near else "") + f"choose from {', '.join(known)}"
 
 
 def read(path: Path) -> Stack:

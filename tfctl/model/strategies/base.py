@@ -55,9 +55,21 @@ class Adaptation:
 
 
 @dataclass(frozen=True)
+class FirstJob:
+    """The job that `tfctl init` writes. ``title``: what runs. ``example``: the directory of its script, in examples/.
+    ``roles``: lines of the job file."""
+
+    title: str
+    example: str
+    roles: tuple[str, ...]
+    command: str = "python train.py"
+
+
+@dataclass(frozen=True)
 class Strategy:
     """One way of distributing TensorFlow.
 
+    ``first_job``: the job with which a user can try it.
     ``other``: the rule for roles not named in ``roles``; None if there may be no others.
     ``cluster_of``: returns the cluster that a role's tasks see in TF_CONFIG; None for no TF_CONFIG at all.
     ``deciders``: returns the tasks whose success is the job's, with `success: auto` in the job file.
@@ -75,10 +87,13 @@ class Strategy:
     ``task_environment``: returns extra variables for one task, from all tasks, this task, and the job's secret.
     ``wrapper``: the words of a program that runs the task's command.
     ``needs_horovod``: hosts whose stack has no Horovod cannot run its tasks.
+    ``synchronous``: its tasks wait for each other in each step. ``chief_counts``: its chief counts the steps of all
+    workers. `tfctl report` compares the pace of tasks accordingly.
     """
 
     name: str
     roles: Mapping[str, RoleRule]
+    first_job: FirstJob
     deciders: Callable[[Counts], tuple[TaskName, ...]]
     cluster_of: Callable[[Cluster, str], Cluster | None]
     other: RoleRule | None = None
@@ -97,6 +112,8 @@ class Strategy:
     task_environment: Callable[[Sequence[Task], Task, str], Mapping[str, str]] = lambda tasks, task, secret: {}  # noqa: ARG005
     wrapper: tuple[str, ...] = ()
     needs_horovod: bool = False
+    synchronous: bool = False
+    chief_counts: bool = False
 
     @property
     def clustered(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfctl.model.strategies.base import Counts, RoleRule, Strategy, whole
+from tfctl.model.strategies.base import Counts, FirstJob, RoleRule, Strategy, whole
 from tfctl.model.task import TaskName
 
 _SERVING = ("ps", "evaluator")
@@ -22,6 +22,12 @@ STRATEGY = Strategy(
     # The first failure fails the job: how the roles depend on each other is unknown.
     roles={"ps": RoleRule(vital="first"), "evaluator": RoleRule(vital="first")},
     other=RoleRule(gpu=True, vital="first"),
+    first_job=FirstJob(
+        "three processes that try different learning rates",
+        "digits-custom",
+        ("worker: 3                # {index} is 0, 1 and 2",),
+        "python train.py --rate {index}",
+    ),
     deciders=deciders,
     cluster_of=whole,
     restarts=0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfctl.model.strategies.base import Counts, Refusal, RoleRule, Strategy, without_evaluator
+from tfctl.model.strategies.base import Counts, FirstJob, Refusal, RoleRule, Strategy, without_evaluator
 from tfctl.model.task import TaskName
 
 if TYPE_CHECKING:
@@ -50,6 +50,9 @@ STRATEGY = Strategy(
         "ps": RoleRule(serves=True, vital="first"),
         "evaluator": RoleRule(0, 1),
     },
+    first_job=FirstJob(
+        "tf.estimator with a parameter server", "digits-estimator", ("chief: 1", "ps: 1", "worker: 1", "evaluator: 1")
+    ),
     deciders=deciders,
     # RunConfig requires a chief in the evaluator's cluster too, and the evaluator in no cluster.
     cluster_of=without_evaluator,

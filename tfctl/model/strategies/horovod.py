@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tfctl.model.strategies.base import Counts, RoleRule, Strategy
+from tfctl.model.strategies.base import Counts, FirstJob, RoleRule, Strategy
 from tfctl.model.task import Task, TaskName
 
 if TYPE_CHECKING:
@@ -79,6 +79,11 @@ def lacking(stack: Stack) -> str:
 _GLOO = Strategy(
     name="horovod",
     roles={"worker": RoleRule(1, None, "they are the ranks", gpu=True)},
+    first_job=FirstJob(
+        "one rank on each host, which average their gradients",
+        "digits-horovod",
+        ("worker: {per_host: 1}    # with GPUs: {per_host: 4, gpus: 1}",),
+    ),
     deciders=deciders,
     cluster_of=lambda cluster, role: None,  # noqa: ARG005
     host_gpus=True,  # a script takes gpus[hvd.local_rank()]
@@ -87,6 +92,7 @@ _GLOO = Strategy(
     task_environment=gloo,
     wrapper=("python3", "-m", "tfctl_runtime.horovod.gloo"),
     needs_horovod=True,
+    synchronous=True,
 )
 _MPI = replace(_GLOO, task_environment=mpi, wrapper=("python3", "-m", "tfctl_runtime.horovod.mpi"))
 STRATEGY = replace(_GLOO, launchers={"gloo": _GLOO, "mpi": _MPI})

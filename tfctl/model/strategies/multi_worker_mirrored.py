@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfctl.model.strategies.base import KEEPALIVE, Counts, RoleRule, Strategy, evaluator_apart, with_keras_2
+from tfctl.model.strategies.base import KEEPALIVE, Counts, FirstJob, RoleRule, Strategy, evaluator_apart, with_keras_2
 from tfctl.model.task import TaskName
 
 
@@ -20,6 +20,11 @@ STRATEGY = Strategy(
         "worker": RoleRule(1, None, "it trains", gpu=True),
         "evaluator": RoleRule(0, 1),
     },
+    first_job=FirstJob(
+        "one worker on each host; they train one model synchronously",
+        "digits-multi-worker",
+        ("worker: {per_host: 1}    # with GPUs: {per_host: 1, gpus: 4}",),
+    ),
     deciders=deciders,
     cluster_of=evaluator_apart,
     environment=KEEPALIVE,
@@ -27,4 +32,5 @@ STRATEGY = Strategy(
     why_shared="all workers restore what the chief has saved",
     adapt=with_keras_2,
     equal_gpus=True,  # a collective's group counts each worker's devices (tensorflow#33979)
+    synchronous=True,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tfctl.model.strategies.base import RoleRule, Strategy, evaluator_apart, with_keras_2
+from tfctl.model.strategies.base import FirstJob, RoleRule, Strategy, evaluator_apart, with_keras_2
 
 if TYPE_CHECKING:
     from tfctl.model.stacks import Stack
@@ -24,6 +24,11 @@ STRATEGY = Strategy(
         "ps": RoleRule(1, None, "it holds the variables", serves=True, vital="first"),
         "evaluator": RoleRule(0, 1),
     },
+    first_job=FirstJob(
+        "a chief coordinates, workers compute, a ps holds the variables",
+        "digits-ps",
+        ("chief: 1", "ps: 1", "worker: 2"),
+    ),
     deciders=lambda counts: (("chief", 0),),  # noqa: ARG005
     cluster_of=evaluator_apart,
     shared_output=True,
@@ -32,4 +37,5 @@ STRATEGY = Strategy(
     instead="tf1_ps for a TensorFlow 1 program",
     adapt=with_keras_2,
     equal_gpus=True,  # "Mismatched number of GPUs per worker" (parameter_server_strategy_v2.py)
+    chief_counts=True,
 )

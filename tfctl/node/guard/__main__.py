@@ -74,7 +74,7 @@ async def _first_look(here: Here) -> wire.JobStatus:
         if seen is not None and seen.kept:
             return seen
         if seen is None and time.monotonic() > until:
-            raise Failed(f"{here.host} knows no job {here.job}")
+            raise Failed(f"{here.host} has no job {here.job}")
         await asyncio.sleep(LOOK_S)
 
 

@@ -66,6 +66,7 @@ class Head:
         self._retry_at, self._failure, self._ended_at = noted.retry_at, noted.reason, None
         self._retry_until, self._final = None, False
         self._listened, self._cleaned = set(), set()
+        self._rebooted = self._here.rebooted(self._record.attempt)
 
     @property
     def _record(self) -> wire.Record:
@@ -98,6 +99,7 @@ class Head:
         if self._here.changed():
             with suppress(Failed):
                 self._seen = await self._here.show() or self._seen
+                self._rebooted = self._here.rebooted(self._record.attempt)
 
     def _view(self) -> rules.View:
         tasks = self._statuses()
@@ -118,7 +120,10 @@ class Head:
         return view._replace(ended_for=0.0 if self._ended_at is None else time.monotonic() - self._ended_at)
 
     def _statuses(self) -> list[wire.TaskStatus]:
-        """Return the status of each task. What a silent host has reported stays true of tasks that had ended."""
+        """Return the status of each task. What a silent host has reported stays true of tasks that had ended.
+
+        The others are lost once the host has been silent for too long, or a client has seen that it was rebooted.
+        """
         reports: dict[str, Sequence[wire.TaskStatus] | None] = dict.fromkeys(self._members)
         reports.update((host, report.tasks) for host, report in self._reports().items())
         reports[self._here.host] = self._seen.tasks
@@ -126,7 +131,8 @@ class Head:
         for host, member in self._members.items():
             if member.silent_since is not None:
                 silent.add(host)
-                if time.monotonic() - member.silent_since > self._guard.lease + _GRACE_S:
+                late = time.monotonic() - member.silent_since > self._guard.lease + _GRACE_S
+                if late or host in self._rebooted:
                     reports[host] = [one for one in reports[host] or () if one.state in judge.ENDED]
                     gone.add(host)
         found = []
@@ -135,7 +141,7 @@ class Head:
             if alive and task.host in silent:
                 status = status._replace(state="unknown")
             elif task.host in gone and status.state == "lost" and status.loss is None:
-                status = status._replace(loss="silence")
+                status = status._replace(loss="reboot" if task.host in self._rebooted else "silence")
             found.append(status)
         return found
 

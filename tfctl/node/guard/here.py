@@ -55,6 +55,7 @@ class Here:
             files = [
                 f"{folder}/stopped",
                 f"{folder}/notes.jsonl",
+                names.rebooted_file(self.job, attempt),
                 *(f"{folder}/{name}/ends.jsonl" for name in here if "-" in name),
             ]
             return attempt, [self._stamp(path) for path in files]
@@ -73,6 +74,10 @@ class Here:
         async with _Session(self._system, wire.ShowRequest(self.job)) as session:
             shown = await session.expect(wire.Shown)
         return shown.jobs[0] if shown.jobs else None
+
+    def rebooted(self, attempt: int) -> set[str]:
+        """Return the hosts that were rebooted during the attempt, as far as a client has noticed it."""
+        return jobstore.rebooted(self._system, self.job, attempt)
 
     def listening(self, tasks: Iterable[wire.RecordedTask]) -> tuple[wire.TaskName, ...]:
         """Return the tasks of this host whose port has a listener."""
@@ -98,9 +103,7 @@ class Here:
             hello = await session.expect(wire.Hello)
             wanted = {task.name for task in record.tasks if task.host == self.host}
             if not wanted <= set(hello.restartable) or not hello.code:
-                raise Failed(
-                    f"{self.host} no longer has what the tasks of attempt {record.attempt - 1} were started with"
-                )
+                raise Failed(f"{self.host} no longer has the restart files of attempt {record.attempt - 1}")
             session.send(wire.Rerun(record))
             answer = await session.receive((wire.Reserved, wire.Refused), wire.RESERVE_S)
             if isinstance(answer, wire.Refused):

@@ -39,7 +39,7 @@ class Member:
                 await asyncio.sleep(LOOK_S)
                 if self._here.changed():
                     await self._look()
-                if self._hears_more():
+                if self._more_tasks_listen():
                     self._tell()
         finally:
             connecting.cancel()
@@ -56,7 +56,7 @@ class Member:
             self._seen = await self._here.show() or self._seen
             self._tell()
 
-    def _hears_more(self) -> bool:
+    def _more_tasks_listen(self) -> bool:
         """Return whether more tasks listen than before. It matters only if the start has a limit."""
         if self._guard.start_timeout is None:
             return False

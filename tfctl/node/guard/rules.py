@@ -121,7 +121,7 @@ def _limits(view: View, alive: tuple[wire.TaskName, ...]) -> Action | None:
             first = f"{names.task(*deaf[0].name)} on {deaf[0].host} does not listen on port {deaf[0].port}"
             more = f", nor do {len(deaf) - 1} other tasks" if len(deaf) > 1 else ""
             why = f"{first}{more} {guard.start_timeout} s after the start (policy: start_timeout)"
-            return End(alive, "not every task came up in time", failure=why)
+            return End(alive, "not every task started in time", failure=why)
     return None
 
 

@@ -99,7 +99,7 @@ def _equal(hosts: Mapping[str, Compared]) -> Iterator[tuple[str, ModuleFault]]:
     for name, host in hosts.items():
         hostname, machine_id = host.identity.hostname, host.identity.machine_id
         if same := [other for other in hostnames[hostname] if hosts[other].identity != host.identity]:
-            remedy = "give each host a hostname of its own: hostnamectl set-hostname NAME"
+            remedy = "give each host its own hostname: hostnamectl set-hostname NAME"
             yield name, fault(f"the hostname {hostname} is also that of {few(same)}", remedy)
         same = [other for other in machine_ids[machine_id] if hosts[other].identity != host.identity]
         if same and machine_id:

@@ -51,14 +51,14 @@ def driver(case: Case) -> Driver | None:
 def _judge_foreign(case: Case, bounds: Generation) -> None:
     """Judge a driver that somebody else maintains: check only whether it works for the stack."""
     gpu, oldest, refuse = case.gpu, case.needs.driver.min, case.findings.refuse
-    who = "the container's host" if gpu.container else "whoever looks after it (tfctl_driver is none)"
-    wanted = f"{who} must bring {oldest} or later"
+    who = "the container's host" if gpu.container else "the maintainer of the driver (tfctl_driver is none)"
+    wanted = f"{who} must install {oldest} or later"
     if not gpu.loaded:
         refuse(f"no driver is loaded for {named(usable(gpu, case.needs))}", wanted)
     elif numbers(gpu.loaded) < numbers(oldest):
         refuse(f"driver {gpu.loaded} is too old for {case.stack}", wanted)
     elif bounds.newest and _branch(gpu.loaded) > bounds.newest:
-        refuse(f"driver {gpu.loaded} is too new for these GPUs", f"{who} must bring {bounds.newest} or older")
+        refuse(f"driver {gpu.loaded} is too new for these GPUs", f"{who} must install {bounds.newest} or older")
     elif gpu.smi.said:
         refuse(f"nvidia-smi: {gpu.smi.said}", _smi_remedy(gpu.smi.said))
     elif gpu.missing_nodes:
@@ -69,7 +69,7 @@ def _smi_remedy(said: str) -> str:
     """Return the remedy for an error message of nvidia-smi."""
     if re.search("no nvidia-smi|libnvidia-ml", said):
         return "install the rest of the driver: its package nvidia-smi, nvidia-utils or nvidia-driver-cuda"
-    return "restart the host (dmesg says more), or leave it out with --limit '!{host}'"
+    return "restart the host (see dmesg there), or leave it out with --limit '!{host}'"
 
 
 def _notice(case: Case) -> None:
@@ -78,7 +78,7 @@ def _notice(case: Case) -> None:
         notices.append(f"kernel {gpu.kernel.newest} is installed, {gpu.kernel.release} runs")
     failed = [f"{each.version} for {each.kernel or 'no kernel'}" for each in gpu.dkms if each.state != "installed"]
     if failed:
-        notices.append(f"DKMS has not built driver {' and '.join(failed)}; `dkms status` and its make.log say why")
+        notices.append(f"DKMS has not built driver {' and '.join(failed)}; see `dkms status` and its make.log")
 
 
 def _kept(case: Case, version: str) -> Driver | None:
@@ -156,14 +156,14 @@ def _method(case: Case, bounds: Generation) -> str | None:
         case.findings.refuse(f"tfctl_driver_method is {wish!r}", f"give {', '.join(METHODS)}", "inventory")
         return None
     if wish == "distribution" and not offered:
-        message = f"{case.facts.title} has no driver of NVIDIA's that tfctl knows"
+        message = f"tfctl supports no NVIDIA driver from the packages of {case.facts.title}"
         case.findings.refuse(message, "set tfctl_driver_method: repo")
         return None
     fabric = case.gpu.switches and case.facts.system.startswith("debian")  # Debian has no fabric manager
     near = offered and not fabric and _branches(case, "distribution", bounds)
     if wish == "distribution" or (wish == "auto" and origins != ("nvidia",) and near):
         return "distribution"
-    return "repo" if has_repository(case, "tfctl_driver: none, and bring it yourself") else None
+    return "repo" if has_repository(case, "tfctl_driver: none, and install it yourself") else None
 
 
 def _branches(case: Case, method: str, bounds: Generation) -> list[int]:
@@ -211,7 +211,7 @@ def _refuse_mixing(case: Case, foreign: Sequence[str], ours: str) -> None:
     there = " and ".join(MAKERS.get(name, name) for name in foreign)
     version = case.gpu.version or case.gpu.loaded
     case.findings.refuse(
-        f"driver {version} came from {there}, and {MAKERS[ours]} is to bring another: they break each other",
+        f"driver {version} is from {there}, and a second one from {MAKERS[ours]} would conflict with it",
         f"{undo.get(foreign[0], other)}; or leave it as it is with tfctl_driver: none",
     )
 
@@ -246,7 +246,7 @@ def _fabric_packages(case: Case, chosen: int, origins: tuple[str, ...]) -> tuple
     """Return the packages for the NVSwitches, in the driver's own version (NVIDIA's fabric manager guide)."""
     if origins not in (("nvidia",), ("canonical",)):
         message = f"the NVSwitches need a fabric manager of the driver's own version; {' and '.join(origins)} has none"
-        case.findings.refuse(message, "bring the driver with tfctl_driver_method: repo")
+        case.findings.refuse(message, "install the driver with tfctl_driver_method: repo")
         return ()
     late = case.facts.packager == "dnf" or chosen >= UNBRANCHED
     return ("nvidia-fabricmanager" if late else f"nvidia-fabricmanager-{chosen}",)

@@ -29,12 +29,12 @@ def edition_of(facts: Facts, stack: Stack, wish: str, findings: Findings) -> str
     if wish == "cpu" or gpu is None:
         return "cpu"
     if needs is None:
-        findings.notices.append(f"{named(cards(gpu))} is here, and {stack.name} has no edition for GPUs: that for CPUs")
+        findings.notices.append(f"{named(cards(gpu))} is here, and {stack.name} has only an edition for CPUs")
         return "cpu"
     found = usable(gpu, needs)
     if not found:
         older = f"{named(cards(gpu))} is older than compute capability {needs.capability.min}"
-        findings.notices.append(f"{older}, which {stack.name} asks for: edition for CPUs")
+        findings.notices.append(f"{older}, which {stack.name} requires: edition for CPUs")
     return "gpu" if wish == "gpu" or (found and (gpu.loaded or not gpu.container)) else "cpu"
 
 

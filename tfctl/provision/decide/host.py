@@ -25,7 +25,7 @@ def decide(facts: Facts, wanted: Wanted) -> tuple[Plan, list[ModuleFault]]:
     operators = [name for name in wanted.operators or (facts.login,) if name != "root"]
     for name in operators:
         if not USER_NAME.fullmatch(name):
-            message = f"tfctl_operators: {name!r} is no user's name"
+            message = f"tfctl_operators: {name!r} is not a user name"
             findings.faults.append(fault(message, "give plain user names", "inventory"))
     known = wanted.known()
     for name in wanted.wishes.allow_unverified:
@@ -48,10 +48,10 @@ def decide(facts: Facts, wanted: Wanted) -> tuple[Plan, list[ModuleFault]]:
 
 def _system_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
     if not facts.root:
-        yield fault(f"logged in as {facts.login}, who may not become root", "let that user use sudo, or log in as root")
+        yield fault(f"the login user {facts.login} cannot become root", "let that user use sudo, or log in as root")
     if facts.system not in wanted.systems:
         titles = ", ".join(system.title for system in wanted.systems.values())
-        yield fault(f"{facts.title} is not supported", f"there are: {titles}; leave it out with --limit '!{{host}}'")
+        yield fault(f"{facts.title} is not supported", f"supported are {titles}; leave it out with --limit '!{{host}}'")
     if facts.init != "systemd":
         yield fault(f"PID 1 is {facts.init or 'unknown'}, not systemd", "jobs are units: boot it with systemd")
     elif facts.systemd < OLDEST_SYSTEMD:
@@ -68,17 +68,17 @@ def _system_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
 def _account_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
     uid = wanted.uid
     if not 1 <= uid <= 999:
-        yield fault(f"tfctl_uid {uid} is not a system user's number", "take one from 1 to 999", "inventory")
+        yield fault(f"tfctl_uid {uid} is not the ID of a system user", "choose one from 1 to 999", "inventory")
     for kind, there, owner in (("user", facts.user, facts.uid_owner), ("group", facts.group, facts.gid_owner)):
         if there not in (None, uid):
             yield fault(
-                f"the {kind} tfctl has number {there} here, {uid} is wanted",
+                f"the {kind} tfctl has the ID {there} here instead of {uid}",
                 f"remove that {kind}, or set tfctl_uid={there} for all hosts (they share files)",
             )
         elif there is None and owner:
             yield fault(
-                f"number {uid} is the {kind} {owner}'s here",
-                "set tfctl_uid to a number below 1000 that is free on every host",
+                f"the ID {uid} belongs to the {kind} {owner} here",
+                "set tfctl_uid to an ID below 1000 that is free on every host",
             )
 
 
@@ -86,11 +86,11 @@ def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[plan.Stack
     """Return the parts stack and gpu of the plan; without a stack, add a fault."""
     name, stack = wanted.stack, wanted.stacks.get(wanted.stack)
     if not name:
-        remedy = "--stack tf2.15, or tfctl_stack in the inventory; --stack none goes without TensorFlow"
+        remedy = "--stack tf2.15, or tfctl_stack in the inventory; --stack none installs no TensorFlow"
         findings.refuse("no stack is named for this host", remedy, "inventory")
         return None, None
     if stack is None:
-        remedy = f"there are: {', '.join(wanted.stacks)}; none goes without TensorFlow"
+        remedy = f"choose from {', '.join(wanted.stacks)}; none installs no TensorFlow"
         findings.refuse(f"tfctl_stack: no stack is called {name!r}", remedy, "inventory")
         return None, None
     edition = gpu.edition_of(facts, stack, wanted.wishes.edition, findings)

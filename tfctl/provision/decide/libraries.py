@@ -101,7 +101,7 @@ def _of_repo(case: Case, name: LibraryName) -> Library | None:
 def _of_distribution(case: Case, name: LibraryName) -> Library | None:
     offered, wanted = _packaged(case, name), case.needs.library(name)
     if not offered or not _served(case, name):
-        has = f"{TITLES[name]} {offered.version}" if offered else f"no {TITLES[name]} that tfctl knows"
+        has = f"{TITLES[name]} {offered.version}" if offered else f"no supported {TITLES[name]}"
         message = f"{case.facts.title} has {has}; {case.stack} needs {wanted}"
         case.findings.refuse(message, f"set tfctl_{name}_method: auto")
         return None
@@ -114,7 +114,7 @@ def _of_archive(case: Case, name: LibraryName) -> Library | None:
     known = case.nvidia.archives.get(name, {}) if case.facts.machine == "x86_64" else {}
     fitting = sorted((key for key in known if _fits(name, key, wanted, cuda)), key=numbers)
     if not fitting:
-        message = f"tfctl knows no archive of {TITLES[name]} {wanted} for CUDA {cuda} on {case.facts.machine}"
+        message = f"tfctl has no archive of {TITLES[name]} {wanted} for CUDA {cuda} on {case.facts.machine}"
         case.findings.refuse(message, f"set tfctl_{name}_method: auto")
         return None
     entry, version = known[fitting[0]], fitting[0].partition("-cuda")[0]

@@ -98,12 +98,12 @@ def _unfit(facts: Facts, tree: PythonTree) -> Iterator[tuple[str, str]]:
     if tree.glibc > facts.python.libc:
         asks, has = (".".join(map(str, each)) for each in (tree.glibc, facts.python.libc))
         yield (
-            f"{what} asks for the C library {asks}; {facts.title} has {has}",
-            "build it on the oldest system that it shall run on, or name one on the host (tfctl_pythons)",
+            f"{what} needs the C library {asks}; {facts.title} has {has}",
+            "build it on the oldest system on which it must run, or name one on the host (tfctl_pythons)",
         )
     lacking = sorted(set(tree.needs) & set(facts.python.lacking))
     if lacking:
-        yield f"{what} asks for {', '.join(lacking)}, not on this host", "install the packages that bring them there"
+        yield f"{what} needs {', '.join(lacking)}, which this host lacks", "install the packages that contain them"
 
 
 def _packaged(facts: Facts, wanted: Wanted) -> Mapping[str, tuple[str, ...]]:

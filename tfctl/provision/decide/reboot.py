@@ -99,7 +99,7 @@ def _defect(gpu: GpuFacts) -> tuple[str, str]:
     if not gpu.loaded:
         return _not_loaded(gpu)
     if gpu.smi.said or not answers:
-        return f"nvidia-smi: {gpu.smi.said or 'it shows no GPU'}", f"dmesg on {{host}} says more; {_RESTART}"
+        return f"nvidia-smi: {gpu.smi.said or 'it shows no GPU'}", f"see dmesg on {{host}}; {_RESTART}"
     if gpu.version and answers != [gpu.version]:
         return f"nvidia-smi answers with driver {', '.join(answers)}, {gpu.version} is installed", _RESTART
     if gpu.missing_nodes:

@@ -16,7 +16,7 @@ def has_repository(case: Case, remedy: str) -> bool:
     """Return whether NVIDIA has a repository for this system; if not, add a fault."""
     if case.facts.system in case.nvidia.repositories:
         return True
-    case.findings.refuse(f"NVIDIA has no repository for {case.facts.title} that tfctl knows", f"set {remedy}")
+    case.findings.refuse(f"tfctl has no repository of NVIDIA for {case.facts.title}", f"set {remedy}")
     return False
 
 

@@ -64,7 +64,7 @@ def run(proof, seconds):
             "SIGILL": "this processor lacks an instruction that TensorFlow was built with (AVX)",
             "SIGKILL": "killed: memory probably ran out (see dmesg)",
         }.get(name, "it crashed")
-        return failed(f"died of {name}: {why}", output)
+        return failed(f"ended by {name}: {why}", output)
     return failed(f"ended with exit code {child.returncode} and reported nothing", output)
 
 

@@ -57,7 +57,7 @@ def start_cuda(gpus, load=ctypes.CDLL):
     if code:
         driver.cuGetErrorName(code, ctypes.byref(name))
         error = name.value.decode() if name.value else f"error {code}"
-        remedy = REMEDIES.get(error, "dmesg on the host says more; restart the host")
+        remedy = REMEDIES.get(error, "see dmesg on the host; restart the host")
         raise Failed(f"the driver shows {gpus} GPUs, and CUDA does not start (cuInit): {error}", remedy=remedy)
 
 

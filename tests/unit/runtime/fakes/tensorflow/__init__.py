@@ -178,6 +178,20 @@ class Callback:
     def __init__(self) -> None:
         self.params: dict[str, object] = {}
         self.model: object = None
+        self._supports_tf_logs = False
+
+    def on_train_batch_begin(self, batch: int, logs: object = None) -> None:
+        pass
+
+    def on_train_batch_end(self, batch: int, logs: object = None) -> None:
+        pass
+
+    def _implements_train_batch_hooks(self) -> object:
+        own, default = type(self), Callback
+        return (own.on_train_batch_begin, own.on_train_batch_end) != (
+            default.on_train_batch_begin,
+            default.on_train_batch_end,
+        )
 
 
 class BackupAndRestore:

@@ -1,0 +1,174 @@
+"""The ssh servers of the rig, in a process of their own.
+
+    python -m scripts.bench_scale.server FOLDER PORT RATE FIRST COUNT
+
+Each host has a loopback address of its own. `sudo -n …/tfctl-node` is answered by its fake host; any other command
+succeeds at once and prints nothing. The process reports its counters on stdout for each line on stdin, and ends with
+stdin.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import asyncssh
+
+from scripts.bench_scale.hosts import FakeHost, Talk
+from scripts.bench_scale.journal import Lateness
+from scripts.bench_scale.rig import HOST_KEY, USER_KEY, address, name
+from tfctl.node import names
+
+#: How long (s) the connections of a client that has ended may take to end here.
+_END_S = 20.0
+#: Where tcpi_bytes_acked and tcpi_bytes_received are in struct tcp_info (linux/tcp.h).
+_TCP_BYTES = struct.Struct("<120xQQ")
+
+
+class Counters:
+    """Connections and their bytes since the last report."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self.reset()
+
+    def reset(self) -> None:
+        self.connections = self.sent = self.received = 0
+        self.cpu = _cpu()
+        Lateness.worst = 0.0
+
+    async def report(self) -> str:
+        """Return the counters once all connections have ended, and reset them."""
+        until = time.monotonic() + _END_S
+        while self.open and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+        found = {
+            "connections": self.connections,
+            "sent": self.sent,
+            "received": self.received,
+            "cpu": _cpu() - self.cpu,
+            "late": Lateness.worst,
+        }
+        self.reset()
+        return json.dumps(found)
+
+
+class Server(asyncssh.SSHServer):
+    """One connection of a client."""
+
+    def __init__(self, hosts: dict[str, FakeHost], counters: Counters) -> None:
+        self._hosts, self._counters = hosts, counters
+
+    def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+        self._host = self._hosts[conn.get_extra_info("sockname")[0]]
+        self._socket = conn.get_extra_info("socket")
+        self._sent = self._received = 0
+        self._counters.open += 1
+        self._counters.connections += 1
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self.note()
+        self._counters.open -= 1
+        self._counters.sent += self._sent
+        self._counters.received += self._received
+
+    def note(self) -> None:
+        """Read how many bytes have passed. This is impossible once a client has closed the connection."""
+        with contextlib.suppress(OSError):
+            info = self._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_BYTES.size)
+            self._sent, self._received = _TCP_BYTES.unpack(info)
+
+    def session_requested(self) -> asyncssh.SSHServerSession[bytes]:
+        return ServerSession(self._host, self.note)
+
+
+class ServerSession(asyncssh.SSHServerSession[bytes]):
+    """One command of a client."""
+
+    def __init__(self, host: FakeHost, note: Callable[[], None]) -> None:
+        self._host, self._note = host, note
+        self._talk: Talk | None = None
+
+    def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
+        self._channel = chan
+
+    def exec_requested(self, command: str) -> bool:
+        if command.endswith(names.PROGRAM):
+            self._talk = Talk(self._host, self._channel.write, self._channel.exit)
+        return True
+
+    def session_started(self) -> None:
+        if self._talk is None:
+            self._channel.exit(0)
+
+    def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:  # noqa: ARG002
+        if self._talk is not None:
+            self._talk.data(data)
+        self._note()
+
+    def eof_received(self) -> bool:
+        self._note()
+        if self._talk is not None:
+            self._talk.close()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        if self._talk is not None:
+            self._talk.close()
+
+    def pause_writing(self) -> None:
+        if self._talk is not None:
+            self._talk.pause(True)
+
+    def resume_writing(self) -> None:
+        if self._talk is not None:
+            self._talk.pause(False)
+
+
+async def serve(folder: Path, port: int, rate: float, numbers: range) -> None:
+    """Serve these hosts until stdin ends."""
+    hosts = {address(number): FakeHost(name(number), rate) for number in numbers}
+    counters = Counters()
+    await asyncssh.listen(
+        host=list(hosts),
+        port=port,
+        server_factory=lambda: Server(hosts, counters),
+        server_host_keys=[str(folder / HOST_KEY)],
+        authorized_client_keys=str(folder / f"{USER_KEY}.pub"),
+        encoding=None,
+        gss_host=None,
+        line_editor=False,
+        login_timeout=300,
+        backlog=4096,
+    )
+    print("ready", flush=True)
+    reader = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    while await reader.readline():
+        print(await counters.report(), flush=True)
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def main(words: list[str]) -> None:
+    folder, port, rate, first, count = words
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    asyncio.run(serve(Path(folder), int(port), float(rate), range(int(first), int(first) + int(count))))
+    os._exit(0)  # connections that are still open need no farewell
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,49 @@
+"""Ctrl-C, SIGTERM and SIGHUP at any moment, also while a command still imports modules."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+#: Python runs it at its start. To find the module yaml takes as long as on a slow disk; an interruption becomes another
+#: exception there, as it does in libraries that are written in Rust.
+SLOW_DISK = """
+import sys, time
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "yaml":
+            print("reading", file=sys.stderr, flush=True)
+            try:
+                time.sleep(SECONDS)
+            except BaseException:
+                raise ImportError("yaml cannot be read") from None
+
+sys.meta_path.insert(0, Slow())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("seconds", [0.5, 600], ids=["once", "twice"])
+def test_an_interruption_during_an_import_is_one(tmp_path: Path, number: signal.Signals, seconds: float) -> None:
+    """The second signal interrupts an import that takes too long. The job file is a pipe that nobody writes to."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_DISK.replace("SECONDS", str(seconds)))
+    os.mkfifo(tmp_path / "job.yaml")
+    with _begin(["render", str(tmp_path / "job.yaml")], tmp_path) as client:
+        assert client.stderr is not None and client.stderr.readline() == "reading\n"
+        client.send_signal(number)
+        if seconds > 1:
+            client.send_signal(signal.SIGINT if number is not signal.SIGINT else signal.SIGTERM)
+        assert (client.stderr.read(), client.wait(20)) == ("tfctl: interrupted\n", 130)
+
+
+def _begin(words: Sequence[str], path: Path) -> subprocess.Popen[str]:
+    script = "from tfctl.cli.entry import main; main()"
+    variables = {**os.environ, "PYTHONPATH": str(path)}
+    return subprocess.Popen([sys.executable, "-c", script, *words], stderr=subprocess.PIPE, text=True, env=variables)

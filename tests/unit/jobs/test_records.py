@@ -1,0 +1,86 @@
+"""The record of a job is asked of one host, and of another if that one fails."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+from records import make_record
+
+from tfctl.errors import Unreachable
+from tfctl.model.host import Host, Ssh
+from tfctl.node import wire
+from tfctl.remote.records import Records
+
+RECORD = make_record()
+STATUS = wire.BriefStatus("digits", 1, RECORD.run, "d1", None, ())
+SHOWN = wire.Shown((), brief=(STATUS,))
+
+
+class Channel:
+    """A node part that answers every request with the whole job, or breaks off."""
+
+    command = "tfctl-node"
+    ended = False
+
+    def __init__(self, host: str, works: bool) -> None:
+        self.host, self._works = host, works
+
+    def send(self, data: bytes) -> None:
+        assert wire.parse(data)["verb"] == "show"
+
+    def readline(self, _timeout: float | None) -> bytes:
+        if not self._works:
+            raise Unreachable(f"{self.host}: the connection broke")
+        return wire.line(wire.Shown((STATUS.whole(RECORD),)))
+
+    def close(self) -> None:
+        pass
+
+
+class Connection:
+    """A connection to such a node part. ``asked``: the hosts that were."""
+
+    is_root = True
+
+    def __init__(self, name: str, asked: list[str], works: bool = True) -> None:
+        self.host, self._asked, self._works = Host(name, Ssh("10.0.0.1")), asked, works
+
+    def exec(self, _words: Sequence[str]) -> Channel:
+        self._asked.append(self.host.name)
+        return Channel(self.host.name, self._works)
+
+
+def test_one_of_many_hosts_is_asked_for_the_record() -> None:
+    asked: list[str] = []
+    records = Records()
+    found: list[tuple[wire.JobStatus, ...]] = []
+
+    def answer(number: int) -> None:
+        found.append(records.whole(Connection(f"node{number}", asked), SHOWN))  # type: ignore[arg-type]
+
+    threads = [threading.Thread(target=answer, args=(number,)) for number in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert found == [(STATUS.whole(RECORD),)] * 50
+    assert all(jobs[0].record is found[0][0].record for jobs in found), "it is in memory once"
+    assert len(asked) == 1
+
+
+def test_another_host_is_asked_when_one_breaks_off() -> None:
+    asked: list[str] = []
+    records = Records()
+    with pytest.raises(Unreachable, match="node1"):
+        records.whole(Connection("node1", asked, works=False), SHOWN)  # type: ignore[arg-type]
+    assert records.whole(Connection("node2", asked), SHOWN)[0].record == RECORD  # type: ignore[arg-type]
+    assert asked == ["node1", "node2"]
+
+
+def test_nobody_is_asked_when_an_older_host_has_sent_the_record() -> None:
+    asked: list[str] = []
+    shown = wire.Shown((STATUS.whole(RECORD),))
+    assert Records().whole(Connection("node1", asked), shown) == shown.jobs  # type: ignore[arg-type]
+    assert asked == []

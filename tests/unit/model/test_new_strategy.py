@@ -1,0 +1,53 @@
+"""A new strategy is one file: with it, every command knows the strategy."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.linked_package import PACKAGE, link_package
+
+RING = """
+from tfctl.model.strategies.base import FirstJob, RoleRule, Strategy, whole
+
+STRATEGY = Strategy(
+    name="ring",
+    roles={"worker": RoleRule(2, None, "it trains", gpu=True)},
+    first_job=FirstJob("two workers in a ring", "digits-custom", ("worker: 2",)),
+    deciders=lambda counts: (("worker", 0),),
+    cluster_of=whole,
+    synchronous=True,
+)
+"""
+#: Prints what the report makes of a job with this strategy.
+REPORT = """
+from types import SimpleNamespace
+from tfctl.report.read import run_figures
+task = SimpleNamespace(role="worker", index=0, host="a", state="running", started=1, finished=None, alive=True, gpus=())
+job = SimpleNamespace(job="first", attempt=1, record=SimpleNamespace(strategy="ring"), state="running", tasks=[task])
+found = run_figures(job, {}, 2.0)
+print(found.synchronous, found.tasks[0].computes)
+"""
+
+
+def test_a_new_strategy_is_known_to_every_command_by_its_file_alone(tmp_path: Path) -> None:
+    link_package(tmp_path, {"model/strategies/ring.py": RING})
+    for name in ("docs", "examples"):
+        (tmp_path / name).symlink_to(PACKAGE.parent / name)
+    environ = {**os.environ, "PYTHONPATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+    def python(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *words], env=environ, cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    python("-m", "tfctl", "init", "first", "--strategy", "ring")
+    assert (tmp_path / "first/job.yaml").read_text().startswith("# ring: two workers in a ring.\n")
+    assert python("-m", "tfctl", "check", "first/job.yaml").startswith("first: no errors; ")
+    assert "TFCTL_STRATEGY=ring" in python("-m", "tfctl", "render", "first/job.yaml").replace('"', "")
+    assert '"ring"' in python("-m", "tfctl", "schema")
+    assert python("-c", REPORT) == "True True\n"

@@ -1,0 +1,51 @@
+"""The record of a job names all of its tasks. A host is asked for it only if the client does not know it."""
+
+from __future__ import annotations
+
+import json
+
+from node_tree import Tree, answers
+from records import make_record
+
+from tfctl.node import names, wire
+
+
+def store(tree: Tree, job: str, tasks: int) -> wire.Record:
+    """Write the record of a job whose first task is here."""
+    record = make_record([("worker", index, f"node{index:04}") for index in range(tasks)], job=job)
+    (tree / names.attempt_dir(job, 1) / "worker-0").mkdir(parents=True)
+    (tree / names.record_file(job, 1)).write_text(json.dumps(wire.encode(record), separators=(",", ":")))
+    return record
+
+
+def shown(tree: Tree, request: wire.Request) -> wire.Shown:
+    [found] = answers(tree, request)
+    assert isinstance(found, wire.Shown)
+    return found
+
+
+def test_a_brief_answer_does_not_grow_with_the_number_of_tasks(tree: Tree) -> None:
+    sizes = []
+    for tasks in (100, 1000):
+        store(tree, job := f"tasks{tasks:04}", tasks)
+        sizes.append(len(wire.line(shown(tree, wire.ShowRequest(job, brief=True))._replace(time=1.0))))
+    assert sizes[0] == sizes[1] < 500
+
+
+def test_a_brief_status_becomes_the_whole_one_with_its_record(tree: Tree) -> None:
+    record = store(tree, "large", 100)
+    [brief] = shown(tree, wire.ShowRequest("large", brief=True)).brief
+    assert shown(tree, wire.ShowRequest("large")).jobs == (brief.whole(record),)
+
+
+def test_a_short_record_is_sent_at_once(tree: Tree) -> None:
+    store(tree, "small", 4)
+    found = shown(tree, wire.ShowRequest("small", brief=True))
+    assert (len(found.jobs), found.brief) == (1, ())
+
+
+def test_all_jobs_are_shown_with_the_same_digest_as_one(tree: Tree) -> None:
+    store(tree, "large", 100)
+    [of_one] = shown(tree, wire.ShowRequest("large", brief=True)).brief
+    [of_all] = shown(tree, wire.ShowRequest(jobs=("large",), brief=True)).brief
+    assert of_one == of_all

@@ -1,0 +1,86 @@
+"""`scripts/bench scale`, with a few imitated hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts.bench_scale.following import Arrival, Piece, arrivals, lost
+
+BENCH = Path(__file__).parents[2] / "scripts" / "bench"
+
+
+def words(*more: str) -> list[str]:
+    return [sys.executable, str(BENCH), "scale", "--peers", "none", *more]
+
+
+def within(folder: Path) -> dict[str, str]:
+    """Return the environment, with this directory for temporary files."""
+    return {**os.environ, "TMPDIR": str(folder)}
+
+
+def test_scale_prints_what_commands_cost_on_each_number_of_hosts(tmp_path: Path) -> None:
+    command = words("--hosts", "4", "--verbs", "status,list", "--runs", "1")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=within(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [line.split() for line in done.stdout.splitlines() if line.startswith("tfctl ")]
+    assert [row[:3] for row in rows] == [["tfctl", "status", "4"], ["tfctl", "list", "4"]]
+    for row in rows:
+        assert all(float(figure) > 0 for figure in row[3:])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_scale_follows_the_lines_of_every_host_and_counts_its_traffic(tmp_path: Path) -> None:
+    command = words("--hosts", "3", "--verbs", "logs", "--rate", "200", "--seconds", "1", "-o", "json")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=within(tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (found,) = json.loads(done.stdout)["follows"]
+    assert (found["hosts"], found["figures"]["lost"], found["figures"]["silent"]) == (3, 0, 0)
+    assert 300 < found["figures"]["rate"] < 900
+    assert 0 < found["figures"]["lag"] <= found["figures"]["worst_lag"]
+
+
+def test_scale_says_why_a_command_was_not_measured_and_fails(tmp_path: Path) -> None:
+    command = words("--hosts", "1", "--verbs", "nodes", "--runs", "1", "--limit", "0.01")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=within(tmp_path))
+    assert done.returncode == 1
+    assert "did not end in time" in done.stdout
+
+
+def test_scale_leaves_nothing_behind_after_ctrl_c(tmp_path: Path) -> None:
+    command = words("--hosts", "2", "--verbs", "logs", "--seconds", "600")
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=within(tmp_path)
+    ) as bench:
+        assert bench.stderr is not None
+        while "logs -f" not in bench.stderr.readline():
+            assert bench.poll() is None
+        bench.send_signal(signal.SIGINT)
+        bench.communicate(timeout=30)
+    assert bench.returncode == 130
+    assert list(tmp_path.iterdir()) == []
+    alive = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    assert [text for text in alive if str(tmp_path).encode() in text] == []
+
+
+@pytest.mark.parametrize("more", [["--hosts", "0"], ["--verbs", "sttus"], ["--runs", "x"], ["inventory.ini"]])
+def test_scale_refuses_a_wrong_option(more: list[str]) -> None:
+    done = subprocess.run(words(*more), capture_output=True, text=True, timeout=30)
+    assert (done.returncode, done.stderr.startswith("usage: bench scale ")) == (2, True)
+
+
+def test_a_line_arrives_with_its_end() -> None:
+    first = b"worker/0 | line 7 of node1 at 1.5: x\nworker/0 | line 8 of no"
+    pieces = [Piece(2.0, first), Piece(3.0, b"de1 at 1.6: x\n")]
+    assert arrivals(pieces) == [Arrival(b"node1", 7, 1.5, 2.0), Arrival(b"node1", 8, 1.6, 3.0)]
+
+
+def test_lines_that_are_missing_before_the_last_one_of_a_host_are_lost() -> None:
+    seen = {b"node1": (3, 4, 6, 9), b"node2": (0, 1)}
+    assert lost([Arrival(host, number, 0.0, 0.0) for host, numbers in seen.items() for number in numbers]) == 6
