@@ -70,7 +70,7 @@ def test_pull_continues_where_an_earlier_one_ended(hosts: Hosts, tmp_path: Path)
         wait_until(lambda: any(path.stat().st_size > 2_000_000 for path in parts.iterdir()))
         client.process.send_signal(2)
         assert client.done().code == 130
-    assert "the same command continues" in client.err
+    assert "run the same command again to continue" in client.err
     assert not (tmp_path / "output/node1/big").exists()
     [part] = [path for path in parts.iterdir() if path.stat().st_size > 2_000_000]
     # What has been received is not read again: only the rest of the file differs from what was there.

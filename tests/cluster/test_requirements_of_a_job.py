@@ -61,6 +61,8 @@ def test_start_refuses_requirements_without_a_stack_that_tfctl_knows(hosts: Host
     file = job(hosts)
     file.write_text(file.read_text().replace("stack: tf2.15", "stack: none"))
     done = hosts("start", file)
-    assert done.code == 3 and "requirements: they are resolved for a stack, and none is none" in done.err
+    assert (
+        done.code == 3 and "requirements: they are resolved for a stack, and none is not a stack of tfctl" in done.err
+    )
     file.write_text(file.read_text().replace("requirements.txt", "other.txt"))
     assert "other.txt is not a file" in hosts("start", file).err

@@ -34,7 +34,7 @@ def build(source: Path, output: Path, *options: str) -> subprocess.CompletedProc
 def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     done = build(DOCS, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    page = (tmp_path / "stacks.html").read_text()
+    page = (tmp_path / "provision.html").read_text()
     assert 'href="job-file.html#requirements"' in page
     assert "/blob/main/roles/proxy/README.md" in (tmp_path / "around.html").read_text()
 
