@@ -72,7 +72,9 @@ def logs(
                 if not watch.attempts.advance():
                     break
                 query = Query(tasks, grep=pattern)
-            return Exit.OK if watch.error is None else watch.error.exit
+            if watch.error is not None:
+                raise watch.error
+            return Exit.OK
         errors: list[TfctlError] = []
         printer(job_logs.read(fleet, state, query, errors.append))
     for error in errors:
@@ -90,7 +92,7 @@ class _Watch:
         from tfctl.jobs.attempts import Attempts
 
         self.attempts = Attempts(state)
-        self.error: TfctlError | None = None
+        self.error: BaseException | None = None
         threading.Thread(target=self._run, args=(fleet, state, tasks), daemon=True).start()
 
     def _run(self, fleet: Fleet, state: JobState, tasks: Collection[TaskName] | None) -> None:
@@ -107,8 +109,7 @@ class _Watch:
                 deaths.note(later)
                 if later.over:
                     break
-        except TfctlError as error:
+        except BaseException as error:  # raised again by the thread that prints
             self.error = error
-            say_error(error)
         finally:
             self.attempts.end()

@@ -56,6 +56,8 @@ class Sessions:
         first, *rest = sorted(by_name)
         self._job = record = by_name[first].record
         packed = wire.packed(record)
+        # In one piece, so that no heartbeat of another thread gets between them.
+        sent = wire.line(wire.Code(len(code.data))) + code.data if code else b""
 
         def ask(host: str, session: Session) -> wire.Error | None:
             if self.hellos[host].packed:
@@ -63,8 +65,7 @@ class Sessions:
             else:
                 session.send(by_name[host])
             if code and not self.hellos[host].code:
-                session.send(wire.Code(len(code.data)))
-                session.send_raw(code.data)
+                session.send_raw(sent)
             answer = session.expect((wire.Reserved, wire.Refused), wire.RESERVE_S)
             return answer.error if isinstance(answer, wire.Refused) else None
 
