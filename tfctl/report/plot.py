@@ -22,7 +22,7 @@ def require(path: Path) -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise TfctlError(
-            "--plot needs matplotlib, which is not installed", "pip install 'tfctl-cluster[report]'"
+            "--plot needs matplotlib, which is not installed", "uv tool install '.[report]' in a checkout of tfctl"
         ) from None
 
 
