@@ -62,8 +62,10 @@ def checked(datasets: list[Dataset], check_mode: bool) -> dict[str, object]:
 def installed(dataset: Dataset, given: dict[str, Any]) -> dict[str, object]:
     server = given["server"]
     if server and not dataset.archive.exists():
+        if given["reason"]:
+            raise Failed(given["reason"], f"check that {{host}} reaches {server} at tfctl_ports, then try again")
         message = f"{server}, from which {dataset.name} is copied, does not have it"
-        raise Failed(given["reason"] or message, f"correct the error of {server} first")
+        raise Failed(message, f"correct the error of {server} first")
     dataset.install(given["source"] or dataset.source)
     return {"changed": True}
 

@@ -48,6 +48,7 @@ options:
   server: {type: str, default: '', description: 'For C(fetched): the name of that host.'}
   host: {type: str, default: '', description: 'For C(served): the name or address of this host in the C(url).'}
   ports: {type: list, elements: int, default: [2222, 2299], description: 'For C(served): the first and the last port.'}
+  patience_s: {type: int, default: 10, description: 'For C(fetched): seconds without a byte.'}
 """
 
 STATES = ["checked", "prepared", "received", "served", "fetched", "stopped"]
@@ -77,6 +78,7 @@ def main() -> None:
             "server": {"type": "str", "default": ""},
             "host": {"type": "str", "default": ""},
             "ports": {"type": "list", "elements": "int", "default": [2222, 2299]},
+            "patience_s": {"type": "int", "default": PATIENCE_S},
         }
     )
     finish(module, lambda: result_of(module.params))
@@ -98,7 +100,8 @@ def result_of(given: dict[str, Any]) -> dict[str, object]:
             raise Failed(f"{store.missing()[0].name} is missing on this host itself")
         return {"url": serve(given["unit"], store.folder, given["host"], given["ports"])}
     if state == "fetched":
-        return {"reason": store.fetch(given["url"]) if given["url"] else f"{given['server']} cannot serve them"}
+        reason = store.fetch(given["url"], given["patience_s"]) if given["url"] else ""
+        return {"reason": reason if given["url"] else f"{given['server']} cannot serve them"}
     if state == "received":
         store.receive()
     else:
@@ -185,12 +188,12 @@ class Store:
             self._keep(file)
         shutil.rmtree(self.upload, ignore_errors=True)
 
-    def fetch(self, url: str) -> str:
+    def fetch(self, url: str, patience_s: float = PATIENCE_S) -> str:
         """Download the missing files from another host. Return why one could not be downloaded, or ""."""
         self._create()
         for file in self.missing():
             try:
-                fetch(f"{url}/{file.sha256}", self._part(file), file.sha256, direct=True, patience_s=PATIENCE_S)
+                fetch(f"{url}/{file.sha256}", self._part(file), file.sha256, direct=True, patience_s=patience_s)
             except Failed as failed:
                 if str(failed).startswith("no space"):
                     raise

@@ -53,7 +53,7 @@ def finish(module: Any, work: Callable[[], dict[str, object]], sent: Path | None
         keep = isinstance(failed, Busy)
         module.fail_json(msg=str(failed), faults=[failed.fault], invocation={})
     except OSError as error:
-        module.fail_json(msg=f"{error.filename or 'the host'}: {error.strerror}", invocation={})
+        module.fail_json(msg=f"{error.filename or 'the host'}: {error.strerror or error}", invocation={})
     finally:
         if sent and not keep:
             sent.unlink(missing_ok=True)

@@ -30,8 +30,10 @@ def run(command: Sequence[str], limit_s: float | None = None) -> tuple[int, str]
             env={**os.environ, "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"},
             text=True,
         )
-    except OSError:
+    except FileNotFoundError:
         return 127, f"there is no {command[0]}"
+    except OSError as error:
+        return 127, f"{command[0]} cannot be started: {error.strerror}"
     try:
         said = process.communicate(timeout=limit_s or LIMIT_S)[0]
     except subprocess.TimeoutExpired:

@@ -77,7 +77,7 @@ def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
         raise BadFile(
             f"{play.inventory}: no such inventory", "`tfctl lab up` makes a cluster here, and an inventory for it"
         )
-    collector = Collector(inventory_variables(play.data / "roles"))
+    collector = Collector(inventory_variables(play.data / "playbooks/roles"))
     with _terminated_as_interrupted(), run_folder(play.become_password) as folder:
         with (folder.path / "output").open("w+", encoding="utf-8", errors="replace") as output:
             status = _run(play, folder, output.fileno(), lambda message: _report(collector, message, listen))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple, TypedDict
@@ -20,6 +20,9 @@ _Plugins = Mapping[str, list[Path]]
 #: A name of a module, plugin or module_util of tfctl, and another role, as they occur in tasks and in Python.
 _PLUGIN = re.compile(r"\btfctl_\w+")
 _ROLE = re.compile(r"\b(?:include|import)_role:\s+name: (\w+)")
+#: The package tfctl, and the modules of it that a plugin imports.
+_PACKAGE = Path(__file__).resolve().parents[1]
+_IMPORT = re.compile(r"^from tfctl\.([\w.]+) import (.+)$", re.MULTILINE)
 
 
 class Chosen(TypedDict):
@@ -89,7 +92,7 @@ def code_digests(playbooks: Path) -> dict[str, str]:
     found = {}
     for role in (path.name for path in (playbooks / "roles").iterdir()):
         files = _files(playbooks, role, plugins, read)
-        lines = [f"{path.relative_to(playbooks)}\0{read(path).sha256}" for path in files]
+        lines = [f"{_name(path, playbooks)}\0{read(path).sha256}" for path in files]
         found[role] = hashlib.sha256("\0".join(lines).encode()).hexdigest()
     return found
 
@@ -110,15 +113,19 @@ def _reason(digest: str, receipt: CheckedReceipt | None) -> str:
 
 
 class _Source(NamedTuple):
-    """A file: its digest, and the names of plugins and of roles in it."""
+    """A file: its digest, the names of plugins and of roles in it, and the modules of tfctl that it imports."""
 
     sha256: str
     plugins: frozenset[str]
     roles: frozenset[str]
+    imports: tuple[Path, ...]
 
 
 def _files(playbooks: Path, role: str, plugins: _Plugins, read: Callable[[Path], _Source]) -> list[Path]:
-    """Return the files of a role, of the roles that it includes, and of the plugins that any of these files names."""
+    """Return the files of a role, of the roles that it includes, and of the plugins that any of these files names.
+
+    Also the modules of tfctl that plugins import themselves: what these import would make each change run all roles.
+    """
     found: set[Path] = set()
     left = _of_role(playbooks, role)
     while left:
@@ -128,6 +135,8 @@ def _files(playbooks: Path, role: str, plugins: _Plugins, read: Callable[[Path],
             source = read(path)
             left += [file for name in source.plugins for file in plugins.get(name, ())]
             left += [file for name in source.roles for file in _of_role(playbooks, name)]
+            if path.parent.name.endswith("_plugins"):
+                left += source.imports
     return sorted(found)
 
 
@@ -135,11 +144,27 @@ def _read(path: Path) -> _Source:
     content = path.read_bytes()
     text = content.decode("utf-8", "replace")
     return _Source(
-        hashlib.sha256(content).hexdigest(), frozenset(_PLUGIN.findall(text)), frozenset(_ROLE.findall(text))
+        hashlib.sha256(content).hexdigest(),
+        frozenset(_PLUGIN.findall(text)),
+        frozenset(_ROLE.findall(text)),
+        tuple(_imported(text)),
     )
+
+
+def _imported(text: str) -> Iterator[Path]:
+    for module, names in _IMPORT.findall(text):
+        place = _PACKAGE.joinpath(*module.split("."))
+        files = (place.with_suffix(".py"), *(place / f"{name.strip()}.py" for name in names.split(",")))
+        yield from (file for file in files if file.is_file())
+
+
+def _name(path: Path, playbooks: Path) -> Path:
+    # An installed package contains the playbooks.
+    return path.relative_to(playbooks if path.is_relative_to(playbooks) else _PACKAGE)
 
 
 def _of_role(playbooks: Path, role: str) -> list[Path]:
     """Return the files of a role, without its page."""
     folder = playbooks / "roles" / role
-    return [path for path in folder.rglob("*") if path.is_file() and path != folder / "README.md"]
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+    return [path for path in files if path != folder / "README.md"]

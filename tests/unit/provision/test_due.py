@@ -79,11 +79,12 @@ def data(tmp_path: Path) -> Path:
         ("module_utils/tfctl_serve.py", True),
         ("module_utils/tfctl_unrelated.py", False),
         ("roles/web/README.md", False),
+        ("roles/web/filter_plugins/__pycache__/x.pyc", False),
     ],
 )
 def test_digest_covers_the_files_of_a_role_and_the_modules_it_uses(data: Path, name: str, changes: bool) -> None:
     before, path = code_digests(data), data / name
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text((path.read_text() if path.exists() else "") + "# changed\n")
     after = code_digests(data)
     assert [before[role] != after[role] for role in ("web", "other")] == [changes, changes]
