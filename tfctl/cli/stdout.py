@@ -37,6 +37,7 @@ def install() -> None:
     if isinstance(sys.stdout, io.TextIOWrapper):
         encoding, by_line, at_once = sys.stdout.encoding, sys.stdout.line_buffering, sys.stdout.write_through
         sys.stdout = Stdout(sys.stdout.detach(), encoding, "replace", line_buffering=by_line, write_through=at_once)
+        sys.__stdout__ = sys.stdout  # type: ignore[misc]  # shutil.get_terminal_size asks it for its descriptor
 
 
 def require_reader() -> None:

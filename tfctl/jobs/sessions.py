@@ -284,12 +284,15 @@ def _kept(_: str, session: Session) -> None:
 
 @contextmanager
 def _undivided() -> Iterator[None]:
-    """Delay Ctrl-C to the end of the block: between two hosts it would leave half a job."""
+    """Delay interruptions to the end of the block: between two hosts they would leave half a job."""
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread receives signals
         return
     came: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # SIGALRM: an interruption that waits for the end of an import (tfctl.cli.interrupts).
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+    found = {number: signal.getsignal(number) for number in numbers}
+    before = {number: handler for number, handler in found.items() if handler is not signal.SIG_IGN}
     for number in before:
         signal.signal(number, lambda number, _: came.append(number))
     try:

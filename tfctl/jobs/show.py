@@ -79,9 +79,11 @@ def overview(fleet: Fleet, lines: bool = False) -> tuple[list[JobState | PastJob
         }
     )
     whole = {each.job for answer in answers.values() if answer for each in answer.jobs}
-    # What is over on one host may go on on another, which does not know the tasks of the first.
-    again = [job for job in dict.fromkeys([*(each.job for each in over), *open_]) if job in whole or job in open_]
     states = _states(fleet, answers)
+    late = [each.job for each in states if each.unreported]  # hosts may have answered before the run began
+    # What is over on one host may go on on another, which does not know the tasks of the first.
+    asked = dict.fromkeys([*(each.job for each in over), *open_, *late])
+    again = [job for job in asked if job in whole or job in open_]
     once: list[JobState | PastJob] = [*states, *over]
     found = [*(each for each in once if each.job not in again), *_in_full(fleet, again)]
     found.sort(key=lambda each: -each.started)

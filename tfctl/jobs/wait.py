@@ -166,11 +166,14 @@ def changes(fleet: Fleet, job: str, attempt: int, silence: Silence, end: float |
             computed = time.monotonic()
             found = state.jobs(answers, fleet.clock_offsets)
             if found and (late := {host for host in found[0].unreported if (host, found[0].run) not in asked}):
-                for name, shown in show.about_run(fleet, found[0], late).items():
-                    answers[name] = shown and shown.jobs
-                    if not any(each.run == found[0].run for each in answers[name] or ()):
-                        asked.add((name, found[0].run))
-                found = state.jobs(answers, fleet.clock_offsets)
+                run = found[0].run
+                fresh = {name: shown and shown.jobs for name, shown in show.about_run(fleet, found[0], late).items()}
+                for name, newer in fresh.items():
+                    if newer is not None:  # otherwise ask again: the session that follows may have nothing to report
+                        answers[name] = newer
+                        if not any(each.run == run for each in newer):
+                            asked.add((name, run))
+                found = state.jobs({**answers, **fresh}, fleet.clock_offsets)
             if found and found[0].rebooted and (found[0].run, found[0].rebooted) not in told:
                 told.add((found[0].run, found[0].rebooted))
                 show.tell_head(fleet, found[0])

@@ -141,15 +141,16 @@ class LocalJob:
 
 
 class _Interrupts:
-    """Counts Ctrl-C and SIGTERM instead of raising; only the third one raises KeyboardInterrupt."""
+    """Counts Ctrl-C, SIGTERM and SIGHUP instead of raising; only the third one raises KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.count = 0
         self._before: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> _Interrupts:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._on_signal)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup ignores SIGHUP
+                self._before[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(

@@ -24,8 +24,8 @@ class Channel:
     command = "tfctl-node"
     ended = False
 
-    def __init__(self, host: str, works: bool) -> None:
-        self.host, self._works = host, works
+    def __init__(self, host: str, works: bool, jobs: Sequence[wire.JobStatus]) -> None:
+        self.host, self._works, self._jobs = host, works, tuple(jobs)
 
     def send(self, data: bytes) -> None:
         assert wire.parse(data)["verb"] == "show"
@@ -33,23 +33,25 @@ class Channel:
     def readline(self, _timeout: float | None) -> bytes:
         if not self._works:
             raise Unreachable(f"{self.host}: the connection broke")
-        return wire.line(wire.Shown((STATUS.whole(RECORD),)))
+        return wire.line(wire.Shown(self._jobs))
 
     def close(self) -> None:
         pass
 
 
 class Connection:
-    """A connection to such a node part. ``asked``: the hosts that were."""
+    """A connection to such a node part. ``asked``: the hosts that were. ``jobs``: what the host has."""
 
     is_root = True
 
-    def __init__(self, name: str, asked: list[str], works: bool = True) -> None:
-        self.host, self._asked, self._works = Host(name, Ssh("10.0.0.1")), asked, works
+    def __init__(
+        self, name: str, asked: list[str], works: bool = True, jobs: Sequence[wire.JobStatus] = (STATUS.whole(RECORD),)
+    ) -> None:
+        self.host, self._asked, self._works, self._jobs = Host(name, Ssh("10.0.0.1")), asked, works, jobs
 
     def exec(self, _words: Sequence[str]) -> Channel:
         self._asked.append(self.host.name)
-        return Channel(self.host.name, self._works)
+        return Channel(self.host.name, self._works, self._jobs)
 
 
 def test_one_of_many_hosts_is_asked_for_the_record() -> None:
@@ -84,3 +86,7 @@ def test_nobody_is_asked_when_an_older_host_has_sent_the_record() -> None:
     shown = wire.Shown((STATUS.whole(RECORD),))
     assert Records().whole(Connection("node1", asked), shown) == shown.jobs  # type: ignore[arg-type]
     assert asked == []
+
+
+def test_attempt_that_was_deleted_meanwhile_is_left_out() -> None:
+    assert Records().whole(Connection("node1", [], jobs=()), SHOWN) == ()  # type: ignore[arg-type]

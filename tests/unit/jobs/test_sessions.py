@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import pytest
 from records import make_record
 
 from tfctl.errors import Undone
-from tfctl.jobs.sessions import Sessions
+from tfctl.jobs.sessions import Sessions, _undivided
 from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
@@ -63,3 +65,12 @@ def test_the_record_is_packed_where_the_host_can_read_that() -> None:
     assert sessions.reserve({Host(name, Ssh("10.0.0.1")): message for name in hellos}) == []
     assert [type(wire.parse(each.lines[0])["rerun"]["record"]) for each in (new, old)] == [str, dict]
     assert [wire.client_message(each.lines[0]) for each in (new, old)] == [message, message]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM])
+def test_interruption_while_hosts_are_told_to_keep_the_job_waits_until_all_are_told(number: signal.Signals) -> None:
+    told = []
+    with pytest.raises(KeyboardInterrupt), _undivided():
+        os.kill(os.getpid(), number)
+        told.append("the last host")
+    assert told == ["the last host"]

@@ -164,7 +164,7 @@ class Head:
         view = self._view()
         if self._retry_at is not None:
             return await self._await_retry(view)
-        self._report_loss(view)
+        self._report_loss(view, "silence")  # clients cannot tell by themselves
         action = rules.next_action(view)
         if isinstance(action, rules.End):
             self._failure = self._failure or action.failure
@@ -184,11 +184,11 @@ class Head:
             return True
         return False
 
-    def _report_loss(self, view: rules.View) -> None:
-        """Note it if the job has failed because a host is silent: clients cannot tell by themselves."""
+    def _report_loss(self, view: rules.View, loss: str) -> None:
+        """Note it if the job has failed because of the loss of a host."""
         found = rules.verdict(view)
         culprit = next((task for task in view.tasks if task.name == found.culprit), None)
-        if found.state == "failed" and culprit and culprit.loss == "silence":
+        if found.state == "failed" and culprit and culprit.loss == loss:
             self._failure = found.reason
             self._report(found.reason)
 
@@ -306,6 +306,7 @@ class Head:
 
     async def _finish(self, view: rules.View) -> None:
         """Tell the members, and people, that the job is over."""
+        self._report_loss(view, "reboot")  # the host may not answer clients again
         for member in self._members.values():
             if member.link is not None:
                 member.link.send(link.End(self._failure, time.time() if self._failure else None))
