@@ -38,6 +38,14 @@ def test_the_test_command_installs_what_it_needs_and_passes(system: Minimal) -> 
     assert re.search(r"^\d+ passed in ", done.stdout, re.MULTILINE), f"some were skipped: {done.stdout[-2000:]}"
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_every_test_passes_without_a_skip(system: Minimal) -> None:
+    done = system.run("scripts/test", timeout=1400)
+    assert done.returncode == 0, done.stdout[-5000:]
+    assert re.search(r"^\d+ passed in ", done.stdout, re.MULTILINE), f"some were skipped: {done.stdout[-2000:]}"
+
+
 def test_provision_makes_a_bare_node_ready_with_the_python_that_the_inventory_names(node: Lab, system: Minimal) -> None:
     node.shell("node1", MAKE_OWN_PYTHON)
     text = node.inventory.read_text()
