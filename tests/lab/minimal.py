@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -101,7 +101,9 @@ def _first_process(nspawn: subprocess.Popen[bytes]) -> int:
 
 
 def _name(process: str) -> str:
-    return Path("/proc", process, "comm").read_text().strip()
+    with suppress(FileNotFoundError, ProcessLookupError):  # systemd-nspawn has children that soon end
+        return Path("/proc", process, "comm").read_text().strip()
+    return ""
 
 
 def _copy_checkout(target: Path) -> None:
