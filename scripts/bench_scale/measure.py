@@ -12,7 +12,7 @@ import subprocess
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -61,11 +61,11 @@ def run(words: Sequence[str], env: Mapping[str, str], folder: Path, limit: float
 class Child:
     """A command in a session of its own. A context manager, which ends it."""
 
+    process: subprocess.Popen[bytes]
+
     def __init__(self, words: Sequence[str], env: Mapping[str, str], folder: Path, output: int) -> None:
+        self._words, self._env, self._folder, self._output = words, env, folder, output
         self.began = time.monotonic()
-        self.process = subprocess.Popen(
-            words, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-        )
         self.status: int | None = None
         self.late = False
         self.threads = 1
@@ -73,9 +73,16 @@ class Child:
         self._over = threading.Event()
         self._until = float("inf")
         self._sampler = threading.Thread(target=self._sample, daemon=True)
-        self._sampler.start()
 
     def __enter__(self) -> Child:
+        """Start the command. Ctrl-C while it starts ends it, too."""
+        try:
+            with _interrupts_held_back():
+                self._start()
+        except KeyboardInterrupt:
+            if self._sampler.is_alive():
+                self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -100,6 +107,14 @@ class Child:
         fields = _stat(self.process.pid)
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
 
+    def _start(self) -> None:
+        self.began = time.monotonic()
+        self.process = subprocess.Popen(
+            self._words, cwd=self._folder, env=self._env, stdin=subprocess.DEVNULL, stdout=self._output,
+            stderr=self._output, start_new_session=True,
+        )  # fmt: skip
+        self._sampler.start()
+
     def _sample(self) -> None:
         while not self._over.wait(_SAMPLE_S):
             family = _family(self.process.pid)
@@ -117,6 +132,19 @@ class Child:
             self.process.wait(_END_S)
         _kill(family)
         self.process.wait(_END_S)
+
+
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Raise KeyboardInterrupt at the end of the block if it was due within: Popen would lose the process."""
+    interrupted = threading.Event()
+    before = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if interrupted.is_set():
+        raise KeyboardInterrupt
 
 
 def _kill(processes: Iterable[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,7 +14,8 @@ import pytest
 
 from scripts.bench_scale.following import Arrival, Piece, arrivals, lost
 
-BENCH = Path(__file__).parents[2] / "scripts" / "bench"
+ROOT = Path(__file__).parents[2]
+BENCH = ROOT / "scripts" / "bench"
 
 
 def words(*more: str) -> list[str]:
@@ -65,8 +67,38 @@ def test_scale_leaves_nothing_behind_after_ctrl_c(tmp_path: Path) -> None:
         bench.communicate(timeout=30)
     assert bench.returncode == 130
     assert list(tmp_path.iterdir()) == []
-    alive = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
-    assert [text for text in alive if str(tmp_path).encode() in text] == []
+    assert left("cmdline", tmp_path) == []
+
+
+#: Ctrl-C arrives at another time of the start of each command.
+INTERRUPTED = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from scripts.bench_scale.measure import Child
+for number in range(60):
+    try:
+        threading.Timer(number * 0.0002, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with Child(["sleep", "60"], os.environ, Path("/"), 2):
+            time.sleep(5)
+    except KeyboardInterrupt:
+        pass
+"""
+
+
+def test_ctrl_c_while_a_measured_command_starts_leaves_no_process(tmp_path: Path) -> None:
+    env = {**within(tmp_path), "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen([sys.executable, "-c", INTERRUPTED], env=env, start_new_session=True) as bench:
+        assert bench.wait(60) == 0
+    assert left("environ", tmp_path) == []
+
+
+def left(file: str, folder: Path) -> list[str]:
+    """Return what a file of proc(5) says about each process that has this directory in it."""
+    found = []
+    for path in Path("/proc").glob(f"[0-9]*/{file}"):
+        with contextlib.suppress(OSError):  # the process has ended, or belongs to somebody else
+            found.append(path.read_text(errors="replace"))
+    return [text for text in found if str(folder) in text]
 
 
 @pytest.mark.parametrize("more", [["--hosts", "0"], ["--verbs", "sttus"], ["--runs", "x"], ["inventory.ini"]])
