@@ -15,7 +15,7 @@ The codes are a public contract: scripts test them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from tfctl.node.exits import Exit as Exit
@@ -27,7 +27,8 @@ PRECEDENCE = (Exit.BAD_FILE, Exit.PREFLIGHT, Exit.UNREACHABLE, Exit.BUSY, Exit.F
 class TfctlError(Exception):
     """A failure reported to the user as a sentence, never as a traceback.
 
-    ``message`` names the place and the cause; ``remedy`` says what to do or type, and may be empty.
+    ``message`` names the place and the cause; ``remedy`` says what to do or type, and may be empty. ``hosts``: the
+    names of the hosts that have failed, set where work on a host ends (`tfctl.remote.fleet`).
     """
 
     exit: Exit = Exit.FAILED
@@ -36,6 +37,7 @@ class TfctlError(Exception):
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+        self.hosts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.message}\n  {self.remedy}" if self.remedy else self.message
@@ -88,6 +90,11 @@ def first_of(codes: Iterable[Exit]) -> Exit:
     return next((code for code in PRECEDENCE if code in given), given[0] if given else Exit.OK)
 
 
+def of_hosts(errors: Iterable[TfctlError], hosts: Collection[str]) -> list[TfctlError]:
+    """Return the errors of these hosts."""
+    return [error for error in errors if not set(error.hosts).isdisjoint(hosts)]
+
+
 def of_exit(code: int, message: str, remedy: str = "") -> TfctlError:
     """Return an error of the class with this exit code. Turns a node's refusal into the client's error."""
     kinds = {kind.exit: kind for kind in TfctlError.__subclasses__() if kind.__module__ == __name__}
@@ -99,4 +106,6 @@ def together(errors: Sequence[TfctlError]) -> TfctlError:
     if len(errors) == 1:
         return errors[0]
     lines = [f"{error.message} ({error.remedy})" if error.remedy else error.message for error in errors]
-    return of_exit(first_of(error.exit for error in errors), "\n".join(dict.fromkeys(lines)))
+    combined = of_exit(first_of(error.exit for error in errors), "\n".join(dict.fromkeys(lines)))
+    combined.hosts = tuple(dict.fromkeys(host for error in errors for host in error.hosts))
+    return combined

@@ -107,7 +107,7 @@ def run_script(script: str, folder: Path, more: dict[str, str], failure: str) ->
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-        raise Failed(f"{failure}: it did not end within {LIMIT_S} s") from None
+        raise Failed(f"{failure}: it ran longer than {LIMIT_S} s and was killed") from None
     if child.returncode:
         raise Failed("\n".join([failure, *errors_of(output)]))
 

@@ -51,7 +51,9 @@ def begin(role: str, manages: Manages, folder: str = FOLDER) -> None:
     old = read(path)
     now = observe(manages, deep=False)
     before = {kind: {name: in_use(facts) for name, facts in now[kind].items()} for kind in _KINDS}
-    before["paths"].update(dict.fromkeys(_missing_parents([*now["paths"], *now["trees"], *now["caches"]]), False))
+    directories = [Path(path).parent for kind in ("paths", "trees", "caches") for path in now[kind]]
+    directories += map(Path, manages.get("directories", ()))
+    before["paths"].update(dict.fromkeys(_missing(directories), False))
     for kind, names in (old["before"] if old else {}).items():
         # The first run decides what existed before tfctl.
         before[kind] = {**before.get(kind, {}), **names}
@@ -98,12 +100,13 @@ def created(receipt: Receipt) -> dict[str, list[str]]:
     return {**found, "packages": sorted(packages & earlier | packages - {*receipt["installed"]})}
 
 
-def _missing_parents(paths: Iterable[str]) -> Iterator[str]:
-    for path in paths:
-        for parent in Path(path).parents:
-            if parent.exists():
+def _missing(directories: Iterable[Path]) -> Iterator[str]:
+    """Yield those of the directories, and of their parents, that do not exist."""
+    for directory in directories:
+        for path in (directory, *directory.parents):
+            if path.exists():
                 break
-            yield str(parent)
+            yield str(path)
 
 
 def _write(path: Path, receipt: Receipt) -> None:
@@ -168,6 +171,7 @@ class _Removal:
     def __init__(self, created: Sequence[dict[str, list[str]]], act: bool) -> None:
         self._created, self._act = created, act
         self._directories: list[Path] = []
+        self._stuck: set[str] = set()
         self._gone: set[Path] = set()
         self._going: set[str] = set()
         self.removed: list[str] = []
@@ -178,14 +182,20 @@ class _Removal:
         units = self._all("units")
         now = observe({"units": units})["units"]
         for unit in units:
-            if in_use(now[unit]):
-                self._remove(f"unit {unit}", partial(_run, "systemctl", "disable", "--now", unit))
+            stop = partial(_run, "systemctl", "disable", "--now", unit)
+            if in_use(now[unit]) and not self._remove(f"unit {unit}", stop):
+                self._stuck.add(unit)
 
     def remove_files(self) -> None:
-        """Remove files, links, and trees. Directories may contain what packages own, so they are removed later."""
+        """Remove files, links, and trees. Directories may contain what packages own, so they are removed later.
+
+        The file of a unit that did not stop stays, because systemctl needs it to stop the unit in the next call.
+        """
         whole = {*self._all("trees"), *self._all("caches")}
         mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()]
         for path in map(Path, sorted({*whole, *self._all("paths")}, reverse=True)):
+            if path.name in self._stuck:
+                continue
             if path.is_symlink() or path.is_file():
                 self._remove(str(path), path.unlink, path)
             elif path.is_dir() and str(path) not in whole:
@@ -260,10 +270,12 @@ class _Removal:
     def _all(self, kind: str) -> list[str]:
         return [*dict.fromkeys(name for created in self._created for name in created.get(kind, ()))]
 
-    def _remove(self, what: str, action: Callable[[], object], path: Path | None = None) -> None:
-        if self._try(what, action if self._act else bool):
-            self.removed.append(what)
-            self._gone.update([path] if path else ())
+    def _remove(self, what: str, action: Callable[[], object], path: Path | None = None) -> bool:
+        if not self._try(what, action if self._act else bool):
+            return False
+        self.removed.append(what)
+        self._gone.update([path] if path else ())
+        return True
 
     def _try(self, what: str, action: Callable[[], object]) -> bool:
         try:

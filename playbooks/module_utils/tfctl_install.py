@@ -159,7 +159,7 @@ def run(words: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
             words, stdin=nothing, capture_output=True, text=True, timeout=LIMIT_S, check=False, **more
         )
     except subprocess.TimeoutExpired:
-        raise Failed(f"{' '.join(words[:3])}: did not end within {LIMIT_S} s") from None
+        raise Failed(f"`{' '.join(words[:3])}` ran longer than {LIMIT_S} s and was killed") from None
 
 
 def as_nobody() -> dict[str, Any]:

@@ -20,7 +20,8 @@ LIST_LIVE = (
 
 
 def run(command: Sequence[str], limit_s: float | None = None) -> tuple[int, str]:
-    """Return (exit status, output); 127 if the program is missing, 124 if it does not end within LIMIT_S or limit_s."""
+    """Return (exit status, output); 127 if the program is missing, 124 if it runs longer than LIMIT_S or limit_s."""
+    limit_s = limit_s or LIMIT_S
     try:
         process = subprocess.Popen(
             command,
@@ -35,14 +36,14 @@ def run(command: Sequence[str], limit_s: float | None = None) -> tuple[int, str]
     except OSError as error:
         return 127, f"{command[0]} cannot be started: {error.strerror}"
     try:
-        said = process.communicate(timeout=limit_s or LIMIT_S)[0]
+        said = process.communicate(timeout=limit_s)[0]
     except subprocess.TimeoutExpired:
         process.kill()
         if process.stdout:
             process.stdout.close()
         with contextlib.suppress(subprocess.TimeoutExpired):  # one that hangs in the kernel does not even die
             process.wait(1)
-        return 124, f"{command[0]} does not answer"
+        return 124, f"{command[0]} ran longer than {limit_s:g} s and was killed"
     return process.returncode, said
 
 

@@ -150,8 +150,7 @@ class Hosts:
 
     def begin(self, *words: object, out: int | None = None) -> Client:
         """Start tfctl in its own process. ``out``: the descriptor that is its stdout, in place of a file."""
-        script = "from tfctl.cli import main\nmain.main()"
-        return Client([sys.executable, "-c", script, *self.words(*words)], self.folder, out)
+        return Client([sys.executable, "-m", "tfctl", *self.words(*words)], self.folder, out)
 
     def words(self, *words: object) -> list[str]:
         return _with_inventory(words, self.inventory)

@@ -59,11 +59,8 @@ def test_exec_prints_an_object_per_line_and_per_task(job: Hosts) -> None:
 
 
 def test_exec_says_that_it_does_not_pass_on_its_input(job: Hosts) -> None:
-    script = "from tfctl.cli import main\nmain.main()"
-    words = job.words("exec", "busy", "ps", "0", "--", "cat")
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words], input="data", capture_output=True, text=True, timeout=60
-    )
+    command = [sys.executable, "-m", "tfctl", *job.words("exec", "busy", "ps", "0", "--", "cat")]
+    done = subprocess.run(command, input="data", capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr == "the command has no input: what is piped to tfctl exec is not passed on\n"
 

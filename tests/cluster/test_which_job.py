@@ -252,7 +252,7 @@ def test_a_job_of_another_directory_is_stopped_only_by_its_name(
 def test_stop_asks_on_a_terminal(answer: str, code: int, state: str, hosts: Hosts, tmp_path: Path) -> None:
     hosts.ok("start", hosts.file("asked", ONE))
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-c", "from tfctl.cli import main\nmain.main()", *hosts.words("stop")]
+    command = [sys.executable, "-m", "tfctl", *hosts.words("stop")]
     with os.fdopen(ours, "r+b", buffering=0) as terminal:
         process = subprocess.Popen(command, cwd=tmp_path, stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs)
         os.close(theirs)

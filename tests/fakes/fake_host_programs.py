@@ -3,9 +3,10 @@
 Follows dpkg-query(1), apt-get(8), apt-mark(8) and systemctl(1). The state is the JSON file that FAKE_HOST names:
 
     {"packages": {NAME: {"version", "status", "files": [PATH], "needs": [NAME]}},
-     "units": {UNIT: {"active", "enabled"}}, "calls": [LINE]}
+     "units": {UNIT: {"active", "enabled", "busy"}}, "calls": [LINE]}
 
-`apt-get purge` also removes the packages that need one of those named, as the real one does.
+`apt-get purge` also removes the packages that need one of those named, as the real one does. A unit that is busy, as a
+mount with an open file, can be disabled but not stopped.
 """
 
 from __future__ import annotations
@@ -76,7 +77,12 @@ def systemctl(units: dict[str, Any], words: list[str]) -> int:
             )
             print(f"LoadState={load}\nActiveState={active}\nUnitFileState={enabled}\n")
     elif words[0] == "disable":
-        units[words[-1]] = {"active": "inactive", "enabled": "disabled"}
+        unit = units[words[-1]]
+        unit["enabled"] = "disabled"
+        if unit.get("busy"):
+            print(f"Job for {words[-1]} failed.")
+            return 1
+        unit["active"] = "inactive"
     elif words[0] == "list-units":
         for name, unit in units.items():
             if name.startswith("tfctl-") and unit["active"] == "active":

@@ -58,6 +58,7 @@ def test_the_failure_of_one_host_is_its_outcome(sshd: Sshd) -> None:
         with Fleet(hosts) as fleet:
             good, cut, odd, slow = fleet.map(work)
     assert (good.get(), good.error) == ("good", None)
+    assert [each.error and each.error.hosts for each in (cut, odd, slow)] == [("rude",), ("odd",), ("slow",)]
     assert isinstance(cut.error, Unreachable)
     assert cut.error.message.startswith("rude: 127.0.0.1")
     assert isinstance(odd.error, NotFound)

@@ -10,6 +10,7 @@ import pytest
 
 from tfctl.errors import BadFile, TfctlError
 from tfctl.model.host import Host, Ssh
+from tfctl.remote import ssh_config
 from tfctl.remote.ssh_config import Server, resolve
 
 
@@ -125,6 +126,16 @@ def test_settings_that_ssh_rejects_are_errors(tmp_path: Path) -> None:
         resolved("-F", str(tmp_path / "config"))
     with pytest.raises(BadFile, match="Port 'ssh' is not a number"):
         resolved("-o", "Port=ssh")
+
+
+def test_ssh_config_with_a_command_that_does_not_end_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ssh_config, "CONNECT_S", 0.5)
+    (tmp_path / "config").write_text('Match exec "exec sleep 9 >/dev/null 2>&1"\n')
+    with pytest.raises(BadFile, match=r"node1: `ssh -G 10\.0\.0\.1` ran longer than 0\.5 s and was killed") as caught:
+        resolved("-F", str(tmp_path / "config"))
+    assert "Match exec" in caught.value.remedy
 
 
 def test_resolved_settings_agree_with_ssh_itself() -> None:

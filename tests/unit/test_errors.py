@@ -4,7 +4,7 @@ import inspect
 import re
 
 from tfctl import errors
-from tfctl.errors import Exit, TfctlError, first_of
+from tfctl.errors import Busy, Exit, TfctlError, Unreachable, first_of, of_hosts, together
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, TfctlError)]
 
@@ -29,3 +29,12 @@ def test_exit_code_of_several_causes_is_the_gravest() -> None:
     assert first_of([Exit.UNREACHABLE, Exit.PREFLIGHT]) == 8
     assert first_of([Exit.NOT_FOUND]) == 7
     assert first_of([]) == 0
+
+
+def test_error_of_a_host_is_found_by_its_name_whatever_its_message_is() -> None:
+    """A host may have the name of an IPv6 address, and a message may begin with another word."""
+    errors = [Unreachable("fd00::12: no route"), Busy("ports: 2222 is taken"), TfctlError("no host: odd")]
+    errors[0].hosts, errors[1].hosts = ("fd00::12",), ("node1",)
+    assert of_hosts(errors, {"fd00::12"}) == errors[:1]
+    assert of_hosts(errors, ["node1", "no host"]) == errors[1:2]
+    assert together(errors).hosts == ("fd00::12", "node1")

@@ -410,6 +410,12 @@ def test_lab_without_root_exits_8_with_one_sentence(
         )
 
 
+def test_lab_names_the_program_that_runs_too_long() -> None:
+    with pytest.raises(TfctlError, match=r"^`sleep 9` ran longer than 0\.2 s and was killed\n") as caught:
+        host.run(["sleep", "9"], timeout=0.2)
+    assert caught.value.remedy
+
+
 def test_mounts_under_a_directory_are_listed_deepest_first(tmp_path: Path) -> None:
     points = ("/lab", "/lab/nodes/a\\040b/root", "/lab/nodes/a\\040b/root/srv", "/labs", "/")
     table = tmp_path / "mountinfo"

@@ -7,7 +7,6 @@ their options are written to the cache by the first call after an installation.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import TypedDict
 
 import tfctl
+from tfctl import files
 from tfctl.jobs import known
 from tfctl.jobs.known import Known
 
@@ -143,7 +143,5 @@ def _tree() -> Command:
     made = build()
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_name(f".{file.name}.{os.getpid()}")
-        temporary.write_text(json.dumps({"version": version, "tree": made}))
-        temporary.replace(file)
+        files.replace(file, json.dumps({"version": version, "tree": made}))
     return made

@@ -9,7 +9,7 @@ import typer
 from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, JobArgument, JobOption, Output, OutputOption, say_error
 from tfctl.cli.which import job_name, open_fleet
-from tfctl.errors import first_of
+from tfctl.errors import first_of, of_hosts
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import EventsObject
@@ -41,4 +41,4 @@ def events(
         typer.echo(tables.EVENTS.text(happened))
     for error in errors:
         say_error(error)
-    return first_of(error.exit for error in errors if error.message.partition(":")[0] in now.hosts)
+    return first_of(error.exit for error in of_hosts(errors, now.hosts))

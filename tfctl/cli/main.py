@@ -62,8 +62,7 @@ def _root(
 
 
 def main() -> NoReturn:
-    """Run the command line and exit with its exit code."""
-    interrupts.install()
+    """Run the command line and exit with its exit code. `tfctl.cli.entry` has installed the handlers of signals."""
     stdout.install()
     sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     code = run(sys.argv[1:])

@@ -14,7 +14,7 @@ import typer
 from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, say, say_error
 from tfctl.cli.which import job_name, open_fleet
-from tfctl.errors import NotFound, TfctlError, UsageError, first_of
+from tfctl.errors import NotFound, TfctlError, UsageError, first_of, of_hosts
 from tfctl.wording import counted
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def pull(
             now, happened, silent = job_events.events(fleet, name)
         except NotFound as unknown:
             raise _about_directory(unknown, words or []) from None
-        errors += [error for error in silent if error.message.partition(":")[0] in now.hosts]
+        errors += of_hosts(silent, now.hosts)
         numbers = sorted({now.attempt, *(event.attempt for event in happened)})
         with Destination(folder or Path(f"{name}-results")) as destination, _Line() as line:
             try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tfctl.cli.common import say
-from tfctl.errors import BadFile, Exit, NotFound, TfctlError, UsageError, first_of
+from tfctl.errors import BadFile, Exit, NotFound, TfctlError, UsageError, first_of, of_hosts
 
 if TYPE_CHECKING:
     from tfctl.jobs.state import JobState, TaskState
@@ -101,7 +101,7 @@ def for_missing_hosts(state: JobState, errors: Sequence[TfctlError]) -> Exit:
     ``errors``: those of all hosts, also of hosts that the job does not use.
     """
     silent = {task.host for task in state.tasks if task.state == "unknown"}
-    codes = [error.exit for error in errors if error.message.partition(":")[0] in silent]
+    codes = [error.exit for error in of_hosts(errors, silent)]
     return first_of([*codes, Exit.UNREACHABLE] if silent else [])
 
 

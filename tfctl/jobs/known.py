@@ -13,6 +13,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tfctl import files
+
 #: The most that is kept: the file is read whenever a key is pressed.
 _JOBS, _HOSTS = 100, 1000
 
@@ -73,9 +75,7 @@ def _write(jobs: Mapping[str, Mapping[str, int]], hosts: tuple[str, ...]) -> Non
     with suppress(OSError):
         file = _file()
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_name(f".{file.name}.{os.getpid()}")
-        temporary.write_text(json.dumps(kept))
-        temporary.replace(file)
+        files.replace(file, json.dumps(kept))
 
 
 def _file() -> Path:

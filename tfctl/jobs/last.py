@@ -6,11 +6,12 @@ The hosts hold the real state. The file may be deleted at any time.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TypedDict
+
+from tfctl import files
 
 #: Directories, and runs of each, that are remembered.
 _DIRECTORIES, _RUNS = 200, 50
@@ -54,9 +55,7 @@ def remember(inventory: str, run: str) -> None:
     with suppress(OSError):
         file = _file()
         file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_name(f".{file.name}.{os.getpid()}")
-        temporary.write_text(json.dumps({"directories": kept}) + "\n")
-        temporary.replace(file)
+        files.replace(file, json.dumps({"directories": kept}) + "\n")
 
 
 def _load() -> dict[str, _Entry]:

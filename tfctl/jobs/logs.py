@@ -203,6 +203,7 @@ def _to_end(source: Source, session: Session, fail: Fail) -> Iterator[Item]:
     try:
         yield from source.lines(session)
     except TfctlError as error:
+        error.hosts = (source.host.name,)
         fail(error)
 
 

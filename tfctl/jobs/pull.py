@@ -81,7 +81,7 @@ def pull_logs(fleet: Fleet, state: JobState, destination: Destination, fail: Fai
     failed: set[str] = set()
 
     def failing(error: TfctlError) -> None:
-        failed.add(error.message.partition(":")[0])
+        failed.update(error.hosts)
         fail(error)
 
     with ExitStack() as stack:

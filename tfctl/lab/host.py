@@ -63,7 +63,10 @@ def run(command: Sequence[str], *, timeout: float = 60.0, check: bool = True) ->
         done = subprocess.run(
             words, capture_output=True, text=True, errors="replace", timeout=timeout, stdin=subprocess.DEVNULL
         )
-    except (OSError, subprocess.TimeoutExpired) as fault:
+    except subprocess.TimeoutExpired:
+        what = f"`{shorten(' '.join(command), 160)}` ran longer than {timeout:g} s and was killed"
+        raise TfctlError(what, "run it by hand to see what it waits for") from None
+    except OSError as fault:
         raise TfctlError(f"{command[0]}: {fault}") from fault
     if check and done.returncode != 0:
         said = (done.stderr or done.stdout).strip().splitlines()[-5:]

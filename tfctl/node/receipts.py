@@ -43,13 +43,16 @@ State = dict[str, dict[str, Facts]]
 class Manages(TypedDict, total=False):
     """What a role manages.
 
-    ``paths``: files, links, and directories without their content. ``trees``: directories with their content, except
-    the paths that match ``ignore`` (fnmatch), which belong to other roles. ``caches``: directories that change while
-    tfctl is used; they are not compared, and `tfctl reset` removes them with their content. ``refresh``: commands that
-    a reset runs at its end, such as a restart of a service whose configuration was removed.
+    ``paths``: files, links, and directories without their content. ``directories``: those that are not compared,
+    because others change their mode and owner; `tfctl reset` removes them if they are empty. ``trees``: directories
+    with their content, except the paths that match ``ignore`` (fnmatch), which belong to other roles. ``caches``:
+    directories that change while tfctl is used; they are not compared, and `tfctl reset` removes them with their
+    content. ``refresh``: commands that a reset runs at its end, such as a restart of a service whose configuration was
+    removed.
     """
 
     paths: list[str]
+    directories: list[str]
     trees: list[str]
     ignore: list[str]
     caches: list[str]

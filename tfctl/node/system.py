@@ -170,7 +170,8 @@ def run(command: list[str], timeout: float) -> Done:
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout)
     except subprocess.TimeoutExpired:
-        raise Refused(Exit.FAILED, f"{command[0]} on {host()} took longer than {timeout:.0f} s") from None
+        what = f"{command[0]} on {host()} ran longer than {timeout:.0f} s and was killed"
+        raise Refused(Exit.FAILED, what, "run it by hand there to see what it waits for") from None
     except OSError as error:
         raise Refused(Exit.FAILED, f"cannot run {command[0]} on {host()}: {error.strerror}") from None
     return Done(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace").strip())

@@ -136,8 +136,8 @@ def _compile(file: Path, python: str, machine: str, more: Sequence[str], before:
         try:
             done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, env=settings, check=False)
         except subprocess.TimeoutExpired:
-            message = f"uv did not resolve {file} within {LIMIT_S} s"
-            raise TfctlError(message, "check that the package index answers") from None
+            message = f"{file}: `uv pip compile` ran longer than {LIMIT_S} s and was killed"
+            raise TfctlError(message, "check that the package index can be reached, then try again") from None
         if done.returncode == 0:
             return lock.read_text(encoding="utf-8")
     # uv exits with 1 if it finds no solution, and with 2 for everything else.

@@ -154,6 +154,10 @@ _REMEDIES = (
         r"horovod could not be built",
         "the compiler's messages are above; tfctl_horovod=false provisions without Horovod",
     ),
+    Remedy(
+        r"ran longer than [\d.]+ s and was killed",
+        "run it by hand on {host} to see what it waits for (a lock, the network, a driver), then try again",
+    ),
     Remedy(r"certificate verify failed", "name the CA of the index's certificate in pip's configuration (global.cert)"),
     Remedy(r"failed after its reboot", "repair the host that failed, then provision with --reboot again"),
     Remedy(r"unit .* is masked", "unmask it on {host}: systemctl unmask UNIT"),

@@ -195,14 +195,15 @@ def _next(done: queue.SimpleQueue[Outcome[T]]) -> Outcome[T]:
 def _outcome(host: Host, work: Callable[[], T]) -> Outcome[T]:
     try:
         return Outcome(host, work())
-    except TfctlError as error:
-        return Outcome(host, error=error)
-    except TimeoutError as error:
-        return Outcome(host, error=Unreachable(str(error) or f"{host.name}: no answer in time", "try again"))
-    except BaseException as error:
-        defect = Defect(f"{host.name}: this is a defect in tfctl: {type(error).__name__}: {error}")
-        defect.__cause__ = error
-        return Outcome(host, error=defect)
+    except TfctlError as failure:
+        error = failure
+    except TimeoutError as late:
+        error = Unreachable(str(late) or f"{host.name}: no answer in time", "try again")
+    except BaseException as cause:
+        error = Defect(f"{host.name}: this is a defect in tfctl: {type(cause).__name__}: {cause}")
+        error.__cause__ = cause
+    error.hosts = (host.name,)
+    return Outcome(host, error=error)
 
 
 def _raise_file_limit() -> None:

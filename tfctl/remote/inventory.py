@@ -150,7 +150,8 @@ def _run(path: Path) -> subprocess.CompletedProcess[str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise BadFile(f"{path}: ansible-inventory gave no answer in {LIMIT_S:.0f} s", "run it by hand") from None
+        what = f"{path}: ansible-inventory ran longer than {LIMIT_S:.0f} s and was killed"
+        raise BadFile(what, f"see what it waits for: ansible-inventory --list -i {path}") from None
 
 
 def _cause(path: Path, stderr: str) -> str:

@@ -163,7 +163,8 @@ def _options_of_ssh(host: Host) -> dict[str, list[str]]:
     except FileNotFoundError:
         raise TfctlError("ssh is not installed", "install it: apt install openssh-client") from None
     except subprocess.TimeoutExpired:
-        raise BadFile(f"{host.name}: `ssh -G {ssh.host}` gave no answer", "look into ~/.ssh/config") from None
+        what = f"{host.name}: `ssh -G {ssh.host}` ran longer than {CONNECT_S:g} s and was killed"
+        raise BadFile(what, "look in ~/.ssh/config for a `Match exec` whose command does not end") from None
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[0]
         raise BadFile(f"{host.name}: ssh refuses its arguments or configuration: {reason}", f"try: ssh -G {ssh.host}")

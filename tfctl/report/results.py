@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tfctl import files
 from tfctl.errors import BadFile
 from tfctl.report.figures import RunFigures
 from tfctl.schema import SchemaError, parse, plain
@@ -61,6 +61,4 @@ def load(path: Path) -> Results:
 
 def save(path: Path, results: Results) -> None:
     """Write the file, atomically. Raise OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(plain(results), indent=2) + "\n")
-    temporary.replace(path)
+    files.replace(path, json.dumps(plain(results), indent=2) + "\n")

@@ -279,6 +279,24 @@ def test_shared_storage_creates_a_mount_unit_that_systemd_accepts(
     assert options in unit.read_text()
 
 
+def test_shared_storage_names_its_unit_like_systemd_and_lists_it_in_its_receipt(tmp_path: Path) -> None:
+    """A reset removes what the receipt lists."""
+    tasks: list[dict[str, object]] = []
+    receipt: dict[str, object] = {"ansible.builtin.include_vars": str(ROLES / "shared_storage/vars/receipt.yml")}
+    for place in ("/srv/tfctl", "/mnt/my-share//all/", "/srv/./.hidden.d", "/srv/ä:b_c~d@e\\f%g"):
+        escape = ["systemd-escape", "--path", "--suffix=mount", place]
+        unit = subprocess.run(escape, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+        given = {"tfctl_shared_storage": "nfs", "tfctl_shared_dir": place, "expected": unit}
+        listed = (
+            "shared_storage_manages.units == [expected]",
+            "shared_storage_manages.paths == ['/etc/systemd/system/' ~ expected]",
+            "shared_storage_manages.directories == [tfctl_shared_dir]",
+        )
+        tasks += [receipt, check(*listed, **given)]
+    nothing = check("shared_storage_manages.values() | flatten == []", tfctl_shared_storage="existing")
+    play(tmp_path, "shared_storage", [*tasks, nothing])
+
+
 @pytest.fixture
 def entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A data set of two shards whose archive has not been copied to the host yet."""

@@ -135,7 +135,7 @@ def test_gpu_facts_stop_waiting_when_nvidia_smi_hangs(fake: FakeHost, monkeypatc
     fake.put("proc/driver/nvidia/version", PROPRIETARY)
     fake.program("nvidia-smi", "exec sleep 60")
     monkeypatch.setattr(tfctl_programs, "LIMIT_S", 0.5)
-    assert fake.look()["smi"] == {"said": "nvidia-smi does not answer", "gpus": []}
+    assert fake.look()["smi"] == {"said": "nvidia-smi ran longer than 0.5 s and was killed", "gpus": []}
 
 
 def test_gpu_facts_query_fewer_fields_when_nvidia_smi_is_old(fake: FakeHost) -> None:

@@ -302,6 +302,46 @@ def test_undo_keeps_the_receipts_when_something_could_not_be_removed(provisioned
     assert not Path(provisioned.receipts).exists()
 
 
+def test_undo_removes_an_empty_directory_whose_mode_others_may_change(host: Host) -> None:
+    """Such as the mount point of a unit, which shows the mode of what is mounted."""
+    point = host.files / "srv/all"
+    manages: Manages = {"directories": [str(point)]}
+    begin("role", manages, host.receipts)
+    point.mkdir(parents=True)
+    end("role", "digest", manages, host.receipts)
+    point.chmod(0o2770)
+    assert host.drifts() == []
+    (point / "mine").touch()
+    begin("role", manages, host.receipts)
+    end("role", "digest", manages, host.receipts)
+    kept = undo(read_all(host.receipts), host.receipts, act=False).kept
+    assert kept == [f"{point}: it is not empty", f"{point.parent}: it is not empty"]
+    (point / "mine").unlink()
+    assert undo(read_all(host.receipts), host.receipts).removed == [str(point), str(point.parent)]
+
+
+def test_undo_leaves_a_directory_that_existed_before(host: Host) -> None:
+    manages: Manages = {"directories": [str(host.files)]}
+    begin("role", manages, host.receipts)
+    end("role", "digest", manages, host.receipts)
+    assert undo(read_all(host.receipts), host.receipts) == ([], [])
+    assert host.files.is_dir()
+
+
+def test_undo_keeps_the_file_of_a_unit_that_does_not_stop_so_that_a_second_call_can_stop_it(host: Host) -> None:
+    file = host.files / "srv-all.mount"
+    manages: Manages = {"paths": [str(file)], "units": [file.name]}
+    begin("role", manages, host.receipts)
+    file.write_text("[Mount]\n")
+    host.change({"units": {file.name: {**RUNNING, "busy": True}}})
+    end("role", "digest", manages, host.receipts)
+    with pytest.raises(Failed, match=r"unit srv-all\.mount: Job for srv-all\.mount failed"):
+        undo(read_all(host.receipts), host.receipts)
+    assert file.exists()
+    host.change({"units": {file.name: RUNNING}})
+    assert undo(read_all(host.receipts), host.receipts).removed == ["unit srv-all.mount", str(file)]
+
+
 def test_undo_of_an_interrupted_run_removes_what_it_left(host: Host) -> None:
     begin("role", {"paths": [f"{host.files}/made"]}, host.receipts)
     (host.files / "made").touch()

@@ -161,6 +161,13 @@ def test_collector_reports_ok_failed_and_unreachable_hosts() -> None:
         ),
         (
             "failed",
+            {"msg": "apt-get ran longer than 1800 s and was killed"},
+            "apt-get ran longer than 1800 s and was killed",
+            "run it by hand on n1",
+            Exit.FAILED,
+        ),
+        (
+            "failed",
             {"msg": "the user tfctl has the ID 101 here instead of 880"},
             "the user tfctl has the ID 101 here instead of 880",
             "set tfctl_uid",

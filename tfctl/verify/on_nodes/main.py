@@ -53,7 +53,7 @@ def run(proof, seconds):
         output = child.communicate()[0]
         if isinstance(reason, Stopped):
             return dict(so_far(output.decode("utf-8", "replace")), ok=False, stopped=True, message="it was stopped")
-        return failed(f"no end after {seconds:.0f} s", output)
+        return failed(f"{proof} ran longer than {seconds:.0f} s and was killed", output)
     text = output.decode("utf-8", "replace")
     reports = marked(text, MARK)
     if reports:

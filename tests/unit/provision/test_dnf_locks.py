@@ -1,0 +1,162 @@
+"""The locks of dnf's plugin versionlock: set once, kept by later runs, moved by an upgrade, released by a reset."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import fake_dnf
+import pytest
+import yaml
+from ansible.module_utils import tfctl_created, tfctl_transaction
+from ansible.module_utils.tfctl_created import begin, end, undo
+from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_receipts import read_all
+from ansible.module_utils.tfctl_transaction import Dnf, Plan, plan
+
+from tfctl.provision import ansible
+
+ROLE = ansible.data_dir() / "roles/nvidia_packages"
+OLD, NEW = "3:580.65.06-1.el9", "3:590.48.01-1.el9"
+#: A lock of the owner of the host.
+OTHERS = "postgresql-0:15.2-1.el9.*"
+
+
+class Host:
+    """A fake host of the EL family, without apt."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.state, self.locks = folder, folder / "dnf.json", folder / "versionlock.list"
+        offers = {"nvidia-open": [OLD, NEW], "nvidia-driver-libs": [OLD, NEW], "postgresql": ["0:15.2-1.el9"]}
+        needs = {"nvidia-open": ["nvidia-driver-libs"]}
+        there = {"postgresql": "0:15.2-1.el9"}
+        self.state.write_text(json.dumps({"installed": there, "offers": offers, "needs": needs, "calls": []}))
+        self.locks.write_text(f"# Added lock on Mon Nov 23 12:00:00 2026\n{OTHERS}\n")
+
+    def __getitem__(self, part: str) -> Any:
+        return json.loads(self.state.read_text())[part]
+
+    def change(self, **parts: Any) -> None:
+        self.state.write_text(json.dumps({**json.loads(self.state.read_text()), **parts}))
+
+    def locked(self) -> list[str]:
+        return sorted(line for line in self.locks.read_text().splitlines() if line and line[0] != "#")
+
+    def plan(self, *packages: str) -> Plan:
+        return plan(Dnf(), "nvidia_driver", (), packages, update=True)
+
+    def provision(self, *packages: str) -> Plan:
+        """Run the tasks of the role that install and lock packages, and write its record."""
+        wanted = self.plan(*packages)
+        done = self.play(wanted)
+        assert done.returncode == 0, done.stdout + done.stderr
+        tfctl_transaction.RECORD.write_text(json.dumps(wanted.record))
+        return wanted
+
+    def play(self, wanted: Plan) -> subprocess.CompletedProcess[str]:
+        tasks = yaml.safe_load((ROLE / "tasks/dnf.yml").read_text())
+        (block,) = [task for task in tasks if "block" in task]
+        for task in block["block"]:
+            # The module needs the bindings of dnf. Its option allow_downgrade does not matter here.
+            if task.pop("ansible.builtin.dnf", None):
+                task["ansible.builtin.command"] = {
+                    "argv": "{{ ['dnf', '-y', 'install'] + nvidia_packages_plan.install }}"
+                }
+        found = {
+            "hosts": "localhost",
+            "gather_facts": False,
+            "vars": {"nvidia_packages_plan": wanted._asdict()},
+            "tasks": [block, tasks[-1]],
+        }
+        book = self.folder / "play.yml"
+        book.write_text(json.dumps([found]))
+        words = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "--connection", "local", str(book)]
+        words += ["-e", f"ansible_python_interpreter={sys.executable}"]
+        path = f"{os.environ['PATH']}:/usr/bin:/bin"
+        return subprocess.run(words, capture_output=True, text=True, timeout=110, env={**os.environ, "PATH": path})
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    fake_dnf.install(tmp_path / "bin")
+    found = Host(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("FAKE_DNF", str(found.state))
+    monkeypatch.setenv("FAKE_LOCKS", str(found.locks))
+    for module in (tfctl_transaction, tfctl_created):
+        monkeypatch.setattr(module, "LOCKS", found.locks)
+    monkeypatch.setattr(tfctl_transaction, "RECORD", tmp_path / "held.json")
+    monkeypatch.setattr(tfctl_transaction, "PREVIOUS", tmp_path / "held-before.json")
+    return found
+
+
+def of(version: str) -> list[str]:
+    return [f"nvidia-driver-libs-{version}.*", f"nvidia-open-{version}.*", OTHERS]
+
+
+def test_packages_are_locked_once_and_stay_locked_in_later_runs(host: Host) -> None:
+    first = host.provision("nvidia-open=3:580.*")
+    assert first.hold == ["nvidia-driver-libs", "nvidia-open"]
+    assert host.locked() == of(OLD)
+    second = host.plan("nvidia-open=3:580.*")
+    assert (second.install, second.reinstall, second.release, second.hold) == ([], [], [], [])
+    assert second.record == first.record
+
+
+def test_lock_is_set_again_after_it_was_removed_or_changed_by_hand(host: Host) -> None:
+    """The plugin would add no lock at all while one of the packages is locked in another version."""
+    host.provision("nvidia-open=3:580.*")
+    host.locks.write_text(f"{OTHERS}\nnvidia-open-3:570.1-1.el9.*\n")
+    host.provision("nvidia-open=3:580.*")
+    assert host.locked() == of(OLD)
+
+
+def test_upgrade_moves_the_locks_to_the_new_versions(host: Host) -> None:
+    host.provision("nvidia-open=3:580.*")
+    upgrade = host.provision("nvidia-open=3:590.*")
+    assert upgrade.release == ["nvidia-driver-libs", "nvidia-open"]
+    assert host["installed"] == {"postgresql": "0:15.2-1.el9", "nvidia-open": NEW, "nvidia-driver-libs": NEW}
+    assert host.locked() == of(NEW)
+
+
+def test_upgrade_that_fails_leaves_the_locks(host: Host) -> None:
+    host.provision("nvidia-open=3:580.*")
+    wanted = host.plan("nvidia-open=3:590.*")
+    host.change(offers={"nvidia-open": [OLD], "nvidia-driver-libs": [OLD]})
+    assert "Unable to find a match: nvidia-open-3:590.48.01-1.el9" in host.play(wanted).stdout
+    assert host.locked() == of(OLD)
+
+
+def test_upgrade_of_packages_that_somebody_else_has_locked_is_refused(host: Host) -> None:
+    host.locks.write_text(f"{OTHERS}\nnvidia-open-{OLD}.*\n")
+    host.change(installed={"nvidia-open": OLD, "nvidia-driver-libs": OLD})
+    with pytest.raises(Failed, match="would change packages that are on hold: nvidia-open") as refused:
+        host.plan("nvidia-open=3:590.*")
+    assert refused.value.fault["remedy"] == "dnf versionlock delete nvidia-open, then provision again"
+
+
+@pytest.mark.parametrize("needed", [False, True], ids=["alone", "needed by another package"])
+def test_reset_removes_the_packages_and_their_locks_but_not_those_of_others(host: Host, needed: bool) -> None:
+    receipts = str(host.folder / "provision")
+    begin("nvidia_driver", {"packages": ["nvidia-open"]}, receipts)
+    host.provision("nvidia-open=3:580.*")
+    end("nvidia_driver", "digest", {"packages": ["nvidia-open"]}, receipts)
+    if needed:
+        host.change(
+            installed={**host["installed"], "dcgm": "0:4.1-1.el9"},
+            needs={**host["needs"], "dcgm": ["nvidia-driver-libs"]},
+        )
+    undone = undo(read_all(receipts), receipts)
+    removed = ["package nvidia-open.x86_64"]
+    removed += ["hold of package nvidia-driver-libs", "hold of package nvidia-open", str(tfctl_transaction.RECORD)]
+    if needed:
+        assert undone.kept == ["package nvidia-driver-libs.x86_64: dcgm need it"]
+    else:
+        removed.insert(0, "package nvidia-driver-libs.x86_64")
+    assert undone.removed == removed
+    assert host.locked() == [OTHERS]
+    assert {"nvidia-open", "nvidia-driver-libs"} & {*host["installed"]} == ({"nvidia-driver-libs"} if needed else set())

@@ -1,0 +1,13 @@
+"""Write files of this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def replace(path: Path, text: str) -> None:
+    """Create or replace a file in one step, so that nobody reads half of it. Raise OSError."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)
