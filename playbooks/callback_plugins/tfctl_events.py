@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,7 @@ class CallbackModule(CallbackBase):
         self._file = os.fdopen(descriptor, "w", encoding="utf-8", closefd=False)
         folder = RunFolder(Path(os.environ["TFCTL_RUN_FOLDER"]))
         threading.Thread(target=folder.end_with, args=(alive,), daemon=True).start()
+        end_workers_with_this_process()
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
         variables = play.get_variable_manager().get_vars(play=play)
@@ -131,6 +133,25 @@ class CallbackModule(CallbackBase):
     def _tell(self, event: str, **more: object) -> None:
         self._file.write(json.dumps({"event": event, **more}, default=str) + "\n")
         self._file.flush()
+
+
+def end_workers_with_this_process() -> None:
+    """Let the worker processes, with what they have started, end when this process, Ansible, has ended or was killed.
+
+    They have sessions of their own, so a signal to the group of Ansible does not reach them. Without Ansible, a worker
+    with a long result would wait for ever: it writes to a pipe that nothing reads, and whose other end it holds itself.
+    """
+    reader, writer = os.pipe()  # programs that workers start do not inherit it
+
+    def end() -> None:
+        os.read(reader, 1)
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+    def watch() -> None:
+        os.close(writer)
+        threading.Thread(target=end, daemon=True).start()
+
+    os.register_at_fork(after_in_child=watch)
 
 
 def diffs_of(result: dict[str, Any]) -> list[Any]:

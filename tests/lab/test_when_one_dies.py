@@ -29,7 +29,9 @@ class Training:
     def kill(self, task: str) -> None:
         tasks = self.jobs.status(self.name)["tasks"]
         node = next(one["host"] for one in tasks if f"{one['role']}/{one['index']}" == task)
-        self.jobs.lab.shell(node, f"sudo systemctl kill -s KILL tfctl-{self.name}-{task.replace('/', '-')}")
+        self.jobs.lab.shell(
+            node, f"sudo systemctl kill --kill-who=main -s KILL tfctl-{self.name}-{task.replace('/', '-')}"
+        )
 
     def lines(self, task: str) -> list[str]:
         return lines_of_task(self.jobs.ok("logs", task, "--job", self.name), task)

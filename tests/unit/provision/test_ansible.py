@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import fcntl
 import json
@@ -264,6 +265,24 @@ def test_signal_to_tfctl_ends_ansible_and_its_children(folder: Path, number: sig
     assert number == signal.SIGKILL or stderr.strip().endswith("KeyboardInterrupt")
     wait_for(lambda: not sleeping(nap) and not running(child_pattern))
     wait_for(lambda: not list(temporary.glob("tfctl-ansible-*")))
+
+
+@pytest.mark.parametrize("seconds", ["1.", "3"])
+def test_workers_of_ansible_end_when_ansible_is_killed(folder: Path, seconds: str) -> None:
+    """A worker with a long result would otherwise write for ever to a pipe that nothing reads."""
+    nap = f"{seconds}{os.getpid()}"
+    text = f"sleep {nap}; head -c 300000 /dev/zero | tr '\\0' x"
+    playbook(folder, {"name": "Print", "ansible.builtin.shell": text})
+    pattern = f"^{sys.executable} -P -m ansible playbook {folder}/"
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        play = ansible.Play("test", inventory(folder, "a"), data=folder)
+        run = pool.submit(ansible.run, play, lambda _: None)
+        wait_for(lambda: sleeping(nap))
+        # The first of them is Ansible itself, and has started the other one.
+        os.kill(int(subprocess.check_output(["pgrep", "-o", "-f", pattern])), signal.SIGKILL)
+        with pytest.raises(TfctlError, match="Ansible ended early"):
+            run.result(timeout=20)
+    wait_for(lambda: not sleeping(nap) and not running(pattern))
 
 
 def test_playbook_removes_the_temporary_folders_of_runs_that_were_killed(
