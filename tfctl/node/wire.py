@@ -481,7 +481,7 @@ class StopRequest(NamedTuple):
     """Without ``tasks`` the whole job is stopped and marked. ``run``: stop nothing unless the attempt, or the latest
     one, is this run. ``hold``: mark the tasks, then wait for `go` before any is ended. ``reason``: why, for `events`.
     ``overdue``: the tasks have failed at the deadline of the job. ``give_up``: end only those that fail at once, and do
-    not wait for their end (tfctl.node.give_up)."""
+    not wait for their end."""
 
     job: str
     attempt: Optional[int] = None

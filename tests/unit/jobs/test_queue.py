@@ -11,7 +11,7 @@ import pytest
 
 from tfctl.errors import Taken, Unreachable
 from tfctl.jobs import queue as client
-from tfctl.node import queue as node
+from tfctl.node.verbs import queue as node
 from tfctl.node import wire
 from tfctl.node.session import Refused
 
