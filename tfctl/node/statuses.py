@@ -105,11 +105,7 @@ def brief(
     for one in found:
         digest = jobstore.digest_of_long_record(system, one.job, one.attempt) if allowed else ""
         if digest:
-            short.append(
-                wire.BriefStatus(
-                    one.job, one.attempt, one.run, digest, one.stopped, one.tasks, one.kept, one.guard, one.guarded
-                )
-            )
+            short.append(one.brief(digest))
         else:
             whole.append(one)
     return tuple(whole), tuple(short)
