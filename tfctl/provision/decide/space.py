@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tfctl.provision.decide.decision import Stack
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import fault
-from tfctl.provision.decide.plan import Stack
 from tfctl.provision.decide.wanted import Wanted
 from tfctl.provision.faults import ModuleFault
 from tfctl.wording import counted, listed

@@ -204,8 +204,8 @@ class HorovodBuild(Horovod):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """With faults, a plan has gaps."""
+class Decision:
+    """With faults, a decision has gaps."""
 
     operators: tuple[str, ...]
     output_roots: tuple[str, ...]
