@@ -205,7 +205,7 @@ class HorovodBuild(Horovod):
 
 @dataclass(frozen=True)
 class Decision:
-    """With faults, a decision has gaps."""
+    """What a host gets. With faults, it has gaps."""
 
     operators: tuple[str, ...]
     output_roots: tuple[str, ...]
