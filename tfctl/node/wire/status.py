@@ -73,7 +73,7 @@ class JobStatus(NamedTuple):
 
     def brief(self, digest: str) -> "BriefStatus":
         """Return the status with the digest of its record in place of the record."""
-        return BriefStatus(*self[:3], digest, *self[4:])
+        return BriefStatus(self.job, self.attempt, self.run, digest, *self[4:])
 
 
 class BriefStatus(NamedTuple):
@@ -95,7 +95,7 @@ class BriefStatus(NamedTuple):
 
     def whole(self, record: Record) -> JobStatus:
         """Return the status with its record."""
-        return JobStatus(*self[:3], record, *self[4:])
+        return JobStatus(self.job, self.attempt, self.run, record, *self[4:])
 
 
 class Summary(NamedTuple):
