@@ -135,7 +135,7 @@ def decision_with_gpus(cuda: str) -> tuple[decision.HorovodBuild, list[str]]:
     found, _ = decide(facts(), wanted())
     assert found.stack
     toolkit = decision.Library("repo", "12.2", True, (), None, (), cuda, "libcudart.so.12") if cuda else None
-    gpu, findings = decision.Gpu(None, toolkit, None, None, None), Findings()
+    gpu, findings = decision.GpuSoftware(None, toolkit, None, None, None), Findings()
     asked, stack = wanted(wishes=Wishes(horovod=True)), replace(found.stack, edition="gpu")
     _, horovod = horovod_decision.decide(facts(), asked, stacks.get("tf2.15"), stack, gpu, findings)
     assert isinstance(horovod, decision.HorovodBuild)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tfctl.provision.decide import decision, gpu, horovod, pythons, space
-from tfctl.provision.decide.decision import Decision
+from tfctl.provision.decide import gpu, horovod, pythons, space
+from tfctl.provision.decide.decision import ChosenStack, Decision, GpuSoftware
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings, fault
 from tfctl.provision.decide.toolchain import toolchain
@@ -82,7 +82,7 @@ def _account_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
             )
 
 
-def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[decision.Stack | None, decision.Gpu | None]:
+def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[ChosenStack | None, GpuSoftware | None]:
     """Return the parts stack and gpu of the decision; without a stack, add a fault."""
     name, stack = wanted.stack, wanted.stacks.get(wanted.stack)
     if not name:
@@ -105,7 +105,7 @@ def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[decision.S
     if python is None:
         return None, gpus
     environment = stack.environment(edition, python.version)
-    found = decision.Stack(
+    found = ChosenStack(
         name=name,
         edition=edition,
         python=python,

@@ -6,8 +6,7 @@ import hashlib
 import json
 
 from tfctl.model.stacks import Stack
-from tfctl.provision.decide import decision
-from tfctl.provision.decide.decision import OpenMpi, OpenMpiBuild, Tarball, Toolchain
+from tfctl.provision.decide.decision import ChosenStack, OpenMpi, OpenMpiBuild, Tarball, Toolchain
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings
 from tfctl.provision.decide.wanted import Wanted
@@ -21,7 +20,7 @@ PACKAGES = {"apt-get": ("openmpi-bin",), "dnf": ("openmpi",)}
 
 
 def openmpi(
-    facts: Facts, wanted: Wanted, stack: Stack, own: decision.Stack, compiler: Toolchain, findings: Findings
+    facts: Facts, wanted: Wanted, stack: Stack, own: ChosenStack, compiler: Toolchain, findings: Findings
 ) -> OpenMpi | None:
     """Return the decision about Open MPI, or None if there is nothing to do, or with a fault. ``own``: that about the
     stack."""
@@ -45,7 +44,7 @@ def openmpi(
     )
 
 
-def without(facts: Facts, own: decision.Stack) -> OpenMpi | None:
+def without(facts: Facts, own: ChosenStack) -> OpenMpi | None:
     """Return a decision that removes links to an Open MPI no longer wanted, or None if there are none."""
     if own.environment not in facts.openmpis:
         return None
@@ -53,7 +52,7 @@ def without(facts: Facts, own: decision.Stack) -> OpenMpi | None:
 
 
 def _from_source(
-    facts: Facts, wanted: Wanted, stack: Stack, own: decision.Stack, compiler: Toolchain, findings: Findings
+    facts: Facts, wanted: Wanted, stack: Stack, own: ChosenStack, compiler: Toolchain, findings: Findings
 ) -> OpenMpi | None:
     offered = stack.openmpi
     if offered is None:
