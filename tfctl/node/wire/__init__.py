@@ -34,13 +34,12 @@ logs     client  LogsRequest     node  beat every 5 s, then logs, then journalct
 
 Times are in epoch seconds. A task's name is [ROLE, INDEX].
 
-    requests.py          a class per verb
-    client_messages.py   a class per message of the client
-    node_messages.py     a class per message of the node
-    record.py, status.py, host.py   what these consist of
-    journal.py           the lines of the journal
-    lines.py, codec.py   encode and decode
-    limits.py            times and sizes
+    requests.py            a class per verb
+    client_messages.py     a class per message of the client
+    node_messages.py       a class per message of the node
+    record.py, status.py   what these consist of
+    journal.py             the lines of the journal
+    lines.py, codec.py     encode and decode
 
 Other packages use the names of all of them as `wire.NAME`.
 """
@@ -50,11 +49,29 @@ from .codec import Malformed as Malformed
 from .codec import decode as decode
 from .codec import encode as encode
 from .codec import parse as parse
-from .host import *
 from .journal import *
-from .limits import *
 from .lines import *
 from .node_messages import *
 from .record import *
 from .requests import *
 from .status import *
+
+#: How often (s) a side that works gives a sign of life.
+BEAT_S = 5.0
+#: The longest silence (s) of either side, and of a host that answers at once.
+SILENCE_S = 30.0
+#: The longest silence (s) of a host whose states are followed: it beats.
+FOLLOW_SILENCE_S = 15.0
+#: The longest time (s) in which a host checks and reserves a plan, which includes unpacking the code.
+RESERVE_S = 600.0
+#: The longest time (s) until a host confirms keep.
+KEEP_S = 15.0
+#: A run that fails within this time (s) of its beginning fails at once.
+AT_ONCE_S = 10.0
+#: A longer record (bytes) is left out where the client allows it. To ask for a shorter one would take longer than to
+#: read it from every host.
+LONG_RECORD = 4096
+#: The room (bytes) that a start needs in the directory of the jobs, beside the code.
+SPARE = 200 * 1000**2
+#: The remedy where it is missing.
+MAKE_ROOM = "delete jobs that are over: tfctl prune --older-than 14d; or delete what tasks have written there"

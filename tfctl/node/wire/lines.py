@@ -5,12 +5,13 @@ from typing import Any, Union
 
 from .client_messages import CLIENT_MESSAGES, ClientMessage, Plan, Rerun
 from .codec import Malformed, decode, encode, parse
-from .limits import LINE_LIMIT
 from .node_messages import NODE_MESSAGES, NodeMessage
 from .record import Record
 from .requests import REQUESTS, Request
 
 PROTOCOL = 2
+#: The longest line of JSON that either side accepts, in bytes.
+LINE_LIMIT = 16 * 2**20
 
 _VERBS = {kind: verb for verb, kind in REQUESTS.items()}
 _KINDS = {kind: name for table in (CLIENT_MESSAGES, NODE_MESSAGES) for name, kind in table.items()}
