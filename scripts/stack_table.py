@@ -15,9 +15,9 @@ from typing import Any
 
 from tests.unit.provision.fresh_host import FREE, GPU, HOST, KERNEL, PYTHON, facts
 from tfctl.model import stacks
+from tfctl.provision.decide.decision import Decision
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.host import decide
-from tfctl.provision.decide.plan import Plan
 from tfctl.provision.decide.wanted import ALL, Wanted, Wishes
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/stacks.md"
@@ -57,31 +57,33 @@ def outcome(stack: str, system: str, card: int | None = None, *, horovod: bool =
     """Return what a fresh host gets. ``sent``: whether it has got each Python that stacks accept as a tree."""
     host = fresh_host(system, card, sent)
     wanted = Wanted(880, ("/srv/tfctl",), ("ops",), stack, Wishes(horovod=horovod))
-    plan, messages = decided(host, wanted)
+    decision, messages = decided(host, wanted)
     if not messages:
-        return result(plan)
+        return result(decision)
     known = wanted.known()
     every = [name for name, entry in known.items() if not entry.trusted]
-    plan, messages = decided(host, allowing(wanted, [ALL]))
+    decision, messages = decided(host, allowing(wanted, [ALL]))
     if not messages:
         needed = [name for name in every if decided(host, allowing(wanted, {*every} - {name}))[1]]
-        return replace(result(plan), allow=tuple(needed))
+        return replace(result(decision), allow=tuple(needed))
     return Outcome("", reasons=tuple(dict.fromkeys(reason(message) for message in messages)))
 
 
-def decided(host: Facts, wanted: Wanted) -> tuple[Plan, list[str]]:
-    plan, faults = decide(host, wanted)
-    return plan, [fault["message"] for fault in faults]
+def decided(host: Facts, wanted: Wanted) -> tuple[Decision, list[str]]:
+    decision, faults = decide(host, wanted)
+    return decision, [fault["message"] for fault in faults]
 
 
 def allowing(wanted: Wanted, names: Iterable[str]) -> Wanted:
     return replace(wanted, wishes=replace(wanted.wishes, allow_unverified=tuple(names)))
 
 
-def result(plan: Plan) -> Outcome:
-    assert plan.stack
-    nccl = bool(getattr(plan.horovod, "gpu", None))
-    return Outcome(plan.stack.edition, f"{plan.stack.python.version} from {plan.stack.python.from_}", nccl=nccl)
+def result(decision: Decision) -> Outcome:
+    assert decision.stack
+    nccl = bool(getattr(decision.horovod, "gpu", None))
+    return Outcome(
+        decision.stack.edition, f"{decision.stack.python.version} from {decision.stack.python.from_}", nccl=nccl
+    )
 
 
 def reason(message: str) -> str:

@@ -28,8 +28,8 @@ name: tfctl_decide
 short_description: Report everything that prevents what a host is to become, and decide how to get there
 description:
   - Gathers the facts of the host with the module tfctl_facts, which changes nothing. Returns C(seen), the facts,
-    C(plan), what was chosen, and C(requirements), what the role requirements installs. If the host cannot be
-    provisioned, returns C(faults) instead of a plan, each with its remedy, for tfctl_report_faults. In both cases,
+    C(decision), what was chosen, and C(requirements), what the role requirements installs. If the host cannot be
+    provisioned, returns C(faults) instead of a decision, each with its remedy, for tfctl_report_faults. In both cases,
     returns C(compared) for the action tfctl_compare_hosts. The classes in tfctl/provision/decide document them.
 options:
   uid: {type: int, required: true, description: UID and GID of the job user and its group.}

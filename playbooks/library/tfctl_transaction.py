@@ -7,7 +7,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_install import finish
-from ansible.module_utils.tfctl_transaction import MANAGERS, plan, recorded
+from ansible.module_utils.tfctl_transaction import MANAGERS, recorded, transaction
 
 DOCUMENTATION = """
 module: tfctl_transaction
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def simulate(asked: dict[str, Any], dry: bool) -> dict[str, object]:
-    found = plan(MANAGERS[asked["packager"]](), asked["component"], asked["first"], asked["packages"], not dry)
+    found = transaction(MANAGERS[asked["packager"]](), asked["component"], asked["first"], asked["packages"], not dry)
     differs = bool(found.install or found.reinstall or found.release or found.hold or found.record != recorded())
     return {"changed": dry and differs, **found._asdict()}
 

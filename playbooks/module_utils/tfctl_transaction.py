@@ -45,8 +45,8 @@ class Simulation(NamedTuple):
     removed: list[str]
 
 
-class Plan(NamedTuple):
-    """What has to be done. Empty lists: nothing.
+class Transaction(NamedTuple):
+    """What has to be done to packages. Empty lists: nothing.
 
     ``install`` and ``reinstall``: packages with exact versions, as the package manager names them. ``release``: tfctl's
     holds that the transaction would violate, or that are to end. ``hold``: what to put on hold after it. ``record``:
@@ -84,7 +84,9 @@ class Manager(Protocol):
         """Return what stands for this version of a package on a command line."""
 
 
-def plan(manager: Manager, component: str, first: Sequence[str], asked: Sequence[str], update: bool) -> Plan:
+def transaction(
+    manager: Manager, component: str, first: Sequence[str], asked: Sequence[str], update: bool
+) -> Transaction:
     """Return what has to be done so that the packages are installed, complete, on hold and recorded.
 
     ``first`` has been installed already, unless in check mode. ``asked`` empty: the packages that were recorded for the
@@ -107,7 +109,7 @@ def plan(manager: Manager, component: str, first: Sequence[str], asked: Sequence
     there = manager.installed(ours)
     replaced = {name: now[name].version for name in before if name in now} if {*versions} & {*before} else {}
     wanted = [manager.exact(name, final[name]) if name in final else name for name in map(bare, asked)]
-    return Plan(
+    return Transaction(
         install=wanted if versions else [],
         reinstall=[manager.exact(name, now[name].version) for name in damaged if name not in versions],
         release=[name for name in there if there[name].held and (name in versions or (free and name in own))],

@@ -298,7 +298,7 @@ def answers(tree: Tree, asked: wire.Request) -> list[wire.NodeMessage]:
     """Return what the node part of the tree answers, in this process: for requests that need no systemd."""
     listener, verb = Listener(), next(verb for verb, kind in wire.REQUESTS.items() if kind is type(asked))
     system = System(prefix=str(tree.path), account=ACCOUNT)
-    importlib.import_module(f"tfctl.node.{verb}").run(system, listener, asked)
+    importlib.import_module(f"tfctl.node.verbs.{verb}").run(system, listener, asked)
     return listener.heard
 
 

@@ -9,8 +9,8 @@ import typer.main
 
 from scripts.reference_pages import commands, docstrings, inventory, json_objects, pages
 from tfctl.cli.main import command_line
-from tfctl.cli.objects import OBJECTS, EventObject, JobObject, TaskObject
-from tfctl.cli.tables import EVENTS, JOBS, TASKS
+from tfctl.cli.objects import OBJECTS
+from tfctl.cli.tables import EVENTS, JOBS, TASKS, EventObject, JobObject, TaskObject
 from tfctl.model.host import VARIABLES
 
 ROOT = Path(__file__).parents[2]

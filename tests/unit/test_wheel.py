@@ -106,7 +106,7 @@ DECIDE = """
   gather_facts: false
   vars_files: [vars/roles.yml]
   vars:
-    preflight_found: {plan: {operators: [me], output_roots: [/srv/tfctl]}}
+    preflight_found: {decision: {operators: [me], output_roots: [/srv/tfctl]}}
   tasks:
     - tfctl_due: {roles: {job_host: true}, receipts: []}
 """

@@ -1,22 +1,22 @@
 """The objects that ``-o json`` prints. scripts/reference writes docs/reference/json.md from these types.
 
-A docstring says what the keys mean, in sentences that begin with a key: ``key``: its meaning.
+The types of a table's rows are beside the table, in tables.py. A docstring says what the keys mean, in sentences that
+begin with a key: ``key``: its meaning.
 """
 
 from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
+from tfctl.cli.tables import EventObject, JobObject
 from tfctl.jobs.nodes import NodeObject
 from tfctl.lab.status import LabStatus
 from tfctl.model.stacks import Stack
-from tfctl.node.wire import Node, TaskStateName
+from tfctl.node.wire import Node
 from tfctl.provision.explanation import Explanation
 from tfctl.provision.faults import FaultJson
 from tfctl.report.table import FlatRunObject, ReportObject, RunFiguresObject
 from tfctl.verify.results import ResultsObject
-
-JobStateName = Literal["unknown", "starting", "running", "succeeded", "failed", "stopped"]
 
 
 class ErrorObject(TypedDict):
@@ -34,57 +34,6 @@ class FailedObject(TypedDict):
     """The object of a command that failed."""
 
     error: ErrorObject
-
-
-class TaskObject(TypedDict):
-    """One task. ``index``: its number within the role, from 0. ``host``: the name in the inventory.
-
-    ``address``: the address at which the other tasks reach it. ``port``: the port at which they reach it. ``unit``: its
-    systemd unit. ``exit_code``: the exit code of its last run, or null. ``signal``: the name of the signal that ended
-    its last run, or null. ``oom``: whether the kernel killed it because it ran out of memory. ``restarts``: how often
-    it was restarted in this attempt.
-    ``started``, ``finished``: RFC 3339, in UTC, or null. ``last_line_age``: how long ago it printed its last line, in
-    seconds; null if it does not run or the command does not ask. ``gpus``: the UUIDs of its GPUs.
-    """
-
-    role: str
-    index: int
-    host: str
-    address: str
-    port: int
-    unit: str
-    state: TaskStateName
-    exit_code: int | None
-    signal: str | None
-    oom: bool
-    restarts: int
-    started: str | None
-    finished: str | None
-    last_line_age: float | None
-    gpus: list[str]
-
-
-class JobObject(TypedDict):
-    """One attempt of a job.
-
-    ``run``: 8 hexadecimal digits that identify the attempt. ``alive``: the number of tasks of this job, or of another
-    run under its name, that are alive although the job has ended. ``inventory``: the path of the inventory on the
-    machine that started the job. ``started``, ``finished``: RFC 3339, in UTC, or null. ``reason``: why the job is in
-    this state, or an empty string. ``culprit``: the task that made it fail, such as ``worker/3``, or null.
-    """
-
-    job: str
-    attempt: int
-    run: str
-    state: JobStateName
-    alive: int
-    strategy: str
-    inventory: str
-    started: str | None
-    finished: str | None
-    reason: str
-    culprit: str | None
-    tasks: list[TaskObject]
 
 
 class EndedJobObject(JobObject):
@@ -137,29 +86,6 @@ class StoppedJobObject(TypedDict):
 
     job: str
     stopped: list[str]
-
-
-class EventObject(TypedDict):
-    """One event. ``time``: RFC 3339, in UTC, by the host's clock.
-
-    ``role``, ``index``: the task, or null for an event of the whole job. ``host``: where it happened, or null.
-    ``event``: a start, stop or restart by a user; the begin or end of a task's run; the success or failure of the job;
-    or an action of a guard. ``by``: the user, or null. ``oom``: whether the kernel killed the task because it ran out
-    of memory.
-    ``reason``: more about it, or an empty string.
-    """
-
-    time: str
-    attempt: int
-    role: str | None
-    index: int | None
-    host: str | None
-    event: str
-    by: str | None
-    exit_code: int | None
-    signal: str | None
-    oom: bool
-    reason: str
 
 
 class EventsObject(TypedDict):

@@ -1,20 +1,25 @@
-"""The tables of jobs, tasks and events. One definition serves text and JSON: to add a column, add a line here."""
+"""The tables of jobs, tasks and events. One definition serves text and JSON.
+
+To add a column, add a line to the table and, if it has a key in JSON, the key to the type of its rows above it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Literal, TypedDict, TypeVar, cast
 
 from tfctl.cli import text
+from tfctl.node.wire import TaskStateName
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
-    from tfctl.cli.objects import EventObject, JobObject, PlaceObject
+    from tfctl.cli.objects import PlaceObject
     from tfctl.jobs.events import Event
     from tfctl.jobs.past import PastJob
     from tfctl.jobs.state import JobState, TaskState
 
+JobStateName = Literal["unknown", "starting", "running", "succeeded", "failed", "stopped"]
 T = TypeVar("T")
 #: A task that has printed nothing for longer (s) may be frozen.
 QUIET_S = 60.0
@@ -132,6 +137,34 @@ def _how(event: Event) -> str:
     return event.signal or code or event.reason or (f"by {event.by}" if event.by else "")
 
 
+class TaskObject(TypedDict):
+    """One task. ``index``: its number within the role, from 0. ``host``: the name in the inventory.
+
+    ``address``: the address at which the other tasks reach it. ``port``: the port at which they reach it. ``unit``: its
+    systemd unit. ``exit_code``: the exit code of its last run, or null. ``signal``: the name of the signal that ended
+    its last run, or null. ``oom``: whether the kernel killed it because it ran out of memory. ``restarts``: how often
+    it was restarted in this attempt.
+    ``started``, ``finished``: RFC 3339, in UTC, or null. ``last_line_age``: how long ago it printed its last line, in
+    seconds; null if it does not run or the command does not ask. ``gpus``: the UUIDs of its GPUs.
+    """
+
+    role: str
+    index: int
+    host: str
+    address: str
+    port: int
+    unit: str
+    state: TaskStateName
+    exit_code: int | None
+    signal: str | None
+    oom: bool
+    restarts: int
+    started: str | None
+    finished: str | None
+    last_line_age: float | None
+    gpus: list[str]
+
+
 TASKS: Table[TaskState] = Table(
     Column("TASK", str, role=lambda task: task.role, index=lambda task: task.index),
     Column("HOST", lambda task: task.host, host=lambda task: task.host),
@@ -155,6 +188,30 @@ TASKS: Table[TaskState] = Table(
     Column("", str, gpus=lambda task: list(task.gpus)),
 )  # fmt: skip
 
+
+class JobObject(TypedDict):
+    """One attempt of a job.
+
+    ``run``: 8 hexadecimal digits that identify the attempt. ``alive``: the number of tasks of this job, or of another
+    run under its name, that are alive although the job has ended. ``inventory``: the path of the inventory on the
+    machine that started the job. ``started``, ``finished``: RFC 3339, in UTC, or null. ``reason``: why the job is in
+    this state, or an empty string. ``culprit``: the task that made it fail, such as ``worker/3``, or null.
+    """
+
+    job: str
+    attempt: int
+    run: str
+    state: JobStateName
+    alive: int
+    strategy: str
+    inventory: str
+    started: str | None
+    finished: str | None
+    reason: str
+    culprit: str | None
+    tasks: list[TaskObject]
+
+
 JOBS: Table[JobState | PastJob] = Table(
     Column("JOB", lambda job: job.job, job=lambda job: job.job),
     Column("ATTEMPT", lambda job: str(job.attempt), attempt=lambda job: job.attempt),
@@ -168,6 +225,30 @@ JOBS: Table[JobState | PastJob] = Table(
     Column("LASTED", _job_lasted, finished=lambda job: rfc3339(job.finished)),
     Column("", str, reason=lambda job: job.reason, culprit=lambda job: str(job.culprit) if job.culprit else None),
 )
+
+
+class EventObject(TypedDict):
+    """One event. ``time``: RFC 3339, in UTC, by the host's clock.
+
+    ``role``, ``index``: the task, or null for an event of the whole job. ``host``: where it happened, or null.
+    ``event``: a start, stop or restart by a user; the begin or end of a task's run; the success or failure of the job;
+    or an action of a guard. ``by``: the user, or null. ``oom``: whether the kernel killed the task because it ran out
+    of memory.
+    ``reason``: more about it, or an empty string.
+    """
+
+    time: str
+    attempt: int
+    role: str | None
+    index: int | None
+    host: str | None
+    event: str
+    by: str | None
+    exit_code: int | None
+    signal: str | None
+    oom: bool
+    reason: str
+
 
 EVENTS: Table[Event] = Table(
     Column("TIME", lambda event: text.clock(event.time), time=lambda event: rfc3339_ms(event.time)),

@@ -1,6 +1,6 @@
 """The program behind `/usr/local/sbin/tfctl-node`: read one request from stdin, answer on stdout (tfctl.node.wire).
 
-With arguments, which sudoers does not allow, systemd runs it at the deadline of a task (tfctl.node.deadlines).
+With arguments, which sudoers does not allow, systemd runs it at the deadline of a task (tfctl.node.verbs.deadline).
 
 On a node this directory is /usr/local/lib/tfctl/DIGEST/tfctl_node; /usr/local/lib/tfctl/current links to DIGEST:
 
@@ -9,7 +9,8 @@ On a node this directory is /usr/local/lib/tfctl/DIGEST/tfctl_node; /usr/local/l
     bin/note         as /usr/local/lib/tfctl/DIGEST/note                        root 0755
     10-tfctl.conf    as /etc/systemd/system/tfctl-.service.d/10-tfctl.conf      root 0644, then daemon-reload
 
-Each verb is imported on request, because imports are most of what a short verb costs.
+The verbs are the keys of wire.REQUESTS. Each is the module of that name in tfctl.node.verbs, imported on request,
+because imports are most of what a short verb costs.
 """
 
 from __future__ import annotations
@@ -71,14 +72,14 @@ def _prepare(caller: str | None) -> None:
 
 def _obey(system: System, words: Sequence[str]) -> int:
     """End a task at its deadline. Errors are for the journal."""
-    from . import overdue
+    from .verbs import deadline
 
     verb, *rest = words
     if verb != "deadline" or len(rest) != 4:
         print("usage: tfctl-node [deadline JOB RUN ROLE INDEX]", file=sys.stderr)
         return 1
     try:
-        overdue.run(system, rest)
+        deadline.run(system, rest)
     except (Refused, OSError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -90,8 +91,7 @@ def _serve(system: System, session: Session, allow: Callable[[wire.Request], obj
     try:
         verb, request = _request(session.first_line())
         allow(request)
-        # Each verb is the module of that name.
-        importlib.import_module(f".{verb}", __package__).run(system, session, request)
+        importlib.import_module(f".verbs.{verb}", __package__).run(system, session, request)
     except Refused as refused:
         session.send(refused.error)
     except Gone:

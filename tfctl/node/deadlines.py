@@ -1,7 +1,7 @@
 """The deadline of each task: a timer that counts from the task's start, whatever restarts systemd makes meanwhile.
 
-The timer starts a service as root, which runs tfctl.node.overdue. Both are files beside the task's unit file, and are
-started, restarted and removed together with it.
+The timer starts a service as root, which runs tfctl.node.verbs.deadline. Both are files beside the task's unit file,
+and are started, restarted and removed together with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The NVIDIA GPUs of this host that a task can be given, and the processes that use them, according to nvidia-smi.
+"""The NVIDIA GPUs of this host according to nvidia-smi: those that a task can be given, and the state of the cards.
 
 A GPU in MIG mode is not a device for tasks; its instances are, each with its own UUID. The parsers are tested on output
 recorded from real cards with drivers 367 to 610 (tests/unit/node/nvidia_smi.yaml).
@@ -16,15 +16,22 @@ from typing import NamedTuple
 from .exits import Exit
 from .session import Refused
 from .system import System, run
-from .wire import Error, Gpu
+from .wire import Card, Error, Gpu
 
 _NVIDIA = "0x10de"
 #: The name comes last: only it may contain a comma. nvidia-smi before driver 450 rejects the MIG field.
 CARD_FIELDS: tuple[str, ...] = ("index", "uuid", "pci.bus_id", "memory.total", "mig.mode.current", "name")
 USERS_QUERY = ("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader")
+#: nvidia-smi reports a field that the card does not have as [N/A]. One that it does not know, it rejects: old drivers
+#: lack fields that are not asked for here.
+_SETTINGS = (
+    "uuid", "persistence_mode", "ecc.mode.current", "ecc.errors.uncorrected.volatile.total", "clocks.current.sm",
+    "clocks.max.sm", "temperature.gpu", "power.draw", "mig.mode.current", "name",
+)  # fmt: skip
 
 _UUID = re.compile(r"(?:GPU|MIG)-[0-9A-Za-z-]{1,64}(?:/\d{1,3}/\d{1,3})?")
 _BUS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f]")
+_READING = re.compile(r"(\d{1,9})(?:\.\d+)?(?: (?:MHz|W|C))?")
 _MEMORY = re.compile(r"(\d{1,9}) MiB")
 _LISTED = re.compile(r"GPU \d+: .*\(UUID: (GPU-[^)\s]+)\)\s*")
 #: Before driver 470 an instance's UUID is MIG-<that of its GPU>/<GPU instance>/<compute instance>.
@@ -100,6 +107,23 @@ def look(system: System) -> Seen:
         return Seen(tuple(_devices(system)))
     except Sick as sick:
         return Seen((), Error(Exit.PREFLIGHT, sick.message, sick.remedy)) if _on_the_bus(system) else Seen()
+
+
+def cards(system: System) -> tuple[Card, ...]:
+    """Return the settings and readings of each card, in the order of nvidia-smi; none if it gives no complete answer.
+
+    Only `tfctl nodes` asks for them.
+    """
+    try:
+        fields, status, text = ask_cards(system, _SETTINGS)
+        if status != 0:
+            return ()
+        found = [cells for cells, _ in rows(text, fields)]
+        divided = any(_enabled(cells.get("mig.mode.current", "")) for cells in found)
+        layouts = parse_instances(ask(system, ("-L",))[1]) if divided else {}
+    except Sick:
+        return ()
+    return tuple(_settings(cells, layouts.get(cells["uuid"], ())) for cells in found)
 
 
 def _devices(system: System) -> list[Gpu]:
@@ -269,3 +293,28 @@ def _card(cells: dict[str, str], line: str) -> ListedGpu:
     memory = _MEMORY.fullmatch(cells["memory.total"])  # [N/A] if the GPU shares the host's memory, as on GB10
     mig = cells.get("mig.mode.current") == "Enabled"  # [N/A] if the card has no MIG mode
     return ListedGpu(bus, uuid, cells["name"], int(memory.group(1)) if memory else 0, mig)
+
+
+def _settings(cells: Mapping[str, str], instances: Sequence[Instance]) -> Card:
+    divided = _enabled(cells.get("mig.mode.current", ""))
+    return Card(
+        uuid=cells["uuid"],
+        name=cells["name"],
+        persistence=_enabled(cells["persistence_mode"]),
+        ecc=_enabled(cells["ecc.mode.current"]),
+        ecc_errors=_reading(cells["ecc.errors.uncorrected.volatile.total"]),
+        mhz=_reading(cells["clocks.current.sm"]),
+        max_mhz=_reading(cells["clocks.max.sm"]),
+        celsius=_reading(cells["temperature.gpu"]),
+        watts=_reading(cells["power.draw"]),
+        mig=tuple(instance.profile for instance in instances) if divided else None,
+    )
+
+
+def _enabled(text: str) -> bool | None:
+    return {"Enabled": True, "Disabled": False}.get(text)
+
+
+def _reading(text: str) -> int | None:
+    match = _READING.fullmatch(text)
+    return int(match.group(1)) if match else None

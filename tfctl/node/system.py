@@ -160,6 +160,11 @@ def host() -> str:
     return os.uname().nodename
 
 
+def node_part() -> str:
+    """Return the version of this node part: the name of the directory that it is installed in (tfctl.node.__main__)."""
+    return Path(__file__).resolve().parent.parent.name
+
+
 def caller() -> str:
     """Return the login name of the user who ran sudo."""
     return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name

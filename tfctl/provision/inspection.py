@@ -16,11 +16,11 @@ from tfctl.model import stacks as catalogue
 from tfctl.model.host import local_paths
 from tfctl.provision.control import cache
 from tfctl.provision.decide.comparison import compared
+from tfctl.provision.decide.decision import Decision
 from tfctl.provision.decide.explain import explain
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import fault
 from tfctl.provision.decide.host import decide
-from tfctl.provision.decide.plan import Plan
 from tfctl.provision.decide.space import directories
 from tfctl.provision.decide.wanted import ALL, Wanted, Wishes
 from tfctl.provision.faults import ModuleFault
@@ -65,11 +65,11 @@ class Settings:
 
 
 class Result(TypedDict, total=False):
-    """``faults``: what prevents provisioning; without any, the ``plan``. ``compared``: for tfctl_compare_hosts.
+    """``faults``: what prevents provisioning; without any, the ``decision``. ``compared``: for tfctl_compare_hosts.
     ``requirements``: what the role of this name installs. ``explained``: if that was asked for."""
 
     faults: list[ModuleFault]
-    plan: Any
+    decision: Any
     compared: Any
     requirements: list[Packages]
     notices: tuple[str, ...]
@@ -106,7 +106,7 @@ class Inspection:
         }
 
     def decide(self, facts: Facts, sent: float, received: float, write: bool) -> Result:
-        """Return the plan or the faults. ``sent``, ``received``: the times of this machine between which the facts
+        """Return the decision or the faults. ``sent``, ``received``: the times of this machine between which the facts
         were gathered. ``write``: whether lock files of requirements may be written."""
         settings, wanted = self._settings, self._wanted
         if settings.explain:
@@ -114,27 +114,27 @@ class Inspection:
         roots = () if settings.shared_storage else wanted.shared
         known = compared(facts, settings.address, sent, received, settings.time_sync, settings.ports, roots)
         result: Result = {"compared": schema.plain(known)}
-        plan, faults = decide(facts, wanted)
+        decision, faults = decide(facts, wanted)
         if faults:
             return {**result, "faults": faults}
         try:
-            found = self._packages(plan, facts.machine, write)
+            found = self._packages(decision, facts.machine, write)
         except TfctlError as error:
             return {**result, "faults": [refused(error)]}
-        return {**result, "plan": schema.plain(plan), "requirements": found, "notices": plan.notices}
+        return {**result, "decision": schema.plain(decision), "requirements": found, "notices": decision.notices}
 
-    def _packages(self, plan: Plan, machine: str, write: bool) -> list[Packages]:
+    def _packages(self, decision: Decision, machine: str, write: bool) -> list[Packages]:
         """Return what the role requirements installs. Raises TfctlError."""
         files = [Path(file) for file in local_paths(self._settings.requirements, self._base)]
         if not files:
             return []
         from tfctl.provision.requirements import packages  # needs packaging, which only this case imports
 
-        if plan.stack is None:
+        if decision.stack is None:
             message = f"{files[0]}: packages are resolved for a stack, and this host has none"
             raise TfctlError(message, "set tfctl_stack for it")
-        stack: Stack = self._wanted.stacks[plan.stack.name]
-        return [packages(file, stack, plan.stack, machine, write, self._settings.index_url) for file in files]
+        stack: Stack = self._wanted.stacks[decision.stack.name]
+        return [packages(file, stack, decision.stack, machine, write, self._settings.index_url) for file in files]
 
 
 def refused(error: TfctlError) -> ModuleFault:

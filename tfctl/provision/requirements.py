@@ -12,7 +12,7 @@ from tfctl.model.requirements import Lock
 from tfctl.model.stacks import Stack
 from tfctl.provision import locks
 from tfctl.provision.control import cache
-from tfctl.provision.decide import plan
+from tfctl.provision.decide.decision import ChosenStack
 
 
 class Packages(TypedDict):
@@ -23,7 +23,7 @@ class Packages(TypedDict):
     path: str
 
 
-def packages(file: Path, stack: Stack, chosen: plan.Stack, machine: str, write: bool, index: str) -> Packages:
+def packages(file: Path, stack: Stack, chosen: ChosenStack, machine: str, write: bool, index: str) -> Packages:
     """Return what a host with this stack gets. Unless ``write``, a new lock is not written. ``index``: the package
     index, or "" for that of the user's settings.
 

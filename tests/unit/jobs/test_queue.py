@@ -11,9 +11,9 @@ import pytest
 
 from tfctl.errors import Taken, Unreachable
 from tfctl.jobs import queue as client
-from tfctl.node import queue as node
 from tfctl.node import wire
 from tfctl.node.session import Refused
+from tfctl.node.verbs import queue as node
 
 
 def _ticket(folder: Path, time: float, owner: str) -> int:

@@ -16,7 +16,7 @@ UNIT = "tfctl-digits-worker-0.service"
 PROGRAM = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
-from tfctl.node.give_up import give_up
+from tfctl.node.verbs.stop import give_up
 from tfctl.node.system import System
 _, project, systemctl, tree, account, run = sys.argv
 system = System(prefix=tree, account=account, systemctl=(sys.executable, "-S", systemctl, tree))

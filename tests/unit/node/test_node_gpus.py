@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from node_tree import ACCOUNT, Tree, make_plan, make_task, refused, reserve
 
 from tfctl.local import machine
-from tfctl.node import gpu_cards, gpus
+from tfctl.node import gpus
 from tfctl.node.system import System
 
 HERE = Path(__file__).parent
@@ -52,14 +52,14 @@ def test_gpus_of_a_recorded_host_are_listed(tree: Tree, name: str) -> None:
 @pytest.mark.parametrize("name", [name for name, case in RECORDED.items() if "cards" in case])
 def test_settings_and_readings_of_cards_are_listed(tree: Tree, name: str) -> None:
     case = RECORDED[name]
-    assert [list(card) for card in gpu_cards.look(install(tree, case))] == [
+    assert [list(card) for card in gpus.cards(install(tree, case))] == [
         [*card[:-1], None if card[-1] is None else tuple(card[-1])] for card in case["cards"]
     ]
 
 
 def test_cards_whose_readings_are_unknown_are_not_listed(tree: Tree) -> None:
-    assert gpu_cards.look(install(tree, L40S)) == ()
-    assert gpu_cards.look(install(tree, MISMATCH)) == ()
+    assert gpus.cards(install(tree, L40S)) == ()
+    assert gpus.cards(install(tree, MISMATCH)) == ()
 
 
 @pytest.mark.parametrize("name", [name for name, case in RECORDED.items() if "fault" in case])

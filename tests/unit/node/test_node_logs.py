@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from node_tree import Session, Tree, make_plan, make_task, sh, wait_until
 
-from tfctl.node import logs, wire
+from tfctl.node import wire
 from tfctl.node.session import Session as NodeSession
 from tfctl.node.system import System
+from tfctl.node.verbs import logs
 
 ASK: dict[str, Any] = {
     "job": "digits", "attempt": None, "tasks": None, "cursor": None, "follow": False, "tail": None, "since": None,

@@ -20,7 +20,7 @@ from tfctl.errors import PreflightFailed, TfctlError
 from tfctl.jobs import events, state
 from tfctl.jobs.nodes import NodeState
 from tfctl.model.host import Host, Ssh
-from tfctl.node import codec, wire
+from tfctl.node import wire
 from tfctl.remote.session import Session
 
 #: A record, notes and ends as a host with protocol 1 wrote them.
@@ -53,7 +53,7 @@ def sample(kind: Any) -> Any:
 @st.composite
 def mutated(draw: st.DrawFn, kind: Any) -> Any:
     """Return an encoded value in which one value, somewhere, is replaced by anything or removed."""
-    value = json.loads(json.dumps(codec.encode(sample(kind))))
+    value = json.loads(json.dumps(wire.encode(sample(kind))))
     place, parent, key = value, None, None  # type: Any, Any, Any
     while isinstance(place, (dict, list)) and place and (parent is None or draw(st.booleans())):
         parent = place

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from node_tree import Tree, line, make_plan, make_task, request
 
-from tfctl.node import wire
+from tfctl.node import names, wire
 
-NODE = Path(wire.__file__).parent
+NODE = Path(names.__file__).parent
 
 
 @pytest.mark.parametrize(
@@ -101,18 +101,29 @@ def test_node_part_runs_as_it_is_installed(tmp_path: Path) -> None:
         after = os.times()
     assert wire.parse(done.stdout)["error"]["exit"] == 8
     assert done.stderr == b""
+    ask = (
+        f"import sys; sys.path.insert(0, {str(version)!r}); from tfctl_node.system import node_part; print(node_part())"
+    )
+    assert subprocess.check_output([sys.executable, "-ISc", ask], text=True, timeout=20) == "0123\n"
     took = after.children_user + after.children_system - before.children_user - before.children_system
     assert took < 0.2  # 0.03 s, whatever else runs
 
 
-@pytest.mark.parametrize("module", [*wire.REQUESTS, "overdue", "guard.__main__", "guard_session"])
+@pytest.mark.parametrize(
+    "module", [*(f"verbs.{verb}" for verb in (*wire.REQUESTS, "deadline")), "guard.__main__", "guard_session"]
+)
 def test_each_verb_and_the_guard_import_what_they_need(module: str) -> None:
     """Other tests run the node part in forks of a process that has imported all modules."""
     program = f"import sys; sys.path.insert(0, {str(NODE.parents[1])!r}); import tfctl.node.{module}"
     subprocess.run([sys.executable, "-I", "-S", "-c", program], check=True, timeout=20)
 
 
+def test_each_verb_of_the_protocol_is_a_module() -> None:
+    modules = {path.stem for path in (NODE / "verbs").glob("*.py")}
+    assert modules == {*wire.REQUESTS, "deadline", "__init__"}
+
+
 def test_node_part_parses_with_python_3_9() -> None:
-    for path in NODE.glob("*.py"):
+    for path in NODE.rglob("*.py"):
         ast.parse(path.read_text(), feature_version=(3, 9))
     assert all(os.access(program, os.X_OK) for program in (NODE / "bin").iterdir())

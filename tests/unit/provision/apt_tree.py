@@ -73,12 +73,12 @@ def kernels(tree: AptTree) -> list[str]:
 
 
 def driver_packages(system: str, kernel: str) -> list[tuple[str, ...]]:
-    """Return the packages of each different plan for a driver from the distribution, for a host with this kernel."""
+    """Return the packages of each different decision for the distribution's driver, for a host with this kernel."""
     found = []
     for devices in CARDS.values():
-        plan, faults = decided({"system": system, "gpu": {"devices": devices, "kernel": kernel}})
+        decision, faults = decided({"system": system, "gpu": {"devices": devices, "kernel": kernel}})
         assert faults == [], faults
-        driver = plan["gpu"]["driver"]
+        driver = decision["gpu"]["driver"]
         assert driver["method"] == "distribution"
         found.append(tuple(driver["packages"]))
     return list(dict.fromkeys(found))

@@ -93,7 +93,7 @@ def gathered(gpu: dict[str, Any]) -> dict[str, Any]:
     return {**kept, **more, "smi": smi if gpu["loaded"] else None}
 
 
-def test_plan_and_notices_come_from_the_facts_and_the_text_of_an_inventory(tmp_path: Path) -> None:
+def test_decision_and_notices_come_from_the_facts_and_the_text_of_an_inventory(tmp_path: Path) -> None:
     disks = {**HOST["disks"], "/data": HOST["disks"]["/srv/tfctl"]}
     seen = {**HOST, "disks": disks, "gpu": gathered({**WORKS, "newest": "6.1.0-99-amd64"})}
     settings = {
@@ -102,10 +102,10 @@ def test_plan_and_notices_come_from_the_facts_and_the_text_of_an_inventory(tmp_p
     }  # fmt: skip
     hosts = {"fit": {**settings, "gathered": {"seen": seen}}, "unfit": {**settings, "gathered": {"seen": {}}}}
     results, warnings = run(tmp_path, PREFLIGHT, hosts)
-    plan = results["fit"]["plan"]
-    assert (plan["output_roots"], plan["operators"]) == (["/srv/tfctl", "/data"], ["ops"])
-    assert plan["stack"]["python"]["from"] == "this host" and plan["stack"]["edition"] == "gpu"
-    assert (plan["gpu"], plan["horovod"]["version"]) == (None, "0.28.1")
+    decision = results["fit"]["decision"]
+    assert (decision["output_roots"], decision["operators"]) == (["/srv/tfctl", "/data"], ["ops"])
+    assert decision["stack"]["python"]["from"] == "this host" and decision["stack"]["edition"] == "gpu"
+    assert (decision["gpu"], decision["horovod"]["version"]) == (None, "0.28.1")
     assert "kernel 6.1.0-99-amd64 is installed, 6.1.0-18-amd64 runs" in warnings
     assert {**results["fit"]["seen"], "clock": seen["clock"]} == seen
     assert not results["fit"].get("faults")

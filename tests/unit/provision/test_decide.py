@@ -1,4 +1,4 @@
-"""Decisions report all faults of a host, each with its remedy, and plan what a host without faults gets."""
+"""Decisions report all faults of a host, each with its remedy, and decide what a host without faults gets."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.unit.provision.fresh_host import FREE, HOST, PYTHON, facts, wanted
 from tfctl import schema
 from tfctl.model import stacks
 from tfctl.provision.decide import space
+from tfctl.provision.decide.decision import Python
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings
 from tfctl.provision.decide.host import decide
-from tfctl.provision.decide.plan import Python
 from tfctl.provision.decide.toolchain import toolchain
 from tfctl.provision.decide.wanted import Wishes
 from tfctl.provision.faults import ModuleFault
@@ -26,11 +26,11 @@ def faults(seen: dict[str, Any], **more: Any) -> list[ModuleFault]:
     return decide(facts(**seen), wanted(**more))[1]
 
 
-def test_fit_host_gets_the_plan_of_its_stack() -> None:
-    plan, found = decide(facts(), wanted())
+def test_fit_host_gets_the_decision_of_its_stack() -> None:
+    decision, found = decide(facts(), wanted())
     assert found == []
-    assert (plan.operators, plan.output_roots) == (("ops",), ("/srv/tfctl",))
-    stack = plan.stack
+    assert (decision.operators, decision.output_roots) == (("ops",), ("/srv/tfctl",))
+    stack = decision.stack
     assert stack
     assert stack.python == Python("3.11", "/usr/bin/python3.11", "this host")
     assert stack.link == "/opt/tfctl/stacks/tf2.15"
@@ -38,10 +38,10 @@ def test_fit_host_gets_the_plan_of_its_stack() -> None:
     assert not stack.there
 
 
-def test_plan_reaches_the_roles_as_plain_data() -> None:
-    plan = schema.plain(decide(facts(), wanted())[0])
-    assert (plan["operators"], plan["gpu"]) == (["ops"], None)
-    assert plan["stack"]["python"] == {  # type: ignore[index]
+def test_decision_reaches_the_roles_as_plain_data() -> None:
+    decision = schema.plain(decide(facts(), wanted())[0])
+    assert (decision["operators"], decision["gpu"]) == (["ops"], None)
+    assert decision["stack"]["python"] == {  # type: ignore[index]
         "version": "3.11", "path": "/usr/bin/python3.11", "packages": [], "from": "this host", "tree": None,
     }  # fmt: skip
 
@@ -97,10 +97,10 @@ def test_decisions_need_no_space_for_an_existing_environment() -> None:
 
 def test_missing_python_is_installed_from_the_distribution() -> None:
     python = {**PYTHON, "pythons": {"3.12": "/usr/local/bin/python3.12"}}
-    plan, found = decide(facts(system="ubuntu-22.04", python=python), wanted())
+    decision, found = decide(facts(system="ubuntu-22.04", python=python), wanted())
     assert found == []
-    assert plan.stack
-    chosen = plan.stack.python
+    assert decision.stack
+    chosen = decision.stack.python
     assert (chosen.path, chosen.packages) == ("/usr/bin/python3.11", ("python3.11",))
 
 
@@ -119,15 +119,15 @@ def test_toolchain_picks_a_compiler_that_the_stack_and_nvcc_support(
 ) -> None:
     findings, stack = Findings(), stacks.get("tf2.15")
     seen = facts(system=system, packager=packager)
-    plan = toolchain(seen, wanted(), stack, edition == "gpu", findings)
-    assert plan
-    assert (plan.cxx, [*plan.packages], findings.faults) == (command, packages, [])
+    decision = toolchain(seen, wanted(), stack, edition == "gpu", findings)
+    assert decision
+    assert (decision.cxx, [*decision.packages], findings.faults) == (command, packages, [])
 
 
 def test_distribution_without_a_supported_compiler_is_refused() -> None:
     asked = wanted(wishes=Wishes(toolchain=True))
-    plan, _ = decide(facts(), asked)
-    assert plan.toolchain and plan.toolchain.gcc == 12
+    decision, _ = decide(facts(), asked)
+    assert decision.toolchain and decision.toolchain.gcc == 12
     stack = replace(stacks.get("tf2.15"), gcc=stacks.Gcc(15, 16))
     (found,) = decide(facts(), replace(asked, stacks={"tf2.15": stack}))[1]
     assert found["message"] == "Debian 12 has gcc 12, 11; extensions of tf2.15 are built with 15 or later"

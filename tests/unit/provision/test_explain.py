@@ -27,9 +27,9 @@ def test_explain_describes_the_cpu_edition_on_a_host_without_gpus() -> None:
     links = {"tf2.15": {"current": "tf2.15-aaaaaaaaaaaa", "before": "tf2.15-bbbbbbbbbbbb"}}
     found = explain(facts(links=links), wanted())
     own = found["stacks"]["tf2.15"]
-    plan = decide(facts(), wanted())[0].stack
-    assert plan
-    assert (own["python"], own["environment"]) == (schema.plain(plan.python), plan.environment)
+    decision = decide(facts(), wanted())[0].stack
+    assert decision
+    assert (own["python"], own["environment"]) == (schema.plain(decision.python), decision.environment)
     assert (own["pythons"]["3.11"], own["pythons"]["3.9"]) == (["this host", "the distribution"], [])
     text = shown("tf2.15", found)
     assert text.startswith("tf2.15 on node1: Debian GNU/Linux 12 (bookworm), x86_64, no NVIDIA GPU\n")

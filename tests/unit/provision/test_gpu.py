@@ -1,4 +1,4 @@
-"""What provisioning plans for hosts with GPUs: gpu_hosts.yaml has recorded hosts, each with the expected plan."""
+"""What provisioning decides for hosts with GPUs: gpu_hosts.yaml has recorded hosts, each with the expected decision."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def gpu_facts(seen: dict[str, Any], system: str = "debian-12") -> dict[str, Any]
 
 
 def decided(case: dict[str, Any]) -> tuple[Any, list[ModuleFault]]:
-    """Return the plan as plain data, and the faults."""
+    """Return the decision as plain data, and the faults."""
     seen: dict[str, Any] = {key: case[key] for key in ("system", "packager") if key in case}
     if "system" in case:
         seen["title"] = case["system"]
@@ -60,22 +60,23 @@ def decided(case: dict[str, Any]) -> tuple[Any, list[ModuleFault]]:
     roomy = {path: {**each, "free_mb": 50_000} for path, each in HOST["disks"].items()}
     gpu = gpu_facts(case["gpu"], case.get("system", "debian-12")) if case["gpu"] is not None else None
     asked = wanted(stack=case.get("stack", "tf2.15"), wishes=Wishes(**case.get("wishes", {})))
-    plan, faults = decide(facts(**seen, disks=roomy, gpu=gpu), asked)
-    return schema.plain(plan), faults
+    decision, faults = decide(facts(**seen, disks=roomy, gpu=gpu), asked)
+    return schema.plain(decision), faults
 
 
 @pytest.mark.parametrize("name", HOSTS)
-def test_recorded_host_gets_the_expected_gpu_plan(name: str) -> None:
+def test_recorded_host_gets_the_expected_gpu_decision(name: str) -> None:
     case = HOSTS[name]
-    plan, faults = decided(case)
+    decision, faults = decided(case)
     expect = case["expect"]
     messages, remedies = [each["message"] for each in faults], [each["remedy"] for each in faults]
     assert len(messages) == len(expect.get("faults", [])), messages
     assert all(part in text for part, text in zip(expect.get("faults", []), messages, strict=True)), messages
     assert all(part in text for part, text in zip(expect.get("remedies", []), remedies, strict=True)), remedies
-    assert all(any(part in text for text in plan["notices"]) for part in expect.get("notices", [])), plan["notices"]
-    assert plan["stack"]["edition"] == expect.get("edition", plan["stack"]["edition"])
-    found = {"gpu": plan["gpu"], **(plan["gpu"] or dict.fromkeys(PARTS))}
+    notices = decision["notices"]
+    assert all(any(part in text for text in notices) for part in expect.get("notices", [])), notices
+    assert decision["stack"]["edition"] == expect.get("edition", decision["stack"]["edition"])
+    found = {"gpu": decision["gpu"], **(decision["gpu"] or dict.fromkeys(PARTS))}
     for part in ("gpu", *PARTS):
         if part in expect:
             compare(found[part], expect[part])
@@ -91,25 +92,25 @@ def compare(found: Any, expected: Any) -> None:
     assert {key: found[key] for key in expected} == expected
 
 
-def test_gpu_plan_is_empty_after_its_driver_was_installed() -> None:
+def test_gpu_decision_is_empty_after_its_driver_was_installed() -> None:
     """A second run has nothing to do, because the first one installed a driver that fits."""
-    plan, _ = decided({"gpu": {"devices": ["20b5"]}})
-    assert plan["gpu"]["driver"]["packages"]
+    decision, _ = decided({"gpu": {"devices": ["20b5"]}})
+    assert decision["gpu"]["driver"]["packages"]
     done = {"loaded": "535.261.03", "version": "535.261.03", "origins": ["debian"]}
     settled, _ = decided({"gpu": {"devices": ["20b5"], "own": True, "blacklisted": True, "persistence": True, **done}})
     assert settled["stack"]["edition"] == "gpu"
     assert settled["gpu"] is None
 
 
-def test_gpu_plan_keeps_the_source_of_a_driver_after_tfctl_has_installed_it() -> None:
+def test_gpu_decision_keeps_the_source_of_a_driver_after_tfctl_has_installed_it() -> None:
     """Otherwise the inputs of the role nvidia_repo would differ in a second run, and its pins exclude the driver."""
     wishes = {"driver_method": "repo", "cuda_method": "repo"}
     case = {"system": "ubuntu-22.04", "wishes": wishes}
-    plan, faults = decided({**case, "gpu": {"devices": ["20b5"]}})
-    assert faults == [] and plan["gpu"]["source"]["drivers"]
+    decision, faults = decided({**case, "gpu": {"devices": ["20b5"]}})
+    assert faults == [] and decision["gpu"]["source"]["drivers"]
     done = {"loaded": "580.95.05", "version": "580.95.05", "origins": ["nvidia"], "own": True, "blacklisted": True}
     settled, faults = decided({**case, "gpu": {"devices": ["20b5"], "persistence": True, **done}})
-    assert faults == [] and settled["gpu"] == {**plan["gpu"], "driver": None}
+    assert faults == [] and settled["gpu"] == {**decision["gpu"], "driver": None}
 
 
 @pytest.mark.parametrize(

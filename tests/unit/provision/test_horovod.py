@@ -19,8 +19,8 @@ from tests.unit.provision.fresh_host import PYTHON, facts, wanted
 from tests.unit.provision.test_venv import wheel as make_wheel
 from tfctl import schema
 from tfctl.model import stacks
+from tfctl.provision.decide import decision
 from tfctl.provision.decide import horovod as horovod_decision
-from tfctl.provision.decide import plan as plan_types
 from tfctl.provision.decide.fault import Findings
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.wanted import Wishes
@@ -32,26 +32,26 @@ VERSION = "__version__ = '0.28.1'\n"
 BUILT = "def mpi_built(): return {mpi}\ndef gloo_built(): return 1\n"
 
 
-def plans(seen: dict[str, Any] | None = None, stack: str = "tf2.15", **wishes: Any) -> tuple[Any, Any, Any]:
-    """Return the plans for Open MPI and Horovod as plain data, and the faults, of a host that is fit otherwise."""
+def decided(seen: dict[str, Any] | None = None, stack: str = "tf2.15", **wishes: Any) -> tuple[Any, Any, Any]:
+    """Return the decisions about Open MPI and Horovod as plain data, and the faults, of an otherwise fit host."""
     asked = wanted(stack=stack, wishes=Wishes(**{"horovod": True, **wishes}))
-    plan, faults = decide(facts(**(seen or {})), asked)
-    plain = schema.plain(plan)
+    decision, faults = decide(facts(**(seen or {})), asked)
+    plain = schema.plain(decision)
     return plain["openmpi"], plain["horovod"], faults
 
 
-def test_plan_has_no_horovod_or_openmpi_when_not_requested() -> None:
-    assert plans(horovod=False) == (None, None, [])
+def test_decision_has_no_horovod_or_openmpi_when_not_requested() -> None:
+    assert decided(horovod=False) == (None, None, [])
 
 
-def test_plan_removes_horovod_when_it_is_no_longer_requested() -> None:
-    name = plans()[1]["environment"].rpartition("/")[2]
-    _, horovod, faults = plans({"horovods": [name]}, horovod=False)
+def test_decision_removes_horovod_when_it_is_no_longer_requested() -> None:
+    name = decided()[1]["environment"].rpartition("/")[2]
+    _, horovod, faults = decided({"horovods": [name]}, horovod=False)
     assert (horovod["home"], horovod["environment"].rpartition("/")[2], faults) == ("", name, [])
 
 
-def test_plan_names_exact_build_inputs() -> None:
-    openmpi, horovod, faults = plans()
+def test_decision_names_exact_build_inputs() -> None:
+    openmpi, horovod, faults = decided()
     assert faults == []
     assert (openmpi["version"], openmpi["packages"]) == ("4.1.4", ["openmpi-bin"])
     assert horovod["source"].startswith("horovod==0.28.1 --hash=sha256:92a43f5a")
@@ -61,23 +61,23 @@ def test_plan_names_exact_build_inputs() -> None:
     assert (horovod["home"], horovod["mpi"], horovod["gloo"]) == (f"/opt/tfctl/horovod/{horovod['key']}", "/usr", True)
 
 
-def test_plan_builds_openmpi_from_source_in_a_directory_named_by_its_inputs() -> None:
-    (fault,) = plans(openmpi="source")[2]
+def test_decision_builds_openmpi_from_source_in_a_directory_named_by_its_inputs() -> None:
+    (fault,) = decided(openmpi="source")[2]
     assert "nobody has compared the hash of Open MPI 4.1.8" in fault["message"]
     assert "set tfctl_allow_unverified: [openmpi-4.1.8]" in fault["remedy"]
     mirror = "file:///mirror/o.tar.bz2"
-    openmpi, horovod, faults = plans(openmpi="source", openmpi_url=mirror, allow_unverified=("openmpi-4.1.8",))
+    openmpi, horovod, faults = decided(openmpi="source", openmpi_url=mirror, allow_unverified=("openmpi-4.1.8",))
     assert faults == []
     assert openmpi["prefix"].startswith("/opt/tfctl/openmpi/4.1.8-")
     assert openmpi["source"]["url"] == "file:///mirror/o.tar.bz2"
     assert (horovod["mpi"], horovod["compiler"]["packages"]) == (openmpi["prefix"], ["g++-12", "make", "g++"])
-    assert horovod["key"] != plans()[1]["key"]
+    assert horovod["key"] != decided()[1]["key"]
 
 
-def test_plan_removes_openmpi_links_when_it_is_no_longer_requested() -> None:
-    name = plans()[1]["environment"].rpartition("/")[2]
+def test_decision_removes_openmpi_links_when_it_is_no_longer_requested() -> None:
+    name = decided()[1]["environment"].rpartition("/")[2]
     for wishes in ({"horovod": False}, {"openmpi": "none"}):
-        openmpi = plans({"openmpis": [name]}, **wishes)[0]
+        openmpi = decided({"openmpis": [name]}, **wishes)[0]
         assert (openmpi["method"], openmpi["prefix"]) == ("none", "")
 
 
@@ -94,29 +94,29 @@ def test_plan_removes_openmpi_links_when_it_is_no_longer_requested() -> None:
 def test_build_key_is_shared_only_by_hosts_with_equal_inputs(
     seen: dict[str, Any], wishes: dict[str, Any], same: bool
 ) -> None:
-    assert (plans(seen, **wishes)[1]["key"] == plans()[1]["key"]) is same
+    assert (decided(seen, **wishes)[1]["key"] == decided()[1]["key"]) is same
 
 
-def test_plan_builds_horovod_with_gloo_alone_when_openmpi_is_none() -> None:
-    openmpi, horovod, _ = plans(openmpi="none")
+def test_decision_builds_horovod_with_gloo_alone_when_openmpi_is_none() -> None:
+    openmpi, horovod, _ = decided(openmpi="none")
     assert openmpi is None
     assert (horovod["mpi"], horovod["gloo"]) == ("", True)
 
 
-def test_plan_reports_a_broken_openmpi_only_when_mpirun_fails() -> None:
-    assert [plans({"mpiruns": found})[0]["broken"] for found in ({}, {"/usr": "4.1.4"}, {"/usr": ""})] == [
+def test_decision_reports_a_broken_openmpi_only_when_mpirun_fails() -> None:
+    assert [decided({"mpiruns": found})[0]["broken"] for found in ({}, {"/usr": "4.1.4"}, {"/usr": ""})] == [
         False, False, True
     ]  # fmt: skip
 
 
-def test_plan_is_the_same_before_and_after_its_packages_are_installed() -> None:
+def test_decision_is_the_same_before_and_after_its_packages_are_installed() -> None:
     """Otherwise the digests of the roles would differ, and a second run would run them again."""
     asked = wanted(wishes=Wishes(toolchain=True, horovod=True))
     assert decide(facts(), asked) == decide(facts(mpiruns={"/usr": "4.1.4"}), asked)
 
 
-def test_plan_refuses_an_unknown_openmpi_and_a_stack_without_horovod() -> None:
-    (fault,) = plans(openmpi="mpich")[2]
+def test_decision_refuses_an_unknown_openmpi_and_a_stack_without_horovod() -> None:
+    (fault,) = decided(openmpi="mpich")[2]
     assert fault["message"] == "tfctl_openmpi is 'mpich'" and fault["kind"] == "inventory"
     without = replace(stacks.get("tf2.15"), name="tf9", horovod=None)
     asked = wanted(stack="tf9", stacks={**stacks.load(), "tf9": without}, wishes=Wishes(horovod=True))
@@ -129,25 +129,25 @@ def test_plan_refuses_an_unknown_openmpi_and_a_stack_without_horovod() -> None:
     assert "tf2.15" in fault["remedy"]
 
 
-def plan_with_gpus(cuda: str) -> tuple[plan_types.HorovodBuild, list[str]]:
-    """Return the plan for Horovod and the notices of a host with GPUs on which CUDA is in this directory, or in
+def decision_with_gpus(cuda: str) -> tuple[decision.HorovodBuild, list[str]]:
+    """Return the decision about Horovod and the notices of a host with GPUs on which CUDA is in this directory, or in
     wheels."""
     found, _ = decide(facts(), wanted())
     assert found.stack
-    toolkit = plan_types.Library("repo", "12.2", True, (), None, (), cuda, "libcudart.so.12") if cuda else None
-    gpu, findings = plan_types.Gpu(None, toolkit, None, None, None), Findings()
+    toolkit = decision.Library("repo", "12.2", True, (), None, (), cuda, "libcudart.so.12") if cuda else None
+    gpu, findings = decision.GpuSoftware(None, toolkit, None, None, None), Findings()
     asked, stack = wanted(wishes=Wishes(horovod=True)), replace(found.stack, edition="gpu")
     _, horovod = horovod_decision.decide(facts(), asked, stacks.get("tf2.15"), stack, gpu, findings)
-    assert isinstance(horovod, plan_types.HorovodBuild)
+    assert isinstance(horovod, decision.HorovodBuild)
     return horovod, findings.notices
 
 
-def test_plan_builds_horovod_with_nccl_only_when_cuda_has_nvcc() -> None:
-    horovod, notices = plan_with_gpus("/usr/local/cuda-12.2")
-    assert (horovod.gpu, notices) == (plan_types.CudaHomes("/usr/local/cuda-12.2", ""), [])
-    without, notices = plan_with_gpus("")
+def test_decision_builds_horovod_with_nccl_only_when_cuda_has_nvcc() -> None:
+    horovod, notices = decision_with_gpus("/usr/local/cuda-12.2")
+    assert (horovod.gpu, notices) == (decision.CudaHomes("/usr/local/cuda-12.2", ""), [])
+    without, notices = decision_with_gpus("")
     assert without.gpu is None and "without NCCL" in notices[0]
-    assert len({horovod.key, without.key, plans()[1]["key"]}) == 3
+    assert len({horovod.key, without.key, decided()[1]["key"]}) == 3
 
 
 def environment_and_wheel(folder: Path, mpi: str = "1") -> tuple[Path, Path]:

@@ -28,7 +28,8 @@ def test_list_of_files_describes_the_archive(tmp_path: Path) -> None:
     digest = packed["digest"]
     assert found[0] == f"{digest} 0755 0 -"
     names = [line.split()[0] for line in found]
-    assert {f"{digest}/tfctl_node/wire.py", f"{digest}/runtime/tfctl_runtime/__init__.py", f"{digest}/end"} <= {*names}
+    some = ("tfctl_node/wire/__init__.py", "tfctl_node/verbs/start.py", "runtime/tfctl_runtime/__init__.py", "end")
+    assert {f"{digest}/{name}" for name in some} <= {*names}
     assert not any("__pycache__" in name or "/bin" in name for name in names)
 
 

@@ -33,7 +33,7 @@ class ActionModule(ActionBase):
             faults = [{"message": "no sudo", "remedy": "install it", "kind": "unfit"}]
             return {**result, "failed": True, "msg": "no sudo", "faults": faults}
         parts = dict.fromkeys(("stack", "gpu", "toolchain", "openmpi", "horovod"))
-        return {**result, "seen": {"receipts": []}, "plan": {"operators": [], "output_roots": [], **parts}}
+        return {**result, "seen": {"receipts": []}, "decision": {"operators": [], "output_roots": [], **parts}}
 """
 #: A fake of the action tfctl_due: the role job_host runs on every host.
 DUE = """

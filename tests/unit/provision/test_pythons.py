@@ -33,7 +33,7 @@ def tree(python: str, **changes: Any) -> PythonTree:
 
 
 def choose(name: str, *trees: PythonTree, system: str = "debian-12", **python: Any) -> tuple[Any, list[ModuleFault]]:
-    """Return the plan and the faults. ``trees``: the Python trees that the control machine can send."""
+    """Return the decision and the faults. ``trees``: the Python trees that the control machine can send."""
     seen = facts(system=system, title="Debian GNU/Linux 12", python={**NONE, **python})
     stack = replace(stacks.get("tf2.15"), name=name, pythons=OFFERS[name])
     findings = Findings()
@@ -59,15 +59,15 @@ def choose(name: str, *trees: PythonTree, system: str = "debian-12", **python: A
 def test_python_is_chosen_in_the_documented_order(
     system: str, seen: dict[str, Any], trees: list[str], path: str
 ) -> None:
-    plan, faults = choose("new", *map(tree, trees), system=system, **seen)
-    assert (plan.path, faults) == (path, [])
+    decision, faults = choose("new", *map(tree, trees), system=system, **seen)
+    assert (decision.path, faults) == (path, [])
 
 
 def test_python_tree_is_sent_only_when_the_host_lacks_it() -> None:
-    plan, faults = choose("old", tree("3.6"), tree("3.7"))
-    assert (plan.version, plan.tree.name, faults) == ("3.7", tree("3.7").name, [])
-    plan, _ = choose("old", tree("3.7"), trees={tree("3.7").name: "3.7"})
-    assert (plan.version, plan.tree) == ("3.7", None)
+    decision, faults = choose("old", tree("3.6"), tree("3.7"))
+    assert (decision.version, decision.tree.name, faults) == ("3.7", tree("3.7").name, [])
+    decision, _ = choose("old", tree("3.7"), trees={tree("3.7").name: "3.7"})
+    assert (decision.version, decision.tree) == ("3.7", None)
 
 
 def test_python_tree_in_use_is_kept_when_a_preferred_one_exists() -> None:

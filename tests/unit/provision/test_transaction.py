@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils import tfctl_transaction
 from ansible.module_utils.tfctl_install import Failed
-from ansible.module_utils.tfctl_transaction import Apt, Dnf, Package, Simulation, plan
+from ansible.module_utils.tfctl_transaction import Apt, Dnf, Package, Simulation, transaction
 
 from playbooks.library import tfctl_apt_sources
 
@@ -54,8 +54,8 @@ class FakeManager:
     def exact(self, name: str, version: str) -> str:
         return f"{name}={version}"
 
-    def carry_out(self, wanted: tfctl_transaction.Plan) -> None:
-        """Do what the tasks of the role nvidia_packages do with a plan."""
+    def carry_out(self, wanted: tfctl_transaction.Transaction) -> None:
+        """Do what the tasks of the role nvidia_packages do with a transaction."""
         if wanted.install:
             versions, _ = self.simulate(wanted.install)
             self.there.update({name: Package(version, False) for name, version in versions.items()})
@@ -76,15 +76,15 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeMan
     yield FakeManager()
 
 
-def planned(manager: FakeManager, *asked: str, component: str = "nvidia_driver") -> tfctl_transaction.Plan:
-    return plan(manager, component, (), asked, update=True)
+def planned(manager: FakeManager, *asked: str, component: str = "nvidia_driver") -> tfctl_transaction.Transaction:
+    return transaction(manager, component, (), asked, update=True)
 
 
-def nothing_left(wanted: tfctl_transaction.Plan) -> bool:
+def nothing_left(wanted: tfctl_transaction.Transaction) -> bool:
     return not (wanted.install or wanted.reinstall or wanted.release or wanted.hold)
 
 
-def test_plan_installs_holds_and_records_packages(manager: FakeManager) -> None:
+def test_transaction_installs_holds_and_records_packages(manager: FakeManager) -> None:
     wanted = planned(manager, "nvidia-smi")
     assert wanted.install == ["nvidia-smi=535.2"]
     assert wanted.hold == ["libcuda1", "nvidia-smi"], "dkms is not a package of NVIDIA"
@@ -96,13 +96,13 @@ def test_plan_installs_holds_and_records_packages(manager: FakeManager) -> None:
     assert manager.updates == 1, "package lists are updated only if a package is missing"
 
 
-def test_plan_keeps_the_records_of_other_components(manager: FakeManager) -> None:
+def test_transaction_keeps_the_records_of_other_components(manager: FakeManager) -> None:
     manager.carry_out(planned(manager, "nvidia-smi"))
     manager.carry_out(planned(manager, "libcuda1", component="cuda"))
     assert {*planned(manager).record} == {"nvidia_driver", "cuda"}
 
 
-def test_plan_restores_a_recorded_package_that_was_removed(manager: FakeManager) -> None:
+def test_transaction_restores_a_recorded_package_that_was_removed(manager: FakeManager) -> None:
     manager.carry_out(planned(manager, "nvidia-smi"))
     del manager.there["libcuda1"]
     assert planned(manager).hold == ["libcuda1"]
@@ -110,14 +110,14 @@ def test_plan_restores_a_recorded_package_that_was_removed(manager: FakeManager)
     assert manager.there["libcuda1"] == Package("535.2", True)
 
 
-def test_plan_holds_a_package_again_that_was_unheld(manager: FakeManager) -> None:
+def test_transaction_holds_a_package_again_that_was_unheld(manager: FakeManager) -> None:
     manager.carry_out(planned(manager, "nvidia-smi"))
     manager.there["libcuda1"] = Package("535.2", False)
     wanted = planned(manager, "nvidia-smi")
     assert (wanted.install, wanted.hold) == ([], ["libcuda1"])
 
 
-def test_plan_releases_own_holds_of_packages_that_change(manager: FakeManager) -> None:
+def test_transaction_releases_own_holds_of_packages_that_change(manager: FakeManager) -> None:
     manager.carry_out(planned(manager, "nvidia-smi"))
     manager.offers.update({"nvidia-smi": "550.1", "libcuda1": "550.1"})
     wanted = planned(manager, "nvidia-smi=550.*")
@@ -125,7 +125,9 @@ def test_plan_releases_own_holds_of_packages_that_change(manager: FakeManager) -
     assert wanted.hold == ["libcuda1", "nvidia-smi"]
 
 
-def test_plan_records_the_versions_before_the_last_change_to_which_a_rollback_returns(manager: FakeManager) -> None:
+def test_transaction_records_the_versions_before_the_last_change_to_which_a_rollback_returns(
+    manager: FakeManager,
+) -> None:
     manager.carry_out(planned(manager, "nvidia-smi"))
     assert planned(manager, "nvidia-smi").previous == {}, "a first installation has none"
     manager.offers.update({"nvidia-smi": "550.1", "libcuda1": "550.1"})
@@ -142,7 +144,7 @@ def test_plan_records_the_versions_before_the_last_change_to_which_a_rollback_re
     assert back.previous == {"nvidia_driver": {"libcuda1": "550.1", "nvidia-smi": "550.1"}}, "another one undoes it"
 
 
-def test_plan_lets_modules_that_are_built_for_one_kernel_follow_its_updates(manager: FakeManager) -> None:
+def test_transaction_lets_modules_that_are_built_for_one_kernel_follow_its_updates(manager: FakeManager) -> None:
     """With a hold on them, the next kernel has no driver. An earlier tfctl has left holds."""
     modules, library = "linux-modules-nvidia-580-server-generic", "libnvidia-compute-580-server"
     manager.offers.update({modules: "5.15.0-91.101", library: "580.95"})
@@ -157,7 +159,7 @@ def test_plan_lets_modules_that_are_built_for_one_kernel_follow_its_updates(mana
     assert nothing_left(again) and again.record == {"nvidia_driver": {modules: "", library: ""}}
 
 
-def test_plan_reinstalls_the_installed_version_of_a_damaged_package(manager: FakeManager) -> None:
+def test_transaction_reinstalls_the_installed_version_of_a_damaged_package(manager: FakeManager) -> None:
     manager.carry_out(planned(manager, "nvidia-smi"))
     manager.without_file, manager.offers["libcuda1"] = ["libcuda1"], "550.1"
     wanted = planned(manager)
@@ -166,18 +168,18 @@ def test_plan_reinstalls_the_installed_version_of_a_damaged_package(manager: Fak
     assert nothing_left(planned(manager))
 
 
-def test_plan_refuses_to_remove_packages(manager: FakeManager) -> None:
+def test_transaction_refuses_to_remove_packages(manager: FakeManager) -> None:
     manager.removes = ["openmpi"]
     with pytest.raises(Failed, match="The installation of nvidia-smi would remove openmpi"):
         planned(manager, "nvidia-smi")
 
 
-def test_plan_refuses_to_install_a_kernel(manager: FakeManager) -> None:
+def test_transaction_refuses_to_install_a_kernel(manager: FakeManager) -> None:
     with pytest.raises(Failed, match="nvidia-headless would install another kernel: linux-image"):
         planned(manager, "nvidia-headless")
 
 
-def test_plan_refuses_to_change_a_package_that_somebody_else_put_on_hold(manager: FakeManager) -> None:
+def test_transaction_refuses_to_change_a_package_that_somebody_else_put_on_hold(manager: FakeManager) -> None:
     manager.there["libcuda1"] = Package("530.1", True)
     with pytest.raises(Failed, match="would change packages that are on hold: libcuda1") as refused:
         planned(manager, "nvidia-smi")

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from .. import codec, jobstore, judge, wire
+from .. import jobstore, judge, wire
 from ..system import System
 from .head import Head
 from .here import Failed, Here
@@ -37,7 +37,7 @@ def main(words: Sequence[str], system: System = System()) -> int:  # noqa: B008 
 
 
 async def _guard(job: str, system: System) -> None:
-    secrets = codec.decode(Secrets, wire.parse(Path(os.environ["CREDENTIALS_DIRECTORY"], "key").read_bytes()))
+    secrets = wire.decode(Secrets, wire.parse(Path(os.environ["CREDENTIALS_DIRECTORY"], "key").read_bytes()))
     here = Here(job, secrets.host, system)
     seen = await _first_look(here)
     guard = seen.record.guard

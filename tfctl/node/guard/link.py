@@ -10,7 +10,7 @@ import re
 import secrets
 from typing import Any, NamedTuple, Optional, Union
 
-from .. import codec, names, wire
+from .. import names, wire
 from . import keys
 
 #: The longest message in bytes. The record of a job with 1,000 tasks has about 200 kB.
@@ -115,7 +115,7 @@ class Link:
 
     def send(self, message: Message) -> None:
         """Queue a message."""
-        body = json.dumps({type(message).__name__.lower(): codec.encode(message)}, separators=(",", ":"))
+        body = json.dumps({type(message).__name__.lower(): wire.encode(message)}, separators=(",", ":"))
         self._writer.write(self._sealer.seal(body.encode()))
 
     async def drain(self) -> None:
@@ -130,8 +130,8 @@ class Link:
         line = await _line(self._reader, within)
         try:
             ((kind, fields),) = wire.parse(self._opener.open(line)).items()
-            return codec.decode(_KINDS[kind], fields)  # type: ignore[no-any-return]
-        except (keys.Forged, codec.Malformed, KeyError, ValueError):
+            return wire.decode(_KINDS[kind], fields)  # type: ignore[no-any-return]
+        except (keys.Forged, wire.Malformed, KeyError, ValueError):
             raise Broken("a message is not from a guard of this job") from None
 
     def close(self) -> None:
@@ -148,8 +148,8 @@ async def accept(
     nonce = secrets.token_hex(16)
     writer.write(json.dumps({"nonce": nonce}).encode() + b"\n")
     try:
-        hello = codec.decode(Hello, wire.parse(await _line(reader, _HANDSHAKE_S)))
-    except codec.Malformed:
+        hello = wire.decode(Hello, wire.parse(await _line(reader, _HANDSHAKE_S)))
+    except wire.Malformed:
         raise Broken("a connection that is not from a guard") from None
     if hello.host not in hosts or not names.RUN.fullmatch(hello.run) or not _NONCE.fullmatch(hello.nonce):
         raise Broken("a connection that is not from a guard of this job")
@@ -177,7 +177,7 @@ async def connect(address: str, port: int, key: bytes, host: str, run: str) -> L
         link.send(Beat())
         await link.receive(_HANDSHAKE_S)
         return link
-    except codec.Malformed:
+    except wire.Malformed:
         writer.close()
         raise Broken("what answers there is not the guard of the job") from None
     except Broken:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from tfctl.provision.decide import kernel, reboot
 from tfctl.provision.decide.cards import Card, Generation, limits, named, numbers, usable
 from tfctl.provision.decide.case import Case
-from tfctl.provision.decide.plan import Driver
+from tfctl.provision.decide.decision import Driver
 from tfctl.provision.decide.sources import has_repository, method_of
 
 METHODS = ("auto", "repo", "distribution")
@@ -27,7 +27,7 @@ MODPROBE = "nvidia-modprobe"  # the program that creates device nodes, and its p
 
 
 def driver(case: Case) -> Driver | None:
-    """Return the plan for the driver, or None if there is nothing to do."""
+    """Return the decision about the driver, or None if there is nothing to do."""
     gpu, wish = case.gpu, case.wishes.driver
     if not re.fullmatch(r"auto|none|\d{3}", wish):
         case.findings.refuse(f"tfctl_driver is {wish!r}", "give auto, none, or a branch such as 580", "inventory")
@@ -103,7 +103,7 @@ def _kept(case: Case, version: str) -> Driver | None:
         return None
     signed = gpu.own and gpu.origins == ("canonical",) and kernel.is_signed(case)
     return replace(
-        _plan(case, method_of(gpu), version, packages),
+        _decision(case, method_of(gpu), version, packages),
         nodes=gpu.modprobe,
         services=_services(case, persistence=gpu.own),
         build=build,
@@ -143,9 +143,9 @@ def _installed(case: Case, found: Sequence[Card], bounds: Generation, wish: str)
         kernel.judge_build(case)
     if gpu.switches:
         packages += _fabric_packages(case, chosen, (ours,))
-    plan = _plan(case, method, str(chosen), packages)
+    decision = _decision(case, method, str(chosen), packages)
     # The package manager may configure the driver before the headers: then nothing has built the module.
-    return replace(plan, first=first, stream=stream, build=not signed, signed=signed)
+    return replace(decision, first=first, stream=stream, build=not signed, signed=signed)
 
 
 def _method(case: Case, bounds: Generation) -> str | None:
@@ -252,8 +252,8 @@ def _fabric_packages(case: Case, chosen: int, origins: tuple[str, ...]) -> tuple
     return ("nvidia-fabricmanager" if late else f"nvidia-fabricmanager-{chosen}",)
 
 
-def _plan(case: Case, method: str, version: str, packages: tuple[str, ...]) -> Driver:
-    """Return the plan for a driver that tfctl installs, with everything that it needs."""
+def _decision(case: Case, method: str, version: str, packages: tuple[str, ...]) -> Driver:
+    """Return the decision about a driver that tfctl installs, with everything that it needs."""
     return Driver(
         method=method,
         version=version,

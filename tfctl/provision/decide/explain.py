@@ -6,9 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from tfctl import schema
-from tfctl.provision.decide import gpu, plan, pythons
+from tfctl.provision.decide import gpu, pythons
 from tfctl.provision.decide.cards import cards, named
 from tfctl.provision.decide.case import Case
+from tfctl.provision.decide.decision import ChosenStack, GpuSoftware
 from tfctl.provision.decide.facts import Facts, Link
 from tfctl.provision.decide.fault import Findings
 from tfctl.provision.decide.host import decide
@@ -59,7 +60,7 @@ def _on_host(facts: Facts, wanted: Wanted) -> StackOnHost[ModuleFault]:
     }
 
 
-def _state(stack: plan.Stack | None, link: Link) -> str:
+def _state(stack: ChosenStack | None, link: Link) -> str:
     if stack and stack.environment == link.current:
         return "in use"
     return "there" if stack and stack.there else "absent"
@@ -85,7 +86,7 @@ def _methods(case: Case, name: LibraryName) -> dict[str, str]:
     return found
 
 
-def _chosen(case: Case | None, gpus: plan.Gpu | None, name: LibraryName) -> str:
+def _chosen(case: Case | None, gpus: GpuSoftware | None, name: LibraryName) -> str:
     """Return the method by which a library is installed, or ""."""
     chosen = {"cuda": gpus.cuda, "cudnn": gpus.cudnn, "nccl": gpus.nccl}[name] if gpus else None
     return chosen.method if chosen else "wheels" if case and case.needs.wheels else ""

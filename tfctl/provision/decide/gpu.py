@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from tfctl.model.stacks import Stack
 from tfctl.model.stacks.nvidia import Gpu, Nvidia
-from tfctl.provision.decide import plan
 from tfctl.provision.decide.cards import Card, cards, named, numbers, too_new, usable
 from tfctl.provision.decide.case import Case
+from tfctl.provision.decide.decision import GpuSoftware
 from tfctl.provision.decide.driver import driver
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings
@@ -52,7 +52,7 @@ def _with_driver_for(found: Sequence[Card], needs: Gpu, nvidia: Nvidia) -> Gpu:
     return replace(needs, driver=replace(needs.driver, min=oldest or needs.driver.min))
 
 
-def decide(case: Case, stacks: Mapping[str, Stack]) -> plan.Gpu | None:
+def decide(case: Case, stacks: Mapping[str, Stack]) -> GpuSoftware | None:
     """Return what the roles have to do for the GPUs, or None if there is nothing to do. ``stacks``: all there are."""
     gpu, needs, findings = case.gpu, case.needs, case.findings
     beyond = too_new(usable(gpu, needs), needs)
@@ -72,4 +72,4 @@ def decide(case: Case, stacks: Mapping[str, Stack]) -> plan.Gpu | None:
     found = nccl(case)
     if not (chosen or cuda or cudnn or found):
         return None
-    return plan.Gpu(chosen, cuda, cudnn, found, source(case, chosen, (cuda, cudnn, found)))
+    return GpuSoftware(chosen, cuda, cudnn, found, source(case, chosen, (cuda, cudnn, found)))

@@ -7,10 +7,18 @@ import json
 
 from tfctl.model import stacks
 from tfctl.model.stacks import Stack
-from tfctl.provision.decide import openmpi, plan
+from tfctl.provision.decide import openmpi
+from tfctl.provision.decide.decision import (
+    ChosenStack,
+    CudaHomes,
+    GpuSoftware,
+    Horovod,
+    HorovodBuild,
+    OpenMpi,
+    Toolchain,
+)
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings
-from tfctl.provision.decide.plan import CudaHomes, Horovod, HorovodBuild, OpenMpi, Toolchain
 from tfctl.provision.decide.toolchain import toolchain
 from tfctl.provision.decide.wanted import Wanted
 
@@ -19,11 +27,16 @@ HOME = "/opt/tfctl/horovod"
 
 
 def decide(
-    facts: Facts, wanted: Wanted, stack: Stack, own: plan.Stack, gpu: plan.Gpu | None, findings: Findings
+    facts: Facts,
+    wanted: Wanted,
+    stack: Stack,
+    own: ChosenStack,
+    gpu: GpuSoftware | None,
+    findings: Findings,
 ) -> tuple[OpenMpi | None, Horovod | None]:
-    """Return the plans for Open MPI and Horovod, None where there is nothing to do, or with a fault.
+    """Return the decisions about Open MPI and Horovod, None where there is nothing to do, or with a fault.
 
-    ``own`` and ``gpu`` are parts of the plan. Add a notice if the GPUs cannot reduce by themselves.
+    ``own`` and ``gpu`` are parts of the decision. Add a notice if the GPUs cannot reduce by themselves.
     """
     if not wanted.wishes.horovod:
         there = own.environment in facts.horovods
@@ -49,7 +62,7 @@ def decide(
     return mpi, _build(facts, stack, stack.horovod, own, mpi, compiler, cuda)
 
 
-def _cuda_homes(stack: Stack, gpu: plan.Gpu | None) -> CudaHomes | None:
+def _cuda_homes(stack: Stack, gpu: GpuSoftware | None) -> CudaHomes | None:
     """Return where CUDA and NCCL are, or None without nvcc or NCCL. The stack's wheels may include NCCL."""
     if gpu is None or gpu.cuda is None or stack.gpu is None:
         return None
@@ -62,7 +75,7 @@ def _build(
     facts: Facts,
     stack: Stack,
     offered: stacks.Horovod,
-    own: plan.Stack,
+    own: ChosenStack,
     mpi: OpenMpi | None,
     compiler: Toolchain,
     cuda: CudaHomes | None,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from tfctl.provision.decide import gpu, horovod, plan, pythons, space
+from tfctl.provision.decide import gpu, horovod, pythons, space
+from tfctl.provision.decide.decision import ChosenStack, Decision, GpuSoftware
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings, fault
-from tfctl.provision.decide.plan import Plan
 from tfctl.provision.decide.toolchain import toolchain
 from tfctl.provision.decide.wanted import ALL, Wanted
 from tfctl.provision.faults import ModuleFault
@@ -19,8 +19,8 @@ LINKS = "/opt/tfctl/stacks"
 USER_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
 
 
-def decide(facts: Facts, wanted: Wanted) -> tuple[Plan, list[ModuleFault]]:
-    """Return the plan and all faults. With faults, the plan has gaps."""
+def decide(facts: Facts, wanted: Wanted) -> tuple[Decision, list[ModuleFault]]:
+    """Return the decision and all faults. With faults, the decision has gaps."""
     findings = Findings([*_system_faults(facts, wanted), *_account_faults(facts, wanted)])
     operators = [name for name in wanted.operators or (facts.login,) if name != "root"]
     for name in operators:
@@ -43,7 +43,7 @@ def decide(facts: Facts, wanted: Wanted) -> tuple[Plan, list[ModuleFault]]:
         mpi, hvd = horovod.decide(facts, wanted, entry, stack, gpus, findings)
     faults = [*findings.faults, *space.faults(facts, wanted, stack)]
     notices = tuple(findings.notices)
-    return Plan(tuple(sorted({*operators})), wanted.shared, notices, stack, gpus, compiler, mpi, hvd), faults
+    return Decision(tuple(sorted({*operators})), wanted.shared, notices, stack, gpus, compiler, mpi, hvd), faults
 
 
 def _system_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
@@ -82,8 +82,8 @@ def _account_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
             )
 
 
-def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[plan.Stack | None, plan.Gpu | None]:
-    """Return the parts stack and gpu of the plan; without a stack, add a fault."""
+def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[ChosenStack | None, GpuSoftware | None]:
+    """Return the parts stack and gpu of the decision; without a stack, add a fault."""
     name, stack = wanted.stack, wanted.stacks.get(wanted.stack)
     if not name:
         remedy = "--stack tf2.15, or tfctl_stack in the inventory; --stack none installs no TensorFlow"
@@ -105,7 +105,7 @@ def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[plan.Stack
     if python is None:
         return None, gpus
     environment = stack.environment(edition, python.version)
-    found = plan.Stack(
+    found = ChosenStack(
         name=name,
         edition=edition,
         python=python,

@@ -7,8 +7,8 @@ from dataclasses import replace
 from tfctl.model.stacks.nvidia import LibraryName, Packaged
 from tfctl.provision.decide.cards import numbers
 from tfctl.provision.decide.case import Case
+from tfctl.provision.decide.decision import Archive, Library
 from tfctl.provision.decide.fault import Findings
-from tfctl.provision.decide.plan import Archive, Library
 from tfctl.provision.decide.sources import has_repository, mirrored, refuse_unverified
 
 METHODS = ("auto", "wheels", "repo", "distribution", "archive")
@@ -17,7 +17,7 @@ PREFIX = "/opt/tfctl"
 
 
 def library(case: Case, name: LibraryName, method: str) -> Library | None:
-    """Return the plan for a library by this method; None if it is in the stack's wheels, or with a fault."""
+    """Return the decision about a library by this method; None if it is in the stack's wheels, or with a fault."""
     if method not in METHODS:
         case.findings.refuse(f"tfctl_{name}_method is {method!r}", f"give {', '.join(METHODS)}", "inventory")
         return None
@@ -26,7 +26,7 @@ def library(case: Case, name: LibraryName, method: str) -> Library | None:
 
 
 def nccl(case: Case) -> Library | None:
-    """Return the plan for NCCL; None if it is in the stack's wheels, not needed or not available, or with a fault.
+    """Return the decision about NCCL; None if it is in the stack's wheels, not needed or not there, or with a fault.
 
     TensorFlow contains its own or has it as a wheel, so only Horovod needs it, and can do without: then add a notice.
     """

@@ -6,10 +6,9 @@ import hashlib
 import json
 
 from tfctl.model.stacks import Stack
-from tfctl.provision.decide import plan
+from tfctl.provision.decide.decision import ChosenStack, OpenMpi, OpenMpiBuild, Tarball, Toolchain
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings
-from tfctl.provision.decide.plan import OpenMpi, OpenMpiBuild, Tarball, Toolchain
 from tfctl.provision.decide.wanted import Wanted
 
 FORMAT = 2  # of the build process: a new number rebuilds everything
@@ -21,9 +20,10 @@ PACKAGES = {"apt-get": ("openmpi-bin",), "dnf": ("openmpi",)}
 
 
 def openmpi(
-    facts: Facts, wanted: Wanted, stack: Stack, own: plan.Stack, compiler: Toolchain, findings: Findings
+    facts: Facts, wanted: Wanted, stack: Stack, own: ChosenStack, compiler: Toolchain, findings: Findings
 ) -> OpenMpi | None:
-    """Return the plan for Open MPI, or None if there is nothing to do, or with a fault. ``own``: the plan's stack."""
+    """Return the decision about Open MPI, or None if there is nothing to do, or with a fault. ``own``: that about the
+    stack."""
     method = wanted.wishes.openmpi
     if method not in METHODS:
         findings.refuse(f"tfctl_openmpi is {method!r}", f"it is {', '.join(METHODS)}", "inventory")
@@ -44,15 +44,15 @@ def openmpi(
     )
 
 
-def without(facts: Facts, own: plan.Stack) -> OpenMpi | None:
-    """Return a plan that removes links to an Open MPI no longer wanted, or None if there are none."""
+def without(facts: Facts, own: ChosenStack) -> OpenMpi | None:
+    """Return a decision that removes links to an Open MPI no longer wanted, or None if there are none."""
     if own.environment not in facts.openmpis:
         return None
     return OpenMpi("none", "", "", own.path, packages=(), broken=False, source=None)
 
 
 def _from_source(
-    facts: Facts, wanted: Wanted, stack: Stack, own: plan.Stack, compiler: Toolchain, findings: Findings
+    facts: Facts, wanted: Wanted, stack: Stack, own: ChosenStack, compiler: Toolchain, findings: Findings
 ) -> OpenMpi | None:
     offered = stack.openmpi
     if offered is None:

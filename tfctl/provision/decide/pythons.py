@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from tfctl.model.stacks import Stack
+from tfctl.provision.decide.decision import Python, Tree
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings
-from tfctl.provision.decide.plan import Python, Tree
 from tfctl.provision.decide.wanted import Wanted
 from tfctl.provision.python_tree import PythonTree
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tfctl.model.stacks.values import Known
 from tfctl.provision.decide.case import Case
+from tfctl.provision.decide.decision import Driver, Library, Repository, Source
 from tfctl.provision.decide.facts import GpuFacts
-from tfctl.provision.decide.plan import Driver, Library, Repository, Source
 
 MACHINES = {"x86_64": "x86_64", "aarch64": "sbsa"}  # as NVIDIA names them; sbsa: Arm servers
 

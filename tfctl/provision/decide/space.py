@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tfctl.provision.decide.decision import ChosenStack
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import fault
-from tfctl.provision.decide.plan import Stack
 from tfctl.provision.decide.wanted import Wanted
 from tfctl.provision.faults import ModuleFault
 from tfctl.wording import counted, listed
@@ -48,7 +48,7 @@ def directories(shared: tuple[str, ...], remote_tmp: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((STACKS, TEMPORARY, WHEELS, *SPARE_MB, *shared, remote_tmp)))
 
 
-def faults(facts: Facts, wanted: Wanted, stack: Stack | None) -> Iterator[ModuleFault]:
+def faults(facts: Facts, wanted: Wanted, stack: ChosenStack | None) -> Iterator[ModuleFault]:
     """Yield a fault for each file system with too little space or too few inodes, and for a stack on one with noexec.
 
     The needs of directories on the same file system are added up.
@@ -74,7 +74,7 @@ def faults(facts: Facts, wanted: Wanted, stack: Stack | None) -> Iterator[Module
         yield fault(f"{at} is mounted noexec, and stacks hold programs", f"mount -o remount,exec {at}")
 
 
-def needs(wanted: Wanted, stack: Stack | None) -> dict[str, Need]:
+def needs(wanted: Wanted, stack: ChosenStack | None) -> dict[str, Need]:
     """Return what each directory needs."""
     new_mb = stack.disk_mb if stack and not stack.there else 0
     tree = stack.python.tree if stack else None

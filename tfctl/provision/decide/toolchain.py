@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tfctl.model.stacks import Stack
+from tfctl.provision.decide.decision import Toolchain
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings
-from tfctl.provision.decide.plan import Toolchain
 from tfctl.provision.decide.wanted import Wanted
 
 

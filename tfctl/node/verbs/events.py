@@ -10,12 +10,12 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from . import fields, guards, jobstore, names, show, wire
-from .session import Refused, Session
-from .system import System
-from .system import run as run_to_end
-from .units import InstalledUnit, installed_units
-from .wire import Event, TaskName
+from .. import fields, guards, jobstore, names, statuses, wire
+from ..session import Refused, Session
+from ..system import System
+from ..system import run as run_to_end
+from ..units import InstalledUnit, installed_units
+from ..wire import Event, TaskName
 
 #: sd-messages(3), SD_MESSAGE_UNIT_STARTED.
 _UNIT_STARTED = "39f53479d3a045ac8e11786248231fbf"
@@ -26,7 +26,7 @@ def run(system: System, session: Session, request: wire.EventsRequest) -> None:
     """Send one answer, empty for a job that is not known here. Raises Refused."""
     job = fields.job_name(request.job)
     found = sorted(_events(system, job), key=lambda event: event.time)
-    whole, brief = show.brief(system, show.jobs(system, job, None), request.brief)
+    whole, brief = statuses.brief(system, statuses.of_jobs(system, [job]), request.brief)
     session.send(wire.Events(whole, tuple(found), time.time(), brief))
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from . import fields, guards, reservations, wire
-from .session import Session
-from .system import System
+from .. import fields, guards, reservations, wire
+from ..session import Session
+from ..system import System
 
 
 def run(system: System, session: Session, request: wire.LeaveRequest) -> None:

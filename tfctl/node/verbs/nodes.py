@@ -6,11 +6,11 @@ import os
 import time
 from pathlib import Path
 
-from . import disks, gpu_cards, receipts, reservations, states, versions, wire
-from .hello import look, stacks
-from .session import Session
-from .system import System
-from .units import InstalledUnit, live_units
+from .. import disks, gpus, receipts, reservations, states, versions, wire
+from ..hello import look, stacks
+from ..session import Session
+from ..system import System, node_part
+from ..units import InstalledUnit, live_units
 
 
 def run(system: System, session: Session, _request: wire.NodesRequest) -> None:
@@ -21,7 +21,7 @@ def run(system: System, session: Session, _request: wire.NodesRequest) -> None:
     session.send(
         wire.Node(
             protocol=wire.PROTOCOL,
-            version=Path(__file__).resolve().parent.parent.name,
+            version=node_part(),
             os=versions.os_release(map(system.at, versions.OS_RELEASE)).get("PRETTY_NAME") or None,
             kernel=os.uname().release,
             systemd=system.systemd(),
@@ -35,7 +35,7 @@ def run(system: System, session: Session, _request: wire.NodesRequest) -> None:
             tasks=tuple(_task(unit) for unit in units),
             disks=disks.disks(system),
             stored_mib=disks.stored_mib(system),
-            cards=gpu_cards.look(system) if devices else (),
+            cards=gpus.cards(system) if devices else (),
             time=time.time(),
             drifts=tuple(text for each in receipts.check_all(str(system.at(receipts.FOLDER))) for text in each.drifts),
         )

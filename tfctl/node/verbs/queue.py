@@ -16,10 +16,10 @@ import secrets
 import time
 from pathlib import Path
 
-from . import fields, jobstore, names, wire
-from .exits import Exit
-from .session import Refused, Session
-from .system import System, caller, host
+from .. import fields, jobstore, names, wire
+from ..exits import Exit
+from ..session import Refused, Session
+from ..system import System, caller, host
 
 _DIRECTORY = f"{names.RUN_DIR}/queue"
 #: Seconds between looks at the queue.

@@ -11,6 +11,7 @@ JSON has no tuples and no integer keys: a tuple becomes a list, an integer key i
 default is left out when it is None. A field that the class does not have is ignored: a newer version may send it.
 """
 
+import json
 from typing import Any, Callable, Literal, TypeVar, Union
 
 T = TypeVar("T")
@@ -32,6 +33,17 @@ _ROWS: set[Any] = set()
 def as_rows(*kinds: type) -> None:
     """Convert values of these NamedTuples to lists, without the names of the fields."""
     _ROWS.update(kinds)
+
+
+def parse(text: bytes) -> dict[str, Any]:
+    """Return the JSON object of a line. Raises Malformed."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise Malformed("it is not an object of JSON")
+    return found
 
 
 def encode(value: Any) -> Any:

@@ -1,12 +1,14 @@
-"""End a task at its deadline. systemd runs this as `tfctl-node deadline JOB RUN ROLE INDEX` (tfctl.node.deadlines)."""
+"""The verb `deadline`: end a task at its deadline. Only systemd asks for it (tfctl.node.deadlines), with arguments:
+`tfctl-node deadline JOB RUN ROLE INDEX`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import jobstore, reservations, states
-from .system import System
-from .units import InstalledUnit, installed_units
+from .. import jobstore, reservations, states
+from ..system import System
+from ..units import InstalledUnit, installed_units
 
 #: How long to wait for the lock while a start copies code.
 _LOCK_S = 330.0

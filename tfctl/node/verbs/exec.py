@@ -13,11 +13,11 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 
-from . import checks, fields, jobstore, names, restart_files, wire
-from .exits import Exit
-from .session import Refused, Session
-from .system import System, host
-from .units import end_units
+from .. import checks, fields, jobstore, names, restart_files, wire
+from ..exits import Exit
+from ..session import Refused, Session
+from ..system import System, host
+from ..units import end_units
 
 #: The lines of a task's unit that also apply to a command beside it.
 _KEPT = ("UnsetEnvironment", "WorkingDirectory", "ReadWritePaths", "MemoryMax", "MemorySwapMax", "CPUQuota")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from . import checks, deadlines, fields, jobstore, names, reservations, wire
-from .exits import Exit
-from .session import Refused, Session
-from .system import System, host
-from .units import InstalledUnit, exec_failure, grace, installed_units, wait_for_execution
-from .wire import TaskName
+from .. import checks, deadlines, fields, jobstore, names, reservations, wire
+from ..exits import Exit
+from ..session import Refused, Session
+from ..system import System, host
+from ..units import InstalledUnit, exec_failure, grace, installed_units, wait_for_execution
+from ..wire import TaskName
 
 #: Seconds that systemd may take to start the tasks once they have ended.
 _LAUNCH_S = 90.0

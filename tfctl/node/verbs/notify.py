@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from . import fields, guards, jobstore, names, states, wire
-from .exits import Exit
-from .session import Refused, Session
-from .system import System
+from .. import fields, guards, jobstore, names, states, wire
+from ..exits import Exit
+from ..session import Refused, Session
+from ..system import System
 
 #: How long the unit of the program may take, beyond its own limit (s).
 _LIMIT_S = guards.NOTIFY_S + 15.0

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Callable
 
-from . import fields, give_up, guards, jobstore, names, reservations, restart_files, show, sockets, states, wire
-from .exits import Exit
-from .judge import ALIVE
-from .session import Gone, Refused, Session
-from .system import System, host
-from .units import InstalledUnit, end_units, grace, installed_units, remove_units, run_of, units_without_file
-from .wire import TaskName
+from .. import fields, guards, jobstore, names, reservations, restart_files, sockets, states, statuses, wire
+from ..exits import Exit
+from ..judge import ALIVE
+from ..session import Gone, Refused, Session
+from ..system import System, host
+from ..units import InstalledUnit, end_units, grace, installed_units, remove_units, run_of, units_without_file
+from ..wire import TaskName
 
 #: Seconds beyond the longest TimeoutStopSec= of the units, for ExecStopPost and systemd's own SIGKILL.
 _MORE_S = 15.0
@@ -34,7 +34,7 @@ def run(system: System, session: Session, request: wire.StopRequest) -> None:
     )  # fmt: skip
     wanted = None if request.tasks is None else fields.task_names(request.tasks)
     if request.give_up:
-        given_up = give_up.give_up(system, job, this_run or "", wanted or ())
+        given_up = give_up(system, job, this_run or "", wanted or ())
         session.send(wire.Stopped(jobstore.latest(system, job), tuple(given_up), ()))
         return
     with reservations.lock(system):
@@ -68,6 +68,36 @@ def run(system: System, session: Session, request: wire.StopRequest) -> None:
     live = tuple(unit.task for unit in units if unit.live)
     with contextlib.suppress(Gone):
         session.send(wire.Stopped(attempt if record else 0, live, left))
+
+
+def give_up(system: System, job: str, run: str, tasks: Collection[TaskName]) -> list[TaskName]:
+    """Mark those of the tasks that are alive and still fail at once, and let systemd stop their units. Return them.
+
+    They have failed, and systemd does not start them again. A host knows only its own tasks. Whether a task may be
+    given up depends on all tasks of the job (judge.to_give_up), so the client or the guard that knows all hosts decides
+    it.
+
+    Nothing happens if ``run`` is not the job's current run here. Does not wait for the end of the units. Safe to
+    repeat. Raises Refused, OSError.
+    """
+    with reservations.lock(system, _LOCK_S):
+        attempt = jobstore.latest(system, job)
+        chosen = [
+            unit
+            for unit in installed_units(system, job)
+            if unit.run == run
+            and unit.task in tasks
+            and unit.live
+            and jobstore.marked(system, job, attempt, *unit.task) is None
+            and statuses.fails_at_once(system, job, attempt, unit.task, jobstore.runs(system, job, attempt, *unit.task))
+        ]
+        if chosen:
+            try:
+                for unit in chosen:
+                    jobstore.mark_given_up(system, job, attempt, *unit.task)
+            finally:  # on a full disk too
+                system.manage("stop", "--no-block", "--", *(unit.unit for unit in chosen))
+        return [unit.task for unit in chosen]
 
 
 def _await_go(session: Session, marked: wire.Marked) -> bool:
@@ -109,7 +139,7 @@ def _mark(
     A failure, such as a full disk, must not keep the tasks from being ended.
     """
     job, attempt = record.job, record.attempt
-    found = show.task_statuses(system, record, {unit.task: unit.properties for unit in units})
+    found = statuses.of_tasks(system, record, {unit.task: unit.properties for unit in units})
     unfinished = [one.name for one in found if one.state in ALIVE]
     stopped = [task for task in tasks if task in unfinished]
     try:

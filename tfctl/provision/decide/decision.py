@@ -29,7 +29,7 @@ class Python:
 
 
 @dataclass(frozen=True)
-class Stack:
+class ChosenStack:
     """``path``: of the environment; ``link``: of the stack. ``lock``: the lock file on the control machine.
 
     ``there``: whether the environment exists.
@@ -123,7 +123,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuSoftware:
     driver: Driver | None
     cuda: Library | None
     cudnn: Library | None
@@ -204,14 +204,14 @@ class HorovodBuild(Horovod):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """With faults, a plan has gaps."""
+class Decision:
+    """What a host gets. With faults, it has gaps."""
 
     operators: tuple[str, ...]
     output_roots: tuple[str, ...]
     notices: tuple[str, ...]
-    stack: Stack | None
-    gpu: Gpu | None
+    stack: ChosenStack | None
+    gpu: GpuSoftware | None
     toolchain: Toolchain | None
     openmpi: OpenMpi | None
     horovod: Horovod | None

@@ -16,17 +16,17 @@ import time
 from pathlib import Path
 from typing import Callable
 
-from . import checks, code, deadlines, fields, guards, jobstore, names, reservations, restart_files, unitfile, wire
-from .asuser import as_user, os_error
-from .exits import Exit
-from .hello import hello
-from .reservations import Reservation
-from .session import Refused, Session
-from .states import Properties
-from .system import PROVISION, System, clock_zero, host
-from .system import run as run_to_end
-from .units import exec_failure, installed_units, remove_units, wait_for_execution
-from .wire import Plan, PlannedTask
+from .. import checks, code, deadlines, fields, guards, jobstore, names, reservations, restart_files, unitfile, wire
+from ..asuser import as_user, os_error
+from ..exits import Exit
+from ..hello import hello
+from ..reservations import Reservation
+from ..session import Refused, Session
+from ..states import Properties
+from ..system import PROVISION, System, clock_zero, host
+from ..system import run as run_to_end
+from ..units import exec_failure, installed_units, remove_units, wait_for_execution
+from ..wire import Plan, PlannedTask
 
 _NONCE = re.compile(r"[0-9A-Za-z_-]{8,64}")
 #: Timeout in seconds of the one systemctl call that starts all units.

@@ -12,11 +12,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import fields, jobstore, restart_files, wire
-from .asuser import become_user, os_error
-from .exits import Exit
-from .session import Refused, Session
-from .system import System, host
+from .. import fields, jobstore, restart_files, wire
+from ..asuser import become_user, os_error
+from ..exits import Exit
+from ..session import Refused, Session
+from ..system import System, host
 
 #: Bytes that are read and sent at once.
 _PIECE = 1 << 18

@@ -13,12 +13,12 @@ import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from . import code, disks, fields, guards, jobstore, names, reservations, restart_files, wire
-from .exits import Exit
-from .session import Refused, Session
-from .system import System, host
-from .units import going_jobs, installed_units, remove_units
-from .wire import AttemptName
+from .. import code, disks, fields, guards, jobstore, names, reservations, restart_files, wire
+from ..exits import Exit
+from ..session import Refused, Session
+from ..system import System, host
+from ..units import going_jobs, installed_units, remove_units
+from ..wire import AttemptName
 
 #: Begins the names of directories that were moved aside.
 _ASIDE = ".pruned-"

@@ -1,0 +1,123 @@
+"""The statuses of jobs and tasks on this host, from their records, units, run lines and marks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+from . import guards, jobstore, names, reservations, states, wire
+from .states import Properties
+from .system import System, clock_zero
+from .units import installed_and_others
+from .wire import TaskName
+
+
+def of_jobs(
+    system: System, wanted: Sequence[str], attempt: int | None = None, *, later: bool = False
+) -> tuple[wire.JobStatus, ...]:
+    """Return the given or latest attempt of each of these jobs that has one here. Raises Refused.
+
+    ``later``: in place of the given attempt, the last that the guard has started after it, once the start is complete.
+    """
+    # Attempts first, then starts in progress, then units: a start that goes on meanwhile must not lose its tasks.
+    known = {name: jobstore.attempts(system, name) for name in wanted}
+    starting = {(one.job, one.attempt) for one in reservations.live(system)}
+    chosen = {name: attempt or max(numbers, default=0) for name, numbers in known.items()}
+    if attempt and later:
+        complete = {name: [one for one in known[name] if (name, one) not in starting] for name in wanted}
+        chosen = {name: _last_of_guard(system, name, attempt, complete[name]) for name in wanted}
+    guard_of = guards.of_jobs(system, wanted)
+    units, guard_units = installed_and_others(system, wanted, guard_of)
+    guarded = {guard_of[unit] for unit, found in guard_units.items() if states.is_live(found)}
+    zero = clock_zero()
+    found = []
+    for name, number in chosen.items():
+        record = jobstore.record(system, name, number)
+        if record is None:
+            continue
+        ours = {unit.task: unit.properties for unit in units if (unit.job, unit.run) == (name, record.run)}
+        tasks = of_tasks(system, record, ours, zero, reserved=(name, number) in starting)
+        stopped = jobstore.marked(system, name, number)
+        kept = (name, number) not in starting
+        status = wire.JobStatus(name, number, record.run, record, stopped, tuple(tasks), kept)
+        if record.guard:
+            status = status._replace(guard=guards.report(system, name, number), guarded=name in guarded)
+        found.append(status)
+    return tuple(found)
+
+
+def of_tasks(
+    system: System,
+    record: wire.Record,
+    units: Mapping[TaskName, Properties],
+    zero: float = 0.0,
+    *,
+    reserved: bool = False,
+) -> list[wire.TaskStatus]:
+    """Return the status of each of the record's tasks here.
+
+    ``units``: systemd's properties of the attempt's units; ``zero``: epoch seconds at the monotonic clock's zero;
+    ``reserved``: the attempt is being started.
+    """
+    job, attempt = record.job, record.attempt
+    began, boot = jobstore.began(system, job, attempt), system.boot()
+    tasks = jobstore.tasks(system, job, attempt, record)
+    runs = {task: jobstore.runs(system, job, attempt, *task) for task in tasks}
+    return [
+        states.task_status(
+            task,
+            units.get(task),
+            runs[task],
+            marked=jobstore.marked(system, job, attempt, *task) is not None,
+            overdue=jobstore.overdue(system, job, attempt, *task),
+            at_once=fails_at_once(system, job, attempt, task, runs[task]),
+            given_up=jobstore.given_up(system, job, attempt, *task),
+            reserved=reserved,
+            began=began.get(names.task_key(*task)),
+            zero=zero,
+            boot=boot,
+            max_restarts=record.policy.max_restarts,
+        )
+        for task in tasks
+    ]
+
+
+def fails_at_once(system: System, job: str, attempt: int, task: TaskName, runs: Sequence[states.Run]) -> bool:
+    """Return whether the task fails at once since its start or since the last restart by a user."""
+    now = time.time()
+    if not states.fails_at_once(runs, now):
+        return False
+    restarts = [
+        action.time
+        for action in jobstore.actions(system, job, attempt)
+        if action.deed == "restart" and (action.tasks is None or task in action.tasks)
+    ]
+    since = max(restarts, default=0.0)
+    return states.fails_at_once([run for run in runs if (run.began or 0.0) >= since], now)
+
+
+def brief(
+    system: System, found: Sequence[wire.JobStatus], allowed: bool | None
+) -> tuple[tuple[wire.JobStatus, ...], tuple[wire.BriefStatus, ...]]:
+    """Return the jobs with their records, and those without. ``allowed``: long records may be left out."""
+    whole: list[wire.JobStatus] = []
+    short: list[wire.BriefStatus] = []
+    for one in found:
+        digest = jobstore.digest_of_long_record(system, one.job, one.attempt) if allowed else ""
+        if digest:
+            short.append(one.brief(digest))
+        else:
+            whole.append(one)
+    return tuple(whole), tuple(short)
+
+
+def _last_of_guard(system: System, job: str, attempt: int, numbers: Sequence[int]) -> int:
+    """Return the last of the attempts with these ``numbers`` that has the same guard as this one."""
+    record = jobstore.record(system, job, attempt)
+    if record is None or record.guard is None:
+        return attempt
+    for number in reversed([one for one in numbers if one > attempt]):
+        other = jobstore.record(system, job, number)
+        if other is not None and other.guard is not None and other.guard.origin == record.guard.origin:
+            return number
+    return attempt

@@ -1,0 +1,170 @@
+"""What a host tells about jobs: their states, summaries, events, and the attempts that it keeps."""
+
+import signal as signals
+from typing import Literal, NamedTuple, Optional
+
+from .codec import as_rows
+from .record import Record, TaskName
+
+TaskStateName = Literal["unknown", "pending", "starting", "running", "stopped", "succeeded", "failed", "lost"]
+#: Why a task is lost: its host was shut down or rebooted, or systemd was told to stop it by something other than tfctl.
+Loss = Literal["reboot", "stop", "silence"]
+
+
+class TaskStatus(NamedTuple):
+    """The state of a task, from its current or last run. ``loss``: None if the task is not lost, or if the cause is not
+    known. ``last_line_age``: how long ago (s) a running task printed its last line, if the request asks for it and
+    there is one. ``last_exit_code``, ``last_signal``: how the run before the current one ended. ``overdue``: true if it
+    has failed because tfctl ended it at its deadline. ``oom``, ``last_oom``: true if the kernel killed a process of
+    that run for lack of memory. ``fails_at_once``: true if each run so far has failed within ten seconds with the same
+    exit code, and there were at least two. ``given_up``: true if tfctl does not start it again for that reason.
+    ``timings``: the lines that tfctl_runtime has recorded, if the request asks for them and there are any."""
+
+    role: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+    state: TaskStateName
+    exit_code: Optional[int]
+    signal: Optional[str]
+    started: Optional[float]
+    finished: Optional[float]
+    restarts: int
+    loss: Optional[Loss] = None
+    last_line_age: Optional[float] = None
+    last_exit_code: Optional[int] = None
+    last_signal: Optional[str] = None
+    overdue: Optional[bool] = None
+    oom: Optional[bool] = None
+    last_oom: Optional[bool] = None
+    fails_at_once: Optional[bool] = None
+    given_up: Optional[bool] = None
+    timings: Optional[str] = None
+
+    @property
+    def name(self) -> TaskName:
+        return self.role, self.index
+
+
+class GuardReport(NamedTuple):
+    """What the guard of this host has noted about an attempt.
+
+    ``retry_at``: when the next attempt begins, in epoch seconds, or None. ``reason``: why the guard has ended the job,
+    as a sentence without a full stop, or empty. ``finished``: when it did.
+    """
+
+    retry_at: Optional[float] = None
+    reason: str = ""
+    finished: Optional[float] = None
+
+
+class JobStatus(NamedTuple):
+    """One attempt of a job on one host. ``stopped``: the time of its stop mark. ``tasks``: those of this host.
+    ``kept``: the start of the attempt is complete. ``guard``: None if the attempt was started without one.
+    ``guarded``: whether the guard runs."""
+
+    job: str
+    attempt: int
+    run: str
+    record: Record
+    stopped: Optional[float]
+    tasks: tuple[TaskStatus, ...]
+    kept: Optional[bool] = None
+    guard: Optional[GuardReport] = None
+    guarded: Optional[bool] = None
+
+    def brief(self, digest: str) -> "BriefStatus":
+        """Return the status with the digest of its record in place of the record."""
+        return BriefStatus(self.job, self.attempt, self.run, digest, *self[4:])
+
+
+class BriefStatus(NamedTuple):
+    """A JobStatus whose record is named by its ``digest``: the bytes of a message do not depend on the number of tasks
+    on other hosts. A client asks one host for the record, without `brief`.
+
+    It has the fields of JobStatus in the same order. They are written twice because NamedTuples do not inherit fields.
+    """
+
+    job: str
+    attempt: int
+    run: str
+    digest: str
+    stopped: Optional[float]
+    tasks: tuple[TaskStatus, ...]
+    kept: Optional[bool] = None
+    guard: Optional[GuardReport] = None
+    guarded: Optional[bool] = None
+
+    def whole(self, record: Record) -> JobStatus:
+        """Return the status with its record."""
+        return JobStatus(self.job, self.attempt, self.run, record, *self[4:])
+
+
+class Summary(NamedTuple):
+    """What a host knows about the last attempt of a job when nothing of it is left to do there.
+
+    ``tasks``, ``hosts``: their numbers in the whole job. ``deciders``: how many tasks decide the job; ``succeeded``:
+    those of them that have succeeded here. ``failed``: one that has failed the job is here. ``finished``: when the
+    first of these has failed, else when the last decider here has succeeded. ``stopped``: the time of the stop mark.
+    """
+
+    job: str
+    attempt: int
+    run: str
+    started: float
+    strategy: str
+    tasks: int
+    hosts: int
+    deciders: int
+    succeeded: int
+    finished: Optional[float] = None
+    stopped: Optional[float] = None
+    failed: Optional[bool] = None
+
+
+class Event(NamedTuple):
+    """``event``: start, stop or restart (by a user or the guard), retry or notify (by the guard), begin or end (of a
+    task's run). ``role`` and ``index`` are None for the whole job. ``reason``: why the guard did it. ``oom``: true if
+    the run ended because the kernel killed a process of it for lack of memory."""
+
+    time: float
+    attempt: int
+    event: str
+    role: Optional[str]
+    index: Optional[int]  # type: ignore[assignment]  # hides tuple.index
+    by: Optional[str]
+    exit_code: Optional[int]
+    signal: Optional[str]
+    reason: Optional[str] = None
+    oom: Optional[bool] = None
+
+
+class StoredAttempt(NamedTuple):
+    """What a host keeps of an attempt. ``hosts``: how many hosts the attempt has. ``age``: how long ago (s) something
+    happened to it. ``alive``: the job runs here, is being started or has a guard. ``mib``: None if unknown."""
+
+    job: str
+    attempt: int
+    run: str
+    started: float
+    hosts: int
+    age: float
+    alive: bool
+    mib: Optional[int] = None
+
+
+class AttemptName(NamedTuple):
+    """``run``: empty if the attempt has no record that can be read."""
+
+    job: str
+    attempt: int
+    run: str
+
+
+as_rows(Summary, StoredAttempt, AttemptName)
+
+
+def signal_name(number: int) -> str:
+    """Return ``SIGKILL``, or ``SIG35`` for a real-time signal, which has no name."""
+    try:
+        return signals.Signals(number).name
+    except ValueError:
+        return f"SIG{number}"
