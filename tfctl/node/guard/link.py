@@ -180,7 +180,7 @@ async def connect(address: str, port: int, key: bytes, host: str, run: str) -> L
     except codec.Malformed:
         writer.close()
         raise Broken("what answers there is not the guard of the job") from None
-    except Broken:
+    except BaseException:  # also if this guard leaves meanwhile
         writer.close()
         raise
 
