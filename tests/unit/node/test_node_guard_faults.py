@@ -235,6 +235,10 @@ FAULTS = {
     "what may still finish does not": Fault(
         (wait(5), deciders_succeed, wait(20)), (), {DRAINED: SUCCEEDED}, SUCCEEDED, within=DRAIN - 20 + 5
     ),
+    "the guard of the head is killed while the last tasks finish": Fault(
+        (wait(5), deciders_succeed, wait(20), kill_guards(1)),
+        (wait(10), kill_guards(1)), {DRAINED: SUCCEEDED}, SUCCEEDED, within=DRAIN - 30 + 5,
+    ),
     "a task that decides fails": Fault((wait(5), first_fails), (), {ALL: FAILED}, stopped=FAILED),
     "a failed job is tried again": Fault(
         (wait(5), first_fails, wait(5)), (wait(20), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2"
