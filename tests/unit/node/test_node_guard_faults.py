@@ -239,6 +239,16 @@ FAULTS = {
         (wait(5), deciders_succeed, wait(20), kill_guards(1)),
         (wait(10), kill_guards(1)), {DRAINED: SUCCEEDED}, SUCCEEDED, within=DRAIN - 30 + 5,
     ),
+    # Clients cannot ask one of the deciders of multi_worker_mirrored while its host is off.
+    "a host is powered off while the last tasks finish": Fault(
+        (wait(5), deciders_succeed, wait(5), power_off(3)), (wait(LEASE + 50), power_on(3)), {DRAINED: SUCCEEDED},
+        {SPARE: SUCCEEDED, EVERY_WORKER: ("unknown", 101, "^no answer from node3$")},
+    ),
+    # The head knows that the job has succeeded. Where tasks had nothing left to stop, only the silence is known.
+    "the head is powered off while the last tasks finish": Fault(
+        (wait(5), deciders_succeed, wait(5), power_off(1)), (wait(LEASE + 16), power_on(1)), {DRAINED: SUCCEEDED},
+        {("tf1_ps",): STOPPED, DRAINED: CONTACT},
+    ),
     "a task that decides fails": Fault((wait(5), first_fails), (), {ALL: FAILED}, stopped=FAILED),
     "a failed job is tried again": Fault(
         (wait(5), first_fails, wait(5)), (wait(20), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2"
