@@ -169,7 +169,9 @@ async def connect(address: str, port: int, key: bytes, host: str, run: str) -> L
     except (OSError, asyncio.TimeoutError) as error:
         raise Broken(f"cannot connect: {error}") from None
     try:
-        nonce = str(wire.parse(await _line(reader, _HANDSHAKE_S)).get("nonce"))
+        nonce = wire.parse(await _line(reader, _HANDSHAKE_S)).get("nonce")
+        if not isinstance(nonce, str) or not _NONCE.fullmatch(nonce):
+            raise codec.Malformed
         own = secrets.token_hex(16)
         writer.write(json.dumps(Hello(host, run, own)._asdict()).encode() + b"\n")
         sealer, opener = (keys.session_key(key, run, host, nonce, own, to_head) for to_head in (True, False))
