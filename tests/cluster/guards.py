@@ -6,7 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,22 +37,36 @@ def two_kinds(hosts: Hosts, name: str, chief: str, policy: str = "") -> None:
     assert done.code == 0, done.err
 
 
+def until_told(hosts: Hosts, then: str = "exit 0") -> tuple[str, Path]:
+    """Return a script that ends, on any host, once this file exists, and the file."""
+    flag = hosts.trees["node1"] / "told"
+    return f"until test -e {flag}; do sleep 0.1; done; {then}", flag
+
+
 def established(hosts: Hosts) -> list[str]:
     """Return the members whose guard has a connection to the head."""
+    sockets = [path.read_text() for path in (hosts.trees["node1"] / "run/systemd/system").glob("tfctlguard-*.socket")]
+    connected = _connected_to({int(directives(text)["ListenStream"]) for text in sockets})
     found = []
     for name in ("node2", "node3"):
-        tree = hosts.trees[name]
-        for state in (tree / "manager").glob("tfctlguard-*.service.state"):
+        for state in (hosts.trees[name] / "manager").glob("tfctlguard-*.service.state"):
             pid = directives(state.read_text()).get("MainPID", "0")
-            found += [name] if pid != "0" and any(map(is_socket, Path(f"/proc/{pid}/fd").glob("*"))) else []
+            found += [name] if pid != "0" and connected & _files(pid) else []
     return found
 
 
-def is_socket(descriptor: Path) -> bool:
-    try:
-        return str(descriptor.readlink()).startswith("socket:")
-    except FileNotFoundError:
-        return False
+def _connected_to(ports: set[int]) -> set[str]:
+    """Return the sockets of this machine that are connected to one of these ports, as /proc/PID/fd names them."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {f"socket:[{row[9]}]" for row in rows if row[3] == "01" and int(row[2].rpartition(":")[2], 16) in ports}
+
+
+def _files(pid: str) -> set[str]:
+    found = set()
+    for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+        with suppress(FileNotFoundError):
+            found.add(str(descriptor.readlink()))
+    return found
 
 
 def kill_guard(hosts: Hosts, name: str, job: str, *, for_good: bool = False) -> None:

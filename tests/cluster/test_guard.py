@@ -8,7 +8,7 @@ from pathlib import Path
 
 from node_tree import wait_until
 
-from tests.cluster.guards import established, job, kill_guard, paused_guard, two_kinds, units
+from tests.cluster.guards import established, job, kill_guard, paused_guard, two_kinds, units, until_told
 from tests.cluster.hosts import STAY, Client, Hosts
 
 BENCH = Path(__file__).parents[2] / "scripts/bench"
@@ -19,8 +19,10 @@ def guard_files(hosts: Hosts) -> list[str]:
 
 
 def test_guards_stop_parameter_servers_once_the_chief_has_succeeded_and_then_leave(guarded: Hosts) -> None:
-    two_kinds(guarded, "ends", "sleep 3")
+    script, flag = until_told(guarded)
+    two_kinds(guarded, "ends", script)
     assert any(unit.startswith("tfctlguard-") for unit in units(guarded))
+    flag.touch()
     wait_until(lambda: not units(guarded), lambda: str(units(guarded)))
     found = job(guarded, "ends")
     assert found["state"] == "succeeded"
@@ -32,8 +34,7 @@ def test_guards_stop_parameter_servers_once_the_chief_has_succeeded_and_then_lea
 
 def test_a_failed_job_is_started_again_as_the_next_attempt(guarded: Hosts) -> None:
     """`logs -f` follows it, although one host is late to report the attempt: its tasks are not lost there."""
-    flag = guarded.trees["node1"] / "fails"
-    first = f"until test -e {flag}; do sleep 0.1; done; exit 7"
+    first, flag = until_told(guarded, "exit 7")
     chief = f'echo attempt "$TFCTL_ATTEMPT"; if [ "$TFCTL_ATTEMPT" = 1 ]; then {first}; fi; sleep 2'
     two_kinds(guarded, "again", chief, ", max_attempts: 2, max_restarts: 0")
     follow = ("logs", "-f", "--job", "again")
@@ -64,7 +65,7 @@ def test_a_failed_job_is_started_again_as_the_next_attempt(guarded: Hosts) -> No
 
 
 def test_a_job_is_not_tried_again_after_an_exit_code_that_the_policy_excludes(guarded: Hosts) -> None:
-    two_kinds(guarded, "final", "sleep 2; exit 3", ", max_attempts: 3, max_restarts: 0, fail_exit_codes: [3]")
+    two_kinds(guarded, "final", "sleep 1; exit 3", ", max_attempts: 3, max_restarts: 0, fail_exit_codes: [3]")
     waited = guarded("wait", "final")
     assert waited.code == 100
     assert job(guarded, "final")["attempt"] == 1
@@ -72,12 +73,16 @@ def test_a_job_is_not_tried_again_after_an_exit_code_that_the_policy_excludes(gu
 
 
 def test_a_host_without_contact_to_the_head_ends_its_tasks_after_the_lease(guarded: Hosts) -> None:
+    """The next start is clean, although the head still has a task of this job."""
     two_kinds(guarded, "cut", "sleep 600", ", lease: 3s")
     wait_until(lambda: len(established(guarded)) == 2, timeout=30)
     kill_guard(guarded, "node1", "cut", for_good=True)
     wait_until(lambda: not [unit for name in ("node2", "node3") for unit in guarded.trees[name].alive()], timeout=60)
     assert "policy: lease" in guarded("status", "cut").out
-    guarded("stop", "cut")
+    two_kinds(guarded, "after", "exit 0")
+    assert guarded("wait", "after").code == 0
+    assert guarded("stop", "cut").code == 0
+    wait_until(lambda: not units(guarded), lambda: str(units(guarded)))
 
 
 def test_a_job_ends_as_soon_as_anybody_sees_that_a_host_was_rebooted(guarded: Hosts) -> None:
@@ -104,10 +109,13 @@ def test_the_bench_starts_the_same_job_without_guards(guarded: Hosts) -> None:
 
 
 def test_a_guard_that_was_killed_is_started_again_and_goes_on(guarded: Hosts) -> None:
-    two_kinds(guarded, "killed", "sleep 8")
+    script, flag = until_told(guarded)
+    two_kinds(guarded, "killed", script)
     wait_until(lambda: len(established(guarded)) == 2, timeout=30)
     for name in ("node1", "node2"):
         kill_guard(guarded, name, "killed")
+    wait_until(lambda: len(established(guarded)) == 2, timeout=30)
+    flag.touch()
     wait_until(lambda: not units(guarded), lambda: str(units(guarded)))
     assert job(guarded, "killed")["state"] == "succeeded"
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from node_tree import wait_until
 
-from tests.cluster.guards import established, job, kill_guard, two_kinds, units
+from tests.cluster.guards import established, job, kill_guard, two_kinds, units, until_told
 from tests.cluster.hosts import Hosts
 
 STAY = "exec sleep 600"
@@ -54,7 +54,7 @@ def test_two_stops_at_once_both_succeed(guarded: Hosts) -> None:
 
 def test_stop_at_the_moment_of_the_end_agrees_with_the_guard(guarded: Hosts) -> None:
     """Either the chief succeeded first, or the job was stopped; nothing is left in either case."""
-    two_kinds(guarded, "moment", "sleep 2")
+    two_kinds(guarded, "moment", "sleep 1")
     wait_until(lambda: job(guarded, "moment")["tasks"][0]["state"] == "succeeded")
     assert guarded("stop", "moment").code == 0
     nothing_runs(guarded)
@@ -71,17 +71,19 @@ def test_wait_after_the_guards_have_left_reports_the_outcome(guarded: Hosts) -> 
 
 
 def test_interrupted_wait_leaves_the_job_to_its_guards(guarded: Hosts) -> None:
-    two_kinds(guarded, "left", "sleep 6")
+    script, flag = until_told(guarded)
+    two_kinds(guarded, "left", script)
     with guarded.begin("wait", "left") as waiting:
         watching(guarded)
         waiting.process.send_signal(2)
         assert waiting.done().code == 130
+    flag.touch()
     nothing_runs(guarded)
     assert job(guarded, "left")["state"] == "succeeded"
 
 
 def test_restart_of_a_running_job_gives_it_new_guards(guarded: Hosts) -> None:
-    two_kinds(guarded, "fresh", 'if [ "$TFCTL_ATTEMPT" = 1 ]; then exec sleep 600; fi; sleep 3')
+    two_kinds(guarded, "fresh", 'if [ "$TFCTL_ATTEMPT" = 1 ]; then exec sleep 600; fi; sleep 1')
     wait_until(lambda: len(established(guarded)) == 2, timeout=30)
     with guarded.begin("wait", "fresh") as waiting:
         watching(guarded)
@@ -94,7 +96,7 @@ def test_restart_of_a_running_job_gives_it_new_guards(guarded: Hosts) -> None:
 
 
 def test_restart_takes_the_place_of_a_pending_attempt(guarded: Hosts) -> None:
-    script = 'test "$TFCTL_ATTEMPT" = 1 && { sleep 1; exit 4; }; sleep 3'
+    script = 'test "$TFCTL_ATTEMPT" = 1 && { sleep 1; exit 4; }; sleep 1'
     two_kinds(guarded, "early", script, ", max_attempts: 5, max_restarts: 0")
     wait_until(lambda: "attempt 2 in" in job(guarded, "early")["reason"], lambda: str(job(guarded, "early")), 30)
     done = guarded("restart", "early", "--wait")
@@ -104,10 +106,12 @@ def test_restart_takes_the_place_of_a_pending_attempt(guarded: Hosts) -> None:
 
 
 def test_restart_of_one_task_is_no_failure_for_the_guards(guarded: Hosts) -> None:
-    two_kinds(guarded, "one", "sleep 8")
+    script, flag = until_told(guarded)
+    two_kinds(guarded, "one", script)
     wait_until(lambda: len(established(guarded)) == 2, timeout=30)
     for _ in range(2):
         assert guarded("restart", "one", "server", "1").code == 0
+    flag.touch()
     assert guarded("wait", "one").code == 0
     assert job(guarded, "one")["attempt"] == 1
     nothing_runs(guarded)
@@ -136,7 +140,7 @@ def test_stop_during_a_fault_of_a_guard_leaves_nothing(fault: str, guarded: Host
 def test_stop_ends_an_evaluator_that_may_still_finish(guarded: Hosts) -> None:
     _start_with_evaluator(guarded, "draining", STAY, "60s")
     wait_until(lambda: job(guarded, "draining")["state"] == "succeeded", lambda: str(job(guarded, "draining")))
-    assert {task["role"]: task["state"] for task in job(guarded, "draining")["tasks"]}["evaluator"] == "running"
+    assert states(guarded, "draining")["evaluator"] == "running"
     assert guarded("stop", "draining").code == 0
     nothing_runs(guarded)
     assert job(guarded, "draining")["state"] == "succeeded"
@@ -144,23 +148,25 @@ def test_stop_ends_an_evaluator_that_may_still_finish(guarded: Hosts) -> None:
 
 
 def test_evaluator_may_finish_after_the_chief(guarded: Hosts) -> None:
-    drained = _with_evaluator(guarded, "drained", "sleep 5", "60s")
-    assert drained["evaluator"] == "succeeded"
+    script, flag = until_told(guarded)
+    _start_with_evaluator(guarded, "drained", script, "60s")
+    wait_until(lambda: states(guarded, "drained")["ps"] == "stopped", lambda: str(job(guarded, "drained")))
+    assert states(guarded, "drained")["evaluator"] == "running"
+    flag.touch()
+    nothing_runs(guarded)
+    assert (job(guarded, "drained")["state"], states(guarded, "drained")["evaluator"]) == ("succeeded", "succeeded")
 
 
 def test_evaluator_is_stopped_when_its_time_is_over(guarded: Hosts) -> None:
-    assert _with_evaluator(guarded, "longer", STAY, "3s")["evaluator"] == "stopped"
+    _start_with_evaluator(guarded, "longer", STAY, "1s")
+    nothing_runs(guarded)
+    assert job(guarded, "longer")["state"] == "succeeded"
+    assert states(guarded, "longer") == {"chief": "succeeded", "ps": "stopped", "evaluator": "stopped"}
 
 
-def _with_evaluator(hosts: Hosts, name: str, evaluator: str, drain: str) -> dict[str, str]:
-    """Run a job to its end without a client. Return the states of its roles."""
-    _start_with_evaluator(hosts, name, evaluator, drain)
-    nothing_runs(hosts)
-    found = job(hosts, name)
-    assert found["state"] == "succeeded"
-    states = {task["role"]: task["state"] for task in found["tasks"]}
-    assert states["ps"] == "stopped"
-    return states
+def states(hosts: Hosts, name: str) -> dict[str, str]:
+    """Return the state of the only task of each role."""
+    return {task["role"]: task["state"] for task in job(hosts, name)["tasks"]}
 
 
 def _start_with_evaluator(hosts: Hosts, name: str, evaluator: str, drain: str) -> None:
@@ -173,28 +179,6 @@ def _start_with_evaluator(hosts: Hosts, name: str, evaluator: str, drain: str) -
         policy: {{success: chief, drain: {drain}}}
         """
     hosts.ok("start", hosts.file(name, text))
-
-
-def test_next_start_after_a_fault_is_clean(guarded: Hosts) -> None:
-    two_kinds(guarded, "next", STAY, ", lease: 3s")
-    wait_until(lambda: len(established(guarded)) == 2, timeout=30)
-    kill_guard(guarded, "node1", "next", for_good=True)
-    wait_until(lambda: not [unit for name in ("node2", "node3") for unit in guarded.trees[name].alive()], timeout=60)
-    two_kinds(guarded, "after", "sleep 2")
-    assert guarded("wait", "after").code == 0
-    assert guarded("stop", "next").code == 0
-    nothing_runs(guarded)
-
-
-def test_attempt_that_cannot_be_started_fails_the_job_after_the_lease(guarded: Hosts) -> None:
-    two_kinds(guarded, "alone", "sleep 2; exit 4", ", max_attempts: 5, max_restarts: 0, lease: 6s")
-    wait_until(lambda: "attempt 2 in" in job(guarded, "alone")["reason"], lambda: str(job(guarded, "alone")), 30)
-    kill_guard(guarded, "node2", "alone", for_good=True)
-    wait_until(lambda: job(guarded, "alone")["state"] == "failed", lambda: str(job(guarded, "alone")), 60)
-    assert "attempt 2 could not be started: node2 does not answer" in job(guarded, "alone")["reason"]
-    wait_until(lambda: not guarded.trees["node1"].alive(), lambda: str(units(guarded)))
-    assert guarded("stop", "alone").code == 0
-    guarded.untouched()
 
 
 def test_restart_notifies_as_the_first_attempt_did(guarded: Hosts) -> None:

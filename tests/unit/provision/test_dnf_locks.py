@@ -16,7 +16,7 @@ from ansible.module_utils import tfctl_created, tfctl_transaction
 from ansible.module_utils.tfctl_created import begin, end, undo
 from ansible.module_utils.tfctl_install import Failed
 from ansible.module_utils.tfctl_receipts import read_all
-from ansible.module_utils.tfctl_transaction import Dnf, Plan, plan
+from ansible.module_utils.tfctl_transaction import Dnf, Transaction, transaction
 
 from tfctl.provision import ansible
 
@@ -46,30 +46,30 @@ class Host:
     def locked(self) -> list[str]:
         return sorted(line for line in self.locks.read_text().splitlines() if line and line[0] != "#")
 
-    def plan(self, *packages: str) -> Plan:
-        return plan(Dnf(), "nvidia_driver", (), packages, update=True)
+    def transaction(self, *packages: str) -> Transaction:
+        return transaction(Dnf(), "nvidia_driver", (), packages, update=True)
 
-    def provision(self, *packages: str) -> Plan:
+    def provision(self, *packages: str) -> Transaction:
         """Run the tasks of the role that install and lock packages, and write its record."""
-        wanted = self.plan(*packages)
+        wanted = self.transaction(*packages)
         done = self.play(wanted)
         assert done.returncode == 0, done.stdout + done.stderr
         tfctl_transaction.RECORD.write_text(json.dumps(wanted.record))
         return wanted
 
-    def play(self, wanted: Plan) -> subprocess.CompletedProcess[str]:
+    def play(self, wanted: Transaction) -> subprocess.CompletedProcess[str]:
         tasks = yaml.safe_load((ROLE / "tasks/dnf.yml").read_text())
         (block,) = [task for task in tasks if "block" in task]
         for task in block["block"]:
             # The module needs the bindings of dnf. Its option allow_downgrade does not matter here.
             if task.pop("ansible.builtin.dnf", None):
                 task["ansible.builtin.command"] = {
-                    "argv": "{{ ['dnf', '-y', 'install'] + nvidia_packages_plan.install }}"
+                    "argv": "{{ ['dnf', '-y', 'install'] + nvidia_packages_transaction.install }}"
                 }
         found = {
             "hosts": "localhost",
             "gather_facts": False,
-            "vars": {"nvidia_packages_plan": wanted._asdict()},
+            "vars": {"nvidia_packages_transaction": wanted._asdict()},
             "tasks": [block, tasks[-1]],
         }
         book = self.folder / "play.yml"
@@ -102,7 +102,7 @@ def test_packages_are_locked_once_and_stay_locked_in_later_runs(host: Host) -> N
     first = host.provision("nvidia-open=3:580.*")
     assert first.hold == ["nvidia-driver-libs", "nvidia-open"]
     assert host.locked() == of(OLD)
-    second = host.plan("nvidia-open=3:580.*")
+    second = host.transaction("nvidia-open=3:580.*")
     assert (second.install, second.reinstall, second.release, second.hold) == ([], [], [], [])
     assert second.record == first.record
 
@@ -125,7 +125,7 @@ def test_upgrade_moves_the_locks_to_the_new_versions(host: Host) -> None:
 
 def test_upgrade_that_fails_leaves_the_locks(host: Host) -> None:
     host.provision("nvidia-open=3:580.*")
-    wanted = host.plan("nvidia-open=3:590.*")
+    wanted = host.transaction("nvidia-open=3:590.*")
     host.change(offers={"nvidia-open": [OLD], "nvidia-driver-libs": [OLD]})
     assert "Unable to find a match: nvidia-open-3:590.48.01-1.el9" in host.play(wanted).stdout
     assert host.locked() == of(OLD)
@@ -135,7 +135,7 @@ def test_upgrade_of_packages_that_somebody_else_has_locked_is_refused(host: Host
     host.locks.write_text(f"{OTHERS}\nnvidia-open-{OLD}.*\n")
     host.change(installed={"nvidia-open": OLD, "nvidia-driver-libs": OLD})
     with pytest.raises(Failed, match="would change packages that are on hold: nvidia-open") as refused:
-        host.plan("nvidia-open=3:590.*")
+        host.transaction("nvidia-open=3:590.*")
     assert refused.value.fault["remedy"] == "dnf versionlock delete nvidia-open, then provision again"
 
 

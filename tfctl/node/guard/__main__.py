@@ -38,14 +38,18 @@ def main(words: Sequence[str], system: System = System()) -> int:  # noqa: B008 
 
 async def _guard(job: str, system: System) -> None:
     secrets = wire.decode(Secrets, wire.parse(Path(os.environ["CREDENTIALS_DIRECTORY"], "key").read_bytes()))
-    here = Here(job, secrets.host, system)
+    await watch(Here(job, secrets.host, system), secrets, system, _listener())
+
+
+async def watch(here: Here, secrets: Secrets, system: System, listener: socket.socket | None) -> None:
+    """Guard the job on this host until it has ended, then have this guard removed. ``listener``: on the head, the
+    socket for the other guards. Raises Failed."""
     seen = await _first_look(here)
     guard = seen.record.guard
-    if guard is None:
-        raise Failed(f"attempt {seen.attempt} of {job} was started without a guard")
+    assert guard  # `show` fails without one
     key = bytes.fromhex(secrets.key)
     if secrets.host == guard.head:
-        began = _began(system, job, guard.origin, seen.attempt)
+        began = _began(system, here.job, guard.origin, seen.attempt)
         wanted = secrets.notify
 
         async def tell(record: wire.Record, found: judge.Verdict) -> None:
@@ -54,7 +58,7 @@ async def _guard(job: str, system: System) -> None:
 
                 await notify(here, wanted, record, found)
 
-        await Head(here, key, seen, began, _listener(), tell).run()
+        await Head(here, key, seen, began, listener, tell).run()
     else:
         await Member(here, key, seen).run()
     await here.leave()

@@ -55,6 +55,7 @@ class Head:
         self._retry_at: float | None = None
         self._retry_until: float | None = None
         self._ended_at: float | None = None
+        self._succeeded: float | None = None
         self._listened: set[wire.TaskName] = set()
         self._cleaned: set[wire.TaskName] = set()
         self._begin_attempt()
@@ -63,7 +64,9 @@ class Head:
         """Begin to watch an attempt, or, if this guard was started again, go on with what it had noted."""
         noted = self._seen.guard or wire.GuardReport()
         self._attempt_began = time.monotonic()
-        self._retry_at, self._failure, self._ended_at = noted.retry_at, noted.reason, None
+        self._retry_at, self._failure, self._succeeded = noted.retry_at, noted.reason, noted.succeeded
+        ago = None if self._succeeded is None else max(0.0, time.time() - self._succeeded)
+        self._ended_at = None if ago is None else time.monotonic() - ago
         self._retry_until, self._final = None, False
         self._listened, self._cleaned = set(), set()
         self._rebooted = self._here.rebooted(self._record.attempt)
@@ -113,11 +116,18 @@ class Head:
             self._record, tasks, self._stopped(), time.time() - self._began, time.monotonic() - self._attempt_began,
             listened=self._listened, cleaned=self._cleaned, failure=self._failure, final=self._final,
         )  # fmt: skip
-        if rules.verdict(view).state in judge.ENDED:
-            self._ended_at = self._ended_at or time.monotonic()
-        else:
-            self._ended_at = None
-        return view._replace(ended_for=0.0 if self._ended_at is None else time.monotonic() - self._ended_at)
+        return view._replace(ended_for=self._ended_for(rules.verdict(view).state))
+
+    def _ended_for(self, state: str) -> float:
+        """Return how long ago the job has ended. If it has succeeded, note when, for a guard that is started again."""
+        if state in judge.ENDED and self._ended_at is None:
+            self._ended_at = time.monotonic()
+            if state == "succeeded":
+                self._succeeded = time.time()
+                self._report("")
+        elif state not in judge.ENDED and state != "unknown":  # it is unknown until all members have reported
+            self._ended_at = self._succeeded = None
+        return 0.0 if self._ended_at is None else time.monotonic() - self._ended_at
 
     def _statuses(self) -> list[wire.TaskStatus]:
         """Return the status of each task. What a silent host has reported stays true of tasks that had ended.
@@ -302,7 +312,7 @@ class Head:
 
     def _report(self, reason: str) -> None:
         finished = time.time() if reason else None
-        self._here.report(self._record.attempt, wire.GuardReport(self._retry_at, reason, finished))
+        self._here.report(self._record.attempt, wire.GuardReport(self._retry_at, reason, finished, self._succeeded))
 
     async def _finish(self, view: rules.View) -> None:
         """Tell the members, and people, that the job is over."""

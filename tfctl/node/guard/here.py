@@ -69,11 +69,14 @@ class Here:
         return found.st_mtime_ns, found.st_size
 
     async def show(self) -> wire.JobStatus | None:
-        """Return the latest attempt of the job on this host. Raises Failed."""
+        """Return the latest attempt of the job on this host. It has a guard. Raises Failed."""
         self._seen, self._asked = self._signature(), time.monotonic()
         async with _Session(self._system, wire.ShowRequest(self.job)) as session:
             shown = await session.expect(wire.Shown)
-        return shown.jobs[0] if shown.jobs else None
+        found = shown.jobs[0] if shown.jobs else None
+        if found is not None and found.record.guard is None:
+            raise Failed(f"attempt {found.attempt} of {self.job} was started without a guard")
+        return found
 
     def rebooted(self, attempt: int) -> set[str]:
         """Return the hosts that were rebooted during the attempt, as far as a client has noticed it."""
@@ -98,8 +101,8 @@ class Here:
         await self.abort()
         request = wire.StartRequest(self.job, record.code or None, (1024, 1024), restart_of=record.attempt - 1)
         session = _Session(self._system, request)
+        await session.open()
         try:
-            await session.open()
             hello = await session.expect(wire.Hello)
             wanted = {task.name for task in record.tasks if task.host == self.host}
             if not wanted <= set(hello.restartable) or not hello.code:

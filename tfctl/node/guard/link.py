@@ -169,7 +169,9 @@ async def connect(address: str, port: int, key: bytes, host: str, run: str) -> L
     except (OSError, asyncio.TimeoutError) as error:
         raise Broken(f"cannot connect: {error}") from None
     try:
-        nonce = str(wire.parse(await _line(reader, _HANDSHAKE_S)).get("nonce"))
+        nonce = wire.parse(await _line(reader, _HANDSHAKE_S)).get("nonce")
+        if not isinstance(nonce, str) or not _NONCE.fullmatch(nonce):
+            raise wire.Malformed
         own = secrets.token_hex(16)
         writer.write(json.dumps(Hello(host, run, own)._asdict()).encode() + b"\n")
         sealer, opener = (keys.session_key(key, run, host, nonce, own, to_head) for to_head in (True, False))
@@ -180,7 +182,7 @@ async def connect(address: str, port: int, key: bytes, host: str, run: str) -> L
     except wire.Malformed:
         writer.close()
         raise Broken("what answers there is not the guard of the job") from None
-    except Broken:
+    except BaseException:  # also if this guard leaves meanwhile
         writer.close()
         raise
 

@@ -48,12 +48,14 @@ class GuardReport(NamedTuple):
     """What the guard of this host has noted about an attempt.
 
     ``retry_at``: when the next attempt begins, in epoch seconds, or None. ``reason``: why the guard has ended the job,
-    as a sentence without a full stop, or empty. ``finished``: when it did.
+    as a sentence without a full stop, or empty. ``finished``: when it did. ``succeeded``: when it first saw that the
+    job had succeeded; tasks that may finish have a limited time from then.
     """
 
     retry_at: Optional[float] = None
     reason: str = ""
     finished: Optional[float] = None
+    succeeded: Optional[float] = None
 
 
 class JobStatus(NamedTuple):

@@ -1,0 +1,415 @@
+"""Hosts with a job and its guards, simulated in one process (simulated_network.py), and a client of them.
+
+The guards are the real ones, from their first look at the job to their removal. So are the files that they read and
+write, and what a client makes of the hosts' answers. Simulated are systemd, which restarts a guard after 2 s, the
+tasks, and the node part: it answers the requests of guards as tfctl.node does, in the same messages, and keeps the
+states of tasks in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import shutil
+from collections.abc import Collection, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from simulated_network import EPOCH, Network, Process
+
+from tfctl.cli.wait import exit_code
+from tfctl.jobs import state
+from tfctl.jobs.state import JobState
+from tfctl.model import plan
+from tfctl.model.job import Job
+from tfctl.node import guards, jobstore, judge, names, wire
+from tfctl.node.exits import Exit
+from tfctl.node.guard.__main__ import watch
+from tfctl.node.guard.here import Failed, Here
+from tfctl.node.guard.secrets import Secrets
+from tfctl.node.session import Refused
+from tfctl.node.system import System
+
+#: How long (s) a task takes to end after SIGTERM.
+TERM_S = 0.5
+_RESTART_S = 2.0
+_PORT = 2345
+
+
+@dataclass
+class Attempt:
+    """An attempt on one host. ``marked``, ``overdue``: its tasks with these marks."""
+
+    record: wire.Record
+    tasks: dict[wire.TaskName, wire.TaskStatus]
+    kept: bool = False
+    stopped: float | None = None
+    marked: set[wire.TaskName] = field(default_factory=set)
+    overdue: set[wire.TaskName] = field(default_factory=set)
+
+
+class SimulatedHost:
+    """One host. ``guard``: its guard's process while the unit is installed."""
+
+    def __init__(self, network: Network, name: str, folder: Path, job: str) -> None:
+        self.network, self.name, self.job = network, name, job
+        self.system = System(prefix=str(folder / name))
+        self.root = Process(network, name)
+        self.attempts: dict[int, Attempt] = {}
+        self.restart_files: set[wire.TaskName] = set()
+        self.guard: Process | None = None
+        self._secrets = Secrets(name, "")
+        self._gives_up = False
+
+    # What a client, or a guard, has it do.
+
+    def reserve(self, record: wire.Record) -> Attempt:
+        """Write everything that an attempt needs. Nothing runs yet."""
+        assert not self.alive, "a start is refused while tasks of the job run"
+        folder = self.system.at(names.attempt_dir(self.job, record.attempt))
+        self.system.at(names.guard_dir(self.job, record.attempt)).mkdir(parents=True)
+        pending = {task.name: _status(task.name, "pending") for task in record.tasks if task.host == self.name}
+        for name in pending:
+            (folder / names.task_key(*name)).mkdir()
+        (folder / "job.json").write_text(json.dumps(wire.encode(record)))
+        found = self.attempts[record.attempt] = Attempt(record, pending)
+        return found
+
+    def launch(self, attempt: Attempt) -> None:
+        now = self._time()
+        for name in attempt.tasks:
+            attempt.tasks[name] = _status(name, "running", started=now)
+        began = {names.task_key(*name): now for name in attempt.tasks}
+        jobstore.set_began(self.system, self.job, attempt.record.attempt, began)
+        deadline = attempt.record.policy.deadline
+        if deadline is not None:
+            self.root.run(self._time_out(attempt, deadline))
+
+    def keep(self, attempt: Attempt) -> None:
+        attempt.kept = True
+        self.restart_files = set(attempt.tasks)
+        self._touch(attempt)
+
+    def undo(self, attempt: Attempt) -> None:
+        del self.attempts[attempt.record.attempt]
+        shutil.rmtree(self.system.at(names.attempt_dir(self.job, attempt.record.attempt)))
+
+    def install_guard(self, key: str, record: wire.Record) -> None:
+        assert record.guard
+        self.remove_guard()
+        self._secrets = Secrets(self.name, key)
+        self._gives_up = False
+        self.network.listen_locally(self._socket, self.root, self._serve)
+        self._listener = self.network.listen(self.root, _PORT) if record.guard.head == self.name else None
+        self._start_guard()
+
+    def remove_guard(self) -> None:
+        self.network.close_locally(self._socket)
+        self.network.close(self.name, _PORT)
+        guard, self.guard = self.guard, None
+        if guard is not None:
+            guard.kill()
+
+    def shown(self) -> wire.JobStatus | None:
+        if not self.attempts:
+            return None
+        number = max(self.attempts)
+        found = self.attempts[number]
+        return wire.JobStatus(
+            self.job, number, found.record.run, found.record, found.stopped, tuple(found.tasks.values()), found.kept,
+            guards.report(self.system, self.job, number), self.guarded,
+        )  # fmt: skip
+
+    def mark(
+        self, tasks: Collection[wire.TaskName] | None, run: str | None = None, *, overdue: bool = False
+    ) -> Attempt | None:
+        """Mark unfinished tasks, or all of them and the job, as stopped. Return the attempt, if it has this run."""
+        found = self.attempts.get(max(self.attempts, default=0))
+        if found is None or run not in (None, found.record.run):
+            return None
+        number = found.record.attempt
+        report = guards.report(self.system, self.job, number)
+        unfinished = {name for name, one in found.tasks.items() if one.state in judge.ALIVE}
+        (found.overdue if overdue else found.marked).update(unfinished & set(found.tasks if tasks is None else tasks))
+        if tasks is None and (unfinished or (self.guard is not None and report and report.retry_at is not None)):
+            found.stopped = found.stopped or self._time()
+        self._touch(found)
+        return found
+
+    async def end_marked(self, attempt: Attempt, tasks: Collection[wire.TaskName] | None, *, everywhere: bool) -> None:
+        """End these tasks with SIGTERM. After all have ended, also remove what only a job that goes on needs."""
+        ending = [name for name in attempt.tasks if tasks is None or name in tasks]
+        if any(attempt.tasks[name].state == "running" for name in ending):
+            await asyncio.sleep(TERM_S)
+        for name in ending:
+            self.end(name, 0, attempt)
+        if tasks is None:
+            self.restart_files.clear()
+            if self.guard is not None and (everywhere or not self.guarded):
+                self.remove_guard()
+
+    # What happens to it.
+
+    def end(self, name: wire.TaskName, code: int, attempt: Attempt | None = None) -> None:
+        """Let a task end by itself, or because of its mark."""
+        attempt = attempt or self.attempts[max(self.attempts)]
+        found = attempt.tasks[name]
+        if found.state not in judge.ALIVE:
+            return
+        ended: dict[str, Any] = {"exit_code": code, "finished": self._time()}
+        if name in attempt.marked:
+            state: wire.TaskStateName = "stopped"
+        elif name in attempt.overdue:
+            state, ended = "failed", {**ended, "exit_code": None, "signal": "SIGTERM", "overdue": True}
+        else:
+            state = "failed" if code else "succeeded"
+        attempt.tasks[name] = found._replace(state=state, **ended)
+        self._touch(attempt)
+
+    def kill_guard(self, *, for_good: bool = False) -> None:
+        """``for_good``: systemd does not start it again."""
+        assert self.guard
+        self._gives_up = for_good
+        self.guard.kill()
+
+    def power_off(self) -> None:
+        self.network.off.add(self.name)
+        self.network.close_locally(self._socket)
+        self.network.close(self.name, _PORT)
+        for process in (self.root, self.guard):
+            if process is not None:
+                process.kill(silently=True)
+        self.guard = None
+        self.restart_files.clear()
+        for attempt in self.attempts.values():
+            for name, one in attempt.tasks.items():
+                if one.state in judge.ALIVE and name not in attempt.marked:
+                    attempt.tasks[name] = one._replace(state="lost", loss="reboot")
+                elif one.state in judge.ALIVE:
+                    attempt.tasks[name] = one._replace(state="stopped")
+
+    def power_on(self) -> None:
+        self.network.off.discard(self.name)
+        self.root = Process(self.network, self.name)
+        self.network.flush()
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a guard runs, or systemd is about to start it again."""
+        return self.guard is not None and not (self.guard.dead and self._gives_up)
+
+    @property
+    def alive(self) -> list[wire.TaskName]:
+        """Return the tasks whose units run."""
+        found = (one for attempt in self.attempts.values() for one in attempt.tasks.values())
+        return [one.name for one in found if one.state in judge.ALIVE and self.name not in self.network.off]
+
+    # systemd and the node part.
+
+    @property
+    def _socket(self) -> str:
+        return str(self.system.at(names.guard_socket_file(self.job)))
+
+    def _time(self) -> float:
+        return EPOCH + self.network.now
+
+    def _touch(self, attempt: Attempt) -> None:
+        """Let a look at the times of files show that something has changed."""
+        path = self.system.at(names.attempt_dir(self.job, attempt.record.attempt)) / "notes.jsonl"
+        if path.parent.exists():
+            with path.open("a") as file:
+                file.write("\n")
+
+    async def _time_out(self, attempt: Attempt, deadline: float) -> None:
+        await asyncio.sleep(deadline)
+        attempt.overdue |= {name for name, one in attempt.tasks.items() if one.state in judge.ALIVE} - attempt.marked
+        await self.end_marked(attempt, attempt.overdue, everywhere=False)
+
+    def _start_guard(self) -> None:
+        self.guard = Process(self.network, self.name)
+        self.root.run(self._supervise(self.guard))
+
+    async def _supervise(self, guard: Process) -> None:
+        here = Here(self.job, self.name, self.system)
+        task = guard.run(watch(here, self._secrets, self.system, cast(Any, self._listener)))
+        await asyncio.wait([task])
+        if self.guard is not guard:
+            return
+        if not guard.dead:
+            guard.kill()
+            error = task.exception()
+            if error is not None and not isinstance(error, Failed):
+                self.network.tracebacks.append(repr(error))
+        await asyncio.sleep(_RESTART_S)
+        if self.guard is guard and not self._gives_up:
+            self._start_guard()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one request of the guard, as the node part does."""
+
+        def send(message: wire.NodeMessage) -> None:
+            writer.write(wire.line(message))
+
+        asked = wire.parse(await reader.readline())
+        request = wire.decode(wire.REQUESTS[asked["verb"]], asked)
+        try:
+            if isinstance(request, wire.ShowRequest):
+                found = self.shown()
+                send(wire.Shown((found,) if found else (), self._time()))
+            elif isinstance(request, wire.StopRequest):
+                await self._stop(request, send)
+            elif isinstance(request, wire.StartRequest):
+                await self._start(request, reader, send)
+            elif isinstance(request, wire.LeaveRequest):
+                send(wire.Left())
+                self.network.loop.call_later(0.1, self.remove_guard)
+        except (Refused, wire.Malformed) as error:
+            send(wire.Error(int(Exit.USAGE), str(error)))
+        writer.close()
+
+    async def _stop(self, request: wire.StopRequest, send: Any) -> None:
+        assert request.run is not None, "a guard stops only the run that it knows"
+        found = self.mark(request.tasks, request.run, overdue=bool(request.overdue))
+        if found is not None:
+            await self.end_marked(found, request.tasks, everywhere=False)
+        send(wire.Stopped(found.record.attempt if found else 0, (), ()))
+
+    async def _start(self, request: wire.StartRequest, reader: asyncio.StreamReader, send: Any) -> None:
+        before = self.attempts.get(request.restart_of or 0)
+        send(wire.Hello(max(self.attempts, default=0), {}, {}, (), None, True, tuple(self.restart_files)))
+        made: Attempt | None = None
+        try:
+            while line := await asyncio.wait_for(reader.readline(), wire.SILENCE_S):
+                message = wire.client_message(line)
+                if isinstance(message, wire.Rerun):
+                    if before is None or not _is_same(before.record, message.record):
+                        raise Refused(Exit.USAGE, "the record is not that of the attempt that is to be repeated")
+                    made = self.reserve(message.record)
+                    send(wire.Reserved())
+                elif made is None:
+                    continue
+                elif isinstance(message, wire.Go):
+                    self.launch(made)
+                    send(wire.Started())
+                elif isinstance(message, wire.Keep):
+                    self.keep(made)
+                    made = None
+                    send(wire.Kept())
+                    return
+        except TimeoutError:
+            pass
+        finally:
+            if made is not None:
+                self.undo(made)
+
+
+class SimulatedHosts:
+    """The hosts of a job, and a client that starts, reads and stops it."""
+
+    def __init__(self, folder: Path, job: Job) -> None:
+        self._job = job
+        self.network = Network({host.address or "": host.name for host in job.layout.hosts})
+        self.hosts = {host.name: SimulatedHost(self.network, host.name, folder, job.name) for host in job.layout.hosts}
+        self._starts = 0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        with self.network.simulated():
+            yield
+
+    def start(self, kept: Collection[str] | None = None) -> wire.Record:
+        """Start the job and leave. ``kept``: the hosts that the client tells to keep it before it is killed."""
+        self._starts += 1
+        number = 1 + max((number for host in self.hosts.values() for number in host.attempts), default=0)
+        job = replace(
+            self._job, attempt=number, run=f"{self._starts:08x}", started=EPOCH + self.network.now,
+            guard_port=_PORT, guard_key=f"{self._starts:064x}",
+        )  # fmt: skip
+        record = plan.record(job)
+        made = {name: host.reserve(record) for name, host in self.hosts.items()}
+        for name, host in self.hosts.items():
+            host.launch(made[name])
+            host.install_guard(job.guard_key, record)
+        self.network.advance(0.1)
+        for name, host in self.hosts.items():
+            if kept is None or name in kept:
+                host.keep(made[name])
+            else:
+                host.undo(made[name])
+                host.remove_guard()
+        return record
+
+    def read(self) -> JobState:
+        """Return what a client that knows only the inventory sees, and let it tell the head about reboots."""
+        answers: dict[str, list[wire.JobStatus] | None] = {}
+        for name, host in self.hosts.items():
+            shown = host.shown()
+            answers[name] = None if name in self.network.off else [shown] if shown else []
+        [found] = state.jobs(answers)
+        if found.rebooted and found.record.guard:
+            head = self.hosts[found.record.guard.head]
+            jobstore.note_rebooted(head.system, found.job, found.attempt, found.rebooted)
+        return found
+
+    def outcome(self) -> tuple[str, int, str]:
+        """Return the state of the job, the exit code of `tfctl wait`, and the reason."""
+        found = self.read()
+        return found.state, int(exit_code(found)), found.reason
+
+    def stop(self) -> None:
+        """Run `tfctl stop`: all hosts that answer mark the tasks before any host ends one."""
+        there = {name: host for name, host in self.hosts.items() if name not in self.network.off}
+        marked = {name: host.mark(None) for name, host in there.items()}
+        complete = len(there) == len(self.hosts)
+        self._together(
+            host.end_marked(attempt, None, everywhere=complete)
+            for name, host in there.items()
+            if (attempt := marked[name]) is not None
+        )
+
+    def end(self, tasks: Iterable[wire.TaskName], code: int = 0) -> None:
+        """Let these tasks end by themselves, where they still run."""
+        for host in self.hosts.values():
+            for name in set(tasks) & set(host.alive):
+                host.end(name, code)
+
+    def advance(self, seconds: float) -> None:
+        self.network.advance(seconds)
+
+    def until_over(self, limit: float, but: str = "") -> None:
+        """Wait at most ``limit`` seconds until no host that is on has a guard or a task. ``but``: a pattern of what may
+        stay."""
+
+        def left() -> list[str]:
+            return [one for one in self.left() if not (but and re.search(but, one))]
+
+        until = self.network.now + limit
+        while left() and self.network.now < until:
+            self.network.advance(1.0)
+        assert not left(), left()
+
+    def left(self) -> list[str]:
+        """Return what runs: tasks and guards."""
+        found = [f"{names.task(*task)} on {name}" for name, host in self.hosts.items() for task in host.alive]
+        return found + [f"the guard of {name}" for name, host in self.hosts.items() if host.guarded]
+
+    def _together(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
+        async def all_of_them() -> None:
+            await asyncio.gather(*works)
+
+        self.network.loop.run_until_complete(all_of_them())
+
+
+def _status(name: wire.TaskName, state: wire.TaskStateName, started: float | None = None) -> wire.TaskStatus:
+    return wire.TaskStatus(*name, state, exit_code=None, signal=None, started=started, finished=None, restarts=0)
+
+
+def _is_same(before: wire.Record, record: wire.Record) -> bool:
+    """Return whether this is the record of the attempt before, but for what differs between attempts."""
+    if before.guard is None or record.guard is None:
+        return False
+    same = before._replace(attempt=record.attempt, run=record.run, started=record.started)
+    return record == same._replace(guard=before.guard._replace(number=record.guard.number))

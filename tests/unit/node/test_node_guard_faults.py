@@ -1,0 +1,377 @@
+"""What becomes of jobs of each strategy, without a client, when tasks, hosts, networks and guards fail.
+
+The guards, their rules and the jobs are real; hosts, time and network are simulated (simulated_hosts.py). Each fault of
+the table FAULTS meets a job of each strategy, once until the job is over and once with a `stop` in the middle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from simulated_hosts import SimulatedHosts
+
+from tests.unit.model.four_hosts import INVENTORY
+from tfctl.model import load, plan
+from tfctl.model.assign import assign
+from tfctl.model.host import Site
+from tfctl.model.job import Job
+from tfctl.model.layout import lay_out
+from tfctl.node.wire import TaskName
+
+LEASE = 30
+#: How long a network is cut so that connections break, but the lease does not pass.
+SHORT = 17
+DRAIN = 40
+#: The roles of a job of each strategy on three hosts. The first decider, and so the head, is on node1.
+ROLES = {
+    "tf1_ps": "{ps: {replicas: 1, hosts: node3}, worker: {replicas: 2, hosts: 'node1,node2'}}",
+    "parameter_server": "{chief: {replicas: 1, hosts: node1}, worker: {replicas: 2, hosts: 'node2,node3'}, "
+    "ps: {replicas: 1, hosts: node3}, evaluator: {replicas: 1, hosts: node3}}",
+    "multi_worker_mirrored": "{worker: {replicas: 3, hosts: 'node1,node2,node3'}, "
+    "evaluator: {replicas: 1, hosts: node3}}",
+    "horovod": "{worker: {replicas: 3, hosts: 'node1,node2,node3'}}",
+}
+ALL = tuple(ROLES)
+#: Strategies whose jobs go on without the task on node2, which is a worker.
+SPARE = ("tf1_ps", "parameter_server")
+EVERY_WORKER = ("multi_worker_mirrored", "horovod")
+#: Strategies with tasks that may go on after the deciders: an evaluator, or workers of TensorFlow 1.
+DRAINED = ("tf1_ps", "parameter_server", "multi_worker_mirrored")
+
+#: The state of a job, the exit code of `tfctl wait`, and a pattern of the reason.
+Outcome = tuple[str, int, str]
+SUCCEEDED = ("succeeded", 0, "^$")
+STOPPED = ("stopped", 103, "^$")
+
+
+@dataclass
+class Run:
+    """A job that runs, and what a fault needs to know about it."""
+
+    hosts: SimulatedHosts
+    strategy: str
+    deciders: tuple[TaskName, ...]
+    leaving: tuple[TaskName, ...]
+
+    def succeed(self) -> None:
+        """Let the deciders succeed, and soon after them the other tasks that end by themselves."""
+        self.hosts.end(self.deciders)
+        self.hosts.advance(2.0)
+        self.hosts.end(self.leaving)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.hosts.hosts[f"node{number}"]
+
+
+Step = Callable[[Run], None]
+
+
+def wait(seconds: float) -> Step:
+    return lambda run: run.hosts.advance(seconds)
+
+
+def succeed(run: Run) -> None:
+    run.succeed()
+
+
+def deciders_succeed(run: Run) -> None:
+    run.hosts.end(run.deciders)
+
+
+def first_fails(run: Run) -> None:
+    run.hosts.end(run.deciders[:1], 7)
+
+
+def kill_guards(*numbers: int, for_good: bool = False) -> Step:
+    def act(run: Run) -> None:
+        for number in numbers:
+            run[number].kill_guard(for_good=for_good)
+
+    return act
+
+
+def power_off(number: int) -> Step:
+    return lambda run: run[number].power_off()
+
+
+def power_on(number: int) -> Step:
+    return lambda run: run[number].power_on()
+
+
+def cut(*others: int) -> Step:
+    """Cut these hosts off from the head."""
+
+    def act(run: Run) -> None:
+        for number in others:
+            run.hosts.network.cut("node1", f"node{number}")
+
+    return act
+
+
+def heal(run: Run) -> None:
+    run.hosts.network.heal()
+
+
+def somebody_looks(run: Run) -> None:
+    run.hosts.read()
+
+
+def the_others_fail(run: Run) -> None:
+    """Let the tasks of the hosts that are left fail, as ranks do when one is gone."""
+    run.hosts.end(run.deciders, 1)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``before``, ``after``: what happens before and after the middle, in which a stop may come. ``outcomes``: those of
+    the job by strategies. ``stopped``: that after a stop in the middle. ``kept``: the hosts that the
+    client told to keep the start before it was killed. ``within``: how long (s) the job may go on after the last step.
+    ``left``: what nobody stops after that."""
+
+    before: tuple[Step, ...]
+    after: tuple[Step, ...]
+    outcomes: dict[tuple[str, ...], Outcome]
+    stopped: Outcome | dict[tuple[str, ...], Outcome] = STOPPED
+    policy: str = ""
+    kept: tuple[str, ...] | None = None
+    within: float = 15.0
+    left: str = ""
+
+
+def lost(task: str, how: str) -> Outcome:
+    return ("failed", 100, f"^{task} is lost: .*{how}")
+
+
+SILENT = "has not answered the guard of the job"
+REBOOTED = "was shut down or rebooted"
+CONTACT = ("failed", 100, r"^node[23] has not heard of the guard on node1 for 30 s \(policy: lease\)$")
+FAILED = ("failed", 100, r"^(worker|chief)/0 on node1 failed with exit code 7$")
+#: The task that fails the job when node3 is lost, and when all hosts but the head are.
+THIRD = {SPARE: "ps/0 on node3", EVERY_WORKER: "worker/2 on node3"}
+OTHERS = {
+    ("tf1_ps",): "ps/0 on node3", ("parameter_server",): "worker/0 on node2", EVERY_WORKER: "worker/1 on node2",
+}  # fmt: skip
+
+FAULTS = {
+    "the client is killed after the start": Fault((wait(5),), (succeed,), {ALL: SUCCEEDED}),
+    "the client is killed when only the head keeps the start": Fault(
+        (wait(5),),
+        (wait(LEASE + 30),),
+        {group: lost(task, SILENT) for group, task in OTHERS.items()},
+        kept=("node1",),
+    ),
+    "the client is killed when all but the head keep the start": Fault(
+        (wait(5),), (wait(LEASE),), {ALL: CONTACT}, kept=("node2", "node3")
+    ),
+    "a guard is killed": Fault((wait(5), kill_guards(2)), (wait(5), succeed), {ALL: SUCCEEDED}),
+    "the guard of the head is killed": Fault((wait(5), kill_guards(1)), (wait(5), succeed), {ALL: SUCCEEDED}),
+    "all guards are killed at once": Fault((wait(5), kill_guards(1, 2, 3)), (wait(5), succeed), {ALL: SUCCEEDED}),
+    "the guard of the head is killed while the job ends": Fault(
+        (wait(5), kill_guards(1), succeed), (), {ALL: SUCCEEDED}, stopped=SUCCEEDED
+    ),
+    "the guard of the head is gone": Fault(
+        (wait(5), kill_guards(1, for_good=True)), (wait(LEASE + 2),), {ALL: CONTACT}, left="0 on node1$"
+    ),
+    "the head is powered off": Fault((wait(5), power_off(1)), (wait(LEASE + 16),), {ALL: CONTACT}),
+    "the head is rebooted": Fault(
+        (wait(5), power_off(1), wait(10), power_on(1)),
+        (wait(LEASE),),
+        {ALL: CONTACT},
+        stopped=lost("(chief|worker)/0 on node1", REBOOTED),
+    ),
+    "a host is cut off for less than the lease": Fault(
+        (wait(5), cut(2), wait(SHORT), heal), (wait(5), succeed), {ALL: SUCCEEDED}
+    ),
+    "all hosts are cut off for less than the lease": Fault(
+        (wait(5), cut(2, 3), wait(SHORT), heal), (wait(5), succeed), {ALL: SUCCEEDED}
+    ),
+    "a host is cut off for longer than the lease": Fault(
+        (wait(5), cut(2), wait(10)),
+        (wait(LEASE + 32), heal, succeed),
+        {SPARE: SUCCEEDED, EVERY_WORKER: lost("worker/1 on node2", SILENT)},
+    ),
+    "all hosts are cut off for longer than the lease": Fault(
+        (wait(5), cut(2, 3), wait(10)),
+        (wait(LEASE + 32), heal),
+        {group: lost(task, SILENT) for group, task in OTHERS.items()},
+    ),
+    "a host is powered off": Fault(
+        (wait(5), power_off(2), wait(10)),
+        (wait(LEASE + 40), succeed),
+        {SPARE: SUCCEEDED, EVERY_WORKER: lost("worker/1 on node2", SILENT)},
+    ),
+    "a host with a parameter server or a rank is powered off": Fault(
+        (wait(5), power_off(3), wait(10)),
+        (wait(LEASE + 40),),
+        {group: lost(task, SILENT) for group, task in THIRD.items()},
+    ),
+    "a host is powered off and the tasks of the others fail": Fault(
+        (wait(5), power_off(2), wait(2)),
+        (the_others_fail, wait(LEASE + 40)),
+        {EVERY_WORKER: ("failed", 100, "^worker/0 on node1 failed with exit code 1$")},
+    ),
+    "a host is rebooted and nobody looks": Fault(
+        (wait(5), power_off(2), wait(10), power_on(2)),
+        (wait(LEASE + 40), succeed),
+        {SPARE: SUCCEEDED, EVERY_WORKER: lost("worker/1 on node2", SILENT)},
+        stopped={SPARE: STOPPED, EVERY_WORKER: lost("worker/1 on node2", REBOOTED)},
+    ),
+    "a host is rebooted and somebody looks": Fault(
+        (wait(5), power_off(2), wait(10), power_on(2), somebody_looks, wait(2)),
+        (succeed,),
+        {SPARE: SUCCEEDED, EVERY_WORKER: lost("worker/1 on node2", REBOOTED)},
+        stopped={SPARE: STOPPED, EVERY_WORKER: lost("worker/1 on node2", REBOOTED)},
+    ),
+    "what may still finish ends by itself": Fault(
+        (wait(5), deciders_succeed, wait(20)), (succeed,), {DRAINED: SUCCEEDED}, SUCCEEDED, within=5
+    ),
+    "what may still finish does not": Fault(
+        (wait(5), deciders_succeed, wait(20)), (), {DRAINED: SUCCEEDED}, SUCCEEDED, within=DRAIN - 20 + 5
+    ),
+    "the guard of the head is killed while the last tasks finish": Fault(
+        (wait(5), deciders_succeed, wait(20), kill_guards(1)),
+        (wait(10), kill_guards(1)), {DRAINED: SUCCEEDED}, SUCCEEDED, within=DRAIN - 30 + 5,
+    ),
+    # Clients cannot ask one of the deciders of multi_worker_mirrored while its host is off.
+    "a host is powered off while the last tasks finish": Fault(
+        (wait(5), deciders_succeed, wait(5), power_off(3)), (wait(LEASE + 50), power_on(3)), {DRAINED: SUCCEEDED},
+        {SPARE: SUCCEEDED, EVERY_WORKER: ("unknown", 101, "^no answer from node3$")},
+    ),
+    # The head knows that the job has succeeded. Where tasks had nothing left to stop, only the silence is known.
+    "the head is powered off while the last tasks finish": Fault(
+        (wait(5), deciders_succeed, wait(5), power_off(1)), (wait(LEASE + 16), power_on(1)), {DRAINED: SUCCEEDED},
+        {("tf1_ps",): STOPPED, DRAINED: CONTACT},
+    ),
+    "a task that decides fails": Fault((wait(5), first_fails), (), {ALL: FAILED}, stopped=FAILED),
+    "a failed job is tried again": Fault(
+        (wait(5), first_fails, wait(5)), (wait(20), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2"
+    ),
+    "the guard of the head is killed before the next attempt": Fault(
+        (wait(5), first_fails, wait(5), kill_guards(1)),
+        (wait(20), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
+    ),
+    "the next attempt fails too": Fault(
+        (wait(5), first_fails, wait(20)), (first_fails,), {ALL: FAILED}, STOPPED, ", max_attempts: 2"
+    ),
+    "a host is powered off before the next attempt": Fault(
+        (wait(5), first_fails, wait(5), power_off(2)),
+        (wait(3 * LEASE),),
+        {ALL: ("failed", 100, "exit code 7; attempt 2 could not be started: node2 does not answer")},
+        FAILED, ", max_attempts: 2",
+    ),
+    "the guard of a host is gone before the next attempt": Fault(
+        (wait(5), first_fails, wait(5), kill_guards(2, for_good=True)),
+        (wait(3 * LEASE),),
+        {ALL: ("failed", 100, "exit code 7; attempt 2 could not be started: node2 does not answer")},
+        FAILED, ", max_attempts: 2",
+    ),
+    "a host is rebooted before the next attempt": Fault(
+        (wait(5), first_fails, wait(5), power_off(2), wait(2), power_on(2)),
+        (wait(3 * LEASE),),
+        {ALL: ("failed", 100, "exit code 7; attempt 2 could not be started: node2 does not answer")},
+        FAILED, ", max_attempts: 2",
+    ),
+    "the deadline passes": Fault(
+        (wait(5),), (wait(16),), {ALL: ("failed", 100, "with SIGTERM at its deadline$")}, policy=", deadline: 20s"
+    ),
+    "the deadline of the job passes in its second attempt": Fault(
+        (wait(5), first_fails, wait(20)),
+        (wait(20),),
+        {ALL: ("failed", 100, "with SIGTERM at its deadline$")}, policy=", deadline: 40s, max_attempts: 3",
+    ),
+}  # fmt: skip
+
+
+@cache
+def make_job(strategy: str, policy: str, more: str = "") -> Job:
+    """Return a job of this strategy, as `start` makes it from a job file."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "job.yaml")
+        file.write_text(
+            f"name: digits\nstrategy: {strategy}\noutput: /srv/tfctl/digits\ncommand: python train.py\n{more}"
+            f"roles: {ROLES[strategy]}\npolicy: {{max_restarts: 0, lease: {LEASE}s, drain: {DRAIN}s{policy}}}\n"
+        )
+        layout = lay_out(load.load(file), INVENTORY, "job.yaml")
+    sites = {host.name: Site(host.address or "", {}, None) for host in layout.hosts}
+    return Job(layout, 1, "00000000", 0.0, assign(layout, sites))
+
+
+def make_run(folder: Path, strategy: str, policy: str = "") -> Run:
+    job = make_job(strategy, policy)
+    rules = job.layout.rules
+    leaving = tuple((task.role, task.index) for task in job.tasks if task.role in (*rules.leaves, "evaluator"))
+    return Run(SimulatedHosts(folder, job), strategy, rules.deciders, leaving)
+
+
+def outcome_of(table: Outcome | dict[tuple[str, ...], Outcome], strategy: str) -> Outcome:
+    return table if isinstance(table, tuple) else next(row for group, row in table.items() if strategy in group)
+
+
+def agrees(found: Outcome, expected: Outcome) -> None:
+    assert found[:2] == expected[:2], found
+    assert re.search(expected[2], found[2]), found
+
+
+def next_start_is_clean(run: Run) -> None:
+    """After a stop, nothing of the job keeps the next one from starting and succeeding."""
+    for host in run.hosts.hosts.values():
+        if host.name in run.hosts.network.off:
+            host.power_on()
+    heal(run)
+    run.hosts.stop()
+    assert not run.hosts.left()
+    run.hosts.start()
+    run.hosts.advance(2)
+    assert run.hosts.outcome() == ("running", 101, "")
+    run.succeed()
+    run.hosts.until_over(15)
+    agrees(run.hosts.outcome(), SUCCEEDED)
+    assert not run.hosts.network.tracebacks
+
+
+CASES = [
+    pytest.param(strategy, fault, id=f"{strategy}-{name.replace(' ', '-')}")
+    for name, fault in FAULTS.items()
+    for strategy in ALL
+    if any(strategy in group for group in fault.outcomes)
+]
+
+
+def test_guards_see_no_difference_between_the_launchers_of_horovod() -> None:
+    """Under mpirun too, each rank is a task of its own. So the cases with gloo hold for both."""
+    of_gloo, of_mpi = (plan.record(make_job("horovod", "", f"launcher: {name}\n")) for name in ("gloo", "mpi"))
+    assert of_gloo == of_mpi
+
+
+@pytest.mark.parametrize(("strategy", "fault"), CASES)
+def test_a_job_ends_as_its_strategy_says_after_a_fault(strategy: str, fault: Fault, tmp_path: Path) -> None:
+    run = make_run(tmp_path, strategy, fault.policy)
+    with run.hosts.running():
+        run.hosts.start(fault.kept)
+        for step in (*fault.before, *fault.after):
+            step(run)
+        run.hosts.until_over(fault.within, fault.left)
+        agrees(run.hosts.outcome(), outcome_of(fault.outcomes, strategy))
+        assert not run.hosts.network.tracebacks
+
+
+@pytest.mark.parametrize(("strategy", "fault"), CASES)
+def test_stop_during_a_fault_ends_the_job_everywhere(strategy: str, fault: Fault, tmp_path: Path) -> None:
+    run = make_run(tmp_path, strategy, fault.policy)
+    with run.hosts.running():
+        run.hosts.start(fault.kept)
+        for step in fault.before:
+            step(run)
+        run.hosts.stop()
+        assert not [task for task in run.hosts.left() if "guard" not in task]
+        heal(run)
+        run.hosts.until_over(LEASE + 65)
+        agrees(run.hosts.outcome(), outcome_of(fault.stopped, strategy))
+        next_start_is_clean(run)
