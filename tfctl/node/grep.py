@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import threading
 import time
 
 from . import wire
@@ -20,29 +19,15 @@ from .system import host
 LINE_S = 1.0
 
 
-def run(session: Session, words: list[str], pattern: re.Pattern[str], resumed: bool, follow: bool) -> None:
-    """Run journalctl and send the lines of its JSON that match, until it ends or, with ``follow``, the client does.
-
-    Some lines are sent without a check: pieces of a split line, which the client joins first, journald's messages about
-    dropped lines and, if the client has ``resumed``, the first line. Raises Refused, Gone.
-    """
+def run(session: Session, words: list[str], wanted: Wanted) -> None:
+    """Run journalctl and send the lines of its JSON that are wanted, until it ends. Raises Refused, Gone."""
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    if follow:
-        threading.Thread(target=session.kill_at_end, args=(process,), daemon=True).start()
     assert process.stdout
-    split: set[tuple[str, str]] = set()
-    unchecked, beat = resumed, time.monotonic() + wire.BEAT_S
-    signal.signal(signal.SIGVTALRM, _raise)
+    beat = time.monotonic() + wire.BEAT_S
     try:
         for line in process.stdout:
-            entry = wire.journal_entry(line)
-            stream = entry.unit, entry.stream
-            if unchecked or entry.is_split or stream in split or entry.dropped is not None or _matches(pattern, entry):
+            if wanted(line):
                 session.send_raw(line)
-            unchecked = False
-            split.discard(stream)
-            if entry.is_split:
-                split.add(stream)
             if time.monotonic() > beat:  # it fails once the client is gone
                 session.send(wire.Beat())
                 beat = time.monotonic() + wire.BEAT_S
@@ -51,6 +36,31 @@ def run(session: Session, words: list[str], pattern: re.Pattern[str], resumed: b
     finally:
         process.kill()
         process.wait(5)
+
+
+class Wanted:
+    """Says of each line of journalctl's JSON in turn whether to send it. Only for the main thread.
+
+    Some lines are sent without a check: pieces of a split line, which the client joins first, journald's messages about
+    dropped lines and, if the client has ``resumed``, the first line.
+    """
+
+    def __init__(self, pattern: re.Pattern[str], resumed: bool) -> None:
+        self._pattern = pattern
+        self._unchecked = resumed
+        self._split: set[tuple[str, str]] = set()
+        signal.signal(signal.SIGVTALRM, _raise)
+
+    def __call__(self, line: bytes) -> bool:
+        """Return whether to send the line. Raises Refused if that takes longer than LINE_S to find out."""
+        entry = wire.journal_entry(line)
+        stream = entry.unit, entry.stream
+        sent = self._unchecked or entry.is_split or stream in self._split or entry.dropped is not None
+        self._unchecked = False
+        self._split.discard(stream)
+        if entry.is_split:
+            self._split.add(stream)
+        return sent or _matches(self._pattern, entry)
 
 
 class _TooSlow(Exception):

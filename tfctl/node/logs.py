@@ -14,18 +14,22 @@ import re
 import signal
 import subprocess
 import time
+from typing import TYPE_CHECKING
 
 from . import fields, jobstore, names, wire
 from .exits import Exit
 from .session import Refused, Session
 from .system import System, host
 
+if TYPE_CHECKING:
+    from . import grep
+
 #: How long (s) journald may take to write what tasks have printed. It can lag far behind if its disk is slow.
 SYNC_S = 60.0
 
 
 def run(system: System, session: Session, request: wire.LogsRequest) -> None:
-    """Serve one request. Returns only if it follows, filters or no unit matches; otherwise becomes journalctl.
+    """Serve one request. Return only if it follows, filters or no unit matches; otherwise become journalctl.
 
     Raises Refused, Gone.
     """
@@ -43,17 +47,20 @@ def run(system: System, session: Session, request: wire.LogsRequest) -> None:
     times = jobstore.began(system, job, attempt)
     began = {unit: times[names.task_key(*task)] for unit, task in units.items() if names.task_key(*task) in times}
     oldest = _oldest(system) if units and request.cursor is None else None
-    session.send(wire.Logs(attempt, record.run, units, synced, began, oldest))
+    states = bool(request.follow and request.states and units)
+    session.send(wire.Logs(attempt, record.run, units, synced, began, oldest, states or None, time.time()))
     if not units:
         return
-    pattern = None if request.grep is None else _pattern(request.grep)
-    if pattern is not None:
+    wanted_line = None if request.grep is None else _wanted(request.grep, request.cursor is not None)
+    if request.follow:
+        from . import following
+
+        shown = wire.ShowRequest(job, attempt, later=True, brief=True) if states else None
+        following.run(system, session, words, wanted_line, shown)
+    elif wanted_line is not None:
         from . import grep
 
-        grep.run(session, words, pattern, request.cursor is not None, request.follow)
-    elif request.follow:
-        # journalctl writes directly to the client.
-        session.kill_at_end(subprocess.Popen(words, stdin=subprocess.DEVNULL))
+        grep.run(session, words, wanted_line)
     else:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores SIGPIPE, and journalctl would inherit that
         os.execv(words[0], words)
@@ -123,11 +130,13 @@ def _oldest(system: System) -> float | None:
         return None
 
 
-def _pattern(text: str) -> re.Pattern[str] | None:
-    """Compile a regular expression. Return None if this Python, which may be older than the client's, does not know its
-    syntax: the client checks every line again."""
+def _wanted(text: str, resumed: bool) -> grep.Wanted | None:
+    """Return the check of lines for a regular expression. Return None if this Python, which may be older than the
+    client's, does not know its syntax: the client checks every line again."""
+    from . import grep
+
     try:
-        return re.compile(text)
+        return grep.Wanted(re.compile(text), resumed)
     except re.error:
         return None
 

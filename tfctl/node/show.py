@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from . import fields, give_up, guards, jobstore, names, reservations, states, summaries, wire
 from .session import Session
@@ -12,7 +12,7 @@ from .system import System, clock_zero
 from .units import going_jobs, installed_and_others
 
 #: Seconds between polls while a client follows.
-_POLL_S = 0.5
+POLL_S = 0.5
 
 
 def run(system: System, session: Session, request: wire.ShowRequest) -> None:
@@ -34,15 +34,26 @@ def run(system: System, session: Session, request: wire.ShowRequest) -> None:
         first = timings.with_timings(system, first)
     session.send(_answer(system, request, first))
     sent = time.monotonic()
-    while request.follow and not session.heard_of_end(_POLL_S):
-        now = jobs(system, job, attempt, later=request.later)
-        if now != before:
-            session.send(_answer(system, request, now))
+    later = changes(system, request, before)
+    while request.follow and not session.heard_of_end(POLL_S):
+        shown = next(later)
+        if shown is not None:
+            session.send(shown)
         elif time.monotonic() - sent > wire.BEAT_S:
             session.send(wire.Beat())
         else:
             continue
-        before, sent = now, time.monotonic()
+        sent = time.monotonic()
+
+
+def changes(
+    system: System, request: wire.ShowRequest, before: Sequence[wire.JobStatus] | None = None
+) -> Iterator[wire.Shown | None]:
+    """Look at the job again for each step: yield the answer if it has changed, else None. Raises Refused."""
+    while True:
+        now = jobs(system, request.job, request.attempt, later=request.later)
+        yield None if now == before else _answer(system, request, now)
+        before = now
 
 
 def _of_many(system: System, request: wire.ShowRequest) -> wire.Shown:

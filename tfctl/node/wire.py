@@ -30,7 +30,9 @@ pull     client  PullRequest     node  files, then listings; for each file that 
 exec     client  ExecRequest     node  beat every 5 s and pieces (1: stdout, 2: stderr), each followed by its raw bytes,
                                        then exited; the end of stdin, or 30 s of silence, ends the command
 logs     client  LogsRequest     node  beat every 5 s, then logs, then journalctl's own JSON lines;
-                                       with grep, among them beats and, as the last line, perhaps an error
+                                       with grep or states, among them beats and, as the last line, perhaps an error.
+                                       With follow and states, among them also show: one before the first line, if it
+                                       can be made soon, and one more at every change; and beat after 5 s of silence
 
 Times are in epoch seconds. A task's name is [ROLE, INDEX].
 """
@@ -565,7 +567,8 @@ class LogsRequest(NamedTuple):
     """``cursor``: the journal's, of the last line read. ``tail``: how many of the last lines. ``since``, ``until``:
     epoch seconds. ``grep``: send only lines that match this regular expression of Python's, and pieces of split lines.
     The host may ignore it. ``patience``: how long (s) journald may take to write what tasks have printed; by default a
-    minute."""
+    minute. ``states``: with ``follow``, also send what `show` with `follow`, `later` and `brief` sends. A host with an
+    older node part ignores that."""
 
     job: str
     attempt: Optional[int] = None
@@ -577,6 +580,7 @@ class LogsRequest(NamedTuple):
     until: Optional[float] = None
     grep: Optional[str] = None
     patience: Optional[float] = None
+    states: Optional[bool] = None
 
 
 # Messages of both sides.
@@ -840,7 +844,8 @@ class Notified(NamedTuple):
 class Logs(NamedTuple):
     """The attempt, its run, and the units whose lines follow. ``synced``: false if journald did not confirm that it
     has written everything that the tasks have printed. ``began``: when the first run of each unit began. ``oldest``:
-    the time of the oldest entry in the journal; None after a cursor, or if unknown."""
+    the time of the oldest entry in the journal; None after a cursor, or if unknown. ``states``: true if states are sent
+    among the lines. ``time``: the host's."""
 
     attempt: int
     run: str
@@ -848,6 +853,8 @@ class Logs(NamedTuple):
     synced: bool = True
     began: Optional[dict[str, float]] = None
     oldest: Optional[float] = None
+    states: Optional[bool] = None
+    time: Optional[float] = None
 
 
 class JournalEntry(NamedTuple):
