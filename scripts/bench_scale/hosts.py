@@ -110,7 +110,7 @@ class FakeHost:
             return wire.Error(Exit.NOT_FOUND, f"{self.name} knows no attempt of job {request.job}")
         units = self.units(request.job)
         began = dict.fromkeys(units, status.tasks[0].started or 0.0)
-        return wire.Logs(status.attempt, status.run, units, True, began)
+        return wire.Logs(status.attempt, status.run, units, True, began, None, request.states, time.time())
 
     def _change(self, status: wire.JobStatus) -> None:
         self.jobs[status.job] = status
@@ -177,14 +177,18 @@ class Talk:
             self._host.followers.add(self._show)
             self._beat()
         elif isinstance(self._request, wire.LogsRequest) and self._request.follow and isinstance(last, wire.Logs):
+            if self._request.states:
+                self._show()
+                self._host.followers.add(self._show)
+                self._beat()
             self._journal = Journal(self._host.name, next(iter(last.units)), self._host.rate, self._send)
             self._journal.follow(self._request.cursor)
         else:
             self._end(1 if isinstance(last, wire.Error) else 0)
 
     def _show(self) -> None:
-        if isinstance(self._request, wire.ShowRequest):
-            self._send(wire.line(self._host.shown(self._request)))
+        if isinstance(self._request, (wire.ShowRequest, wire.LogsRequest)):
+            self._send(wire.line(self._host.shown(wire.ShowRequest(self._request.job))))
 
     def _beat(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(wire.BEAT_S, self._beat)

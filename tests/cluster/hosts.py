@@ -200,6 +200,14 @@ class Hosts:
         """Break all connections to this host."""
         self._servers[name].drop()
 
+    def sessions(self, name: str) -> int:
+        """Return how many commands its sshd runs at this moment: each has a channel of its own."""
+        return len(self._servers[name].serving)
+
+    def age(self, name: str) -> None:
+        """Let its node part be one that does not know states among the lines that are followed."""
+        self._run_node(name, *_proxy("strip", "client", "states", self._fault(name)))
+
     def refuse(self, name: str, script: str) -> None:
         """Replace its `sudo` by a shell script."""
         self._servers[name].command("sudo", script)

@@ -58,15 +58,16 @@ def test_start_says_that_a_job_keeps_running_when_nobody_reads_its_logs(hosts: H
 
 
 def test_start_reports_the_end_of_a_job_whose_last_lines_nobody_reads(hosts: Hosts) -> None:
-    with hosts.delayed("node1", "logs", side="node") as (reached, release):
-        with reader() as out:
-            client = hosts.begin("start", hosts.file("over", FAILS), "--follow", out=out)
-            wait_until(lambda: hosts("status", "over").code == 0 and hosts.status("over")["state"] == "failed")
-            wait_until(reached)
-        with client:
-            client.until(err="failed with exit code 3")
-            release()
-            done = client.done()
+    """A journald that is slow to write them delays them until the client knows the end."""
+    stopped = hosts.trees["node1"] / "journald/stopped"
+    stopped.parent.mkdir()
+    stopped.touch()
+    with reader() as out:
+        client = hosts.begin("start", hosts.file("over", FAILS), "--follow", out=out)
+        client.until(err="failed with exit code 3")
+    with client:
+        stopped.unlink()
+        done = client.done()
     assert (done.code, "keeps running" in done.err) == (100, False), done.err
     assert "over failed after" in done.err
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 
+import pytest
 from node_tree import wait_until
 
 from tests.cluster.hosts import STAY, Hosts
+from tfctl.model.host import TRANSPORTS
 
 COUNT = """
     n=0
@@ -48,6 +51,49 @@ def test_logs_with_follow_end_when_the_job_ends(hosts: Hosts) -> None:
         done = client.done()
     assert done.code == 0, done.err
     assert [lines(done.out, f"worker/{index}") for index in range(3)] == [counted(index) for index in range(3)]
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_following_has_one_channel_and_at_most_two_threads_per_host(
+    hosts: Hosts, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TFCTL_SSH", transport)
+    hosts.ok("start", hosts.file("followed", STAY + "roles: {worker: 3}\n"))
+    with hosts.begin("logs", "-f", "-j", "followed") as client:
+        client.until(out="worker/2 │ begun\n")
+        wait_until(lambda: all(hosts.shown(name) for name in hosts.names), lambda: client.err)
+        wait_until(lambda: [hosts.sessions(name) for name in hosts.names] == [1, 1, 1], lambda: client.err)
+        status = Path(f"/proc/{client.process.pid}/status").read_text()
+        # Three threads are not those of a host: one prints, one looks at the states, one waits for the end.
+        assert int(status.partition("Threads:")[2].split()[0]) <= 2 * 3 + 3
+        hosts.ok("stop", "followed")
+        assert client.done().code == 0
+
+
+def test_hosts_whose_lines_are_not_followed_have_one_channel_too(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("partly", STAY + "roles: {worker: 3}\n"))
+    with hosts.begin("logs", "-f", "-j", "partly", "worker", "1") as client:
+        client.until(out="worker/1 │ begun\n")
+        wait_until(lambda: [hosts.sessions(name) for name in hosts.names] == [1, 1, 1], lambda: client.err)
+        hosts.ok("stop", "partly")
+        done = client.done()
+    assert (done.code, done.out) == (0, "worker/1 │ begun\n")
+
+
+def test_a_host_with_an_older_node_part_is_followed_over_two_channels(hosts: Hosts) -> None:
+    hosts.age("node2")
+    until = f"until [ -e {hosts.folder}/mixed.{{index}} ]; do sleep 0.1; done"
+    failing = f"command: [sh, -c, 'echo begun; {until}; exit 3']\n"
+    hosts.ok("start", hosts.file("mixed", failing + "roles: {worker: 3}\n"))
+    with hosts.begin("logs", "-f", "-j", "mixed") as client:
+        client.until(out="worker/1 │ begun\n")
+        wait_until(lambda: [hosts.sessions(name) for name in hosts.names] == [1, 2, 1], lambda: client.err)
+        hosts.drop("node2")
+        client.until(err="node2 is back")
+        (hosts.folder / "mixed.1").touch()
+        client.until(err="~~ worker/1 ")
+        hosts.ok("stop", "mixed")
+        assert client.done().code == 0
 
 
 def test_logs_with_follow_and_tail_print_the_last_lines_of_all_hosts_together(hosts: Hosts) -> None:

@@ -12,7 +12,7 @@ LONG = f"progress: 'step (?P<step>[0-9]+)(?:{'a' * 5000})?'\n"
 
 def test_one_host_is_asked_for_a_long_record(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("long", STAY + LONG + "roles: {worker: 3}\n"))
-    for words in (["status", "long"], ["list"], ["events", "long"]):
+    for words in (["status", "long"], ["list"], ["events", "long"], ["report", "long"]):
         for name in hosts.names:
             hosts.forget(name)
         hosts.ok(*words)

@@ -6,6 +6,7 @@ The clients notice silence after 15 or 30 s. All clients of this module therefor
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -24,7 +25,8 @@ class Clients:
 
     ``waiting`` and ``following`` of the job asleep: their connections died silently, but new ones work.
     ``cut_off`` of the job cut: no new connection is possible. ``muted``, ``started``, ``watching`` and ``reading`` of
-    the job mute: node2 says nothing any more.
+    the job mute: node2 says nothing any more. ``tailing`` of the job slow: the journald of node3 does not answer.
+    ``began``: when all this began (time.monotonic).
     """
 
     waiting: Client
@@ -34,6 +36,8 @@ class Clients:
     started: Client
     watching: Client
     reading: Client
+    tailing: Client
+    began: float
 
 
 @pytest.fixture(scope="module")
@@ -66,10 +70,15 @@ def clients(module_hosts: Hosts) -> Iterator[Clients]:
         cut_off.until(out="tick 3\n")
 
         hosts.inventory = base
+        hosts.ok("start", hosts.file("slow", STAY + "roles: {worker: 3}\n"))
+        (hosts.trees["node3"] / "journald").mkdir()
+        (hosts.trees["node3"] / "journald/stopped").touch()
+        tailing = stack.enter_context(hosts.begin("logs", "-f", "--tail", "3", "-j", "slow"))
+
         asleep.forget()
         cut.close()
         mute.frozen = True
-        yield Clients(waiting, following, cut_off, muted, started, watching, reading)
+        yield Clients(waiting, following, cut_off, muted, started, watching, reading, tailing, time.monotonic())
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +131,17 @@ def test_commands_that_wait_for_a_job_or_follow_it_report_a_silent_host(clients:
     for client in (clients.started, clients.watching):
         client.until(err="~~ node2: tfctl-node has sent nothing for 15 s")
     clients.reading.until(err="~~ node2: ")
+
+
+def test_logs_wait_longer_for_the_last_lines_than_for_states(module_hosts: Hosts, clients: Clients) -> None:
+    """A journald on a slow disk may take a minute, and states are followed only then."""
+    clients.reading.until(err="~~ node2: ")
+    time.sleep(max(0.0, clients.began + 32.0 - time.monotonic()))
+    assert clients.tailing.process.poll() is None, clients.tailing.err
+    (module_hosts.trees["node3"] / "journald/stopped").unlink()
+    clients.tailing.until(out="begun")
+    module_hosts.ok("stop", "slow")
+    assert clients.tailing.done().code == 0
 
 
 def test_logs_do_not_end_with_success_when_no_host_answers_any_more(clients: Clients) -> None:

@@ -6,6 +6,7 @@ this kind or a request with this verb. Then it writes "reached" to the file. Wha
 hold   The message is forwarded when the file has been deleted. If there is no file, nothing is held.
 stall  Neither the message nor anything after it from this side is forwarded, except the end of the client's input.
 lose   The message is lost, the command's input ends, and the exit status is 127. Only for messages of the client.
+strip  KIND is the name of a field, which is removed from all messages and requests. Nothing is written to the file.
 
 The code of a job is forwarded in two halves. They count as messages of the kinds code-1 and code-2.
 """
@@ -48,7 +49,9 @@ def forward(source: IO[bytes], sink: IO[bytes], fault: Fault | None) -> bool:
     """Forward messages to the end of ``source``. Return False if the fault has lost one."""
     stalled = False
     for kind, data in messages(source):
-        if fault and kind == fault.kind:
+        if fault and fault.mode == "strip":
+            data = _without(data, fault.kind)
+        elif fault and kind == fault.kind:
             if fault.mode == "hold":
                 _hold(fault.file)
             else:
@@ -80,6 +83,17 @@ def main(fault: Fault, command: list[str]) -> int:
     if lost.is_set():
         return 127
     return status if status >= 0 else 128 - status
+
+
+def _without(data: bytes, field: str) -> bytes:
+    try:
+        found = json.loads(data)
+    except ValueError:
+        return data
+    for each in (found, *found.values()) if isinstance(found, dict) else ():
+        if isinstance(each, dict):
+            each.pop(field, None)
+    return json.dumps(found).encode() + b"\n"
 
 
 def _hold(file: Path) -> None:

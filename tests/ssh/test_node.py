@@ -205,6 +205,23 @@ def test_lines_are_yielded_to_the_end_of_the_output(sshd: Sshd) -> None:
         assert list(node.lines()) == [b"a" * 3_000_000 + b"\n", b"{}\n"]
 
 
+def test_states_among_the_lines_are_decoded(sshd: Sshd) -> None:
+    with session_with(sshd, says({"logs": LOGS}, {"show": {"jobs": []}}, {"beat": {}}, {"MESSAGE": "x"})) as node:
+        node.receive(WAIT)
+        assert list(node.lines(WAIT)) == [wire.Shown(()), b'{"MESSAGE": "x"}\n']
+
+
+def test_silence_after_the_last_line_is_an_error_if_it_is_limited(sshd: Sshd) -> None:
+    """Beats end the silence, and are no lines."""
+    beats = "for _ in 1 2 3 4 5; do sleep 0.2; echo '{\"beat\":{}}'; done; echo '{}'; exec sleep 60"
+    with session_with(sshd, says({"logs": LOGS}) + beats) as node:
+        node.receive(WAIT)
+        lines = node.lines(0.6)
+        assert next(lines) == b"{}\n"
+        with pytest.raises(Unreachable, match=r"^node2: tfctl-node has sent nothing for 0\.6 s"):
+            next(lines)
+
+
 def test_incomplete_last_line_is_an_error(sshd: Sshd) -> None:
     with session_with(sshd, says({"logs": LOGS}) + "echo '{}'; printf '{\"__CURSOR\":\"s='") as node:
         node.receive(WAIT)

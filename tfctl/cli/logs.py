@@ -15,6 +15,7 @@ from tfctl.cli.which import open_task
 from tfctl.errors import Exit, TfctlError, first_of
 
 if TYPE_CHECKING:
+    from tfctl.jobs.answers import Answers
     from tfctl.jobs.state import JobState
     from tfctl.node.wire import TaskName
     from tfctl.remote.fleet import Fleet
@@ -65,9 +66,10 @@ def logs(
         query = Query(tasks, *times, tail, pattern)
         printer = Printer(state, timestamps, output is Output.json)
         if follow and not state.over:
-            watch = _Watch(fleet, state, tasks)
+            answers = job_logs.answers_of(fleet, state, query)
+            watch = _Watch(fleet, state, tasks, answers)
             while True:
-                for lines in job_logs.follow(fleet, watch.attempts.state, query, watch.attempts.over, say):
+                for lines in job_logs.follow(fleet, watch.attempts.state, query, watch.attempts.over, say, answers):
                     printer(lines)
                 if not watch.attempts.advance():
                     break
@@ -88,21 +90,22 @@ class _Watch:
     The ``attempts`` end with the job, or once ``error`` says why it cannot be watched.
     """
 
-    def __init__(self, fleet: Fleet, state: JobState, tasks: Collection[TaskName] | None) -> None:
+    def __init__(self, fleet: Fleet, state: JobState, tasks: Collection[TaskName] | None, answers: Answers) -> None:
         from tfctl.jobs.attempts import Attempts
 
         self.attempts = Attempts(state)
         self.error: BaseException | None = None
-        threading.Thread(target=self._run, args=(fleet, state, tasks), daemon=True).start()
+        threading.Thread(target=self._run, args=(fleet, state, tasks, answers), daemon=True).start()
 
-    def _run(self, fleet: Fleet, state: JobState, tasks: Collection[TaskName] | None) -> None:
+    def _run(self, fleet: Fleet, state: JobState, tasks: Collection[TaskName] | None, answers: Answers) -> None:
         from tfctl.jobs.deaths import Deaths
         from tfctl.jobs.wait import Silence, changes
 
         deaths = Deaths(say, tasks, before=state)
         try:
             # Silent hosts are reported by those who read the logs.
-            for later in changes(fleet, state.job, state.attempt, Silence(lambda _: None)):
+            silence = Silence(lambda _: None)
+            for later in changes(fleet, state.job, state.attempt, silence, answers=answers):
                 if self.attempts.note(later):
                     deaths = Deaths(say, tasks)
                     say(f"~~ attempt {later.attempt} has begun")

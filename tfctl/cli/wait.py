@@ -116,10 +116,12 @@ def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> Jo
     from tfctl.jobs.attempts import Attempts
     from tfctl.jobs.deaths import Deaths
     from tfctl.jobs.journal import Query
-    from tfctl.jobs.logs import follow
+    from tfctl.jobs.logs import answers_of, follow
     from tfctl.jobs.wait import Silence, wait
 
     state, _ = show.one(fleet, job)
+    query = Query()
+    answers = answers_of(fleet, state, query)
     attempts, deaths, latest = Attempts(state), Deaths(say), state
     over = threading.Event()
     ended: list[JobState | BaseException] = []
@@ -135,7 +137,7 @@ def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> Jo
     def waiting() -> None:
         try:
             silence = Silence(lambda _: None)  # those who read the logs report silent hosts
-            ended.append(wait(fleet, job, attempt, say, timeout, silence=silence, watch=watch))
+            ended.append(wait(fleet, job, attempt, say, timeout, silence=silence, watch=watch, answers=answers))
         except BaseException as error:
             ended.append(error)
         attempts.end()
@@ -145,7 +147,7 @@ def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> Jo
     printer = Printer(state)
     try:
         while True:
-            for lines in follow(fleet, attempts.state, Query(), attempts.over, say):
+            for lines in follow(fleet, attempts.state, query, attempts.over, say, answers):
                 printer(lines)
             if not attempts.advance():
                 break

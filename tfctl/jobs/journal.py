@@ -6,11 +6,13 @@ journald does not distinguish a task's stderr from its stdout; both are `stdout`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from tfctl.errors import TfctlError
+from tfctl.jobs import clocks
 from tfctl.jobs.state import JobState
 from tfctl.model.host import Host
 from tfctl.node import wire
@@ -86,6 +88,8 @@ class Source:
         # With grep, the host cannot count matching lines. A line may consist of several entries.
         self._tail = None if query.tail is None or query.grep else query.tail + _SPARE
         self._cursor: str | None = None
+        #: By how many seconds the host's clock was ahead when following began, as `clocks.offset`; None if unknown.
+        self.clock_offset: float | None = None
         #: The time of the entry at the cursor.
         self._time = 0.0
         #: Whether the next entry should be the one at the cursor.
@@ -102,6 +106,11 @@ class Source:
         """Whether the host has written everything that its tasks had printed when `open` returned."""
         return self._header.synced
 
+    @property
+    def has_states(self) -> bool:
+        """Whether the host sends the states of its tasks among the lines that follow."""
+        return bool(self._header.states)
+
     def open(self, connection: Connection, follow: bool) -> Session:
         """Open a session that delivers the lines after the last one read (wire: logs)."""
         query, first = self._query, self._cursor is None
@@ -117,22 +126,32 @@ class Source:
             until=query.until,
             grep=query.grep and query.grep.pattern,
             patience=query.patience,
+            states=follow or None,
         )
-        session = open_session(connection, request)
+        session, asked = open_session(connection, request), time.time()
         self._header = session.expect(wire.Logs, wire.SILENCE_S)
+        if follow and self._header.time is not None:  # otherwise it has waited for journald before
+            self.clock_offset = clocks.offset(asked, self._header.time, time.time())
         self._resuming = not first
         return session
 
-    def lines(self, session: Session) -> Iterator[Line | Gap]:
-        """Yield the lines of a session from `open`, to its end. Raise TfctlError if the last ones are missing."""
-        for item in self._lines(session):
+    def lines(self, session: Session, shown: Callable[[wire.Shown], object] = lambda _: None) -> Iterator[Line | Gap]:
+        """Yield the lines of a session from `open`, to its end. ``shown`` is called with the states among them.
+
+        Raise TfctlError if the last ones are missing, and Unreachable if a host that sends states has been silent for
+        15 s.
+        """
+        for item in self._lines(session, shown):
             yield _corrected(item, self._ahead) if self._ahead else item
 
-    def _lines(self, session: Session) -> Iterator[Line | Gap]:
+    def _lines(self, session: Session, shown: Callable[[wire.Shown], object]) -> Iterator[Line | Gap]:
         with session:
             yield from self._before_the_journal()
-            for raw in session.lines():
-                yield from self._take(raw)
+            for raw in session.lines(wire.FOLLOW_SILENCE_S if self.has_states else None):
+                if isinstance(raw, wire.Shown):
+                    shown(raw)
+                else:
+                    yield from self._take(raw)
         self._tail = None
         if not self._follows:  # these lines have no end
             yield from filter(None, map(self._line, self._pieces.values()))

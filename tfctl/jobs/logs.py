@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 from tfctl.errors import Exit, NotFound, TfctlError, UsageError
 from tfctl.jobs import clocks
+from tfctl.jobs.answers import Answers, closed_when_silent
+from tfctl.jobs.gather import gather
 from tfctl.jobs.journal import Gap, Line, Query, Source
 from tfctl.jobs.state import JobState
 from tfctl.model.host import Host
@@ -56,16 +58,20 @@ def read(fleet: Fleet, state: JobState, query: Query, fail: Fail) -> Iterator[It
     return _merged(fleet, _sources(fleet, state, query), query.tail, fail)
 
 
-def follow(fleet: Fleet, state: JobState, query: Query, over: threading.Event, say: Say) -> Iterator[list[Item]]:
+def follow(
+    fleet: Fleet, state: JobState, query: Query, over: threading.Event, say: Say, answers: Answers
+) -> Iterator[list[Item]]:
     """Yield the lines so far and gaps, then new ones as they come, in batches, until ``over`` is set and all lines
-    printed by then have been read. Order is exact within a host, and across hosts within WINDOW_S."""
+    printed by then have been read. Order is exact within a host, and across hosts within WINDOW_S. What the hosts say
+    about their tasks meanwhile goes to ``answers``."""
     news: queue.Queue[Item | None] = queue.Queue(maxsize=_AHEAD)
     gone = threading.Event()
     sources = _sources(fleet, state, query)
     if query.tail is not None:
         # The last lines over all hosts are known only when every host has been read.
         yield list(_merged(fleet, sources, query.tail, lambda _: None))
-    followers = [_Follower(source, fleet, news, over, gone, say) for source in sources]
+    followers = [_Follower(source, fleet, news, over, gone, say, answers) for source in sources]
+    answers.note_following()
     for follower in followers:
         threading.Thread(target=follower.run, daemon=True).start()
     threading.Thread(target=_hang_up, args=(over, followers), daemon=True).start()
@@ -87,9 +93,10 @@ class _Follower:
         over: threading.Event,
         gone: threading.Event,
         say: Say,
+        answers: Answers,
     ) -> None:
         self._source, self._fleet, self._news = source, fleet, news
-        self._over, self._gone, self._say = over, gone, say
+        self._over, self._gone, self._say, self._answers = over, gone, say, answers
         self._session: Session | None = None
         self._away = 0.0
 
@@ -116,10 +123,13 @@ class _Follower:
                     pass  # we hung up ourselves; the next round reads the rest
                 elif error.exit not in _PASSING:
                     self._say(f"tfctl: {error.message}")
+                    self._answers.listen(self._source.host)
                     break
-                elif not self._away:
-                    self._away = time.monotonic()
-                    self._say(f"~~ {error.message}; trying again")
+                else:
+                    self._answers.fail(self._source.host, error)
+                    if not self._away:
+                        self._away = time.monotonic()
+                        self._say(f"~~ {error.message}; trying again")
             if last:
                 break
             self._over.wait(pause)
@@ -131,15 +141,25 @@ class _Follower:
             self._session.close()
 
     def _stream(self, follow: bool) -> None:
-        self._session = self._source.open(self._fleet.connection(self._source.host), follow)
+        connection = self._fleet.connection(self._source.host)
+        with closed_when_silent(connection):
+            self._session = self._source.open(connection, follow)
+            self._read(connection, self._session, follow)
+
+    def _read(self, connection: Connection, session: Session, follow: bool) -> None:
+        host, source = self._source.host, self._source
         if self._away:
-            self._say(f"~~ {self._source.host.name} is back after {time.monotonic() - self._away:.0f} s")
+            self._say(f"~~ {host.name} is back after {time.monotonic() - self._away:.0f} s")
             self._away = 0.0
+        if follow and source.clock_offset is not None:
+            self._fleet.clock_offsets[host.name] = source.clock_offset
+        if follow and not source.has_states:  # its node part is older
+            self._answers.listen(host)
         # Setting `over` hangs up only the sessions open at that moment; this one may be newer.
         if follow and self._over.is_set():
-            self._session.close()
+            session.close()
             return
-        for line in self._source.lines(self._session):
+        for line in source.lines(session, lambda shown: self._answers.put(connection, shown)):
             if not self._put(line):
                 return
 
@@ -158,9 +178,9 @@ def _hang_up(over: threading.Event, followers: Sequence[_Follower]) -> None:
         follower.hang_up()
 
 
-def _sources(fleet: Fleet, state: JobState, query: Query) -> list[Source]:
-    hosts = _hosts(fleet, state, query)
-    return [Source(host, state, query, clocks.ahead(fleet.clock_offsets, host.name)) for host in hosts]
+def answers_of(fleet: Fleet, state: JobState, query: Query) -> Answers:
+    """Return the answers of the hosts of a job whose lines `follow` will follow. Raise NotFound if none has any."""
+    return Answers(fleet, state.job, state.attempt, [host.name for host in _hosts(fleet, state, query)])
 
 
 def _hosts(fleet: Fleet, state: JobState, query: Query) -> list[Host]:
@@ -169,6 +189,11 @@ def _hosts(fleet: Fleet, state: JobState, query: Query) -> list[Host]:
     if not found:
         raise NotFound(f"the hosts of {state.job} ({', '.join(sorted(names))}) are not in this inventory")
     return found
+
+
+def _sources(fleet: Fleet, state: JobState, query: Query) -> list[Source]:
+    hosts = _hosts(fleet, state, query)
+    return [Source(host, state, query, clocks.ahead(fleet.clock_offsets, host.name)) for host in hosts]
 
 
 def _merged(fleet: Fleet, sources: Sequence[Source], tail: int | None, fail: Fail) -> Iterator[Item]:
@@ -207,23 +232,14 @@ def _to_end(source: Source, session: Session, fail: Fail) -> Iterator[Item]:
         fail(error)
 
 
-def _batch(news: queue.Queue[Item | None]) -> list[Item | None]:
-    """Return what has been queued, after a pause, or nothing. To wake for each line would cost more than the line."""
-    found: list[Item | None] = []
-    with suppress(queue.Empty):
-        found.append(news.get(timeout=0.1))
-        time.sleep(_PAUSE_S)
-        while len(found) < _AHEAD:
-            found.append(news.get_nowait())
-    return found
-
-
 def _in_order(news: queue.Queue[Item | None], hosts: int) -> Iterator[list[Item]]:
     """Yield lines ordered by time (one host's as they came), each within WINDOW_S, until every host has ended."""
     waiting: dict[str, list[Item]] = {}
-    since = 0.0
+    since = due = 0.0
     while hosts:
-        for line in _batch(news):
+        batch = gather(news, 0.1, due, _AHEAD)
+        due = time.monotonic() + _PAUSE_S
+        for line in batch:
             if line is None:
                 hosts -= 1
             else:

@@ -55,16 +55,17 @@ class Sessions:
         by_name = {host.name: message for host, message in messages.items()}
         first, *rest = sorted(by_name)
         self._job = record = by_name[first].record
-        packed = wire.packed(record)
+        packed = wire.packed(record) if any(self.hellos[host].packed for host in by_name) else ""
+        lacking = not all(self.hellos[host].code for host in by_name)
         # In one piece, so that no heartbeat of another thread gets between them.
-        sent = wire.line(wire.Code(len(code.data))) + code.data if code else b""
+        sent = wire.line(wire.Code(len(code.data))) + code.data if code and lacking else b""
 
         def ask(host: str, session: Session) -> wire.Error | None:
             if self.hellos[host].packed:
                 session.send_raw(wire.line_with(by_name[host], packed))
             else:
                 session.send(by_name[host])
-            if code and not self.hellos[host].code:
+            if sent and not self.hellos[host].code:
                 session.send_raw(sent)
             answer = session.expect((wire.Reserved, wire.Refused), wire.RESERVE_S)
             return answer.error if isinstance(answer, wire.Refused) else None

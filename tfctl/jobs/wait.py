@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from contextlib import suppress
+from typing import NamedTuple
 
 from tfctl.errors import NotFound, TfctlError, Unreachable, together
-from tfctl.jobs import clocks, reasons, show, state
+from tfctl.jobs import reasons, show, state
+from tfctl.jobs.answers import Answer, Answers
+from tfctl.jobs.gather import gather
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.stop import Name, stop
-from tfctl.model.host import Host
 from tfctl.node import judge, wire
 from tfctl.remote.fleet import Fleet
-from tfctl.remote.session import open_session
-
-if TYPE_CHECKING:
-    from tfctl.remote.transport import Connection
 
 Say = Callable[[str], None]
-#: A host's name, and its jobs or its error.
-Answer = tuple[str, Sequence[wire.JobStatus] | TfctlError]
 
-_RETRY_S = 2.0
 _TICK_S = 5.0
 #: How often (s) to compute the state of the job at most.
 _PACE_S = 0.25
@@ -73,6 +65,7 @@ def wait(
     host_timeout: float = HOST_TIMEOUT_S,
     silence: Silence | None = None,
     watch: Callable[[JobState], object] = lambda _: None,
+    answers: Answers | None = None,
 ) -> JobState:
     """Return the job's state once it has ended and been cleaned up as its policy says, or after ``timeout`` (s), or
     once one of its hosts has been silent for ``host_timeout`` (s).
@@ -80,7 +73,7 @@ def wait(
     The guards of the job clean up. Where one of them is missing, as after a reboot of its host, this function does so.
 
     The fleet must hold exactly the job's hosts. ``silence`` reports silent hosts; by default through ``say``. ``watch``
-    gets each state. Raise Unreachable if no host has answered for 30 s.
+    gets each state. ``answers``: see `changes`. Raise Unreachable if no host has answered for 30 s.
     """
     silence = silence or Silence(say)
     end = None if timeout is None else time.monotonic() + timeout
@@ -89,7 +82,7 @@ def wait(
     announced: set[Name] = set()
     before: set[Name] = set()
     alive: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
-    for found in changes(fleet, job, attempt, silence, end):
+    for found in changes(fleet, job, attempt, silence, end, answers):
         watch(found)
         alive = alive if found.ended else time.monotonic()
         before.update(task.name for task in found.tasks if task.alive)
@@ -129,78 +122,73 @@ def _announce(last: Mapping[TaskState, float], announced: set[Name], say: Say) -
             say(f"{task} has up to {left:.0f} s for the last checkpoint")
 
 
-def changes(fleet: Fleet, job: str, attempt: int, silence: Silence, end: float | None = None) -> Iterator[JobState]:
+def changes(
+    fleet: Fleet, job: str, attempt: int, silence: Silence, end: float | None = None, answers: Answers | None = None
+) -> Iterator[JobState]:
     """Yield the job's state now, at every change and every 5 s, until ``end`` (time.monotonic) or the caller stops.
     It is that of ``attempt`` or of the last attempt that the job's guard has started after it.
 
     A host without a sign of life for 15 s is reported to ``silence`` and asked again over a new connection; until it
-    answers, its tasks are unknown. Raise Unreachable if all have been silent for 30 s, NotFound if all answer and none
-    knows the job.
+    answers, its tasks are unknown. ``answers``: those of the hosts, if others follow lines meanwhile. Raise Unreachable
+    if all have been silent for 30 s, NotFound if all answer and none knows the job.
     """
-    incoming: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-    over = threading.Event()
-    for host in fleet.hosts:
-        threading.Thread(target=_listen, args=(fleet, host, job, attempt, incoming.put, over), daemon=True).start()
-    answers: dict[str, Sequence[wire.JobStatus] | None] = {}
+    answers = answers or Answers(fleet, job, attempt)
+    answers.begin()
+    latest: dict[str, Sequence[wire.JobStatus] | None] = {}
     errors: dict[str, TfctlError] = {}
     last_answer = time.monotonic()
     before, reported, computed = None, 0.0, 0.0
-    asked: set[tuple[str, str]] = set()
-    told: set[tuple[str, tuple[str, ...]]] = set()
+    run = ""
+    asked: set[str] = set()  # hosts that do not know the run although it has begun
+    told: tuple[str, ...] = ()
     # However soon the end is, allow time for one first answer.
     limit = None if end is None else max(end, last_answer + _ALONE_S)
     try:
         while limit is None or time.monotonic() < limit:
-            for name, answer in news(incoming, computed + _PACE_S, limit):
-                answers[name] = None if isinstance(answer, TfctlError) else answer
+            for name, answer in _news(answers, computed + _PACE_S, limit):
+                latest[name] = None if isinstance(answer, TfctlError) else answer
                 errors.pop(name, None)
                 if isinstance(answer, TfctlError):
                     errors[name] = answer
                 silence.note(name, errors.get(name))
-            if any(answer is not None for answer in answers.values()):
+            if any(answer is not None for answer in latest.values()):
                 last_answer = time.monotonic()
-            elif time.monotonic() - last_answer > _ALONE_S or _hopeless(errors, fleet):
+            elif time.monotonic() - max(last_answer, answers.since) > _ALONE_S or _hopeless(errors, fleet):
                 raise together(list(errors.values())) if errors else Unreachable("no host answers")
-            if len(answers) < len(fleet.hosts):
+            if len(latest) < len(fleet.hosts):
                 continue
             computed = time.monotonic()
-            found = state.jobs(answers, fleet.clock_offsets)
-            if found and (late := {host for host in found[0].unreported if (host, found[0].run) not in asked}):
-                run = found[0].run
+            found = state.jobs(latest, fleet.clock_offsets)
+            if found and found[0].run != run:
+                run, asked, told = found[0].run, set(), ()
+            if found and (late := set(found[0].unreported) - asked):
                 fresh = {name: shown and shown.jobs for name, shown in show.about_run(fleet, found[0], late).items()}
                 for name, newer in fresh.items():
                     if newer is not None:  # otherwise ask again: the session that follows may have nothing to report
-                        answers[name] = newer
+                        latest[name] = newer
                         if not any(each.run == run for each in newer):
-                            asked.add((name, run))
-                found = state.jobs({**answers, **fresh}, fleet.clock_offsets)
-            if found and found[0].rebooted and (found[0].run, found[0].rebooted) not in told:
-                told.add((found[0].run, found[0].rebooted))
+                            asked.add(name)
+                found = state.jobs({**latest, **fresh}, fleet.clock_offsets)
+            if found and found[0].rebooted not in ((), told):
+                told = found[0].rebooted
                 show.tell_head(fleet, found[0])
-            if not found and None not in answers.values():
+            if not found and None not in latest.values():
                 raise NotFound(f"no host has attempt {attempt} of job {job!r} any more")
             if found and (found[0] != before or time.monotonic() > reported + _TICK_S):
                 before, reported, limit = found[0], time.monotonic(), end
                 yield before
     finally:
-        over.set()
+        answers.end()
 
 
-def news(incoming: queue.SimpleQueue[Answer], due: float, limit: float | None) -> list[Answer]:
+def _news(answers: Answers, due: float, limit: float | None) -> list[Answer]:
     """Return what hosts have said, once there is something and the time ``due`` has come; nothing after a second.
 
     ``limit``: do not wait longer. A thousand hosts that change at the same moment cost one look at the job, not a
     thousand.
     """
-    found: list[Answer] = []
-    with suppress(queue.Empty):
-        found.append(incoming.get(timeout=min(1.0, max(0.01, (limit or float("inf")) - time.monotonic()))))
-        wait_s = min(due, limit or float("inf")) - time.monotonic()
-        if wait_s > 0:
-            time.sleep(wait_s)
-        while True:
-            found.append(incoming.get_nowait())
-    return found
+    limit = float("inf") if limit is None else limit
+    return gather(answers.incoming, min(1.0, max(0.01, limit - time.monotonic())), min(due, limit))
 
 
 def going(ended: JobState, since: float | None = None) -> dict[TaskState, float]:
@@ -254,39 +242,6 @@ def _judged_again(fleet: Fleet, ended: JobState) -> JobState:
             if now.state == "failed" and now.record.run == ended.record.run:
                 return now
     return ended
-
-
-def _listen(
-    fleet: Fleet, host: Host, job: str, attempt: int, put: Callable[[Answer], None], over: threading.Event
-) -> None:
-    """Follow one host's answers to `show`, reconnecting as needed. Errors are passed to ``put`` too."""
-    request = wire.ShowRequest(job, attempt, follow=True, later=True, brief=True)
-    again = False
-    while not over.is_set():
-        try:
-            connection = fleet.connection(host, again)
-            asked: float | None = time.time()
-            with open_session(connection, request) as session, _closed_when_silent(connection):
-                while not over.is_set():
-                    shown = session.expect(wire.Shown, wire.FOLLOW_SILENCE_S)
-                    if asked is not None:  # only the first answer follows a request
-                        fleet.clock_offsets[host.name] = clocks.offset(asked, shown.time, time.time())
-                        asked = None
-                    put((host.name, fleet.records.whole(connection, shown)))
-        except TfctlError as error:
-            put((host.name, error))
-        again = True
-        over.wait(_RETRY_S)
-
-
-@contextmanager
-def _closed_when_silent(connection: Connection) -> Iterator[None]:
-    """Close the connection if a session on it fell silent: it may be dead, and everyone on it must reconnect."""
-    try:
-        yield
-    except Unreachable:
-        connection.close()
-        raise
 
 
 def _hopeless(errors: Mapping[str, TfctlError], fleet: Fleet) -> bool:

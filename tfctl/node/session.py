@@ -137,15 +137,6 @@ class Session:
             self._rest.clear()
         return False
 
-    def kill_at_end(self, process: subprocess.Popen[bytes]) -> None:
-        """Wait until the process ends or the client closes its end, and kill the process if it still runs."""
-        try:
-            while process.poll() is None and not self.heard_of_end(1.0):
-                pass
-        finally:
-            process.kill()
-            process.wait(5)
-
     def _line(self) -> bytes:
         searched = 0
         while True:

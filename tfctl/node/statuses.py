@@ -3,13 +3,40 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from . import guards, jobstore, names, reservations, states, wire
 from .states import Properties
 from .system import System, clock_zero
 from .units import installed_and_others
 from .wire import TaskName
+
+#: Seconds between looks while a client follows.
+POLL_S = 0.5
+
+
+def requested(system: System, request: wire.ShowRequest) -> tuple[wire.JobStatus, ...]:
+    """Return the attempt that a request names, or the latest attempt of each job. Raises Refused."""
+    wanted = [request.job] if request.job else jobstore.jobs(system)
+    return of_jobs(system, wanted, request.attempt, later=request.later)
+
+
+def changes(
+    system: System, request: wire.ShowRequest, before: Sequence[wire.JobStatus] | None = None
+) -> Iterator[wire.Shown | None]:
+    """Look at the job again for each step: yield the answer if it has changed, else None. Raises Refused."""
+    while True:
+        now = requested(system, request)
+        yield None if now == before else answer(system, request, now)
+        before = now
+
+
+def answer(
+    system: System, request: wire.ShowRequest, found: Sequence[wire.JobStatus], past: Sequence[wire.Summary] = ()
+) -> wire.Shown:
+    """Return the answer to a request, without the records that it allows to leave out."""
+    whole, short = brief(system, found, request.brief)
+    return wire.Shown(whole, time.time(), tuple(past), short)
 
 
 def of_jobs(

@@ -113,10 +113,7 @@ class Session:
         Unreachable on timeout.
         """
         while True:
-            try:
-                line = self._channel.readline(timeout)
-            except TimeoutError:
-                raise self._silent(timeout) from None
+            line = self._next_line(timeout)
             if not line.endswith(b"\n"):
                 raise self._ended(line)
             if not self._started and len(self._skipped) < _FOREIGN_LINES and not _is_object(line):
@@ -157,16 +154,20 @@ class Session:
             size -= len(data)
             yield data
 
-    def lines(self) -> Iterator[bytes]:
-        """Yield each further line with its newline as it arrives, until the node ends. Only complete lines, no beats.
+    def lines(self, timeout: float | None = None) -> Iterator[bytes | wire.Shown]:
+        """Yield each further line with its newline as it arrives, until the node ends. Only complete lines, no beats;
+        `show` among the lines is decoded.
 
-        Raises TfctlError if the output ends within a line, the exit status is not 0 or the node sends an error.
+        Raises TfctlError if the output ends within a line, the exit status is not 0 or the node sends an error, and
+        Unreachable if it has sent nothing, not even a beat, for ``timeout`` seconds.
         """
-        while (line := self._channel.readline(None)).endswith(b"\n"):
-            if not line.startswith((b'{"beat":', b'{"error":')):
+        while (line := self._next_line(timeout)).endswith(b"\n"):
+            if not line.startswith((b'{"beat":', b'{"error":', b'{"show":')):
                 yield line
             elif isinstance(message := self._decoded(line), wire.Error):
                 raise as_error(self.host, message)
+            elif isinstance(message, wire.Shown):
+                yield message
         if line or self.wait() != 0:
             raise self._ended(line)
 
@@ -184,6 +185,12 @@ class Session:
     def close(self) -> None:
         """Close the channel: the node reads end of file."""
         self._channel.close()
+
+    def _next_line(self, timeout: float | None) -> bytes:
+        try:
+            return self._channel.readline(timeout)
+        except TimeoutError:
+            raise self._silent(timeout or 0.0) from None
 
     def _decoded(self, line: bytes) -> wire.NodeMessage:
         try:

@@ -71,15 +71,14 @@ def run_figures(job: JobState, paces: dict[str, Pace | None], now: float) -> Run
 
 
 def _states(fleet: Fleet, names: Sequence[str], fail: Fail) -> list[JobState]:
-    """Ask all hosts about all jobs at once."""
+    """Ask all hosts about all jobs at once. One host is asked for a long record."""
+    requests = [wire.ShowRequest(name, timings=True, brief=True) for name in dict.fromkeys(names)]
 
     def ask(connection: Connection) -> list[wire.JobStatus]:
         with ExitStack() as stack:
-            sessions = [
-                stack.enter_context(open_session(connection, wire.ShowRequest(name, timings=True)))
-                for name in dict.fromkeys(names)
-            ]
-            return [job for each in sessions for job in each.expect(wire.Shown, wire.SILENCE_S).jobs]
+            sessions = [stack.enter_context(open_session(connection, request)) for request in requests]
+            answers = [session.expect(wire.Shown, wire.SILENCE_S) for session in sessions]
+        return [job for shown in answers for job in fleet.records.whole(connection, shown)]
 
     outcomes = fleet.map(ask)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]

@@ -68,7 +68,7 @@ class _Session:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def lines(self) -> list[bytes]:
+    def lines(self, _timeout: float | None) -> list[bytes]:
         entry = {"MESSAGE": "x", "_TRANSPORT": "stdout", "_SYSTEMD_UNIT": "u"}
         stamps = ((f"c{time}", str(int(time * 1e6))) for time in self._times)
         return [json.dumps({**entry, "__CURSOR": c, "__REALTIME_TIMESTAMP": t}).encode() for c, t in stamps]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import tracemalloc
 from typing import Any
 
 import pytest
 from records import make_record
 
 from tfctl.errors import Undone
+from tfctl.jobs.code import Code
 from tfctl.jobs.sessions import Sessions, _undivided
 from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
@@ -65,6 +67,24 @@ def test_the_record_is_packed_where_the_host_can_read_that() -> None:
     assert sessions.reserve({Host(name, Ssh("10.0.0.1")): message for name in hellos}) == []
     assert [type(wire.parse(each.lines[0])["rerun"]["record"]) for each in (new, old)] == [str, dict]
     assert [wire.client_message(each.lines[0]) for each in (new, old)] == [message, message]
+
+
+def test_code_is_copied_for_the_hosts_that_lack_it_and_only_once() -> None:
+    data = bytes(10 * 2**20)
+    code = Code("c0de", data, ("train.py",))
+    message = wire.Rerun(make_record())
+    for lacking, copies in ((0, 0), (3, 1)):
+        hosts = {f"node{number}": Reserving() for number in range(5)}
+        hello = wire.Hello(0, {}, {}, (), None, code=False, restartable=())
+        hellos = {name: hello._replace(code=number >= lacking) for number, name in enumerate(hosts)}
+        sessions = Sessions(Fleet([]), hosts, hellos, "")  # type: ignore[arg-type]
+        tracemalloc.start()
+        assert sessions.reserve({Host(name, Ssh("10.0.0.1")): message for name in hosts}, code) == []
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert copies * len(data) <= most < (copies + 0.5) * len(data)
+        sent = [line for each in hosts.values() for line in each.lines[1:]]
+        assert sent == [wire.line(wire.Code(len(data))) + data] * lacking
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
 
 import pytest
 from records import POLICY, make_record
 
 from tfctl.jobs.state import JobState, TaskState
-from tfctl.jobs.wait import Answer, going, news
+from tfctl.jobs.wait import going
 from tfctl.node.judge import LEAVE_S
 from tfctl.node.wire import TaskStateName
 
@@ -44,25 +42,3 @@ def test_no_task_goes_on_when_the_job_has_failed_or_all_have_ended() -> None:
     assert not going(ended(1, chief="succeeded", worker="succeeded", evaluator="failed", ps="running"))
     assert not going(ended(1, "failed", chief="failed", worker="running", evaluator="running"))
     assert not going(ended(1, "running", chief="running", worker="running", evaluator="running"))
-
-
-def test_what_many_hosts_say_at_once_is_taken_together() -> None:
-    incoming: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-    for number in range(1000):
-        incoming.put((f"node{number}", ()))
-    assert len(news(incoming, time.monotonic(), None)) == 1000
-
-
-def test_what_hosts_say_before_the_next_look_at_the_job_is_due_is_taken_together() -> None:
-    incoming: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-    incoming.put(("node1", ()))
-    threading.Timer(0.1, incoming.put, args=(("node2", ()),)).start()
-    due = time.monotonic() + 1.0
-    assert [name for name, _ in news(incoming, due, None)] == ["node1", "node2"]
-    assert time.monotonic() >= due
-
-
-def test_silence_does_not_last_longer_than_the_limit() -> None:
-    began = time.monotonic()
-    assert news(queue.SimpleQueue(), began, began + 0.05) == []
-    assert time.monotonic() < began + 0.9

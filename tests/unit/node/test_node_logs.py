@@ -7,9 +7,12 @@ import os
 from typing import Any
 
 import pytest
-from node_tree import Session, Tree, make_plan, make_task, sh, wait_until
+from fake_system import fake_system
+from node_tree import ACCOUNT, STAY, Session, Tree, make_plan, make_task, sh, wait_until
 
+from tfctl.node import following as following_lines
 from tfctl.node import wire
+from tfctl.node.session import Refused
 from tfctl.node.session import Session as NodeSession
 from tfctl.node.system import System
 from tfctl.node.verbs import logs
@@ -79,6 +82,78 @@ def test_logs_with_follow_end_when_the_client_disconnects(tree: Tree) -> None:
         assert json.loads(session.process.stdout.readline())["MESSAGE"] == "on"
         session.hang_up()
         assert {one["MESSAGE"] for one in lines(session)} <= {"on"}  # its pipe has ended: no journalctl lives on
+
+
+def following(tree: Tree, **more: Any) -> Session:
+    return tree.session("logs", **{**ASK, "follow": True, "states": True, **more})
+
+
+def heard(session: Session) -> tuple[str, Any]:
+    """Return the kind and the value of the next message, or ``line`` and the text of the next line of the journal."""
+    assert session.process.stdout
+    while b"\n" not in session._rest:
+        session._rest += os.read(session.process.stdout.fileno(), 65536)
+    text, _, session._rest = session._rest.partition(b"\n")
+    found = json.loads(text)
+    return ("line", found["MESSAGE"]) if "MESSAGE" in found else next(iter(found.items()))
+
+
+def state_of(shown: dict[str, Any]) -> list[str]:
+    return [wire.decode(wire.TaskStatus, task).state for job in shown["jobs"] for task in job["tasks"]]
+
+
+def test_followed_logs_have_the_states_before_the_first_line_and_at_every_change(tree: Tree) -> None:
+    tree.run(make_plan(make_task(command=STAY)))
+    wait_until(lambda: "begun" in printed(tree))
+    with following(tree) as session:
+        assert session.expect("logs")["states"] is True
+        kind, shown = heard(session)
+        assert (kind, state_of(shown)) == ("show", ["running"])
+        assert heard(session) == ("line", "begun")
+        tree.systemctl("stop", "tfctl-digits-worker-0.service")
+        kinds = []
+        while (found := heard(session))[0] != "show" or state_of(found[1]) in (["running"], ["starting"]):
+            kinds.append(found[0])
+        assert set(kinds) <= {"show", "line", "beat"}
+        assert session.hang_up() == 0
+
+
+def test_followed_logs_without_states_have_none(tree: Tree) -> None:
+    """Clients that are older than this node part do not expect them."""
+    tree.run(make_plan(make_task(command=sh("while :; do echo on; sleep 0.1; done"))))
+    with following(tree, states=None) as session:
+        assert "states" not in session.expect("logs")
+        assert [heard(session) for _ in range(20)] == [("line", "on")] * 20
+
+
+def test_followed_logs_beat_while_nothing_is_printed(tree: Tree) -> None:
+    tree.run(make_plan(make_task(command=STAY)))
+    wait_until(lambda: "begun" in printed(tree))
+    with following(tree) as session:
+        assert [heard(session)[0] for _ in range(4)] == ["logs", "show", "line", "beat"]
+
+
+def test_followed_logs_with_a_pattern_have_the_states_too(tree: Tree) -> None:
+    tree.run(make_plan(make_task(command=sh("echo on; echo off; exec sleep 600"))))
+    wait_until(lambda: "off" in printed(tree))
+    with following(tree, grep="off") as session:
+        assert [heard(session)[0] for _ in range(2)] == ["logs", "show"]
+        assert heard(session) == ("line", "off")
+
+
+def test_lines_are_followed_while_systemd_does_not_answer_until_the_host_says_so(tree: Tree) -> None:
+    tree.run(make_plan(make_task(command=STAY)))
+    hung = fake_system(str(tree.path), ACCOUNT, 30.0)._replace(systemctl=("/bin/sh", "-c", "exec sleep 4"))
+    source, sink = os.pipe(), os.pipe()
+    try:
+        session = NodeSession(source[0], sink[1])
+        words = ["/bin/sh", "-c", "echo a line; exec sleep 600"]
+        with pytest.raises(Refused, match=r"the states of the tasks on .* could not be read for 1 s"):
+            following_lines.run(hung, session, words, None, wire.ShowRequest("digits", 1), limit=1.0)
+        assert os.read(sink[0], 1000) == b"a line\n"
+    finally:
+        for descriptor in (*source, *sink):
+            os.close(descriptor)
 
 
 def test_logs_refuse_an_unknown_job(tree: Tree) -> None:

@@ -13,7 +13,6 @@ import os
 import re
 import signal
 import subprocess
-import threading
 import time
 
 from .. import fields, jobstore, names, wire
@@ -28,7 +27,7 @@ LINE_S = 1.0
 
 
 def run(system: System, session: Session, request: wire.LogsRequest) -> None:
-    """Serve one request. Returns only if it follows, filters or no unit matches; otherwise becomes journalctl.
+    """Serve one request. Return only if it follows, filters or no unit matches; otherwise become journalctl.
 
     Raises Refused, Gone.
     """
@@ -46,15 +45,18 @@ def run(system: System, session: Session, request: wire.LogsRequest) -> None:
     times = jobstore.began(system, job, attempt)
     began = {unit: times[names.task_key(*task)] for unit, task in units.items() if names.task_key(*task) in times}
     oldest = _oldest(system) if units and request.cursor is None else None
-    session.send(wire.Logs(attempt, record.run, units, synced, began, oldest))
+    states = bool(request.follow and request.states and units)
+    session.send(wire.Logs(attempt, record.run, units, synced, began, oldest, states or None, time.time()))
     if not units:
         return
-    pattern = None if request.grep is None else _pattern(request.grep)
-    if pattern is not None:
-        _send_matches(session, words, pattern, request.cursor is not None, request.follow)
-    elif request.follow:
-        # journalctl writes directly to the client.
-        session.kill_at_end(subprocess.Popen(words, stdin=subprocess.DEVNULL))
+    wanted_line = None if request.grep is None else _wanted(request.grep, request.cursor is not None)
+    if request.follow:
+        from .. import following
+
+        shown = wire.ShowRequest(job, attempt, later=True, brief=True) if states else None
+        following.run(system, session, words, wanted_line, shown)
+    elif wanted_line is not None:
+        _send_wanted(session, words, wanted_line)
     else:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores SIGPIPE, and journalctl would inherit that
         os.execv(words[0], words)
@@ -124,11 +126,11 @@ def _oldest(system: System) -> float | None:
         return None
 
 
-def _pattern(text: str) -> re.Pattern[str] | None:
-    """Compile a regular expression. Return None if this Python, which may be older than the client's, does not know its
-    syntax: the client checks every line again."""
+def _wanted(text: str, resumed: bool) -> Wanted | None:
+    """Return the check of lines for a regular expression. Return None if this Python, which may be older than the
+    client's, does not know its syntax: the client checks every line again."""
     try:
-        return re.compile(text)
+        return Wanted(re.compile(text), resumed)
     except re.error:
         return None
 
@@ -139,29 +141,15 @@ def _cursor(value: str) -> str:
     return value
 
 
-def _send_matches(session: Session, words: list[str], pattern: re.Pattern[str], resumed: bool, follow: bool) -> None:
-    """Run journalctl and send the lines of its JSON that match, until it ends or, with ``follow``, the client does.
-
-    Some lines are sent without a check: pieces of a split line, which the client joins first, journald's messages about
-    dropped lines and, if the client has ``resumed``, the first line. Raises Refused, Gone.
-    """
+def _send_wanted(session: Session, words: list[str], wanted: Wanted) -> None:
+    """Run journalctl and send the lines of its JSON that are wanted, until it ends. Raises Refused, Gone."""
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    if follow:
-        threading.Thread(target=session.kill_at_end, args=(process,), daemon=True).start()
     assert process.stdout
-    split: set[tuple[str, str]] = set()
-    unchecked, beat = resumed, time.monotonic() + wire.BEAT_S
-    signal.signal(signal.SIGVTALRM, _raise)
+    beat = time.monotonic() + wire.BEAT_S
     try:
         for line in process.stdout:
-            entry = wire.journal_entry(line)
-            stream = entry.unit, entry.stream
-            if unchecked or entry.is_split or stream in split or entry.dropped is not None or _matches(pattern, entry):
+            if wanted(line):
                 session.send_raw(line)
-            unchecked = False
-            split.discard(stream)
-            if entry.is_split:
-                split.add(stream)
             if time.monotonic() > beat:  # it fails once the client is gone
                 session.send(wire.Beat())
                 beat = time.monotonic() + wire.BEAT_S
@@ -170,6 +158,31 @@ def _send_matches(session: Session, words: list[str], pattern: re.Pattern[str], 
     finally:
         process.kill()
         process.wait(5)
+
+
+class Wanted:
+    """Says of each line of journalctl's JSON in turn whether to send it. Only for the main thread.
+
+    Some lines are sent without a check: pieces of a split line, which the client joins first, journald's messages about
+    dropped lines and, if the client has ``resumed``, the first line.
+    """
+
+    def __init__(self, pattern: re.Pattern[str], resumed: bool) -> None:
+        self._pattern = pattern
+        self._unchecked = resumed
+        self._split: set[tuple[str, str]] = set()
+        signal.signal(signal.SIGVTALRM, _raise)
+
+    def __call__(self, line: bytes) -> bool:
+        """Return whether to send the line. Raises Refused if that takes longer than LINE_S to find out."""
+        entry = wire.journal_entry(line)
+        stream = entry.unit, entry.stream
+        sent = self._unchecked or entry.is_split or stream in self._split or entry.dropped is not None
+        self._unchecked = False
+        self._split.discard(stream)
+        if entry.is_split:
+            self._split.add(stream)
+        return sent or _matches(self._pattern, entry)
 
 
 class _TooSlow(Exception):

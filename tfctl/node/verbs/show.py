@@ -12,8 +12,6 @@ from ..session import Session
 from ..system import System
 from ..units import going_jobs
 
-#: Seconds between polls while a client follows.
-_POLL_S = 0.5
 #: The longest time (s) to ask the journal for last lines: the states are worth more than the ages.
 _JOURNAL_S = 5.0
 #: Bytes for the timings of all tasks of an answer. JSON writes a control character as six.
@@ -29,29 +27,24 @@ def run(system: System, session: Session, request: wire.ShowRequest) -> None:
         return
     if request.rebooted and job and attempt:
         jobstore.note_rebooted(system, job, attempt, request.rebooted)
-    before = _jobs(system, job, attempt, request)
+    before = statuses.requested(system, request)
     first = before
     if request.lines:
         first = _with_ages(system, first)
     if request.timings:
         first = _with_timings(system, first)
-    session.send(_answer(system, request, first))
+    session.send(statuses.answer(system, request, first))
     sent = time.monotonic()
-    while request.follow and not session.heard_of_end(_POLL_S):
-        now = _jobs(system, job, attempt, request)
-        if now != before:
-            session.send(_answer(system, request, now))
+    later = statuses.changes(system, request, before)
+    while request.follow and not session.heard_of_end(statuses.POLL_S):
+        shown = next(later)
+        if shown is not None:
+            session.send(shown)
         elif time.monotonic() - sent > wire.BEAT_S:
             session.send(wire.Beat())
         else:
             continue
-        before, sent = now, time.monotonic()
-
-
-def _jobs(
-    system: System, job: str | None, attempt: int | None, request: wire.ShowRequest
-) -> tuple[wire.JobStatus, ...]:
-    return statuses.of_jobs(system, [job] if job else jobstore.jobs(system), attempt, later=request.later)
+        sent = time.monotonic()
 
 
 def _of_many(system: System, request: wire.ShowRequest) -> wire.Shown:
@@ -77,14 +70,7 @@ def _of_many(system: System, request: wire.ShowRequest) -> wire.Shown:
                 past.append(summary)
         over = {summary.job for summary in past}
         found = tuple(status for status in found if status.job not in over)
-    return _answer(system, request, _with_ages(system, found) if request.lines else found, past)
-
-
-def _answer(
-    system: System, request: wire.ShowRequest, found: Sequence[wire.JobStatus], past: Sequence[wire.Summary] = ()
-) -> wire.Shown:
-    whole, short = statuses.brief(system, found, request.brief)
-    return wire.Shown(whole, time.time(), tuple(past), short)
+    return statuses.answer(system, request, _with_ages(system, found) if request.lines else found, past)
 
 
 def _with_ages(system: System, jobs: Sequence[wire.JobStatus]) -> tuple[wire.JobStatus, ...]:

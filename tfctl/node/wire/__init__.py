@@ -30,7 +30,9 @@ pull     client  PullRequest     node  files, then listings; for each file that 
 exec     client  ExecRequest     node  beat every 5 s and pieces (1: stdout, 2: stderr), each followed by its raw bytes,
                                        then exited; the end of stdin, or 30 s of silence, ends the command
 logs     client  LogsRequest     node  beat every 5 s, then logs, then journalctl's own JSON lines;
-                                       with grep, among them beats and, as the last line, perhaps an error
+                                       with grep or states, among them beats and, as the last line, perhaps an error.
+                                       With follow and states, among them also show: one before the first line, if it
+                                       can be made soon, and one more at every change; and beat after 5 s of silence
 
 Times are in epoch seconds. A task's name is [ROLE, INDEX].
 

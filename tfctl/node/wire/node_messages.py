@@ -291,7 +291,8 @@ class Notified(NamedTuple):
 class Logs(NamedTuple):
     """The attempt, its run, and the units whose lines follow. ``synced``: false if journald did not confirm that it
     has written everything that the tasks have printed. ``began``: when the first run of each unit began. ``oldest``:
-    the time of the oldest entry in the journal; None after a cursor, or if unknown."""
+    the time of the oldest entry in the journal; None after a cursor, or if unknown. ``states``: true if states are sent
+    among the lines. ``time``: the host's."""
 
     attempt: int
     run: str
@@ -299,6 +300,8 @@ class Logs(NamedTuple):
     synced: bool = True
     began: Optional[dict[str, float]] = None
     oldest: Optional[float] = None
+    states: Optional[bool] = None
+    time: Optional[float] = None
 
 
 NodeMessage = Union[

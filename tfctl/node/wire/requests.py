@@ -138,7 +138,8 @@ class LogsRequest(NamedTuple):
     """``cursor``: the journal's, of the last line read. ``tail``: how many of the last lines. ``since``, ``until``:
     epoch seconds. ``grep``: send only lines that match this regular expression of Python's, and pieces of split lines.
     The host may ignore it. ``patience``: how long (s) journald may take to write what tasks have printed; by default a
-    minute."""
+    minute. ``states``: with ``follow``, also send what `show` with `follow`, `later` and `brief` sends. A host with an
+    older node part ignores that."""
 
     job: str
     attempt: Optional[int] = None
@@ -150,6 +151,7 @@ class LogsRequest(NamedTuple):
     until: Optional[float] = None
     grep: Optional[str] = None
     patience: Optional[float] = None
+    states: Optional[bool] = None
 
 
 Request = Union[

@@ -1,0 +1,25 @@
+"""Take items that many threads put into a queue, many at a time."""
+
+from __future__ import annotations
+
+import queue
+import time
+from contextlib import suppress
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def gather(source: queue.SimpleQueue[T] | queue.Queue[T], within: float, due: float, most: int = 10**9) -> list[T]:
+    """Return what has been queued, at most ``most`` items, once there is something and the time ``due``
+    (time.monotonic) has come; nothing after ``within`` seconds.
+
+    Waking up for each item would cost more than handling it.
+    """
+    found: list[T] = []
+    with suppress(queue.Empty):
+        found.append(source.get(timeout=within))
+        time.sleep(max(0.0, due - time.monotonic()))
+        while len(found) < most:
+            found.append(source.get_nowait())
+    return found

@@ -1,0 +1,127 @@
+"""Send the lines of followed tasks as journalctl prints them, with messages about the tasks' states among them.
+
+A thread reads the states, because systemd can be slow to answer and the lines must not wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Callable
+
+from . import statuses, wire
+from .exits import Exit
+from .session import Refused, Session
+from .system import System, host
+
+#: How often (s) to see whether the client has left and whether states have changed, while there are no lines.
+_TURN_S = 0.25
+_CHUNK = 1 << 18
+
+
+def run(
+    system: System,
+    session: Session,
+    words: list[str],
+    wanted: Callable[[bytes], bool] | None,
+    shown: wire.ShowRequest | None,
+    limit: float = wire.FOLLOW_SILENCE_S,
+) -> None:
+    """Run journalctl and send its lines, or those that are ``wanted``, until the client leaves.
+
+    ``shown``: also send the answer to this request, first and at every change, and a beat while nothing else is sent.
+    Raise Refused if the states could not be read for ``limit`` seconds. Raises Gone.
+    """
+    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    assert process.stdout
+    source, poll = process.stdout.fileno(), select.poll()
+    poll.register(source, select.POLLIN)
+    states = _States(system, shown, limit) if shown else None
+    # The client waits for the first states. Behind all lines so far, they would be late.
+    within = limit / 3
+    rest, sent = b"", time.monotonic()
+
+    def send(data: bytes) -> None:
+        nonlocal sent
+        session.send_raw(data)
+        sent = time.monotonic()
+
+    try:
+        while not session.heard_of_end(0.0):
+            if found := states and states.changed(within):
+                send(wire.line(found))
+            within = 0.0
+            if poll.poll(_TURN_S * 1000):
+                data = os.read(source, _CHUNK)
+                if not data:
+                    break
+                lines, newline, rest = (rest + data).rpartition(b"\n")
+                for chosen in _chosen(lines + newline, wanted):
+                    send(chosen)
+            if (states or wanted) and time.monotonic() > sent + wire.BEAT_S:
+                send(wire.line(wire.Beat()))
+        else:
+            return
+        if process.wait() > 0:
+            raise Refused(Exit.FAILED, f"journalctl on {host()} ended with status {process.returncode}")
+    finally:
+        process.kill()
+        process.wait(5)
+        process.stdout.close()
+
+
+def _chosen(lines: bytes, wanted: Callable[[bytes], bool] | None) -> Iterable[bytes]:
+    """Return all lines in one piece, or each that is wanted."""
+    if wanted is None:
+        return [lines] if lines else []
+    return (line + b"\n" for line in lines.split(b"\n")[:-1] if wanted(line))
+
+
+class _States:
+    """Reads the states in a thread, which ends with this process."""
+
+    def __init__(self, system: System, request: wire.ShowRequest, limit: float) -> None:
+        self._limit = limit
+        self._read = time.monotonic()
+        self._latest: deque[wire.Shown | Exception] = deque(maxlen=1)
+        self._changed = threading.Event()
+        threading.Thread(target=self._run, args=(system, request), daemon=True).start()
+
+    def changed(self, within: float = 0.0) -> wire.Shown | None:
+        """Return the states if they have changed since the last call, or do so ``within`` seconds.
+
+        Raises Refused if they have not been read for the limit, and any exception that reading them has raised.
+        """
+        self._changed.wait(within)
+        self._changed.clear()
+        if self._latest:
+            found = self._latest.popleft()
+            if isinstance(found, Exception):
+                raise found
+            return found
+        if time.monotonic() > self._read + self._limit:
+            raise Refused(
+                Exit.FAILED,
+                f"the states of the tasks on {host()} could not be read for {self._limit:g} s",
+                "the machine may be overloaded, or systemd or a file system there hangs",
+            )
+        return None
+
+    def _run(self, system: System, request: wire.ShowRequest) -> None:
+        try:
+            for found in statuses.changes(system, request):
+                self._read = time.monotonic()
+                if found is not None:
+                    self._put(found)
+                time.sleep(statuses.POLL_S)
+        except Exception as error:
+            self._put(error)
+
+    def _put(self, found: wire.Shown | Exception) -> None:
+        self._latest.append(found)
+        self._changed.set()
