@@ -50,7 +50,7 @@ def stop(
     hosts = None if tasks is None else [host for host in fleet.hosts if host.name in tasks]
     try:
         marked = fleet.map(mark, hosts)
-        everywhere = tasks is None and _is_complete(marked)
+        everywhere = tasks is None and _all_have_answered(marked)
         ended = fleet.map(end, [outcome.host for outcome in marked if outcome.error is None])
     finally:
         for session in list(sessions.values()):
@@ -58,10 +58,17 @@ def stop(
     return _result(job, marked, ended, whole=tasks is None, say=say)
 
 
-def _is_complete(marked: Sequence[Outcome[wire.Marked]]) -> bool:
+def _members(marked: Sequence[Outcome[wire.Marked]]) -> set[str] | None:
+    """Return the names of the job's hosts, or None if none of those that send them has answered."""
+    answers = [outcome.get() for outcome in marked if outcome.error is None]
+    found = {host for answer in answers for host in answer.hosts}
+    return None if not found and any(answer.attempt for answer in answers) else found
+
+
+def _all_have_answered(marked: Sequence[Outcome[wire.Marked]]) -> bool:
     """Return whether all hosts of the job have answered."""
-    answers = {outcome.host.name: outcome.get() for outcome in marked if outcome.error is None}
-    return {host for answer in answers.values() for host in answer.hosts} <= answers.keys()
+    members = _members(marked)
+    return members is not None and members <= {outcome.host.name for outcome in marked if outcome.error is None}
 
 
 def _result(
@@ -78,11 +85,12 @@ def _result(
     failures = {outcome.host.name: outcome.error for outcome in marked if outcome.error is not None}
     failures.update((outcome.host.name, outcome.error) for outcome in ended if outcome.error is not None)
     known = any(answer.attempt or answer.tasks for answer in answers.values())
-    members = {host for outcome in marked if outcome.value for host in outcome.value.hosts}
+    members = _members(marked)
+    elsewhere = failures.keys() - members if whole and answers and members is not None else ()
     errors = [
         error
         for host, error in failures.items()
-        if not (whole and answers and host not in members and isinstance(error, (Unreachable, PreflightFailed)))
+        if not (host in elsewhere and isinstance(error, (Unreachable, PreflightFailed)))
     ]
     others = [error for error in failures.values() if error not in errors]
     errors += [TfctlError(f"{host}: {what}") for host, answer in answers.items() for what in answer.left]

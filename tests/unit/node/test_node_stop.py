@@ -117,6 +117,21 @@ def test_stop_with_hold_marks_the_tasks_and_ends_them_after_go(tree: Tree) -> No
         assert session.ask("go", "stopped")["left"] == []
 
 
+@pytest.mark.parametrize(("position", "named"), [(0, True), (2, True), (3, False)])
+def test_stop_with_hold_sends_the_names_of_all_hosts_from_the_first_ones_only(
+    tree: Tree, position: int, named: bool
+) -> None:
+    """Sent by each of 1,000 hosts, they would be 10 MB."""
+    names_of_hosts = [f"host{number}" for number in range(5)]
+    here = make_task("worker", position)
+    plan = make_plan(*[here if one == position else make_task("worker", one) for one in range(5)])
+    for task, host in zip(plan["record"]["tasks"], names_of_hosts, strict=True):
+        task["host"] = host
+    tree.run({**plan, "tasks": [here]})
+    with tree.session("stop", **STOP, hold=True) as session:
+        assert session.expect("marked") == {"attempt": 1, "hosts": names_of_hosts if named else []}
+
+
 def test_stop_with_hold_is_completed_when_its_client_dies_before_go(tree: Tree) -> None:
     tree.run(make_plan(make_task()))
     with tree.session("stop", **STOP, hold=True) as session:

@@ -23,6 +23,8 @@ _MORE_S = 15.0
 _LOCK_S = 330.0
 #: How long a port may take to be free once its process has ended.
 _PORT_S = 2.0
+#: So many hosts of a job, the first ones, send the names of all: from each host, they would be quadratic in number.
+_NAMING = 3
 #: Where the hierarchy that systemd keeps processes in is mounted: version 1, hybrid, version 2 alone.
 _CGROUPS = ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup")
 
@@ -52,8 +54,8 @@ def run(system: System, session: Session, request: wire.StopRequest) -> None:
     unmarked = _mark(system, record, tasks, units, request, whole=wanted is None) if record else []
     everywhere = False
     if request.hold:
-        hosts = dict.fromkeys(task.host for task in record.tasks) if record else ()
-        everywhere = _await_go(session, wire.Marked(attempt if record else 0, tuple(hosts)))
+        hosts = _all_hosts(record, jobstore.tasks(system, job, attempt)) if record else ()
+        everywhere = _await_go(session, wire.Marked(attempt if record else 0, hosts))
     beat = _heartbeat(session)
     survivors = end_units(system, [unit.unit for unit in units], _limit(system, units), beat)
     with reservations.lock(system, _LOCK_S, beat):
@@ -98,6 +100,13 @@ def give_up(system: System, job: str, run: str, tasks: Collection[TaskName]) -> 
             finally:  # on a full disk too
                 system.manage("stop", "--no-block", "--", *(unit.unit for unit in chosen))
         return [unit.task for unit in chosen]
+
+
+def _all_hosts(record: wire.Record, here: Collection[TaskName]) -> tuple[str, ...]:
+    """Return the job's hosts if this host, which has the tasks ``here``, is one of the first. Otherwise return none."""
+    hosts = tuple(dict.fromkeys(task.host for task in record.tasks))
+    first = hosts[:_NAMING]
+    return hosts if any(task.host in first for task in record.tasks if (task.role, task.index) in here) else ()
 
 
 def _await_go(session: Session, marked: wire.Marked) -> bool:

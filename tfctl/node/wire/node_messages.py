@@ -132,7 +132,7 @@ class Shown(NamedTuple):
 
 class Marked(NamedTuple):
     """The tasks to stop are marked, and still run. ``attempt``: 0 if the job is not known here. ``hosts``: all of the
-    job's hosts."""
+    job's hosts, from the first of them; the others send none."""
 
     attempt: int
     hosts: tuple[str, ...]
