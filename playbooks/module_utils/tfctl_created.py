@@ -196,14 +196,24 @@ class _Removal:
         for path in map(Path, sorted({*whole, *self._all("paths")}, reverse=True)):
             if path.name in self._stuck:
                 continue
-            if path.is_symlink() or path.is_file():
+            # Do not look at it: a file server that does not answer would block this process.
+            if str(path) in mounts:
+                self._leave_mounted(path)
+            elif path.is_symlink() or path.is_file():
                 self._remove(str(path), path.unlink, path)
             elif path.is_dir() and str(path) not in whole:
                 self._directories.append(path)
-            elif path.is_dir() and any(mount == str(path) or mount.startswith(f"{path}/") for mount in mounts):
+            elif path.is_dir() and any(mount.startswith(f"{path}/") for mount in mounts):
                 self.kept.append(f"{path}: a file system is mounted there")
             elif path.is_dir():
                 self._remove(str(path), partial(shutil.rmtree, path), path)
+
+    def _leave_mounted(self, path: Path) -> None:
+        """Keep a directory on which a file system is still mounted. A check has stopped no unit, so it may be ours."""
+        if not self._act and any(unit.endswith(".mount") for unit in self._all("units")):
+            self.removed.append(str(path))
+        else:
+            self.kept.append(f"{path}: a file system is mounted there")
 
     def remove_packages(self) -> None:
         names = [name for name in self._all("packages") if name in {*installed_packages()}]

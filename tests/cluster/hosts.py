@@ -208,6 +208,16 @@ class Hosts:
         """Let its node part be one that does not know states among the lines that are followed."""
         self._run_node(name, *_proxy("strip", "client", "states", self._fault(name)))
 
+    def break_logs(self, name: str) -> None:
+        """Let its node part fail to read the journal."""
+        script = self.folder / "broken-journal.sh"
+        error = json.dumps({"error": {"exit": 1, "message": f"journalctl on {name} ended with status 1"}})
+        script.write_text(
+            f"read -r first\ncase $first in *'\"verb\":\"logs\"'*) echo '{error}'; exit;; esac\n"
+            '{ printf \'%s\\n\' "$first"; exec cat; } | "$@"\n'
+        )
+        self._run_node(name, "sh", str(script))
+
     def refuse(self, name: str, script: str) -> None:
         """Replace its `sudo` by a shell script."""
         self._servers[name].command("sudo", script)

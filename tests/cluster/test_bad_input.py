@@ -285,7 +285,7 @@ def test_start_suggests_provision_when_a_host_lacks_a_stack_of_tfctl(hosts: Host
         ("wait never-was", 7, "no host has a job 'never-was'\n  → tfctl list shows"),
         ("logs --job never-was", 7, "no host has a job 'never-was'\n  → tfctl list shows"),
         ("status", 7, "no host has a job\n  → start one"),
-        ("stop", 2, "no job runs\n  → name the one that is meant"),
+        ("stop", 2, "no job is running\n  → name a job"),
         ("status Never_Was", 2, "'Never_Was' is neither a job's name nor a job file"),
         ("status a;b", 2, "'a;b' is neither a job's name nor a job file"),
         ("status one --job two", 2, "two jobs are named, one and two\n  → name one"),

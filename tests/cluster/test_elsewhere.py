@@ -36,7 +36,10 @@ def test_start_is_busy_when_a_guard_elsewhere_is_about_to_start_the_next_attempt
     done = guarded("start", on(guarded, "tried", "node3"))
     assert (done.code, done.out) == (5, ""), done
     run = guarded.status("tried")["run"]
-    assert f"node1: job tried has failed there (run {run}, attempt 1), and its guard starts it again soon" in done.err
+    assert (
+        f"node1: job tried failed there (run {run}, attempt 1), and its guard will start the next attempt soon"
+        in done.err
+    )
     assert "→ stop it first: tfctl stop tried" in done.err
     guarded.ok("stop", "tried")
     assert guarded("start", on(guarded, "tried", "node3")).code == 0
@@ -71,7 +74,7 @@ def test_start_names_hosts_outside_its_layout_that_do_not_answer_and_continues(h
         done = hosts.with_inventory(inventory, "start", file)
         assert 5 <= time.monotonic() - began < 25
         assert (done.code, done.out) == (0, "alone\n")
-        said = "node2, node3 could not be asked within 5 s whether alone runs there too; `tfctl nodes` shows why"
+        said = "node2, node3 did not answer within 5 s, so alone may also run there; `tfctl nodes` shows why"
         assert done.err.splitlines() == [said, "alone: attempt 1, 1 task runs on 1 host"]
         assert len(silent.sockets) == 1
     assert hosts("wait", "alone").code == 0

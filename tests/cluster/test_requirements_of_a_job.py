@@ -39,7 +39,7 @@ def refused(hosts: Hosts, file: Path) -> str:
 
 def test_start_names_every_host_that_lacks_the_packages_and_the_command(hosts: Hosts) -> None:
     file = job(hosts)
-    assert "node1, node2: stack tf2.15 there is not the one of this tfctl" in refused(hosts, file)
+    assert "node1, node2: stack tf2.15 there differs from that of this tfctl" in refused(hosts, file)
     for name, python in (("node1", "3.11"), ("node2", "3.10")):
         hosts.install_stack(name, STACK.environment("cpu", python))
     found = refused(hosts, file)

@@ -164,7 +164,7 @@ def test_restart_leaves_an_attempt_alone_that_another_user_started_meanwhile(hos
         hosts.ok("start", file)
         release()
         done = client.done()
-    assert (done.code, "taken has been started again meanwhile" in done.err) == (5, True), done
+    assert (done.code, "taken has been started again in the meantime" in done.err) == (5, True), done
     assert (hosts.status("taken")["attempt"], hosts.states("taken")) == (2, {"worker/0": "running"})
 
 
@@ -197,7 +197,7 @@ def test_restart_refuses_one_task_of_an_ended_job(hosts: Hosts) -> None:
 
 def test_restart_needs_the_name_of_a_job_when_none_runs(hosts: Hosts) -> None:
     done = hosts("restart")
-    assert (done.code, "no job runs" in done.err) == (2, True)
+    assert (done.code, "no job is running" in done.err) == (2, True)
     done = hosts("restart", "never")
     assert (done.code, "no host has a job 'never'" in done.err) == (7, True)
     done = hosts("restart", "-h")

@@ -31,7 +31,7 @@ def test_commands_exit_with_7_when_there_is_no_such_job(hosts: Hosts) -> None:
         assert "no host has a job 'never'\n  → tfctl list shows the jobs that exist" in done.err
     done = hosts("stop")
     assert done.code == 2
-    assert "no job runs" in done.err
+    assert "no job is running" in done.err
     assert hosts("list").out == ""
     assert hosts("list", "-o", "json").objects == [{"jobs": []}]
 
@@ -48,7 +48,7 @@ def test_commands_choose_the_only_running_job_or_ask_which_one(hosts: Hosts) -> 
     assert hosts("status", "-o", "json").objects[0]["job"] == "second"
     done = hosts("stop")
     assert done.code == 2
-    assert "several jobs run: second, first" in done.err
+    assert "several jobs are running: second, first" in done.err
     rows = [re.split(r"\s{2,}", line) for line in hosts.ok("list").splitlines()]
     assert rows[0] == ["JOB", "ATTEMPT", "STATE", "STRATEGY", "TASKS", "HOSTS", "STARTED", "LASTED"]
     assert [row[:6] for row in rows[1:]] == [[job, "1", "running", "custom", "1", "1"] for job in ("second", "first")]
@@ -79,7 +79,7 @@ def test_stop_without_a_name_ends_the_remaining_tasks_of_an_ended_job(hosts: Hos
     hosts.ok("start", hosts.file("over", text))
     wait_until(lambda: hosts.status("over")["state"] == "failed")
     assert hosts("stop").err == "job: over\nover: stopped worker/1\n"
-    assert "no job runs" in hosts("stop").err
+    assert "no job is running" in hosts("stop").err
     assert hosts("stop", "over").err == "over: nothing was running\n"
 
 
@@ -127,7 +127,7 @@ def test_stop_exits_by_the_hosts_of_the_job_alone(hosts: Hosts) -> None:
     assert done.err.startswith("node3: /usr/local/sbin/tfctl-node cannot be run\n")
     assert done.err.endswith("alone: stopped worker/0\n")
     done = hosts("stop", "nonesuch")
-    assert (done.code, "no host has a job 'nonesuch'; node3 could not be asked" in done.err) == (7, True)
+    assert (done.code, "no host has a job 'nonesuch'; node3 did not answer" in done.err) == (7, True)
 
 
 def test_commands_fail_when_the_inventory_that_is_set_does_not_exist(

@@ -211,7 +211,9 @@ def test_server_that_does_not_listen_fails_the_job(jobs: Jobs) -> None:
     )
     jobs.ok("start", jobs.file("deaf", text))
     ended(jobs, "deaf", "failed")
-    assert re.search(r"does not listen on port \d+, nor do 2 other tasks 5 s after", jobs.status("deaf")["reason"])
+    assert re.search(
+        r"did not listen on port \d+, nor did 2 other tasks on theirs, within 5 s of", jobs.status("deaf")["reason"]
+    )
     all_is_over(jobs, "deaf")
 
 

@@ -348,7 +348,7 @@ def test_stop_ends_tasks_and_reports_a_host_without_space_for_its_mark(jobs: Job
         jobs.root("node2", "cd /var/lib/tfctl/jobs; n=0; while touch fill$n 2>/dev/null; do n=$((n + 1)); done")
         done = jobs("stop", "full")
         assert done.returncode == 1, done.stderr
-        assert "node2: that full was stopped cannot be noted on node2: No space left on device" in done.stderr
+        assert "node2: cannot record on node2 that full was stopped: No space left on device" in done.stderr
         jobs.assert_nothing_left()
 
 

@@ -63,7 +63,7 @@ def test_evaluator_may_finish_after_the_job_within_its_drain_time(jobs: Jobs) ->
     """
     done = jobs("start", jobs.file("drains", text), "--wait")
     assert done.returncode == 0, done.stderr
-    assert "evaluator/0 has up to 1" in done.stderr
+    assert "evaluator/0 may run for up to 1" in done.stderr
     assert "stopped ps/0, which had nothing left to do" in done.stderr
     assert jobs.states("drains") == {"chief/0": "succeeded", "ps/0": "stopped", "evaluator/0": "succeeded"}
     tasks = {task["role"]: task for task in jobs.status("drains")["tasks"]}

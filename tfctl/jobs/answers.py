@@ -33,7 +33,8 @@ class Answers:
     after it. They are put into ``incoming``.
 
     `begin` starts a thread for each host, except for those ``elsewhere``, whose lines are followed. The code that reads
-    their lines calls `put` and `fail`, or `listen` if a host does not report states among the lines. Thread-safe.
+    their lines calls `put` and `fail`, or `listen` if a host does not send states among its lines or cannot read these.
+    Thread-safe.
     """
 
     def __init__(self, fleet: Fleet, job: str, attempt: int, elsewhere: Collection[str] = ()) -> None:
@@ -58,6 +59,10 @@ class Answers:
         """Record that following of lines begins now. Reading earlier lines may have taken a minute before."""
         self.since = min(self.since, time.monotonic())
 
+    def expects(self, host: Host) -> bool:
+        """Return whether the states of a host are expected among its lines."""
+        return host.name in self._elsewhere
+
     def listen(self, host: Host) -> None:
         """Open another channel to a host whose lines are followed, and listen to it."""
         with self._lock:
@@ -72,7 +77,7 @@ class Answers:
 
     def fail(self, host: Host, error: TfctlError) -> None:
         """Pass on why the channel of a host whose lines are followed has ended."""
-        if host.name in self._elsewhere:
+        if self.expects(host):
             self.incoming.put((host.name, error))
 
     def end(self) -> None:

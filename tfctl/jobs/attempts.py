@@ -31,7 +31,7 @@ class Attempts:
             return True
 
     def end(self) -> None:
-        """No other attempt begins."""
+        """Record that no other attempt will begin."""
         with self._lock:
             self._ended = True
             self.over.set()

@@ -28,7 +28,9 @@ def remark(offsets: Mapping[str, float]) -> str:
         if abs(seconds) > LIMIT_S
     ]
     return (
-        f"clocks differ: {', '.join(wrong)}; tfctl corrects their times as it shows them (timedatectl)" if wrong else ""
+        f"clocks differ: {', '.join(wrong)}; tfctl corrects the times that it shows; see timedatectl on the hosts"
+        if wrong
+        else ""
     )
 
 
@@ -39,7 +41,10 @@ def ahead(offsets: Mapping[str, float] | None, host: str) -> float:
 
 
 def corrected(status: wire.JobStatus, seconds: float) -> wire.JobStatus:
-    """Return what a host reports of a job, with times by this machine's clock. ``seconds``: the value of `ahead`."""
+    """Return a host's report about a job with its times converted to this machine's clock.
+
+    ``seconds``: the value of `ahead`.
+    """
     if not seconds:
         return status
     tasks = tuple(
@@ -53,7 +58,7 @@ def corrected(status: wire.JobStatus, seconds: float) -> wire.JobStatus:
 
 
 def corrected_summary(summary: wire.Summary, seconds: float) -> wire.Summary:
-    """Do as `corrected` for a summary."""
+    """Convert the times of a summary in the same way."""
     return summary._replace(finished=_earlier(summary.finished, seconds), stopped=_earlier(summary.stopped, seconds))
 
 

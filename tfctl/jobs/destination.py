@@ -63,7 +63,7 @@ class Destination:
         return found is not None and (found.st_size, found.st_mtime_ns) == (size, mtime_ns)
 
     def part(self, path: str, size: int = 0, mtime_ns: int | None = None) -> Part:
-        """Return this version of a file to write, from where an earlier pull ended; without a time, from its start."""
+        """Open a version of a file for writing where an earlier pull ended or, without a time, at its start."""
         return Part(self, path, size, mtime_ns)
 
     def write(self, path: str, text: str) -> None:

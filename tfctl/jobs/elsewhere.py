@@ -95,8 +95,8 @@ class Elsewhere:
         if silent:
             more = f" and {len(silent) - _NAMED} more" if len(silent) > _NAMED else ""
             self._say(
-                f"{', '.join(silent[:_NAMED])}{more} could not be asked within {ANSWER_S:.0f} s whether {self._job} "
-                "runs there too; `tfctl nodes` shows why"
+                f"{', '.join(silent[:_NAMED])}{more} did not answer within {ANSWER_S:.0f} s, so {self._job} may also "
+                "run there; `tfctl nodes` shows why"
             )
 
 
@@ -111,7 +111,9 @@ def _require_ended(found: Mapping[str, Sequence[wire.JobStatus | wire.BriefStatu
         if tasks:
             lines.append(f"{host}: job {status.job} runs there already ({run}): {', '.join(tasks)}")
         elif _awaits_retry(status):
-            lines.append(f"{host}: job {status.job} has failed there ({run}), and its guard starts it again soon")
+            lines.append(
+                f"{host}: job {status.job} failed there ({run}), and its guard will start the next attempt soon"
+            )
     if lines:
         raise Busy("\n".join(lines), f"stop it first: tfctl stop {job}")
 

@@ -111,8 +111,8 @@ class Source:
         """Whether the host sends the states of its tasks among the lines that follow."""
         return bool(self._header.states)
 
-    def open(self, connection: Connection, follow: bool) -> Session:
-        """Open a session that delivers the lines after the last one read (wire: logs)."""
+    def open(self, connection: Connection, follow: bool, states: bool = False) -> Session:
+        """Open a session that delivers the lines after the last one read (wire: logs), with ``states`` among them."""
         query, first = self._query, self._cursor is None
         self._follows = follow
         request = wire.LogsRequest(
@@ -126,7 +126,7 @@ class Source:
             until=query.until,
             grep=query.grep and query.grep.pattern,
             patience=query.patience,
-            states=follow or None,
+            states=states or None,
         )
         session, asked = open_session(connection, request), time.time()
         self._header = session.expect(wire.Logs, wire.SILENCE_S)

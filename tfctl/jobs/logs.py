@@ -12,11 +12,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from tfctl.errors import Exit, NotFound, TfctlError, UsageError
+from tfctl.errors import Exit, NotFound, TfctlError, Unreachable, UsageError
 from tfctl.jobs import clocks
 from tfctl.jobs.answers import Answers, closed_when_silent
 from tfctl.jobs.gather import gather
@@ -126,6 +126,9 @@ class _Follower:
                     self._answers.listen(self._source.host)
                     break
                 else:
+                    # What is wrong with the lines, such as a damaged journal, must not keep the states away.
+                    if not isinstance(error, Unreachable):
+                        self._answers.listen(self._source.host)
                     self._answers.fail(self._source.host, error)
                     if not self._away:
                         self._away = time.monotonic()
@@ -141,9 +144,10 @@ class _Follower:
             self._session.close()
 
     def _stream(self, follow: bool) -> None:
-        connection = self._fleet.connection(self._source.host)
-        with closed_when_silent(connection):
-            self._session = self._source.open(connection, follow)
+        host = self._source.host
+        connection, states = self._fleet.connection(host), follow and self._answers.expects(host)
+        with closed_when_silent(connection) if states else nullcontext():
+            self._session = self._source.open(connection, follow, states)
             self._read(connection, self._session, follow)
 
     def _read(self, connection: Connection, session: Session, follow: bool) -> None:

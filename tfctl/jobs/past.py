@@ -31,7 +31,7 @@ class PastJob:
 
 
 def merged(answers: Mapping[str, Sequence[wire.Summary]]) -> tuple[list[PastJob], list[str]]:
-    """Return the jobs that the summaries of the hosts describe, and the names of those that they do not suffice for."""
+    """Return the jobs that the hosts' summaries describe, and the names of those for which they are not enough."""
     by_job: dict[str, list[wire.Summary]] = {}
     for summaries in answers.values():
         for each in summaries:

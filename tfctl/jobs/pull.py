@@ -229,7 +229,7 @@ def _select(
 def _plausible(file: wire.OutputFile) -> wire.OutputFile:
     """Return the file. Raise TfctlError for numbers that no file has."""
     if file.size < 0 or not 0 <= file.nanoseconds < 10**9 or abs(file.seconds) > 10**11:
-        raise TfctlError(f"{file.path!r:.200} has no size and time that a file can have; it was left out")
+        raise TfctlError(f"{file.path!r:.200} was left out: its size or modification time is invalid")
     return file
 
 
@@ -261,11 +261,13 @@ def _receive(session: Session, one: _Wanted, part: Part, counter: _Counter) -> s
     while True:
         message = session.expect((wire.Piece, wire.Ended), wire.SILENCE_S)
         if message.position != one.position:
-            raise TfctlError(f"{session.host}: tfctl-node sent another file than {plain(one.file.path)!r}", "try again")
+            raise TfctlError(
+                f"{session.host}: tfctl-node sent another file instead of {plain(one.file.path)!r}", "try again"
+            )
         if isinstance(message, wire.Ended):
-            return message.fault or ("its end is missing" if left else None)
+            return message.fault or ("the file is incomplete" if left else None)
         if not 0 <= message.size <= left:
-            raise TfctlError(f"{session.host}: tfctl-node sent more of {plain(one.file.path)!r} than its size")
+            raise TfctlError(f"{session.host}: tfctl-node sent more data for {plain(one.file.path)!r} than its size")
         left -= message.size
         for data in session.payload(message.size, wire.SILENCE_S):
             part.write(data)

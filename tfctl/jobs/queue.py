@@ -1,7 +1,7 @@
 """Wait for ports and GPUs, first come first served among the clients that wait, then start a job.
 
-Each host of the job keeps a ticket for as long as the session with it lasts. So a client that goes away, in whatever
-way, loses its place and leaves nothing.
+Each host of the job keeps a ticket for as long as the session with it lasts. A client that disconnects, for whatever
+reason, therefore loses its place and leaves nothing behind.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ Directories = dict[tuple[str, str], str]
 def directories(layout: Layout, file: Path, hellos: Mapping[str, wire.Hello]) -> Directories:
     """Return the directory of the file's packages for each host and stack that the job uses.
 
-    Raise PreflightFailed, with the command that installs them, if a host lacks them. A host refuses a stack that it
-    lacks by itself.
+    Raise PreflightFailed, with the command that installs them, if a host lacks them. If a stack is missing, the host
+    itself refuses the start.
     """
     known = stacks.load(tuple(dict.fromkeys(path for host in layout.hosts for path in host.stack_dirs)))
     found: Directories = {}
@@ -47,7 +47,7 @@ def _on_host(file: Path, stack: Stack, hello: wire.Hello) -> tuple[str, str]:
         return "", ""
     pair = requirements.of_environment(stack, hello.stacks[stack.name])
     if pair is None:
-        return "", f"stack {stack.name} there is not the one of this tfctl, for which {file.name} is resolved"
+        return "", f"stack {stack.name} there differs from that of this tfctl, for which {file.name} was resolved"
     lock = requirements.find(file, stack, *pair)
     if lock is None:
         edition, python = pair

@@ -127,7 +127,7 @@ def _next(state: JobState, sessions: Sessions) -> int:
 
 
 def _started_again(state: JobState) -> Busy:
-    return Busy(f"{state.job} has been started again meanwhile", f"tfctl status {state.job} shows it")
+    return Busy(f"{state.job} has been started again in the meantime", f"tfctl status {state.job} shows it")
 
 
 def _missing(state: JobState, host: str, hello: wire.Hello) -> str:

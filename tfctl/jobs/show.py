@@ -196,8 +196,8 @@ def default(found: Sequence[JobState | PastJob], changes: bool = False) -> JobSt
         return going[0]
     if changes:
         if not going:
-            raise UsageError("no job runs", "name the one that is meant: tfctl list shows all")
-        raise UsageError(f"several jobs run: {', '.join(each.job for each in going)}", "name the one that is meant")
+            raise UsageError("no job is running", "name a job: tfctl list shows all")
+        raise UsageError(f"several jobs are running: {', '.join(each.job for each in going)}", "name one of them")
     if not found:
         raise NotFound("no host has a job", "start one: tfctl start job.yaml")
     return found[0]

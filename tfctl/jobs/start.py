@@ -119,7 +119,10 @@ def _place(layout: Layout, sessions: Sessions, elsewhere: Elsewhere | None = Non
 
 
 def _require_horovod(layout: Layout, hellos: Mapping[str, wire.Hello]) -> None:
-    """Raise PreflightFailed if a task's stack has no Horovod on its host. A stack that is missing the host refuses."""
+    """Raise PreflightFailed if a task's stack has no Horovod on its host.
+
+    If the stack itself is missing, the host refuses the start.
+    """
     lacking: dict[str, dict[str, None]] = {}
     for slot in layout.slots:
         if (hellos[slot.host.name].horovod or {}).get(slot.stack) is False:

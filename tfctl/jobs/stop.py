@@ -107,4 +107,4 @@ def _result(
 
 def _unknown(job: str, silent: Sequence[str]) -> NotFound:
     found = unknown(job)
-    return found if not silent else NotFound(f"{found.message}; {', '.join(silent)} could not be asked", found.remedy)
+    return found if not silent else NotFound(f"{found.message}; {', '.join(silent)} did not answer", found.remedy)

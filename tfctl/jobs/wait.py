@@ -119,7 +119,7 @@ def _announce(last: Mapping[TaskState, float], announced: set[Name], say: Say) -
     for task, left in last.items():
         if task.role == "evaluator" and task.name not in announced:
             announced.add(task.name)
-            say(f"{task} has up to {left:.0f} s for the last checkpoint")
+            say(f"{task} may run for up to {left:.0f} s more to evaluate the last checkpoint")
 
 
 def changes(

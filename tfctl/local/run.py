@@ -88,7 +88,7 @@ class LocalJob:
         """End all tasks but those in ``last``, which maps them to the time (s) they have left."""
         for task, left in last.items():
             if task.role == "evaluator" and str(task) not in self._announced:
-                self._say(f"{task} has up to {left:.0f} s for the last checkpoint")
+                self._say(f"{task} may run for up to {left:.0f} s more to evaluate the last checkpoint")
                 self._announced.add(str(task))
         names = {(task.role, task.index) for task in last}
         fresh = [task for task in self._tasks if task.name not in names and not task.over and not task.stopped]

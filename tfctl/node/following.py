@@ -51,6 +51,10 @@ def run(
         session.send_raw(data)
         sent = time.monotonic()
 
+    def beat() -> None:
+        if (states or wanted) and time.monotonic() > sent + wire.BEAT_S:
+            send(wire.line(wire.Beat()))
+
     try:
         while not session.heard_of_end(0.0):
             if found := states and states.changed(within):
@@ -62,9 +66,10 @@ def run(
                     break
                 lines, newline, rest = (rest + data).rpartition(b"\n")
                 for chosen in _chosen(lines + newline, wanted):
-                    send(chosen)
-            if (states or wanted) and time.monotonic() > sent + wire.BEAT_S:
-                send(wire.line(wire.Beat()))
+                    if chosen:
+                        send(chosen)
+                    beat()
+            beat()
         else:
             return
         if process.wait() > 0:
@@ -76,10 +81,10 @@ def run(
 
 
 def _chosen(lines: bytes, wanted: Callable[[bytes], bool] | None) -> Iterable[bytes]:
-    """Return all lines in one piece, or each that is wanted."""
+    """Return all lines in one piece, or each that is wanted, and b"" for each other one."""
     if wanted is None:
-        return [lines] if lines else []
-    return (line + b"\n" for line in lines.split(b"\n")[:-1] if wanted(line))
+        return [lines]
+    return (line + b"\n" if wanted(line) else b"" for line in lines.split(b"\n")[:-1])
 
 
 class _States:

@@ -151,7 +151,7 @@ def lost(task: str, how: str) -> Outcome:
 
 SILENT = "has not answered the guard of the job"
 REBOOTED = "was shut down or rebooted"
-CONTACT = ("failed", 100, r"^node[23] has not heard of the guard on node1 for 30 s \(policy: lease\)$")
+CONTACT = ("failed", 100, r"^node[23] has not heard from the guard on node1 for 30 s \(policy: lease\)$")
 FAILED = ("failed", 100, r"^(worker|chief)/0 on node1 failed with exit code 7$")
 #: The task that fails the job when node3 is lost, and when all hosts but the head are.
 THIRD = {SPARE: "ps/0 on node3", EVERY_WORKER: "worker/2 on node3"}

@@ -125,7 +125,7 @@ def test_a_server_that_does_not_listen_in_time_fails_the_job() -> None:
     assert next_action(view("running", "running", "running", of, attempt_age=31.0, listened=set(TASKS))) is None
     found = next_action(view("running", "running", "running", of, attempt_age=31.0, listened={CHIEF, PS}))
     assert isinstance(found, End)
-    assert found.failure.startswith("worker/0 on n3 does not listen on port 2222 30 s after the start")
+    assert found.failure.startswith("worker/0 on n3 did not listen on port 2222 within 30 s of the start")
     assert isinstance(next_action(view("stopped", "stopped", "stopped", of, failure=found.failure)), Finish)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from typing import Any
 
 import pytest
@@ -92,7 +93,9 @@ def heard(session: Session) -> tuple[str, Any]:
     """Return the kind and the value of the next message, or ``line`` and the text of the next line of the journal."""
     assert session.process.stdout
     while b"\n" not in session._rest:
-        session._rest += os.read(session.process.stdout.fileno(), 65536)
+        data = os.read(session.process.stdout.fileno(), 65536)
+        assert data, "the node part has ended"
+        session._rest += data
     text, _, session._rest = session._rest.partition(b"\n")
     found = json.loads(text)
     return ("line", found["MESSAGE"]) if "MESSAGE" in found else next(iter(found.items()))
@@ -153,6 +156,39 @@ def test_lines_are_followed_while_systemd_does_not_answer_until_the_host_says_so
         assert os.read(sink[0], 1000) == b"a line\n"
     finally:
         for descriptor in (*source, *sink):
+            os.close(descriptor)
+
+
+def test_followed_logs_beat_while_lines_take_long_to_match() -> None:
+    """The client would take the host for silent, and read the same lines again."""
+    source, sink = os.pipe(), os.pipe()
+    words = ["/bin/sh", "-c", "seq 11"]
+
+    def slow(line: bytes) -> bool:
+        time.sleep(wire.BEAT_S / 10 + 0.1)
+        return line == b"11"
+
+    try:
+        following_lines.run(System(), NodeSession(source[0], sink[1]), words, slow, None)
+        assert os.read(sink[0], 1000) == b'{"beat":{}}\n11\n'
+    finally:
+        for descriptor in (*source, *sink):
+            os.close(descriptor)
+
+
+def test_logs_do_not_wait_for_the_oldest_entry_of_a_journal_that_cannot_be_read(tree: Tree) -> None:
+    tree.run(make_plan(make_task()))
+    hung = fake_system(str(tree.path), ACCOUNT, 30.0)._replace(journalctl=("/bin/sh", "-c", "exec sleep 600"))
+    source, sink = os.pipe(), os.pipe()
+    os.close(source[1])  # the client leaves as soon as it has the header
+    try:
+        began = time.monotonic()
+        logs.run(hung, NodeSession(source[0], sink[1]), wire.LogsRequest("digits", follow=True))
+        assert time.monotonic() - began < wire.SILENCE_S / 2
+        header = json.loads(os.read(sink[0], 10_000).splitlines()[0])["logs"]
+        assert (header["attempt"], "oldest" in header) == (1, False)
+    finally:
+        for descriptor in (source[0], *sink):
             os.close(descriptor)
 
 
@@ -218,7 +254,7 @@ def test_logs_refuses_a_pattern_that_takes_too_long(tree: Tree) -> None:
         session.expect("logs")
         error = session.expect("error")
         assert error["exit"] == 2
-        assert "to match a line of 61 characters takes more than 1 s" in error["message"]
+        assert "--grep took more than 1 s to match a line of 61 characters" in error["message"]
         assert session.process.wait(10) == 1
 
 

@@ -55,7 +55,7 @@ def test_restart_leaves_a_task_of_another_run_alone(tree: Tree) -> None:
     """The job was started again after the client had looked at it. A host that is new to it counts from 1."""
     tree.run(make_plan())
     error = tree.ask("restart", job="digits", attempt=1, tasks=[["worker", 0]], run="ffffffff")
-    assert (error["exit"], error["message"]) == (5, "digits has been started again meanwhile")
+    assert (error["exit"], error["message"]) == (5, "digits has been started again in the meantime")
     assert (tree.states()["worker/0"]["state"], tree.states()["worker/0"]["restarts"]) == ("running", 0)
 
 

@@ -207,7 +207,7 @@ def test_stop_ends_the_tasks_when_nothing_can_be_recorded(tree: Tree) -> None:
     marks.symlink_to("/dev/full")
     told = tree.ask("stop", **STOP)
     assert told["tasks"] == [["worker", 0]]
-    assert told["left"][0].startswith("that digits was stopped cannot be noted on ")
+    assert told["left"][0].startswith("cannot record on ")
     assert tree.alive() == []
 
 

@@ -13,7 +13,7 @@ import pytest
 from ansible.module_utils import tfctl_created, tfctl_receipts
 from ansible.module_utils.tfctl_created import begin, end, running_jobs, undo
 from ansible.module_utils.tfctl_install import Failed
-from ansible.module_utils.tfctl_receipts import Manages, drifts, read_all
+from ansible.module_utils.tfctl_receipts import Manages, Receipt, drifts, read_all
 
 from tfctl.node import receipts
 
@@ -340,6 +340,18 @@ def test_undo_keeps_the_file_of_a_unit_that_does_not_stop_so_that_a_second_call_
     assert file.exists()
     host.change({"units": {file.name: RUNNING}})
     assert undo(read_all(host.receipts), host.receipts).removed == ["unit srv-all.mount", str(file)]
+
+
+def test_undo_does_not_look_into_a_mounted_directory(host: Host) -> None:
+    """Its file server may not answer. A check assumes that the unit of the mount is going to be stopped."""
+    mounted: Receipt = {
+        "format": 1, "role": "role", "since": 0.0, "digest": "d", "manages": {"directories": ["/proc"]},
+        "before": {"paths": {"/proc": False}}, "created": {"paths": ["/proc"]}, "installed": [], "fingerprint": {},
+    }  # fmt: skip
+    assert undo([mounted], host.receipts) == ([], ["/proc: a file system is mounted there"])
+    mounted["created"]["units"] = ["proc.mount"]
+    host.change({"units": {"proc.mount": RUNNING}})
+    assert undo([mounted], host.receipts, act=False) == (["unit proc.mount", "/proc"], [])
 
 
 def test_undo_of_an_interrupted_run_removes_what_it_left(host: Host) -> None:

@@ -195,7 +195,7 @@ class Head:
         return False
 
     def _report_loss(self, view: rules.View, loss: str) -> None:
-        """Note it if the job has failed because of the loss of a host."""
+        """Record the failure if the job has failed because a host was lost."""
         found = rules.verdict(view)
         culprit = next((task for task in view.tasks if task.name == found.culprit), None)
         if found.state == "failed" and culprit and culprit.loss == loss:
@@ -251,7 +251,7 @@ class Head:
         return False
 
     def _retry_later(self, why: str, trouble: str) -> None:
-        """Try again for as long as hosts may be without contact. Then the job has failed."""
+        """Try again until the lease has passed, then fail the job."""
         now = time.time()
         if self._retry_until is None:  # this guard was started again
             self._retry_until = now + self._guard.lease
@@ -302,7 +302,7 @@ class Head:
             try:
                 return await asyncio.wait_for(answer, self._record.policy.grace + _ORDER_S)
             except asyncio.TimeoutError:
-                return f"{host} has not carried out an order in time"
+                return f"{host} did not carry out an order in time"
             finally:
                 self._answers.pop(number, None)
 

@@ -120,7 +120,7 @@ class Here:
     async def launch(self) -> None:
         """Start the units of the attempt that `prepare` has reserved. Raises Failed."""
         if self._prepared is None:
-            raise Failed(f"{self.host} has nothing to start")
+            raise Failed(f"{self.host} has no attempt to start")
         self._prepared.send(wire.Go())
         answer = await self._prepared.receive((wire.Started, wire.Undone), _SILENCE_S)
         if isinstance(answer, wire.Undone):

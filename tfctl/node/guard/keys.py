@@ -1,8 +1,8 @@
 """Authenticate the messages between the guards of a job.
 
-All hosts of a job have the same random key. From it follow the key of each attempt, and from that, the run, both
-nonces, the host and the direction, the key of each direction of a connection. Every message has a counter, so none can
-be repeated, dropped or moved to another connection.
+All hosts of a job have the same random key. The key of an attempt is derived from it and the run. The keys of the two
+directions of a connection are derived from the key of the attempt, both nonces, the host and the direction. Every
+message has a counter, so none can be repeated, dropped or moved to another connection.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import asyncio
 import json
 import re
 import secrets
-from typing import Any, NamedTuple, Optional, Union
+from typing import NamedTuple, Optional, Union
 
 from .. import names, wire
 from . import keys
@@ -79,7 +79,7 @@ class End(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The order ``id`` is carried out, unless there is an error."""
+    """The order ``id`` was carried out, or failed with ``error``."""
 
     id: int
     error: Optional[str] = None
@@ -88,9 +88,7 @@ class Done(NamedTuple):
 Order = Union[Stop, Prepare, Launch, Keep, Abort]
 Message = Union[Report, Beat, Stop, Prepare, Launch, Keep, Abort, End, Done]
 
-_KINDS: dict[str, Any] = {
-    kind.__name__.lower(): kind for kind in (Report, Beat, Stop, Prepare, Launch, Keep, Abort, End, Done)
-}
+_KINDS = wire.by_name(Message)
 
 
 class Broken(Exception):
@@ -163,7 +161,7 @@ async def accept(
 
 
 async def connect(address: str, port: int, key: bytes, host: str, run: str) -> Link:
-    """Return a connection to the head that has proved to have the key. Raises Broken."""
+    """Return a connection to the head, once it has proved that it has the key. Raises Broken."""
     try:
         reader, writer = await asyncio.wait_for(asyncio.open_connection(address, port, limit=LIMIT), _HANDSHAKE_S)
     except (OSError, asyncio.TimeoutError) as error:
@@ -181,7 +179,7 @@ async def connect(address: str, port: int, key: bytes, host: str, run: str) -> L
         return link
     except wire.Malformed:
         writer.close()
-        raise Broken("what answers there is not the guard of the job") from None
+        raise Broken("the program at that address is not the guard of this job") from None
     except BaseException:  # also if this guard leaves meanwhile
         writer.close()
         raise

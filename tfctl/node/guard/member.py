@@ -77,7 +77,7 @@ class Member:
         limit = self._guard.lease if self._met else min(_FIRST_CONTACT_S, self._guard.lease)
         if silent <= limit:
             return False
-        why = f"{self._here.host} has not heard of the guard on {self._guard.head} for {limit:.0f} s (policy: lease)"
+        why = f"{self._here.host} has not heard from the guard on {self._guard.head} for {limit:.0f} s (policy: lease)"
         if alive:
             with suppress(Failed):
                 await self._here.stop(wire.StopRequest(self._here.job, None, tuple(alive), self._seen.run, reason=why))

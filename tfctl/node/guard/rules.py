@@ -118,9 +118,9 @@ def _limits(view: View, alive: tuple[wire.TaskName, ...]) -> Action | None:
     if guard.start_timeout is not None and view.attempt_age > guard.start_timeout:
         deaf = [task for task in view.record.tasks if task.name in guard.servers and task.name not in view.listened]
         if deaf:
-            first = f"{names.task(*deaf[0].name)} on {deaf[0].host} does not listen on port {deaf[0].port}"
-            more = f", nor do {len(deaf) - 1} other tasks" if len(deaf) > 1 else ""
-            why = f"{first}{more} {guard.start_timeout} s after the start (policy: start_timeout)"
+            first = f"{names.task(*deaf[0].name)} on {deaf[0].host} did not listen on port {deaf[0].port}"
+            more = f", nor did {len(deaf) - 1} other tasks on theirs," if len(deaf) > 1 else ""
+            why = f"{first}{more} within {guard.start_timeout} s of the start (policy: start_timeout)"
             return End(alive, "not every task started in time", failure=why)
     return None
 
@@ -155,7 +155,7 @@ def _why(view: View, found: judge.Verdict) -> str:
         deciders = view.record.deciders
         if len(deciders) == 1:
             return f"{names.task(*deciders[0])} has succeeded"
-        return "all tasks that decide have succeeded"
+        return "all deciders have succeeded"
     if found.culprit is not None:
         return f"{names.task(*found.culprit)} has failed"
     return "the job has failed"

@@ -54,7 +54,7 @@ def run(system: System, session: Session, request: wire.ExecRequest) -> None:
 
 def _check_words(words: Sequence[str]) -> None:
     if not words or not words[0] or any("\0" in word for word in words):
-        raise Refused(Exit.USAGE, "that is not a command")
+        raise Refused(Exit.USAGE, "the command is empty or contains a null character")
     if sum(len(word.encode()) for word in words) > _LONGEST:
         raise Refused(Exit.USAGE, f"the command has more than {_LONGEST} bytes", "put it in a file")
 

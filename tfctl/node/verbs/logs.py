@@ -9,8 +9,10 @@ journald reports lines that it has dropped in messages of its own, which name th
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import select
 import signal
 import subprocess
 import time
@@ -22,6 +24,8 @@ from ..system import System, host
 
 #: How long (s) journald may take to write what tasks have printed. It can lag far behind if its disk is slow.
 SYNC_S = 60.0
+#: How long (s) to wait for the oldest entry of the journal. Reading from a damaged disk may never end.
+_OLDEST_S = 5.0
 #: The longest CPU time (s) to match one line: a pattern such as (a+)+$ can take years.
 LINE_S = 1.0
 
@@ -116,10 +120,13 @@ def _oldest(system: System) -> float | None:
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     except OSError:
         return None
-    with process:
-        assert process.stdout
-        first = process.stdout.readline()
-        process.kill()  # journalctl would print the whole journal
+    assert process.stdout
+    with process.stdout:
+        ready, _, _ = select.select([process.stdout], [], [], _OLDEST_S)
+        first = process.stdout.readline() if ready else b""
+    process.kill()  # journalctl would print the whole journal
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(1)
     try:
         return wire.journal_entry(first).time
     except wire.Malformed:
@@ -137,7 +144,7 @@ def _wanted(text: str, resumed: bool) -> Wanted | None:
 
 def _cursor(value: str) -> str:
     if not 0 < len(value) < 1024 or not value.isprintable():
-        raise Refused(Exit.USAGE, "that is not a cursor of the journal")
+        raise Refused(Exit.USAGE, "invalid journal cursor")
     return value
 
 
@@ -196,8 +203,10 @@ def _matches(pattern: re.Pattern[str], entry: wire.JournalEntry) -> bool:
     try:
         return pattern.search(entry.text) is not None
     except _TooSlow:
-        what = f"to match a line of {len(entry.text)} characters takes more than {LINE_S:.0f} s on {host()}"
-        raise Refused(Exit.USAGE, what, "simplify --grep: a repeat within a repeat, as in (a+)+, is slow") from None
+        what = f"--grep took more than {LINE_S:.0f} s to match a line of {len(entry.text)} characters on {host()}"
+        raise Refused(
+            Exit.USAGE, what, "simplify the pattern: a repeat within a repeat, as in (a+)+, is slow"
+        ) from None
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 

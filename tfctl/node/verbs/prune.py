@@ -111,7 +111,7 @@ def _forget(system: System, job: str) -> None:
 
 
 def _set_unused_code_aside(system: System) -> None:
-    """Move stored code aside that no attempt here was started with, and that no start holds."""
+    """Move aside stored code that no attempt here uses and no start holds."""
     stored = {name for name in jobstore.listing(system.at(names.CODE_STORE)) if names.DIGEST.fullmatch(name)}
     for job in jobstore.jobs(system) if stored else ():
         for attempt in jobstore.attempts(system, job):

@@ -125,7 +125,7 @@ def _send(session: Session, position: int, file: wire.OutputFile, skipped: int) 
             while left > 0:
                 data = source.read(min(left, _PIECE))
                 if not data:
-                    raise OSError(0, "it has become shorter while it was read")
+                    raise OSError(0, "it was truncated while it was read")
                 session.send_raw(wire.line(wire.Piece(position, len(data))) + data)
                 left -= len(data)
     except OSError as error:

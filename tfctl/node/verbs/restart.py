@@ -47,7 +47,7 @@ def _units(system: System, job: str, attempt: int, run: str | None, tasks: Seque
     """Return the tasks' units, which must all be of this attempt and, if it is given, of this run. Raises Refused."""
     record = jobstore.record(system, job, attempt)
     if record and run not in (None, record.run):
-        raise Refused(Exit.BUSY, f"{job} has been started again meanwhile", f"tfctl status {job} shows it")
+        raise Refused(Exit.BUSY, f"{job} has been started again in the meantime", f"tfctl status {job} shows it")
     there = {unit.task: unit for unit in installed_units(system, job) if record and unit.run == record.run}
     remedy = f"tfctl restart {job} begins its next attempt; after a stop or a reboot, tfctl start JOBFILE does"
     for task in tasks:

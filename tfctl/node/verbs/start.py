@@ -61,7 +61,7 @@ class Start:
         self._mark: Path | None = None
 
     def serve(self) -> None:
-        """Answer each message by the step that it asks for, and undo whatever was not kept."""
+        """Perform the step that each message asks for, and undo whatever was not kept."""
         self._session.send(hello(self._system, self._request, self._has_code, tuple(self._files or ())))
         try:
             while True:
@@ -99,7 +99,7 @@ class Start:
         self._reserve(restart_files.plan(self._files or {}, message.record, self._code)._replace(guard=guard))
 
     def _require_same_job(self, message: wire.Rerun) -> None:
-        """Refuse a record that is not that of the attempt before, but for what differs between attempts."""
+        """Refuse a record that differs from the previous attempt's in more than attempts differ."""
         record = message.record
         before = jobstore.record(self._system, self._job, self._request.restart_of or 0)
         if before is None:
@@ -108,7 +108,7 @@ class Start:
         if not message.guard and before.guard and record.guard:
             same = same._replace(guard=before.guard._replace(number=record.guard.number))
         if record != same:
-            raise Refused(Exit.USAGE, f"the record is not that of the attempt of {self._job} that is to be repeated")
+            raise Refused(Exit.USAGE, f"the record does not match the attempt of {self._job} that is to be repeated")
 
     def _reserve(self, plan: Plan) -> None:
         self._require(not self._reservation, "a plan")
@@ -194,14 +194,14 @@ class Start:
                 return f"{what}{self._last_lines(unit)}"
         for unit, found in properties.items():
             if unit.endswith(".timer") and found.get("ActiveState") != "active":
-                return f"systemd of {host()} did not start {unit}"
+                return f"systemd on {host()} did not start {unit}"
         return ""
 
     def _guard_failure(self, units: list[str]) -> str:
         """Return why the guard could not be started, or ""."""
         for unit, found in self._system.show(units).items():
             if found.get("ActiveState") not in ("active", "activating"):
-                return f"systemd of {host()} did not start {unit}: {found.get('Result')}{self._last_lines(unit)}"
+                return f"systemd on {host()} did not start {unit}: {found.get('Result')}{self._last_lines(unit)}"
         return ""
 
     def _set_began(self, plan: Plan, properties: dict[str, Properties], before: float) -> None:
@@ -294,7 +294,7 @@ def _take(system: System, plan: Plan, made: Reservation) -> int:
 
 
 def _make_output(system: System, plan: Plan) -> list[str]:
-    """Make the output directory as the jobs' user, for it and its group. Return the directories that were not there."""
+    """Create the output directory as the jobs' user, for this user and its group. Return the directories created."""
     path = system.at(plan.output)
 
     def make() -> list[str]:
@@ -360,10 +360,10 @@ def _check_loaded(system: System, plan: Plan) -> None:
         others += guards.installed(system, plan.job)
     for unit, properties in system.settle([*units, *others], "loaded").items():
         if properties.get("LoadState") != "loaded":
-            what = f"systemd of {host()} does not take {unit}: it is {properties.get('LoadState')}"
+            what = f"systemd on {host()} did not load {unit}: LoadState={properties.get('LoadState')}"
             raise Refused(Exit.FAILED, what)
         if unit in units and names.DROP_IN not in properties.get("DropInPaths", ""):
-            raise Refused(Exit.PREFLIGHT, f"systemd of {host()} has not read {names.DROP_IN}", PROVISION)
+            raise Refused(Exit.PREFLIGHT, f"systemd on {host()} has not read {names.DROP_IN}", PROVISION)
 
 
 def _found(mark: str) -> bool:

@@ -143,7 +143,7 @@ def _mark(
     *,
     whole: bool,
 ) -> list[str]:
-    """Mark unfinished tasks as stopped; return why marking failed. How a task ended by itself stays true.
+    """Mark unfinished tasks as stopped; return why marking failed. A task that ended by itself keeps its result.
 
     A failure, such as a full disk, must not keep the tasks from being ended.
     """
@@ -158,7 +158,7 @@ def _mark(
         if whole and (unfinished or _awaits_retry(system, job, attempt)):
             jobstore.mark(system, job, attempt)
     except OSError as error:
-        return [f"that {job} was stopped cannot be noted on {host()}: {error.strerror}"]
+        return [f"cannot record on {host()} that {job} was stopped: {error.strerror}"]
     if stopped:
         jobstore.add_action(system, job, attempt, "stop", None if whole else stopped, request.reason)
     return []
@@ -188,7 +188,7 @@ def _remains(system: System, ended: Sequence[InstalledUnit]) -> list[str]:
         pids = _processes(system, unit.properties.get("ControlGroup", ""))
         if pids:
             text = ", ".join(map(str, pids[:10]))
-            found.append(f"{names.task(*unit.task)} on {host()} has left processes: {text}")
+            found.append(f"{names.task(*unit.task)} on {host()} left processes running: {text}")
     until = time.monotonic() + _PORT_S
     for port in [port for unit in ended if unit.live for port in unit.ports]:
         while not sockets.is_free(port) and time.monotonic() < until:
@@ -210,7 +210,7 @@ def _processes(system: System, group: str) -> list[int]:
 
 
 def _heartbeat(session: Session) -> Callable[[], None]:
-    """Return a rate-limited heartbeat callback. It ignores that the client has gone."""
+    """Return a rate-limited heartbeat callback. It ignores a client that has disconnected."""
     last = time.monotonic()
 
     def beat() -> None:

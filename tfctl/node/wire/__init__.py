@@ -48,6 +48,7 @@ Other packages use the names of all of them as `wire.NAME`.
 
 from .client_messages import *
 from .codec import Malformed as Malformed
+from .codec import by_name as by_name
 from .codec import decode as decode
 from .codec import encode as encode
 from .codec import parse as parse

@@ -1,7 +1,8 @@
 """The messages of the client within a start. Go also continues a stop, and fetch belongs to pull."""
 
-from typing import Any, Literal, NamedTuple, Optional, Union
+from typing import Literal, NamedTuple, Optional, Union
 
+from .codec import by_name
 from .record import Record, TaskName
 
 
@@ -94,7 +95,4 @@ class Fetch(NamedTuple):
 
 
 ClientMessage = Union[Plan, Rerun, Code, Share, Go, Keep, Fetch, Beat]
-CLIENT_MESSAGES: dict[str, Any] = {
-    "plan": Plan, "rerun": Rerun, "code": Code, "share": Share, "go": Go, "keep": Keep, "fetch": Fetch,
-    "beat": Beat,
-}  # fmt: skip
+CLIENT_MESSAGES = by_name(ClientMessage)

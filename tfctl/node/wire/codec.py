@@ -12,7 +12,7 @@ default is left out when it is None. A field that the class does not have is ign
 """
 
 import json
-from typing import Any, Callable, Literal, TypeVar, Union
+from typing import Any, Callable, Literal, TypeVar, Union, get_args
 
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
@@ -33,6 +33,12 @@ _ROWS: set[Any] = set()
 def as_rows(*kinds: type) -> None:
     """Convert values of these NamedTuples to lists, without the names of the fields."""
     _ROWS.update(kinds)
+
+
+def by_name(kinds: Any, **others: type) -> dict[str, Any]:
+    """Return the classes of a Union by their names on the wire, as StopRequest by ``stop``. ``others`` differ."""
+    renamed = {kind: name for name, kind in others.items()}
+    return {renamed.get(kind) or kind.__name__.replace("Request", "").lower(): kind for kind in get_args(kinds)}
 
 
 def parse(text: bytes) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """The messages of the node, and what the host has that these describe."""
 
-from typing import Any, NamedTuple, Optional, Union
+from typing import NamedTuple, Optional, Union
 
 from .client_messages import Beat
+from .codec import by_name
 from .record import TaskName
 from .requests import Ticket
 from .status import AttemptName, BriefStatus, Event, JobStatus, StoredAttempt, Summary, TaskStateName
@@ -308,10 +309,4 @@ NodeMessage = Union[
     Hello, Reserved, Refused, Shared, Started, Undone, Kept, Shown, Marked, Stopped, Restarted, Events, Node, Logs,
     Notified, Left, Files, Listing, Piece, Ended, Exited, Stored, Pruned, Queued, Error, Beat,
 ]  # fmt: skip
-NODE_MESSAGES: dict[str, Any] = {
-    "hello": Hello, "reserved": Reserved, "refused": Refused, "share": Shared, "started": Started, "undone": Undone,
-    "kept": Kept, "show": Shown, "marked": Marked, "stopped": Stopped, "restarted": Restarted, "events": Events,
-    "node": Node, "logs": Logs, "notified": Notified, "left": Left, "files": Files, "listing": Listing,
-    "piece": Piece, "ended": Ended, "exited": Exited, "stored": Stored, "pruned": Pruned,
-    "queued": Queued, "error": Error, "beat": Beat,
-}  # fmt: skip
+NODE_MESSAGES = by_name(NodeMessage, share=Shared, show=Shown)

@@ -3,8 +3,9 @@
 ``attempt`` None means the latest, ``tasks`` None all of the job's tasks on the host.
 """
 
-from typing import Any, NamedTuple, Optional, Union
+from typing import NamedTuple, Optional, Union
 
+from .codec import by_name
 from .record import TaskName
 from .status import AttemptName
 
@@ -158,8 +159,4 @@ Request = Union[
     StartRequest, ShowRequest, StopRequest, RestartRequest, EventsRequest, NodesRequest, LogsRequest, NotifyRequest,
     LeaveRequest, PullRequest, ExecRequest, PruneRequest, QueueRequest,
 ]  # fmt: skip
-REQUESTS: dict[str, Any] = {
-    "start": StartRequest, "show": ShowRequest, "stop": StopRequest, "restart": RestartRequest,
-    "events": EventsRequest, "nodes": NodesRequest, "logs": LogsRequest, "notify": NotifyRequest,
-    "leave": LeaveRequest, "pull": PullRequest, "exec": ExecRequest, "prune": PruneRequest, "queue": QueueRequest,
-}  # fmt: skip
+REQUESTS = by_name(Request)
