@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def replace(path: Path, text: str) -> None:
-    """Create or replace a file in one step, so that nobody reads half of it. Raise OSError."""
+    """Create or replace a file atomically, so that a reader never finds half of it. Raise OSError."""
     part = path.with_name(f".{path.name}.{os.getpid()}")
     part.write_text(text, encoding="utf-8")
     part.replace(path)

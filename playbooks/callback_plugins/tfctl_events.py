@@ -139,7 +139,7 @@ def end_workers_with_this_process() -> None:
     """Let the worker processes, with what they have started, end when this process, Ansible, has ended or was killed.
 
     They have sessions of their own, so a signal to the group of Ansible does not reach them. Without Ansible, a worker
-    with a long result would wait for ever: it writes to a pipe that nothing reads, and whose other end it holds itself.
+    with a long result would wait without end: it writes to a pipe that nothing reads, and holds the other end itself.
     """
     reader, writer = os.pipe()  # programs that workers start do not inherit it
 

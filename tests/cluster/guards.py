@@ -37,7 +37,7 @@ def two_kinds(hosts: Hosts, name: str, chief: str, policy: str = "") -> None:
     assert done.code == 0, done.err
 
 
-def until_told(hosts: Hosts, then: str = "exit 0") -> tuple[str, Path]:
+def running_until_flagged(hosts: Hosts, then: str = "exit 0") -> tuple[str, Path]:
     """Return a script that ends, on any host, once this file exists, and the file."""
     flag = hosts.trees["node1"] / "told"
     return f"until test -e {flag}; do sleep 0.1; done; {then}", flag

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from node_tree import wait_until
 
-from tests.cluster.guards import established, job, kill_guard, paused_guard, two_kinds, units, until_told
+from tests.cluster.guards import established, job, kill_guard, paused_guard, running_until_flagged, two_kinds, units
 from tests.cluster.hosts import STAY, Client, Hosts
 
 BENCH = Path(__file__).parents[2] / "scripts/bench"
@@ -19,7 +19,7 @@ def guard_files(hosts: Hosts) -> list[str]:
 
 
 def test_guards_stop_parameter_servers_once_the_chief_has_succeeded_and_then_leave(guarded: Hosts) -> None:
-    script, flag = until_told(guarded)
+    script, flag = running_until_flagged(guarded)
     two_kinds(guarded, "ends", script)
     assert any(unit.startswith("tfctlguard-") for unit in units(guarded))
     flag.touch()
@@ -34,7 +34,7 @@ def test_guards_stop_parameter_servers_once_the_chief_has_succeeded_and_then_lea
 
 def test_a_failed_job_is_started_again_as_the_next_attempt(guarded: Hosts) -> None:
     """`logs -f` follows it, although one host is late to report the attempt: its tasks are not lost there."""
-    first, flag = until_told(guarded, "exit 7")
+    first, flag = running_until_flagged(guarded, "exit 7")
     chief = f'echo attempt "$TFCTL_ATTEMPT"; if [ "$TFCTL_ATTEMPT" = 1 ]; then {first}; fi; sleep 2'
     two_kinds(guarded, "again", chief, ", max_attempts: 2, max_restarts: 0")
     follow = ("logs", "-f", "--job", "again")
@@ -109,7 +109,7 @@ def test_the_bench_starts_the_same_job_without_guards(guarded: Hosts) -> None:
 
 
 def test_a_guard_that_was_killed_is_started_again_and_goes_on(guarded: Hosts) -> None:
-    script, flag = until_told(guarded)
+    script, flag = running_until_flagged(guarded)
     two_kinds(guarded, "killed", script)
     wait_until(lambda: len(established(guarded)) == 2, timeout=30)
     for name in ("node1", "node2"):

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 from node_tree import wait_until
 
-from tests.cluster.guards import established, job, kill_guard, two_kinds, units, until_told
+from tests.cluster.guards import established, job, kill_guard, running_until_flagged, two_kinds, units
 from tests.cluster.hosts import Hosts
 
 STAY = "exec sleep 600"
@@ -71,7 +71,7 @@ def test_wait_after_the_guards_have_left_reports_the_outcome(guarded: Hosts) -> 
 
 
 def test_interrupted_wait_leaves_the_job_to_its_guards(guarded: Hosts) -> None:
-    script, flag = until_told(guarded)
+    script, flag = running_until_flagged(guarded)
     two_kinds(guarded, "left", script)
     with guarded.begin("wait", "left") as waiting:
         watching(guarded)
@@ -106,7 +106,7 @@ def test_restart_takes_the_place_of_a_pending_attempt(guarded: Hosts) -> None:
 
 
 def test_restart_of_one_task_is_no_failure_for_the_guards(guarded: Hosts) -> None:
-    script, flag = until_told(guarded)
+    script, flag = running_until_flagged(guarded)
     two_kinds(guarded, "one", script)
     wait_until(lambda: len(established(guarded)) == 2, timeout=30)
     for _ in range(2):
@@ -148,7 +148,7 @@ def test_stop_ends_an_evaluator_that_may_still_finish(guarded: Hosts) -> None:
 
 
 def test_evaluator_may_finish_after_the_chief(guarded: Hosts) -> None:
-    script, flag = until_told(guarded)
+    script, flag = running_until_flagged(guarded)
     _start_with_evaluator(guarded, "drained", script, "60s")
     wait_until(lambda: states(guarded, "drained")["ps"] == "stopped", lambda: str(job(guarded, "drained")))
     assert states(guarded, "drained")["evaluator"] == "running"

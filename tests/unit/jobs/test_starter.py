@@ -33,7 +33,7 @@ def test_init_writes_a_job_without_mistakes_for_each_strategy(
     assert captured.err == "enter your hosts in my-job/hosts.ini, then run: tfctl preflight my-job/hosts.ini\n"
     job = load(tmp_path / "my-job/job.yaml")
     assert (job.name, job.strategy, job.inventory) == ("my-job", strategy, tmp_path / "my-job/hosts.ini")
-    assert (job.output == "local") == (strategy in ("custom", "horovod", "mirrored"))
+    assert (job.output == "local") == (not STRATEGIES[strategy].why_shared)
     assert run(["check", "my-job/job.yaml"]) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("my-job: no errors; ") and captured.err == ""

@@ -119,7 +119,7 @@ def heal(run: Run) -> None:
     run.hosts.network.heal()
 
 
-def somebody_looks(run: Run) -> None:
+def a_client_looks(run: Run) -> None:
     run.hosts.read()
 
 
@@ -217,14 +217,14 @@ FAULTS = {
         (the_others_fail, wait(LEASE + 40)),
         {EVERY_WORKER: ("failed", 100, "^worker/0 on node1 failed with exit code 1$")},
     ),
-    "a host is rebooted and nobody looks": Fault(
+    "a host is rebooted and no client looks": Fault(
         (wait(5), power_off(2), wait(10), power_on(2)),
         (wait(LEASE + 40), succeed),
         {SPARE: SUCCEEDED, EVERY_WORKER: lost("worker/1 on node2", SILENT)},
         stopped={SPARE: STOPPED, EVERY_WORKER: lost("worker/1 on node2", REBOOTED)},
     ),
     "a host is rebooted and somebody looks": Fault(
-        (wait(5), power_off(2), wait(10), power_on(2), somebody_looks, wait(2)),
+        (wait(5), power_off(2), wait(10), power_on(2), a_client_looks, wait(2)),
         (succeed,),
         {SPARE: SUCCEEDED, EVERY_WORKER: lost("worker/1 on node2", REBOOTED)},
         stopped={SPARE: STOPPED, EVERY_WORKER: lost("worker/1 on node2", REBOOTED)},

@@ -1,4 +1,4 @@
-"""Real apt-get accepts every plan for a driver, with extracts of Debian's package lists (packages/*/source.txt)."""
+"""Real apt-get accepts every driver transaction, with extracts of Debian's package lists (packages/*/source.txt)."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class _TooSlow(Exception):
 
 
 def _matches(pattern: re.Pattern[str], entry: wire.JournalEntry) -> bool:
-    """Return whether the line matches. A timer ends a match that would take for ever: Python checks for signals while
+    """Return whether the line matches. A timer ends a match that takes too long: Python checks for signals while
     it matches. Raises Refused."""
     signal.setitimer(signal.ITIMER_VIRTUAL, LINE_S)
     try:

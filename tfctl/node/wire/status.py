@@ -1,4 +1,4 @@
-"""What a host tells about jobs: their states, summaries, events, and the attempts that it keeps."""
+"""What a host reports about jobs: their states, summaries, events, and the attempts that it keeps."""
 
 import signal as signals
 from typing import Literal, NamedTuple, Optional
