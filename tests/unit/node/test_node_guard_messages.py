@@ -54,7 +54,6 @@ def answers(host: Tree, *lines: bytes) -> list[tuple[str, Any]]:
 
 
 def are_sentences(found: list[tuple[str, Any]]) -> None:
-    assert found, "the node part has ended without an answer"
     errors = [value["message"] for kind, value in found if kind == "error"]
     assert not [message for message in errors if "tfctl's node part failed" in message], errors
 

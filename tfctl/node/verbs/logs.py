@@ -204,9 +204,7 @@ def _matches(pattern: re.Pattern[str], entry: wire.JournalEntry) -> bool:
         return pattern.search(entry.text) is not None
     except _TooSlow:
         what = f"--grep took more than {LINE_S:.0f} s to match a line of {len(entry.text)} characters on {host()}"
-        raise Refused(
-            Exit.USAGE, what, "simplify the pattern: a repeat within a repeat, as in (a+)+, is slow"
-        ) from None
+        raise Refused(Exit.USAGE, what, "simplify --grep: a repeat within a repeat, as in (a+)+, is slow") from None
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 
