@@ -259,8 +259,8 @@ def _hellos(
 
     def hello(connection: Connection) -> wire.Hello:
         asked = time.time()
-        session = sessions[connection.host.name] = open_session(connection, requests[connection.host])
         try:
+            session = sessions[connection.host.name] = open_session(connection, requests[connection.host])
             answer = session.expect(wire.Hello, wire.SILENCE_S)
         except Unreachable as error:
             raise _before_go(error, not_started) from None
