@@ -1,4 +1,4 @@
-"""Send the lines of followed tasks as journalctl prints them, with messages about the tasks' states among them.
+"""Send lines of tasks as journalctl prints them, all or those that are wanted, with the tasks' states among them.
 
 A thread reads the states, because systemd can be slow to answer and the lines must not wait for it.
 """
@@ -29,10 +29,13 @@ def run(
     session: Session,
     words: list[str],
     wanted: Callable[[bytes], bool] | None,
-    shown: wire.ShowRequest | None,
+    shown: wire.ShowRequest | None = None,
+    *,
+    follow: bool = True,
     limit: float = wire.FOLLOW_SILENCE_S,
 ) -> None:
-    """Run journalctl and send its lines, or those that are ``wanted``, until the client leaves.
+    """Run journalctl and send its lines, or those that are ``wanted``, to its end or, with ``follow``, until the client
+    closes stdin.
 
     ``shown``: also send the answer to this request, first and at every change, and a beat while nothing else is sent.
     Raise Refused if the states could not be read for ``limit`` seconds. Raises Gone.
@@ -56,7 +59,7 @@ def run(
             send(wire.line(wire.Beat()))
 
     try:
-        while not session.heard_of_end(0.0):
+        while not (follow and session.heard_of_end(0.0)):
             if found := states and states.changed(within):
                 send(wire.line(found))
             within = 0.0

@@ -54,13 +54,11 @@ def run(system: System, session: Session, request: wire.LogsRequest) -> None:
     if not units:
         return
     wanted_line = None if request.grep is None else _wanted(request.grep, request.cursor is not None)
-    if request.follow:
+    if request.follow or wanted_line is not None:
         from .. import following
 
         shown = wire.ShowRequest(job, attempt, later=True, brief=True) if states else None
-        following.run(system, session, words, wanted_line, shown)
-    elif wanted_line is not None:
-        _send_wanted(session, words, wanted_line)
+        following.run(system, session, words, wanted_line, shown, follow=request.follow)
     else:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores SIGPIPE, and journalctl would inherit that
         os.execv(words[0], words)
@@ -146,25 +144,6 @@ def _cursor(value: str) -> str:
     if not 0 < len(value) < 1024 or not value.isprintable():
         raise Refused(Exit.USAGE, "invalid journal cursor")
     return value
-
-
-def _send_wanted(session: Session, words: list[str], wanted: Wanted) -> None:
-    """Run journalctl and send the lines of its JSON that are wanted, until it ends. Raises Refused, Gone."""
-    process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
-    assert process.stdout
-    beat = time.monotonic() + wire.BEAT_S
-    try:
-        for line in process.stdout:
-            if wanted(line):
-                session.send_raw(line)
-            if time.monotonic() > beat:  # it fails once the client is gone
-                session.send(wire.Beat())
-                beat = time.monotonic() + wire.BEAT_S
-        if process.wait() > 0:
-            raise Refused(Exit.FAILED, f"journalctl on {host()} ended with status {process.returncode}")
-    finally:
-        process.kill()
-        process.wait(5)
 
 
 class Wanted:
