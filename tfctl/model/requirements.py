@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfctl import files
 from tfctl.errors import BadFile
 from tfctl.model.stacks import Stack
 from tfctl.node import names
@@ -58,9 +59,7 @@ def find(file: Path, stack: Stack, edition: str, python: str) -> Lock | None:
 def store(lock: Lock, file: Path, stack: Stack, edition: str, python: str) -> None:
     """Write the lock file."""
     header = f"# Written by tfctl provision for the inputs {_inputs(file, stack.lock(edition, python))}\n"
-    part = lock.path.with_name(f".{lock.path.name}")
-    part.write_text(header + lock.packages, encoding="utf-8")
-    part.replace(lock.path)
+    files.replace(lock.path, header + lock.packages)
 
 
 def of_environment(stack: Stack, environment: str) -> tuple[str, str] | None:
