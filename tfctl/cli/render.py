@@ -14,7 +14,7 @@ from tfctl.cli.common import (
     InventoryOption,
     JobFileArgument,
     JobFileOption,
-    Output,
+    OutputFormat,
     OutputOption,
     named,
     say,
@@ -38,7 +38,7 @@ def render(
     to: Annotated[
         Path | None, typer.Option("--to", metavar="DIR", help="Write DIR/HOST/FILE instead of printing.")
     ] = None,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Show every unit and environment file that start installs. Nothing is sent.
 
@@ -66,7 +66,7 @@ def render(
         say(f"{layout.requirements.name}: where its packages are depends on the host; `start --dry-run` asks the hosts")
     if to is not None:
         _write(to, files)
-    if output is Output.json:
+    if output is OutputFormat.json:
         rendered: RenderedObject = {"job": job.name, "files": dict(files)}
         text.print_json(rendered)
     elif to is None:

@@ -12,7 +12,7 @@ from tfctl.cli.common import (
     FollowOption,
     InventoryOption,
     JobOption,
-    Output,
+    OutputFormat,
     OutputOption,
     WaitOption,
     say,
@@ -50,7 +50,7 @@ def restart(
         typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, wait at most this long."),
     ] = None,
     follow: FollowOption = False,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Stop a job and run its next attempt, or restart one task. Both run as they were first started.
 

@@ -17,7 +17,7 @@ from tfctl.cli.common import (
     InventoryOption,
     JobFileArgument,
     JobFileOption,
-    Output,
+    OutputFormat,
     OutputOption,
     WaitOption,
     named,
@@ -30,8 +30,8 @@ from tfctl.wording import running
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import StartedJobObject, StartedTaskObject
-    from tfctl.jobs.code import Code
-    from tfctl.jobs.elsewhere import Elsewhere
+    from tfctl.jobs.code import CodeArchive
+    from tfctl.jobs.elsewhere import OtherHosts
     from tfctl.model.job import Job, Layout
     from tfctl.remote.fleet import Fleet
 
@@ -69,7 +69,7 @@ def start(
         typer.Option("--queue", help="Wait for ports and GPUs that other jobs hold, after those who wait already."),
     ] = False,
     code_limit: CodeLimitOption = 50,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Start a job: all its tasks on all its hosts, or nothing. Prints the job's name."""
     from tfctl.cli.wait import detaching, until_ended
@@ -104,8 +104,8 @@ class Ready:
 
     layout: Layout
     fleet: Fleet
-    code: Code
-    elsewhere: Elsewhere
+    code: CodeArchive
+    elsewhere: OtherHosts
 
     def start(self) -> Job:
         """Start the job, and remember it for later commands."""
@@ -115,12 +115,12 @@ class Ready:
 
     def start_in_turn(self, timeout: float | None) -> Job:
         """Start the job as soon as ports and GPUs are free and no other client is ahead. ``timeout``: in seconds."""
-        from tfctl.jobs.elsewhere import Elsewhere
+        from tfctl.jobs.elsewhere import OtherHosts
         from tfctl.jobs.queue import in_turn
         from tfctl.jobs.start import start as start_job
 
         def attempt() -> Job:
-            with Elsewhere(self.layout.name, self.layout.others, say) as elsewhere:  # what runs there may change
+            with OtherHosts(self.layout.name, self.layout.others, say) as elsewhere:  # what runs there may change
                 return start_job(self.fleet, self.layout, self.code, say, elsewhere, patience=_PATIENCE_S)
 
         return self._started(in_turn(self.fleet, self.layout.name, attempt, say, timeout))
@@ -140,14 +140,14 @@ def packed(layout: Layout, code_limit: int, ask: bool = True) -> Iterator[Ready]
     ``ask``: also ask the other hosts of the inventory about the job.
     """
     from tfctl.jobs import check, code
-    from tfctl.jobs.elsewhere import Elsewhere
+    from tfctl.jobs.elsewhere import OtherHosts
     from tfctl.model import unit
     from tfctl.remote.fleet import Fleet
 
     listing = code.select(layout.code, layout.include, layout.env_file)
     checked = check.check(layout, listing.names, listing.names)
     checked.require()
-    with Fleet(layout.hosts) as fleet, Elsewhere(layout.name, layout.others, say) as elsewhere:
+    with Fleet(layout.hosts) as fleet, OtherHosts(layout.name, layout.others, say) as elsewhere:
         # Do the slow local work while the connections open.
         fleet.prepare()
         if ask:

@@ -9,7 +9,7 @@ from tfctl.node import judge
 from tfctl.node.wire import TaskName
 
 
-class Deaths:
+class FailureReporter:
     """Compares successive states of a job, and reports each failure and each restart of ``tasks`` (None: all) once.
 
     What had happened ``before`` is not reported.

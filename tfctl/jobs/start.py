@@ -13,8 +13,8 @@ from contextlib import suppress
 from random import Random
 
 from tfctl.errors import BadFile, PreflightFailed, Taken, TfctlError, Undone, together
-from tfctl.jobs.code import Code
-from tfctl.jobs.elsewhere import Elsewhere
+from tfctl.jobs.code import CodeArchive
+from tfctl.jobs.elsewhere import OtherHosts
 from tfctl.jobs.requirements import directories
 from tfctl.jobs.sessions import Sessions, open_sessions
 from tfctl.jobs.stop import stop
@@ -37,9 +37,9 @@ _PAUSES_S = (0.2, 1.0)
 def start(
     fleet: Fleet,
     layout: Layout,
-    code: Code,
+    code: CodeArchive,
     say: Say,
-    elsewhere: Elsewhere | None = None,
+    elsewhere: OtherHosts | None = None,
     patience: float = _PATIENCE_S,
 ) -> Job:
     """Start the job on the fleet's hosts and return it.
@@ -73,7 +73,7 @@ def start(
         draw = random
 
 
-def preview(fleet: Fleet, layout: Layout, code: Code) -> Job:
+def preview(fleet: Fleet, layout: Layout, code: CodeArchive) -> Job:
     """Return the job as `start` would place it now. Queries the layout's hosts alone; writes nothing."""
     with open_sessions(fleet, layout.name, _requests(layout, code)) as sessions:
         return _place(layout, sessions)
@@ -90,7 +90,7 @@ def stop_unconfirmed(fleet: Fleet, job: str, run: str, unconfirmed: Sequence[Tfc
     )
 
 
-def _requests(layout: Layout, code: Code) -> dict[Host, wire.StartRequest]:
+def _requests(layout: Layout, code: CodeArchive) -> dict[Host, wire.StartRequest]:
     nameless = tuple(host.name for host in layout.hosts if host.address is None)
     return {
         host: wire.StartRequest(layout.name, code.digest, layout.ports or host.ports, nameless, guard_ports=host.ports)
@@ -103,7 +103,7 @@ def _require_shared(layout: Layout, sessions: Sessions) -> None:
         sessions.require_shared(layout.output)
 
 
-def _place(layout: Layout, sessions: Sessions, elsewhere: Elsewhere | None = None, draw: Random | None = None) -> Job:
+def _place(layout: Layout, sessions: Sessions, elsewhere: OtherHosts | None = None, draw: Random | None = None) -> Job:
     """Return the job's next attempt. ``elsewhere``: the hosts that have no session."""
     if layout.strategy.needs_horovod:
         _require_horovod(layout, sessions.hellos)

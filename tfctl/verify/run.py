@@ -29,7 +29,7 @@ from tfctl.remote.fleet import Fleet
 from tfctl.verify.on_nodes.result import MARK
 from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, Answer, Proof, burn_in, same_software
 from tfctl.verify.report import HostReport
-from tfctl.verify.results import Result, Results
+from tfctl.verify.results import ProofResult, ProofResults
 from tfctl.wording import counted
 
 NAME = "verify"
@@ -50,7 +50,7 @@ class Verification:
     burn_in: float | None = None
 
 
-def run(verification: Verification, say: Callable[[str], None]) -> Results:
+def run(verification: Verification, say: Callable[[str], None]) -> ProofResults:
     """Prove every stack on its hosts. ``say`` is called as each proof begins.
 
     Raise Busy (5) while another verification runs, BadFile (3) if no host matches the limit or jobs may not write to
@@ -68,11 +68,11 @@ def run(verification: Verification, say: Callable[[str], None]) -> Results:
     if without and not by_stack:
         names = ", ".join(host.name for host in without)
         raise UsageError(f"{names}: the inventory names no stack to verify", "set tfctl_stack there, or use --stack")
-    results = [Result("tensorflow", (host.name,), "not-tried", "the inventory sets no stack") for host in without]
+    results = [ProofResult("tensorflow", (host.name,), "not-tried", "the inventory sets no stack") for host in without]
     for name, hosts in by_stack.items():
         stack = stacks.get(name, verification.inventory.stack_dirs)
         results += _StackProofs(verification, stack.name, say).prove(hosts)
-    return Results(tuple(results))
+    return ProofResults(tuple(results))
 
 
 class _StackProofs:
@@ -81,7 +81,7 @@ class _StackProofs:
     def __init__(self, verification: Verification, stack: str, say: Callable[[str], None]) -> None:
         self._verification, self._stack, self._say = verification, stack, say
 
-    def prove(self, hosts: Sequence[Host]) -> list[Result]:
+    def prove(self, hosts: Sequence[Host]) -> list[ProofResult]:
         self._announce(SOFTWARE, len(hosts))
         software = self._ask(SOFTWARE, hosts)
         results = [*SOFTWARE.judge(software), *same_software(software)]
@@ -98,7 +98,7 @@ class _StackProofs:
                 else proof.obstacle(known)
             )
             if obstacle:
-                results.append(Result(proof.name, names, "not-tried", obstacle))
+                results.append(ProofResult(proof.name, names, "not-tried", obstacle))
                 continue
             self._announce(proof, len(fit))
             results += proof.judge(self._ask(proof, fit))

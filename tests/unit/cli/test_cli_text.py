@@ -11,7 +11,7 @@ from records import make_record
 
 from tfctl.cli import common, tables, text
 from tfctl.cli.host_results import host_lines
-from tfctl.cli.progress import Progress
+from tfctl.cli.progress import ProgressDisplay
 from tfctl.cli.wait import sentence
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.provision.events import HostDone, Warned
@@ -52,7 +52,7 @@ def test_control_characters_are_replaced() -> None:
 
 def test_control_characters_from_hosts_never_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     evil = "apt says \x1b]0;mine\x07"
-    with Progress() as progress:
+    with ProgressDisplay() as progress:
         progress.take(Warned("node1", evil))
         progress.take(HostDone("node1", "a task", "changed", diff=evil))
     failed = HostResult("node1", failed=True, task="a task", faults=(Fault(evil, evil),))

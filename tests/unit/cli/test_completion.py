@@ -12,9 +12,9 @@ import pytest
 from tfctl.cli.candidates import FILES, candidates
 from tfctl.cli.completion import tree
 from tfctl.jobs import known
-from tfctl.jobs.known import Known
+from tfctl.jobs.known import CompletionNames
 
-FOUND = Known({"digits-ps": {"ps": 2, "worker": 3}, "other": {"worker": 1}}, ("node1", "node2"), 1.0)
+FOUND = CompletionNames({"digits-ps": {"ps": 2, "worker": 3}, "other": {"worker": 1}}, ("node1", "node2"), 1.0)
 TREE = tree()
 
 
@@ -102,7 +102,7 @@ def test_completion_imports_no_commands_once_they_are_cached(environment: dict[s
 
 def test_known_jobs_are_replaced_or_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert known.load() == Known()
+    assert known.load() == CompletionNames()
     known.note({"one": ["worker", "worker"]}, ["node1"], everything=True)
     known.note({"two": ["ps"]}, ["node1", "node2"], everything=False)
     found = known.load()
@@ -111,4 +111,4 @@ def test_known_jobs_are_replaced_or_added(tmp_path: Path, monkeypatch: pytest.Mo
     known.note({}, ["node1"], everything=True)
     assert known.load().jobs == {}
     known._file().write_text("[]")
-    assert known.load() == Known()
+    assert known.load() == CompletionNames()

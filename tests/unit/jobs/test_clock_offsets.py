@@ -7,7 +7,7 @@ import json
 from records import make_record
 
 from tfctl.jobs import clocks, events, past
-from tfctl.jobs.journal import Line, Query, Source
+from tfctl.jobs.journal import HostJournal, Line, Query
 from tfctl.jobs.state import JobState, jobs
 from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
@@ -76,7 +76,7 @@ class _Session:
 
 def test_lines_have_corrected_times_and_are_asked_for_by_the_clock_of_their_host() -> None:
     [state] = jobs({"node1": [_failed(0, 1060.0)], "node2": []})
-    source = Source(Host("node2", Ssh("node2")), state, Query(since=1000.0, until=1100.0), ahead=3600.0)
+    source = HostJournal(Host("node2", Ssh("node2")), state, Query(since=1000.0, until=1100.0), ahead=3600.0)
     source._header = wire.Logs(1, RECORD.run, {"u": ("worker", 1)})
     [line] = source.lines(_Session(4630.5))  # type: ignore[arg-type]
     assert isinstance(line, Line)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from records import POLICY, make_record
 
-from tfctl.jobs.deaths import Deaths
+from tfctl.jobs.deaths import FailureReporter
 from tfctl.jobs.state import JobState, TaskState
 
 RECORD = make_record(policy=POLICY._replace(max_restarts=3))
@@ -20,7 +20,7 @@ def job(*tasks: TaskState) -> JobState:
 
 def said(*states: TaskState) -> list[str]:
     found: list[str] = []
-    noting = Deaths(found.append)
+    noting = FailureReporter(found.append)
     for state in states:
         noting.note(job(state))
     return found
@@ -65,6 +65,6 @@ def test_success_and_stop_of_a_task_are_not_reported_as_failures() -> None:
 
 def test_only_new_failures_of_the_selected_tasks_are_reported() -> None:
     found: list[str] = []
-    Deaths(found.append, before=job(FAILED)).note(job(FAILED))
-    Deaths(found.append, tasks=[("ps", 0)]).note(job(FAILED))
+    FailureReporter(found.append, before=job(FAILED)).note(job(FAILED))
+    FailureReporter(found.append, tasks=[("ps", 0)]).note(job(FAILED))
     assert found == []

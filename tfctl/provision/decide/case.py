@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfctl.model.stacks.nvidia import Branches, Distribution, Gpu, Nvidia
+from tfctl.model.stacks.nvidia import Branches, Distribution, GpuSupport, Nvidia
 from tfctl.provision.decide.facts import Facts, GpuFacts
 from tfctl.provision.decide.fault import Findings
 from tfctl.provision.decide.wanted import Wishes
@@ -17,7 +17,7 @@ class Case:
     facts: Facts
     gpu: GpuFacts
     stack: str
-    needs: Gpu
+    needs: GpuSupport
     wishes: Wishes
     nvidia: Nvidia
     findings: Findings

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tfctl.provision.decide import kernel, reboot
-from tfctl.provision.decide.cards import Card, Generation, limits, named, numbers, usable
+from tfctl.provision.decide.cards import Generation, GpuModel, limits, named, numbers, usable
 from tfctl.provision.decide.case import Case
 from tfctl.provision.decide.decision import Driver
 from tfctl.provision.decide.sources import has_repository, method_of
@@ -112,7 +112,7 @@ def _kept(case: Case, version: str) -> Driver | None:
     )
 
 
-def _installed(case: Case, found: Sequence[Card], bounds: Generation, wish: str) -> Driver | None:
+def _installed(case: Case, found: Sequence[GpuModel], bounds: Generation, wish: str) -> Driver | None:
     """Install a driver, or another branch. Report everything that prevents it at once."""
     gpu, facts, refuse = case.gpu, case.facts, case.findings.refuse
     if bounds.modules is None:
@@ -178,7 +178,7 @@ def _branches(case: Case, method: str, bounds: Generation) -> list[int]:
     return [each for each in offered.branches if low <= each <= high]
 
 
-def _chosen_branch(case: Case, method: str, bounds: Generation, wish: str, found: Sequence[Card]) -> int | None:
+def _chosen_branch(case: Case, method: str, bounds: Generation, wish: str, found: Sequence[GpuModel]) -> int | None:
     """Return the branch to install, or None with a fault if none fits."""
     low, high = max(bounds.oldest, _branch(case.needs.driver.min)), bounds.newest
     span = f"{low} to {high}" if high else f"{low} or later"

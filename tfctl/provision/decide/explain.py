@@ -10,7 +10,7 @@ from tfctl.provision.decide import gpu, pythons
 from tfctl.provision.decide.cards import cards, named
 from tfctl.provision.decide.case import Case
 from tfctl.provision.decide.decision import ChosenStack, GpuSoftware
-from tfctl.provision.decide.facts import Facts, Link
+from tfctl.provision.decide.facts import Facts, StackLink
 from tfctl.provision.decide.fault import Findings
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.libraries import METHODS, TITLES, library
@@ -18,7 +18,7 @@ from tfctl.provision.decide.wanted import Wanted
 
 if TYPE_CHECKING:
     from tfctl.model.stacks.nvidia import LibraryName
-    from tfctl.provision.explanation import ChosenPython, Driver, Explanation, StackOnHost
+    from tfctl.provision.explanation import ChosenDriver, ChosenPython, Explanation, StackOnHost
     from tfctl.provision.faults import ModuleFault
 
 
@@ -38,12 +38,12 @@ def _on_host(facts: Facts, wanted: Wanted) -> StackOnHost[ModuleFault]:
     entry = wanted.stacks[wanted.stack]
     found, faults = decide(facts, wanted)
     stack, gpus = found.stack, found.gpu
-    link = facts.links.get(entry.name, Link("", ""))
+    link = facts.links.get(entry.name, StackLink("", ""))
     edition = stack.edition if stack else gpu.edition_of(facts, entry, wanted.wishes.edition, Findings())
     case = gpu.case_of(facts, wanted, entry, Findings()) if edition == "gpu" else None
     methods = {name: _methods(case, name) for name in TITLES} if case else {}
     python = cast("ChosenPython", schema.plain(stack.python)) if stack else None
-    driver = cast("Driver", schema.plain(gpus.driver)) if gpus and gpus.driver else None
+    driver = cast("ChosenDriver", schema.plain(gpus.driver)) if gpus and gpus.driver else None
     return {
         "python": python,
         "pythons": pythons.places(facts, wanted, entry),
@@ -60,7 +60,7 @@ def _on_host(facts: Facts, wanted: Wanted) -> StackOnHost[ModuleFault]:
     }
 
 
-def _state(stack: ChosenStack | None, link: Link) -> str:
+def _state(stack: ChosenStack | None, link: StackLink) -> str:
     if stack and stack.environment == link.current:
         return "in use"
     return "there" if stack and stack.there else "absent"

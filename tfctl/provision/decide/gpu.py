@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tfctl.model.stacks import Stack
-from tfctl.model.stacks.nvidia import Gpu, Nvidia
-from tfctl.provision.decide.cards import Card, cards, named, numbers, too_new, usable
+from tfctl.model.stacks.nvidia import GpuSupport, Nvidia
+from tfctl.provision.decide.cards import GpuModel, cards, named, numbers, too_new, usable
 from tfctl.provision.decide.case import Case
 from tfctl.provision.decide.decision import GpuSoftware
 from tfctl.provision.decide.driver import driver
@@ -46,7 +46,7 @@ def case_of(facts: Facts, wanted: Wanted, stack: Stack, findings: Findings) -> C
     return Case(facts, facts.gpu, stack.name, needs, wanted.wishes, wanted.nvidia, findings)
 
 
-def _with_driver_for(found: Sequence[Card], needs: Gpu, nvidia: Nvidia) -> Gpu:
+def _with_driver_for(found: Sequence[GpuModel], needs: GpuSupport, nvidia: Nvidia) -> GpuSupport:
     """Return the needs with the oldest driver that can compile the stack's PTX for all these cards."""
     oldest = max((needs.oldest_driver(card.capability, nvidia.ptx) for card in found), key=numbers, default="")
     return replace(needs, driver=replace(needs.driver, min=oldest or needs.driver.min))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfctl.model.stacks.values import Known
+from tfctl.model.stacks.values import SourcedValue
 from tfctl.provision.decide.case import Case
-from tfctl.provision.decide.decision import Driver, Library, Repository, Source
+from tfctl.provision.decide.decision import Driver, Library, PackageSource, Repository
 from tfctl.provision.decide.facts import GpuFacts
 
 MACHINES = {"x86_64": "x86_64", "aarch64": "sbsa"}  # as NVIDIA names them; sbsa: Arm servers
@@ -20,7 +20,7 @@ def has_repository(case: Case, remedy: str) -> bool:
     return False
 
 
-def source(case: Case, driver: Driver | None, libraries: Sequence[Library | None]) -> Source | None:
+def source(case: Case, driver: Driver | None, libraries: Sequence[Library | None]) -> PackageSource | None:
     """Return the package sources to set up for the driver and the libraries, if any."""
     of_driver = _method_of_driver(case, driver)
     methods = {of_driver, *(each.method for each in libraries if each and each.packages)}
@@ -30,7 +30,7 @@ def source(case: Case, driver: Driver | None, libraries: Sequence[Library | None
     repository = _repository(case) if "repo" in methods and case.facts.system in case.nvidia.repositories else None
     if not (components or repository):
         return None
-    return Source(components, repository, drivers=of_driver == "repo")
+    return PackageSource(components, repository, drivers=of_driver == "repo")
 
 
 def method_of(gpu: GpuFacts) -> str:
@@ -51,7 +51,7 @@ def mirrored(case: Case, url: str) -> str:
     return mirror + url[len(own) :] if mirror and url.startswith(f"{own}/") else url
 
 
-def refuse_unverified(case: Case, name: str, what: str, value: str, entry: Known) -> None:
+def refuse_unverified(case: Case, name: str, what: str, value: str, entry: SourcedValue) -> None:
     """Add a fault for a value that nobody has verified, unless the inventory allows it by ``name``."""
     if not (entry.trusted or case.wishes.allows(name)):
         case.findings.refuse(
