@@ -13,9 +13,9 @@ from pathlib import Path
 from .. import jobstore, judge, wire
 from ..system import System
 from .head import Head
-from .here import Failed, Here
+from .here import HostAccess, RequestFailed
 from .member import LOOK_S, Member
-from .secrets import Secrets
+from .secrets import Credentials
 
 #: How long the node part may be unable to answer at the beginning (s). systemd then starts the guard again.
 _PATIENCE_S = 30.0
@@ -30,20 +30,20 @@ def main(words: Sequence[str], system: System = System()) -> int:  # noqa: B008 
     job = words[0]
     try:
         asyncio.run(_guard(job, system))
-    except Failed as failed:
+    except RequestFailed as failed:
         print(failed, file=sys.stderr)
         return 1
     return 0
 
 
 async def _guard(job: str, system: System) -> None:
-    secrets = wire.decode(Secrets, wire.parse(Path(os.environ["CREDENTIALS_DIRECTORY"], "key").read_bytes()))
-    await watch(Here(job, secrets.host, system), secrets, system, _listener())
+    secrets = wire.decode(Credentials, wire.parse(Path(os.environ["CREDENTIALS_DIRECTORY"], "key").read_bytes()))
+    await watch(HostAccess(job, secrets.host, system), secrets, system, _listener())
 
 
-async def watch(here: Here, secrets: Secrets, system: System, listener: socket.socket | None) -> None:
+async def watch(here: HostAccess, secrets: Credentials, system: System, listener: socket.socket | None) -> None:
     """Guard the job on this host until it has ended, then have this guard removed. ``listener``: on the head, the
-    socket for the other guards. Raises Failed."""
+    socket for the other guards. Raises RequestFailed."""
     seen = await _first_look(here)
     guard = seen.record.guard
     assert guard  # `show` fails without one
@@ -65,20 +65,20 @@ async def watch(here: Here, secrets: Secrets, system: System, listener: socket.s
     await asyncio.sleep(_LEAVE_S)
 
 
-async def _first_look(here: Here) -> wire.JobStatus:
-    """Return the attempt once its start is complete. A start that is undone ends this process. Raises Failed."""
+async def _first_look(here: HostAccess) -> wire.JobStatus:
+    """Return the attempt once its start is complete. A start that is undone ends this process. Raises RequestFailed."""
     until = time.monotonic() + _PATIENCE_S
     while True:
         try:
             seen = await here.show()
-        except Failed:
+        except RequestFailed:
             if time.monotonic() > until:
                 raise
             seen = None
         if seen is not None and seen.kept:
             return seen
         if seen is None and time.monotonic() > until:
-            raise Failed(f"{here.host} has no job {here.job}")
+            raise RequestFailed(f"{here.host} has no job {here.job}")
         await asyncio.sleep(LOOK_S)
 
 

@@ -48,7 +48,7 @@ def prove():
 
 
 def start_cuda(gpus, load=ctypes.CDLL):
-    """Call cuInit, as every program with CUDA does. Raise Failed with the name of its error."""
+    """Call cuInit, as every program with CUDA does. Raise ProofFailed with the name of its error."""
     try:
         driver = load("libcuda.so.1")
     except OSError as fault:
