@@ -28,8 +28,8 @@ from tfctl.model.job import Job
 from tfctl.node import guards, jobstore, judge, names, wire
 from tfctl.node.exits import Exit
 from tfctl.node.guard.__main__ import watch
-from tfctl.node.guard.here import HostAccess, RequestFailed
-from tfctl.node.guard.secrets import Credentials
+from tfctl.node.guard.credentials import Credentials
+from tfctl.node.guard.host_access import HostAccess, RequestFailed
 from tfctl.node.session import RequestRefused
 from tfctl.node.system import System
 
@@ -61,7 +61,7 @@ class SimulatedHost:
         self.attempts: dict[int, Attempt] = {}
         self.restart_files: set[wire.TaskName] = set()
         self.guard: Process | None = None
-        self._secrets = Credentials(name, "")
+        self._credentials = Credentials(name, "")
         self._gives_up = False
 
     # What a client, or a guard, has it do.
@@ -100,7 +100,7 @@ class SimulatedHost:
     def install_guard(self, key: str, record: wire.Record) -> None:
         assert record.guard
         self.remove_guard()
-        self._secrets = Credentials(self.name, key)
+        self._credentials = Credentials(self.name, key)
         self._gives_up = False
         self.network.listen_locally(self._socket, self.root, self._serve)
         self._listener = self.network.listen(self.root, _PORT) if record.guard.head == self.name else None
@@ -234,7 +234,7 @@ class SimulatedHost:
 
     async def _supervise(self, guard: Process) -> None:
         here = HostAccess(self.job, self.name, self.system)
-        task = guard.run(watch(here, self._secrets, self.system, cast(Any, self._listener)))
+        task = guard.run(watch(here, self._credentials, self.system, cast(Any, self._listener)))
         await asyncio.wait([task])
         if self.guard is not guard:
             return

@@ -23,7 +23,7 @@ from node_tree import wait_until
 
 import tfctl.verify
 from tfctl.errors import Exit
-from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, Answer, burn_in, same_software
+from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, HostAnswer, burn_in, same_software
 from tfctl.verify.report import HostReport, Software, Speed
 from tfctl.verify.results import ProofResult, ProofResults
 
@@ -31,8 +31,8 @@ ON_NODES = Path(tfctl.verify.__file__).with_name("on_nodes")
 BY_NAME = {proof.name: proof for proof in (SOFTWARE, SHARED, *COLLECTIVES)}
 
 
-def answer(host: str, ok: bool = True, **values: Any) -> Answer:
-    return Answer(host, HostReport(ok=ok, **values), 1.5)
+def answer(host: str, ok: bool = True, **values: Any) -> HostAnswer:
+    return HostAnswer(host, HostReport(ok=ok, **values), 1.5)
 
 
 def software(tensorflow: str = "2.15.1", **values: Any) -> Software:
@@ -65,7 +65,7 @@ def test_software_check_reports_one_result_per_host() -> None:
     good = answer("a", software=software())
     bad = answer("b", False, message="ImportError: libcudart.so.12: cannot open shared object file")
     report = HostReport(ok=False, message="c: no stack tf2.15", remedy="tfctl provision")
-    left = Answer("c", report, 0.1, Exit.PREFLIGHT)
+    left = HostAnswer("c", report, 0.1, Exit.PREFLIGHT)
     one, two, three = SOFTWARE.judge([good, bad, left])
     assert (one.state, one.facts()) == ("ok", {"devices": ["CPU:0"], "python": "3.11.2", "tensorflow": "2.15.1"})
     assert (two.state, two.message, "tfctl logs" in two.remedy) == ("failed", bad.report.message, True)
@@ -141,7 +141,7 @@ def test_burn_in_names_each_device_that_is_wrong_unsteady_or_slower_than_its_lik
     assert {result.state for result in others} == {"ok"}
 
 
-def bad_pairs(answers: list[Answer]) -> dict[tuple[str, ...], str]:
+def bad_pairs(answers: list[HostAnswer]) -> dict[tuple[str, ...], str]:
     results = BY_NAME["allreduce"].judge(answers)
     return {r.hosts: r.message for r in results if (r.proof, r.state) == ("allreduce-pair", "failed")}
 

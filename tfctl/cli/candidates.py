@@ -16,8 +16,8 @@ from typing import TypedDict
 
 import tfctl
 from tfctl import files
-from tfctl.jobs import known
-from tfctl.jobs.known import CompletionNames
+from tfctl.jobs import completion_cache
+from tfctl.jobs.completion_cache import CompletionNames
 
 #: Ask the hosts again, in the background, if what is known is older (s).
 _REFRESH_S = 30.0
@@ -37,7 +37,7 @@ class Command(TypedDict):
 
 def main(words: Sequence[str]) -> int:
     """Print what the last word can become: each candidate on a line with its description behind a tab."""
-    found = known.load()
+    found = completion_cache.load()
     if found.age is not None and found.age > _REFRESH_S:
         _refresh(words)
     for line in candidates(words, _tree(), found, _stacks()):
@@ -111,7 +111,7 @@ def _starting(beginning: str, found: Sequence[str]) -> list[str]:
 
 def _refresh(words: Sequence[str]) -> None:
     """Ask the hosts which jobs there are, in a process that goes on without this one."""
-    known.touch()
+    completion_cache.touch()
     own = list(words)
     named = [own[number + 1] for number, word in enumerate(own[:-2]) if word in ("-i", "--inventory")]
     command = [sys.executable, "-m", "tfctl", "list", *(["-i", named[0]] if named else [])]

@@ -98,18 +98,18 @@ class _Watch:
         threading.Thread(target=self._run, args=(fleet, state, tasks, answers), daemon=True).start()
 
     def _run(self, fleet: Fleet, state: JobState, tasks: Collection[TaskName] | None, answers: Answers) -> None:
-        from tfctl.jobs.deaths import FailureReporter
+        from tfctl.jobs.failures import FailureReporter
         from tfctl.jobs.wait import Silence, changes
 
-        deaths = FailureReporter(say, tasks, before=state)
+        reporter = FailureReporter(say, tasks, before=state)
         try:
             # Silent hosts are reported by those who read the logs.
             silence = Silence(lambda _: None)
             for later in changes(fleet, state.job, state.attempt, silence, answers=answers):
                 if self.attempts.note(later):
-                    deaths = FailureReporter(say, tasks)
+                    reporter = FailureReporter(say, tasks)
                     say(f"~~ attempt {later.attempt} has begun")
-                deaths.note(later)
+                reporter.note(later)
                 if later.over:
                     break
         except BaseException as error:  # raised again by the thread that prints

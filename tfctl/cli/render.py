@@ -50,7 +50,7 @@ def render(
     from tfctl.model import env as variables
     from tfctl.model import plan
     from tfctl.model.assign import draft
-    from tfctl.model.secrets import MASK
+    from tfctl.model.masking import MASK
 
     layout = lay_out(named(jobfile, job_option, "job file"), inventory, env)
     listing = code.select(layout.code, layout.include, layout.env_file)

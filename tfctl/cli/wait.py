@@ -114,7 +114,7 @@ def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> Jo
     reads the logs any more and the job has not ended."""
     from tfctl.jobs import show
     from tfctl.jobs.attempts import Attempts
-    from tfctl.jobs.deaths import FailureReporter
+    from tfctl.jobs.failures import FailureReporter
     from tfctl.jobs.journal import Query
     from tfctl.jobs.logs import answers_of, follow
     from tfctl.jobs.wait import Silence, wait
@@ -122,17 +122,17 @@ def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> Jo
     state, _ = show.one(fleet, job)
     query = Query()
     answers = answers_of(fleet, state, query)
-    attempts, deaths, latest = Attempts(state), FailureReporter(say), state
+    attempts, reporter, latest = Attempts(state), FailureReporter(say), state
     over = threading.Event()
     ended: list[JobState | BaseException] = []
 
     def watch(found: JobState) -> None:
-        nonlocal deaths, latest
+        nonlocal reporter, latest
         latest = found
         if attempts.note(found):
-            deaths = FailureReporter(say)
+            reporter = FailureReporter(say)
             say(f"~~ attempt {found.attempt} has begun")
-        deaths.note(found)
+        reporter.note(found)
 
     def waiting() -> None:
         try:

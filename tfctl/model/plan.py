@@ -8,7 +8,7 @@ from pathlib import Path
 from tfctl.model import env, unit
 from tfctl.model.host import Host
 from tfctl.model.job import Job
-from tfctl.model.secrets import without_user_info
+from tfctl.model.masking import without_user_info
 from tfctl.model.task import Task
 from tfctl.node import names, wire
 from tfctl.wording import devices, outline
@@ -117,7 +117,7 @@ def text(job: Job) -> str:
 def files(job: Job) -> dict[str, str]:
     """Map paths below the render directory to text: each host's units, environment files and drop-in.
 
-    Values that look like secrets are masked (model/secrets.py).
+    Values that look like secrets are masked (model/masking.py).
     """
     found = {}
     for task in job.tasks:

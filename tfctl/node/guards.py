@@ -23,7 +23,7 @@ from pathlib import Path
 
 from . import jobstore, names, restart_files, unitfile, wire
 from .exits import Exit
-from .guard.secrets import Credentials
+from .guard.credentials import Credentials
 from .session import RequestRefused
 from .system import PROVISION, System, host
 
@@ -145,8 +145,8 @@ def write(system: System, plan: wire.Plan) -> None:
         texts[names.notify_service(plan.job)] = _notify_unit(plan, planned.notify)
     folder = system.at(names.guard_key(plan.job)).parent
     folder.mkdir(0o711, parents=True, exist_ok=True)
-    secrets = Credentials(here, planned.key, planned.notify if here == guard.head else None)
-    jobstore.write(system.at(names.guard_key(plan.job)), json.dumps(wire.encode(secrets)).encode(), 0o600)
+    credentials = Credentials(here, planned.key, planned.notify if here == guard.head else None)
+    jobstore.write(system.at(names.guard_key(plan.job)), json.dumps(wire.encode(credentials)).encode(), 0o600)
     for name, text in texts.items():
         jobstore.write(system.at(names.UNITS) / name, text.encode())
 

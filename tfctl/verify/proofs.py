@@ -21,7 +21,7 @@ _IMPORT_S = 180
 
 
 @dataclass(frozen=True)
-class Answer:
+class HostAnswer:
     """One host's answer. ``seconds`` counts from the request for the proof. ``exit`` is the exit code of a failure."""
 
     host: str
@@ -49,7 +49,7 @@ class Proof:
     title: str
     program: str
     seconds: int
-    judge: Callable[[Sequence[Answer]], list[ProofResult]]
+    judge: Callable[[Sequence[HostAnswer]], list[ProofResult]]
     fail_fast: bool = True
     strategy: str = "custom"
     launcher: str | None = None
@@ -58,10 +58,10 @@ class Proof:
     load_s: float = 0.0
 
 
-def per_host(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[ProofResult]]:
+def per_host(proof: str, remedy: str) -> Callable[[Sequence[HostAnswer]], list[ProofResult]]:
     """Return a judge that gives one result per host."""
 
-    def judge(answers: Sequence[Answer]) -> list[ProofResult]:
+    def judge(answers: Sequence[HostAnswer]) -> list[ProofResult]:
         return [
             ProofResult(proof, (a.host,), "ok", seconds=a.seconds, details=a.report.software)
             if a.ok
@@ -72,10 +72,10 @@ def per_host(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Proof
     return judge
 
 
-def for_all_hosts(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[ProofResult]]:
+def for_all_hosts(proof: str, remedy: str) -> Callable[[Sequence[HostAnswer]], list[ProofResult]]:
     """Return a judge that gives one result for all hosts, naming those that failed."""
 
-    def judge(answers: Sequence[Answer]) -> list[ProofResult]:
+    def judge(answers: Sequence[HostAnswer]) -> list[ProofResult]:
         hosts = tuple(answer.host for answer in answers)
         seconds = max(answer.seconds for answer in answers)
         bad = [answer for answer in answers if not answer.ok]
@@ -90,14 +90,14 @@ def for_all_hosts(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[
     return judge
 
 
-def with_pairs(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[ProofResult]]:
+def with_pairs(proof: str, remedy: str) -> Callable[[Sequence[HostAnswer]], list[ProofResult]]:
     """Return a judge that gives one result for all hosts and one per pair, with the slower of the two measurements.
 
     A pair that is much slower than most others passes, with a message.
     """
     all_hosts = for_all_hosts(proof, remedy)
 
-    def judge(answers: Sequence[Answer]) -> list[ProofResult]:
+    def judge(answers: Sequence[HostAnswer]) -> list[ProofResult]:
         pairs: dict[tuple[str, ...], Pair] = {}
         for answer in answers:
             for pair in answer.report.pairs:
@@ -128,7 +128,7 @@ def _pair(proof: str, names: tuple[str, ...], pair: Pair, usual: float) -> Proof
     return ProofResult(proof, names, "ok", message, _LINK if slow else "", pair.seconds, speed)
 
 
-def burned(answers: Sequence[Answer]) -> list[ProofResult]:
+def burned(answers: Sequence[HostAnswer]) -> list[ProofResult]:
     """Judge the burn-in: one result per host, with every device that is wrong, unsteady or slower than its like."""
     alike: dict[str, list[float]] = {}
     for answer in answers:
@@ -169,7 +169,7 @@ def _faults(device: BurnedDevice, alike: Collection[float]) -> list[str]:
     return found
 
 
-def same_software(answers: Sequence[Answer]) -> list[ProofResult]:
+def same_software(answers: Sequence[HostAnswer]) -> list[ProofResult]:
     """Return failures for hosts whose versions differ: TensorFlow and Horovod promise no compatibility between them."""
     software = {answer.host: answer.report.software for answer in answers if answer.report.software and answer.ok}
     results = []
@@ -188,7 +188,7 @@ def same_software(answers: Sequence[Answer]) -> list[ProofResult]:
     return results
 
 
-def _bad_pairs(answers: Sequence[Answer]) -> dict[tuple[str, ...], str]:
+def _bad_pairs(answers: Sequence[HostAnswer]) -> dict[tuple[str, ...], str]:
     """Return the failed pairs, each with the message of the first host that reports it.
 
     A pair has failed if both hosts broke off with each other (one host alone may have met a partner that had already
@@ -206,11 +206,11 @@ def _bad_pairs(answers: Sequence[Answer]) -> dict[tuple[str, ...], str]:
     return {**{names: said[0] for names, said in broken.items() if len(said) == 2}, **found}
 
 
-def _named(one: Answer, other: Answer) -> tuple[str, ...]:
+def _named(one: HostAnswer, other: HostAnswer) -> tuple[str, ...]:
     return tuple(sorted((one.host, other.host)))
 
 
-def _remedy(answer: Answer, usual: str) -> str:
+def _remedy(answer: HostAnswer, usual: str) -> str:
     return answer.report.remedy or usual
 
 

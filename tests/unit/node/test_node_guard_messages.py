@@ -21,7 +21,7 @@ from tests.unit.node.test_node_guard_faults import make_run
 from tests.unit.node.test_node_messages import mutated
 from tfctl.node import names, wire
 from tfctl.node.guard import link
-from tfctl.node.guard.here import HostAccess, RequestFailed
+from tfctl.node.guard.host_access import HostAccess, RequestFailed
 from tfctl.node.system import System
 
 FEW = settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from .. import jobstore, judge, wire
 from ..system import System
+from .credentials import Credentials
 from .head import Head
-from .here import HostAccess, RequestFailed
+from .host_access import HostAccess, RequestFailed
 from .member import LOOK_S, Member
-from .secrets import Credentials
 
 #: How long the node part may be unable to answer at the beginning (s). systemd then starts the guard again.
 _PATIENCE_S = 30.0
@@ -37,20 +37,20 @@ def main(words: Sequence[str], system: System = System()) -> int:  # noqa: B008 
 
 
 async def _guard(job: str, system: System) -> None:
-    secrets = wire.decode(Credentials, wire.parse(Path(os.environ["CREDENTIALS_DIRECTORY"], "key").read_bytes()))
-    await watch(HostAccess(job, secrets.host, system), secrets, system, _listener())
+    credentials = wire.decode(Credentials, wire.parse(Path(os.environ["CREDENTIALS_DIRECTORY"], "key").read_bytes()))
+    await watch(HostAccess(job, credentials.host, system), credentials, system, _listener())
 
 
-async def watch(here: HostAccess, secrets: Credentials, system: System, listener: socket.socket | None) -> None:
+async def watch(here: HostAccess, credentials: Credentials, system: System, listener: socket.socket | None) -> None:
     """Guard the job on this host until it has ended, then have this guard removed. ``listener``: on the head, the
     socket for the other guards. Raises RequestFailed."""
     seen = await _first_look(here)
     guard = seen.record.guard
     assert guard  # `show` fails without one
-    key = bytes.fromhex(secrets.key)
-    if secrets.host == guard.head:
+    key = bytes.fromhex(credentials.key)
+    if credentials.host == guard.head:
         began = _began(system, here.job, guard.origin, seen.attempt)
-        wanted = secrets.notify
+        wanted = credentials.notify
 
         async def tell(record: wire.Record, found: judge.Verdict) -> None:
             if wanted is not None:

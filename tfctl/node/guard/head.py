@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from .. import judge, wire
 from . import link, rules
-from .here import HostAccess, RequestFailed
+from .host_access import HostAccess, RequestFailed
 from .member import LOOK_S, carry_out
 
 #: Added to the lease before the tasks of a silent host count as lost (s): that host may have to end them first.

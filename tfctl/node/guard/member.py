@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from .. import judge, wire
 from . import link
-from .here import HostAccess, RequestFailed
+from .host_access import HostAccess, RequestFailed
 
 #: How often to look for changes (s).
 LOOK_S = 1.0

@@ -7,7 +7,7 @@ import json
 from urllib import error, request
 
 from .. import judge, wire
-from .here import HostAccess, RequestFailed
+from .host_access import HostAccess, RequestFailed
 
 _TRIES = 3
 _TIMEOUT_S = 10.0

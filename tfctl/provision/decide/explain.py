@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, cast
 from tfctl import schema
 from tfctl.provision.decide import gpu, pythons
 from tfctl.provision.decide.cards import cards, named
-from tfctl.provision.decide.case import Case
 from tfctl.provision.decide.decision import ChosenStack, GpuSoftware
 from tfctl.provision.decide.facts import Facts, StackLink
 from tfctl.provision.decide.fault import Findings
+from tfctl.provision.decide.gpu_host import GpuHost
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.libraries import METHODS, TITLES, library
 from tfctl.provision.decide.wanted import Wanted
@@ -40,8 +40,8 @@ def _on_host(facts: Facts, wanted: Wanted) -> StackOnHost[ModuleFault]:
     stack, gpus = found.stack, found.gpu
     link = facts.links.get(entry.name, StackLink("", ""))
     edition = stack.edition if stack else gpu.edition_of(facts, entry, wanted.wishes.edition, Findings())
-    case = gpu.case_of(facts, wanted, entry, Findings()) if edition == "gpu" else None
-    methods = {name: _methods(case, name) for name in TITLES} if case else {}
+    host = gpu.gpu_host_of(facts, wanted, entry, Findings()) if edition == "gpu" else None
+    methods = {name: _methods(host, name) for name in TITLES} if host else {}
     python = cast("ChosenPython", schema.plain(stack.python)) if stack else None
     driver = cast("ChosenDriver", schema.plain(gpus.driver)) if gpus and gpus.driver else None
     return {
@@ -54,7 +54,7 @@ def _on_host(facts: Facts, wanted: Wanted) -> StackOnHost[ModuleFault]:
         "before": link.before,
         "driver": driver,
         "methods": {str(name): each for name, each in methods.items()},
-        "chosen": {str(name): _chosen(case, gpus, name) for name in methods},
+        "chosen": {str(name): _chosen(host, gpus, name) for name in methods},
         "notices": [*found.notices],
         "faults": faults,
     }
@@ -76,17 +76,17 @@ def _why(facts: Facts, wanted: Wanted, edition: str) -> str:
     return there if edition == "gpu" else f"{there} cannot serve it"
 
 
-def _methods(case: Case, name: LibraryName) -> dict[str, str]:
+def _methods(host: GpuHost, name: LibraryName) -> dict[str, str]:
     """Return, for each method of installing a library, why it cannot be used, or ""."""
     found = {}
     for method in METHODS[1:]:
         findings = Findings()
-        library(replace(case, findings=findings), name, method)
+        library(replace(host, findings=findings), name, method)
         found[method] = "; ".join(fault["message"] for fault in findings.faults)
     return found
 
 
-def _chosen(case: Case | None, gpus: GpuSoftware | None, name: LibraryName) -> str:
+def _chosen(host: GpuHost | None, gpus: GpuSoftware | None, name: LibraryName) -> str:
     """Return the method by which a library is installed, or ""."""
     chosen = {"cuda": gpus.cuda, "cudnn": gpus.cudnn, "nccl": gpus.nccl}[name] if gpus else None
-    return chosen.method if chosen else "wheels" if case and case.needs.wheels else ""
+    return chosen.method if chosen else "wheels" if host and host.needs.wheels else ""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from records import POLICY, make_record
 
-from tfctl.jobs.deaths import FailureReporter
+from tfctl.jobs.failures import FailureReporter
 from tfctl.jobs.state import JobState, TaskState
 
 RECORD = make_record(policy=POLICY._replace(max_restarts=3))

@@ -11,7 +11,7 @@ from tfctl.provision.decide.wanted import Wishes
 
 
 @dataclass(frozen=True)
-class Case:
+class GpuHost:
     """``stack``: its name; ``needs``: what it needs on GPUs. ``findings``: where decisions add faults and notices."""
 
     facts: Facts
