@@ -58,10 +58,22 @@ def fetch(source: str, sha256: str, directory: Path) -> None:
             found = copy(response, file, int(response.headers.get("Content-Length") or 0))
         if found != sha256:
             raise ValueError(f"{source} has the SHA-256 hash {found}, not {sha256}: use another mirror with --source")
-        with tarfile.open(archive) as files:
-            files.extractall(scratch, filter="data")
+        unpack(archive, Path(scratch, FOLDER))
         shutil.rmtree(directory / FOLDER, ignore_errors=True)
         Path(scratch, FOLDER).rename(directory / FOLDER)
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Write the archive's files to the folder. Raise ValueError if it has none."""
+    folder.mkdir()
+    with tarfile.open(archive) as members:
+        for member in members:
+            source = members.extractfile(member) if member.isreg() else None
+            if source and Path(member.name).parent == Path(FOLDER):
+                with (folder / Path(member.name).name).open("wb") as target:
+                    shutil.copyfileobj(source, target)
+    if not any(folder.iterdir()):
+        raise ValueError(f"the archive has no files in {FOLDER}")
 
 
 def copy(source: BinaryIO, target: BinaryIO, size: int) -> str:

@@ -76,6 +76,14 @@ def test_cifar_archive_is_fetched_and_unpacked_by_its_hash(tmp_path: Path, capsy
     assert said.err.endswith("100 %\n")
 
 
+def test_nothing_of_a_cifar_archive_is_written_elsewhere(tmp_path: Path) -> None:
+    archive = tar(tmp_path / "a.tar", {"../test_batch.bin": b"0", "cifar-10-batches-bin/../../x.bin": b"0"}, "w")
+    digest = hashlib.sha256(archive.read_bytes()).hexdigest()
+    with pytest.raises(SystemExit, match="the archive has no files in cifar-10-batches-bin"):
+        cifar.main(["fetch", str(tmp_path / "to"), "--source", archive.as_uri(), "--sha256", digest])
+    assert list((tmp_path / "to").iterdir()) == []
+
+
 @pytest.mark.parametrize("case", ["another hash", "no file"])
 def test_an_archive_that_is_not_what_its_hash_says_changes_nothing(tmp_path: Path, case: str) -> None:
     archive = tmp_path / "a.tar.gz"
