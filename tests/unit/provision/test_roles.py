@@ -251,6 +251,8 @@ def test_playbook_sets_only_variables_that_the_roles_declare() -> None:
     declared = {name for role in (*roles, "wheels") for name in options_of(role)}
     assert {name for name in given if not name.startswith("provision_")} - declared == set()
     assert {*given["provision_unskipped"]} <= {*roles}
+    for role, names in given["provision_momentary"].items():
+        assert {*names} <= {name for name in options_of(role) if name in given}
     assert [role for role in PARTS if role in roles] == sorted(roles, key=PARTS.index)
 
 

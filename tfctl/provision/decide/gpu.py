@@ -70,6 +70,7 @@ def decide(case: Case, stacks: Mapping[str, Stack]) -> GpuSoftware | None:
     cuda = library(case, "cuda", case.wishes.cuda_method)
     cudnn = library(case, "cudnn", case.wishes.cudnn_method)
     found = nccl(case)
-    if not (chosen or cuda or cudnn or found):
+    origin = source(case, chosen, (cuda, cudnn, found))
+    if not (chosen or cuda or cudnn or found or origin):
         return None
-    return GpuSoftware(chosen, cuda, cudnn, found, source(case, chosen, (cuda, cudnn, found)))
+    return GpuSoftware(chosen, cuda, cudnn, found, origin)
