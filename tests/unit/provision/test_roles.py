@@ -193,6 +193,19 @@ def test_role_says_what_it_manages_in_the_kinds_that_receipts_know(path: Path) -
     assert all(name.startswith(f"{role}_manage") for name in known)
 
 
+def test_reset_of_the_driver_rebuilds_the_initramfs_in_which_nouveau_was_blocked(tmp_path: Path) -> None:
+    role = ansible.data_dir() / "roles/nvidia_driver"
+    tasks = [{"ansible.builtin.debug": {"msg": "{{ nvidia_driver_manages.refresh | to_json }}"}}]
+    given = {"hosts": "localhost", "gather_facts": False, "tasks": tasks}
+    given["vars_files"] = [str(role / "defaults/main.yml"), str(role / "vars/receipt.yml")]
+    (tmp_path / "play.yml").write_text(json.dumps([given]))
+    for command, expected in {"update-initramfs -u -k all": ["update-initramfs -u -k all"], "": []}.items():
+        extra = json.dumps({"nvidia_driver_initramfs_command": command.split(), "ansible_connection": "local"})
+        words = [*ANSIBLE, "playbook", "-i", "localhost,", "-e", extra, str(tmp_path / "play.yml")]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert f'"msg": {json.dumps(json.dumps(expected))}' in done.stdout, done.stdout + done.stderr
+
+
 def test_tags_of_the_playbook_are_the_roles() -> None:
     assert set(PARTS) == {role.name for role in ROLES} - SHARED
     plays = read(ansible.data_dir() / "playbooks/provision.yml")
