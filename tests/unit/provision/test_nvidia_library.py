@@ -25,6 +25,8 @@ PLAY = """
 - hosts: localhost
   gather_facts: false
   tasks:
+    - ansible.builtin.set_fact: {pkg_mgr: "{{ found }}", cacheable: true}
+      when: found is defined
     - ansible.builtin.include_role: &archive
         name: nvidia_library
         tasks_from: archive
@@ -69,8 +71,11 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def unpack(folder: Path, source: Path, *words: str, kind: str = "tar", sha256: str = "") -> str:
-    """Run the tasks that unpack an archive into folder/cudnn/8; return the output of ansible-playbook."""
+def unpack(folder: Path, source: Path, *words: str, kind: str = "tar", sha256: str = "", **more: str) -> str:
+    """Run the tasks that unpack an archive into folder/cudnn/8; return the output of ansible-playbook.
+
+    ``more``: variables.
+    """
     (folder / "play.yml").write_text(PLAY)
     program(folder / "bin/ldconfig", "# A fake, since only root can update the cache of the loader.")
     variables = {
@@ -117,6 +122,29 @@ def test_archive_is_unpacked_once_and_again_after_damage(tmp_path: Path, harm: C
     harm(place)
     assert changes(unpack(tmp_path, source)) > 1
     assert (place / "lib/libcudnn.so.8").read_text() == "code"
+
+
+#: A fake of the modules apt and dnf that fails with the package that it is to install.
+INSTALLER = """#!/usr/bin/python
+from ansible.module_utils.basic import AnsibleModule
+
+module = AnsibleModule({"name": {}, "state": {}, "update_cache": {"type": "bool"}})
+module.fail_json(msg=f"{module.params['name']} is to be installed")
+"""
+
+
+@pytest.mark.parametrize(
+    ("found", "given", "package"),
+    [("dnf", "auto", "xz"), ("apt", "auto", "xz-utils"), ("dnf", "dnf", "xz"), ("apt", "apt-get", "xz-utils")],
+)
+def test_xz_is_installed_by_its_name_in_the_distribution(tmp_path: Path, found: str, given: str, package: str) -> None:
+    """``found``: the package manager in Ansible's facts."""
+    program(tmp_path / "bin/xz", "exit 127")
+    (tmp_path / "library").mkdir()
+    (tmp_path / f"library/{found}.py").write_text(INSTALLER)
+    source = archive(tmp_path / "cudnn.txz", {"cuda/lib64/libcudnn.so.8.9": "code"})
+    output = unpack(tmp_path, source, nvidia_library_packager=given, found=found)
+    assert f"{package} is to be installed" in output, output
 
 
 def test_archive_with_a_wrong_hash_is_refused(tmp_path: Path) -> None:
