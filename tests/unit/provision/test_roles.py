@@ -134,6 +134,15 @@ def test_tasks_that_wait_for_another_run_retry_for_the_whole_patience() -> None:
         assert task["retries"] * tfctl_install.TURN_S == tfctl_install.PATIENCE_S
 
 
+def test_tasks_change_the_owner_and_mode_of_single_files_with_the_module_file() -> None:
+    """Commands are for whole trees, for which the module is slow."""
+    tasks = [task for role in ROLES for path in (role / "tasks").glob("*.yml") for task in tasks_of(read(path))]
+    commands = [task["ansible.builtin.command"] for task in tasks if "ansible.builtin.command" in task]
+    words = [command["argv"] for command in commands if isinstance(command, dict) and "argv" in command]
+    changes = [each for each in words if each[0] in ("chown", "chgrp", "chmod")]
+    assert len(changes) > 1 and [each for each in changes if "R" not in each[1]] == []
+
+
 def test_each_of_these_roles_runs_alone_in_the_play_of_a_user(tmp_path: Path) -> None:
     """It gets no variables, except that nothing of the distribution is to be installed. Nothing is changed.
 
