@@ -43,20 +43,31 @@ REASONS = {
 @dataclass(frozen=True)
 class Outcome:
     """What a host gets: the edition, or "" with the reasons why it gets none. ``allow``: the keys and hashes that its
-    inventory has to allow. ``nccl``: whether it has a Horovod with NCCL."""
+    inventory has to allow. ``nccl``: whether it has a Horovod with NCCL. ``openmpi``: the version of Open MPI that it
+    gets, or ""."""
 
     edition: str
     python: str = ""
     allow: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     nccl: bool = False
+    openmpi: str = ""
 
 
 @cache
-def outcome(stack: str, system: str, card: int | None = None, *, horovod: bool = False, sent: bool = True) -> Outcome:
-    """Return what a fresh host gets. ``sent``: whether it has got each Python that stacks accept as a tree."""
+def outcome(
+    stack: str,
+    system: str,
+    card: int | None = None,
+    *,
+    horovod: bool = False,
+    sent: bool = True,
+    openmpi: str = "auto",
+) -> Outcome:
+    """Return what a fresh host gets. ``sent``: whether it has got each Python that stacks accept as a tree.
+    ``openmpi``: the value of tfctl_openmpi."""
     host = fresh_host(system, card, sent)
-    wanted = Wanted(880, ("/srv/tfctl",), ("ops",), stack, Wishes(horovod=horovod))
+    wanted = Wanted(880, ("/srv/tfctl",), ("ops",), stack, Wishes(horovod=horovod, openmpi=openmpi))
     decision, messages = decided(host, wanted)
     if not messages:
         return result(decision)
@@ -81,8 +92,12 @@ def allowing(wanted: Wanted, names: Iterable[str]) -> Wanted:
 def result(decision: Decision) -> Outcome:
     assert decision.stack
     nccl = bool(getattr(decision.horovod, "gpu", None))
+    python = decision.stack.python
     return Outcome(
-        decision.stack.edition, f"{decision.stack.python.version} from {decision.stack.python.from_}", nccl=nccl
+        decision.stack.edition,
+        f"{python.version} from {python.from_}",
+        nccl=nccl,
+        openmpi=decision.openmpi.version if decision.openmpi else "",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,8 @@ CODE = code_digests(PLAYBOOKS)
 
 class ActionModule(ActionBase):
     """Arguments: ``roles``, whether the host is to have each role; ``receipts`` of the host; ``full``; ``unskipped``,
-    whether a role runs even if its receipt holds.
+    whether a role runs even if its receipt holds; ``momentary``, for a role, the variables that its receipt does not
+    depend on. For the digest, they have their defaults.
 
     Returns ``roles``: those that run, each with its reason, the digest of its inputs and what it manages; and
     ``drifts``: what has changed on the host since those roles ran, in sentences.
@@ -36,13 +38,18 @@ class ActionModule(ActionBase):
 
     _supports_check_mode = True
     _requires_connection = False
-    _VALID_ARGS = frozenset(("roles", "receipts", "full", "unskipped"))
+    _VALID_ARGS = frozenset(("roles", "receipts", "full", "unskipped", "momentary"))
 
     def run(self, tmp: None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         given, variables = self._task.args, task_vars or {}
         receipts = {each["role"]: schema.parse(CheckedReceipt, each) for each in given["receipts"]}
-        wanted = {role: self._template(role, variables) for role, has in given["roles"].items() if boolean(has)}
+        momentary = given.get("momentary", {})
+        wanted = {
+            role: self._template(role, variables, momentary.get(role, ()))
+            for role, has in given["roles"].items()
+            if boolean(has)
+        }
         chosen = choose(
             CODE,
             wanted,
@@ -54,17 +61,28 @@ class ActionModule(ActionBase):
         )
         return {**result, "changed": False, **chosen}
 
-    def _template(self, role: str, variables: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return the values of a role's options, and what it manages, with the variables that the role would see."""
+    def _template(
+        self, role: str, variables: dict[str, Any], momentary: Collection[str]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the inputs of a role, and what it manages, with the variables that the role would see.
+
+        The inputs are the values of its options and what it manages, with the defaults of the variables ``momentary``.
+        """
         folder = PLAYBOOKS / "roles" / role
         lookup_loader.add_directory(str(folder / "lookup_plugins"))
         specs = self._load(folder / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
         own = {**self._load(folder / "vars/main.yml"), **self._load(folder / "vars/receipt.yml")}
-        seen = {**self._load(folder / "defaults/main.yml"), **variables, **own, "role_path": str(folder)}
-        templar = self._templar.copy_with_new_env(searchpath=[str(folder)], available_variables=seen)
+        defaults = self._load(folder / "defaults/main.yml")
+        seen = {**defaults, **variables, **own, "role_path": str(folder)}
+        lasting = {**seen, **{name: defaults[name] for name in momentary}}
+        manages = f"{role}_manages"
+        now, then = (
+            self._templar.copy_with_new_env(searchpath=[str(folder)], available_variables=each)
+            for each in (seen, lasting)
+        )
         try:
-            inputs = {name: templar.template(seen[name]) for name in specs if name in seen}
-            return inputs, templar.template(seen[f"{role}_manages"])
+            inputs = {name: then.template(lasting[name]) for name in (*specs, manages) if name in lasting}
+            return inputs, now.template(seen[manages])
         except AnsibleError as error:
             raise AnsibleActionFail(f"the variables of the role {role} cannot be read: {error}") from error
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_install import ModuleFailed, finish
-from ansible.module_utils.tfctl_links import before, current, switch
+from ansible.module_utils.tfctl_links import before, current, refuse_under_a_job, switch
 
 DOCUMENTATION = """
 module: tfctl_rollback
@@ -48,6 +48,7 @@ def roll_back(folder: Path, stack: str, act: bool) -> dict[str, object]:
             f"{stack} has no environment before {now.name}",
             "there is nothing to return to until tfctl provision has installed another one",
         )
+    refuse_under_a_job(link)
     if act:
         switch(link, then)
     return {"changed": True, "diff": {"before": f"{link} → {now.name}\n", "after": f"{link} → {then.name}\n"}}

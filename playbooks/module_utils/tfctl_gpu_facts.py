@@ -18,6 +18,7 @@ NVIDIA = 0x10DE
 HELD = "var/lib/tfctl/held.json"  # written by the role nvidia_packages
 BLACKLIST = "etc/modprobe.d/tfctl-nouveau.conf"
 EXCLUSION = "etc/apt/apt.conf.d/52tfctl-nvidia"
+UNIT = "etc/systemd/system/tfctl_nvidia.service"
 AT_BOOT = "etc/systemd/system/multi-user.target.wants/tfctl_nvidia.service"
 SECURE_BOOT = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 MOK_KEYS = ("var/lib/dkms/mok.pub", "var/lib/shim-signed/mok/MOK.der")
@@ -44,7 +45,7 @@ def look(root: Path = Path("/")) -> dict[str, object] | None:
         "loaded": loaded,
         "smi": smi() if loaded else None,
         "missing_nodes": missing_nodes(root) if loaded else [],
-        "at_boot": (root / AT_BOOT).is_symlink(),
+        "at_boot": (root / AT_BOOT).is_symlink() and (root / UNIT).is_file(),
         "modprobe": (root / "usr/bin/nvidia-modprobe").exists(),
         "processes": processes(root) if loaded else [],
         "packages": installed(root),

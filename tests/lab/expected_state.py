@@ -121,6 +121,10 @@ def nvidia_driver(host: Host, branch: str) -> None:
     are_held(host, dict.fromkeys(names, f"{branch}."))
     assert host.package("libcuda1").version == host.package("nvidia-kernel-dkms").version
     is_file(host, "/etc/modprobe.d/tfctl-nouveau.conf", 0o644, "blacklist nouveau")
+    is_file(host, "/etc/apt/apt.conf.d/52tfctl-nvidia", 0o644, '"libcuda1";')
+    is_file(host, "/etc/systemd/system/tfctl_nvidia.service", 0o644, "ExecStart=/usr/bin/nvidia-modprobe -u -c=0")
+    drop_in = "/etc/systemd/system/nvidia-persistenced.service.d/tfctl.conf"
+    is_file(host, drop_in, 0o644, "ExecStartPost=/usr/bin/nvidia-smi --persistence-mode=1")
     is_loadable(host, "libcuda.so.1")
     assert host.package("linux-headers-amd64").is_installed
     for name in ("tfctl_nvidia", "nvidia-persistenced"):

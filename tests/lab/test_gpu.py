@@ -1,8 +1,9 @@
 """The GPU roles of tfctl provision, on two nodes that appear to have GPUs.
 
 Real are Debian's packages of the NVIDIA driver, CUDA and NCCL, the files that apt reads, what the loader finds, and a
-reboot. Fake are the device and its kernel module, the files below /sys and /proc, the headers of the kernel, and the
-programs of fake_driver.py: modprobe, nvidia-modprobe, nvidia-smi, nvidia-persistenced and dkms.
+reboot. Fake are the device and its kernel module, the files below /sys and /proc, the headers of the kernel,
+update-initramfs, and the programs of fake_driver.py: modprobe, nvidia-modprobe, nvidia-smi, nvidia-persistenced and
+dkms.
 """
 
 from __future__ import annotations
@@ -80,10 +81,22 @@ done
 #: Unloads the driver, and removes the nodes, as a reboot does.
 UNLOAD = "systemctl stop nvidia-persistenced tfctl_nvidia; rm -r /run/stub/driver/nvidia /run/stub/uvm /dev/nvidia*; "
 BUILDS = "/var/lib/dkms/fake.json"
+#: Where the fake of update-initramfs writes its arguments.
+INITRAMFS = "/var/log/stub-initramfs"
+#: What the roles nvidia_driver and nvidia_repo write on node1.
+WRITTEN = (
+    "/etc/systemd/system/tfctl_nvidia.service",
+    "/etc/systemd/system/nvidia-persistenced.service.d/tfctl.conf",
+    "/etc/apt/apt.conf.d/52tfctl-nvidia",
+    "/etc/modprobe.d/tfctl-nouveau.conf",
+    "/etc/apt/sources.list.d/tfctl-non-free.list",
+)
 FAKE = Path(fake_driver.__file__).read_text()
 FILES = {
     "/usr/local/sbin/stub-kernel": KERNEL,
     **{f"/usr/local/sbin/{name}": FAKE for name in fake_driver.NAMES},
+    "/usr/sbin/update-initramfs": f'#!/bin/sh\necho "$*" >>{INITRAMFS}\n',
+    "/etc/apt/apt.conf.d/20auto-upgrades": 'APT::Periodic::Unattended-Upgrade "1";\n',
     "/usr/local/bin/systemd-detect-virt": "#!/bin/sh\necho none; exit 1\n",
     "/etc/systemd/system/stub-kernel.service": (
         "[Unit]\nBefore=ssh.service nvidia-persistenced.service tfctl_nvidia.service\n[Service]\nType=oneshot\n"
@@ -107,12 +120,15 @@ class Gpus:
             coded = base64.b64encode(text.encode()).decode()
             self.root(node, f"mkdir -p $(dirname {path}); echo {coded} | base64 -d > {path}; chmod 755 {path}")
 
-    def provision(self, node: str, *words: object, tags: str, **variables: object) -> dict[str, Any]:
-        """Run `tfctl provision`; return the host's entry of the report, with the exit code of tfctl as `code`."""
+    def provision(self, node: str, *words: object, tags: str = "", **variables: object) -> dict[str, Any]:
+        """Run `tfctl provision`; return the host's entry of the report, with the exit code of tfctl as `code`.
+
+        Without ``tags``, all roles run whose receipts do not hold.
+        """
         inventory = self.lab.folder / "gpus.ini"
         more = "".join(f"{name}={value}\n" for name, value in variables.items())
         inventory.write_text(f"{self.lab.inventory.read_text()}\n[all:vars]\n{more}")
-        words = ("--limit", node, "--tags", tags, "--stack", "tf2.15", "-o", "json", *words)
+        words = ("--limit", node, "--stack", "tf2.15", "-o", "json", *(("--tags", tags) if tags else ()), *words)
         done = self.lab.tfctl("provision", inventory, *words, check=False, timeout=1000)
         (host,) = json.loads(done.stdout)["hosts"]
         return {**host, "code": done.returncode}
@@ -156,6 +172,9 @@ def test_driver_of_debian_is_installed_and_held(gpus: Gpus) -> None:
         "apt-mark unhold libcuda1",
         "apt-get -qy --allow-change-held-packages remove nvidia-smi",
         "rm /etc/modprobe.d/tfctl-nouveau.conf",
+        "rm /etc/apt/apt.conf.d/52tfctl-nvidia",
+        "rm /etc/systemd/system/tfctl_nvidia.service",
+        "rm /etc/systemd/system/nvidia-persistenced.service.d/tfctl.conf",
         "systemctl stop nvidia-persistenced; rm /run/nvidia-persistenced/socket",
         "systemctl disable nvidia-persistenced",
         "echo Disabled > /run/stub/persistence",
@@ -170,6 +189,19 @@ def test_driver_is_repaired_after_a_manual_change(gpus: Gpus, harm: str) -> None
     expected_state.is_violated(expected_state.nvidia_driver, node1, "535")
     host = gpus.provision("node1", tags="nvidia_driver")
     assert (host["code"], host["changed"] > 0) == (0, True), host
+    expected_state.nvidia_driver(node1, "535")
+    gpus.assert_unchanged("node1", tags="nvidia_driver")
+
+
+def test_driver_role_runs_alone_in_the_play_of_a_user(gpus: Gpus) -> None:
+    node1 = gpus.lab.testinfra("node1")
+    packages = ["nvidia-kernel-dkms", "libcuda1", "nvidia-smi", "nvidia-persistenced", "nvidia-modprobe"]
+    given = {"nvidia_driver_packages": packages}
+    assert_role_unchanged(gpus.lab, "nvidia_driver", given)
+    gpus.root("node1", "apt-mark unhold libcuda1; rm /etc/modprobe.d/tfctl-nouveau.conf")
+    expected_state.is_violated(expected_state.nvidia_driver, node1, "535")
+    assert re.search("changed=[1-9].*failed=0 ", output := play(gpus.lab, ["nvidia_driver"], given)), output
+    assert_role_unchanged(gpus.lab, "nvidia_driver", given)
     expected_state.nvidia_driver(node1, "535")
     gpus.assert_unchanged("node1", tags="nvidia_driver")
 
@@ -290,6 +322,26 @@ def test_gpu_edition_installs_cuda_cudnn_and_nccl_from_wheels(gpus: Gpus) -> Non
     gpus.assert_unchanged("node1", tags="job_host,tensorflow")
 
 
+@pytest.mark.timeout(1200)
+def test_changes_by_hand_are_found_by_the_receipts_of_the_driver_and_its_source(gpus: Gpus) -> None:
+    """No option names the roles, and the driver works. Each file that tfctl has written is restored."""
+    host = gpus.provision("node1")
+    assert host["code"] == 0, host
+    gpus.assert_unchanged("node1")
+    for path in WRITTEN:
+        before = gpus.root("node1", f"cat {path}")
+        for harm, drift in {"echo '# mine' >>": "changed", "rm ": "removed"}.items():
+            gpus.root("node1", f"{harm}{path}")
+            host = gpus.provision("node1")
+            assert (host["code"], host["changed"] > 0) == (0, True), (path, host)
+            assert any(each.startswith(path) and drift in each for each in host["drifts"]), (path, host)
+            assert gpus.root("node1", f"cat {path}") == before
+    expected_state.nvidia_driver(gpus.lab.testinfra("node1"), "535")
+    host = gpus.provision("node1", "--full")
+    assert (host["code"], host["changed"], host["drifts"]) == (0, 0, []), host
+    gpus.assert_unchanged("node1")
+
+
 def test_verify_names_the_error_with_which_cuda_does_not_start(gpus: Gpus) -> None:
     """The library of the driver is Debian's real one, which finds no device behind the nodes."""
     inventory = gpus.lab.folder / "gpus.ini"
@@ -342,6 +394,26 @@ def test_cudnn_from_an_archive_is_found_by_the_loader_and_repaired(gpus: Gpus, t
         expected_state.cudnn(*cudnn)
     output = play(gpus.lab, ["cudnn"], {**given, "cudnn_version": "8.9.4.25"})
     assert "libcudnn.so.8 is version 8907; 8904 is required" in output
+
+
+@pytest.mark.timeout(1200)
+def test_reset_removes_the_driver_only_if_it_is_told_to(gpus: Gpus) -> None:
+    """It is the last test of node1."""
+    node1, inventory = gpus.lab.testinfra("node1"), gpus.lab.folder / "gpus.ini"
+    # No receipt lists what a play of the test has installed.
+    gpus.root("node1", "apt-get -qy --allow-change-held-packages purge libcublas11 libcudart11.0", 120)
+    reset = ("reset", inventory, "--limit", "node1", "--yes", "-o", "json")
+    gpus.lab.tfctl(*reset, timeout=600)
+    assert not node1.file("/opt/tfctl/stacks/tf2.15").exists
+    expected_state.nvidia_driver(node1, "535")
+    gpus.root("node1", f": >{INITRAMFS}")
+    [host] = json.loads(gpus.lab.tfctl(*reset, "--driver", timeout=600).stdout)["hosts"]
+    assert any(each.startswith("package libcuda1") for each in host["removed"]), host
+    assert not node1.package("libcuda1").is_installed
+    assert [path for path in WRITTEN if node1.file(path).exists] == []
+    assert "libcuda1" not in gpus.root("node1", "apt-mark showhold").split()
+    assert gpus.root("node1", f"tail -n 1 {INITRAMFS}") == "-u -k all"
+    expected_state.is_violated(expected_state.nvidia_driver, node1, "535")
 
 
 def assert_role_unchanged(lab: Lab, name: str, given: dict[str, Any]) -> None:

@@ -45,9 +45,7 @@ def choose(
 ) -> Chosen:
     """Return which roles run on a host. ``code``: digests of their code. ``wanted``: the inputs of each role that the
     host is to have, and what it manages. See `due` for the rest."""
-    digests = {
-        role: digest_of(code[role], {**inputs, "manages": manages}) for role, (inputs, manages) in wanted.items()
-    }
+    digests = {role: digest_of(code[role], inputs) for role, (inputs, _) in wanted.items()}
     reasons = due(digests, receipts, check=check, full=full, named=named, unskipped=unskipped)
     roles: dict[str, dict[str, object]] = {
         role: {"reason": why, "digest": digests[role], "manages": wanted[role][1]} for role, why in reasons.items()

@@ -46,8 +46,9 @@ def test_horovod_is_available_on_every_system_in_both_editions(stack: str) -> No
         assert outcome(stack, system, T4, horovod=True).edition == "gpu"
 
 
-def test_tensorflow_2_0_with_horovod_is_available_on_every_system_without_unverified_downloads() -> None:
-    """CUDA 10.0, cuDNN 7.6, Python 3.7, TensorFlow 2.0 and Horovod 0.18 on a V100."""
-    for system in SYSTEMS:
-        found = outcome("tf2.0", system, CARDS["Volta (V100)"], horovod=True)
-        assert (found.edition, found.allow, found.nccl) == ("gpu", (), False)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_tensorflow_2_0_with_horovod_is_available_without_unverified_downloads(system: str) -> None:
+    """CUDA 10.0, cuDNN 7.6, Python 3.7, TensorFlow 2.0 and Horovod 0.18 on a V100, with either Open MPI."""
+    for openmpi, version in {"auto": stacks.systems()[system].openmpi, "source": "4.0.1"}.items():
+        found = outcome("tf2.0", system, CARDS["Volta (V100)"], horovod=True, openmpi=openmpi)
+        assert (found.edition, found.allow, found.nccl, found.openmpi) == ("gpu", (), False, version)

@@ -35,28 +35,38 @@ PLAY = """
 """
 
 
+def roll_back(folder: Path, **variables: str) -> str:
+    """Run the play in check mode with the fakes; return the output of ansible-playbook."""
+    (folder / "action_plugins").mkdir()
+    (folder / "action_plugins/tfctl_gpu_state.py").write_text(STATE)
+    (folder / "roles/nvidia_packages/tasks").mkdir(parents=True)
+    (folder / "roles/nvidia_packages/tasks/main.yml").write_text(PACKAGES)
+    (folder / "play.yml").write_text(PLAY)
+    settings = {
+        **os.environ, "ANSIBLE_ROLES_PATH": f"{folder}/roles:{ansible.data_dir()}/roles",
+        "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
+    }  # fmt: skip
+    # In check mode, the pins of this machine stay.
+    words = [sys.executable, "-m", "ansible", "playbook", "--check", "-i", "hosts", "-e", json.dumps(variables)]
+    done = subprocess.run([*words, "play.yml"], cwd=folder, env=settings, capture_output=True, text=True, timeout=90)
+    return done.stdout + done.stderr
+
+
+def test_rollback_checks_its_variables(tmp_path: Path) -> None:
+    (tmp_path / "hosts").write_text("free ansible_connection=local\n")
+    output = roll_back(tmp_path, nvidia_driver_packager="yum")
+    assert "value of nvidia_driver_packager must be one of: auto, apt-get, dnf, got: yum" in output, output
+
+
 def test_rollback_installs_the_versions_before_the_last_change(tmp_path: Path) -> None:
-    (tmp_path / "action_plugins").mkdir()
-    (tmp_path / "action_plugins/tfctl_gpu_state.py").write_text(STATE)
-    (tmp_path / "roles/nvidia_packages/tasks").mkdir(parents=True)
-    (tmp_path / "roles/nvidia_packages/tasks/main.yml").write_text(PACKAGES)
-    (tmp_path / "play.yml").write_text(PLAY)
     before = {"nvidia_driver": {"libcuda1": "535.2-1", "nvidia-smi": "535.2-1"}, "cuda": {"libcudart12": "1"}}
     (tmp_path / "before.json").write_text(json.dumps(before))
     (tmp_path / "other.json").write_text(json.dumps({"cuda": {"libcudart12": "1"}}))
     records = {"free": "before", "busy": "before", "new": "none", "other": "other"}
     lines = [f"{host} ansible_connection=local record={tmp_path}/{name}.json\n" for host, name in records.items()]
     (tmp_path / "hosts").write_text("".join(lines))
-    settings = {
-        **os.environ, "ANSIBLE_ROLES_PATH": f"{tmp_path}/roles:{ansible.data_dir()}/roles",
-        "ANSIBLE_HOME": str(tmp_path / "home"), "ANSIBLE_NOCOLOR": "1",
-        "ANSIBLE_PYTHON_INTERPRETER": sys.executable,
-    }  # fmt: skip
-    # In check mode, the pins of this machine stay.
-    extra = json.dumps({"nvidia_driver_previous_record": "{{ record }}"})
-    words = [sys.executable, "-m", "ansible", "playbook", "--check", "-i", "hosts", "-e", extra, "play.yml"]
-    done = subprocess.run(words, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=90)
-    output = done.stdout + done.stderr
+    output = roll_back(tmp_path, nvidia_driver_previous_record="{{ record }}")
     assert "free nvidia_driver: libcuda1=535.2-1 nvidia-smi=535.2-1" in output, output
     refused = re.findall(
         r"^fatal: \[(\w+)\]: FAILED! .*(not changed while tfctl-a-worker-0|no earlier driver)", output, re.M

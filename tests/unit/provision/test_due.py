@@ -97,16 +97,17 @@ def test_digest_covers_the_inputs_in_any_order() -> None:
 
 
 ROLE = {
-    "defaults/main.yml": "note_text: \"{{ tfctl_text | default('one') }}\"\n",
+    "defaults/main.yml": "note_text: \"{{ tfctl_text | default('one') }}\"\nnote_extra: []\n",
     "meta/argument_specs.yml": (
         "argument_specs: {main: {short_description: Write a note, options: {"
-        "note_text: {type: str, description: The text}, note_path: {type: path, description: Where}}}}\n"
+        "note_text: {type: str, description: The text}, note_path: {type: path, description: Where}, "
+        "note_extra: {type: list, elements: str, description: Other files}}}}\n"
     ),
     "tasks/main.yml": (
         "- name: Write it\n  ansible.builtin.copy: {content: '{{ note_text }}', dest: '{{ note_file }}'}\n"
     ),
     "vars/main.yml": 'note_file: "{{ note_path }}/note"\n',
-    "vars/receipt.yml": 'note_manages: {paths: ["{{ note_file }}"]}\n',
+    "vars/receipt.yml": "note_manages: {paths: '{{ [note_file] + note_extra }}'}\n",
 }
 
 
@@ -142,6 +143,7 @@ def play(tmp_path: Path) -> ansible.Play:
                 "roles": {"note": True, "absent": False},
                 "receipts": "{{ seen.receipts }}",
                 "full": "{{ tfctl_full | default(false) }}",
+                "momentary": {"note": "{{ momentary | default([]) }}"},
             },
             "register": "provision_due",
         },
@@ -199,6 +201,18 @@ def test_role_runs_with_full_and_after_an_upgrade_of_tfctl(play: ansible.Play, t
     with (tmp_path / "roles/note/tasks/main.yml").open("a") as file:
         file.write("# another version of tfctl\n")
     assert run(play) == (WHOLE, 0, [])
+
+
+@pytest.mark.parametrize(("momentary", "expected"), [([], WHOLE), (["note_extra"], ["Look"])])
+def test_receipt_holds_without_the_variables_that_are_momentary(
+    play: ansible.Play, tmp_path: Path, momentary: list[str], expected: list[str]
+) -> None:
+    """Such variables still reach the role, and its receipt has what it manages with them."""
+    other = tmp_path / "other"
+    other.write_text("")
+    assert run(play, momentary=momentary, note_extra=[str(other)])[0] == WHOLE
+    assert str(other) in json.loads((tmp_path / "receipts/note.json").read_text())["manages"]["paths"]
+    assert run(play, momentary=momentary)[0] == expected
 
 
 def test_role_that_failed_runs_again(play: ansible.Play, tmp_path: Path) -> None:

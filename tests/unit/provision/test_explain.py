@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,15 @@ def test_explain_lists_rejected_gpu_methods_with_their_reasons() -> None:
     old = found["stacks"]["tf2.0"]
     assert (old["edition"], old["chosen"]["cuda"]) == ("gpu", "archive")
     assert "there are no wheels of CUDA for tf2.0" in old["methods"]["cuda"]["wheels"]
+
+
+def test_explain_leaves_a_driver_as_it_is_if_nothing_has_to_be_done() -> None:
+    for title, shows in {
+        "A driver of tfctl's own that works, whose role runs if its receipt does not hold": "as it is",
+        "A driver of tfctl's own that drifted": "535.261.03 by distribution",
+    }.items():
+        found = explain(facts(gpu=gpu_facts(HOSTS[title]["gpu"])), wanted())
+        assert re.search(rf"driver +{shows}$", shown("tf2.15", found), re.M), title
 
 
 def test_explain_reports_a_python_tree_that_cannot_be_packed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from tests.unit.provision.fresh_host import GPU, HOST, KERNEL, facts, wanted
 from tfctl import schema
 from tfctl.model import stacks
 from tfctl.model.stacks.nvidia import LibraryName
+from tfctl.provision import ansible
 from tfctl.provision.decide import libraries, readings, reboot
 from tfctl.provision.decide.facts import GpuFacts
 from tfctl.provision.decide.host import decide
@@ -52,7 +54,7 @@ def gpu_facts(seen: dict[str, Any], system: str = "debian-12") -> dict[str, Any]
 
 def decided(case: dict[str, Any]) -> tuple[Any, list[ModuleFault]]:
     """Return the decision as plain data, and the faults."""
-    seen: dict[str, Any] = {key: case[key] for key in ("system", "packager") if key in case}
+    seen: dict[str, Any] = {key: case[key] for key in ("system", "packager", "receipts") if key in case}
     if "system" in case:
         seen["title"] = case["system"]
     version = case.get("python", "3.11")
@@ -92,14 +94,33 @@ def compare(found: Any, expected: Any) -> None:
     assert {key: found[key] for key in expected} == expected
 
 
-def test_gpu_decision_is_empty_after_its_driver_was_installed() -> None:
-    """A second run has nothing to do, because the first one installed a driver that fits."""
-    decision, _ = decided({"gpu": {"devices": ["20b5"]}})
-    assert decision["gpu"]["driver"]["packages"]
-    done = {"loaded": "535.261.03", "version": "535.261.03", "origins": ["debian"]}
-    settled, _ = decided({"gpu": {"devices": ["20b5"], "own": True, "blacklisted": True, "persistence": True, **done}})
-    assert settled["stack"]["edition"] == "gpu"
-    assert settled["gpu"] is None
+#: The facts that an installation of Debian's driver changes, and of NVIDIA's.
+INSTALLED: dict[str, Any] = {"own": True, "blacklisted": True, "persistence": True}
+DEBIANS: dict[str, Any] = {"loaded": "535.261.03", "version": "535.261.03", "origins": ["debian"], **INSTALLED}
+NVIDIAS: dict[str, Any] = {"loaded": "580.95.05", "version": "580.95.05", "origins": ["nvidia"], **INSTALLED}
+
+
+@pytest.mark.parametrize(
+    ("case", "installed"),
+    [({}, DEBIANS), ({"system": "ubuntu-22.04", "wishes": {"driver_method": "repo"}}, NVIDIAS)],
+)
+def test_inputs_of_the_driver_roles_stay_the_same_after_an_installation(
+    case: dict[str, Any], installed: dict[str, Any]
+) -> None:
+    """Otherwise their receipts would not hold, and a second run would run the roles again."""
+    decision, faults = decided({**case, "gpu": {"devices": ["20b5"]}})
+    assert faults == [] and decision["gpu"]["driver"]["packages"] and decision["gpu"]["driver"]["needed"]
+    settled, faults = decided({**case, "gpu": {"devices": ["20b5"], **installed}})
+    assert faults == [] and not settled["gpu"]["driver"]["needed"]
+    assert settled["gpu"]["source"] == decision["gpu"]["source"] is not None
+    variables = yaml.safe_load((ansible.data_dir() / "playbooks/vars/roles.yml").read_text())
+    momentary = {*variables["provision_momentary"]["nvidia_driver"]}
+    read = {name: re.findall(r"decision\.gpu\.driver\.(\w+)", str(text)) for name, text in variables.items()}
+    inputs = [fields for name, fields in read.items() if name.startswith("nvidia_driver_") and name not in momentary]
+    lasting = {field for fields in inputs for field in fields}
+    assert "services" in lasting and "packages" not in lasting
+    first, second = decision["gpu"]["driver"], settled["gpu"]["driver"]
+    assert {field: first[field] for field in lasting} == {field: second[field] for field in lasting}
 
 
 def test_gpu_decision_keeps_the_source_of_a_driver_after_tfctl_has_installed_it() -> None:
@@ -108,9 +129,8 @@ def test_gpu_decision_keeps_the_source_of_a_driver_after_tfctl_has_installed_it(
     case = {"system": "ubuntu-22.04", "wishes": wishes}
     decision, faults = decided({**case, "gpu": {"devices": ["20b5"]}})
     assert faults == [] and decision["gpu"]["source"]["drivers"]
-    done = {"loaded": "580.95.05", "version": "580.95.05", "origins": ["nvidia"], "own": True, "blacklisted": True}
-    settled, faults = decided({**case, "gpu": {"devices": ["20b5"], "persistence": True, **done}})
-    assert faults == [] and settled["gpu"] == {**decision["gpu"], "driver": None}
+    settled, faults = decided({**case, "gpu": {"devices": ["20b5"], **NVIDIAS}})
+    assert faults == [] and settled["gpu"] == {**decision["gpu"], "driver": settled["gpu"]["driver"]}
 
 
 @pytest.mark.parametrize(

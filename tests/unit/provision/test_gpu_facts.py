@@ -285,6 +285,19 @@ def test_boot_service_creates_every_device_node(gpu_host: FakeGpuHost) -> None:
     assert gpu_host.look()["missing_nodes"] == []
 
 
+def test_driver_is_loaded_at_boot_only_if_the_enabled_service_has_its_unit_file(gpu_host: FakeGpuHost) -> None:
+    """The link of an enabled unit outlives the file."""
+    assert not gpu_host.look()["at_boot"]
+    gpu_host.put(tfctl_gpu_facts.UNIT, "[Service]\n")
+    assert not gpu_host.look()["at_boot"]
+    link = gpu_host.root / tfctl_gpu_facts.AT_BOOT
+    link.parent.mkdir(parents=True)
+    link.symlink_to(f"/{tfctl_gpu_facts.UNIT}")
+    assert gpu_host.look()["at_boot"]
+    (gpu_host.root / tfctl_gpu_facts.UNIT).unlink()
+    assert not gpu_host.look()["at_boot"]
+
+
 def test_boot_service_fails_without_a_module_for_the_running_kernel(gpu_host: FakeGpuHost) -> None:
     assert gpu_host.run("dkms", "autoinstall") == 11, "the headers are missing"
     assert gpu_host.run(*shlex.split(boot_commands(gpu_host)[0])) == 1

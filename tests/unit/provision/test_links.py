@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from ansible.module_utils import tfctl_links
 from ansible.module_utils.tfctl_install import ModuleFailed, point
 
+from playbooks.library.tfctl_rollback import roll_back
 from tfctl.errors import UsageError
+from tfctl.provision import ansible
 from tfctl.provision.run import ProvisionRequest, provision
 
 OLD, NEW, NEWEST = (f"tf9-{letter * 12}" for letter in "abc")
@@ -102,6 +106,58 @@ def test_switch_is_refused_while_a_job_runs_with_the_stack(link: Path, job: Path
     tfctl_links.switch(link, link.with_name(OLD))  # changes nothing
     job.write_text("failed\n")
     tfctl_links.switch(link, link.with_name(NEWEST))
+
+
+def test_rollback_switches_to_the_previous_environment_and_back(link: Path) -> None:
+    point(link, NEWEST)
+    for act, current in ((False, NEWEST), (True, NEW), (True, NEWEST)):
+        assert roll_back(link.parent, "tf9", act)["changed"]
+        assert tfctl_links.current(link) == link.with_name(current)
+    assert entries(link) == ["tf10-aaaaaaaaaaaa", "tf9", NEW, NEWEST]
+
+
+@pytest.mark.parametrize(
+    ("stack", "reason"),
+    [
+        ("", "no stack is named for this host"),
+        ("none", "no stack is named for this host"),
+        ("../tf9", "no stack is named for this host"),
+        ("tf8", "tf8 is not on this host"),
+        ("tf10", "tf10 has no environment before tf10-aaaaaaaaaaaa"),
+    ],
+)
+@pytest.mark.parametrize("act", [True, False])
+def test_rollback_without_an_environment_to_return_to_is_refused(
+    link: Path, stack: str, reason: str, act: bool
+) -> None:
+    point(link.with_name("tf10"), "tf10-aaaaaaaaaaaa")
+    before = entries(link)
+    with pytest.raises(ModuleFailed, match=f"^{reason}$"):
+        roll_back(link.parent, stack, act)
+    assert entries(link) == before
+
+
+@pytest.mark.parametrize("act", [True, False])
+def test_rollback_is_refused_while_a_job_runs_with_the_stack(link: Path, job: Path, act: bool) -> None:
+    point(link, NEWEST)
+    job.write_text("active\n")
+    with pytest.raises(ModuleFailed, match="running with tf9, whose files would change"):
+        roll_back(link.parent, "tf9", act)
+    assert tfctl_links.current(link) == link.with_name(NEWEST)
+
+
+def test_rollback_only_reports_the_change_in_check_mode(link: Path, tmp_path: Path) -> None:
+    point(link, NEWEST)
+    words = ["adhoc", "localhost", "--check", "--diff", "-m", "tfctl_rollback", "-a", f"stack=tf9 folder={tmp_path}"]
+    settings = {
+        **os.environ, "ANSIBLE_LIBRARY": str(ansible.data_dir() / "playbooks/library"), "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_MODULE_UTILS": str(ansible.data_dir() / "playbooks/module_utils"),
+        "ANSIBLE_PYTHON_INTERPRETER": sys.executable, "ANSIBLE_HOME": str(tmp_path / "home"),
+    }  # fmt: skip
+    run = [sys.executable, "-m", "ansible", *words]
+    done = subprocess.run(run, cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=60)
+    assert f"-{link} → {NEWEST}" in done.stdout and f"+{link} → {NEW}" in done.stdout, done.stdout + done.stderr
+    assert tfctl_links.current(link) == link.with_name(NEWEST)
 
 
 def test_rollback_is_refused_for_parts_that_have_no_earlier_version(tmp_path: Path) -> None:

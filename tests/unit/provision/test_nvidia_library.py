@@ -25,6 +25,8 @@ PLAY = """
 - hosts: localhost
   gather_facts: false
   tasks:
+    - ansible.builtin.set_fact: {pkg_mgr: "{{ found }}", cacheable: true}
+      when: found is defined
     - ansible.builtin.include_role: &archive
         name: nvidia_library
         tasks_from: archive
@@ -69,15 +71,18 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def unpack(folder: Path, source: Path, *words: str, kind: str = "tar", sha256: str = "") -> str:
-    """Run the tasks that unpack an archive into folder/cudnn/8; return the output of ansible-playbook."""
+def unpack(folder: Path, source: Path, *words: str, kind: str = "tar", sha256: str = "", **more: str) -> str:
+    """Run the tasks that unpack an archive into folder/cudnn/8; return the output of ansible-playbook.
+
+    ``more``: variables.
+    """
     (folder / "play.yml").write_text(PLAY)
     program(folder / "bin/ldconfig", "# A fake, since only root can update the cache of the loader.")
     variables = {
         "nvidia_library_archive_url": source.as_uri(), "nvidia_library_archive_kind": kind,
         "nvidia_library_archive_sha256": sha256 or hashlib.sha256(source.read_bytes()).hexdigest(),
         "nvidia_library_archive_dir": f"{folder}/cudnn/8", "ansible_connection": "local",
-        "ansible_python_interpreter": sys.executable,
+        "ansible_python_interpreter": sys.executable, **more,
     }  # fmt: skip
     settings = {
         **os.environ, "ANSIBLE_ROLES_PATH": str(ansible.data_dir() / "roles"), "ANSIBLE_HOME": str(folder / "home"),
@@ -119,6 +124,29 @@ def test_archive_is_unpacked_once_and_again_after_damage(tmp_path: Path, harm: C
     assert (place / "lib/libcudnn.so.8").read_text() == "code"
 
 
+#: A fake of the modules apt and dnf that fails with the package that it is to install.
+INSTALLER = """#!/usr/bin/python
+from ansible.module_utils.basic import AnsibleModule
+
+module = AnsibleModule({"name": {}, "state": {}, "update_cache": {"type": "bool"}})
+module.fail_json(msg=f"{module.params['name']} is to be installed")
+"""
+
+
+@pytest.mark.parametrize(
+    ("found", "given", "package"),
+    [("dnf", "auto", "xz"), ("apt", "auto", "xz-utils"), ("dnf", "dnf", "xz"), ("apt", "apt-get", "xz-utils")],
+)
+def test_xz_is_installed_by_its_name_in_the_distribution(tmp_path: Path, found: str, given: str, package: str) -> None:
+    """``found``: the package manager in Ansible's facts."""
+    program(tmp_path / "bin/xz", "exit 127")
+    (tmp_path / "library").mkdir()
+    (tmp_path / f"library/{found}.py").write_text(INSTALLER)
+    source = archive(tmp_path / "cudnn.txz", {"cuda/lib64/libcudnn.so.8.9": "code"})
+    output = unpack(tmp_path, source, nvidia_library_packager=given, found=found)
+    assert f"{package} is to be installed" in output, output
+
+
 def test_archive_with_a_wrong_hash_is_refused(tmp_path: Path) -> None:
     source = archive(tmp_path / "nccl.tgz", {"nccl/lib/libnccl.so.2": "code"})
     output = unpack(tmp_path, source, sha256="1" * 64)
@@ -147,7 +175,10 @@ def open_folder() -> Iterator[Path]:
 def test_runfile_is_run_by_nobody_with_the_final_path(open_folder: Path) -> None:
     runfile, place = open_folder / "cuda_12.2.2_linux.run", open_folder / "cudnn/8"
     runfile.write_text(RUNFILE)
-    assert changes(unpack(open_folder, runfile, kind="runfile")) > 1
+    # Only root can run it as another user.
+    own = {"nvidia_library_uid": str(os.geteuid()), "nvidia_library_gid": str(os.getegid())}
+    more = {} if os.geteuid() == 0 else own
+    assert changes(unpack(open_folder, runfile, kind="runfile", **more)) > 1
     assert (place / "place").read_text().strip() == str(place)
     assert (place / "lib/libcudart.so.12").read_text() == "code\n"
     assert [path.name for path in place.parent.iterdir()] == ["8"]
@@ -157,5 +188,5 @@ def test_runfile_is_run_by_nobody_with_the_final_path(open_folder: Path) -> None
     assert owners == {os.geteuid()}, "nobody can change what was installed"
     assert (place / "lib64").stat().st_mode & 0o7777 == 0o755
     runfile.write_text("#!/bin/sh\necho 'no room' >&2; exit 1\n")
-    output = unpack(open_folder, runfile, kind="runfile")
+    output = unpack(open_folder, runfile, kind="runfile", **more)
     assert "no room" in output and "failed=1" in output

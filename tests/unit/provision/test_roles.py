@@ -134,6 +134,15 @@ def test_tasks_that_wait_for_another_run_retry_for_the_whole_patience() -> None:
         assert task["retries"] * tfctl_install.TURN_S == tfctl_install.PATIENCE_S
 
 
+def test_tasks_change_the_owner_and_mode_of_single_files_with_the_module_file() -> None:
+    """Commands are for whole trees, for which the module is slow."""
+    tasks = [task for role in ROLES for path in (role / "tasks").glob("*.yml") for task in tasks_of(read(path))]
+    commands = [task["ansible.builtin.command"] for task in tasks if "ansible.builtin.command" in task]
+    words = [command["argv"] for command in commands if isinstance(command, dict) and "argv" in command]
+    changes = [each for each in words if each[0] in ("chown", "chgrp", "chmod")]
+    assert len(changes) > 1 and [each for each in changes if "R" not in each[1]] == []
+
+
 def test_each_of_these_roles_runs_alone_in_the_play_of_a_user(tmp_path: Path) -> None:
     """It gets no variables, except that nothing of the distribution is to be installed. Nothing is changed.
 
@@ -191,6 +200,19 @@ def test_role_says_what_it_manages_in_the_kinds_that_receipts_know(path: Path) -
     role, known = path.parents[1].name, read(path)
     assert {*known[f"{role}_manages"]} <= {*Manages.__annotations__}
     assert all(name.startswith(f"{role}_manage") for name in known)
+
+
+def test_reset_of_the_driver_rebuilds_the_initramfs_in_which_nouveau_was_blocked(tmp_path: Path) -> None:
+    role = ansible.data_dir() / "roles/nvidia_driver"
+    tasks = [{"ansible.builtin.debug": {"msg": "{{ nvidia_driver_manages.refresh | to_json }}"}}]
+    given = {"hosts": "localhost", "gather_facts": False, "tasks": tasks}
+    given["vars_files"] = [str(role / "defaults/main.yml"), str(role / "vars/receipt.yml")]
+    (tmp_path / "play.yml").write_text(json.dumps([given]))
+    for command, expected in {"update-initramfs -u -k all": ["update-initramfs -u -k all"], "": []}.items():
+        extra = json.dumps({"nvidia_driver_initramfs_command": command.split(), "ansible_connection": "local"})
+        words = [*ANSIBLE, "playbook", "-i", "localhost,", "-e", extra, str(tmp_path / "play.yml")]
+        done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert f'"msg": {json.dumps(json.dumps(expected))}' in done.stdout, done.stdout + done.stderr
 
 
 def test_tags_of_the_playbook_are_the_roles() -> None:
@@ -251,6 +273,8 @@ def test_playbook_sets_only_variables_that_the_roles_declare() -> None:
     declared = {name for role in (*roles, "wheels") for name in options_of(role)}
     assert {name for name in given if not name.startswith("provision_")} - declared == set()
     assert {*given["provision_unskipped"]} <= {*roles}
+    for role, names in given["provision_momentary"].items():
+        assert {*names} <= {name for name in options_of(role) if name in given}
     assert [role for role in PARTS if role in roles] == sorted(roles, key=PARTS.index)
 
 

@@ -58,6 +58,7 @@ class Driver:
     whether DKMS has to build the module for the running kernel. ``blacklist``: whether to block nouveau; ``initramfs``:
     the command that removes it from the initramfs. ``unattended``: whether to exclude the driver from unattended
     upgrades, and ``signed``: with the kernel, because the distribution builds the modules of both together.
+    ``needed``: whether something has to be done. If not, the receipt of the role decides whether it runs.
     """
 
     method: str
@@ -73,6 +74,7 @@ class Driver:
     unattended: bool
     signed: bool
     initramfs: tuple[str, ...]
+    needed: bool
 
 
 @dataclass(frozen=True)

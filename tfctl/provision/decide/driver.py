@@ -22,6 +22,7 @@ UNBRANCHED = 590  # from this branch on, its repository's packages have no branc
 MAKERS = {"run": "NVIDIA's .run installer", "nvidia": "NVIDIA's repository", "canonical": "Ubuntu", "debian": "Debian"}
 INITRAMFS = {"update-initramfs": ("update-initramfs", "-u", "-k", "all"),
              "dracut": ("dracut", "--force", "--regenerate-all")}  # fmt: skip
+ROLE = "nvidia_driver"
 PERSISTENCE, FABRIC = "nvidia-persistenced", "nvidia-fabricmanager"
 MODPROBE = "nvidia-modprobe"  # the program that creates device nodes, and its package
 
@@ -82,7 +83,10 @@ def _notice(host: GpuHost) -> None:
 
 
 def _kept(host: GpuHost, version: str) -> Driver | None:
-    """Keep a driver that fits. It may still need a reboot, a kernel module, device nodes or the fabric manager."""
+    """Keep a driver that fits. It may still need a reboot, a kernel module, device nodes or the fabric manager.
+
+    Return None if nothing has to be done and tfctl has left nothing on the host that could be compared.
+    """
     gpu = host.gpu
     restart = reboot.reason(gpu)
     if gpu.smi.said and not restart:
@@ -99,7 +103,8 @@ def _kept(host: GpuHost, version: str) -> Driver | None:
         packages += tuple(f"{name}={version}-*" for name in _fabric_packages(host, _branch(version), gpu.origins))
     undone = gpu.own and (gpu.drifted or not gpu.blacklisted or not gpu.persistence)
     unsafe = (gpu.modprobe and not gpu.at_boot) or gpu.missing_nodes or (gpu.unattended and not gpu.excluded)
-    if not (packages or restart or undone or unsafe or not gpu.loaded):
+    needed = bool(packages or restart or undone or unsafe or not gpu.loaded)
+    if not (needed or gpu.own or any(receipt.role == ROLE for receipt in host.facts.receipts)):
         return None
     signed = gpu.own and gpu.origins == ("canonical",) and kernel.is_signed(host)
     return replace(
@@ -109,6 +114,7 @@ def _kept(host: GpuHost, version: str) -> Driver | None:
         build=build,
         blacklist=gpu.nouveau or gpu.own,
         signed=signed,
+        needed=needed,
     )
 
 
@@ -268,6 +274,7 @@ def _decision(host: GpuHost, method: str, version: str, packages: tuple[str, ...
         unattended=host.gpu.unattended,
         signed=False,
         initramfs=INITRAMFS.get(host.gpu.initramfs, ()),
+        needed=True,
     )
 
 

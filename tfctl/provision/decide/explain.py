@@ -43,7 +43,7 @@ def _on_host(facts: Facts, wanted: Wanted) -> StackOnHost[ModuleFault]:
     host = gpu.gpu_host_of(facts, wanted, entry, Findings()) if edition == "gpu" else None
     methods = {name: _methods(host, name) for name in TITLES} if host else {}
     python = cast("ChosenPython", schema.plain(stack.python)) if stack else None
-    driver = cast("ChosenDriver", schema.plain(gpus.driver)) if gpus and gpus.driver else None
+    driver = cast("ChosenDriver", schema.plain(gpus.driver)) if gpus and gpus.driver and gpus.driver.needed else None
     return {
         "python": python,
         "pythons": pythons.places(facts, wanted, entry),

@@ -70,6 +70,7 @@ def decide(host: GpuHost, stacks: Mapping[str, Stack]) -> GpuSoftware | None:
     cuda = library(host, "cuda", host.wishes.cuda_method)
     cudnn = library(host, "cudnn", host.wishes.cudnn_method)
     found = nccl(host)
-    if not (chosen or cuda or cudnn or found):
+    origin = source(host, chosen, (cuda, cudnn, found))
+    if not (chosen or cuda or cudnn or found or origin):
         return None
-    return GpuSoftware(chosen, cuda, cudnn, found, source(host, chosen, (cuda, cudnn, found)))
+    return GpuSoftware(chosen, cuda, cudnn, found, origin)
