@@ -44,7 +44,7 @@ options:
   ports: {type: str, default: '', description: 'The ports of jobs, such as 2222-2299.'}
   shared_storage: {type: str, default: '', description: How provisioning mounts or checks a shared directory.}
   requirements: {type: list, elements: str, default: [], description: Requirements files of jobs.}
-  index_url: {type: str, default: '', description: 'The package index for them, in place of that of pip''s settings.'}
+  index_url: {type: str, default: '', no_log: true, description: 'The package index for them, in place of pip''s.'}
   explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
   wishes: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
 """
@@ -64,6 +64,7 @@ def arguments_of(settings: type[HostSettings | Wishes]) -> dict[str, dict[str, A
 
 
 ARGUMENTS = {**arguments_of(HostSettings), "wishes": {"type": "dict", "options": arguments_of(Wishes)}}
+ARGUMENTS["index_url"]["no_log"] = True  # it may contain a password
 
 
 class ActionModule(ActionBase):

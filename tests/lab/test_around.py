@@ -20,7 +20,7 @@ from testinfra.host import Host
 from tests.lab import expected_state
 from tests.lab.jobs import wait_for
 from tests.lab.labs import Lab
-from tests.lab.plays import play
+from tests.lab.plays import SETTINGS, play
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -109,7 +109,8 @@ def test_firewall_opens_job_ports_to_the_cluster_only(site: Site) -> None:
     site.assert_applied_once("firewall", asked)
     assert (can_connect(site, 2222), can_connect(site, 2300)) == ((True, False), (True, True))
     harms = ["nft delete element inet tfctl ports { 2222-2299 }", "nft flush ruleset", "systemctl stop tfctl_firewall",
-             "rm /etc/tfctl/firewall.nft", "systemctl disable tfctl_firewall"]  # fmt: skip
+             "rm /etc/tfctl/firewall.nft", "systemctl disable tfctl_firewall",
+             "rm /etc/systemd/system/tfctl_firewall.service; systemctl daemon-reload"]  # fmt: skip
     site.assert_repaired("firewall", asked, *harms, spec=lambda host: expected_state.firewall(host, "2222-2299"))
     site.root("node1", "systemctl restart nftables")
     wait_for(lambda: can_connect(site, 2222) == (True, False), 10)
@@ -258,6 +259,9 @@ def test_time_sync_keeps_the_clock_synchronized_with_a_server(site: Site) -> Non
              "apt-get -qq remove chrony >/dev/null"]  # fmt: skip
     site.assert_repaired("time_sync", asked, *harms, spec=lambda host: expected_state.time_sync(host, "node2"))
     assert "changed=0" in (output := play(site.lab, ["time_sync"], {"time_sync_servers": ["node2"]})), output
+    earlier = site.root("node1", "cat /var/lib/tfctl/chrony.conf")
+    assert "node2" not in earlier and "debian.pool.ntp.org" in earlier
+    assert site.root("node1", "ls /etc/chrony | grep '~$' || true") == "", "a backup that a reset does not remove"
     site.root("node2", "chronyc settime '1 hour'")
     site.root("node1", "systemctl restart chrony")
     ahead = site.provision("time_sync", asked, "--limit", "node1")
@@ -385,6 +389,25 @@ def test_ssh_mesh_lets_a_user_log_in_from_host_to_host(site: Site) -> None:
     assert (report["exit"], node1["failed"]) == (0, False), "it connects to hosts of the run alone"
     assert site.changed("ssh_mesh", asked) == 1, "the entry of node3, which is not in the inventory, is deleted"
     assert "node3" not in site.root("node2", "cat /home/alice/.ssh/authorized_keys")
+
+
+def test_ssh_mesh_and_dataset_run_alone_in_a_play_of_a_user(site: Site) -> None:
+    """The play has neither preflight nor variables of tfctl, on node1. A second run and a check change nothing."""
+    site.root("node1", "useradd --create-home --shell /bin/bash carl")
+    (site.lab.folder / "alone.bin").write_bytes(b"alone")
+    right = hashlib.sha256(b"alone").hexdigest()
+    data = {"name": "alone", "source": str(site.lab.folder / "alone.bin"), "sha256": right, "dest": "/srv/alone"}
+    given = {"ssh_mesh_user": "carl", "dataset_list": [data]}
+    # As its page says, ssh_mesh needs pipelining where Ansible does not log in as root.
+    settings = {**SETTINGS, "ANSIBLE_PIPELINING": "1"}
+    roles, node1 = ["dataset", "ssh_mesh"], site.lab.testinfra("node1")
+    output = play(site.lab, roles, given, settings=settings)
+    assert re.search(r"changed=[1-9]\d* .*failed=0 ", output), output
+    expected_state.ssh_mesh(node1, "carl", ["node1"])
+    assert node1.file("/srv/alone/alone/alone.bin").sha256sum == right
+    for words in ((), ("--check",)):
+        output = play(site.lab, roles, given, *words, settings=settings)
+        assert re.search(r"changed=0 .*failed=0 ", output), output
 
 
 def test_ssh_mesh_names_hosts_that_do_not_let_the_user_in(site: Site) -> None:

@@ -12,7 +12,7 @@ import pytest
 from tests.lab import expected_state
 from tests.lab.jobs import Jobs
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(540)
 
 PROGRAMS = Path(__file__).parent / "programs"
 JOB = """
@@ -44,8 +44,16 @@ def test_job_trains_with_the_packages_of_its_requirements_file(jobs: Jobs) -> No
     assert min(map(float, re.findall(r"accuracy (\S+)", log))) > 0.9
     for node in ("node1", "node2", "node3", "node4"):
         expected_state.requirements(jobs.lab.testinfra(node), path[1], "pandas")
-    again = jobs.lab.tfctl("provision", jobs.lab.inventory, "--requirements", requirements, "-o", "json")
-    assert json.loads(again.stdout)["changed"] == 0
+    again = ("provision", jobs.lab.inventory, "--requirements", requirements, "-o", "json")
+    assert json.loads(jobs.lab.tfctl(*again).stdout)["changed"] == 0
+    node1 = jobs.lab.testinfra("node1")
+    jobs.lab.root_script("node1", f"rm {path[1]}/pandas/__init__.py", 20)
+    expected_state.is_violated(expected_state.requirements, node1, path[1], "pandas")
+    remedy = "tfctl provision INVENTORY --limit node1 --requirements FILE"
+    assert remedy in jobs.lab.tfctl("nodes", "-i", jobs.lab.inventory).stderr
+    assert json.loads(jobs.lab.tfctl(*again, timeout=300).stdout)["changed"] > 0
+    expected_state.requirements(node1, path[1], "pandas")
+    assert remedy not in jobs.lab.tfctl("nodes", "-i", jobs.lab.inventory).stderr
 
 
 def test_requirements_that_do_not_fit_the_stack_change_nothing(jobs: Jobs) -> None:

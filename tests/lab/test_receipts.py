@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.lab import expected_state
 from tests.lab.labs import Lab
+from tests.lab.test_provision import edited
 
 #: Prints the packages, accounts, units and files of a node. Left out: what changes by itself, caches of the system,
 #: backups that useradd and its like leave (passwd-), and ~/.ansible, which every command of Ansible makes.
@@ -41,7 +43,9 @@ DAMAGES = {
     "echo '# mine' >>/usr/local/lib/tfctl/current/tfctl_node/states.py": "/tfctl_node/states.py changed",
     "ln -sfn nowhere /usr/local/lib/tfctl/current": "/usr/local/lib/tfctl/current changed",
     "usermod --shell /bin/bash tfctl": "user tfctl changed",
-    "usermod --shell /bin/bash tfctl-guard": "user tfctl-guard changed",
+    # userdel deletes the group of the same name, if login.defs says so.
+    "userdel tfctl-guard": "user tfctl-guard was removed",
+    "! getent group tfctl-guard >/dev/null || groupdel tfctl-guard": "group tfctl-guard was removed",
     "gpasswd --delete ops tfctl-admin": "group tfctl-admin changed",
 }
 
@@ -59,9 +63,12 @@ def pair(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[La
         found.down()
 
 
-def report_of(lab: Lab, command: str, *words: object, check: bool = True) -> dict[str, Any]:
+def report_of(
+    lab: Lab, command: str, *words: object, inventory: Path | None = None, timeout: float = 400
+) -> dict[str, Any]:
     """Run a command with -o json; return what it prints."""
-    return dict(json.loads(lab.tfctl(command, lab.inventory, "-o", "json", *words, check=check, timeout=400).stdout))
+    done = lab.tfctl(command, inventory or lab.inventory, "-o", "json", *words, timeout=timeout)
+    return dict(json.loads(done.stdout))
 
 
 def provision(lab: Lab, *words: object) -> tuple[int, list[str]]:
@@ -155,6 +162,30 @@ def test_reset_refuses_while_a_job_runs_and_keeps_what_jobs_have_written(pair: L
     assert pair.shell("node1", "sudo cat /srv/tfctl/result") == "result"
     assert pair.shell("node1", "sudo ls /var/lib/tfctl/jobs/stays/1/job.json")
     expected_state.is_violated(expected_state.job_host, pair.testinfra("node1"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_reset_removes_the_packages_and_units_of_roles(pair: Lab) -> None:
+    """A compiler with the packages that it needs, and the service of the firewall."""
+    before, node2 = snapshot(pair, "node2"), pair.testinfra("node2")
+    inventory = edited(pair, pair.folder, node2="tfctl_toolchain=true tfctl_firewall=true")
+    words = ("--stack", "tf2.15", "--limit", "node2")
+    report_of(pair, "provision", *words, inventory=inventory, timeout=600)
+    expected_state.toolchain(node2, 12)
+    expected_state.firewall(node2, "2222-2299")
+    added = "\n".join(snapshot(pair, "node2") - before)
+    for line in (r"^ii +g\+\+-12\S* ", r"^ii +nftables\S* ", r"^tfctl_firewall\.service +enabled"):
+        assert re.search(line, added, re.MULTILINE), line
+    report = report_of(pair, "provision", *words, inventory=inventory)
+    assert (report["changed"], report["hosts"][0]["drifts"]) == (0, [])
+    [host] = report_of(pair, "reset", "--yes", "--limit", "node2", inventory=inventory)["hosts"]
+    assert {"package g++-12", "package nftables", "unit tfctl_firewall.service"} <= {
+        line.partition(":")[0] for line in host["removed"]
+    }
+    assert snapshot(pair, "node2") ^ before == set()
+    expected_state.is_violated(expected_state.toolchain, node2, 12)
+    expected_state.is_violated(expected_state.firewall, node2, "2222-2299")
 
 
 @pytest.mark.slow

@@ -124,6 +124,15 @@ def test_playbooks_of_the_wheel_decide_which_roles_run_by_ansible_playbook_alone
     assert "/etc/sudoers.d/tfctl" in found["roles"]["job_host"]["manages"]["paths"]
 
 
+def test_provision_of_the_wheel_decides_by_ansible_playbook_alone(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "packages").mkdir()
+    packages = packages_without_tfctl(tmp_path / "packages")
+    playbook = installed / "tfctl/_ansible/playbooks/provision.yml"
+    found = ansible_playbook(packages, tmp_path, playbook, "tfctl_stack=tf9", "--check")
+    faults = {fault["message"]: fault for fault in found["faults"]}
+    assert ", ".join(stacks.load()) in faults["tfctl_stack: no stack is called 'tf9'"]["remedy"]
+
+
 def test_description_of_the_wheel_has_absolute_links_to_existing_files(installed: Path) -> None:
     [metadata] = installed.glob("*.dist-info/METADATA")
     urls = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]

@@ -11,7 +11,7 @@ from tfctl.cli import text
 from tfctl.cli.common import InventoryOption, OutputFormat, OutputOption, say, say_error
 from tfctl.cli.which import open_fleet
 from tfctl.errors import first_of
-from tfctl.node import names
+from tfctl.node.names import REQUIREMENTS
 from tfctl.wording import counted, plain, with_remedy
 
 if TYPE_CHECKING:
@@ -70,12 +70,14 @@ def nodes(
 
 
 def drift_message(host: str, drifts: Sequence[str]) -> str:
-    """Return what has changed on a host since it was provisioned, with the remedy."""
+    """Return what has changed on a host since it was provisioned, with the remedy.
+
+    The role requirements repairs packages of requirements files only when it gets these files.
+    """
     more = [f"and {counted(len(drifts) - _DRIFTS, 'other change')}"] if len(drifts) > _DRIFTS else []
     lines = "\n".join([*drifts[:_DRIFTS], *more])
-    # Without its requirements file, provision does not install the packages of a job again.
-    file = " --requirements FILE" if any(drift.startswith(f"{names.REQUIREMENTS}/") for drift in drifts) else ""
-    return with_remedy(f"{host}: {lines}", f"tfctl provision INVENTORY --limit {host}{file}")
+    files = " --requirements FILE" if any(line.startswith(f"{REQUIREMENTS}/") for line in drifts) else ""
+    return with_remedy(f"{host}: {lines}", f"tfctl provision INVENTORY --limit {host}{files}")
 
 
 def table(states: list[NodeState]) -> str:

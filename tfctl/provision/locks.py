@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 from tfctl.errors import BadFile, TfctlError
 from tfctl.model.stacks import TOOLS, Stack
 
-# The C library of the oldest supported systems, Debian 11 and Ubuntu 20.04: wheels for newer ones do not load there.
+# The C library of the oldest supported system, Debian 11: wheels for newer ones do not load there.
 # The oldest patch release of Python on a supported system: Debian's 3.9.2 and 3.11.2.
 PATCH = 2
 PLATFORM = {"x86_64": "x86_64-manylinux_2_31", "aarch64": "aarch64-manylinux_2_31"}

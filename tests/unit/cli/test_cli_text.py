@@ -11,7 +11,6 @@ from records import make_record, make_state
 
 from tfctl.cli import common, tables, text
 from tfctl.cli.host_results import host_lines
-from tfctl.cli.nodes import drift_message
 from tfctl.cli.progress import ProgressDisplay
 from tfctl.cli.wait import sentence
 from tfctl.jobs.state import JobState
@@ -61,22 +60,6 @@ def test_control_characters_from_hosts_never_reach_the_terminal(capsys: pytest.C
     common.say(evil)
     out, err = capsys.readouterr()
     assert (out.count("apt says ?]0;mine?"), err.count("apt says ?]0;mine?")) == (2, 3)
-
-
-@pytest.mark.parametrize(
-    ("drift", "command"),
-    [
-        ("/etc/tfctl/node.json changed", "tfctl provision INVENTORY --limit node2"),
-        (
-            "/opt/tfctl/requirements/0123456789ab/pandas changed",
-            "tfctl provision INVENTORY --limit node2 --requirements FILE",
-        ),
-    ],
-)
-def test_remedy_for_changed_packages_of_a_job_names_its_requirements_file(drift: str, command: str) -> None:
-    """Such a change counts even if it is not among those that are listed."""
-    drifts = [*[f"/etc/tfctl/{number} was removed" for number in range(7)], drift]
-    assert drift_message("node2", drifts).endswith(f"→ {command}")
 
 
 def test_states_are_coloured_on_a_terminal_without_shifting_columns(monkeypatch: pytest.MonkeyPatch) -> None:

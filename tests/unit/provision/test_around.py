@@ -8,6 +8,8 @@ import http.server
 import importlib.util
 import io
 import json
+import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -34,16 +36,17 @@ from tfctl.provision.remedies import remedy_for
 ROLES = ansible.data_dir() / "roles"
 
 
-def play(folder: Path, role: str, tasks: Sequence[Mapping[str, object]]) -> None:
-    """Run tasks on this machine with the defaults and variables of a role. They must succeed."""
+def play(folder: Path, role: str, tasks: Sequence[Mapping[str, object]], *options: str) -> str:
+    """Run tasks on this machine with the defaults and variables of a role. They must succeed. Return the output."""
     files = [str(ROLES / role / part / "main.yml") for part in ("defaults", "vars")]
     found = {"hosts": "localhost", "gather_facts": False, "tasks": [*tasks]}
     found["vars_files"] = [path for path in files if Path(path).exists()]
     (folder / "play.yml").write_text(json.dumps([found]))
     words = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "--connection", "local"]
-    words += ["-e", f"ansible_python_interpreter={sys.executable}"]
+    words += ["-e", f"ansible_python_interpreter={sys.executable}", *options]
     done = subprocess.run([*words, str(folder / "play.yml")], capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def facts(**values: object) -> dict[str, object]:
@@ -78,7 +81,7 @@ def failures(role: str) -> Iterator[str]:
                 yield task["ansible.builtin.wait_for"]["msg"]
 
 
-def tasks_of(role: str, file: str) -> list[dict[str, object]]:
+def tasks_of(role: str, file: str) -> list[dict[str, Any]]:
     return list(yaml.safe_load((ROLES / role / "tasks" / file).read_text()))
 
 
@@ -119,6 +122,75 @@ def test_time_sync_keeps_the_running_time_service_and_otherwise_takes_chrony(tmp
     play(tmp_path, "time_sync", tasks)
 
 
+#: A fake of systemctl that writes down how it is called.
+SYSTEMCTL = "#!/bin/sh\necho $* >>$CALLS\n"
+
+
+def test_time_sync_keeps_the_configuration_of_chrony_and_a_reset_restores_it(tmp_path: Path) -> None:
+    conf, kept = tmp_path / "chrony.conf", tmp_path / "var/chrony.conf"
+    conf.write_text("pool mine.example\n")
+    block = next(task["block"] for task in tasks_of("time_sync", "chrony.yml") if "block" in task)
+    files = [task for task in block if "ansible.builtin.systemd_service" not in task]
+    for task in files:
+        for arguments in (value for name, value in task.items() if name.startswith("ansible.builtin.")):
+            for own in ("owner", "group"):  # tests need no root
+                arguments.pop(own, None)
+            if "dest" in arguments and not arguments.get("remote_src"):
+                arguments["src"] = str(ROLES / "time_sync/templates" / arguments["src"])
+        task.pop("notify", None)
+    given = {"time_sync_chrony_conf": str(conf), "time_sync_kept_conf": str(kept), "time_sync_servers": ["ntp.example"]}
+    for _ in range(2):
+        play(tmp_path, "time_sync", [{**task, "vars": given} for task in files])
+        assert "server ntp.example iburst" in conf.read_text()
+        assert kept.read_text() == "pool mine.example\n", "a second run keeps the first configuration"
+        conf.unlink()
+    assert not list(tmp_path.glob("chrony.conf?*")), "no backup that a reset does not know"
+    conf.write_text("server ntp.example iburst\n")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/systemctl").write_text(SYSTEMCTL)
+    (tmp_path / "bin/systemctl").chmod(0o755)
+    restore = shlex.split(restored(tmp_path, "dnf", {"/etc/chrony.conf": conf, "/var/lib/tfctl/chrony.conf": kept}))
+    variables = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "CALLS": f"{tmp_path}/calls"}
+    subprocess.run(restore, check=True, timeout=10, env=variables)
+    assert (conf.read_text(), kept.exists()) == ("pool mine.example\n", False)
+    assert (tmp_path / "calls").read_text() == "try-restart chronyd.service\n"
+    subprocess.run(restore, check=True, timeout=10, env=variables)
+    kept.write_text("of a chrony that the reset has removed\n")
+    conf.unlink()
+    subprocess.run(restore, check=True, timeout=10, env=variables)
+    assert (conf.exists(), kept.exists()) == (False, False)
+
+
+def restored(folder: Path, packager: str, places: Mapping[str, Path]) -> str:
+    """Return the command with which a reset restores the configuration of chrony, for files in other places."""
+    receipt: dict[str, object] = {"ansible.builtin.include_vars": str(ROLES / "time_sync/vars/receipt.yml")}
+    copy = {"content": "{{ time_sync_manages.refresh | to_json }}", "dest": str(folder / "commands")}
+    seen = {"preflight_found": {"seen": {"packager": packager}}}
+    play(folder, "time_sync", [receipt, {"ansible.builtin.copy": copy, "vars": seen}])
+    (command,) = json.loads((folder / "commands").read_text())
+    for path, place in places.items():
+        assert path in command
+        command = command.replace(path, str(place))
+    return str(command)
+
+
+@pytest.mark.parametrize(
+    ("packager", "unit", "conf"),
+    [("apt-get", "chrony.service", "/etc/chrony/chrony.conf"), ("dnf", "chronyd.service", "/etc/chrony.conf")],
+)
+def test_time_sync_lists_the_files_and_units_that_it_changes_in_its_receipt(
+    packager: str, unit: str, conf: str, tmp_path: Path
+) -> None:
+    receipt: dict[str, object] = {"ansible.builtin.include_vars": str(ROLES / "time_sync/vars/receipt.yml")}
+    seen = {"preflight_found": {"seen": {"packager": packager}}, "unit": unit, "conf": conf}
+    play(tmp_path, "time_sync", [
+        receipt,
+        check("time_sync_manages.units == [unit, 'systemd-timesyncd.service']", **seen),
+        check("conf not in time_sync_manages.paths", **seen),
+        check("conf in time_sync_manages.paths", **seen, tfctl_ntp_servers=["ntp.example"]),
+    ])  # fmt: skip
+
+
 def test_proxy_must_be_a_url_with_a_port_and_answer(tmp_path: Path) -> None:
     form, answers = tasks_of("proxy", "main.yml")[:2]
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -132,6 +204,56 @@ def test_proxy_must_be_a_url_with_a_port_and_answer(tmp_path: Path) -> None:
         play(tmp_path, "proxy", tasks)
     silent = trial(answers, f"The proxy {place} (tfctl_http_proxy) does not answer", proxy_http=f"http://{place}")
     play(tmp_path, "proxy", [*silent])
+
+
+#: The configuration of dnf, with settings of the host's owner.
+DNF_CONF = "[main]\ngpgcheck=1\nproxy=http://mine:3128\nbest=True\n"
+
+
+def in_file(task: dict[str, Any], path: Path) -> dict[str, object]:
+    """Return a task that changes this file instead of dnf's configuration, on every system."""
+    changed = {**task["ansible.builtin.blockinfile"], "path": str(path)}
+    return {**{key: value for key, value in task.items() if key != "when"}, "ansible.builtin.blockinfile": changed}
+
+
+def test_proxy_of_dnf_is_a_block_behind_the_line_of_the_owner_and_is_removed_alone(tmp_path: Path) -> None:
+    conf, kept = tmp_path / "dnf.conf", tmp_path / "kept.conf"
+    conf.write_text(DNF_CONF)
+    find = "ansible.builtin.blockinfile"
+    (present,) = (in_file(task, conf) for task in tasks_of("proxy", "present.yml") if find in task)
+    (absent,) = (in_file(task, conf) for task in tasks_of("proxy", "absent.yml") if find in task)
+    url = {"proxy_http": "http://me:secret@proxy:3128", "proxy_https": "", "proxy_none": ""}
+    keep: dict[str, object] = {"ansible.builtin.copy": {"src": str(conf), "dest": str(kept)}}
+    output = play(tmp_path, "proxy", [
+        {**present, "vars": url, "register": "first"}, keep, {**present, "vars": url, "register": "second"},
+        check("first is changed", "second is not changed"), {**absent, "vars": url},
+    ], "-vvv")  # fmt: skip
+    assert "secret" not in output
+    lines = kept.read_text().splitlines()
+    assert lines.index("proxy=http://me:secret@proxy:3128") > lines.index("proxy=http://mine:3128"), "the last applies"
+    assert conf.read_text() == DNF_CONF
+
+
+def test_reset_removes_the_proxy_of_dnf_and_a_change_of_it_is_drift(tmp_path: Path) -> None:
+    receipt: dict[str, object] = {"ansible.builtin.include_vars": str(ROLES / "proxy/vars/receipt.yml")}
+    commands = tmp_path / "commands"
+    write: dict[str, object] = {
+        "ansible.builtin.copy": {"content": "{{ proxy_manages.refresh | to_json }}", "dest": str(commands)}
+    }
+    on_dnf, on_apt = ({"preflight_found": {"seen": {"packager": name}}} for name in ("dnf", "apt-get"))
+    nothing = check("proxy_manages.refresh == []", **on_apt)
+    managed = check("'/etc/dnf/dnf.conf' in proxy_manages.paths", **on_dnf)
+    play(tmp_path, "proxy", [receipt, nothing, managed, {**write, "vars": on_dnf}])
+    (command,) = json.loads(commands.read_text())
+    conf = tmp_path / "dnf.conf"
+    (task,) = (
+        in_file(each, conf) for each in tasks_of("proxy", "present.yml") if "ansible.builtin.blockinfile" in each
+    )
+    conf.write_text(DNF_CONF)
+    play(tmp_path, "proxy", [{**task, "vars": {"proxy_http": "http://me:secret@proxy:3128", "proxy_https": ""}}])
+    assert "secret" in conf.read_text()
+    subprocess.run(shlex.split(command.replace("/etc/dnf/dnf.conf", str(conf))), check=True, timeout=10)
+    assert conf.read_text() == DNF_CONF
 
 
 def library(name: str) -> ModuleType:

@@ -7,11 +7,13 @@ import dis
 import functools
 import importlib
 import inspect
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tokenize
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -144,22 +146,35 @@ def test_tasks_change_the_owner_and_mode_of_single_files_with_the_module_file() 
 
 
 def test_each_of_these_roles_runs_alone_in_the_play_of_a_user(tmp_path: Path) -> None:
-    """It gets no variables, except that nothing of the distribution is to be installed. Nothing is changed.
+    """Nothing is changed. Most get no variables, except that nothing of the distribution is to be installed.
 
     Each role has a host of its name, which is this machine.
     """
-    roles = ("tensorflow", "horovod", "openmpi")
-    here = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable, "openmpi_method": "source"}
+    roles = ("tensorflow", "horovod", "openmpi", "requirements", "preflight")
+    here: dict[str, object] = {
+        "ansible_connection": "local",
+        "ansible_python_interpreter": sys.executable,
+        "openmpi_method": "source",
+    }
+    # No package is needed, and preflight only explains what this machine would get, whatever it lacks.
+    packages = {
+        "lock": str(tmp_path / "lock"),
+        "text": "# empty\n",
+        "path": str(tmp_path / "requirements/0123456789ab"),
+    }
+    here |= {"requirements_list": [packages], "preflight_explain": True}
     plays = [{"hosts": role, "gather_facts": False, "roles": [role], "vars": here} for role in roles]
     (tmp_path / "play.yml").write_text(json.dumps(plays))
     words = [*ANSIBLE, "playbook", "--check", "-i", ",".join(roles), str(tmp_path / "play.yml")]
     data = ansible.data_dir()
     settings = {"ANSIBLE_ROLES_PATH": data / "roles", "ANSIBLE_LIBRARY": data / "playbooks/library"}
     settings |= {"ANSIBLE_MODULE_UTILS": data / "playbooks/module_utils", "HOME": tmp_path}
+    settings |= {"ANSIBLE_ACTION_PLUGINS": data / "playbooks/action_plugins"}
     variables = {**os.environ, **{name: str(value) for name, value in settings.items()}}
     done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=100)
     for role in roles:
-        assert re.search(rf"{role} .*changed=[1-9].*failed=0", done.stdout), done.stdout + done.stderr
+        changes = "0" if role == "preflight" else "[1-9]"
+        assert re.search(rf"{role} .*ok=[1-9].*changed={changes}.*failed=0", done.stdout), done.stdout + done.stderr
     assert not (tmp_path / ".cache").exists()
 
 
@@ -191,6 +206,106 @@ def attributes_used(name: str, module: ModuleType) -> Iterator[str]:
             if (instruction.opname, instruction.argval) == ("LOAD_GLOBAL", name):
                 yield following.argval
 
+
+def test_each_expected_state_is_violated_in_a_lab_test() -> None:
+    """A function that accepts every host would prove nothing. `Site.assert_repaired` violates its ``spec``."""
+    roles = {role.name for role in ROLES} - {"preflight"} - SHARED
+    violated: set[str] = set()
+    for path in sorted(LAB.glob("test_*.py")):
+        tree = ast.parse(path.read_text())
+        named = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        for given in violations(tree):
+            violated |= {*states_in(given)}
+            # A method of the test may call the function.
+            called = [node.attr for node in ast.walk(given) if isinstance(node, ast.Attribute)]
+            violated |= {name for each in called if each in named for name in states_in(named[each])}
+    assert roles - violated == set()
+
+
+def violations(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield what calls give to `is_violated`, and to others as ``spec``."""
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        if ast.unparse(call.func) == "expected_state.is_violated":
+            yield call.args[0]
+        yield from (each.value for each in call.keywords if each.arg == "spec")
+
+
+def states_in(node: ast.AST) -> Iterator[str]:
+    """Yield X for each expected_state.X in the code."""
+    for each in ast.walk(node):
+        if isinstance(each, ast.Attribute) and ast.unparse(each.value) == "expected_state":
+            yield each.attr
+
+
+#: Variables that may contain a URL with a password.
+SECRET = re.compile(r"\w+_index_url|proxy_https?")
+
+
+def test_variables_that_may_contain_a_password_are_not_logged() -> None:
+    options = {name: option for role in ROLES for name, option in options_of(role.name).items()}
+    secret = {name: option for name, option in options.items() if SECRET.fullmatch(name)}
+    assert {"proxy_http", "proxy_https", "preflight_index_url", "wheels_index_url"} <= {*secret}
+    assert [name for name, option in secret.items() if option.get("no_log") is not True] == []
+
+
+@pytest.mark.parametrize(
+    ("role", "entry"), [("shared_storage", "verify"), ("wheels", "download")], ids=lambda name: str(name)
+)
+def test_tasks_that_others_include_alone_have_argument_specs(role: str, entry: str) -> None:
+    specs = read(ansible.data_dir() / f"roles/{role}/meta/argument_specs.yml")["argument_specs"]
+    options, those_of_the_role = specs[entry]["options"], specs["main"]["options"]
+    assert {name: those_of_the_role[name] for name in options} == options
+    tasks = (ansible.data_dir() / f"roles/{role}/tasks/{entry}.yml").read_text()
+    assert {*re.findall(rf"\b{role}_\w+", tasks)} & {*those_of_the_role} <= {*options}
+
+
+def test_roles_name_the_releases_that_tfctl_provisions() -> None:
+    systems = read(ansible.data_dir() / "tfctl/model/stacks/systems.yaml")
+    names = {"bullseye": "debian-11", "bookworm": "debian-12", "trixie": "debian-13"}
+    names |= {"jammy": "ubuntu-22.04", "noble": "ubuntu-24.04", "9": "el-9"}
+    for role in ROLES:
+        platforms = read(role / "meta/main.yml")["galaxy_info"]["platforms"]
+        claimed = [names.get(version, version) for each in platforms for version in each["versions"]]
+        assert sorted(claimed) == sorted(systems), role.name
+
+
+def test_roles_read_variables_of_the_inventory_in_their_defaults_only() -> None:
+    """A default shows which variable of a play replaces it. The address of another host is read from its variables."""
+    files = [path for role in ROLES for part in ("tasks", "vars", "handlers") for path in (role / part).glob("*.yml")]
+    named = {
+        (path, name)
+        for path in files
+        for name in re.findall(r"(?<!groups\.)\b(tfctl_\w+) \| default", path.read_text())
+    }
+    assert len(files) > 50
+    assert [f"{path}: {name}" for path, name in named if name != "tfctl_address"] == []
+
+
+#: Lines of Python below playbooks/ without blank lines, comments, docstrings and the documentation of modules. See
+#: docs/decisions.md, "how much Python the playbooks contain".
+CEILING = 2600
+
+
+def test_playbooks_contain_no_more_python_than_was_decided() -> None:
+    found = {path: lines_of_code(path) for path in ansible.data_dir().glob("playbooks/*/*.py") if not path.is_symlink()}
+    assert 0.9 * CEILING < sum(found.values()) <= CEILING
+
+
+def lines_of_code(path: Path) -> int:
+    """Return the number of lines that contain code."""
+    text = path.read_text()
+    told: set[int] = set()
+    for node in (each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.stmt)):
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        documentation = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DOCUMENTATION"
+        if docstring or documentation:
+            told.update(range(node.lineno, (node.end_lineno or 0) + 1))
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    code = [token for token in tokens if token.type not in NO_CODE]
+    return len({line for token in code for line in range(token.start[0], token.end[0] + 1)} - told)
+
+
+NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 
 RECEIPTS = sorted((ansible.data_dir() / "roles").glob("*/vars/receipt.yml"))
 
