@@ -20,12 +20,15 @@ def dataset(make: Callable[[Any], Any]) -> Any:
     task = _task.read()
     import tensorflow as tf
 
+    def watched(context: Any) -> Any:
+        return _timings.watch(make(context), context)
+
     if task.strategy == "horovod":
         hvd = _ranks.horovod()
-        return make(tf.distribute.InputContext(hvd.size(), hvd.rank(), hvd.size()))
+        return watched(tf.distribute.InputContext(hvd.size(), hvd.rank(), hvd.size()))
     if task.strategy == "parameter_server":  # fit copies the dataset to each worker
-        return make(tf.distribute.InputContext())
-    return _strategy.strategy().distribute_datasets_from_function(make)
+        return watched(tf.distribute.InputContext())
+    return _strategy.strategy().distribute_datasets_from_function(watched)
 
 
 def shard(dataset: Any, policy: str = "auto") -> Any:

@@ -3,11 +3,12 @@
 A line has the totals since `fit` began, so the last one says everything:
 
     {"time": 1764000123.4, "began": 1764000100.0, "steps": 400, "examples": 12800, "seconds": 23.4,
-     "first_step": 6.1, "first_steps": 1, "input_wait": 0.8}
+     "first_step": 6.1, "first_steps": 1, "input_wait": 0.8, "evaluation": 2.5}
 
 ``time`` and ``began`` are in epoch seconds, the rest in seconds since ``began``. ``first_step`` is the time until the
 first ``first_steps`` steps were done, which includes the compilation. ``input_wait`` is the time that steps have waited
-for their batch. Unknown values are null. Lines become rarer while the task runs, so that the file stays small.
+for their batches, ``evaluation`` the time that the validation between steps has taken. Unknown values are null. Lines
+become rarer while the task runs, so that the file stays small.
 """
 
 import collections
@@ -15,7 +16,7 @@ import contextlib
 import json
 import os
 import time
-from typing import Any, Callable, Deque, Optional
+from typing import Any, Callable, Deque, List, Optional
 
 from tfctl_runtime import _task
 
@@ -25,10 +26,41 @@ _NAME = "timings.jsonl"
 #: The first lines are this far apart (s), later ones by this part of the time since `fit` began.
 _EVERY_S, _EVERY_PART = 1.0, 0.02
 
-#: What shard() was given last: the number of examples in its batches, if that is known, and whether it counts arrivals.
-batch_size: Optional[int] = None
-#: When each batch that no step has used yet left the dataset of shard(); None if the dataset does not say.
-arrivals: Optional[Deque[float]] = None
+#: The datasets that shard() and dataset() have returned. One of them is that of `fit`, another may be for validation.
+sources: "List[Source]" = []
+
+
+class Source:
+    """A dataset of shard() or dataset(). ``examples``: how many this task computes in each step, if that is known.
+
+    ``batches``: how many batches a step takes. ``arrivals``: when each batch that no step has used yet left the
+    dataset. ``open``: whether arrivals are noted.
+    """
+
+    def __init__(self, examples: Optional[int], batches: int) -> None:
+        self.examples, self.batches = examples, batches
+        self.arrivals: Deque[float] = collections.deque()
+        self.open = True
+
+    def reset(self) -> None:
+        self.arrivals.clear()
+        self.open = True
+
+    def note(self) -> bool:
+        """Note that a batch leaves the dataset."""
+        if self.open:
+            self.arrivals.append(time.monotonic())
+        return True
+
+    def wait(self, begun: float, steps: int) -> Optional[float]:
+        """Return how long (s) steps that began then have waited for their batches; None if that is unknown."""
+        last = begun
+        for _ in range(steps * self.batches):
+            if not self.arrivals:  # a batch was not noted: the numbers of batches and steps do not agree
+                self.open = False
+                return None
+            last = max(last, self.arrivals.popleft())
+        return last - begun
 
 
 class Timings:
@@ -37,11 +69,14 @@ class Timings:
     def __init__(
         self, examples: Optional[int], write: Callable[[str], Any], clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._examples, self._write, self._clock = examples, write, clock
+        self.examples = examples
+        self._write, self._clock = write, clock
         self._began, self._began_at = clock(), time.time()
         self._steps = self._first_steps = 0
         self._first: Optional[float] = None
         self._wait: Optional[float] = 0.0
+        self._evaluation = 0.0
+        self._evaluates_since: Optional[float] = None
         self._due = self._began
 
     def stepped(self, steps: int, wait: Optional[float] = None) -> None:
@@ -62,6 +97,16 @@ class Timings:
         self._wait = None
         self._say(self._clock())
 
+    def evaluates(self) -> None:
+        """Begin an evaluation, whose time is not that of steps."""
+        self._evaluates_since = self._clock()
+
+    def evaluated(self) -> None:
+        """End the evaluation."""
+        if self._evaluates_since is not None:
+            self._evaluation += self._clock() - self._evaluates_since
+            self._evaluates_since = None
+
     def end(self) -> None:
         """Write the last line."""
         if self._steps:
@@ -74,11 +119,12 @@ class Timings:
             "time": round(time.time(), 3),
             "began": round(self._began_at, 3),
             "steps": self._steps,
-            "examples": None if self._examples is None else self._steps * self._examples,
+            "examples": None if self.examples is None else self._steps * self.examples,
             "seconds": round(seconds, 4),
             "first_step": None if self._first is None else round(self._first, 4),
             "first_steps": self._first_steps,
             "input_wait": None if self._wait is None else round(self._wait, 4),
+            "evaluation": round(self._evaluation, 4),
         }
         self._write(json.dumps(line) + "\n")
 
@@ -96,7 +142,7 @@ def path() -> Optional[str]:
 def callback(keras: Any, examples: Optional[int]) -> Any:
     """Return the Keras callback that writes the file, or one that does nothing if there is none.
 
-    ``examples``: in each batch that the script makes; by default, what shard() has seen.
+    ``examples``: in each batch that the script makes; by default, what shard() or dataset() has seen.
     """
     task = _task.read()
 
@@ -117,18 +163,27 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
                 self._file = os.open(where, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             except OSError:
                 return
-            self._timings = Timings(_share(batch_size if examples is None else examples, task), self._put)
-            if arrivals is not None:
-                arrivals.clear()
+            self._timings = Timings(_agreed() if examples is None else _share(examples, task), self._put)
+            for source in sources:
+                source.reset()
 
         def on_epoch_end(self, *_: Any) -> None:
             steps = self.params.get("steps")
             if self._timings is not None and steps:
                 self._timings.counted(steps)
 
+        def on_test_begin(self, *_: Any) -> None:
+            if self._timings is not None:
+                self._timings.evaluates()
+
+        def on_test_end(self, *_: Any) -> None:
+            if self._timings is not None:
+                self._timings.evaluated()
+
         def on_train_end(self, *_: Any) -> None:
             if self._timings is not None:
                 self._timings.end()
+                self._timings = None
             if self._file is not None:
                 os.close(self._file)
                 self._file = None
@@ -145,6 +200,11 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
             # Keras 2 then passes the logs as they are, and does not wait for their values after each step.
             self._supports_tf_logs = True
             self._begun = (0, 0.0)
+            self._source: Optional[Source] = None
+
+        def on_train_begin(self, *_: Any) -> None:
+            self._source = None
+            super().on_train_begin()
 
         def on_train_batch_begin(self, batch: int, *_: Any) -> None:
             self._begun = (batch, time.monotonic())
@@ -152,10 +212,14 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
         def on_train_batch_end(self, batch: int, *_: Any) -> None:
             if self._timings is None:
                 return
+            if self._source is None:
+                self._source = _in_use() or Source(self._timings.examples, 1)
+                if examples is None:
+                    self._timings.examples = self._source.examples
             # Keras 2 gives the number of the last step that it has executed at once, Keras 3 that of the first.
             each = getattr(self.model, "steps_per_execution", 1)
             steps = max(1, batch - self._begun[0] + 1, each if isinstance(each, int) else 1)
-            self._timings.stepped(steps, _wait(self._begun[1], steps))
+            self._timings.stepped(steps, self._source.wait(self._begun[1], steps))
 
         def on_epoch_end(self, *_: Any) -> None:
             """Its steps have been counted."""
@@ -163,42 +227,46 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
     return EpochTimings() if task.strategy == "parameter_server" else StepTimings()
 
 
-def watch(dataset: Any) -> Any:
-    """Note the batch size of a dataset, and return it so that it notes when each batch leaves it, if steps can be
-    matched with batches: each step takes one, and it is made in this process."""
-    global batch_size, arrivals
-    batch_size = _batch_size(dataset)
-    arrivals = None
-    if path() is None or _task.read().strategy not in ("local", "mirrored", "horovod"):
+def watch(dataset: Any, context: Any = None) -> Any:
+    """Note how many examples a step takes from a dataset, and return it so that it notes when each batch leaves it.
+
+    ``context``: the tf.distribute.InputContext with which dataset() made it, None for shard(). The batches of the
+    latter have the global size. Arrivals are noted if this process makes the batches, and steps can be matched with
+    them.
+    """
+    task, size = _task.read(), _batch_size(dataset)
+    if context is None:
+        source = Source(_share(size, task), 1)
+    else:
+        batches = max(1, context.num_replicas_in_sync // context.num_input_pipelines)
+        source = Source(None if size is None else size * batches, batches)
+    sources.append(source)
+    # The workers of multi_worker_mirrored divide a batch of shard() in ways of their own.
+    matching = ("local", "mirrored", "horovod") + (() if context is None else ("multi_worker_mirrored",))
+    if path() is None or task.strategy not in matching:
         return dataset
     import tensorflow as tf
 
-    seen = arrivals = collections.deque()
-
-    def note() -> bool:
-        seen.append(time.monotonic())
-        return True
-
     def noted(*batch: Any) -> Any:
-        tf.numpy_function(note, [], tf.bool)
+        tf.numpy_function(source.note, [], tf.bool)
         return batch if len(batch) > 1 else batch[0]
 
     # Prefetched, so that a batch which is ready in time is noted before its step begins, and noting it delays none.
-    return dataset.map(noted).prefetch(1)
+    return dataset.map(noted).prefetch(source.batches)
 
 
-def _wait(begun: float, steps: int) -> Optional[float]:
-    """Return how long (s) steps that began then have waited for their batches; None if that is unknown."""
-    global arrivals
-    if arrivals is None:
-        return None
-    last = begun
-    for _ in range(steps):
-        if not arrivals:  # a batch was not counted: the numbers of batches and steps do not agree
-            arrivals = None
-            return None
-        last = max(last, arrivals.popleft())
-    return last - begun
+def _in_use() -> Optional[Source]:
+    """Return the dataset of the steps that have ended; None if it is unknown. The others note nothing from now on."""
+    used = [source for source in sources if source.arrivals]
+    for source in sources:
+        source.open = [source] == used
+    return used[0] if len(used) == 1 else None
+
+
+def _agreed() -> Optional[int]:
+    """Return how many examples a step has, if that does not depend on which of the datasets is that of `fit`."""
+    found = {source.examples for source in sources}
+    return found.pop() if len(found) == 1 else None
 
 
 def _share(examples: Optional[int], task: Any) -> Optional[int]:

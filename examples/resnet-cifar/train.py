@@ -25,6 +25,9 @@ def main() -> None:
     args = arguments()
     runtime.serve_forever_if_needed()
     strategy = runtime.strategy()
+    if args.precision == "mixed_float16" and isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        # The losses would have to be scaled, and Keras scales none under this strategy.
+        raise SystemExit("--precision mixed_float16 cannot be used with parameter_server: use mixed_bfloat16")
     tf.keras.mixed_precision.set_global_policy(args.precision)
     train_files = tf.io.gfile.glob(f"{args.data}/data_batch_*.bin")
     test_files = tf.io.gfile.glob(f"{args.data}/test_batch.bin")
@@ -32,24 +35,24 @@ def main() -> None:
         raise SystemExit(f"{args.data} does not contain data_batch_*.bin and test_batch.bin: see README.md")
     replicas = runtime.replicas()
     batch = args.batch_size * replicas
-    steps = args.steps_per_epoch or images_in(train_files) // batch
+    steps = args.steps_per_epoch or steps_in(images_in(train_files), batch)
     print(f"ResNet-{args.depth}, {replicas} replicas, batches of {batch}, {steps} steps per epoch", flush=True)
 
-    exact = exact_evaluation(strategy, test_files)
+    evaluated = runtime.dataset(lambda context: test_images(test_files, batch, context))
     with strategy.scope():
         model = resnet(args.depth)
         model.compile(
             optimizer=sgd(args, batch, steps),
             loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=["accuracy"],
-            **exact,
+            **exact_evaluation(strategy, test_files),
         )
     history = model.fit(
         runtime.dataset(lambda context: training_images(train_files, batch, context)),
         epochs=args.epochs,
         steps_per_epoch=steps,
-        validation_data=runtime.dataset(lambda context: test_images(test_files, batch, context)),
-        validation_steps=None if exact else math.ceil(images_in(test_files) / batch),
+        validation_data=evaluated,
+        validation_steps=steps_of_evaluation(evaluated, images_in(test_files), batch),
         verbose=2 if runtime.is_chief() else 0,
         callbacks=[*runtime.callbacks(backup_steps=args.backup_steps), Begin()],
     )
@@ -76,6 +79,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", choices=["float32", "mixed_float16", "mixed_bfloat16"], default="float32")
     parser.add_argument("--backup-steps", type=int, help="default: back up after each epoch")
     return parser.parse_args()
+
+
+def steps_in(images: int, batch: int) -> int:
+    """Return how many whole batches there are."""
+    if images < batch:
+        raise SystemExit(f"{images} images are fewer than a batch of {batch}: use a smaller --batch-size")
+    return images // batch
 
 
 def sgd(args: argparse.Namespace, batch: int, steps: int) -> tf.keras.optimizers.Optimizer:
@@ -159,6 +169,16 @@ def exact_evaluation(strategy: tf.distribute.Strategy, files: list[str]) -> dict
     """
     exact = isinstance(strategy, tf.distribute.ParameterServerStrategy)
     return {"pss_evaluation_shards": len(files)} if exact else {}
+
+
+def steps_of_evaluation(evaluated: object, images: int, batch: int) -> int | None:
+    """Return the argument of ``fit``: the steps that all workers take together, or None if the dataset simply ends.
+
+    Each rank of horovod has a dataset of its own, and perhaps one batch more than another rank. With a number of steps
+    that its dataset does not have, Keras would leave out the next evaluation of this rank, and the other ranks would
+    wait for its results.
+    """
+    return None if isinstance(evaluated, tf.data.Dataset) else math.ceil(images / batch)
 
 
 class Begin(tf.keras.callbacks.Callback):

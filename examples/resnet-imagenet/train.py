@@ -4,8 +4,13 @@ The job file alone decides how the training is distributed: mirrored, multi_work
 horovod. tfctl_runtime makes the difference. Run by itself, the script trains on this machine, with tfctl_runtime on
 PYTHONPATH: python train.py --data records
 
-The settings are those of "Accurate, Large Minibatch SGD" (Goyal et al., 2017), with label smoothing and a learning rate
-that falls as a cosine.
+Augmentation, momentum, weight decay, epochs of warm-up and the highest learning rate are those of "Accurate, Large
+Minibatch SGD" (Goyal et al., 2017). The rest differs from the paper, so do not expect exactly its accuracy:
+
+* The learning rate rises from 0, and falls as a cosine. Labels are smoothed.
+* The network is ResNet50 of tf.keras.applications. In its blocks, the first 1x1 convolution has the stride, not the 3x3
+  one. Weights have Glorot's initialization, the scale of the last normalization of a block begins with 1, not 0, and
+  normalization has a momentum of 0.99, not 0.9.
 """
 
 from __future__ import annotations
@@ -30,28 +35,31 @@ def main() -> None:
     args = arguments()
     runtime.serve_forever_if_needed()
     strategy = runtime.strategy()
+    if args.precision == "mixed_float16" and isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        # The losses would have to be scaled, and Keras scales none under this strategy.
+        raise SystemExit("--precision mixed_float16 cannot be used with parameter_server: use mixed_bfloat16")
     tf.keras.mixed_precision.set_global_policy(args.precision)
     train, validation = Split.read(args.data, "train"), Split.read(args.data, "validation")
     replicas = runtime.replicas()
     batch = args.batch_size * replicas
-    steps = args.steps_per_epoch or train.images // batch
+    steps = args.steps_per_epoch or steps_in(train.images, batch)
     print(f"ResNet-50, {replicas} replicas, batches of {batch}, {steps} steps per epoch", flush=True)
 
-    exact = exact_evaluation(strategy, validation.files)
+    evaluated = runtime.dataset(lambda context: validation_images(validation, args.image_size, batch, context))
     with strategy.scope():
         model = resnet50(args.image_size, train.classes)
         model.compile(
             optimizer=sgd(args, batch, steps),
             loss=tf.keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=args.label_smoothing),
             metrics=["accuracy", tf.keras.metrics.TopKCategoricalAccuracy(5, name="top5")],
-            **exact,
+            **exact_evaluation(strategy, validation.files),
         )
     history = model.fit(
         runtime.dataset(lambda context: training_images(train, args.image_size, batch, context)),
         epochs=args.epochs,
         steps_per_epoch=steps,
-        validation_data=runtime.dataset(lambda context: validation_images(validation, args.image_size, batch, context)),
-        validation_steps=None if exact else math.ceil(validation.images / batch),
+        validation_data=evaluated,
+        validation_steps=steps_of_evaluation(evaluated, validation.images, batch),
         verbose=2 if runtime.is_chief() else 0,
         callbacks=[*runtime.callbacks(backup_steps=args.backup_steps), Begin()],
     )
@@ -86,7 +94,7 @@ class Split(NamedTuple):
         A file such as train.json, which make_tfrecords.py writes, has the numbers of images and classes. Without it,
         they are those of ImageNet.
         """
-        files = sorted(tf.io.gfile.glob([f"{folder}/{name}-*-of-*", f"{folder}/*/{name}-*-of-*"]))
+        files = sorted(tf.io.gfile.glob([f"{folder}/{name}-*-of-?????", f"{folder}/*/{name}-*-of-?????"]))
         if not files:
             raise SystemExit(f"{folder} does not contain {name}-00000-of-01024 and the like: see README.md")
         images, classes = {"train": 1_281_167, "validation": 50_000}[name], 1000
@@ -96,6 +104,13 @@ class Split(NamedTuple):
                 found = json.load(file)
             images, classes = found["images"], len(found["classes"])
         return cls(files, images, classes)
+
+
+def steps_in(images: int, batch: int) -> int:
+    """Return how many whole batches there are."""
+    if images < batch:
+        raise SystemExit(f"{images} images are fewer than a batch of {batch}: use a smaller --batch-size")
+    return images // batch
 
 
 def sgd(args: argparse.Namespace, batch: int, steps: int) -> tf.keras.optimizers.Optimizer:
@@ -142,7 +157,7 @@ def training_images(split: Split, size: int, batch: int, context: tf.distribute.
 
 
 def validation_images(split: Split, size: int, batch: int, context: tf.distribute.InputContext) -> tf.data.Dataset:
-    """Return this worker's share. Every worker gets as many images, because they all take the same number of steps."""
+    """Return this worker's share: every n-th image. The shares differ by one image at most."""
     records = tf.data.TFRecordDataset(split.files, num_parallel_reads=min(16, len(split.files)))
     records = records.shard(context.num_input_pipelines, context.input_pipeline_id)
     images = records.map(
@@ -197,6 +212,16 @@ def exact_evaluation(strategy: tf.distribute.Strategy, files: list[str]) -> dict
     """
     exact = isinstance(strategy, tf.distribute.ParameterServerStrategy)
     return {"pss_evaluation_shards": len(files)} if exact else {}
+
+
+def steps_of_evaluation(evaluated: object, images: int, batch: int) -> int | None:
+    """Return the argument of ``fit``: the steps that all workers take together, or None if the dataset simply ends.
+
+    Each rank of horovod has a dataset of its own, and perhaps one batch more than another rank. With a number of steps
+    that its dataset does not have, Keras would leave out the next evaluation of this rank, and the other ranks would
+    wait for its results.
+    """
+    return None if isinstance(evaluated, tf.data.Dataset) else math.ceil(images / batch)
 
 
 class Begin(tf.keras.callbacks.Callback):

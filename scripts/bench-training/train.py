@@ -1,6 +1,7 @@
 """Train a small model on invented data, and print the examples per second of the whole job. For scripts/bench training.
 
-TFCTL_STRATEGY says which strategy it is. The first epoch, with the compilation, is not measured.
+TFCTL_STRATEGY says which strategy it is. The first fit, with the compilation, is not measured. The second one also
+records timings, so that the figures of `tfctl report` can be compared with those that are printed.
 """
 
 import os
@@ -41,7 +42,7 @@ def measured(built, batch, at_once, callbacks=()):
     dataset = data(batch)
     built.fit(dataset, epochs=1, steps_per_epoch=STEPS, verbose=0, callbacks=list(callbacks))
     began = time.monotonic()
-    built.fit(dataset, epochs=1, steps_per_epoch=STEPS, verbose=0)
+    built.fit(dataset, epochs=1, steps_per_epoch=STEPS, verbose=0, callbacks=[runtime.timings(batch)])
     return STEPS * at_once / (time.monotonic() - began)
 
 

@@ -66,6 +66,7 @@ def test_stock_ansible_playbook_accepts_the_playbook(script: ModuleType, tmp_pat
 
 def test_training_by_hand_runs_the_tasks_with_the_environment_of_tfctl(script: ModuleType, tmp_path: Path) -> None:
     file = script.training_job(tmp_path, "parameter_server", "{chief: 1, ps: 1, worker: 2}")
+    assert script.job_name(file) == "bench-parameter-server"
     layout = lay_out(load(file), INVENTORY, str(file))
     job = Job(layout, 1, "0123abcd", 0.0, assign(layout, {host.name: Site("10.0.0.1", {}) for host in layout.hosts}))
     lines = script.by_hand_script(job, job.tasks[0], "/srv/tfctl/by hand")

@@ -19,9 +19,9 @@ class Pace:
     """What is known about a task's training. Unknown values are None.
 
     ``seconds``: how long it has trained. ``examples_per_second`` and ``steps_per_second`` leave out the first step,
-    which includes the compilation. ``first_step``: its duration in seconds. ``input_wait``: the part of the time of the
-    other steps in which they waited for their batches, from 0 to 1. ``total``: the examples per second of the job,
-    if the task says so. ``leader_only``: it prints for all tasks.
+    which includes the compilation, and the evaluations between steps. ``first_step``: its duration in seconds.
+    ``input_wait``: the part of the time of the other steps in which they waited for their batches, from 0 to 1.
+    ``total``: the examples per second of the job, if the task says so. ``leader_only``: it prints for all tasks.
     """
 
     source: Literal["timings", "log"]
@@ -48,9 +48,11 @@ def of_timings(text: str) -> Pace | None:
             steps, seconds = int(found["steps"]), _number(found["seconds"])
             first, first_steps = _number(found["first_step"]), int(found["first_steps"])
             examples, wait = found["examples"], _number(found["input_wait"])
+            evaluation = _number(found.get("evaluation")) or 0.0  # older tfctl_runtimes did not measure it
             if steps < 1 or seconds is None or not 0 <= first_steps <= steps:
                 continue
-            return _pace(steps, None if examples is None else int(examples), seconds, first, first_steps, wait)
+            count = None if examples is None else int(examples)
+            return _pace(steps, count, seconds, first, first_steps, wait, evaluation)
         except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             continue
     return None
@@ -69,11 +71,18 @@ def of_lines(lines: Sequence[str], progress: ProgressFormat | None) -> Pace | No
 
 
 def _pace(
-    steps: int, examples: int | None, seconds: float, first: float | None, first_steps: int, wait: float | None
+    steps: int,
+    examples: int | None,
+    seconds: float,
+    first: float | None,
+    first_steps: int,
+    wait: float | None,
+    evaluation: float,
 ) -> Pace:
     pace = Pace("timings", steps, examples, seconds, first_step=first)
     # Without a first step, as under parameter_server, the rates include the compilation.
     rest, left = (seconds - first, steps - first_steps) if first is not None else (seconds, steps)
+    rest -= evaluation
     if rest <= 0 or left < 1:
         return pace
     return replace(

@@ -112,6 +112,14 @@ def test_rates_leave_out_the_first_step() -> None:
     )  # fmt: skip
 
 
+def test_rates_leave_out_the_evaluations() -> None:
+    found = of_timings(json.dumps({**LINE, "seconds": 40.0, "evaluation": 10.0}))
+    assert found == Pace(
+        "timings", steps=101, examples=3232, seconds=40.0, examples_per_second=160.0, steps_per_second=5.0,
+        first_step=10.0, input_wait=0.25,
+    )  # fmt: skip
+
+
 def test_unknown_timings_stay_unknown() -> None:
     led = {**LINE, "examples": None, "first_step": None, "first_steps": 0, "input_wait": None}
     assert of_timings(json.dumps(led)) == Pace("timings", steps=101, seconds=30.0, steps_per_second=101 / 30)

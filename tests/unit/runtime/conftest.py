@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tfctl_runtime import _ranks, _strategy, _task
+from tfctl_runtime import _ranks, _strategy, _task, _timings
 
 FAKES = Path(__file__).parent / "fakes"
 
@@ -24,6 +24,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_ranks, "_made", [])
     monkeypatch.setattr(_strategy, "_made", [])
     monkeypatch.setattr(_task, "_scratch", (0, ""))
+    monkeypatch.setattr(_timings, "sources", [])
 
 
 @pytest.fixture

@@ -33,8 +33,6 @@ class Clock:
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file of the task worker/0, on a host whose jobs are below ``tmp_path``."""
     monkeypatch.setattr(_timings, "_JOBS", str(tmp_path))
-    monkeypatch.setattr(_timings, "batch_size", None)
-    monkeypatch.setattr(_timings, "arrivals", None)
     (tmp_path / "digits/2/worker-0").mkdir(parents=True)
     return tmp_path / "digits/2/worker-0/timings.jsonl"
 
@@ -80,6 +78,7 @@ def test_timings_total_all_steps_and_keep_the_first_step_apart() -> None:
     assert abs(last.pop("began") - time.time()) < 60
     assert last == {
         "steps": 4, "examples": 128, "seconds": 7.0, "first_step": 6.0, "first_steps": 1, "input_wait": 0.2,
+        "evaluation": 0.0,
     }  # fmt: skip
 
 
@@ -152,9 +151,7 @@ def test_under_parameter_server_whole_epochs_are_counted(tmp_path: Path, monkeyp
 
 def test_steps_wait_for_batches_that_come_late(file: Path, monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
     job(monkeypatch, "mirrored", **OWN)
-    source = tf.data.Dataset()
-    source._batch_size = 32
-    dataset = runtime.shard(tf.data.Dataset(source))
+    dataset = runtime.shard(tf.data.Dataset(tf.data.Dataset().batch(32)))
     callback = runtime.timings()
     callback.params, callback.model = {}, SimpleNamespace()
     callback.on_train_begin()
@@ -179,6 +176,101 @@ def test_batches_that_do_not_match_the_steps_make_the_wait_unknown(
     runtime.shard(tf.data.Dataset())
     fit(runtime.timings())
     assert lines(file)[-1]["input_wait"] is None
+
+
+def steps_with(callback: Any, steps: int, *taken: Any) -> None:
+    """Call a callback as `fit` does. Each step takes a batch of each of these datasets."""
+    callback.params, callback.model = {"steps": steps}, SimpleNamespace()
+    callback.on_train_begin()
+    for step in range(steps):
+        callback.on_train_batch_begin(step)
+        for dataset in taken:
+            dataset.take()
+        callback.on_train_batch_end(step)
+    callback.on_epoch_end(0)
+    callback.on_train_end()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "config", "batches"),
+    [("mirrored", "", 4), ("multi_worker_mirrored", tf_config("worker", 0, worker=3), 2), ("horovod", "", 1)],
+)
+def test_examples_and_wait_are_known_with_a_dataset_that_each_worker_makes(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tf: Any, hvd: Any, strategy: str, config: str, batches: int
+) -> None:
+    """Each of the task's replicas takes a batch of 16 in each step."""
+    monkeypatch.setattr(hvd, "SIZE", 3)
+    monkeypatch.setattr(tf, "GPUS", ["GPU:0", "GPU:1"])
+    job(monkeypatch, strategy, config, **OWN)
+    made: list[Any] = []
+
+    def make(_context: Any) -> Any:
+        made.append(tf.data.Dataset().batch(16))
+        return made[-1]
+
+    found = runtime.dataset(make)
+    noting = found if strategy == "horovod" else found[1]
+    assert noting._input_dataset is made[0]
+    steps_with(runtime.timings(), 5, *[noting] * batches)
+    last = lines(file)[-1]
+    assert (last["steps"], last["examples"]) == (5, 5 * 16 * batches)
+    assert 0 <= last["input_wait"] < last["seconds"]
+
+
+def test_a_dataset_for_validation_does_not_change_the_figures_of_training(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tf: Any
+) -> None:
+    job(monkeypatch, "mirrored", **OWN)
+    training = runtime.shard(tf.data.Dataset().batch(32))
+    validation = runtime.shard(tf.data.Dataset().batch(100))
+    for used, size in ((training, 32), (validation, 100)):
+        callback = runtime.timings()
+        steps_with(callback, 3, used)
+        assert (lines(file)[-1]["examples"], lines(file)[-1]["input_wait"] is None) == (3 * size, False)
+
+
+@pytest.mark.usefixtures("tf")
+@pytest.mark.parametrize(("sizes", "examples"), [((64, 64), 160), ((64, 32), None), ((64, None), None)])
+def test_examples_are_unknown_if_batches_have_several_sizes_and_their_use_is_unknown(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tf: Any, sizes: tuple[int | None, ...], examples: int | None
+) -> None:
+    job(monkeypatch, "multi_worker_mirrored", tf_config("worker", 0, worker=4), **OWN)
+    for size in sizes:
+        runtime.shard(tf.data.Dataset().batch(size))
+    fit(runtime.timings(), steps=10)
+    assert lines(file)[-1]["examples"] == examples
+
+
+def test_under_parameter_server_the_chief_counts_the_examples_of_the_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tf: Any
+) -> None:
+    monkeypatch.setattr(_timings, "_JOBS", str(tmp_path))
+    (tmp_path / "digits/2/chief-0").mkdir(parents=True)
+    job(monkeypatch, "parameter_server", tf_config("chief", **PS), **{**OWN, "TFCTL_ROLE": "chief"})
+    made = tf.data.Dataset().batch(16)
+    assert runtime.dataset(lambda _context: made) is made, "it is copied to the workers"
+    fit(runtime.timings(), epochs=2, steps=5)
+    assert lines(tmp_path / "digits/2/chief-0/timings.jsonl")[-1]["examples"] == 160
+
+
+@pytest.mark.usefixtures("tf")
+def test_the_time_of_validation_is_kept_apart(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job(monkeypatch, "mirrored", **OWN)
+    callback = runtime.timings(batch_size=32)
+    callback.params, callback.model = {"steps": 1}, SimpleNamespace()
+    callback.on_test_begin()  # an evaluation before fit
+    callback.on_test_end()
+    callback.on_train_begin()
+    for epoch in range(2):
+        callback.on_train_batch_begin(0)
+        callback.on_train_batch_end(0)
+        callback.on_test_begin()
+        time.sleep(0.02)
+        callback.on_test_end()
+        callback.on_epoch_end(epoch)
+    callback.on_train_end()
+    last = lines(file)[-1]
+    assert 0.04 <= last["evaluation"] < last["seconds"]
 
 
 @pytest.mark.usefixtures("tf")

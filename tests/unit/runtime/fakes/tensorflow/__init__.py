@@ -51,6 +51,14 @@ class MultiWorkerMirroredStrategy(Strategy):
         if self.made > 1:
             raise RuntimeError("Collective ops must be configured at program startup")
         super().__init__(**named)
+        config = json.loads(os.environ["TF_CONFIG"])
+        self.index = config["task"]["index"]
+        self.workers = sum(len(config["cluster"].get(role, ())) for role in ("chief", "worker"))
+
+    def distribute_datasets_from_function(self, make: "Callable[[InputContext], object]") -> object:
+        """Call ``make`` once in each worker, which deals the batches to its devices in turn."""
+        replicas = self.workers * len(GPUS or CPUS)
+        return "distributed", make(InputContext(self.workers, self.index, replicas))
 
 
 class ParameterServerStrategy(Strategy):
@@ -130,6 +138,7 @@ class Dataset:
         self.share: tuple[int, int] | None = None
         self.function: Callable[[object], object] = lambda batch: batch
         self._input_dataset = inputs[0] if len(inputs) == 1 else None
+        self._batch_size: int | None = None
 
     def _inputs(self) -> "list[Dataset]":
         return list(self.inputs)
@@ -153,6 +162,11 @@ class Dataset:
     def take(self) -> None:
         """Let a batch pass through the function of `map`."""
         self.function("batch")
+
+    def batch(self, size: int) -> "Dataset":
+        result = Dataset(self, count=self.count, spec=self.element_spec)
+        result._batch_size = size
+        return result
 
     def with_options(self, options: Options) -> "Dataset":
         result = Dataset(self, count=self.count, spec=self.element_spec)
