@@ -43,6 +43,11 @@ class TaskStatus(NamedTuple):
     def name(self) -> TaskName:
         return self.role, self.index
 
+    def lasting(self) -> "TaskStatus":
+        """Return the status without the fields that a host sends only in its first answer: no other one repeats
+        them."""
+        return self._replace(last_line_age=None, timings=None)
+
 
 class GuardReport(NamedTuple):
     """What the guard of this host has noted about an attempt.
