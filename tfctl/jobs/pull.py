@@ -106,8 +106,8 @@ def pull_logs(fleet: Fleet, state: JobState, destination: Destination, fail: Fai
 def write_timings(state: JobState, destination: Destination) -> None:
     """Write what tfctl_runtime has recorded in each task of an attempt."""
     for task in state.tasks:
-        if task.timings is not None:
-            destination.write(_of_task(state.attempt, task.name, "timings.jsonl"), task.timings)
+        if task.status.timings is not None:
+            destination.write(_of_task(state.attempt, task.name, "timings.jsonl"), task.status.timings)
 
 
 def pull_files(

@@ -36,7 +36,7 @@ def test_the_first_failure_is_found_although_a_clock_is_wrong() -> None:
     answers = {"node1": [_failed(0, 1060.0)], "node2": [_failed(1, 1030.0 + 3600)]}
     [right] = jobs(answers, OFFSETS)
     assert (str(right.culprit), right.finished) == ("worker/1", 1030.0)
-    assert (right.tasks[1].started, right.tasks[1].finished) == (1025.0, 1030.0)
+    assert (right.tasks[1].status.started, right.tasks[1].status.finished) == (1025.0, 1030.0)
     [wrong] = jobs(answers)
     assert str(wrong.culprit) == "worker/0"
 
