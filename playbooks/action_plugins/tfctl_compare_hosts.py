@@ -15,7 +15,7 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
     sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
 
 from tfctl import schema
-from tfctl.provision.decide.comparison import Compared, compare
+from tfctl.provision.decide.comparison import ComparedHost, compare
 from tfctl.provision.faults import ModuleFault
 from tfctl.provision.order import order
 
@@ -46,6 +46,6 @@ class ActionModule(ActionBase):
             return {**result, "faults": {host: [wrong] for host in hosts}}
         # A host of which preflight has found nothing but an error of the inventory is not compared.
         given = {host: variables["hostvars"][host]["preflight_found"].get("compared") for host in hosts}
-        known = {host: schema.parse(Compared, each) for host, each in given.items() if each}
+        known = {host: schema.parse(ComparedHost, each) for host, each in given.items() if each}
         comparison = compare(known, others=len(variables["groups"]["all"]) > len(hosts))
         return {**result, "faults": comparison.faults, "warnings": comparison.warnings, "order": asdict(found)}

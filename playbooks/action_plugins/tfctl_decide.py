@@ -21,7 +21,7 @@ from tfctl.errors import TfctlError
 from tfctl.provision.decide import readings
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.wanted import Wishes
-from tfctl.provision.inspection import Inspection, Settings, refused
+from tfctl.provision.inspection import HostSettings, Inspection, refused
 
 DOCUMENTATION = """
 name: tfctl_decide
@@ -48,7 +48,7 @@ options:
   explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
   wishes: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
 """
-#: The types of Ansible's arguments, by the annotations of Settings and Wishes.
+#: The types of Ansible's arguments, by the annotations of HostSettings and Wishes.
 TYPES: dict[str, dict[str, Any]] = {
     "int": {"type": "int"},
     "bool": {"type": "bool"},
@@ -57,13 +57,13 @@ TYPES: dict[str, dict[str, Any]] = {
 }
 
 
-def arguments_of(settings: type[Settings | Wishes]) -> dict[str, dict[str, Any]]:
+def arguments_of(settings: type[HostSettings | Wishes]) -> dict[str, dict[str, Any]]:
     """Return the specification of the arguments that a dataclass has as fields. One without a default is required."""
     found = {each.name: each for each in fields(settings) if str(each.type) in TYPES}
     return {name: {**TYPES[str(each.type)], "required": each.default is MISSING} for name, each in found.items()}
 
 
-ARGUMENTS = {**arguments_of(Settings), "wishes": {"type": "dict", "options": arguments_of(Wishes)}}
+ARGUMENTS = {**arguments_of(HostSettings), "wishes": {"type": "dict", "options": arguments_of(Wishes)}}
 
 
 class ActionModule(ActionBase):
@@ -75,7 +75,7 @@ class ActionModule(ActionBase):
             for name, value in given.items()
             if value is not None
         }
-        settings = Settings(**values)
+        settings = HostSettings(**values)
         # Where relative paths of the inventory begin. A list of hosts has no directory.
         base = Path((task_vars or {}).get("inventory_dir") or Path.cwd())
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, finish
+from ansible.module_utils.tfctl_install import ModuleFailed, finish
 from ansible.module_utils.tfctl_transaction import APT, call
 
 DOCUMENTATION = """
@@ -44,7 +44,7 @@ def main() -> None:
     finish(module, lambda: {"content": lines_for(components, file, update=not module.check_mode)})
 
 
-class Source(NamedTuple):
+class AptComponent(NamedTuple):
     """A component of an archive among apt's package sources. ``origin`` is empty before the first update."""
 
     uri: str
@@ -56,7 +56,7 @@ class Source(NamedTuple):
 
 
 def lines_for(components: Sequence[str], own_file: str, update: bool) -> str:
-    """Return the lines that ``own_file`` needs so that apt reads these components. Raises Failed, OSError.
+    """Return the lines that ``own_file`` needs so that apt reads these components. Raises ModuleFailed, OSError.
 
     ``update``: whether apt may update its package lists, which a fresh image requires.
     """
@@ -67,14 +67,14 @@ def lines_for(components: Sequence[str], own_file: str, update: bool) -> str:
     return entries(found, components, own_file)
 
 
-def targets() -> list[Source]:
-    """Return apt's package sources. Raises Failed, OSError."""
+def targets() -> list[AptComponent]:
+    """Return apt's package sources. Raises ModuleFailed, OSError."""
     words = ["apt-get", "indextargets", "--format", FORMAT, "Identifier: Packages"]
     rows = [line.split("\t") for line in call(words, "apt cannot list its package sources").splitlines()]
     found = []
     for uri, release, component, origin, place in (row for row in rows if len(row) == 5):
         file, _, line = place.rpartition(":")
-        found.append(Source(uri, release, component, origin, file, signed_by(file, int(line))))
+        found.append(AptComponent(uri, release, component, origin, file, signed_by(file, int(line))))
     return found
 
 
@@ -92,19 +92,19 @@ def signed_by(name: str, number: int) -> str:
     return ""
 
 
-def entries(found: Sequence[Source], components: Sequence[str], own_file: str) -> str:
-    """Return a line for each archive and suite. Raises Failed if apt has no Debian archive."""
+def entries(found: Sequence[AptComponent], components: Sequence[str], own_file: str) -> str:
+    """Return a line for each archive and suite. Raises ModuleFailed if apt has no Debian archive."""
     theirs = [row for row in found if row.file != own_file]
     mains = [row for row in theirs if row.component == "main" and row.origin in ("Debian", "")]
     if not mains:
         remedy = f"add one with the components {' '.join(components)} to /etc/apt/sources.list.d"
-        raise Failed("apt has no Debian archive among its package sources", remedy)
+        raise ModuleFailed("apt has no Debian archive among its package sources", remedy)
     lines = ["# Written by tfctl provision."]
     for row in mains:
         there = [each.component for each in theirs if (each.uri, each.release) == (row.uri, row.release)]
         lacking = " ".join(name for name in components if name not in there)
         if lacking and row.signed_by and not row.signed_by.startswith("/"):
-            raise Failed(
+            raise ModuleFailed(
                 f"The entry in {row.file} contains its key, so another file cannot refer to it",
                 f"add {lacking} to its components",
             )

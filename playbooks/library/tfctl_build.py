@@ -20,7 +20,7 @@ from typing import Any
 
 from ansible.module_utils import tfctl_install
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, beside, finish, nobodys, scratch
+from ansible.module_utils.tfctl_install import ModuleFailed, beside, finish, nobodys, scratch
 
 DOCUMENTATION = """
 module: tfctl_build
@@ -64,8 +64,8 @@ def build(name: str, script: str, directory: str, archive: str, result: str) -> 
     """Run the script as nobody in a directory of its own, at low priority. The file that it leaves becomes ``result``.
 
     The script finds the paths of its input and output in the environment variables ARCHIVE and RESULT. If an earlier
-    run has left a result, nothing is built. Raises Busy while another run builds, and Failed with the errors that the
-    compiler printed.
+    run has left a result, nothing is built. Raises Locked while another run builds, and ModuleFailed with the errors
+    that the compiler printed.
     """
     work = Path(directory)
     with scratch(work.with_name(".lock"), f"builds {name}", work):
@@ -95,7 +95,10 @@ def is_built(path: Path) -> bool:
 
 
 def run_script(script: str, folder: Path, more: dict[str, str], failure: str) -> None:
-    """Run a shell script in a folder, with no variables of the caller. Raises Failed, which begins with ``failure``."""
+    """Run a shell script in a folder, with no variables of the caller.
+
+    Raises ModuleFailed, which begins with ``failure``.
+    """
     path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
     child = subprocess.Popen(
         ["sh", "-eu", "-c", script],
@@ -107,9 +110,9 @@ def run_script(script: str, folder: Path, more: dict[str, str], failure: str) ->
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-        raise Failed(f"{failure}: it ran longer than {LIMIT_S} s and was killed") from None
+        raise ModuleFailed(f"{failure}: it ran longer than {LIMIT_S} s and was killed") from None
     if child.returncode:
-        raise Failed("\n".join([failure, *errors_of(output)]))
+        raise ModuleFailed("\n".join([failure, *errors_of(output)]))
 
 
 def give_way() -> None:

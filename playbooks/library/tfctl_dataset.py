@@ -7,7 +7,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_datasets import Dataset
-from ansible.module_utils.tfctl_install import Failed, finish
+from ansible.module_utils.tfctl_install import ModuleFailed, finish
 
 DOCUMENTATION = """
 module: tfctl_dataset
@@ -63,9 +63,9 @@ def installed(dataset: Dataset, given: dict[str, Any]) -> dict[str, object]:
     server = given["server"]
     if server and not dataset.archive.exists():
         if given["reason"]:
-            raise Failed(given["reason"], f"check that {{host}} reaches {server} at tfctl_ports, then try again")
+            raise ModuleFailed(given["reason"], f"check that {{host}} reaches {server} at tfctl_ports, then try again")
         message = f"{server}, from which {dataset.name} is copied, does not have it"
-        raise Failed(message, f"correct the error of {server} first")
+        raise ModuleFailed(message, f"correct the error of {server} first")
     dataset.install(given["source"] or dataset.source)
     return {"changed": True}
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible.module_utils import tfctl_links
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, compared, finish, scratch, unprivileged
+from ansible.module_utils.tfctl_install import ModuleFailed, compared, finish, scratch, unprivileged
 from ansible.module_utils.tfctl_links import MARKER, site_of
 from ansible.module_utils.tfctl_records import differences
 from ansible.module_utils.tfctl_uv import ARGUMENTS, Installation
@@ -92,7 +92,7 @@ class Environment(Installation):
         return tfctl_links.in_order(self.link, self.path)
 
     def build(self) -> None:
-        """Build the environment; ``path`` exists only once it is complete and verified. Raises Failed."""
+        """Build the environment; ``path`` exists only once it is complete and verified. Raises ModuleFailed."""
         with scratch(self.link.with_name(f".{self.link.name}.lock"), f"installs {self.link.name}", self.part):
             if self.differences():
                 if tfctl_links.current(self.link) is not None:
@@ -100,7 +100,7 @@ class Environment(Installation):
                 self._build()
 
     def switch(self) -> None:
-        """Point the stack's link to the environment. Raises Failed; see tfctl_links."""
+        """Point the stack's link to the environment. Raises ModuleFailed; see tfctl_links."""
         tfctl_links.switch(self.link, self.path)
 
     def _build(self) -> None:
@@ -117,7 +117,7 @@ class Environment(Installation):
         found = unprivileged(words, f"the new environment cannot import {', '.join(self.imports)}")
         for name, version in self.imports.items():
             if found[name] != version:
-                raise Failed(f"the new environment has {name} {found[name]} instead of {version}")
+                raise ModuleFailed(f"the new environment has {name} {found[name]} instead of {version}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_install import (
-    Failed,
+    ModuleFailed,
     beside,
     compared,
     finish,
@@ -67,12 +67,12 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    horovod = Horovod(**module.params)
+    horovod = HorovodInstallation(**module.params)
     sent: Path | None = None if module.check_mode else horovod.wheel
     finish(module, lambda: install(horovod, act=not module.check_mode), sent)
 
 
-def install(horovod: Horovod, act: bool) -> dict[str, object]:
+def install(horovod: HorovodInstallation, act: bool) -> dict[str, object]:
     found, linked = horovod.differences(), horovod.linked()
     unpack = bool(found)
     if act and unpack:
@@ -84,7 +84,7 @@ def install(horovod: Horovod, act: bool) -> dict[str, object]:
     return {**compared(found), "unpack": unpack}
 
 
-class Horovod:
+class HorovodInstallation:
     """``home``: the directory, or "" if the environment is to have no Horovod. ``mpi``, ``gloo``: what it must have."""
 
     def __init__(self, environment: str, home: str, version: str, mpi: bool, gloo: bool, wheel: str | None) -> None:
@@ -103,9 +103,9 @@ class Horovod:
         return read(self.pth) == (f"{self.home}\n" if self.home else None)
 
     def unpack(self) -> None:
-        """Unpack the wheel; ``home`` exists only once it is complete and verified. Raises Failed."""
+        """Unpack the wheel; ``home`` exists only once it is complete and verified. Raises ModuleFailed."""
         if self.home is None or self.wheel is None:
-            raise Failed(f"{self.home}: there is no wheel to install it from")
+            raise ModuleFailed(f"{self.home}: there is no wheel to install it from")
         part = beside(self.home)
         with scratch(self.home.with_name(".lock"), "installs Horovod", part):
             make_parents(part / "new")
@@ -132,13 +132,13 @@ class Horovod:
         found = unprivileged([python, "-I", "-c", PROBE, str(new)], "Horovod cannot be imported")
         for name, value in self.built_with.items():
             if found[name] != value:
-                raise Failed(f"the wheel of Horovod has {name} {found[name]} instead of {value}")
+                raise ModuleFailed(f"the wheel of Horovod has {name} {found[name]} instead of {value}")
         for difference in complete(new / MARKER, new, self.lock):
-            raise Failed(f"the wheel of Horovod differs from its RECORD: {difference}")
+            raise ModuleFailed(f"the wheel of Horovod differs from its RECORD: {difference}")
 
 
 def unpack(wheel: Path, folder: Path) -> None:
-    """Unpack every file and compare its hash with RECORD (PEP 376). Raises Failed."""
+    """Unpack every file and compare its hash with RECORD (PEP 376). Raises ModuleFailed."""
     remedy = "delete this wheel from tfctl's cache on the control machine (~/.cache/tfctl/built)"
     try:
         with zipfile.ZipFile(wheel) as file:
@@ -146,13 +146,13 @@ def unpack(wheel: Path, folder: Path) -> None:
             for name, digest, _ in csv.reader(file.read(record).decode().splitlines()):
                 content, path = file.read(name), folder / name
                 if digest and digest != f"sha256={_hash(content)}":
-                    raise Failed(f"{wheel}: {name} does not match the hash in its RECORD", remedy)
+                    raise ModuleFailed(f"{wheel}: {name} does not match the hash in its RECORD", remedy)
                 if not path.resolve().is_relative_to(folder.resolve()):
-                    raise Failed(f"{wheel}: {name} would be outside of its directory", remedy)
+                    raise ModuleFailed(f"{wheel}: {name} would be outside of its directory", remedy)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)
     except (zipfile.BadZipFile, KeyError, ValueError) as fault:
-        raise Failed(f"{wheel} is not a complete wheel: {fault}", remedy) from None
+        raise ModuleFailed(f"{wheel} is not a complete wheel: {fault}", remedy) from None
 
 
 def _hash(content: bytes) -> str:

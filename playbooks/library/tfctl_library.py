@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, finish, run
+from ansible.module_utils.tfctl_install import ModuleFailed, finish, run
 
 DOCUMENTATION = """
 module: tfctl_library
@@ -67,7 +67,7 @@ def compare(asked: dict[str, Any]) -> dict[str, object]:
     wanted = encoded(asked["library"], asked["version"])
     found = reported(asked["soname"], FUNCTIONS[asked["library"]])
     if found != wanted and (asked["exact"] or not is_later(found, wanted)):
-        raise Failed(f"{asked['soname']} is version {found}; {wanted} is required")
+        raise ModuleFailed(f"{asked['soname']} is version {found}; {wanted} is required")
     return {"found": found}
 
 
@@ -77,7 +77,7 @@ def reported(soname: str, function: str) -> int:
     done = run(words, env={"PATH": os.defpath})
     if done.returncode:
         reason = (done.stderr.strip().splitlines() or [f"the process ended with {done.returncode}"])[-1]
-        raise Failed(f"{soname} cannot be loaded: {reason}")
+        raise ModuleFailed(f"{soname} cannot be loaded: {reason}")
     return int(done.stdout)
 
 

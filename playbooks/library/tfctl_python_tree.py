@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, finish, last_lines, run, scratch
+from ansible.module_utils.tfctl_install import ModuleFailed, finish, last_lines, run, scratch
 from ansible.module_utils.tfctl_pythons import ASK, MARKER, listed, whole
 from ansible.module_utils.tfctl_share import digest
 
@@ -54,7 +54,7 @@ def install(wanted: dict[str, Any], act: bool) -> dict[str, object]:
 
 def unpack(archive: Path, sha256: str, part: Path) -> None:
     if digest(archive) != sha256:
-        raise Failed(f"{archive} does not match the hash of the archive that was sent", "run it again")
+        raise ModuleFailed(f"{archive} does not match the hash of the archive that was sent", "run it again")
     # tfctl packed it, so it is trusted. Python 3.12 warns if the filter is not named.
     trust: dict[str, Any] = {"filter": "fully_trusted"} if hasattr(tarfile, "fully_trusted_filter") else {}
     with tarfile.open(archive) as tar:
@@ -62,11 +62,14 @@ def unpack(archive: Path, sha256: str, part: Path) -> None:
 
 
 def prove(part: Path, version: str, name: str) -> None:
-    """Run the tree's interpreter, compile its modules, and note its files. Raises Failed if it does not run here."""
+    """Run the tree's interpreter, compile its modules, and note its files.
+
+    Raises ModuleFailed if it does not run here.
+    """
     program = str(part / f"bin/python{version}")
     done = run([program, "-I", "-c", ASK])
     if done.stdout.strip() != version:
-        raise Failed(f"{name}: its Python does not run here: {last_lines(done.stderr).splitlines()[-1]}")
+        raise ModuleFailed(f"{name}: its Python does not run here: {last_lines(done.stderr).splitlines()[-1]}")
     # No job can write bytecode there later. Ignore the exit code: some files are templates, which cannot be compiled.
     run([program, "-I", "-m", "compileall", "-q", "-q", str(part / "lib")])
     (part / MARKER).write_text(json.dumps({"python": version, "files": listed(part)}), encoding="utf-8")

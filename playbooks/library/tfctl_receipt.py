@@ -7,7 +7,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_created import begin, end, running_jobs, undo
-from ansible.module_utils.tfctl_install import BUSY, Failed, finish
+from ansible.module_utils.tfctl_install import BUSY, ModuleFailed, finish
 from ansible.module_utils.tfctl_receipts import FOLDER, read_all
 
 DOCUMENTATION = """
@@ -57,11 +57,11 @@ def write(given: dict[str, Any]) -> dict[str, object]:
 
 
 def remove(given: dict[str, Any], act: bool) -> dict[str, object]:
-    """Undo all roles but those to keep. Raises Failed."""
+    """Undo all roles but those to keep. Raises ModuleFailed."""
     jobs = running_jobs()
     if jobs:
         named = " and ".join(f"job {job}" for job in jobs)
-        raise Failed(f"{named} runs on this host", f"tfctl stop {jobs[0]}", BUSY)
+        raise ModuleFailed(f"{named} runs on this host", f"tfctl stop {jobs[0]}", BUSY)
     receipts = [receipt for receipt in read_all(given["folder"]) if receipt["role"] not in given["keep"]]
     removed, kept = undo(receipts, given["folder"], act)
     return {"changed": bool(receipts), "removed": removed, "kept": kept}

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, compared, finish, scratch
+from ansible.module_utils.tfctl_install import ModuleFailed, compared, finish, scratch
 from ansible.module_utils.tfctl_links import REQUIREMENTS_MARKER
 from ansible.module_utils.tfctl_records import differences
 from ansible.module_utils.tfctl_uv import ARGUMENTS, Installation
@@ -38,18 +38,18 @@ def main() -> None:
         argument_spec={**ARGUMENTS, "environment": {"type": "path", "required": True}},
         supports_check_mode=True,
     )
-    packages = Packages(**module.params)
+    packages = RequirementsInstallation(**module.params)
     finish(module, lambda: install(packages, act=not module.check_mode))
 
 
-def install(packages: Packages, act: bool) -> dict[str, object]:
+def install(packages: RequirementsInstallation, act: bool) -> dict[str, object]:
     found = packages.differences()
     if act and found:
         packages.build()
     return compared(found)
 
 
-class Packages(Installation):
+class RequirementsInstallation(Installation):
     """``environment``: that of the stack."""
 
     def __init__(self, environment: str, **lock: Any) -> None:
@@ -63,7 +63,7 @@ class Packages(Installation):
         return differences(self.path / REQUIREMENTS_MARKER, self.path, self.lock)
 
     def build(self) -> None:
-        """Install the packages; ``path`` exists only once it is complete. Raises Failed."""
+        """Install the packages; ``path`` exists only once it is complete. Raises ModuleFailed."""
         with scratch(self.path.with_name(".lock"), f"installs {self.path.name}", self.part, self.new):
             if self.differences():
                 self._build()
@@ -71,7 +71,7 @@ class Packages(Installation):
     def _build(self) -> None:
         python = self.environment / "bin/python"
         if not python.exists():
-            raise Failed(f"{self.environment} does not exist", "install the stack first, without --tags")
+            raise ModuleFailed(f"{self.environment} does not exist", "install the stack first, without --tags")
         new, wheels = self.new, self.unpacked()
         new.mkdir()
         wheels.install(self.lock, str(python), "--target", str(new))

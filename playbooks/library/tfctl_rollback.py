@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, finish
+from ansible.module_utils.tfctl_install import ModuleFailed, finish
 from ansible.module_utils.tfctl_links import before, current, switch
 
 DOCUMENTATION = """
@@ -36,13 +36,15 @@ def main() -> None:
 
 def roll_back(folder: Path, stack: str, act: bool) -> dict[str, object]:
     if not re.fullmatch(r"[a-z][a-z0-9.]{0,19}", stack) or stack == "none":
-        raise Failed("no stack is named for this host", "name it with --stack, or as tfctl_stack in the inventory")
+        raise ModuleFailed(
+            "no stack is named for this host", "name it with --stack, or as tfctl_stack in the inventory"
+        )
     link = folder / stack
     now, then = current(link), before(link)
     if now is None:
-        raise Failed(f"{stack} is not on this host", f"install it: tfctl provision --stack {stack}")
+        raise ModuleFailed(f"{stack} is not on this host", f"install it: tfctl provision --stack {stack}")
     if then is None:
-        raise Failed(
+        raise ModuleFailed(
             f"{stack} has no environment before {now.name}",
             "there is nothing to return to until tfctl provision has installed another one",
         )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import Failed, finish, make_parents
+from ansible.module_utils.tfctl_install import ModuleFailed, finish, make_parents
 from ansible.module_utils.tfctl_share import fetch, serve, stop
 
 DOCUMENTATION = """
@@ -58,7 +58,7 @@ PATIENCE_S = 10
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-class File(NamedTuple):
+class StoredFile(NamedTuple):
     """A file. ``size``: in bytes, or None if it is not known."""
 
     name: str
@@ -86,8 +86,8 @@ def main() -> None:
 
 def result_of(given: dict[str, Any]) -> dict[str, object]:
     """Do what O(state) says."""
-    files = [File(each["name"], each["sha256"], each.get("size")) for each in given["files"]]
-    store, state = Store(Path(given["folder"]), files), given["state"]
+    files = [StoredFile(each["name"], each["sha256"], each.get("size")) for each in given["files"]]
+    store, state = FileStore(Path(given["folder"]), files), given["state"]
     if state == "checked":
         store.trim(given["limit_mb"] * 1000**2)
         missing = [file.sha256 for file in store.missing()]
@@ -97,7 +97,7 @@ def result_of(given: dict[str, Any]) -> dict[str, object]:
         return {"missing": [file.sha256 for file in store.missing()], "upload": str(store.upload), "pieces": pieces}
     if state == "served":
         if store.missing():
-            raise Failed(f"{store.missing()[0].name} is missing on this host itself")
+            raise ModuleFailed(f"{store.missing()[0].name} is missing on this host itself")
         return {"url": serve(given["unit"], store.folder, given["host"], given["ports"])}
     if state == "fetched":
         reason = store.fetch(given["url"], given["patience_s"]) if given["url"] else ""
@@ -109,16 +109,16 @@ def result_of(given: dict[str, Any]) -> dict[str, object]:
     return {}
 
 
-class Store:
+class FileStore:
     """The store of a host, and the files that it must have."""
 
-    def __init__(self, folder: Path, files: list[File]) -> None:
+    def __init__(self, folder: Path, files: list[StoredFile]) -> None:
         self.folder, self.files, self.upload = folder, files, folder / UPLOAD
         for file in files:
             if not _SHA256.fullmatch(file.sha256):
-                raise Failed(f"{file.name}: {file.sha256!r} is not a SHA-256")
+                raise ModuleFailed(f"{file.name}: {file.sha256!r} is not a SHA-256")
 
-    def missing(self) -> list[File]:
+    def missing(self) -> list[StoredFile]:
         return [file for file in self.files if not self._has(file)]
 
     def missing_size(self) -> int:
@@ -145,7 +145,7 @@ class Store:
     def prepare(self) -> dict[str, int]:
         """Create the directory for pieces, and return the sizes of those of the missing files. Delete all others.
 
-        Raises Failed if there is too little space for the rest.
+        Raises ModuleFailed if there is too little space for the rest.
         """
         self._create()
         self.upload.mkdir(0o700, exist_ok=True)
@@ -163,11 +163,11 @@ class Store:
         # The pieces, and the files that are put together from them.
         needed, info = 2 * self.missing_size() - sum(found.values()), os.statvfs(self.folder)
         if info.f_bavail * info.f_frsize < needed:
-            raise Failed(f"no space left on device for {self.folder}")  # the wording selects the remedy
+            raise ModuleFailed(f"no space left on device for {self.folder}")  # the wording selects the remedy
         return found
 
     def receive(self) -> None:
-        """Put the pieces of the missing files together. Raises Failed for one that does not match its hash."""
+        """Put the pieces of the missing files together. Raises ModuleFailed for one that does not match its hash."""
         for file in self.missing():
             if self._has(file):
                 continue  # another name of the same file
@@ -184,7 +184,7 @@ class Store:
                 piece.unlink()
             if value.hexdigest() != file.sha256:
                 part.unlink()
-                raise Failed(f"{file.name} does not match its hash after it was sent", "run it again")
+                raise ModuleFailed(f"{file.name} does not match its hash after it was sent", "run it again")
             self._keep(file)
         shutil.rmtree(self.upload, ignore_errors=True)
 
@@ -194,14 +194,14 @@ class Store:
         for file in self.missing():
             try:
                 fetch(f"{url}/{file.sha256}", self._part(file), file.sha256, direct=True, patience_s=patience_s)
-            except Failed as failed:
+            except ModuleFailed as failed:
                 if str(failed).startswith("no space"):
                     raise
                 return str(failed)
             self._keep(file)
         return ""
 
-    def _has(self, file: File) -> bool:
+    def _has(self, file: StoredFile) -> bool:
         with contextlib.suppress(OSError):
             return (self.folder / file.sha256).stat().st_size == file.size or file.size is None
         return False
@@ -210,10 +210,10 @@ class Store:
         os.umask(0o022)  # the server of the files is not root
         make_parents(self.folder / "x")
 
-    def _part(self, file: File) -> Path:
+    def _part(self, file: StoredFile) -> Path:
         return self.folder / f".{file.sha256}"
 
-    def _keep(self, file: File) -> None:
+    def _keep(self, file: StoredFile) -> None:
         self._part(file).chmod(0o644)
         self._part(file).replace(self.folder / file.sha256)
 

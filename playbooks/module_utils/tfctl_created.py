@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_install import ModuleFailed
 from ansible.module_utils.tfctl_programs import LIST_LIVE, run
 from ansible.module_utils.tfctl_receipts import (
     FOLDER,
@@ -38,7 +38,7 @@ _DNF = ("dnf", "-q", "--noautoremove", "--setopt=clean_requirements_on_remove=Fa
 _TASK = re.compile(r"^tfctl-(.+)-[a-z][a-z0-9_]*-\d+\.service", re.MULTILINE)
 
 
-class Undone(NamedTuple):
+class RemovalResult(NamedTuple):
     """What was removed, in words, and sentences about what was kept."""
 
     removed: list[str]
@@ -122,15 +122,15 @@ def _write(path: Path, receipt: Receipt) -> None:
 
 
 def running_jobs() -> list[str]:
-    """Return the names of the jobs with a live task on this host. Raises Failed."""
+    """Return the names of the jobs with a live task on this host. Raises ModuleFailed."""
     return sorted({*_TASK.findall(_run(*LIST_LIVE))})
 
 
-def undo(receipts: Sequence[Receipt], folder: str = FOLDER, act: bool = True) -> Undone:
+def undo(receipts: Sequence[Receipt], folder: str = FOLDER, act: bool = True) -> RemovalResult:
     """Remove what roles have created, and then their receipts; without ``act``, only return what would be removed.
 
     A directory stays unless it is empty, and a package stays if another one, which no role has installed, needs it.
-    Raises Failed after everything else was removed. The receipts then remain, so that a second call can continue.
+    Raises ModuleFailed after everything else was removed. The receipts then remain, so that a second call can continue.
     """
     removal = _Removal([created(receipt) for receipt in reversed(receipts)], act)
     removal.stop_units()
@@ -141,14 +141,14 @@ def undo(receipts: Sequence[Receipt], folder: str = FOLDER, act: bool = True) ->
     removal.remove_accounts()
     removal.refresh([command for receipt in receipts for command in receipt["manages"].get("refresh", ())])
     if removal.problems:
-        raise Failed("\n".join(removal.problems))
+        raise ModuleFailed("\n".join(removal.problems))
     if act:
         for receipt in receipts:
             Path(folder, f"{receipt['role']}.json").unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             Path(folder).rmdir()
             Path(folder).parent.rmdir()
-    return Undone(removal.removed, removal.kept)
+    return RemovalResult(removal.removed, removal.kept)
 
 
 def removable(
@@ -221,7 +221,7 @@ class _Removal:
             return
         try:
             going, needed = removable(names, _simulate)
-        except Failed as failed:
+        except ModuleFailed as failed:
             self.problems.append(str(failed))
             return
         self.kept += [f"package {name}: {', '.join(others)} need it" for name, others in needed.items()]
@@ -290,7 +290,7 @@ class _Removal:
     def _try(self, what: str, action: Callable[[], object]) -> bool:
         try:
             action()
-        except (OSError, Failed) as error:
+        except (OSError, ModuleFailed) as error:
             self.problems.append(f"{what}: {error}")
             return False
         return True
@@ -313,7 +313,7 @@ def _replace(path: Path, text: str) -> None:
 
 
 def _delete_group(name: str) -> None:
-    """Delete a group, unless userdel has deleted it with the user of this name. Raises Failed."""
+    """Delete a group, unless userdel has deleted it with the user of this name. Raises ModuleFailed."""
     if observe({"groups": [name]})["groups"][name]:
         _run("groupdel", name)
 
@@ -333,7 +333,7 @@ def _simulate(names: Sequence[str]) -> set[str]:
     # dnf aborts with exit code 1 after it has printed its table.
     output = _run(*_DNF, "--assumeno", "remove", *names, codes=(0, 1))
     if "Operation aborted" not in output:
-        raise Failed(f"dnf cannot remove {' '.join(names)}: {output.strip()}")
+        raise ModuleFailed(f"dnf cannot remove {' '.join(names)}: {output.strip()}")
     return {*re.findall(r"^ (\S+) +\w+ +\S+ ", output, re.M)}
 
 
@@ -343,8 +343,8 @@ def _bare(name: str) -> str:
 
 
 def _run(*words: str, codes: Sequence[int] = (0,)) -> str:
-    """Run a program and return its output. Raises Failed if its exit code is none of ``codes``."""
+    """Run a program and return its output. Raises ModuleFailed if its exit code is none of ``codes``."""
     code, said = run(words, LIMIT_S)
     if code not in codes:
-        raise Failed("\n".join(said.strip().splitlines()[-5:]) or f"exit code {code}")
+        raise ModuleFailed("\n".join(said.strip().splitlines()[-5:]) or f"exit code {code}")
     return said

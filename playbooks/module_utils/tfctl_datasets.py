@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.tfctl_install import Failed, link_or_copy, make_parents
+from ansible.module_utils.tfctl_install import ModuleFailed, link_or_copy, make_parents
 from ansible.module_utils.tfctl_share import fetch
 
 ARCHIVES = Path("/var/lib/tfctl/datasets/.archives")
@@ -41,7 +41,7 @@ class Dataset:
     def install(self, source: str) -> None:
         """Install the data set from a URL, or from the archive that is on the host.
 
-        Replaces the old files only when the new ones are complete. Raises Failed.
+        Replaces the old files only when the new ones are complete. Raises ModuleFailed.
         """
         os.umask(0o022)
         part = self.place.with_name(f".{self.name}.part")
@@ -58,7 +58,7 @@ class Dataset:
                 found = len([each for each in part.glob(pattern) if each.is_file()])
                 if found != count:
                     message = f"the archive of {self.name} contains {found} files {pattern}, not {count}"
-                    raise Failed(message, "check how the archive was made, or correct files in tfctl_datasets")
+                    raise ModuleFailed(message, "check how the archive was made, or correct files in tfctl_datasets")
             note = {"sha256": self.sha256, "files": files_in(part)}
             (part / NOTE).write_text(json.dumps(note), encoding="utf-8")
             shutil.rmtree(self.place, ignore_errors=True)
@@ -88,20 +88,23 @@ def files_in(folder: Path) -> dict[str, list[int]]:
 
 
 def unpack(file: Path, folder: Path) -> None:
-    """Unpack a tar. Raises Failed if it is not one or would write outside ``folder``, in spite of its known hash."""
+    """Unpack a tar.
+
+    Raises ModuleFailed if it is not one or would write outside ``folder``, in spite of its known hash.
+    """
     folder.mkdir()
     try:
         with tarfile.open(file) as archive:
             archive.extraction_filter = getattr(tarfile, "fully_trusted_filter", None)  # is_inside judges
             for member in archive.getmembers():
                 if not is_inside(folder, member):
-                    raise Failed(f"{member.name} in the archive would lie outside its directory")
+                    raise ModuleFailed(f"{member.name} in the archive would lie outside its directory")
                 member.uid = member.gid = 0
                 member.uname = member.gname = "root"
                 member.mode = member.mode & 0o755 | 0o400
                 archive.extract(member, folder)
     except tarfile.TarError as fault:
-        raise Failed(f"the archive cannot be unpacked: {fault}") from fault
+        raise ModuleFailed(f"the archive cannot be unpacked: {fault}") from fault
 
 
 def is_inside(folder: Path, member: tarfile.TarInfo) -> bool:

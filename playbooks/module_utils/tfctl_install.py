@@ -25,7 +25,7 @@ NOBODY = 65534
 BUSY, FAILED = "busy", "failed"
 
 
-class Failed(Exception):
+class ModuleFailed(Exception):
     """The work failed. ``remedy``: what a user can do about it. {host} in it stands for the host's name."""
 
     def __init__(self, message: str, remedy: str = "", kind: str = FAILED) -> None:
@@ -33,7 +33,7 @@ class Failed(Exception):
         self.fault: dict[str, object] = {"message": message, "remedy": remedy, "kind": kind}
 
 
-class Busy(Failed):
+class Locked(ModuleFailed):
     """Another run holds the lock. A task with ``until: … patience_s is not defined`` calls the module again."""
 
     def __init__(self, message: str) -> None:
@@ -49,8 +49,8 @@ def finish(module: Any, work: Callable[[], dict[str, object]], sent: Path | None
     keep = False
     try:
         result = work()
-    except Failed as failed:
-        keep = isinstance(failed, Busy)
+    except ModuleFailed as failed:
+        keep = isinstance(failed, Locked)
         module.fail_json(msg=str(failed), faults=[failed.fault], invocation={})
     except OSError as error:
         module.fail_json(msg=f"{error.filename or 'the host'}: {error.strerror or error}", invocation={})
@@ -62,7 +62,7 @@ def finish(module: Any, work: Callable[[], dict[str, object]], sent: Path | None
 
 @contextlib.contextmanager
 def alone(path: Path, work: str) -> Iterator[None]:
-    """Hold the lock file, in which ``work`` tells other runs what this one does. Raises Busy after TURN_S."""
+    """Hold the lock file, in which ``work`` tells other runs what this one does. Raises Locked after TURN_S."""
     make_parents(path)
     ends = time.monotonic() + TURN_S
     with path.open("a+") as file:
@@ -72,7 +72,7 @@ def alone(path: Path, work: str) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > ends:
-                    raise Busy(_holder(file)) from None
+                    raise Locked(_holder(file)) from None
                 time.sleep(0.5)
         file.truncate(0)
         file.write(f"{os.getpid()} {work}")
@@ -152,14 +152,14 @@ def read(path: Path) -> str | None:
 
 
 def run(words: list[str], **more: Any) -> subprocess.CompletedProcess[str]:
-    """Run a program and return its exit code and output. Raises Failed after LIMIT_S."""
+    """Run a program and return its exit code and output. Raises ModuleFailed after LIMIT_S."""
     nothing = subprocess.DEVNULL
     try:
         return subprocess.run(
             words, stdin=nothing, capture_output=True, text=True, timeout=LIMIT_S, check=False, **more
         )
     except subprocess.TimeoutExpired:
-        raise Failed(f"`{' '.join(words[:3])}` ran longer than {LIMIT_S} s and was killed") from None
+        raise ModuleFailed(f"`{' '.join(words[:3])}` ran longer than {LIMIT_S} s and was killed") from None
 
 
 def as_nobody() -> dict[str, Any]:
@@ -185,12 +185,12 @@ def compared(differences: list[str]) -> dict[str, object]:
 def unprivileged(words: list[str], failure: str) -> dict[str, Any]:
     """Run a program as the user nobody, who can read what a job can, and return the JSON of its last line.
 
-    Raises Failed, which begins with ``failure``.
+    Raises ModuleFailed, which begins with ``failure``.
     """
     variables = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = run(words, env=variables, cwd="/", **as_nobody())
     if done.returncode:
-        raise Failed(f"{failure}: {last_lines(done.stderr)}")
+        raise ModuleFailed(f"{failure}: {last_lines(done.stderr)}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
 

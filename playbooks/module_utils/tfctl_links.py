@@ -12,7 +12,7 @@ import re
 import shutil
 from pathlib import Path
 
-from ansible.module_utils.tfctl_install import Failed, point, read
+from ansible.module_utils.tfctl_install import ModuleFailed, point, read
 from ansible.module_utils.tfctl_programs import live_units
 
 MARKER = "tfctl-stack.json"
@@ -66,7 +66,7 @@ def in_order(link: Path, environment: Path) -> bool:
 def switch(link: Path, environment: Path) -> None:
     """Point the link to the environment in one step. Keep the previous environment and delete the stack's others.
 
-    Raises Failed while a task runs with the stack, because its files would change under it.
+    Raises ModuleFailed while a task runs with the stack, because its files would change under it.
     """
     now = current(link)
     if now not in (None, environment):
@@ -92,11 +92,11 @@ def drop(environment: Path) -> None:
 
 
 def refuse_under_a_job(link: Path) -> None:
-    """Raise Failed if a task runs with the stack."""
+    """Raise ModuleFailed if a task runs with the stack."""
     units = running(link)
     if units:
         message = f"{', '.join(units)}: running with {link.name}, whose files would change"
-        raise Failed(message, "wait until the job ends, or run tfctl stop")
+        raise ModuleFailed(message, "wait until the job ends, or run tfctl stop")
 
 
 def running(link: Path) -> list[str]:

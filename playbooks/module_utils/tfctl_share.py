@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
 
-from ansible.module_utils.tfctl_install import Failed, last_lines, run
+from ansible.module_utils.tfctl_install import ModuleFailed, last_lines, run
 
 PATIENCE_S = 60  # without receiving a byte
 PROXIES = Path("/etc/tfctl/proxy.env")
@@ -42,7 +42,7 @@ http.server.ThreadingHTTPServer(("", port), Handler).serve_forever()
 
 
 def serve(unit: str, folder: Path, host: str, ports: Sequence[int]) -> str:
-    """Serve the directory as an unprivileged user on the last free port, and return the URL. Raises Failed.
+    """Serve the directory as an unprivileged user on the last free port, and return the URL. Raises ModuleFailed.
 
     ``unit``: the name of the service, which ends after an hour; one that an earlier run has left is stopped. ``host``:
     the name or address of this host in the URL. ``ports``: the first and the last one.
@@ -53,7 +53,7 @@ def serve(unit: str, folder: Path, host: str, ports: Sequence[int]) -> str:
     words += ["--property=RuntimeMaxSec=3600", sys.executable, "-I", "-c", SERVER, str(port), str(folder)]
     done = run(words)
     if done.returncode:
-        raise Failed(f"systemd-run: {last_lines(done.stderr)}")
+        raise ModuleFailed(f"systemd-run: {last_lines(done.stderr)}")
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         try:
@@ -69,7 +69,7 @@ def stop(unit: str) -> None:
 
 
 def free_port(first: int, last: int) -> int:
-    """Return the last free port of a range. Raises Failed."""
+    """Return the last free port of a range. Raises ModuleFailed."""
     for port in range(last, first - 1, -1):
         with socket.socket() as tried:
             try:
@@ -77,14 +77,14 @@ def free_port(first: int, last: int) -> int:
                 return port
             except OSError:
                 continue
-    raise Failed(f"no port of {first}-{last} is free to serve files to other hosts", "wait until a job ends")
+    raise ModuleFailed(f"no port of {first}-{last} is free to serve files to other hosts", "wait until a job ends")
 
 
 def fetch(url: str, path: Path, sha256: str, direct: bool = False, patience_s: float = PATIENCE_S) -> None:
     """Download ``url`` (https, http, file) to ``path``, or continue a download that was interrupted.
 
     It uses the proxies that the role proxy has set, else those of the environment, or with ``direct`` none. Raises
-    Failed, which names the URL. Then only what may be continued stays at ``path``.
+    ModuleFailed, which names the URL. Then only what may be continued stays at ``path``.
     """
     with contextlib.suppress(OSError):
         lines = PROXIES.read_text(encoding="utf-8").splitlines()
@@ -107,12 +107,16 @@ def fetch(url: str, path: Path, sha256: str, direct: bool = False, patience_s: f
         if full or not direct:
             path.unlink(missing_ok=True)
         if full:
-            raise Failed(f"no space left on device for {path}") from fault  # the wording selects the remedy
+            raise ModuleFailed(f"no space left on device for {path}") from fault  # the wording selects the remedy
         reason = getattr(fault, "reason", None) or getattr(fault, "strerror", None) or fault
-        raise Failed(f"{url} cannot be fetched: {reason}", "check that the host reaches it, or set a mirror") from fault
+        raise ModuleFailed(
+            f"{url} cannot be fetched: {reason}", "check that the host reaches it, or set a mirror"
+        ) from fault
     if found != sha256:
         path.unlink()
-        raise Failed(f"{url} has the SHA-256 {found}, not {sha256}, and was not installed", "find out who changed it")
+        raise ModuleFailed(
+            f"{url} has the SHA-256 {found}, not {sha256}, and was not installed", "find out who changed it"
+        )
 
 
 def digest(path: Path) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_install import ModuleFailed
 from ansible.module_utils.tfctl_programs import run
 
 RECORD = Path("/var/lib/tfctl/held.json")
@@ -31,7 +31,7 @@ HEADERS = re.compile(r"\b(linux-headers-\d|kernel-devel-(matched-)?\d)\S*")
 MAY_BE_MISSING = (" /usr/share/", " /etc/")
 
 
-class Package(NamedTuple):
+class InstalledPackage(NamedTuple):
     """An installed package. ``held``: it is on hold or locked, in this version."""
 
     version: str
@@ -71,11 +71,11 @@ class Manager(Protocol):
     def update(self) -> None:
         """Update the package lists."""
 
-    def installed(self, names: Collection[str]) -> dict[str, Package]:
+    def installed(self, names: Collection[str]) -> dict[str, InstalledPackage]:
         """Return those of the packages that are installed."""
 
     def simulate(self, packages: Sequence[str]) -> Simulation:
-        """Simulate the installation of NAME or NAME=VERSION, in spite of holds. Raises Failed."""
+        """Simulate the installation of NAME or NAME=VERSION, in spite of holds. Raises ModuleFailed."""
 
     def damaged(self, names: Collection[str]) -> list[str]:
         """Return the installed packages with a missing file."""
@@ -90,7 +90,7 @@ def transaction(
     """Return what has to be done so that the packages are installed, complete, on hold and recorded.
 
     ``first`` has been installed already, unless in check mode. ``asked`` empty: the packages that were recorded for the
-    component before. ``update``: whether to update the package lists before a simulation. Raises Failed.
+    component before. ``update``: whether to update the package lists before a simulation. Raises ModuleFailed.
     """
     record = recorded()
     before = record.get(component, {})
@@ -121,26 +121,26 @@ def transaction(
 
 
 def simulated(manager: Manager, packages: Sequence[str], own: Collection[str]) -> dict[str, str]:
-    """Return the packages that a transaction would change. Raises Failed for one that is not acceptable.
+    """Return the packages that a transaction would change. Raises ModuleFailed for one that is not acceptable.
 
     ``own``: packages that tfctl has put on hold, and may therefore change.
     """
     versions, removed = manager.simulate(packages)
     wanted = " ".join(packages)
     if removed:
-        raise Failed(
+        raise ModuleFailed(
             f"The installation of {wanted} would remove {' '.join(removed)}", "remove the packages yourself first"
         )
     kernels = [f"{name} {version}" for name, version in versions.items() if KERNEL.match(name)]
     if kernels:
-        raise Failed(
+        raise ModuleFailed(
             f"The installation of {wanted} would install another kernel: {', '.join(kernels)}",
             "upgrade the kernel and reboot, then provision again",
         )
     there = manager.installed(versions)
     held = [name for name in versions if name in there and there[name].held and name not in own]
     if held:
-        raise Failed(
+        raise ModuleFailed(
             f"The installation of {wanted} would change packages that are on hold: {' '.join(held)}",
             f"{manager.unhold} {' '.join(held)}, then provision again",
         )
@@ -160,19 +160,21 @@ class Apt:
         output = call([*APT, "update"], "apt cannot read its package sources")
         self._unreachable = list(dict.fromkeys(re.findall(r"^W: (Failed to fetch .*)$", output, re.MULTILINE)))[:2]
 
-    def installed(self, names: Collection[str]) -> dict[str, Package]:
+    def installed(self, names: Collection[str]) -> dict[str, InstalledPackage]:
         output = query("${db:Status-Abbrev}\t${Package}\t${Version}\n", names)
         rows = [line.split("\t") for line in output.splitlines() if line.count("\t") == 2]
-        return {name: Package(version, status[0] == "h") for status, name, version in rows if status[1:2] == "i"}
+        return {
+            name: InstalledPackage(version, status[0] == "h") for status, name, version in rows if status[1:2] == "i"
+        }
 
     def simulate(self, packages: Sequence[str]) -> Simulation:
         options = ["-s", "--ignore-hold", "--no-install-recommends", "--allow-downgrades"]
         failure = f"apt cannot install {' '.join(packages)}"
         try:
             output = call([*APT, *options, "install", *packages], failure, is_apt_error)
-        except Failed as error:
+        except ModuleFailed as error:
             first, *lines = str(error).splitlines()
-            raise Failed("\n".join([first, *lines, *self._unreachable]), remedy_for(lines)) from error
+            raise ModuleFailed("\n".join([first, *lines, *self._unreachable]), remedy_for(lines)) from error
         versions = dict(re.findall(r"^Inst (\S+) (?:\[[^]]*\] )?\((\S+)", output, re.MULTILINE))
         return Simulation(versions, re.findall(r"^Remv (\S+)", output, re.MULTILINE))
 
@@ -192,7 +194,7 @@ class Dnf:
     def update(self) -> None:
         """Do nothing: dnf updates its package lists by itself."""
 
-    def installed(self, names: Collection[str]) -> dict[str, Package]:
+    def installed(self, names: Collection[str]) -> dict[str, InstalledPackage]:
         if not names:
             return {}
         locks = LOCKS.read_text(encoding="utf-8").split() if LOCKS.exists() else []
@@ -201,7 +203,7 @@ class Dnf:
         rows = [line.split("\t") for line in output.splitlines() if line.count("\t") == 2]
         found = {}
         for name, version, full in rows:
-            package = Package(version, f"{name}-{version}.*" in locks)
+            package = InstalledPackage(version, f"{name}-{version}.*" in locks)
             # A request for kernel headers has name and version in one word.
             found.update({asked: package for asked in (name, f"{name}-{full}") if asked in names})
         return found
@@ -212,7 +214,7 @@ class Dnf:
         error = re.search(r"^(No match for|Error|there is no dnf).*", output, re.MULTILINE | re.DOTALL)
         if error and "Operation aborted" not in output:
             lines = error[0].splitlines()[:5]
-            raise Failed("\n".join([f"dnf cannot install {' '.join(packages)}", *lines]), remedy_for(lines))
+            raise ModuleFailed("\n".join([f"dnf cannot install {' '.join(packages)}", *lines]), remedy_for(lines))
         versions, removed = {}, []
         for title, rows in re.findall(r"^(\w[\w ]+):\n((?: .*\n)+)", output, re.MULTILINE):
             # A long name is followed by a line break.
@@ -256,7 +258,7 @@ def bare(package: str) -> str:
     return package.partition("=")[0]
 
 
-def is_installed(now: dict[str, Package], package: str) -> bool:
+def is_installed(now: dict[str, InstalledPackage], package: str) -> bool:
     """Return whether NAME or NAME=VERSION is installed. VERSION may leave out the epoch and contain *."""
     name, _, pattern = package.partition("=")
     if name not in now:
@@ -286,18 +288,18 @@ def is_apt_error(line: str) -> bool:
 
 
 def call(words: Sequence[str], failure: str, selects: Callable[[str], bool] = bool) -> str:
-    """Run a command and return its output. Raises Failed with the lines that ``selects`` accepts."""
+    """Run a command and return its output. Raises ModuleFailed with the lines that ``selects`` accepts."""
     code, output = _run(words)
     if code:
         lines = [line.rstrip() for line in output.splitlines() if line.strip()]
         chosen = [line for line in lines if selects(line)] or lines
-        raise Failed("\n".join([f"{failure} (exit code {code})", *chosen[-5:]]))
+        raise ModuleFailed("\n".join([f"{failure} (exit code {code})", *chosen[-5:]]))
     return output
 
 
 def _run(words: Sequence[str]) -> tuple[int, str]:
-    """Run a command and return (exit code, output). Raises Failed if it does not end."""
+    """Run a command and return (exit code, output). Raises ModuleFailed if it does not end."""
     code, output = run(words, LIMIT_S)
     if code == 124:
-        raise Failed(output)
+        raise ModuleFailed(output)
     return code, output

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.tfctl_install import (
-    Failed,
+    ModuleFailed,
     as_nobody,
     last_lines,
     link_or_copy,
@@ -47,15 +47,15 @@ class Installation:
         self.part = self.path.with_name(f".{self.path.name}.part")
 
     def unpacked(self) -> Wheels:
-        """Return the wheels, ready to be installed. Raises Failed."""
+        """Return the wheels, ready to be installed. Raises ModuleFailed."""
         if not self.wheels:
-            raise Failed(f"{self.path}: there are no wheels to install")
+            raise ModuleFailed(f"{self.path}: there are no wheels to install")
         return Wheels(self.wheels, self.store, self.part, self.uv_lock)
 
     def publish(self, new: Path, marker: Path, site: Path, **more: object) -> None:
-        """Move ``new`` to ``path``, if the next run will find no difference. See `complete`. Raises Failed."""
+        """Move ``new`` to ``path``, if the next run will find no difference. See `complete`. Raises ModuleFailed."""
         for difference in complete(marker, site, self.lock, **more):
-            raise Failed(
+            raise ModuleFailed(
                 f"two packages of the lock have the same file, or a wheel differs from its RECORD: {difference}"
             )
         if self.path.exists():
@@ -69,7 +69,7 @@ class Wheels:
     def __init__(self, files: Sequence[Mapping[str, Any]], store: Path, part: Path, uv_lock: str) -> None:
         """Link the wheels from the store of the host. ``files``: the name and the SHA-256 of each.
 
-        Raises Failed if the store lacks a file, or if the hash of uv is not in its lock.
+        Raises ModuleFailed if the store lacks a file, or if the hash of uv is not in its lock.
         """
         self._part, self._folder, self._store = part, part / "wheels", store
         self._files = {str(each["name"]): store / str(each["sha256"]) for each in files}
@@ -77,16 +77,16 @@ class Wheels:
         self._folder.mkdir()
         for name, path in self._files.items():
             if not _NAME.fullmatch(name):
-                raise Failed(f"{name!r} is neither a wheel nor a source")
+                raise ModuleFailed(f"{name!r} is neither a wheel nor a source")
             if not path.is_file():
-                raise Failed(f"{path}: {name} is missing", "run it again")
+                raise ModuleFailed(f"{path}: {name} is missing", "run it again")
             link_or_copy(path, self._folder / name)
             # uv compares the hashes of wheels itself.
             if name.endswith(BYTECODE):
                 self._check(name)
         wheel = next(self._folder.glob("uv-*.whl"), None)
         if wheel is None or digest(wheel) not in uv_lock:
-            raise Failed("the hash of uv is not in its lock file")
+            raise ModuleFailed("the hash of uv is not in its lock file")
         self._uv = part / "uv"
         with zipfile.ZipFile(wheel) as file:
             name = next(name for name in file.namelist() if name.endswith(".data/scripts/uv"))
@@ -94,7 +94,10 @@ class Wheels:
         self._uv.chmod(0o755)
 
     def install(self, lock: str, python: str, *words: str) -> None:
-        """Install everything in the lock for ``python``. ``words``: options of `uv pip install`. Raises Failed."""
+        """Install everything in the lock for ``python``. ``words``: options of `uv pip install`.
+
+        Raises ModuleFailed.
+        """
         wheels, sources = parted(lock)
         words = ("pip", "install", "--python", python, "--no-deps", "--no-index", *words)
         if wheels:
@@ -102,7 +105,7 @@ class Wheels:
             requirements.write_text(wheels, encoding="utf-8")
             try:
                 self.run(*words, "--find-links", str(self._folder), "--require-hashes", "-r", str(requirements))
-            except Failed:
+            except ModuleFailed:
                 for file in self._files:
                     self._check(file)
                 raise
@@ -112,7 +115,7 @@ class Wheels:
             self.run(*words, "--find-links", str(self._build(sources, python)), "--only-binary=:all:", *built)
 
     def _build(self, sources: str, python: str) -> Path:
-        """Return a directory with wheels of the sources, which were built as the user nobody. Raises Failed."""
+        """Return a directory with wheels of the sources, which were built as the user nobody. Raises ModuleFailed."""
         place = nobodys(self._part / "built")
         words = ("build", "--wheel", "--no-build-isolation", "--python", python, "--out-dir", str(place))
         for name, path in self._files.items():
@@ -122,7 +125,7 @@ class Wheels:
         return place
 
     def run(self, *words: str, home: Path | None = None, **more: Any) -> None:
-        """Run uv. ``home``: a directory of its user, for what it writes. ``more``: see `run`. Raises Failed."""
+        """Run uv. ``home``: a directory of its user, for what it writes. ``more``: see `run`. Raises ModuleFailed."""
         home = home or self._part
         variables = {
             "PATH": "/usr/bin:/bin",
@@ -138,7 +141,7 @@ class Wheels:
         }
         done = run([str(self._uv), *words], env=variables, cwd=home, **more)
         if done.returncode:
-            raise Failed(f"uv {words[0]}: {last_lines(done.stderr)}")
+            raise ModuleFailed(f"uv {words[0]}: {last_lines(done.stderr)}")
 
     def compile(self, python: str, site: Path) -> None:
         """Compile the modules that have no bytecode, because no job can write to the directory later."""
@@ -152,11 +155,14 @@ class Wheels:
         remove(self._folder, self._part / "cache")
 
     def _check(self, name: str) -> None:
-        """Raise Failed if a file of the store has changed, and delete it, so that the next run copies it again."""
+        """Raise ModuleFailed if a file of the store has changed.
+
+        Delete the file, so that the next run copies it again.
+        """
         path = self._files[name]
         if digest(path) != path.name:
             path.unlink()
-            raise Failed(f"{path}: {name} has changed since it was copied, and was deleted", "run it again")
+            raise ModuleFailed(f"{path}: {name} has changed since it was copied, and was deleted", "run it again")
 
 
 def parted(lock: str) -> tuple[str, str]:

@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal, NotRequired, TypeVar, Union, get_arg
 from scripts.reference_pages.docstrings import told
 from scripts.reference_pages.markdown import code, paragraphs, sentence, table
 from tfctl.cli.objects import OBJECTS, PARENTS, FailedObject
-from tfctl.model.stacks.nvidia import Driver, Gpu
 from tfctl.node import wire
 from tfctl.provision.faults import FaultJson
 
@@ -22,7 +21,7 @@ _SIMPLE: dict[object, str] = {
     date: "string",
 }  # fmt: skip
 #: The titles of types whose names occur more than once.
-_NAMES = {Gpu: "GpuSupport", Driver: "DriverSupport", wire.Error: "HostError"}
+_NAMES: dict[type, str] = {wire.Error: "HostError"}
 #: What these keys mean in every object that does not say it.
 _COMMON = {
     "job": "the name of the job",

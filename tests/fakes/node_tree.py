@@ -278,7 +278,7 @@ class Session:
         return self.process.stderr.read().decode() if self.process.poll() is not None else "silence"
 
 
-class Listener(node_session.Session):
+class Listener(node_session.NodeSession):
     """The node's end of a session in this process: it keeps what is sent, and its client says nothing."""
 
     def __init__(self) -> None:

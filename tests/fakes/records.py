@@ -1,9 +1,11 @@
-"""Records of jobs as hosts keep them, with what a test does not care about filled in."""
+"""Records of jobs as hosts keep them, and states of tasks, with what a test does not care about filled in."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from tfctl.jobs.state import TaskState
 from tfctl.node import names, wire
 
 POLICY = wire.RecordedPolicy(clean="running", max_restarts=0, deadline=None, grace=30, drain=600)
@@ -39,3 +41,17 @@ def make_record(
         vital=tuple(tuple(group) for group in vital),
         leaves=tuple(leaves),
     )
+
+
+def make_state(
+    role: str = "worker",
+    index: int = 0,
+    host: str = "node1",
+    state: wire.TaskStateName = "running",
+    memory: str | None = None,
+    **reported: Any,
+) -> TaskState:
+    """Return the state of a task. ``reported``: fields of its status."""
+    record = wire.RecordedTask(role, index, host, "10.0.0.1", 2222, names.unit("digits", role, index), memory=memory)
+    blank = wire.TaskStatus(role, index, state, exit_code=None, signal=None, started=None, finished=None, restarts=0)
+    return TaskState(record, blank._replace(**reported))

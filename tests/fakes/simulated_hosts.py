@@ -28,9 +28,9 @@ from tfctl.model.job import Job
 from tfctl.node import guards, jobstore, judge, names, wire
 from tfctl.node.exits import Exit
 from tfctl.node.guard.__main__ import watch
-from tfctl.node.guard.here import Failed, Here
-from tfctl.node.guard.secrets import Secrets
-from tfctl.node.session import Refused
+from tfctl.node.guard.credentials import Credentials
+from tfctl.node.guard.host_access import HostAccess, RequestFailed
+from tfctl.node.session import RequestRefused
 from tfctl.node.system import System
 
 #: How long (s) a task takes to end after SIGTERM.
@@ -61,7 +61,7 @@ class SimulatedHost:
         self.attempts: dict[int, Attempt] = {}
         self.restart_files: set[wire.TaskName] = set()
         self.guard: Process | None = None
-        self._secrets = Secrets(name, "")
+        self._credentials = Credentials(name, "")
         self._gives_up = False
 
     # What a client, or a guard, has it do.
@@ -100,7 +100,7 @@ class SimulatedHost:
     def install_guard(self, key: str, record: wire.Record) -> None:
         assert record.guard
         self.remove_guard()
-        self._secrets = Secrets(self.name, key)
+        self._credentials = Credentials(self.name, key)
         self._gives_up = False
         self.network.listen_locally(self._socket, self.root, self._serve)
         self._listener = self.network.listen(self.root, _PORT) if record.guard.head == self.name else None
@@ -233,15 +233,15 @@ class SimulatedHost:
         self.root.run(self._supervise(self.guard))
 
     async def _supervise(self, guard: Process) -> None:
-        here = Here(self.job, self.name, self.system)
-        task = guard.run(watch(here, self._secrets, self.system, cast(Any, self._listener)))
+        here = HostAccess(self.job, self.name, self.system)
+        task = guard.run(watch(here, self._credentials, self.system, cast(Any, self._listener)))
         await asyncio.wait([task])
         if self.guard is not guard:
             return
         if not guard.dead:
             guard.kill()
             error = task.exception()
-            if error is not None and not isinstance(error, Failed):
+            if error is not None and not isinstance(error, RequestFailed):
                 self.network.tracebacks.append(repr(error))
         await asyncio.sleep(_RESTART_S)
         if self.guard is guard and not self._gives_up:
@@ -266,7 +266,7 @@ class SimulatedHost:
             elif isinstance(request, wire.LeaveRequest):
                 send(wire.Left())
                 self.network.loop.call_later(0.1, self.remove_guard)
-        except (Refused, wire.Malformed) as error:
+        except (RequestRefused, wire.Malformed) as error:
             send(wire.Error(int(Exit.USAGE), str(error)))
         writer.close()
 
@@ -286,7 +286,7 @@ class SimulatedHost:
                 message = wire.client_message(line)
                 if isinstance(message, wire.Rerun):
                     if before is None or not _is_same(before.record, message.record):
-                        raise Refused(Exit.USAGE, "the record is not that of the attempt that is to be repeated")
+                        raise RequestRefused(Exit.USAGE, "the record is not that of the attempt that is to be repeated")
                     made = self.reserve(message.record)
                     send(wire.Reserved())
                 elif made is None:

@@ -16,7 +16,7 @@ from loopback import Impostor, Relay, Sshd, run
 
 from tfctl.errors import NotFound, TfctlError, Unreachable
 from tfctl.model.host import Host, Ssh
-from tfctl.remote.fleet import CONNECTING, Fleet, Outcome
+from tfctl.remote.fleet import CONNECTING, Fleet, HostOutcome
 from tfctl.remote.transport import Connection
 
 #: Run the test once with each transport.
@@ -36,7 +36,7 @@ def test_outcomes_are_in_the_order_of_the_hosts(sshd: Sshd) -> None:
         return name_of(connection)
 
     with Fleet(hosts) as fleet:
-        assert fleet.map(slow_first) == [Outcome(host, host.name) for host in hosts]
+        assert fleet.map(slow_first) == [HostOutcome(host, host.name) for host in hosts]
 
 
 def test_a_fleet_without_hosts_has_no_outcomes() -> None:
@@ -97,7 +97,7 @@ def test_an_exception_that_is_no_tfctl_error_is_raised(sshd: Sshd) -> None:
     with Fleet([sshd.host()]) as fleet:
         with pytest.raises(ZeroDivisionError):
             fleet.map(lambda _: 1 // 0)
-        outcomes: queue.SimpleQueue[Outcome[int]] = queue.SimpleQueue()
+        outcomes: queue.SimpleQueue[HostOutcome[int]] = queue.SimpleQueue()
         fleet.begin(lambda _: 1 // 0, outcomes.put)
         error = outcomes.get(timeout=WAIT).error
         assert isinstance(error, TfctlError)

@@ -15,7 +15,7 @@ import pytest
 from tfctl.errors import BadFile, Exit
 from tfctl.model.host import Host, Inventory, Ssh
 from tfctl.remote import hostvars
-from tfctl.remote.ansible_cfg import Settings
+from tfctl.remote.ansible_cfg import AnsibleSettings
 from tfctl.remote.inventory import default_path, load
 
 
@@ -227,7 +227,7 @@ def test_inventory_that_is_missing_is_refused_with_a_remedy(work: Path) -> None:
 def test_host_variable_that_is_invalid_is_refused(variables: str, message: str) -> None:
     name, _, value = variables.partition("=")
     with pytest.raises(BadFile) as caught:
-        hostvars.host(Path("/hosts.ini"), "node1", {name: value}, Settings(None, {}))
+        hostvars.host(Path("/hosts.ini"), "node1", {name: value}, AnsibleSettings(None, {}))
     assert caught.value.message.startswith("/hosts.ini: host node1: ")
     assert message in caught.value.message
     assert caught.value.remedy
@@ -236,7 +236,7 @@ def test_host_variable_that_is_invalid_is_refused(variables: str, message: str) 
 @pytest.mark.parametrize("name", ["a b", "-a", "a/b", "a\u0007b", ".."])
 def test_host_name_that_is_invalid_is_refused(name: str) -> None:
     with pytest.raises(BadFile) as caught:
-        hostvars.host(Path("/hosts.ini"), name, {"ansible_host": "10.0.0.1"}, Settings(None, {}))
+        hostvars.host(Path("/hosts.ini"), name, {"ansible_host": "10.0.0.1"}, AnsibleSettings(None, {}))
     assert f"no host can be called {name!r}" in caught.value.message
 
 

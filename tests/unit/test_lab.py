@@ -17,17 +17,17 @@ from tfctl.errors import BadFile, Exit, PreflightFailed, TfctlError, UsageError
 from tfctl.lab import LabSpec, boot, cgroup, host, inventory, parse_suites, record, seed, settings, spec
 from tfctl.lab.egress import Egress
 from tfctl.lab.image import Recipe
-from tfctl.lab.record import Record, Snapshot
-from tfctl.lab.spec import Disk
+from tfctl.lab.record import LabRecord, Snapshot
+from tfctl.lab.spec import NodeDisk
 
 IFNAMSIZ = 16  # <linux/if.h>, including the terminating zero byte
 
 
-def a_record(count: int = 3, name: str = "lab") -> Record:
-    return Record(name, 5, tuple(Disk("bookworm", "bookworm-0") for _ in range(count)))
+def a_record(count: int = 3, name: str = "lab") -> LabRecord:
+    return LabRecord(name, 5, tuple(NodeDisk("bookworm", "bookworm-0") for _ in range(count)))
 
 
-def nodes(count: int = 3, name: str = "lab") -> tuple[spec.Node, ...]:
+def nodes(count: int = 3, name: str = "lab") -> tuple[spec.LabNode, ...]:
     return a_record(count, name).nodes
 
 
@@ -156,7 +156,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.usefixtures("state")
 def test_lab_record_is_read_back_as_it_was_written() -> None:
     disks = record.with_layer(a_record(2).disks, ("aa", "bb"))
-    lab = Record("blue", 7, disks, "bare", ("/somewhere/blue.ini",))
+    lab = LabRecord("blue", 7, disks, "bare", ("/somewhere/blue.ini",))
     record.keep(lab)
     record.keep(Snapshot("bare", record.with_layer(disks, ("cc", "dd")), "ee"))
     assert record.find("blue") == lab
@@ -191,7 +191,7 @@ def test_missing_lab_is_not_found_and_existing_ones_are_listed() -> None:
 
 def seeds(ways: Egress | None = None) -> dict[str, seed.Seed]:
     peers = nodes()
-    return seed.seeds(peers[0], peers, seed.Identity("0" * 32, "PRIVATE\n", "ssh-ed25519 AAAA\n"), ways or Egress())
+    return seed.seeds(peers[0], peers, seed.NodeIdentity("0" * 32, "PRIVATE\n", "ssh-ed25519 AAAA\n"), ways or Egress())
 
 
 def test_lab_node_resolves_every_node_name_to_its_address() -> None:

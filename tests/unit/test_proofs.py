@@ -23,16 +23,16 @@ from node_tree import wait_until
 
 import tfctl.verify
 from tfctl.errors import Exit
-from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, Answer, burn_in, same_software
+from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, HostAnswer, burn_in, same_software
 from tfctl.verify.report import HostReport, Software, Speed
-from tfctl.verify.results import Result, Results
+from tfctl.verify.results import ProofResult, ProofResults
 
 ON_NODES = Path(tfctl.verify.__file__).with_name("on_nodes")
 BY_NAME = {proof.name: proof for proof in (SOFTWARE, SHARED, *COLLECTIVES)}
 
 
-def answer(host: str, ok: bool = True, **values: Any) -> Answer:
-    return Answer(host, HostReport(ok=ok, **values), 1.5)
+def answer(host: str, ok: bool = True, **values: Any) -> HostAnswer:
+    return HostAnswer(host, HostReport(ok=ok, **values), 1.5)
 
 
 def software(tensorflow: str = "2.15.1", **values: Any) -> Software:
@@ -65,12 +65,12 @@ def test_software_check_reports_one_result_per_host() -> None:
     good = answer("a", software=software())
     bad = answer("b", False, message="ImportError: libcudart.so.12: cannot open shared object file")
     report = HostReport(ok=False, message="c: no stack tf2.15", remedy="tfctl provision")
-    left = Answer("c", report, 0.1, Exit.PREFLIGHT)
+    left = HostAnswer("c", report, 0.1, Exit.PREFLIGHT)
     one, two, three = SOFTWARE.judge([good, bad, left])
     assert (one.state, one.facts()) == ("ok", {"devices": ["CPU:0"], "python": "3.11.2", "tensorflow": "2.15.1"})
     assert (two.state, two.message, "tfctl logs" in two.remedy) == ("failed", bad.report.message, True)
     assert (three.exit, three.remedy) == (Exit.PREFLIGHT, "tfctl provision")
-    assert Results((one, two, three)).exit is Exit.PREFLIGHT
+    assert ProofResults((one, two, three)).exit is Exit.PREFLIGHT
 
 
 def test_shared_check_names_the_hosts_that_failed() -> None:
@@ -141,7 +141,7 @@ def test_burn_in_names_each_device_that_is_wrong_unsteady_or_slower_than_its_lik
     assert {result.state for result in others} == {"ok"}
 
 
-def bad_pairs(answers: list[Answer]) -> dict[tuple[str, ...], str]:
+def bad_pairs(answers: list[HostAnswer]) -> dict[tuple[str, ...], str]:
     results = BY_NAME["allreduce"].judge(answers)
     return {r.hosts: r.message for r in results if (r.proof, r.state) == ("allreduce-pair", "failed")}
 
@@ -236,11 +236,11 @@ def test_allreduce_is_not_tried_with_a_tensorflow_before_its_strategy_was_stable
 
 
 def test_report_becomes_json_junit_and_an_exit_code() -> None:
-    good = Result("tensorflow", ("a",), "ok", seconds=1.5)
-    skipped = Result("horovod-gloo", ("a",), "not-tried", "a: no Horovod")
+    good = ProofResult("tensorflow", ("a",), "ok", seconds=1.5)
+    skipped = ProofResult("horovod-gloo", ("a",), "not-tried", "a: no Horovod")
     text = "\x1b[31mred\x1b[0m\x00 \ud800 \ufffe ä <SIGILL>"
-    assert Results((good, skipped)).exit is Exit.OK
-    report = Results((good, skipped, Result("tensorflow", ("b",), "failed", text, "run it elsewhere")))
+    assert ProofResults((good, skipped)).exit is Exit.OK
+    report = ProofResults((good, skipped, ProofResult("tensorflow", ("b",), "failed", text, "run it elsewhere")))
     assert report.exit is Exit.FAILED
     assert report.all[2].to_json()["message"] == text
     suite = ElementTree.fromstring(report.to_junit())
@@ -278,7 +278,7 @@ class FakeCuda:
 )
 def test_software_check_names_the_error_of_cuda_with_its_remedy(code: int, message: str, remedy: str) -> None:
     says = f"^the driver shows 2 GPUs, .*{message}$"
-    with node("software") as module, pytest.raises(module.Failed, match=says) as error:
+    with node("software") as module, pytest.raises(module.ProofFailed, match=says) as error:
         module.start_cuda(2, {"libcuda.so.1": FakeCuda(code)}.__getitem__)
     assert remedy in error.value.details["remedy"]
 
@@ -335,7 +335,7 @@ def end_main(process: subprocess.Popen[str], exits: int) -> dict[str, Any]:
         ("import time; time.sleep(60)", "ran longer than 1 s and was killed"),
         ("raise SystemExit('no licence')", "ended with exit code 1 and reported nothing\nno licence"),
         ("from result import report\nreport(lambda: 1 / 0)", "ZeroDivisionError: division by zero"),
-        ("from result import Failed, report\ndef f(): raise Failed('x is y')\nreport(f)", "x is y"),
+        ("from result import ProofFailed, report\ndef f(): raise ProofFailed('x is y')\nreport(f)", "x is y"),
     ],
 )
 def test_check_prints_one_result_line_however_it_ends(tmp_path: Path, program: str, says: str) -> None:

@@ -16,8 +16,8 @@ from typing import TypedDict
 
 import tfctl
 from tfctl import files
-from tfctl.jobs import known
-from tfctl.jobs.known import Known
+from tfctl.jobs import completion_cache
+from tfctl.jobs.completion_cache import CompletionNames
 
 #: Ask the hosts again, in the background, if what is known is older (s).
 _REFRESH_S = 30.0
@@ -37,7 +37,7 @@ class Command(TypedDict):
 
 def main(words: Sequence[str]) -> int:
     """Print what the last word can become: each candidate on a line with its description behind a tab."""
-    found = known.load()
+    found = completion_cache.load()
     if found.age is not None and found.age > _REFRESH_S:
         _refresh(words)
     for line in candidates(words, _tree(), found, _stacks()):
@@ -45,7 +45,7 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def candidates(words: Sequence[str], tree: Command, found: Known, stacks: Sequence[str]) -> list[str]:
+def candidates(words: Sequence[str], tree: Command, found: CompletionNames, stacks: Sequence[str]) -> list[str]:
     """Return the candidates for the last word. ``words``: those behind `tfctl`; the last one may be empty."""
     *before, last = words or [""]
     if "--" in before:
@@ -71,14 +71,14 @@ def candidates(words: Sequence[str], tree: Command, found: Known, stacks: Sequen
     return _starting(last, _arguments(command["arguments"], given, found, stacks))
 
 
-def _values(kind: str, found: Known, stacks: Sequence[str]) -> list[str]:
+def _values(kind: str, found: CompletionNames, stacks: Sequence[str]) -> list[str]:
     """Return the values of an option."""
     if kind.startswith("[") or "|" in kind:
         return kind.strip("[]<>").split("|")
     return {"JOB": [*found.jobs, FILES], "HOST": list(found.hosts), "STACK": list(stacks)}.get(kind, [FILES])
 
 
-def _arguments(form: str, given: Sequence[str], found: Known, stacks: Sequence[str]) -> list[str]:
+def _arguments(form: str, given: Sequence[str], found: CompletionNames, stacks: Sequence[str]) -> list[str]:
     """Return the candidates for the next argument, after those that are given."""
     if "ROLE" in form:
         return _task(given, found)
@@ -89,7 +89,7 @@ def _arguments(form: str, given: Sequence[str], found: Known, stacks: Sequence[s
     return [FILES] if form else []
 
 
-def _task(given: Sequence[str], found: Known) -> list[str]:
+def _task(given: Sequence[str], found: CompletionNames) -> list[str]:
     """Return the candidates in ``[JOB] [ROLE [INDEX]]``."""
     job = given[0] if given and given[0] in found.jobs else None
     rest = given[1:] if job else given
@@ -111,7 +111,7 @@ def _starting(beginning: str, found: Sequence[str]) -> list[str]:
 
 def _refresh(words: Sequence[str]) -> None:
     """Ask the hosts which jobs there are, in a process that goes on without this one."""
-    known.touch()
+    completion_cache.touch()
     own = list(words)
     named = [own[number + 1] for number, word in enumerate(own[:-2]) if word in ("-i", "--inventory")]
     command = [sys.executable, "-m", "tfctl", "list", *(["-i", named[0]] if named else [])]

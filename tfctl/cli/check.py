@@ -12,7 +12,7 @@ from tfctl.cli.common import (
     InventoryOption,
     JobFileArgument,
     JobFileOption,
-    Output,
+    OutputFormat,
     OutputOption,
     named,
     say,
@@ -36,7 +36,7 @@ def check(
     job_option: JobFileOption = None,
     inventory: InventoryOption = None,
     env: EnvOption = None,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Find mistakes in a job file without contact to any host. Reads its inventory and its code too.
 
@@ -50,7 +50,7 @@ def check(
         errors, warnings = _check(layout)
     except BadFile as error:
         errors, warnings = [error], []
-    if output is Output.json:
+    if output is OutputFormat.json:
         found: CheckObject = {
             "job": layout.name if layout else None,
             "tasks": len(layout.slots) if layout else None,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfctl.cli.objects import ErrorObject
 
 
-class Output(StrEnum):
+class OutputFormat(StrEnum):
     text = "text"
     json = "json"
 
@@ -31,7 +31,7 @@ InventoryOption = Annotated[
         "the last start from this directory or a parent.",
     ),
 ]
-OutputOption = Annotated[Output, typer.Option("--output", "-o", help="text, or json: one object.")]
+OutputOption = Annotated[OutputFormat, typer.Option("--output", "-o", help="text, or json: one object.")]
 JobArgument = Annotated[
     str | None,
     typer.Argument(
@@ -102,11 +102,11 @@ def named(argument: Path | None, option: Path | None, what: str) -> Path:
     return found
 
 
-def wants_json(output: Output, follow: bool) -> bool:
+def wants_json(output: OutputFormat, follow: bool) -> bool:
     """Return whether the result is printed as JSON. Raise UsageError if logs are to be printed as well."""
-    if output is Output.json and follow:
+    if output is OutputFormat.json and follow:
         raise UsageError("--follow prints logs, and -o json prints one object", "use tfctl logs -f -o json beside it")
-    return output is Output.json
+    return output is OutputFormat.json
 
 
 def say(text: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tfctl.cli import tables, text
-from tfctl.cli.common import InventoryOption, JobArgument, JobOption, Output, OutputOption, say_error
+from tfctl.cli.common import InventoryOption, JobArgument, JobOption, OutputFormat, OutputOption, say_error
 from tfctl.cli.which import job_name, open_fleet
 from tfctl.errors import first_of, of_hosts
 
@@ -23,7 +23,7 @@ def events(
     job: JobArgument = None,
     job_option: JobOption = None,
     inventory: InventoryOption = None,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Show what happened to a job, in order of time. That is starts, stops and restarts, and every run of every task.
 
@@ -34,7 +34,7 @@ def events(
     with open_fleet(job, job_option, inventory) as (fleet, wanted):
         name = job_name(fleet, wanted)
         now, happened, errors = job_events.events(fleet, name)
-    if output is Output.json:
+    if output is OutputFormat.json:
         found: EventsObject = {"job": name, "events": tables.events_json(happened)}
         text.print_json(found)
     else:

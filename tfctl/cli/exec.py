@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperCommand
 
 from tfctl.cli import tables, text
-from tfctl.cli.common import InventoryOption, JobOption, Output, error_json, say, say_error
+from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, error_json, say, say_error
 from tfctl.cli.stdout import require_reader
 from tfctl.cli.which import open_task
 from tfctl.errors import TfctlError, UsageError
@@ -60,8 +60,9 @@ def run(
     job_option: JobOption = None,
     inventory: InventoryOption = None,
     output: Annotated[
-        Output, typer.Option("--output", "-o", help="text, or json: an object per line, and one per task at the end.")
-    ] = Output.text,
+        OutputFormat,
+        typer.Option("--output", "-o", help="text, or json: an object per line, and one per task at the end."),
+    ] = OutputFormat.text,
 ) -> int:
     """Run a command beside a task, or beside all tasks of a role.
 
@@ -83,7 +84,7 @@ def run(
         tasks = select(found.state, *found.task)
         if _has_input():
             say("the command has no input: what is piped to tfctl exec is not passed on")
-        as_json = output is Output.json
+        as_json = output is OutputFormat.json
         take = _Json(found.state) if as_json else _Raw() if len(tasks) == 1 else _Prefixed(tasks)
         try:
             results = execute(found.fleet, found.state, tasks, command, take)

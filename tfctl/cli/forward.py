@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.cli import tables, text
-from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, say
+from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, OutputOption, say
 from tfctl.cli.which import open_task, task_of
 from tfctl.errors import UsageError
 
@@ -33,7 +33,7 @@ def forward(
     ] = None,
     job_option: JobOption = None,
     inventory: InventoryOption = None,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Reach a port of a task's host from this machine.
 
@@ -47,7 +47,7 @@ def forward(
         task = task_of(found)
         host = found.host(task)
         with Tunnel(lambda: found.fleet.connection(host), port, [port, 0] if local is None else [local], say) as tunnel:
-            if output is Output.json:
+            if output is OutputFormat.json:
                 place = tables.place_json(found.state, task)
                 forwarded: ForwardedObject = {
                     **place,

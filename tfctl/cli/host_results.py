@@ -35,9 +35,9 @@ def ask_become_password() -> str:
 
 def run_shown(use_case: Callable[[Request, Callable[[Event], None]], PlayResult], request: Request) -> PlayResult:
     """Run the use case and show its progress on stderr meanwhile."""
-    from tfctl.cli.progress import Progress
+    from tfctl.cli.progress import ProgressDisplay
 
-    with Progress() as progress:
+    with ProgressDisplay() as progress:
         return use_case(request, progress.take)
 
 

@@ -29,7 +29,7 @@ def init(
 
     The files are job.yaml, with comments; train.py, which trains a small model; and hosts.ini, to enter your hosts.
     """
-    from tfctl.jobs.starter import write
+    from tfctl.jobs.new_job import write
 
     for path in write(folder.expanduser(), strategy):
         typer.echo(path)

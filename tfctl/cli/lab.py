@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import Output, OutputOption, say
+from tfctl.cli.common import OutputFormat, OutputOption, say
 
 app = typer.Typer(
     name="lab",
@@ -60,7 +60,7 @@ def down(name: NameOption = "lab") -> None:
 
 
 @app.command(epilog="Example: tfctl lab status -o json")
-def status(name: NameOption = "lab", output: OutputOption = Output.text) -> None:
+def status(name: NameOption = "lab", output: OutputOption = OutputFormat.text) -> None:
     """Show a lab's nodes."""
     from dataclasses import asdict
 
@@ -68,7 +68,7 @@ def status(name: NameOption = "lab", output: OutputOption = Output.text) -> None
     from tfctl.cli import text
 
     found = lab.status(name)
-    if output is Output.json:
+    if output is OutputFormat.json:
         text.print_json(asdict(found))
         return
     rows = [("NODE", "ADDRESS", "SUITE", "STATE")]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, say, say_error
+from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, OutputOption, say, say_error
 from tfctl.cli.lines import Printer
 from tfctl.cli.times import moment
 from tfctl.cli.which import open_task
@@ -51,7 +51,7 @@ def logs(
         str | None, typer.Option(metavar="REGEX", show_default=False, help="Only lines that match.")
     ] = None,
     timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Begin each line with its time.")] = False,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Show what tasks print, merged in order of time. Works during the job and after it."""
     from tfctl.jobs import logs as job_logs
@@ -64,7 +64,7 @@ def logs(
         fleet, state, wanted = found.fleet, found.state, found.task
         tasks = None if wanted is None else tuple(task.name for task in select(state, *wanted))
         query = Query(tasks, *times, tail, pattern)
-        printer = Printer(state, timestamps, output is Output.json)
+        printer = Printer(state, timestamps, output is OutputFormat.json)
         if follow and not state.over:
             answers = job_logs.answers_of(fleet, state, query)
             watch = _Watch(fleet, state, tasks, answers)
@@ -98,18 +98,18 @@ class _Watch:
         threading.Thread(target=self._run, args=(fleet, state, tasks, answers), daemon=True).start()
 
     def _run(self, fleet: Fleet, state: JobState, tasks: Collection[TaskName] | None, answers: Answers) -> None:
-        from tfctl.jobs.deaths import Deaths
+        from tfctl.jobs.failures import FailureReporter
         from tfctl.jobs.wait import Silence, changes
 
-        deaths = Deaths(say, tasks, before=state)
+        reporter = FailureReporter(say, tasks, before=state)
         try:
             # Silent hosts are reported by those who read the logs.
             silence = Silence(lambda _: None)
             for later in changes(fleet, state.job, state.attempt, silence, answers=answers):
                 if self.attempts.note(later):
-                    deaths = Deaths(say, tasks)
+                    reporter = FailureReporter(say, tasks)
                     say(f"~~ attempt {later.attempt} has begun")
-                deaths.note(later)
+                reporter.note(later)
                 if later.over:
                     break
         except BaseException as error:  # raised again by the thread that prints

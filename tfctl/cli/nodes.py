@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.cli import text
-from tfctl.cli.common import InventoryOption, Output, OutputOption, say, say_error
+from tfctl.cli.common import InventoryOption, OutputFormat, OutputOption, say, say_error
 from tfctl.cli.which import open_fleet
 from tfctl.errors import first_of
 from tfctl.wording import counted, plain, with_remedy
@@ -39,7 +39,7 @@ def nodes(
         typer.Option("--job", "-j", show_default=False, help="Only hosts of this job: its name or file."),
     ] = None,
     inventory: InventoryOption = None,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Show every host and what uses it.
 
@@ -50,7 +50,7 @@ def nodes(
 
     with open_fleet(None, job, inventory) as (fleet, name):
         states = ask(fleet, version(), name)
-    if output is Output.json:
+    if output is OutputFormat.json:
         found: NodesObject = {"nodes": [state.json() for state in states]}
         text.print_json(found)
     else:

@@ -11,7 +11,7 @@ from tfctl.cli.common import (
     AskBecomePassOption,
     InventoryArgument,
     LimitOption,
-    Output,
+    OutputFormat,
     OutputOption,
     PythonTreeOption,
     SameInventoryOption,
@@ -43,7 +43,7 @@ def preflight(
     limit: LimitOption = None,
     python_tree: PythonTreeOption = None,
     ask_become_pass: AskBecomePassOption = False,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Report what would prevent provisioning; change nothing. Examines every host and lists all its faults.
 
@@ -59,7 +59,7 @@ def preflight(
     if password:
         say(_JOBS_NEED_NO_PASSWORD)
     code = first_of(code for host in result.hosts if (code := exit_of(host)))
-    if output is Output.json:
+    if output is OutputFormat.json:
         found: PreflightObject = {"exit": int(code), "hosts": [as_object(host) for host in result.hosts]}
         text.print_json(found)
     else:

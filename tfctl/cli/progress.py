@@ -28,7 +28,7 @@ class _Shown(Protocol):
     def line(self, text: str, style: str, clock: bool) -> None: ...
 
 
-class Progress:
+class ProgressDisplay:
     """Shows the events of a run. Each change or failure on a host stays as a line."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from tfctl.cli.common import (
     AskBecomePassOption,
     InventoryArgument,
     LimitOption,
-    Output,
+    OutputFormat,
     OutputOption,
     PythonTreeOption,
     SameInventoryOption,
@@ -69,7 +69,7 @@ def provision(
             help="Also install the packages of a job's requirements file; may be repeated.",
         ),
     ] = None,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Make every host match its stack. A second run changes nothing."""
     from tfctl.provision import run as use_cases
@@ -86,7 +86,7 @@ def provision(
     except KeyboardInterrupt:
         say("interrupted: run it again to continue; nothing that jobs use was left incomplete")
         return Exit.INTERRUPTED
-    if output is Output.json:
+    if output is OutputFormat.json:
         text.print_json(as_object(result, check))
     else:
         typer.echo("\n".join(host_lines(result, lambda host: _summary(host, check))))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from tfctl.cli import text
-from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, say, say_error
+from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, OutputOption, say, say_error
 from tfctl.cli.tables import Column, Table, rfc3339
 from tfctl.cli.times import seconds
 from tfctl.cli.which import open_fleet
@@ -45,7 +45,7 @@ def prune(
     ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Delete attempts that are over, with their code and records.
 
@@ -63,7 +63,7 @@ def prune(
         done = jobs.prune(fleet, [] if dry_run else chosen)
     errors += done.errors
     shown = chosen if dry_run else done.attempts
-    if output is Output.json:
+    if output is OutputFormat.json:
         attempts = cast("list[AttemptObject]", ATTEMPTS.json(shown))
         pruned: PrunedObject = {"attempts": attempts, "dry_run": dry_run, "mib": None if dry_run else done.mib}
         text.print_json(pruned)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.cli import tables, text
-from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, say, say_error
+from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, OutputOption, say, say_error
 from tfctl.cli.which import job_name, open_fleet
 from tfctl.errors import NotFound, TfctlError, UsageError, first_of, of_hosts
 from tfctl.wording import counted
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import EventsObject, PulledObject
-    from tfctl.jobs.pull import Progress
+    from tfctl.jobs.pull import PullProgress
 
 #: How often (s) the line of the progress is written.
 _EVERY_S = 0.2
@@ -41,7 +41,7 @@ def pull(
     ] = None,
     job_option: JobOption = None,
     inventory: InventoryOption = None,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Copy a job's output and logs to this machine.
 
@@ -82,7 +82,7 @@ def pull(
             errors = list({error.message: error for error in errors}.values())
             if not errors:
                 destination.clean()
-    if output is Output.json:
+    if output is OutputFormat.json:
         pulled: PulledObject = {
             "job": name,
             "directory": str(destination.path),
@@ -144,7 +144,7 @@ class _Line:
     def __exit__(self, *_: object) -> None:
         self.clear()
 
-    def take(self, progress: Progress) -> None:
+    def take(self, progress: PullProgress) -> None:
         if progress.files == progress.all_files or time.monotonic() - self._shown >= _EVERY_S:
             rate = progress.bytes / max(0.1, time.monotonic() - self._began)
             self.show(

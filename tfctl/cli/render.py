@@ -14,7 +14,7 @@ from tfctl.cli.common import (
     InventoryOption,
     JobFileArgument,
     JobFileOption,
-    Output,
+    OutputFormat,
     OutputOption,
     named,
     say,
@@ -38,7 +38,7 @@ def render(
     to: Annotated[
         Path | None, typer.Option("--to", metavar="DIR", help="Write DIR/HOST/FILE instead of printing.")
     ] = None,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Show every unit and environment file that start installs. Nothing is sent.
 
@@ -50,7 +50,7 @@ def render(
     from tfctl.model import env as variables
     from tfctl.model import plan
     from tfctl.model.assign import draft
-    from tfctl.model.secrets import MASK
+    from tfctl.model.masking import MASK
 
     layout = lay_out(named(jobfile, job_option, "job file"), inventory, env)
     listing = code.select(layout.code, layout.include, layout.env_file)
@@ -66,7 +66,7 @@ def render(
         say(f"{layout.requirements.name}: where its packages are depends on the host; `start --dry-run` asks the hosts")
     if to is not None:
         _write(to, files)
-    if output is Output.json:
+    if output is OutputFormat.json:
         rendered: RenderedObject = {"job": job.name, "files": dict(files)}
         text.print_json(rendered)
     elif to is None:

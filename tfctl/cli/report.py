@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tfctl.report.figures import Report, RunFigures
 
 
-class Format(StrEnum):
+class ReportFormat(StrEnum):
     text = "text"
     json = "json"
     csv = "csv"
@@ -27,7 +27,8 @@ class Format(StrEnum):
 
 
 FormatOption = Annotated[
-    Format, typer.Option("--output", "-o", help="text, json (one object), csv (a line for each task), or markdown.")
+    ReportFormat,
+    typer.Option("--output", "-o", help="text, json (one object), csv (a line for each task), or markdown."),
 ]
 PlotOption = Annotated[
     Path | None,
@@ -54,7 +55,7 @@ def report(
         ),
     ] = None,
     inventory: InventoryOption = None,
-    output: FormatOption = Format.text,
+    output: FormatOption = ReportFormat.text,
     plot: PlotOption = None,
 ) -> int:
     """Show how fast jobs train, and how they compare.
@@ -77,14 +78,14 @@ def report(
     return first_of(error.exit for error in errors)
 
 
-def show(report: Report, output: Format, plot: Path | None) -> None:
+def show(report: Report, output: ReportFormat, plot: Path | None) -> None:
     """Print a report, and draw it if a file is given."""
     from tfctl.report import plot as plots
     from tfctl.report import table
 
-    if output is Format.json:
+    if output is ReportFormat.json:
         text.print_json(table.json_object(report))
-    elif output is Format.csv:
+    elif output is ReportFormat.csv:
         typer.echo(table.csv_text(report), nl=False)
     else:
         typer.echo(_tables(report, output))
@@ -93,12 +94,12 @@ def show(report: Report, output: Format, plot: Path | None) -> None:
         say(f"plot: {plot}")
 
 
-def _tables(report: Report, output: Format) -> str:
+def _tables(report: Report, output: ReportFormat) -> str:
     """Return the runs, the tasks if there is one run alone, and the findings."""
     from tfctl.report import table
     from tfctl.report.findings import findings
 
-    form = table.markdown if output is Format.markdown else text.table
+    form = table.markdown if output is ReportFormat.markdown else text.table
     tables = [form(table.run_rows(report))]
     if len(report.runs) == 1:
         tables.append(form(table.task_rows(report.runs[0].run)))

@@ -13,7 +13,7 @@ from tfctl.cli.common import (
     AskBecomePassOption,
     InventoryArgument,
     LimitOption,
-    Output,
+    OutputFormat,
     OutputOption,
     SameInventoryOption,
     named,
@@ -40,7 +40,7 @@ def reset(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; list what would be removed.")] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for a confirmation.")] = False,
     ask_become_pass: AskBecomePassOption = False,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Remove what `tfctl provision` has created on the hosts.
 
@@ -58,7 +58,7 @@ def reset(
     except KeyboardInterrupt:
         say("interrupted: run it again to continue")
         return Exit.INTERRUPTED
-    if output is Output.json:
+    if output is OutputFormat.json:
         text.print_json(as_object(result, check))
     else:
         lines = host_lines(result, lambda host: _summary(host, check), lambda host: _details(host, check))

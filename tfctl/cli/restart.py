@@ -12,7 +12,7 @@ from tfctl.cli.common import (
     FollowOption,
     InventoryOption,
     JobOption,
-    Output,
+    OutputFormat,
     OutputOption,
     WaitOption,
     say,
@@ -50,7 +50,7 @@ def restart(
         typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, wait at most this long."),
     ] = None,
     follow: FollowOption = False,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Stop a job and run its next attempt, or restart one task. Both run as they were first started.
 
@@ -81,7 +81,7 @@ def restart(
 
 def _whole(fleet: Fleet, state: JobState, dry_run: bool) -> int:
     """Restart the whole job, or only show what would happen. Return the number of the attempt that runs now."""
-    from tfctl.jobs import last
+    from tfctl.jobs import start_history
     from tfctl.jobs.restart import preview
     from tfctl.jobs.restart import restart as restart_job
 
@@ -89,7 +89,7 @@ def _whole(fleet: Fleet, state: JobState, dry_run: bool) -> int:
         typer.echo(preview(fleet, state))
         return state.attempt
     record = restart_job(fleet, state, say)
-    last.remember(record.inventory, record.run)
+    start_history.remember(record.inventory, record.run)
     say(f"{state.job}: attempt {record.attempt}, {running(len(state.tasks), len(state.hosts))}")
     return record.attempt
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tfctl.cli.common import EnvOption, JobFileArgument, JobFileOption, Output, named, say
+from tfctl.cli.common import EnvOption, JobFileArgument, JobFileOption, OutputFormat, named, say
 from tfctl.errors import BadFile, UsageError
 from tfctl.wording import counted
 
@@ -28,7 +28,9 @@ def run(
             "--output", metavar="DIR", show_default=False, help="Output directory. Default: tfctl-output/JOB."
         ),
     ] = None,
-    lines: Annotated[Output, typer.Option("-o", help="text, or json: an object per line of the logs.")] = Output.text,
+    lines: Annotated[
+        OutputFormat, typer.Option("-o", help="text, or json: an object per line of the logs.")
+    ] = OutputFormat.text,
 ) -> int:
     """Run every task of a job on this machine. Uses the active Python, to write and debug the script.
 
@@ -63,7 +65,7 @@ def run(
         for remark in checked.warnings:
             say(remark)
         say(f"{job.name}: {counted(len(job_here.tasks), 'task runs', 'tasks run')} here; output in {out}")
-        ended = local_job.run(Printer(local_job.state, as_json=lines is Output.json))
+        ended = local_job.run(Printer(local_job.state, as_json=lines is OutputFormat.json))
     say(sentence(ended))
     return exit_code(ended)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.cli import tables, text
-from tfctl.cli.common import InventoryOption, JobOption, Output, say
+from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, say
 from tfctl.cli.which import open_task, task_of
 from tfctl.errors import TfctlError
 
@@ -32,8 +32,8 @@ def ssh(
     job_option: JobOption = None,
     inventory: InventoryOption = None,
     output: Annotated[
-        Output, typer.Option("--output", "-o", help="text, or json: print the ssh command instead of running it.")
-    ] = Output.text,
+        OutputFormat, typer.Option("--output", "-o", help="text, or json: print the ssh command instead of running it.")
+    ] = OutputFormat.text,
 ) -> int:
     """Log in to the host of a task.
 
@@ -45,7 +45,7 @@ def ssh(
     with open_task(words or [], job_option, inventory) as found:
         task = task_of(found)
         command = login.words(found.host(task))
-        if output is Output.json:
+        if output is OutputFormat.json:
             login_command: LoginObject = {**tables.place_json(found.state, task), "command": [*command]}
             text.print_json(login_command)
             return 0

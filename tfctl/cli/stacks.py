@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl import schema
-from tfctl.cli.common import InventoryOption, Output, OutputOption, PythonTreeOption
+from tfctl.cli.common import InventoryOption, OutputFormat, OutputOption, PythonTreeOption
 from tfctl.errors import Exit
 from tfctl.wording import plain, with_remedy
 
@@ -42,7 +42,7 @@ def add_to(parent: typer.Typer) -> None:
 
 
 @app.callback()
-def table(context: typer.Context, inventory: StacksOfOption = None, output: OutputOption = Output.text) -> None:
+def table(context: typer.Context, inventory: StacksOfOption = None, output: OutputOption = OutputFormat.text) -> None:
     """Show the stacks: exact versions that work together. Also show what a host would get."""
     if context.invoked_subcommand:
         return
@@ -50,7 +50,7 @@ def table(context: typer.Context, inventory: StacksOfOption = None, output: Outp
     from tfctl.model import stacks
 
     known = stacks.load(_directories(inventory)).values()
-    if output is Output.json:
+    if output is OutputFormat.json:
         text.print_json({"stacks": [schema.plain(stack) for stack in known]})
         return
     rows = [("STACK", "TENSORFLOW", "PYTHON", "CUDA", "HOROVOD", "FROM", "TRIED ON")]
@@ -66,7 +66,7 @@ def explain(
     ] = None,
     inventory: InventoryOption = None,
     python_tree: PythonTreeOption = None,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Show what a stack contains or, with --host, what would be chosen there and why."""
     from tfctl.model import stacks
@@ -108,10 +108,10 @@ def _directories(inventory: Path | None) -> tuple[str, ...]:
     return inventories.load(source).stack_dirs
 
 
-def _print(data: Mapping[str, object], lines: Iterable[str], output: Output) -> None:
+def _print(data: Mapping[str, object], lines: Iterable[str], output: OutputFormat) -> None:
     from tfctl.cli import text
 
-    if output is Output.json:
+    if output is OutputFormat.json:
         text.print_json(data)
     else:
         print("\n".join(plain(line) for line in lines))

@@ -17,7 +17,7 @@ from tfctl.cli.common import (
     InventoryOption,
     JobFileArgument,
     JobFileOption,
-    Output,
+    OutputFormat,
     OutputOption,
     WaitOption,
     named,
@@ -30,8 +30,8 @@ from tfctl.wording import running
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import StartedJobObject, StartedTaskObject
-    from tfctl.jobs.code import Code
-    from tfctl.jobs.elsewhere import Elsewhere
+    from tfctl.jobs.code import CodeArchive
+    from tfctl.jobs.other_hosts import OtherHosts
     from tfctl.model.job import Job, Layout
     from tfctl.remote.fleet import Fleet
 
@@ -69,7 +69,7 @@ def start(
         typer.Option("--queue", help="Wait for ports and GPUs that other jobs hold, after those who wait already."),
     ] = False,
     code_limit: CodeLimitOption = 50,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Start a job: all its tasks on all its hosts, or nothing. Prints the job's name."""
     from tfctl.cli.wait import detaching, until_ended
@@ -104,31 +104,31 @@ class Ready:
 
     layout: Layout
     fleet: Fleet
-    code: Code
-    elsewhere: Elsewhere
+    code: CodeArchive
+    others: OtherHosts
 
     def start(self) -> Job:
         """Start the job, and remember it for later commands."""
         from tfctl.jobs.start import start as start_job
 
-        return self._started(start_job(self.fleet, self.layout, self.code, say, self.elsewhere))
+        return self._started(start_job(self.fleet, self.layout, self.code, say, self.others))
 
     def start_in_turn(self, timeout: float | None) -> Job:
         """Start the job as soon as ports and GPUs are free and no other client is ahead. ``timeout``: in seconds."""
-        from tfctl.jobs.elsewhere import Elsewhere
+        from tfctl.jobs.other_hosts import OtherHosts
         from tfctl.jobs.queue import in_turn
         from tfctl.jobs.start import start as start_job
 
         def attempt() -> Job:
-            with Elsewhere(self.layout.name, self.layout.others, say) as elsewhere:  # what runs there may change
-                return start_job(self.fleet, self.layout, self.code, say, elsewhere, patience=_PATIENCE_S)
+            with OtherHosts(self.layout.name, self.layout.others, say) as others:  # what runs there may change
+                return start_job(self.fleet, self.layout, self.code, say, others, patience=_PATIENCE_S)
 
         return self._started(in_turn(self.fleet, self.layout.name, attempt, say, timeout))
 
     def _started(self, job: Job) -> Job:
-        from tfctl.jobs import last
+        from tfctl.jobs import start_history
 
-        last.remember(self.layout.inventory, job.run)
+        start_history.remember(self.layout.inventory, job.run)
         say_clocks(self.fleet)
         return job
 
@@ -140,23 +140,23 @@ def packed(layout: Layout, code_limit: int, ask: bool = True) -> Iterator[Ready]
     ``ask``: also ask the other hosts of the inventory about the job.
     """
     from tfctl.jobs import check, code
-    from tfctl.jobs.elsewhere import Elsewhere
+    from tfctl.jobs.other_hosts import OtherHosts
     from tfctl.model import unit
     from tfctl.remote.fleet import Fleet
 
     listing = code.select(layout.code, layout.include, layout.env_file)
     checked = check.check(layout, listing.names, listing.names)
     checked.require()
-    with Fleet(layout.hosts) as fleet, Elsewhere(layout.name, layout.others, say) as elsewhere:
+    with Fleet(layout.hosts) as fleet, OtherHosts(layout.name, layout.others, say) as others:
         # Do the slow local work while the connections open.
         fleet.prepare()
         if ask:
-            elsewhere.ask()
+            others.ask()
         archive = code.archive(listing, code_limit)
         unit.template()
         for remark in (*checked.warnings, *listing.remarks):
             say(remark)
-        yield Ready(layout, fleet, archive, elsewhere)
+        yield Ready(layout, fleet, archive, others)
 
 
 def _object(job: Job) -> StartedJobObject:

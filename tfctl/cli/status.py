@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.cli import tables, text
-from tfctl.cli.common import InventoryOption, JobArgument, JobOption, Output, OutputOption, say, say_error
+from tfctl.cli.common import InventoryOption, JobArgument, JobOption, OutputFormat, OutputOption, say, say_error
 from tfctl.cli.stdout import require_reader
 from tfctl.cli.which import for_missing_hosts, open_job
 
@@ -23,7 +23,7 @@ def status(
     job: JobArgument = None,
     job_option: JobOption = None,
     inventory: InventoryOption = None,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Show it again at every change, until the job has ended.")
     ] = False,
@@ -34,7 +34,7 @@ def status(
 
     Exit code: 0 the job is shown, 4 one of its hosts cannot be reached, 8 one lacks tfctl's part.
     """
-    show = _print_json if output is Output.json else _print_text
+    show = _print_json if output is OutputFormat.json else _print_text
     with open_job(job, job_option, inventory, lines=True) as found:
         state = found.state
         show(state)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tfctl.cli import text
-from tfctl.cli.common import ChangedJobArgument, InventoryOption, JobOption, Output, OutputOption, say
+from tfctl.cli.common import ChangedJobArgument, InventoryOption, JobOption, OutputFormat, OutputOption, say
 from tfctl.cli.which import open_fleet, require_meant
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def stop(
     job: ChangedJobArgument = None,
     job_option: JobOption = None,
     inventory: InventoryOption = None,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Stop a job on all hosts. Safe to repeat and to interrupt.
 
@@ -39,7 +39,7 @@ def stop(
             say(f"job: {name}")
             require_meant(state, "stop")
         stopped = stop_job(fleet, name, run=run, say=say)
-    if output is Output.json:
+    if output is OutputFormat.json:
         found: StoppedJobObject = {"job": name, "stopped": stopped}
         text.print_json(found)
     say(f"{name}: stopped {', '.join(stopped)}" if stopped else f"{name}: nothing was running")

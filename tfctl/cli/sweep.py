@@ -19,7 +19,7 @@ from tfctl.cli.common import (
     say,
     say_error,
 )
-from tfctl.cli.report import Format, FormatOption, PlotOption, show
+from tfctl.cli.report import FormatOption, PlotOption, ReportFormat, show
 from tfctl.cli.start import CodeLimitOption, packed
 from tfctl.cli.wait import detaching, sentence
 from tfctl.cli.which import lay_out
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from tfctl.jobs.state import JobState
     from tfctl.model.job import Layout
     from tfctl.remote.fleet import Fleet
-    from tfctl.report.results import Entry, Results
+    from tfctl.report.results import SweepResults, SweepRun
     from tfctl.report.sweep import Variant
 
 
@@ -62,7 +62,7 @@ def sweep(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the runs and what is done; start nothing.")] = False,
     code_limit: CodeLimitOption = 50,
-    output: FormatOption = Format.text,
+    output: FormatOption = ReportFormat.text,
     plot: PlotOption = None,
 ) -> int:
     """Run a job file with several settings, and compare the runs.
@@ -101,12 +101,12 @@ def sweep(
     return Exit.JOB_FAILED if missing else Exit.OK
 
 
-def _known(path: Path, digest: str) -> Results:
+def _known(path: Path, digest: str) -> SweepResults:
     """Return the results so far. Raise UsageError if they are those of another job file."""
-    from tfctl.report.results import Results, load
+    from tfctl.report.results import SweepResults, load
 
     if not path.exists():
-        return Results(digest)
+        return SweepResults(digest)
     found = load(path)
     if found.jobfile != digest:
         raise UsageError(
@@ -116,13 +116,13 @@ def _known(path: Path, digest: str) -> Results:
     return found
 
 
-def _ended(variant: Variant, layout: Layout, code_limit: int, known: Results, path: Path) -> Results:
+def _ended(variant: Variant, layout: Layout, code_limit: int, known: SweepResults, path: Path) -> SweepResults:
     """Start a run, or continue with the one that an earlier call has started, and wait for its end. Return the results
     with its own. A run that cannot be started is reported, and the next one begins."""
     from tfctl.remote.fleet import Fleet
-    from tfctl.report.results import Entry, save
+    from tfctl.report.results import SweepRun, save
 
-    entry = known.find(variant.name) or Entry(variant.name, variant.settings)
+    entry = known.find(variant.name) or SweepRun(variant.name, variant.settings)
     if entry.figures:
         say(f"{variant.name}: already succeeded")
         return known
@@ -143,7 +143,7 @@ def _ended(variant: Variant, layout: Layout, code_limit: int, known: Results, pa
         return known
 
 
-def _started_before(fleet: Fleet, entry: Entry) -> int | None:
+def _started_before(fleet: Fleet, entry: SweepRun) -> int | None:
     """Return the attempt that an earlier call has started, if it runs or has succeeded."""
     from tfctl.jobs import show as shown
 
@@ -156,7 +156,7 @@ def _started_before(fleet: Fleet, entry: Entry) -> int | None:
     return state.attempt if ours and (not state.ended or state.state == "succeeded") else None
 
 
-def _waited(fleet: Fleet, entry: Entry, attempt: int, known: Results, path: Path) -> Results:
+def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, path: Path) -> SweepResults:
     from tfctl.jobs.wait import wait
     from tfctl.report.read import read
     from tfctl.report.results import save
@@ -173,7 +173,9 @@ def _waited(fleet: Fleet, entry: Entry, attempt: int, known: Results, path: Path
     return known
 
 
-def _print_plan(variants: Sequence[Variant], layouts: Sequence[Layout], known: Results, output: Format) -> None:
+def _print_plan(
+    variants: Sequence[Variant], layouts: Sequence[Layout], known: SweepResults, output: ReportFormat
+) -> None:
     """Print the runs, and which of them have succeeded."""
     done = [entry.job for entry in known.runs if entry.figures]
     runs: list[PlannedRunObject] = [
@@ -187,7 +189,7 @@ def _print_plan(variants: Sequence[Variant], layouts: Sequence[Layout], known: R
         }
         for variant, layout in zip(variants, layouts, strict=True)
     ]
-    if output is Format.json:
+    if output is ReportFormat.json:
         planned: SweepObject = {"runs": runs}
         text.print_json(planned)
         return

@@ -105,13 +105,14 @@ def rfc3339_ms(time: float) -> str:
 
 
 def _exit(task: TaskState) -> str:
-    found = task.signal or ("" if task.exit_code is None else str(task.exit_code))
-    return f"{found}, out of memory" if task.oom else found
+    status = task.status
+    found = status.signal or ("" if status.exit_code is None else str(status.exit_code))
+    return f"{found}, out of memory" if status.oom else found
 
 
 def _last_line(task: TaskState) -> str:
     """Return how long ago a task printed its last line, or nothing if that is a minute or less."""
-    age = task.last_line_age or 0.0
+    age = task.status.last_line_age or 0.0
     return f"{text.duration(age)} ago" if age > QUIET_S else ""
 
 
@@ -169,23 +170,26 @@ TASKS: Table[TaskState] = Table(
     Column("TASK", str, role=lambda task: task.role, index=lambda task: task.index),
     Column("HOST", lambda task: task.host, host=lambda task: task.host),
     Column(
-        "ADDRESS", lambda task: f"{task.address}:{task.port}",
-        address=lambda task: task.address, port=lambda task: task.port,
+        "ADDRESS", lambda task: f"{task.record.address}:{task.record.port}",
+        address=lambda task: task.record.address, port=lambda task: task.record.port,
     ),
-    Column("", str, unit=lambda task: task.unit),
+    Column("", str, unit=lambda task: task.record.unit),
     Column("STATE", lambda task: task.state, coloured=True, state=lambda task: task.state),
     Column(
         "EXIT", _exit,
-        exit_code=lambda task: task.exit_code, signal=lambda task: task.signal, oom=lambda task: bool(task.oom),
+        exit_code=lambda task: task.status.exit_code, signal=lambda task: task.status.signal,
+        oom=lambda task: bool(task.status.oom),
     ),
-    Column("RESTARTS", lambda task: str(task.restarts), restarts=lambda task: task.restarts),
-    Column("STARTED", lambda task: text.clock(task.started), started=lambda task: rfc3339(task.started)),
+    Column("RESTARTS", lambda task: str(task.status.restarts), restarts=lambda task: task.status.restarts),
     Column(
-        "LASTED", lambda task: "" if task.state == "lost" else text.lasted(task.started, task.finished),
-        finished=lambda task: rfc3339(task.finished),
+        "STARTED", lambda task: text.clock(task.status.started), started=lambda task: rfc3339(task.status.started)
     ),
-    Column("LAST LINE", _last_line, if_needed=True, last_line_age=lambda task: task.last_line_age),
-    Column("", str, gpus=lambda task: list(task.gpus)),
+    Column(
+        "LASTED", lambda task: "" if task.state == "lost" else text.lasted(task.status.started, task.status.finished),
+        finished=lambda task: rfc3339(task.status.finished),
+    ),
+    Column("LAST LINE", _last_line, if_needed=True, last_line_age=lambda task: task.status.last_line_age),
+    Column("", str, gpus=lambda task: list(task.record.gpus)),
 )  # fmt: skip
 
 

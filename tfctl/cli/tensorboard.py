@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl.cli import tables, text
-from tfctl.cli.common import InventoryOption, JobOption, Output, OutputOption, say
+from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, OutputOption, say
 from tfctl.cli.which import open_task, task_of
 from tfctl.errors import NotFound, TfctlError
 from tfctl.wording import plain
@@ -45,7 +45,7 @@ def tensorboard(
     port: Annotated[
         int | None, typer.Option(metavar="PORT", min=1, max=65535, help="The port of this machine.")
     ] = None,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Run TensorBoard where the job's output is, and show it here.
 
@@ -84,7 +84,9 @@ def _with_output(found: OpenJob) -> TaskState:
 class _Watch:
     """Reads what TensorBoard prints, and opens the tunnel once it says where it listens. ``last``: its last line."""
 
-    def __init__(self, found: OpenJob, task: TaskState, port: int | None, stack: ExitStack, output: Output) -> None:
+    def __init__(
+        self, found: OpenJob, task: TaskState, port: int | None, stack: ExitStack, output: OutputFormat
+    ) -> None:
         self.last = ""
         self.error: TfctlError | None = None
         self._found, self._task, self._host, self._port, self._stack = found, task, found.host(task), port, stack
@@ -107,7 +109,7 @@ class _Watch:
         tunnel = Tunnel(lambda: self._found.fleet.connection(self._host), port, locals_, say)
         self._stack.enter_context(tunnel)
         url = f"http://127.0.0.1:{tunnel.local}/"
-        if self._output is Output.json:
+        if self._output is OutputFormat.json:
             shown: TensorboardObject = {**tables.place_json(self._found.state, self._task), "url": url}
             text.print_json(shown)
         else:

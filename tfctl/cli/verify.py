@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryArgument, Output, OutputOption, SameInventoryOption, named, say
+from tfctl.cli.common import InventoryArgument, OutputFormat, OutputOption, SameInventoryOption, named, say
 from tfctl.errors import UsageError
 from tfctl.wording import plain, with_remedy
 
 if TYPE_CHECKING:
-    from tfctl.verify.results import Result, Results
+    from tfctl.verify.results import ProofResult, ProofResults
 
 
 def add_to(app: typer.Typer) -> None:
@@ -43,7 +43,7 @@ def verify(
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the results as JUnit XML, for CI.")
     ] = None,
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Prove by short jobs that the installed software works.
 
@@ -59,7 +59,7 @@ def verify(
     if junit and not junit.absolute().parent.is_dir():
         raise UsageError(f"--junit {junit}: no such directory")
     results = run(Verification(source, stack, limit, shared, burn_in and 60 * burn_in), say)
-    if output is Output.json:
+    if output is OutputFormat.json:
         text.print_json(results.to_json())
     else:
         _print(results)
@@ -68,7 +68,7 @@ def verify(
     return results.exit
 
 
-def _print(results: Results) -> None:
+def _print(results: ProofResults) -> None:
     from tfctl.cli import text
 
     shown = [result for result in results.all if not _is_usual_pair(result)]
@@ -81,21 +81,21 @@ def _print(results: Results) -> None:
             typer.echo("\n" + plain(with_remedy(what, result.remedy)))
 
 
-def _is_usual_pair(result: Result) -> bool:
+def _is_usual_pair(result: ProofResult) -> bool:
     """Return whether the table needs no row for the result, because that of all hosts counts it."""
     return result.proof.endswith("-pair") and result.state == "ok" and not result.message
 
 
-def _hosts(result: Result) -> str:
+def _hosts(result: ProofResult) -> str:
     few = len(result.hosts) <= 4
     return " ".join(result.hosts) if few else f"{result.hosts[0]} and {len(result.hosts) - 1} more"
 
 
-def _took(result: Result) -> str:
+def _took(result: ProofResult) -> str:
     return "" if result.seconds is None else f"{result.seconds:.1f} s"
 
 
-def _found(result: Result, results: Results) -> str:
+def _found(result: ProofResult, results: ProofResults) -> str:
     """Return a proof's details and, if it tests pairs, how many passed and which was the slowest."""
     from tfctl.verify.report import Burned, Speed
 

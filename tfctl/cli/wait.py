@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobArgument, JobOption, Output, OutputOption, say
+from tfctl.cli.common import InventoryOption, JobArgument, JobOption, OutputFormat, OutputOption, say
 from tfctl.cli.lines import Printer, visible
 from tfctl.cli.tables import job_json
 from tfctl.cli.text import lasted, print_json
@@ -43,7 +43,7 @@ def wait(
     host_timeout: Annotated[
         str, typer.Option("--host-timeout", metavar="DURATION", help="Give up on a host that is silent for this long.")
     ] = "15m",
-    output: OutputOption = Output.text,
+    output: OutputOption = OutputFormat.text,
 ) -> int:
     """Wait until a job has ended. Its guards stop what then still runs, mostly parameter servers.
 
@@ -55,7 +55,7 @@ def wait(
     """
     longest, silent = limit(timeout, waits=True), seconds(host_timeout, "--host-timeout")
     with open_job(job, job_option, inventory) as found, detaching(found.state.job):
-        state, as_json = found.state, output is Output.json
+        state, as_json = found.state, output is OutputFormat.json
         return until_ended(found.fleet, state.job, state.attempt, longest, host_timeout=silent, as_json=as_json)
 
 
@@ -114,7 +114,7 @@ def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> Jo
     reads the logs any more and the job has not ended."""
     from tfctl.jobs import show
     from tfctl.jobs.attempts import Attempts
-    from tfctl.jobs.deaths import Deaths
+    from tfctl.jobs.failures import FailureReporter
     from tfctl.jobs.journal import Query
     from tfctl.jobs.logs import answers_of, follow
     from tfctl.jobs.wait import Silence, wait
@@ -122,17 +122,17 @@ def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> Jo
     state, _ = show.one(fleet, job)
     query = Query()
     answers = answers_of(fleet, state, query)
-    attempts, deaths, latest = Attempts(state), Deaths(say), state
+    attempts, reporter, latest = Attempts(state), FailureReporter(say), state
     over = threading.Event()
     ended: list[JobState | BaseException] = []
 
     def watch(found: JobState) -> None:
-        nonlocal deaths, latest
+        nonlocal reporter, latest
         latest = found
         if attempts.note(found):
-            deaths = Deaths(say)
+            reporter = FailureReporter(say)
             say(f"~~ attempt {found.attempt} has begun")
-        deaths.note(found)
+        reporter.note(found)
 
     def waiting() -> None:
         try:

@@ -110,10 +110,10 @@ def require_meant(state: JobState, verb: str) -> None:
 
     Raise UsageError without a terminal, and if the answer is no.
     """
-    from tfctl.jobs import last
+    from tfctl.jobs import start_history
 
     guard = state.record.guard
-    if last.is_own([state.record.run, *([guard.origin] if guard else [])]):
+    if start_history.is_own([state.record.run, *([guard.origin] if guard else [])]):
         return
     remedy = f"name it: tfctl {verb} {state.job}"
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
@@ -202,7 +202,7 @@ def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path
 
     Raise BadFile if it cannot be used, UsageError if there is none.
     """
-    from tfctl.jobs import last
+    from tfctl.jobs import start_history
     from tfctl.remote import inventory
 
     if option is not None:
@@ -215,7 +215,7 @@ def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path
         return inventory.load(named)
     if chosen := os.environ.get("TFCTL_INVENTORY"):
         return inventory.load(Path(chosen))
-    default, recent = inventory.default_path(), last.inventory()
+    default, recent = inventory.default_path(), start_history.inventory()
     # The one in ansible.cfg may not exist yet, like a lab's; one set in the environment is always meant.
     if default is not None and (default.exists() or recent is None or os.environ.get("ANSIBLE_INVENTORY")):
         return inventory.load(default)

@@ -32,27 +32,27 @@ class Answers:
     """The reports of all hosts of ``fleet`` about an attempt, or about the last one that the job's guard has started
     after it. They are put into ``incoming``.
 
-    `begin` starts a thread for each host, except for those ``elsewhere``, whose lines are followed. The code that reads
-    their lines calls `put` and `fail`, or `listen` if a host does not send states among its lines or cannot read these.
+    `begin` starts a thread for each host, except for those ``followed``: the code that reads their lines
+    calls `put` and `fail`, or `listen` if a host does not send states among its lines or cannot read these.
     Thread-safe.
     """
 
-    def __init__(self, fleet: Fleet, job: str, attempt: int, elsewhere: Collection[str] = ()) -> None:
+    def __init__(self, fleet: Fleet, job: str, attempt: int, followed: Collection[str] = ()) -> None:
         self.incoming: queue.SimpleQueue[Answer] = queue.SimpleQueue()
         #: From when on (time.monotonic) reports can be expected.
         self.since = float("inf")
         self._fleet = fleet
         self._request = wire.ShowRequest(job, attempt, follow=True, later=True, brief=True)
-        self._elsewhere = set(elsewhere)
+        self._followed = set(followed)
         self._over = threading.Event()
         self._lock = threading.Lock()
 
     def begin(self) -> None:
         """Start to listen to the hosts whose lines are not followed."""
-        if not self._elsewhere:
+        if not self._followed:
             self.note_following()
         for host in self._fleet.hosts:
-            if host.name not in self._elsewhere:
+            if host.name not in self._followed:
                 self._start(host)
 
     def note_following(self) -> None:
@@ -61,14 +61,14 @@ class Answers:
 
     def expects(self, host: Host) -> bool:
         """Return whether the states of a host are expected among its lines."""
-        return host.name in self._elsewhere
+        return host.name in self._followed
 
     def listen(self, host: Host) -> None:
         """Open another channel to a host whose lines are followed, and listen to it."""
         with self._lock:
-            if host.name not in self._elsewhere:
+            if host.name not in self._followed:
                 return
-            self._elsewhere.remove(host.name)
+            self._followed.remove(host.name)
         self._start(host)
 
     def put(self, connection: Connection, shown: wire.Shown) -> None:

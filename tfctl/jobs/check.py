@@ -11,7 +11,7 @@ from tfctl.errors import BadFile, together
 from tfctl.jobs import scripts
 from tfctl.model import shell, stacks
 from tfctl.model.job import Layout
-from tfctl.model.secrets import without_user_info
+from tfctl.model.masking import without_user_info
 from tfctl.model.task import Slot
 from tfctl.node.names import HIDDEN
 

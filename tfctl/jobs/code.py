@@ -34,7 +34,7 @@ _KEY_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
-class Listing:
+class CodeListing:
     """``names`` are the files to pack, sorted and relative to the folder. ``left_out`` are those that look like
     secrets, apart from the job's own file of variables."""
 
@@ -54,7 +54,7 @@ class Listing:
 
 
 @dataclass(frozen=True)
-class Code:
+class CodeArchive:
     """``digest`` is the SHA-256 of ``data``, a tar.gz of ``names``."""
 
     digest: str
@@ -62,12 +62,12 @@ class Code:
     names: tuple[str, ...]
 
 
-def pack(folder: Path, limit_mb: int = LIMIT_MB, include: Sequence[str] = ()) -> Code:
+def pack(folder: Path, limit_mb: int = LIMIT_MB, include: Sequence[str] = ()) -> CodeArchive:
     """Select the folder's files and pack them (`select`, `archive`)."""
     return archive(select(folder, include), limit_mb)
 
 
-def select(folder: Path, include: Sequence[str] = (), env_file: Path | None = None) -> Listing:
+def select(folder: Path, include: Sequence[str] = (), env_file: Path | None = None) -> CodeListing:
     """List the files to pack. ``include``: files that are packed even if git ignores them or they look like secrets.
 
     ``env_file``, whose variables the tasks get anyway, counts as a secret. Raise BadFile for a directory that cannot be
@@ -83,10 +83,10 @@ def select(folder: Path, include: Sequence[str] = (), env_file: Path | None = No
     except OSError as error:
         raise _unreadable(folder, error) from None
     left_out = suspects.difference(_git_names(folder, "-cz") or ()) if suspects else suspects
-    return Listing(folder, tuple(sorted((found - left_out).union(include))), tuple(sorted(left_out - own)))
+    return CodeListing(folder, tuple(sorted((found - left_out).union(include))), tuple(sorted(left_out - own)))
 
 
-def archive(listing: Listing, limit_mb: int = LIMIT_MB) -> Code:
+def archive(listing: CodeListing, limit_mb: int = LIMIT_MB) -> CodeArchive:
     """Pack the listed files with their owner's rights, and links.
 
     Raise BadFile for more than ``limit_mb`` (unpacked), a link that leads out of the folder, anything that is not a
@@ -96,7 +96,7 @@ def archive(listing: Listing, limit_mb: int = LIMIT_MB) -> Code:
         data = _tarball(listing.folder, listing.names, limit_mb)
     except OSError as error:
         raise _unreadable(listing.folder, error) from None
-    return Code(hashlib.sha256(data).hexdigest(), data, listing.names)
+    return CodeArchive(hashlib.sha256(data).hexdigest(), data, listing.names)
 
 
 def names(folder: Path, unread: Callable[[OSError], object] | None = None) -> Iterator[str]:

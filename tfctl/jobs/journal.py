@@ -74,7 +74,7 @@ class Query:
     patience: float | None = None
 
 
-class Source:
+class HostJournal:
     """The wanted tasks of one host, and how far they have been read.
 
     ``ahead``: by how many seconds the host's clock is ahead of this machine's. Within, all times are the host's.

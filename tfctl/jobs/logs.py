@@ -20,7 +20,7 @@ from tfctl.errors import Exit, NotFound, TfctlError, Unreachable, UsageError
 from tfctl.jobs import clocks
 from tfctl.jobs.answers import Answers, closed_when_silent
 from tfctl.jobs.gather import gather
-from tfctl.jobs.journal import Gap, Line, Query, Source
+from tfctl.jobs.journal import Gap, HostJournal, Line, Query
 from tfctl.jobs.state import JobState
 from tfctl.model.host import Host
 from tfctl.remote.fleet import Fleet
@@ -87,7 +87,7 @@ class _Follower:
 
     def __init__(
         self,
-        source: Source,
+        source: HostJournal,
         fleet: Fleet,
         news: queue.Queue[Item | None],
         over: threading.Event,
@@ -195,12 +195,12 @@ def _hosts(fleet: Fleet, state: JobState, query: Query) -> list[Host]:
     return found
 
 
-def _sources(fleet: Fleet, state: JobState, query: Query) -> list[Source]:
+def _sources(fleet: Fleet, state: JobState, query: Query) -> list[HostJournal]:
     hosts = _hosts(fleet, state, query)
-    return [Source(host, state, query, clocks.ahead(fleet.clock_offsets, host.name)) for host in hosts]
+    return [HostJournal(host, state, query, clocks.ahead(fleet.clock_offsets, host.name)) for host in hosts]
 
 
-def _merged(fleet: Fleet, sources: Sequence[Source], tail: int | None, fail: Fail) -> Iterator[Item]:
+def _merged(fleet: Fleet, sources: Sequence[HostJournal], tail: int | None, fail: Fail) -> Iterator[Item]:
     by_host = {source.host.name: source for source in sources}
 
     def begin(connection: Connection) -> Session:
@@ -228,7 +228,7 @@ def _last(items: Iterable[Item], count: int) -> Iterable[Item]:
     return kept
 
 
-def _to_end(source: Source, session: Session, fail: Fail) -> Iterator[Item]:
+def _to_end(source: HostJournal, session: Session, fail: Fail) -> Iterator[Item]:
     try:
         yield from source.lines(session)
     except TfctlError as error:

@@ -36,7 +36,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Pruned:
+class PruneResult:
     """``mib``: what was deleted, with code; None if unknown. ``errors``: of hosts on which not everything was."""
 
     attempts: tuple[Attempt, ...]
@@ -105,7 +105,7 @@ def choose(
     return [attempt for attempt in chosen if attempt not in unsure]
 
 
-def prune(fleet: Fleet, chosen: Sequence[Attempt]) -> Pruned:
+def prune(fleet: Fleet, chosen: Sequence[Attempt]) -> PruneResult:
     """Delete these attempts on all their hosts. What has begun to run meanwhile is kept."""
     wanted: dict[str, list[wire.AttemptName]] = {}
     for each in chosen:
@@ -120,7 +120,7 @@ def prune(fleet: Fleet, chosen: Sequence[Attempt]) -> Pruned:
     answers = {outcome.host.name: outcome.value for outcome in outcomes if outcome.value}
     sizes = [answer.mib for answer in answers.values() if answer.mib is not None]
     gone = {(host, name) for host, answer in answers.items() for name in answer.attempts}
-    return Pruned(
+    return PruneResult(
         tuple(each for each in chosen if any((host, each.name) in gone for host in each.hosts)),
         mib=sum(sizes) if len(sizes) == len(outcomes) else None,
         kept=tuple(f"{host}: {what}" for host, answer in answers.items() for what in answer.kept),

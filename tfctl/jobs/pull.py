@@ -38,7 +38,7 @@ _SPARE = 50 * 1000**2
 
 
 @dataclass(frozen=True)
-class Progress:
+class PullProgress:
     """How far a pull is. ``bytes`` and ``files`` are those received, of ``all_bytes`` and ``all_files`` to receive."""
 
     bytes: int
@@ -106,15 +106,15 @@ def pull_logs(fleet: Fleet, state: JobState, destination: Destination, fail: Fai
 def write_timings(state: JobState, destination: Destination) -> None:
     """Write what tfctl_runtime has recorded in each task of an attempt."""
     for task in state.tasks:
-        if task.timings is not None:
-            destination.write(_of_task(state.attempt, task.name, "timings.jsonl"), task.timings)
+        if task.status.timings is not None:
+            destination.write(_of_task(state.attempt, task.name, "timings.jsonl"), task.status.timings)
 
 
 def pull_files(
     fleet: Fleet,
     state: JobState,
     destination: Destination,
-    progress: Callable[[Progress], object],
+    progress: Callable[[PullProgress], object],
     fail: Fail,
 ) -> Pulled:
     """Write each task's unit and TF_CONFIG, and the files of the output. ``fail`` is called for each fault.
@@ -134,7 +134,7 @@ def _pull(
     fleet: Fleet,
     state: JobState,
     destination: Destination,
-    progress: Callable[[Progress], object],
+    progress: Callable[[PullProgress], object],
     fail: Fail,
     sessions: dict[str, Session],
 ) -> Pulled:
@@ -277,16 +277,16 @@ def _receive(session: Session, one: _Wanted, part: Part, counter: _Counter) -> s
 class _Counter:
     """Counts what has been received from all hosts, and reports it. Thread-safe."""
 
-    def __init__(self, wanted: Mapping[str, Iterable[_Wanted]], report: Callable[[Progress], object]) -> None:
+    def __init__(self, wanted: Mapping[str, Iterable[_Wanted]], report: Callable[[PullProgress], object]) -> None:
         sizes = [one.file.size for files in wanted.values() for one in files]
-        self.now = Progress(0, sum(sizes), 0, len(sizes))
+        self.now = PullProgress(0, sum(sizes), 0, len(sizes))
         self._report = report
         self._lock = threading.Lock()
 
     def add(self, size: int = 0, files: int = 0) -> None:
         with self._lock:
             now = self.now
-            self.now = Progress(now.bytes + size, now.all_bytes, now.files + files, now.all_files)
+            self.now = PullProgress(now.bytes + size, now.all_bytes, now.files + files, now.all_files)
             self._report(self.now)
 
 

@@ -58,7 +58,7 @@ def preview(fleet: Fleet, state: JobState) -> str:
     tasks = [
         (
             task.host,
-            f"{task} at {task.address}:{task.port}{devices(task.gpus)}"
+            f"{task} at {task.record.address}:{task.record.port}{devices(task.record.gpus)}"
             + ("" if task.state in ENDED else f", {task.state} now"),
         )
         for task in state.tasks
@@ -94,7 +94,7 @@ def _guard_port(fleet: Fleet, state: JobState, sessions: Sessions) -> int:
     if guard is None or len(state.hosts) == 1:
         return 0
     head = next(host for host in _hosts(fleet, state) if host.name == guard.head)
-    taken = {*sessions.hellos[head.name].ports, *(task.port for task in state.tasks if task.host == head.name)}
+    taken = {*sessions.hellos[head.name].ports, *(task.record.port for task in state.tasks if task.host == head.name)}
     return port_for_guard(head, taken)
 
 

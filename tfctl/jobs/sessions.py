@@ -16,7 +16,7 @@ from typing import Literal, TypeVar
 
 from tfctl.errors import PreflightFailed, TfctlError, Undone, Unreachable, together
 from tfctl.jobs import clocks
-from tfctl.jobs.code import Code
+from tfctl.jobs.code import CodeArchive
 from tfctl.model.host import Host
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
@@ -45,7 +45,7 @@ class Sessions:
         self._may_run = False  # whether a host has been told to start units
 
     def reserve(
-        self, messages: Mapping[Host, wire.Plan | wire.Rerun], code: Code | None = None
+        self, messages: Mapping[Host, wire.Plan | wire.Rerun], code: CodeArchive | None = None
     ) -> list[tuple[str, wire.Error]]:
         """Ask every host to reserve its part of the job. Return the refusals as (host, error).
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from tfctl.errors import NotFound, TfctlError, UsageError, together
-from tfctl.jobs import clocks, known, past, state
+from tfctl.jobs import clocks, completion_cache, past, state
 from tfctl.jobs.past import PastJob
 from tfctl.jobs.state import JobState
 from tfctl.model.host import Host
@@ -184,7 +184,7 @@ def _whole(fleet: Fleet, found: JobState | PastJob) -> JobState:
 def _note(fleet: Fleet, found: Sequence[JobState | PastJob], *, everything: bool) -> None:
     """Note the jobs for completion. The roles of a job that is over stay as they are known."""
     roles = {each.job: [task.role for task in each.tasks] if isinstance(each, JobState) else None for each in found}
-    known.note(roles, [host.name for host in fleet.hosts], everything=everything)
+    completion_cache.note(roles, [host.name for host in fleet.hosts], everything=everything)
 
 
 def default(found: Sequence[JobState | PastJob], changes: bool = False) -> JobState | PastJob:

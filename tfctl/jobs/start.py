@@ -13,8 +13,8 @@ from contextlib import suppress
 from random import Random
 
 from tfctl.errors import BadFile, PreflightFailed, Taken, TfctlError, Undone, together
-from tfctl.jobs.code import Code
-from tfctl.jobs.elsewhere import Elsewhere
+from tfctl.jobs.code import CodeArchive
+from tfctl.jobs.other_hosts import OtherHosts
 from tfctl.jobs.requirements import directories
 from tfctl.jobs.sessions import Sessions, open_sessions
 from tfctl.jobs.stop import stop
@@ -37,15 +37,15 @@ _PAUSES_S = (0.2, 1.0)
 def start(
     fleet: Fleet,
     layout: Layout,
-    code: Code,
+    code: CodeArchive,
     say: Say,
-    elsewhere: Elsewhere | None = None,
+    others: OtherHosts | None = None,
     patience: float = _PATIENCE_S,
 ) -> Job:
     """Start the job on the fleet's hosts and return it.
 
-    With ``elsewhere``, raise Busy if the job is alive there, and count its attempts there too. ``patience``: how long
-    (s) to try again after losing a race against another start. Raise Taken if other jobs hold what the job needs.
+    With ``others``, raise Busy if the job is alive on one of them, and count its attempts there too. ``patience``: how
+    long (s) to try again after losing a race against another start. Raise Taken if other jobs hold what the job needs.
 
     If any host refuses, raise the errors of all that refused, after every host has undone its part; raise Undone if
     units had already been started. A KeyboardInterrupt before the first `keep` also undoes everything.
@@ -54,7 +54,7 @@ def start(
     draw: Random | None = None
     while True:
         with open_sessions(fleet, layout.name, _requests(layout, code), say) as sessions:
-            job = _place(layout, sessions, elsewhere, draw)
+            job = _place(layout, sessions, others, draw)
             refusals = sessions.reserve(plans(job, code.digest), code)
             if not refusals:
                 _require_shared(layout, sessions)
@@ -73,7 +73,7 @@ def start(
         draw = random
 
 
-def preview(fleet: Fleet, layout: Layout, code: Code) -> Job:
+def preview(fleet: Fleet, layout: Layout, code: CodeArchive) -> Job:
     """Return the job as `start` would place it now. Queries the layout's hosts alone; writes nothing."""
     with open_sessions(fleet, layout.name, _requests(layout, code)) as sessions:
         return _place(layout, sessions)
@@ -90,7 +90,7 @@ def stop_unconfirmed(fleet: Fleet, job: str, run: str, unconfirmed: Sequence[Tfc
     )
 
 
-def _requests(layout: Layout, code: Code) -> dict[Host, wire.StartRequest]:
+def _requests(layout: Layout, code: CodeArchive) -> dict[Host, wire.StartRequest]:
     nameless = tuple(host.name for host in layout.hosts if host.address is None)
     return {
         host: wire.StartRequest(layout.name, code.digest, layout.ports or host.ports, nameless, guard_ports=host.ports)
@@ -103,8 +103,8 @@ def _require_shared(layout: Layout, sessions: Sessions) -> None:
         sessions.require_shared(layout.output)
 
 
-def _place(layout: Layout, sessions: Sessions, elsewhere: Elsewhere | None = None, draw: Random | None = None) -> Job:
-    """Return the job's next attempt. ``elsewhere``: the hosts that have no session."""
+def _place(layout: Layout, sessions: Sessions, others: OtherHosts | None = None, draw: Random | None = None) -> Job:
+    """Return the job's next attempt. ``others``: the hosts that get no task."""
     if layout.strategy.needs_horovod:
         _require_horovod(layout, sessions.hellos)
     sites = {host.name: _site(host, sessions.hellos) for host in layout.hosts}
@@ -112,7 +112,7 @@ def _place(layout: Layout, sessions: Sessions, elsewhere: Elsewhere | None = Non
     packages = directories(layout, layout.requirements, sessions.hellos) if layout.requirements else {}
     port = guard_port(layout, sites, tasks, draw)
     # Asked last: a client in the queue tries again and again, and each time would connect to these hosts anew.
-    highest = elsewhere.highest() if elsewhere else 0
+    highest = others.highest() if others else 0
     attempt = 1 + max(highest, *(hello.highest for hello in sessions.hellos.values()))
     run, secret, key = secrets.token_hex(4), secrets.token_hex(16), secrets.token_hex(32)
     return Job(layout, attempt, run, time.time(), tasks, secret, port, key, packages)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tfctl.errors import NotFound
 from tfctl.jobs import clocks
@@ -20,50 +20,45 @@ from tfctl.node.names import task as task_name
 _ATTENTION = ("failed", "lost", "unknown", "starting", "pending", "running", "stopped", "succeeded")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TaskState:
-    """One task. Times are in epoch seconds; ``signal`` is a name; ``host`` is the inventory's name.
-    ``memory`` is the most that it may use, such as 16G.
+    """One task: how it was started and what its host reports about it.
 
-    ``last_line_age`` is in seconds. It is None if the task does not run, has printed nothing or was not asked about.
-    ``timings``: what tfctl_runtime has recorded (tfctl.report.timings). It is None if there is nothing or nobody asked.
+    Two are equal if only what hosts report once differs (wire.TaskStatus.lasting): that is no change of the task.
     """
 
-    role: str
-    index: int
-    host: str
-    address: str
-    port: int
-    unit: str
-    state: wire.TaskStateName
-    gpus: tuple[str, ...] = ()
-    exit_code: int | None = None
-    signal: str | None = None
-    started: float | None = None
-    finished: float | None = None
-    restarts: int = 0
-    loss: wire.Loss | None = None
-    last_exit_code: int | None = None
-    last_signal: str | None = None
-    overdue: bool | None = None
-    oom: bool | None = None
-    last_oom: bool | None = None
-    fails_at_once: bool | None = None
-    given_up: bool | None = None
-    memory: str | None = None
-    last_line_age: float | None = field(default=None, compare=False)
-    timings: str | None = field(default=None, compare=False, repr=False)
+    record: wire.RecordedTask
+    status: wire.TaskStatus
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TaskState) and self._compared == other._compared
+
+    def __hash__(self) -> int:
+        return hash(self._compared)
 
     def __str__(self) -> str:
         return task_name(self.role, self.index)
 
     @property
     def name(self) -> wire.TaskName:
-        return self.role, self.index
+        return self.record.name
 
     @property
-    def status(self) -> wire.TaskStatus:
-        return wire.TaskStatus(**{name: getattr(self, name) for name in wire.TaskStatus._fields})
+    def role(self) -> str:
+        return self.record.role
+
+    @property
+    def index(self) -> int:
+        return self.record.index
+
+    @property
+    def host(self) -> str:
+        """The inventory's name of its host."""
+        return self.record.host
+
+    @property
+    def state(self) -> wire.TaskStateName:
+        return self.status.state
 
     @property
     def alive(self) -> bool:
@@ -73,9 +68,13 @@ class TaskState:
     @property
     def ending(self) -> str:
         """How it ended: ``exit code 7``, ``SIGKILL``, or an empty string."""
-        if self.signal:
-            return self.signal
-        return "" if self.exit_code is None else f"exit code {self.exit_code}"
+        if self.status.signal:
+            return self.status.signal
+        return "" if self.status.exit_code is None else f"exit code {self.status.exit_code}"
+
+    @property
+    def _compared(self) -> tuple[wire.RecordedTask, wire.TaskStatus]:
+        return self.record, self.status.lasting()
 
 
 @dataclass(frozen=True)
@@ -240,13 +239,13 @@ def _job(
         verdict = judge.Verdict("starting", f"{verdict.reason}; attempt {attempt + 1} in {left:.0f} s")
     elif noted and noted.reason and verdict.state != "succeeded":
         verdict = verdict._replace(state="failed", reason=noted.reason, finished=noted.finished)
-    tasks = tuple(_task(task, status) for task, status in zip(record.tasks, statuses, strict=True))
+    tasks = tuple(TaskState(task, status) for task, status in zip(record.tasks, statuses, strict=True))
     others = tuple(
         task for host, shown in by_host.items() if host not in ours for task in _reported(host, shown) if task.alive
     )
     culprit = next((task for task in tasks if task.name == verdict.culprit), None)
     head = ours.get(record.guard.head) if record.guard else None
-    lost = dict.fromkeys(task.host for task in tasks if task.loss == "reboot" and head and head.guarded)
+    lost = dict.fromkeys(task.host for task in tasks if task.status.loss == "reboot" and head and head.guarded)
     guarded = bool(ours) and all(shown.guarded for shown in ours.values())
     return JobState(
         job, attempt, verdict.state, verdict.reason, verdict.finished, record, tasks, others, culprit, retry_at,
@@ -276,12 +275,10 @@ def _reported(host: str, shown: wire.JobStatus) -> list[TaskState]:
     """Return the tasks that ``host`` reports, as their own run's record describes them."""
     statuses = {status.name: status for status in shown.tasks}
     return [
-        _task(task, statuses[task.name]) for task in shown.record.tasks if task.host == host and task.name in statuses
+        TaskState(task, statuses[task.name])
+        for task in shown.record.tasks
+        if task.host == host and task.name in statuses
     ]
-
-
-def _task(task: wire.RecordedTask, status: wire.TaskStatus) -> TaskState:
-    return TaskState(**{**task._asdict(), **status._asdict()})
 
 
 def _listed(state: JobState) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tfctl.errors import NotFound, PreflightFailed, TfctlError, Unreachable, together
 from tfctl.jobs.state import unknown
 from tfctl.node import names, wire
-from tfctl.remote.fleet import Fleet, Outcome
+from tfctl.remote.fleet import Fleet, HostOutcome
 from tfctl.remote.session import Session, open_session
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ def stop(
     return _result(job, marked, ended, whole=tasks is None, say=say)
 
 
-def _members(marked: Sequence[Outcome[wire.Marked]]) -> set[str] | None:
+def _members(marked: Sequence[HostOutcome[wire.Marked]]) -> set[str] | None:
     """Return the names of the job's hosts, or None if none of those that send them has answered."""
     answers = [outcome.get() for outcome in marked if outcome.error is None]
     found = {host for answer in answers for host in answer.hosts}
     return None if not found and any(answer.attempt for answer in answers) else found
 
 
-def _all_have_answered(marked: Sequence[Outcome[wire.Marked]]) -> bool:
+def _all_have_answered(marked: Sequence[HostOutcome[wire.Marked]]) -> bool:
     """Return whether all hosts of the job have answered."""
     members = _members(marked)
     return members is not None and members <= {outcome.host.name for outcome in marked if outcome.error is None}
@@ -73,8 +73,8 @@ def _all_have_answered(marked: Sequence[Outcome[wire.Marked]]) -> bool:
 
 def _result(
     job: str,
-    marked: Sequence[Outcome[wire.Marked]],
-    ended: Sequence[Outcome[wire.Stopped]],
+    marked: Sequence[HostOutcome[wire.Marked]],
+    ended: Sequence[HostOutcome[wire.Stopped]],
     *,
     whole: bool,
     say: Callable[[str], None],

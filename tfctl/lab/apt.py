@@ -22,7 +22,7 @@ _ONE_LINE = re.compile(r"deb\s+(?:\[(?P<options>[^]]*)\]\s+)?(?P<uri>\S+)\s+(?P<
 
 
 @dataclass(frozen=True)
-class Source:
+class SourcesListLine:
     """One line of sources.list(5). ``signed_by`` is a path on this machine, or "" for apt's trusted keys."""
 
     uri: str
@@ -35,7 +35,7 @@ class Source:
         return f"deb {options}{self.uri} {self.suite} {' '.join(self.components)}"
 
 
-def sources(suite: str, etc: Path = Path("/etc")) -> tuple[Source, ...]:
+def sources(suite: str, etc: Path = Path("/etc")) -> tuple[SourcesListLine, ...]:
     """Return the sources of ``suite``, its updates and its security updates in this machine's Debian archive, or ()."""
     system = os_release([etc / "os-release"])
     own = system.get("VERSION_CODENAME", "") if system.get("ID") == "debian" else ""
@@ -56,7 +56,7 @@ def logins(etc: Path = Path("/etc")) -> dict[str, str]:
     return {file.name: file.read_text() for file in files if file.is_file()}
 
 
-def parse(text: str) -> list[Source]:
+def parse(text: str) -> list[SourcesListLine]:
     """Parse either format of sources.list(5). Skip disabled sources, flat repositories and ``deb-src``."""
     if re.search(r"^Types:", text, re.MULTILINE):
         return [source for stanza in re.split(r"\n\s*\n", text) for source in _stanza(stanza)]
@@ -66,11 +66,11 @@ def parse(text: str) -> list[Source]:
         if match and not match["suite"].endswith("/"):
             key = re.search(r"signed-by=(\S+)", match["options"] or "")
             components = tuple(match["components"].split())
-            found.append(Source(match["uri"], match["suite"], components, key[1] if key else ""))
+            found.append(SourcesListLine(match["uri"], match["suite"], components, key[1] if key else ""))
     return found
 
 
-def _stanza(text: str) -> Iterable[Source]:
+def _stanza(text: str) -> Iterable[SourcesListLine]:
     fields: dict[str, str] = {}
     name = ""
     for line in text.splitlines():
@@ -89,15 +89,15 @@ def _stanza(text: str) -> Iterable[Source]:
     key = fields.get("signed-by", "")
     for uri in fields.get("uris", "").split():
         for suite in fields.get("suites", "").split():
-            yield Source(uri, suite, components, key if key.startswith("/") else "")
+            yield SourcesListLine(uri, suite, components, key if key.startswith("/") else "")
 
 
-def _mapped(source: Source, own: str, suite: str) -> Source | None:
+def _mapped(source: SourcesListLine, own: str, suite: str) -> SourcesListLine | None:
     """Return ``source`` changed to ``suite``, or None if it is not part of the machine's Debian archive."""
     base, _, part = source.suite.replace("/", "-").partition("-")
     if base not in (own, *_ALIASES) or "main" not in source.components or f"{'-' if part else ''}{part}" not in _PARTS:
         return None
-    return Source(source.uri, f"{suite}-{part}" if part else suite, ("main",), source.signed_by)
+    return SourcesListLine(source.uri, f"{suite}-{part}" if part else suite, ("main",), source.signed_by)
 
 
 def _texts(folder: Path) -> list[str]:

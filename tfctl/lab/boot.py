@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfctl.lab.spec import SHARED, Node
+from tfctl.lab.spec import SHARED, LabNode
 
 _SUPERVISOR = "tfctl-lab-supervisor"
 _FUSE = Path("/dev/fuse")
@@ -24,7 +24,7 @@ _SCRIPT = (
 _UNIT = ("Delegate=yes", "KillMode=mixed", "TasksMax=infinity", "Slice=machine.slice")
 
 
-def nspawn(node: Node) -> list[str]:
+def nspawn(node: LabNode) -> list[str]:
     """Return the systemd-nspawn(1) command for this node."""
     return [
         "systemd-nspawn", "--quiet", "--boot", f"--directory={node.root}", f"--machine={node.machine}",
@@ -51,7 +51,7 @@ def supervised_machine(words: Sequence[str]) -> str:
     return words[4] if len(words) > 4 and words[3] == _SUPERVISOR else ""
 
 
-def unit(command: Sequence[str], node: Node) -> list[str]:
+def unit(command: Sequence[str], node: LabNode) -> list[str]:
     """Return a command that runs ``command`` as a transient unit. Double each dollar, which systemd would expand."""
     literal = [word.replace("$", "$$") for word in command]
     properties = [f"--property={text}" for text in (*_UNIT, f"StandardOutput=append:{node.console}")]

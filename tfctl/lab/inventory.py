@@ -8,13 +8,13 @@ from pathlib import Path
 
 from tfctl.errors import BadFile
 from tfctl.lab.host import give_to_caller, write
-from tfctl.lab.spec import STACK, USER, Node
+from tfctl.lab.spec import STACK, USER, LabNode
 
 GROUP = "gpu"
 _MARK = "# Written by `tfctl lab up` for lab"
 
 
-def save(path: Path, nodes: Sequence[Node]) -> None:
+def save(path: Path, nodes: Sequence[LabNode]) -> None:
     """Write the inventory. Raises BadFile if the file exists and is not this lab's."""
     check(path, nodes[0].lab.name)
     try:
@@ -45,7 +45,7 @@ def is_ours(path: Path, lab_name: str) -> bool:
         return False
 
 
-def text(nodes: Sequence[Node]) -> str:
+def text(nodes: Sequence[LabNode]) -> str:
     lines = [
         _first_line(nodes[0].lab.name),
         "# The next `tfctl lab up` overwrites it; `tfctl lab down` deletes it.",
@@ -57,7 +57,7 @@ def text(nodes: Sequence[Node]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _login(node: Node) -> dict[str, str]:
+def _login(node: LabNode) -> dict[str, str]:
     return {
         "ansible_host": node.address,
         "ansible_user": USER,

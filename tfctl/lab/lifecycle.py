@@ -8,11 +8,11 @@ from pathlib import Path
 from tfctl.errors import Busy, TfctlError
 from tfctl.lab import image, inventory, network, power, record, settings, snapshot, spec
 from tfctl.lab.host import locked, preflight, umask
-from tfctl.lab.record import Record
-from tfctl.lab.spec import Disk, LabSpec, Progress, check_name, choose_octet
+from tfctl.lab.record import LabRecord
+from tfctl.lab.spec import LabSpec, NodeDisk, Progress, check_name, choose_octet
 
 
-def up(asked: LabSpec, progress: Progress) -> Record:
+def up(asked: LabSpec, progress: Progress) -> LabRecord:
     """Start the lab: keep running nodes, start stopped ones, create missing ones.
 
     Raises PreflightFailed, Busy (the lab exists with other settings), NotFound (the snapshot), BadFile (the inventory
@@ -49,7 +49,7 @@ def down(name: str, progress: Progress) -> None:
         progress(f"{name}: removed")
 
 
-def _place(asked: LabSpec, progress: Progress) -> Record:
+def _place(asked: LabSpec, progress: Progress) -> LabRecord:
     """Find or create the lab's record, before anything of the lab is in the kernel. Choose a network that is free."""
     inventories = (str(asked.inventory_path),)
     if old := record.find(asked.name):
@@ -65,20 +65,20 @@ def _place(asked: LabSpec, progress: Progress) -> Record:
         if asked.snapshot:
             disks = snapshot.copy(asked.snapshot, asked)
         octet = choose_octet(asked.name, record.octets() | network.taken_octets())
-        found = Record(asked.name, octet, disks, asked.snapshot, inventories)
+        found = LabRecord(asked.name, octet, disks, asked.snapshot, inventories)
         record.keep(found)
     return found
 
 
-def _bare_disks(asked: LabSpec, progress: Progress) -> tuple[Disk, ...]:
+def _bare_disks(asked: LabSpec, progress: Progress) -> tuple[NodeDisk, ...]:
     if asked.snapshot:
         return ()
     suites = asked.new_suites()
     images = {suite: image.ensure(image.recipe(suite), progress) for suite in dict.fromkeys(suites)}
-    return tuple(Disk(suite, images[suite]) for suite in suites)
+    return tuple(NodeDisk(suite, images[suite]) for suite in suites)
 
 
-def _check_same(old: Record, asked: LabSpec) -> None:
+def _check_same(old: LabRecord, asked: LabSpec) -> None:
     """Raise Busy if the request differs from the existing lab. Options left out always match."""
     has, wanted = [f"{len(old.disks)} nodes"], [f"{asked.nodes} nodes"] if asked.nodes else []
     suites = tuple(disk.suite for disk in old.disks)

@@ -13,16 +13,16 @@ from tfctl.errors import NotFound, TfctlError
 from tfctl.lab import boot, cgroup, image, network, process, seed
 from tfctl.lab.egress import Egress
 from tfctl.lab.host import mounts_under, run, unmount, wait_for, write
-from tfctl.lab.spec import STATE, Node, cable, is_machine, layer
+from tfctl.lab.spec import STATE, LabNode, cable, is_machine, layer
 
 _NSPAWN_RUN = Path("/run/systemd/nspawn")
 
 
-def is_prepared(node: Node) -> bool:
+def is_prepared(node: LabNode) -> bool:
     return _prepared(node).exists()
 
 
-def prepare(node: Node, peers: Sequence[Node], operator_key: str, egress: Egress) -> None:
+def prepare(node: LabNode, peers: Sequence[LabNode], operator_key: str, egress: Egress) -> None:
     """Create the host key, root file system and files. Start over if a previous attempt was interrupted."""
     make_key(
         node.host_key, node.name
@@ -30,13 +30,13 @@ def prepare(node: Node, peers: Sequence[Node], operator_key: str, egress: Egress
     unmount_root(node)
     shutil.rmtree(node.upper, ignore_errors=True)
     mount_root(node)
-    identity = seed.Identity(_machine_id(node), node.host_key.read_text(), operator_key)
+    identity = seed.NodeIdentity(_machine_id(node), node.host_key.read_text(), operator_key)
     for path, file in seed.seeds(node, peers, identity, egress).items():
         _plant(node.root / path, file)
     _prepared(node).touch()
 
 
-def start(node: Node) -> None:
+def start(node: LabNode) -> None:
     """Boot the node without waiting for it. It must be prepared and not running."""
     clear(node.machine)
     mount_root(node)
@@ -49,7 +49,7 @@ def start(node: Node) -> None:
         raise TfctlError(f"{node.name}: systemd-nspawn did not start", f"See {node.console}")
 
 
-def groups(node: Node) -> list[Path]:
+def groups(node: LabNode) -> list[Path]:
     return [] if cgroup.booted_with_systemd() else cgroup.folders(node.machine)
 
 
@@ -71,7 +71,7 @@ def clear(machine: str) -> None:
         shutil.rmtree(_NSPAWN_RUN / folder / machine, ignore_errors=True)
 
 
-def mount_root(node: Node) -> None:
+def mount_root(node: LabNode) -> None:
     """Mount the node's root, ``volatile``: a lab is disposable, so no fsync (dpkg, journald, sqlite) needs to wait."""
     if mounts_under(node.root):
         return
@@ -96,7 +96,7 @@ def mount_root(node: Node) -> None:
         raise
 
 
-def settle(node: Node) -> None:
+def settle(node: LabNode) -> None:
     """Turn what the node wrote into the new layer of its disk, which is recorded before the layer exists."""
     new = layer(node.disk.layers[0]) if node.disk.layers else None
     if new and not new.exists() and node.upper.exists():
@@ -104,12 +104,12 @@ def settle(node: Node) -> None:
         node.upper.rename(new)
 
 
-def unmount_root(node: Node) -> None:
+def unmount_root(node: LabNode) -> None:
     for point in mounts_under(node.root):
         unmount(point)
 
 
-def log_tail(node: Node, lines: int = 5) -> str:
+def log_tail(node: LabNode, lines: int = 5) -> str:
     """Return the last lines of the node's console."""
     text = node.console.read_text(errors="replace") if node.console.is_file() else ""
     plain = [line.strip() for line in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).splitlines()]
@@ -127,11 +127,11 @@ def make_key(path: Path, comment: str) -> None:
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(path)])
 
 
-def _prepared(node: Node) -> Path:
+def _prepared(node: LabNode) -> Path:
     return node.folder / "prepared"
 
 
-def _machine_id(node: Node) -> str:
+def _machine_id(node: LabNode) -> str:
     """Return the machine ID of the disk, under which a snapshot's journal is stored, or a new one for a base image."""
     file = node.root / "etc/machine-id"
     return file.read_text().strip() if file.is_file() else uuid.uuid4().hex

@@ -9,15 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 from tfctl.lab import egress, network, process, ready, settings, spec
 from tfctl.lab import node as machines
 from tfctl.lab.host import give_to_caller, locked, mounts_under, remove_tree, unmount, write
-from tfctl.lab.record import Record
+from tfctl.lab.record import LabRecord
 from tfctl.lab.seed import known_hosts
-from tfctl.lab.spec import Lab, Node, Progress
+from tfctl.lab.spec import Lab, LabNode, Progress
 
 _AT_ONCE = 8
 _LIMIT_S = 10.0
 
 
-def on(found: Record, progress: Progress) -> None:
+def on(found: LabRecord, progress: Progress) -> None:
     """Create directories, network, disks and processes, as far as missing. Raises Unreachable if nodes do not boot."""
     nodes = found.nodes
     with locked("labs", progress):
@@ -68,7 +68,7 @@ def _make_folders(lab: Lab) -> None:
     give_to_caller(lab.key)
 
 
-def _prepare(nodes: Sequence[Node], progress: Progress) -> None:
+def _prepare(nodes: Sequence[LabNode], progress: Progress) -> None:
     """Prepare the nodes that are not prepared yet."""
     lab = nodes[0].lab
     if fresh := [node for node in nodes if not machines.is_prepared(node)]:
@@ -78,6 +78,6 @@ def _prepare(nodes: Sequence[Node], progress: Progress) -> None:
     write(lab.known_hosts, known_hosts(keys))
 
 
-def _in_parallel(work: Callable[[Node], None], nodes: Sequence[Node]) -> None:
+def _in_parallel(work: Callable[[LabNode], None], nodes: Sequence[LabNode]) -> None:
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(work, nodes))

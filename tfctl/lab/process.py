@@ -18,13 +18,13 @@ from pathlib import Path
 
 from tfctl.lab.boot import supervised_machine
 from tfctl.lab.host import which
-from tfctl.lab.spec import Node, is_machine
+from tfctl.lab.spec import LabNode, is_machine
 
 _PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
-class Process:
+class LabProcess:
     pid: int
     machine: str
     nspawn: bool  # otherwise it is the supervisor
@@ -44,17 +44,17 @@ def detach(command: Sequence[str], log: Path) -> None:
         )
 
 
-def of_lab(name: str) -> list[Process]:
+def of_lab(name: str) -> list[LabProcess]:
     """Return the lab's processes, supervisors first: a supervisor that outlives its node might start the node again."""
     found = [process for process in _all() if is_machine(name, process.machine)]
     return sorted(found, key=lambda process: (process.nspawn, process.pid))
 
 
-def of_node(node: Node) -> list[Process]:
+def of_node(node: LabNode) -> list[LabProcess]:
     return [process for process in of_lab(node.lab.name) if process.machine == node.machine]
 
 
-def end(processes: Sequence[Process], number: signal.Signals, limit: float) -> bool:
+def end(processes: Sequence[LabProcess], number: signal.Signals, limit: float) -> bool:
     """Signal all and wait. SIGTERM asks systemd-nspawn to shut its node down; SIGKILL is like a power cut.
 
     Return False if some still run after ``limit`` seconds.
@@ -69,27 +69,27 @@ def end(processes: Sequence[Process], number: signal.Signals, limit: float) -> b
         return all(handle is None or _ended(handle, deadline - time.monotonic()) for handle in handles)
 
 
-def _all() -> Iterator[Process]:
+def _all() -> Iterator[LabProcess]:
     for entry in _PROC.iterdir():
         if entry.name.isdigit() and (process := _read(int(entry.name))):
             yield process
 
 
-def _read(pid: int) -> Process | None:
+def _read(pid: int) -> LabProcess | None:
     try:
         words = (_PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
     except (ProcessLookupError, FileNotFoundError):
         return None
     if machine := supervised_machine(words):
-        return Process(pid, machine, nspawn=False)
+        return LabProcess(pid, machine, nspawn=False)
     named = [word.partition("=")[2] for word in words if word.startswith("--machine=")]
     if named and Path(words[0]).name == "systemd-nspawn":
-        return Process(pid, named[0], nspawn=True)
+        return LabProcess(pid, named[0], nspawn=True)
     return None
 
 
 @contextmanager
-def _handle(process: Process) -> Iterator[int | None]:
+def _handle(process: LabProcess) -> Iterator[int | None]:
     """Yield a pidfd, or None if the process is gone or its pid belongs to another."""
     try:
         handle = os.pidfd_open(process.pid)

@@ -14,22 +14,22 @@ from tfctl.errors import TfctlError, Unreachable
 from tfctl.lab import node as machines
 from tfctl.lab import process
 from tfctl.lab.host import run
-from tfctl.lab.spec import USER, Node, Progress
+from tfctl.lab.spec import USER, LabNode, Progress
 
 LIMIT_S = 90.0
 _SETTLED = ("running", "degraded")
 
 
 @dataclass(frozen=True)
-class Answer:
+class BootState:
     """``state``: the output of ``systemctl is-system-running``, or "" with the ``fault``."""
 
-    node: Node
+    node: LabNode
     state: str
     fault: str = ""
 
 
-def wait(nodes: Sequence[Node], progress: Progress, limit: float = LIMIT_S) -> None:
+def wait(nodes: Sequence[LabNode], progress: Progress, limit: float = LIMIT_S) -> None:
     """Raise Unreachable if nodes are not ready after ``limit`` seconds. It names them and their last messages."""
     if not nodes:
         return
@@ -50,7 +50,7 @@ def wait(nodes: Sequence[Node], progress: Progress, limit: float = LIMIT_S) -> N
         )
 
 
-def ssh(node: Node, command: Sequence[str]) -> list[str]:
+def ssh(node: LabNode, command: Sequence[str]) -> list[str]:
     """Return an ssh command that uses only the lab's own key and known_hosts."""
     options = ["BatchMode=yes", "ConnectTimeout=5", "IdentitiesOnly=yes", "StrictHostKeyChecking=yes"]
     options.append(f"UserKnownHostsFile={node.lab.known_hosts}")
@@ -58,7 +58,7 @@ def ssh(node: Node, command: Sequence[str]) -> list[str]:
     return ["ssh", "-F", "none", "-i", str(node.lab.key), *words, f"{USER}@{node.address}", "--", *command]
 
 
-def banner(node: Node, limit: float) -> str:
+def banner(node: LabNode, limit: float) -> str:
     """Return sshd's banner, or "" if there is none within ``limit`` seconds."""
     try:
         with socket.create_connection((node.address, 22), timeout=limit) as connection:
@@ -68,19 +68,19 @@ def banner(node: Node, limit: float) -> str:
     return text.strip() if text.startswith("SSH-") else ""
 
 
-def _settle(node: Node, end: float, over: Event) -> Answer:
+def _settle(node: LabNode, end: float, over: Event) -> BootState:
     fault = "no SSH banner on port 22"
     while time.monotonic() < end and not over.wait(0.05):
         if banner(node, limit=1.0):
             state, fault = _system_state(node, end - time.monotonic())
             if state in _SETTLED:
-                return Answer(node, state)
+                return BootState(node, state)
         elif not process.of_node(node):
-            return Answer(node, "", "it shut down again")
-    return Answer(node, "", fault)
+            return BootState(node, "", "it shut down again")
+    return BootState(node, "", fault)
 
 
-def _system_state(node: Node, limit: float) -> tuple[str, str]:
+def _system_state(node: LabNode, limit: float) -> tuple[str, str]:
     """Return the state and ssh's last line. pam_nologin(8) rejects users until systemd-user-sessions.service ran."""
     command = ssh(node, ["systemctl", "is-system-running", "--wait"])
     try:

@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 
 from tfctl.errors import NotFound, TfctlError
 from tfctl.lab.host import write
-from tfctl.lab.spec import STATE, Disk, Lab, Node, folder
+from tfctl.lab.spec import STATE, Lab, LabNode, NodeDisk, folder
 
 Entry = TypeVar("Entry")
 
 
 @dataclass(frozen=True)
-class Record:
+class LabRecord:
     """A lab. ``disks``: one per node, in order; ``snapshot``: the one that the lab was made from."""
 
     name: str
     octet: int
-    disks: tuple[Disk, ...]
+    disks: tuple[NodeDisk, ...]
     snapshot: str | None = None
     inventories: tuple[str, ...] = ()
 
@@ -30,8 +30,8 @@ class Record:
         return Lab(self.name, self.octet)
 
     @property
-    def nodes(self) -> tuple[Node, ...]:
-        return tuple(Node(self.lab, index, disk) for index, disk in enumerate(self.disks, start=1))
+    def nodes(self) -> tuple[LabNode, ...]:
+        return tuple(LabNode(self.lab, index, disk) for index, disk in enumerate(self.disks, start=1))
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Snapshot:
     """A saved lab. ``shared``: the layer that holds a copy of its shared directory."""
 
     name: str
-    disks: tuple[Disk, ...]
+    disks: tuple[NodeDisk, ...]
     shared: str
 
 
@@ -52,12 +52,12 @@ def snapshots() -> list[str]:
     return sorted(file.stem for file in (STATE / "snapshots").glob("*.json"))
 
 
-def find(name: str) -> Record | None:
+def find(name: str) -> LabRecord | None:
     """Return the lab's record, or None. Raises TfctlError if it cannot be read."""
     return _read(_lab_file(name), _record, f"tfctl lab down --name {name}")
 
 
-def get(name: str) -> Record:
+def get(name: str) -> LabRecord:
     """Return the lab's record. Raises NotFound."""
     found = find(name)
     if found is None:
@@ -80,8 +80,8 @@ def get_snapshot(name: str) -> Snapshot:
     return found
 
 
-def keep(record: Record | Snapshot) -> None:
-    file = _lab_file(record.name) if isinstance(record, Record) else _snapshot_file(record.name)
+def keep(record: LabRecord | Snapshot) -> None:
+    file = _lab_file(record.name) if isinstance(record, LabRecord) else _snapshot_file(record.name)
     write(file, json.dumps(asdict(record), indent=2) + "\n")
 
 
@@ -103,12 +103,12 @@ def layers() -> set[str]:
     return named | {get_snapshot(name).shared for name in snapshots()}
 
 
-def with_layer(disks: tuple[Disk, ...], names: tuple[str, ...]) -> tuple[Disk, ...]:
+def with_layer(disks: tuple[NodeDisk, ...], names: tuple[str, ...]) -> tuple[NodeDisk, ...]:
     """Return the disks, each with one of the layers ``names`` added on top."""
     return tuple(replace(disk, layers=(name, *disk.layers)) for disk, name in zip(disks, names, strict=True))
 
 
-def _all_disks() -> Iterator[tuple[Disk, ...]]:
+def _all_disks() -> Iterator[tuple[NodeDisk, ...]]:
     for name in labs():
         if found := find(name):
             yield found.disks
@@ -116,7 +116,7 @@ def _all_disks() -> Iterator[tuple[Disk, ...]]:
         yield get_snapshot(name).disks
 
 
-def _readable(name: str) -> Record | None:
+def _readable(name: str) -> LabRecord | None:
     try:
         return find(name)
     except TfctlError:
@@ -132,16 +132,16 @@ def _read(file: Path, make: Callable[[dict[str, Any]], Entry], remedy: str) -> E
         raise TfctlError(f"{file}: cannot be read ({fault})", remedy) from fault
 
 
-def _record(fields: dict[str, Any]) -> Record:
-    return Record(**{**fields, "disks": _disks(fields), "inventories": tuple(fields["inventories"])})
+def _record(fields: dict[str, Any]) -> LabRecord:
+    return LabRecord(**{**fields, "disks": _disks(fields), "inventories": tuple(fields["inventories"])})
 
 
 def _snapshot(fields: dict[str, Any]) -> Snapshot:
     return Snapshot(**{**fields, "disks": _disks(fields)})
 
 
-def _disks(fields: dict[str, Any]) -> tuple[Disk, ...]:
-    return tuple(Disk(**{**disk, "layers": tuple(disk["layers"])}) for disk in fields["disks"])
+def _disks(fields: dict[str, Any]) -> tuple[NodeDisk, ...]:
+    return tuple(NodeDisk(**{**disk, "layers": tuple(disk["layers"])}) for disk in fields["disks"])
 
 
 def _lab_file(name: str) -> Path:

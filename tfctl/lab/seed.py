@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfctl.lab.egress import Egress
-from tfctl.lab.spec import USER, Node
+from tfctl.lab.spec import USER, LabNode
 
 USER_ID = 1000
 
@@ -19,7 +19,7 @@ class Seed:
 
 
 @dataclass(frozen=True)
-class Identity:
+class NodeIdentity:
     """``host_key``: the private host key; ``operator_key``: the public key that may log in."""
 
     machine_id: str
@@ -27,7 +27,7 @@ class Identity:
     operator_key: str
 
 
-def seeds(node: Node, peers: Sequence[Node], identity: Identity, egress: Egress) -> dict[str, Seed]:
+def seeds(node: LabNode, peers: Sequence[LabNode], identity: NodeIdentity, egress: Egress) -> dict[str, Seed]:
     """Return the files by their path in the node."""
     return {
         "etc/hostname": Seed(f"{node.name}\n"),
@@ -55,18 +55,18 @@ def egress_seeds(egress: Egress) -> dict[str, Seed]:
     return files
 
 
-def hosts(peers: Sequence[Node]) -> str:
+def hosts(peers: Sequence[LabNode]) -> str:
     """Return /etc/hosts with every node's address. No 127.0.1.1: peers must reach a server that binds its own name."""
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
     return "".join(f"{line}\n" for line in lines + [f"{node.address} {node.name}" for node in peers])
 
 
-def known_hosts(public_keys: Sequence[tuple[Node, str]]) -> str:
+def known_hosts(public_keys: Sequence[tuple[LabNode, str]]) -> str:
     """Return a known_hosts file (sshd(8)) with each node's address and name."""
     return "".join(f"{node.address},{node.name} {' '.join(key.split()[:2])}\n" for node, key in public_keys)
 
 
-def network(node: Node, mtu: int) -> str:
+def network(node: LabNode, mtu: int) -> str:
     """Return a systemd.network(5) file without IPv6 and DHCP, so that boot does not wait for them."""
     return (
         f"[Match]\nName=host0\n\n[Link]\nMTUBytes={mtu}\n\n[Network]\nAddress={node.address}/24\n"

@@ -10,8 +10,8 @@ from tfctl.errors import TfctlError, UsageError
 from tfctl.lab import node as machines
 from tfctl.lab import power, process, record, spec
 from tfctl.lab.host import locked, preflight, remove_tree, run, umask
-from tfctl.lab.record import Record, Snapshot
-from tfctl.lab.spec import Disk, LabSpec, Progress, check_name
+from tfctl.lab.record import LabRecord, Snapshot
+from tfctl.lab.spec import LabSpec, NodeDisk, Progress, check_name
 
 _HALT_LIMIT_S = 120.0
 
@@ -45,7 +45,7 @@ def forget(name: str, progress: Progress) -> None:
         sweep()
 
 
-def copy(name: str, asked: LabSpec) -> tuple[Disk, ...]:
+def copy(name: str, asked: LabSpec) -> tuple[NodeDisk, ...]:
     """Return as many disks of a snapshot as a new lab needs, and copy the contents of its shared directory.
 
     The caller holds the lock "labs" until the lab is recorded. Raises NotFound, UsageError.
@@ -72,7 +72,7 @@ def sweep() -> None:
             remove_tree(folder)
 
 
-def _halt(found: Record) -> None:
+def _halt(found: LabRecord) -> None:
     if not all(machines.is_prepared(node) for node in found.nodes):
         raise TfctlError(f"lab {found.name!r} was never completed", f"tfctl lab up --name {found.name}")
     if not power.halt(found.name, _HALT_LIMIT_S):
@@ -83,7 +83,7 @@ def _halt(found: Record) -> None:
         machines.unmount_root(node)
 
 
-def _freeze(found: Record, name: str, progress: Progress) -> tuple[Record, Snapshot]:
+def _freeze(found: LabRecord, name: str, progress: Progress) -> tuple[LabRecord, Snapshot]:
     """Return the lab, with new disks, and the snapshot, which shares their lower layers."""
     disks = record.with_layer(found.disks, tuple(_new_name() for _ in found.disks))
     frozen = replace(found, disks=disks)

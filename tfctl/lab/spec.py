@@ -106,7 +106,7 @@ class Lab:
 
 
 @dataclass(frozen=True)
-class Disk:
+class NodeDisk:
     """The read-only part of a node's disk: a base image, by its directory name in the cache, and ``layers`` on it,
     topmost first, by their directory names in STATE/layers."""
 
@@ -116,12 +116,12 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Node:
+class LabNode:
     """A machine of a lab. ``index`` counts from 1."""
 
     lab: Lab
     index: int
-    disk: Disk
+    disk: NodeDisk
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfctl.lab import process, ready, record
 from tfctl.lab.host import require_linux
-from tfctl.lab.spec import Node
+from tfctl.lab.spec import LabNode
 
 _BANNER_LIMIT_S = 2.0
 
@@ -49,7 +49,7 @@ def status(name: str) -> LabStatus:
     return LabStatus(name, lab.network, inventories, str(lab.shared), found.snapshot, nodes, kept)
 
 
-def _node(node: Node) -> NodeStatus:
+def _node(node: LabNode) -> NodeStatus:
     pid = next((found.pid for found in process.of_node(node) if found.nspawn), None)
     state = "off" if pid is None else "running" if ready.banner(node, _BANNER_LIMIT_S) else "silent"
     return NodeStatus(node.name, node.address, node.disk.suite, state, pid, str(node.console))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tfctl.errors import BadFile
 from tfctl.model.gpus import is_instance
 from tfctl.model.job import Job
-from tfctl.model.secrets import masked
+from tfctl.model.masking import masked
 from tfctl.model.strategies.base import PS_ENVIRONMENT
 from tfctl.model.task import Task
 from tfctl.model.text import LONGEST, PLACEHOLDER, PLACEHOLDERS, Verbatim, env_line

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import TypeVar
 
 from tfctl.model import env, unit
 from tfctl.model.host import Host
 from tfctl.model.job import Job
-from tfctl.model.secrets import without_user_info
+from tfctl.model.masking import without_user_info
 from tfctl.model.task import Task
 from tfctl.node import names, wire
 from tfctl.wording import devices, outline
 
 DROP_IN = Path(names.__file__).parent / "10-tfctl.conf"
+T = TypeVar("T", wire.RecordedPolicy, wire.RecordedGuard)
 
 
 def plans(job: Job, code: str) -> dict[Host, wire.Plan]:
@@ -40,7 +42,7 @@ def plans(job: Job, code: str) -> dict[Host, wire.Plan]:
 
 def record(job: Job, code: str = "") -> wire.Record:
     """Return the job as started, the same on all its hosts, without the variables' values."""
-    layout, policy, rules = job.layout, job.layout.policy, job.layout.rules
+    layout, rules = job.layout, job.layout.rules
     return wire.Record(
         job=job.name,
         attempt=job.attempt,
@@ -50,7 +52,7 @@ def record(job: Job, code: str = "") -> wire.Record:
         inventory=layout.inventory,
         output=layout.output,
         started=job.started,
-        policy=wire.RecordedPolicy(policy.clean, rules.max_restarts, policy.deadline, rules.grace, policy.drain),
+        policy=_recorded(wire.RecordedPolicy, job),
         deciders=rules.deciders,
         tasks=tuple(
             wire.RecordedTask(
@@ -75,23 +77,29 @@ def record(job: Job, code: str = "") -> wire.Record:
 
 
 def _guard(job: Job) -> wire.RecordedGuard:
-    policy, cluster_of = job.layout.policy, job.layout.strategy.cluster_of
+    cluster_of = job.layout.strategy.cluster_of
     # An evaluator is alone in its cluster, and starts no server.
     served = {role for of in job.cluster if of != "evaluator" for role in cluster_of(job.cluster, of) or ()}
     head = next(task for task in job.tasks if task.slot == job.layout.head)
-    return wire.RecordedGuard(
+    return _recorded(
+        wire.RecordedGuard,
+        job,
         head=head.host.name,
         address=head.address,
         port=job.guard_port,
         origin=job.run,
-        lease=policy.lease,
-        max_attempts=policy.max_attempts,
-        deadline=policy.deadline,
-        start_timeout=policy.start_timeout,
-        fail_exit_codes=policy.fail_exit_codes,
-        retry_exit_codes=policy.retry_exit_codes,
+        number=1,
         servers=tuple((task.role, task.index) for task in job.tasks if task.role in served),
     )
+
+
+def _recorded(kind: type[T], job: Job, **others: object) -> T:
+    """Return a ``kind`` whose fields are ``others`` and, by their names, keys of the policy.
+
+    Where a default depends on the strategy, the rules have the value of the key.
+    """
+    found = {**dict(job.layout.policy), **vars(job.layout.rules), **others}
+    return kind._make(found[name] for name in kind._fields)
 
 
 def _notify(job: Job) -> wire.Notify | None:
@@ -117,7 +125,7 @@ def text(job: Job) -> str:
 def files(job: Job) -> dict[str, str]:
     """Map paths below the render directory to text: each host's units, environment files and drop-in.
 
-    Values that look like secrets are masked (model/secrets.py).
+    Values that look like secrets are masked (model/masking.py).
     """
     found = {}
     for task in job.tasks:

@@ -23,7 +23,7 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 
 
 @dataclass(frozen=True)
-class Format:
+class ProgressFormat:
     """How progress is printed. ``mean``: the rate in a line is the mean since the beginning, so the last one counts.
     Otherwise it is that of the steps since the line before. ``leader_only``: one task prints for all."""
 
@@ -40,22 +40,22 @@ class Format:
 #: The formats that need no pattern, recognised by their lines.
 #: Sources: benchmark_cnn.py of tf_cnn_benchmarks; the files *_synthetic_benchmark.py in Horovod's examples; Progbar of
 #: Keras 2 and 3 (the line that ends an epoch, also with verbose=2).
-FORMATS: Mapping[str, Format] = {
+FORMATS: Mapping[str, ProgressFormat] = {
     found.name: found
     for found in (
-        Format(
+        ProgressFormat(
             "tf_cnn_benchmarks",
             rf"^(?P<step>[0-9]+)\s+images/sec: (?P<examples_per_second>{_NUMBER}) \+/- {_NUMBER} "
             rf"\(jitter = {_NUMBER}\)(?:\s+(?P<loss>{_NUMBER}))?",
             mean=True,
         ),
-        Format(
+        ProgressFormat(
             "horovod",
             rf"^(?:Iter #[0-9]+: (?P<examples_per_second>{_NUMBER}) img/sec per \w+$"
             rf"|Total img/sec on [0-9]+ \w+\(s\): (?P<total_examples_per_second>{_NUMBER}) )",
             leader_only=True,
         ),
-        Format(
+        ProgressFormat(
             "keras",
             r"^\s*(?P<step>[0-9]+)/(?P=step) (?:\[=+\] - |━+ |- )[0-9]+m?s\b"
             rf"(?=(?:.* (?P<step_time>{_NUMBER}[mun]?s)/step)?)(?=(?:.*\bloss: (?P<loss>{_NUMBER}))?)",
@@ -82,9 +82,9 @@ def progress(text: str) -> str:
     return text
 
 
-def format_of(text: str) -> Format:
+def format_of(text: str) -> ProgressFormat:
     """Return the format that ``progress`` of a job file means."""
-    return FORMATS.get(text) or Format("progress", text, leader_only="total_examples_per_second" in text)
+    return FORMATS.get(text) or ProgressFormat("progress", text, leader_only="total_examples_per_second" in text)
 
 
 def any_format() -> re.Pattern[str]:

@@ -24,7 +24,7 @@ from typing import Any, Callable
 
 from . import names, wire
 from .exits import Exit
-from .session import Gone, Refused, Session
+from .session import Gone, NodeSession, RequestRefused
 from .system import PROVISION, System, host
 
 _ENVIRONMENT = {
@@ -53,10 +53,13 @@ def main(system: System = System(), words: Sequence[str] = ()) -> int:  # noqa: 
 
 
 def serve(system: System, caller: str | None, allow: Callable[[wire.Request], object] = lambda _: None) -> int:
-    """Serve one request from stdin, and return the exit status. ``caller``: for whom. ``allow`` may raise Refused."""
+    """Serve one request from stdin, and return the exit status. ``caller``: for whom.
+
+    ``allow`` may raise RequestRefused.
+    """
     _prepare(caller)
     try:
-        return _serve(system, Session(silence=system.silence), allow)
+        return _serve(system, NodeSession(silence=system.silence), allow)
     except (Gone, Terminated):
         return 1
 
@@ -80,19 +83,19 @@ def _obey(system: System, words: Sequence[str]) -> int:
         return 1
     try:
         deadline.run(system, rest)
-    except (Refused, OSError) as error:
+    except (RequestRefused, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def _serve(system: System, session: Session, allow: Callable[[wire.Request], object]) -> int:
+def _serve(system: System, session: NodeSession, allow: Callable[[wire.Request], object]) -> int:
     """Hold one session. Report any failure to the client as an error."""
     try:
         verb, request = _request(session.first_line())
         allow(request)
         importlib.import_module(f".verbs.{verb}", __package__).run(system, session, request)
-    except Refused as refused:
+    except RequestRefused as refused:
         session.send(refused.error)
     except Gone:
         raise
@@ -108,13 +111,15 @@ def _request(line: dict[str, Any]) -> tuple[str, wire.Request]:
     theirs, verb = line.get("protocol"), line.get("verb")
     if theirs != wire.PROTOCOL:
         what = f"{host()} uses protocol {wire.PROTOCOL} of tfctl's node part, this tfctl uses {theirs!r:.20}"
-        raise Refused(Exit.PREFLIGHT, what, PROVISION)
+        raise RequestRefused(Exit.PREFLIGHT, what, PROVISION)
     if not isinstance(verb, str) or verb not in wire.REQUESTS:
-        raise Refused(Exit.PREFLIGHT, f"the node part of {host()} does not have the verb {verb!r:.40}", PROVISION)
+        raise RequestRefused(
+            Exit.PREFLIGHT, f"the node part of {host()} does not have the verb {verb!r:.40}", PROVISION
+        )
     try:
         return verb, wire.decode(wire.REQUESTS[verb], line)
     except wire.Malformed as error:
-        raise Refused(Exit.USAGE, f"the request is malformed: {error}") from None
+        raise RequestRefused(Exit.USAGE, f"the request is malformed: {error}") from None
 
 
 def _internal(error: Exception) -> wire.Error:

@@ -16,7 +16,7 @@ from typing import Any, Callable
 
 from . import wire
 from .exits import Exit
-from .session import Refused
+from .session import RequestRefused
 from .system import PROVISION, System, host
 
 #: Seconds to wait for the child's answer: a hung network file system must not hang the start.
@@ -33,8 +33,8 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 def as_user(system: System, work: Callable[[], Any], directory: str = "/", patience: float = PATIENCE) -> Any:
     """Call ``work`` as the jobs' user and return its result, which must be JSON.
 
-    Root enters ``directory`` before it drops its rights. Raises Refused as ``work`` did, for an error of the operating
-    system, or if there is no answer within ``patience`` seconds.
+    Root enters ``directory`` before it drops its rights. Raises RequestRefused as ``work`` did, for an error of the
+    operating system, or if there is no answer within ``patience`` seconds.
     """
     user = system.user()
     reader, writer = os.pipe()
@@ -51,21 +51,21 @@ def as_user(system: System, work: Callable[[], Any], directory: str = "/", patie
         os.close(reader)
         _reap(child)
     if "error" in answer:
-        raise Refused.of(wire.decode(wire.Error, answer["error"]))
+        raise RequestRefused.of(wire.decode(wire.Error, answer["error"]))
     return answer["value"]
 
 
 def become_user(system: System) -> None:
-    """Drop root for the rest of this process, for good. Raises Refused."""
+    """Drop root for the rest of this process, for good. Raises RequestRefused."""
     user = system.user()
     _drop_root(user.pw_name, user.pw_uid, user.pw_gid, user.pw_dir)
 
 
-def os_error(error: OSError, what: str) -> Refused:
-    """Convert an OSError to Refused with exit 8: the host is not fit."""
+def os_error(error: OSError, what: str) -> RequestRefused:
+    """Convert an OSError to RequestRefused with exit 8: the host is not fit."""
     place = f": {error.filename}" if error.filename else ""
     remedy = _REMEDIES.get(error.errno or 0, _LOOK)
-    return Refused(Exit.PREFLIGHT, f"{what} on {host()}: {error.strerror or error}{place}", remedy)
+    return RequestRefused(Exit.PREFLIGHT, f"{what} on {host()}: {error.strerror or error}{place}", remedy)
 
 
 def _child(name: str, uid: int, gid: int, home: str, work: Callable[[], Any], directory: str, writer: int) -> None:
@@ -77,7 +77,7 @@ def _child(name: str, uid: int, gid: int, home: str, work: Callable[[], Any], di
         os.chdir(directory)
         _drop_root(name, uid, gid, home)
         answer: dict[str, Any] = {"value": work()}
-    except Refused as refused:
+    except RequestRefused as refused:
         answer = _failure(refused.error)
     except OSError as error:
         answer = _failure(os_error(error, f"as user {name}").error)

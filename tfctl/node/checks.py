@@ -1,4 +1,7 @@
-"""Check a plan, and whether this host can carry it out. Each check raises Refused with the cause and a remedy."""
+"""Check a plan, and whether this host can carry it out.
+
+Each check raises RequestRefused with the cause and a remedy.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from pathlib import Path
 from . import code, disks, fields, gpus, guards, jobstore, names, reservations, sockets, unitfile
 from .exits import Exit
 from .restart_files import stack_of
-from .session import Refused
+from .session import RequestRefused
 from .system import PROVISION, System, host
 from .units import InstalledUnit, installed_units
 from .wire import Plan, PlannedTask
@@ -30,17 +33,17 @@ def plan(sent: Plan, job: str, digest: str | None) -> None:
     for task in sent.tasks:
         _planned(task)
     if (sent.job, sent.code) != (job, digest):
-        raise Refused(Exit.USAGE, "the plan is not for the job and the code that the request named")
+        raise RequestRefused(Exit.USAGE, "the plan is not for the job and the code that the request named")
     if posixpath.normpath(sent.output) != sent.output:
         remedy = "write it without . and .. and double slashes"
-        raise Refused(Exit.BAD_FILE, f"output {sent.output} is not a plain path", remedy)
+        raise RequestRefused(Exit.BAD_FILE, f"output {sent.output} is not a plain path", remedy)
     if len({task.name for task in sent.tasks}) != len(sent.tasks):
-        raise Refused(Exit.USAGE, "the plan has a task twice")
+        raise RequestRefused(Exit.USAGE, "the plan has a task twice")
     record = sent.record
     if (record.job, record.attempt, record.run) != (sent.job, sent.attempt, sent.run):
-        raise Refused(Exit.USAGE, "the plan's record is of another attempt")
+        raise RequestRefused(Exit.USAGE, "the plan's record is of another attempt")
     if not set(fields.task_names(task.name for task in record.tasks)).issuperset(task.name for task in sent.tasks):
-        raise Refused(Exit.USAGE, "the plan has a task that its record lacks")
+        raise RequestRefused(Exit.USAGE, "the plan has a task that its record lacks")
     for task in sent.tasks:
         _unit(sent, task)
     _guard(sent)
@@ -52,12 +55,12 @@ def _guard(sent: Plan) -> None:
     if planned is not None:
         fields.match(names.DIGEST, planned.key, "a key")
         if recorded is None or (planned.notify and any("\0" in word for word in planned.notify.command)):
-            raise Refused(Exit.USAGE, "the plan has a guard that its record lacks")
+            raise RequestRefused(Exit.USAGE, "the plan has a guard that its record lacks")
     if recorded is not None:
         fields.number(recorded.port, "a port", 0, 65535)
         fields.match(names.RUN, recorded.origin, "a run")
         if recorded.head not in {task.host for task in sent.record.tasks}:
-            raise Refused(Exit.USAGE, "the host of the deciding guard has no task")
+            raise RequestRefused(Exit.USAGE, "the host of the deciding guard has no task")
 
 
 def ports(sent: Plan) -> list[int]:
@@ -75,12 +78,12 @@ def fit(system: System, plan: Plan) -> None:
     if plan.record.guard:
         guards.account(system)
     if not system.at(names.HOME).is_dir():
-        raise Refused(Exit.PREFLIGHT, f"{names.HOME} is missing on {host()}", PROVISION)
+        raise RequestRefused(Exit.PREFLIGHT, f"{names.HOME} is missing on {host()}", PROVISION)
     drop_in(system)
     for stack in dict.fromkeys([plan.stack, *(stack_of(task.env) for task in plan.tasks)]):
         if stack != "none" and not system.at(names.stack_dir(stack)).is_dir():
             remedy = f"run: tfctl provision --stack {stack}"
-            raise Refused(Exit.PREFLIGHT, f"stack {stack} is not installed on {host()}", remedy, stack=stack)
+            raise RequestRefused(Exit.PREFLIGHT, f"stack {stack} is not installed on {host()}", remedy, stack=stack)
     for path in dict.fromkeys(_variable(task.env, "TFCTL_REQUIREMENTS") for task in plan.tasks):
         if path:
             _packages(system, path)
@@ -93,7 +96,7 @@ def programs(system: System, plan: Plan) -> None:
     for task in plan.tasks:
         if not _program(system, plan, task):
             where = "in the code" if "/" in task.program else f"on the PATH of stack {stack_of(task.env)}"
-            raise Refused(
+            raise RequestRefused(
                 Exit.PREFLIGHT,
                 f"{names.task(*task.name)}: program {task.program} is not {where} on {host()}, or is not executable",
                 "correct the command, or install it there",
@@ -105,15 +108,15 @@ def free(system: System, plan: Plan) -> None:
     for unit in installed_units(system, plan.job):
         if unit.live:
             remedy = f"stop it first: tfctl stop {plan.job}"
-            raise Refused(Exit.BUSY, f"{unit} runs on {host()} already", remedy, retry=False)
+            raise RequestRefused(Exit.BUSY, f"{unit} runs on {host()} already", remedy, retry=False)
     _names_free(system, plan)
     held = reservations.held(system)
     if plan.job in held.starting:
         what = f"job {plan.job} is being started on {host()} by somebody else"
-        raise Refused(Exit.BUSY, what, "try again", retry=True)
+        raise RequestRefused(Exit.BUSY, what, "try again", retry=True)
     if jobstore.latest(system, plan.job) >= plan.attempt:
         what = f"attempt {plan.attempt} of job {plan.job} is on {host()} already"
-        raise Refused(Exit.BUSY, what, "start again", retry=False)
+        raise RequestRefused(Exit.BUSY, what, "start again", retry=False)
     _ports_free(ports(plan), held)
     _gpus_free(system, [gpu for task in plan.tasks for gpu in task.gpus], held)
 
@@ -135,7 +138,7 @@ def _planned(task: PlannedTask) -> None:
     for gpu in task.gpus:
         fields.match(_GPU, gpu, "a GPU")
     if any("\0" in text for text in (task.program, task.unit, task.env)):
-        raise Refused(Exit.USAGE, "a text of a task has a null character")
+        raise RequestRefused(Exit.USAGE, "a text of a task has a null character")
 
 
 def _unit(plan: Plan, task: PlannedTask) -> None:
@@ -146,7 +149,7 @@ def _unit(plan: Plan, task: PlannedTask) -> None:
         )  # fmt: skip
     except unitfile.NotAllowed as error:
         what = f"the unit of {names.task(*task.name)} is not one that this host takes: {error}"
-        raise Refused(Exit.PREFLIGHT, what, PROVISION) from None
+        raise RequestRefused(Exit.PREFLIGHT, what, PROVISION) from None
 
 
 def _names_free(system: System, plan: Plan) -> None:
@@ -157,7 +160,7 @@ def _names_free(system: System, plan: Plan) -> None:
         if properties.get("LoadState") != "not-found" and place != f"{names.UNITS}/{unit}":
             remedy = f"systemctl stop {unit}, remove its file, systemctl daemon-reload"
             what = f"{host()} has a unit {unit} that is not tfctl's: {place or 'no file'}"
-            raise Refused(Exit.BUSY, what, remedy, retry=False)
+            raise RequestRefused(Exit.BUSY, what, remedy, retry=False)
 
 
 def drop_in(system: System) -> None:
@@ -168,7 +171,7 @@ def drop_in(system: System) -> None:
     except OSError:
         same = False
     if not same:
-        raise Refused(Exit.PREFLIGHT, f"{names.DROP_IN} on {host()} is not the one of this version", PROVISION)
+        raise RequestRefused(Exit.PREFLIGHT, f"{names.DROP_IN} on {host()} is not the one of this version", PROVISION)
 
 
 def _output_allowed(system: System, output: str) -> None:
@@ -180,13 +183,13 @@ def _output_allowed(system: System, output: str) -> None:
         base = os.path.realpath(system.at(hidden))
         if posixpath.commonpath([hidden, output]) == hidden or posixpath.commonpath([base, real]) == base:
             what = f"output {output} is in {hidden} of {host()}, which jobs cannot see (systemd's ProtectHome=)"
-            raise Refused(Exit.PREFLIGHT, what, f"choose a directory elsewhere, such as {roots[0]}")
+            raise RequestRefused(Exit.PREFLIGHT, what, f"choose a directory elsewhere, such as {roots[0]}")
     for root in roots:
         inside = posixpath.commonpath([root, output]) == root
         base = os.path.realpath(system.at(root))
         if inside and posixpath.commonpath([base, real]) == base:
             return
-    raise Refused(
+    raise RequestRefused(
         Exit.PREFLIGHT, f"output {output} is outside the directories that {host()} allows: {', '.join(roots)}",
         "choose a directory inside one of them, or set tfctl_output_roots in the inventory and " + PROVISION,
     )  # fmt: skip
@@ -197,7 +200,7 @@ def _packages(system: System, path: str) -> None:
     fields.match(names.REQUIREMENTS_DIR, path, "a directory of packages")
     if not (system.at(path) / names.REQUIREMENTS_MARKER).is_file():
         remedy = "run: tfctl provision INVENTORY --requirements FILE"
-        raise Refused(Exit.PREFLIGHT, f"the packages of the job in {path} are not installed on {host()}", remedy)
+        raise RequestRefused(Exit.PREFLIGHT, f"the packages of the job in {path} are not installed on {host()}", remedy)
 
 
 def _program(system: System, plan: Plan, task: PlannedTask) -> bool:
@@ -230,7 +233,7 @@ def _executable(path: Path) -> bool:
 def _ports_free(wanted: list[int], held: reservations.Held) -> None:
     for port in wanted:
         if wanted.count(port) > 1:
-            raise Refused(Exit.USAGE, f"the plan gives port {port} of {host()} twice")
+            raise RequestRefused(Exit.USAGE, f"the plan gives port {port} of {host()} twice")
         if port in held.ports:
             raise _taken(f"port {port}", held.ports[port], "try again;", retry=True)
         if not sockets.is_free(port):
@@ -240,22 +243,22 @@ def _ports_free(wanted: list[int], held: reservations.Held) -> None:
 def _gpus_free(system: System, wanted: list[str], held: reservations.Held) -> None:
     seen = gpus.look(system) if wanted else gpus.Seen()
     if seen.trouble:
-        raise Refused.of(seen.trouble)
+        raise RequestRefused.of(seen.trouble)
     here = {gpu.uuid: gpu.holder for gpu in seen.devices}
     for gpu in wanted:
         if wanted.count(gpu) > 1:
-            raise Refused(Exit.USAGE, f"the plan gives GPU {gpu} of {host()} twice")
+            raise RequestRefused(Exit.USAGE, f"the plan gives GPU {gpu} of {host()} twice")
         if gpu in held.gpus:
             raise _taken(
                 f"GPU {gpu}", held.gpus[gpu], "try again, or wait for it with tfctl start JOBFILE --queue;", retry=True
             )
         if gpu not in here:
-            raise Refused(Exit.PREFLIGHT, f"{host()} has no GPU {gpu}", "see what it has: nvidia-smi -L")
+            raise RequestRefused(Exit.PREFLIGHT, f"{host()} has no GPU {gpu}", "see what it has: nvidia-smi -L")
         if here[gpu]:
             raise _taken(f"GPU {gpu}", here[gpu], "end it:", retry=False)
 
 
-def _taken(what: str, by: str, remedy: str, retry: bool) -> Refused:
+def _taken(what: str, by: str, remedy: str, retry: bool) -> RequestRefused:
     """Build the refusal. ``retry``: it was taken after this start's hello, so a new hello may choose another."""
     message = f"{what} of {host()} is held by {by}"
-    return Refused(Exit.BUSY, message, f"{remedy} tfctl status shows what runs", retry)
+    return RequestRefused(Exit.BUSY, message, f"{remedy} tfctl status shows what runs", retry)

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING
 from . import names, wire
 from .asuser import as_user
 from .exits import Exit
-from .session import Refused, Session
+from .session import NodeSession, RequestRefused
 from .system import System, host, run
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Incoming:
         store.mkdir(0o755, parents=True, exist_ok=True)
         _remove_old(store)
         self.path = Path(tempfile.mkdtemp(prefix=_INCOMPLETE, dir=store))
-        self._fault: Refused | None = None
+        self._fault: RequestRefused | None = None
         self._held: int | None = None
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ class Incoming:
             os.close(self._held)
             self._held = None
 
-    def receive(self, session: Session, size: int) -> None:
+    def receive(self, session: NodeSession, size: int) -> None:
         """Read all ``size`` bytes, even after an error, which `store` raises later. Raises Gone."""
         import hashlib
 
@@ -88,7 +88,7 @@ class Incoming:
 
             session.payload(size, write)
         if not self._fault and digest.hexdigest() != self._digest:
-            self._fault = Refused(
+            self._fault = RequestRefused(
                 Exit.FAILED, f"the code that reached {host()} does not match its announced digest", _REMEDY
             )
 
@@ -96,15 +96,17 @@ class Incoming:
     def _noting(self) -> Iterator[None]:
         try:
             yield
-        except Refused as refused:
+        except RequestRefused as refused:
             self._fault = refused
         except OSError as error:
-            self._fault = Refused(Exit.PREFLIGHT, f"cannot keep the code on {host()}: {error.strerror}", wire.MAKE_ROOM)
+            self._fault = RequestRefused(
+                Exit.PREFLIGHT, f"cannot keep the code on {host()}: {error.strerror}", wire.MAKE_ROOM
+            )
 
     def store(self) -> bool:
         """Unpack the code, move it into the store and hold it until `close`. Return whether it is new there.
 
-        Raises Refused, OSError.
+        Raises RequestRefused, OSError.
         """
         if self._fault:
             raise self._fault
@@ -129,7 +131,7 @@ class Incoming:
 
 
 def unpack(file: IO[bytes]) -> None:
-    """Unpack a tarball of files, directories and links into the current directory. Raises Refused.
+    """Unpack a tarball of files, directories and links into the current directory. Raises RequestRefused.
 
     No member and no link may lead out of the directory.
     """
@@ -143,13 +145,13 @@ def unpack(file: IO[bytes]) -> None:
             for member in tar:
                 _put(tar, member, links)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise Refused(Exit.BAD_FILE, f"the code cannot be unpacked on {host()}: {error}", _REMEDY) from None
+        raise RequestRefused(Exit.BAD_FILE, f"the code cannot be unpacked on {host()}: {error}", _REMEDY) from None
 
 
 def copy(system: System, digest: str, target: Path) -> None:
     """Create ``target``, owned by the jobs' user, as a copy of the stored code or, without a digest, empty.
 
-    Only that user, its group and root may enter it. Raises Refused, OSError.
+    Only that user, its group and root may enter it. Raises RequestRefused, OSError.
     """
     user = system.user()
     target.mkdir(0o750)
@@ -161,7 +163,7 @@ def copy(system: System, digest: str, target: Path) -> None:
             done = run(["cp", "-a", "--reflink=auto", source, str(target)], 300.0)
             if done.status != 0:
                 last = done.errors.rpartition("\n")[2][-300:]
-                raise Refused(Exit.PREFLIGHT, f"the code cannot be copied on {host()}: {last}", wire.MAKE_ROOM)
+                raise RequestRefused(Exit.PREFLIGHT, f"the code cannot be copied on {host()}: {last}", wire.MAKE_ROOM)
 
         as_user(system, copied, patience=310.0)
         target.chmod(0o750)  # cp gave it the mode of the stored directory
@@ -192,14 +194,14 @@ def set_aside(system: System, digest: str, prefix: str) -> Path | None:
 
 
 def require_space(system: System, size: int = 0) -> None:
-    """Raise Refused unless there is room for ``size`` bytes and SPARE, for attempts and for stored code."""
+    """Raise RequestRefused unless there is room for ``size`` bytes and SPARE, for attempts and for stored code."""
     for path in (names.JOBS, names.CODE_STORE):
         place = path if system.at(path).is_dir() else names.STATE_DIR
         found = os.statvfs(system.at(place))
         free = found.f_bavail * found.f_frsize
         if free < size + wire.SPARE:
             needed = (size + wire.SPARE) // 1000**2
-            raise Refused(
+            raise RequestRefused(
                 Exit.PREFLIGHT,
                 f"{place} on {host()} has {free // 1000**2} MB free; {needed} MB are needed",
                 wire.MAKE_ROOM,
@@ -209,9 +211,9 @@ def require_space(system: System, size: int = 0) -> None:
 def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, links: set[Path]) -> None:
     path = Path(os.path.normpath(member.name))
     if path.is_absolute() or ".." in path.parts:
-        raise Refused(Exit.BAD_FILE, f"the code has a member outside its directory: {member.name}", _REMEDY)
+        raise RequestRefused(Exit.BAD_FILE, f"the code has a member outside its directory: {member.name}", _REMEDY)
     if not links.isdisjoint((path, *path.parents)):
-        raise Refused(Exit.BAD_FILE, f"the code has {member.name} behind a link", _REMEDY)
+        raise RequestRefused(Exit.BAD_FILE, f"the code has {member.name} behind a link", _REMEDY)
     path.parent.mkdir(parents=True, exist_ok=True)
     if member.isdir():
         path.mkdir(exist_ok=True)
@@ -229,14 +231,14 @@ def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, links: set[Path]) -> Non
             os.fchmod(target.fileno(), _mode(member.mode))
         os.utime(path, (member.mtime, member.mtime))
     else:
-        raise Refused(
+        raise RequestRefused(
             Exit.BAD_FILE, f"the code has {member.name}, which is neither file nor directory nor link", _REMEDY
         )
 
 
 def _give_to_root(tree: Path, group: int) -> None:
-    """Make root the owner and the group the only readers, before anyone else can reach it. Raises Refused for a link
-    that leads out of the tree."""
+    """Make root the owner and the group the only readers, before anyone else can reach it. Raises RequestRefused for a
+    link that leads out of the tree."""
     inside = os.path.realpath(tree)
     for place, folders, files in os.walk(tree):
         for name in [".", *folders, *files]:
@@ -267,7 +269,7 @@ def _remove_old(store: Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _leads_out(name: str) -> Refused:
-    return Refused(
+def _leads_out(name: str) -> RequestRefused:
+    return RequestRefused(
         Exit.BAD_FILE, f"the code has a link that leads out of its directory: {name}", "make it a file, or leave it out"
     )

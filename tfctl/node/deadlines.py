@@ -59,7 +59,7 @@ def installed(system: System, job: str, tasks: Iterable[TaskName]) -> list[str]:
 
 
 def remove(system: System, job: str, tasks: Iterable[TaskName]) -> list[str]:
-    """Stop and remove the timers and services of these tasks. Return their names. Raises Refused."""
+    """Stop and remove the timers and services of these tasks. Return their names. Raises RequestRefused."""
     units = installed(system, job, tasks)
     if units:
         system.manage("stop", "--", *units)

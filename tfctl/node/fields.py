@@ -7,21 +7,21 @@ from collections.abc import Iterable
 
 from . import names
 from .exits import Exit
-from .session import Refused
+from .session import RequestRefused
 from .wire import TaskName
 
 
 def match(pattern: re.Pattern[str], value: str, what: str) -> str:
-    """Return ``value`` if the whole of it matches the pattern. Raises Refused."""
+    """Return ``value`` if the whole of it matches the pattern. Raises RequestRefused."""
     if not pattern.fullmatch(value):
-        raise Refused(Exit.USAGE, f"{value!r:.80} is not {what}")
+        raise RequestRefused(Exit.USAGE, f"{value!r:.80} is not {what}")
     return value
 
 
 def number(value: int, what: str, least: int, most: int) -> int:
-    """Return ``value`` if it is within the bounds, inclusive. Raises Refused."""
+    """Return ``value`` if it is within the bounds, inclusive. Raises RequestRefused."""
     if not least <= value <= most:
-        raise Refused(Exit.USAGE, f"{value!r:.80} is not {what}")
+        raise RequestRefused(Exit.USAGE, f"{value!r:.80} is not {what}")
     return value
 
 

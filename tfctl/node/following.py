@@ -16,7 +16,7 @@ from typing import Callable
 
 from . import statuses, wire
 from .exits import Exit
-from .session import Refused, Session
+from .session import NodeSession, RequestRefused
 from .system import System, host
 
 #: How often (s) to see whether the client has left and whether states have changed, while there are no lines.
@@ -26,7 +26,7 @@ _CHUNK = 1 << 18
 
 def run(
     system: System,
-    session: Session,
+    session: NodeSession,
     words: list[str],
     wanted: Callable[[bytes], bool] | None,
     shown: wire.ShowRequest | None = None,
@@ -38,7 +38,7 @@ def run(
     closes stdin.
 
     ``shown``: also send the answer to this request, first and at every change, and a beat while nothing else is sent.
-    Raise Refused if the states could not be read for ``limit`` seconds. Raises Gone.
+    Raise RequestRefused if the states could not be read for ``limit`` seconds. Raises Gone.
     """
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert process.stdout
@@ -76,7 +76,7 @@ def run(
         else:
             return
         if process.wait() > 0:
-            raise Refused(Exit.FAILED, f"journalctl on {host()} ended with status {process.returncode}")
+            raise RequestRefused(Exit.FAILED, f"journalctl on {host()} ended with status {process.returncode}")
     finally:
         process.kill()
         process.wait(5)
@@ -103,7 +103,7 @@ class _States:
     def changed(self, within: float = 0.0) -> wire.Shown | None:
         """Return the states if they have changed since the last call, or do so ``within`` seconds.
 
-        Raises Refused if they have not been read for the limit, and any exception that reading them has raised.
+        Raises RequestRefused if they have not been read for the limit, and any exception that reading them has raised.
         """
         self._changed.wait(within)
         self._changed.clear()
@@ -113,7 +113,7 @@ class _States:
                 raise found
             return found
         if time.monotonic() > self._read + self._limit:
-            raise Refused(
+            raise RequestRefused(
                 Exit.FAILED,
                 f"the states of the tasks on {host()} could not be read for {self._limit:g} s",
                 "the machine may be overloaded, or systemd or a file system there hangs",

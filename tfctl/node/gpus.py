@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .exits import Exit
-from .session import Refused
+from .session import RequestRefused
 from .system import System, run
 from .wire import Card, Error, Gpu
 
@@ -56,7 +56,7 @@ _COMPLAINTS = (
 )
 
 
-class Sick(Exception):
+class GpuFault(Exception):
     """nvidia-smi gave no complete answer. Holds the cause in a sentence, and the remedy."""
 
     def __init__(self, message: str, remedy: str = _LOST) -> None:
@@ -105,8 +105,8 @@ def look(system: System) -> Seen:
         return Seen()
     try:
         return Seen(tuple(_devices(system)))
-    except Sick as sick:
-        return Seen((), Error(Exit.PREFLIGHT, sick.message, sick.remedy)) if _on_the_bus(system) else Seen()
+    except GpuFault as fault:
+        return Seen((), Error(Exit.PREFLIGHT, fault.message, fault.remedy)) if _on_the_bus(system) else Seen()
 
 
 def cards(system: System) -> tuple[Card, ...]:
@@ -121,7 +121,7 @@ def cards(system: System) -> tuple[Card, ...]:
         found = [cells for cells, _ in rows(text, fields)]
         divided = any(_enabled(cells.get("mig.mode.current", "")) for cells in found)
         layouts = parse_instances(ask(system, ("-L",))[1]) if divided else {}
-    except Sick:
+    except GpuFault:
         return ()
     return tuple(_settings(cells, layouts.get(cells["uuid"], ())) for cells in found)
 
@@ -167,17 +167,17 @@ def _memory(profile: str) -> int:
 
 
 def ask(system: System, words: tuple[str, ...]) -> tuple[int, str]:
-    """Run nvidia-smi and return its exit status and all output. Raises Sick."""
+    """Run nvidia-smi and return its exit status and all output. Raises GpuFault."""
     try:
         done = run([*system.nvidia_smi, *words], system.nvidia_smi_timeout)
-    except Refused as refused:  # a sick driver hangs it
-        raise Sick(str(refused)) from None
+    except RequestRefused as refused:  # a sick driver hangs it
+        raise GpuFault(str(refused)) from None
     return done.status, f"{done.output}\n{done.errors}"
 
 
 def ask_cards(system: System, fields: tuple[str, ...]) -> tuple[tuple[str, ...], int, str]:
     """Ask for these fields of each card. Return those that nvidia-smi knows, its exit status and its output. Raises
-    Sick."""
+    GpuFault."""
     status, text = ask(system, cards_query(fields))
     if "not a valid field" in text:
         fields = tuple(field for field in fields if not field.startswith("mig."))
@@ -202,22 +202,22 @@ def cards_query(fields: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def raise_complaint(status: int, text: str) -> None:
-    """Raise Sick if nvidia-smi failed or reported an error."""
+    """Raise GpuFault if nvidia-smi failed or reported an error."""
     for line in text.splitlines():
         for pattern, remedy in _COMPLAINTS:
             if re.search(pattern, line):
-                raise Sick(f"nvidia-smi: {line.strip():.300}", remedy)
+                raise GpuFault(f"nvidia-smi: {line.strip():.300}", remedy)
     if status not in (0, _CORRUPT_INFOROM):
         last = (text.strip().splitlines() or ["no message"])[-1]
-        raise Sick(f"nvidia-smi ended with status {status}: {last:.300}", _SEE)
+        raise GpuFault(f"nvidia-smi ended with status {status}: {last:.300}", _SEE)
 
 
 def parse_cards(text: str, fields: tuple[str, ...] = CARD_FIELDS) -> list[ListedGpu]:
-    """Parse --query-gpu, sorted by PCI address. Raises Sick if there is no card or if any card is not well."""
+    """Parse --query-gpu, sorted by PCI address. Raises GpuFault if there is no card or if any card is not well."""
     found = [_card(cells, line) for cells, line in rows(text, fields)]
     if not found:
         said = next(filter(None, map(str.strip, text.splitlines())), "nothing")
-        raise Sick(f"nvidia-smi lists no GPUs; it says: {said:.200}", _SEE)
+        raise GpuFault(f"nvidia-smi lists no GPUs; it says: {said:.200}", _SEE)
     return sorted(found, key=lambda card: [int(part, 16) for part in re.split(r"[:.]", card.bus)])
 
 
@@ -286,10 +286,10 @@ def parse_places(text: str) -> Mapping[tuple[str, int], int]:
 
 def _card(cells: dict[str, str], line: str) -> ListedGpu:
     if any(_SICK.fullmatch(cell) for cell in cells.values()):
-        raise Sick(f"a GPU does not answer: nvidia-smi shows {line:.200}")
+        raise GpuFault(f"a GPU does not answer: nvidia-smi shows {line:.200}")
     uuid, bus = cells["uuid"], cells["pci.bus_id"]
     if not _UUID.fullmatch(uuid) or not _BUS.fullmatch(bus):
-        raise Sick(f"nvidia-smi shows a GPU without UUID and PCI address: {line:.200}", _SEE)
+        raise GpuFault(f"nvidia-smi shows a GPU without UUID and PCI address: {line:.200}", _SEE)
     memory = _MEMORY.fullmatch(cells["memory.total"])  # [N/A] if the GPU shares the host's memory, as on GB10
     mig = cells.get("mig.mode.current") == "Enabled"  # [N/A] if the card has no MIG mode
     return ListedGpu(bus, uuid, cells["name"], int(memory.group(1)) if memory else 0, mig)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from . import names, wire
 from .__main__ import serve
 from .exits import Exit
-from .session import Refused
+from .session import RequestRefused
 from .system import System
 
 
@@ -20,7 +20,7 @@ def main(words: Sequence[str], system: System = System()) -> int:  # noqa: B008 
 
     def allow(request: wire.Request) -> None:
         if getattr(request, "job", None) != job or not _is_allowed(request):
-            raise Refused(Exit.USAGE, f"the guard of {job} may not ask for that")
+            raise RequestRefused(Exit.USAGE, f"the guard of {job} may not ask for that")
 
     return serve(system, names.GUARD_USER, allow)
 

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from . import jobstore, names, restart_files, unitfile, wire
 from .exits import Exit
-from .guard.secrets import Secrets
-from .session import Refused
+from .guard.credentials import Credentials
+from .session import RequestRefused
 from .system import PROVISION, System, host
 
 _SERVICE = """\
@@ -124,7 +124,7 @@ _OF_JOB = re.compile(rf"tfctlguard-({names.JOB.pattern})\.socket")
 
 
 def write(system: System, plan: wire.Plan) -> None:
-    """Write the guard's units and key, if the plan has a guard. Raises Refused, OSError."""
+    """Write the guard's units and key, if the plan has a guard. Raises RequestRefused, OSError."""
     guard, planned = plan.record.guard, plan.guard
     if guard is None or planned is None:
         return
@@ -145,8 +145,8 @@ def write(system: System, plan: wire.Plan) -> None:
         texts[names.notify_service(plan.job)] = _notify_unit(plan, planned.notify)
     folder = system.at(names.guard_key(plan.job)).parent
     folder.mkdir(0o711, parents=True, exist_ok=True)
-    secrets = Secrets(here, planned.key, planned.notify if here == guard.head else None)
-    jobstore.write(system.at(names.guard_key(plan.job)), json.dumps(wire.encode(secrets)).encode(), 0o600)
+    credentials = Credentials(here, planned.key, planned.notify if here == guard.head else None)
+    jobstore.write(system.at(names.guard_key(plan.job)), json.dumps(wire.encode(credentials)).encode(), 0o600)
     for name, text in texts.items():
         jobstore.write(system.at(names.UNITS) / name, text.encode())
 
@@ -169,7 +169,7 @@ def _version(system: System) -> str:
 
 
 def make_dir(system: System, job: str, attempt: int) -> None:
-    """Make the directory of an attempt that the guard may write to. Raises Refused, OSError."""
+    """Make the directory of an attempt that the guard may write to. Raises RequestRefused, OSError."""
     path = system.at(names.guard_dir(job, attempt))
     path.mkdir(0o755)
     user = account(system)
@@ -177,11 +177,11 @@ def make_dir(system: System, job: str, attempt: int) -> None:
 
 
 def account(system: System) -> pwd.struct_passwd:
-    """Return the guards' account. Raises Refused."""
+    """Return the guards' account. Raises RequestRefused."""
     try:
         return pwd.getpwnam(system.guard)
     except KeyError:
-        raise Refused(Exit.PREFLIGHT, f"{host()} has no user {system.guard}", PROVISION) from None
+        raise RequestRefused(Exit.PREFLIGHT, f"{host()} has no user {system.guard}", PROVISION) from None
 
 
 def installed(system: System, job: str) -> list[str]:
@@ -201,12 +201,12 @@ def notify(system: System, job: str) -> wire.Notify | None:
     """Return whom the job's guard, or its last guard, notifies from this host."""
     for path in (names.guard_key(job), names.ended_guard_key(job)):
         with contextlib.suppress(OSError):
-            return wire.decode(Secrets, wire.parse(system.at(path).read_bytes())).notify
+            return wire.decode(Credentials, wire.parse(system.at(path).read_bytes())).notify
     return None
 
 
 def remove(system: System, job: str, *, wait: bool = True, keep_notify: bool = False) -> None:
-    """Stop the guard and remove its units and its key. Raises Refused.
+    """Stop the guard and remove its units and its key. Raises RequestRefused.
 
     ``wait``: until systemd has stopped them. ``keep_notify``: keep whom to notify, for a restart of the job.
     """

@@ -13,7 +13,7 @@ _COMPLETE = f"*/{names.REQUIREMENTS_MARKER}"
 
 
 def hello(system: System, request: StartRequest, code: bool, restartable: tuple[TaskName, ...]) -> Hello:
-    """Return the answer to a start request. ``code``: whether that code is here. Raises Refused."""
+    """Return the answer to a start request. ``code``: whether that code is here. Raises RequestRefused."""
     wanted = {*_port_range(*request.ports), *(_port_range(*request.guard_ports) if request.guard_ports else ())}
     held = reservations.held(system)
     devices, trouble = look(system, held)
@@ -53,7 +53,7 @@ def has_horovod(system: System, stack: str) -> bool:
 
 
 def _port_range(low: int, high: int) -> range:
-    """Return the ports from ``low`` to ``high``, both inclusive. Raises Refused."""
+    """Return the ports from ``low`` to ``high``, both inclusive. Raises RequestRefused."""
     first = fields.number(low, "a port", 1, 65535)
     return range(first, fields.number(high, "a port", first, 65535) + 1)
 

@@ -93,7 +93,7 @@ def read_untrusted(path: Path) -> bytes:
         return file.read(_UNTRUSTED)
 
 
-def ends(system: System, job: str, attempt: int, role: str, index: int) -> list[states.End]:
+def ends(system: System, job: str, attempt: int, role: str, index: int) -> list[states.RunEnd]:
     """Return the ends of a task's runs, oldest first."""
     return states.ends(runs(system, job, attempt, role, index))
 

@@ -19,7 +19,7 @@ from typing import Callable, NamedTuple
 from . import guards, jobstore, names
 from .asuser import as_user
 from .exits import Exit
-from .session import Refused
+from .session import RequestRefused
 from .system import System, host
 from .units import InstalledUnit, end_units, live_units, remove_units, run_of
 from .wire import TaskName
@@ -48,7 +48,8 @@ class Reservation(NamedTuple):
 def lock(system: System, patience: float = _PATIENCE, beat: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Hold the lock that all starts on this host share.
 
-    Raises Refused if another process does not release it within ``patience`` seconds; ``beat`` is called meanwhile.
+    Raises RequestRefused if another process does not release it within ``patience`` seconds; ``beat`` is called
+    meanwhile.
     """
     system.at(names.RUN_DIR).mkdir(0o755, parents=True, exist_ok=True)
     descriptor = os.open(system.at(f"{names.RUN_DIR}/lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -57,7 +58,7 @@ def lock(system: System, patience: float = _PATIENCE, beat: Callable[[], object]
         while not _flock(descriptor, fcntl.LOCK_EX):
             if time.monotonic() > until:
                 what = f"another start on {host()} is still writing its files"
-                raise Refused(Exit.BUSY, what, "try again", retry=True)
+                raise RequestRefused(Exit.BUSY, what, "try again", retry=True)
             beat()
             time.sleep(0.01)
         yield
@@ -104,7 +105,7 @@ class Held(NamedTuple):
 
 
 def held(system: System, known: list[InstalledUnit] | None = None) -> Held:
-    """Return what live units and starts in progress hold. ``known``: the live units, if read. Raises Refused."""
+    """Return what live units and starts in progress hold. ``known``: the live units, if read. Raises RequestRefused."""
     found = Held({}, {}, set())
     for unit in live_units(system) if known is None else known:
         found.ports.update(dict.fromkeys(unit.ports, str(unit)))
@@ -121,9 +122,9 @@ def held(system: System, known: list[InstalledUnit] | None = None) -> Held:
 
 
 def require_started(system: System, job: str, attempt: int) -> None:
-    """Raise Refused if that attempt is still being started."""
+    """Raise RequestRefused if that attempt is still being started."""
     if any((one.job, one.attempt) == (job, attempt) for one in live(system)):
-        raise Refused(
+        raise RequestRefused(
             Exit.BUSY, f"job {job} is being started on {host()}", "end that start first, by Ctrl-C", retry=True
         )
 
@@ -145,7 +146,7 @@ def undo(system: System, reservation: Reservation) -> None:
     job, run = reservation.job, reservation.run
     ours = {names.unit(job, *task): task for task in reservation.tasks if run_of(system, job, task) == run}
     complete = False
-    with contextlib.suppress(Refused, OSError):
+    with contextlib.suppress(RequestRefused, OSError):
         if reservation.guard:
             guards.remove(system, job)
         # Keep the file of a unit that does not end: `stop` finds the unit by it, and starts see its ports as held.
@@ -168,7 +169,7 @@ def undo_preparation(system: System, reservation: Reservation) -> None:
 
         code.discard(system, reservation.stored)
     if reservation.made:
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(RequestRefused):
             as_user(system, lambda: _remove_empty(reservation.made))
 
 

@@ -17,7 +17,7 @@ _PIECE_S = 1.0
 _CHUNK = 1 << 18
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that cannot be served. ``error`` is sent to the client."""
 
     def __init__(
@@ -27,7 +27,7 @@ class Refused(Exception):
         self.error = wire.Error(int(exit_code), message, remedy, retry, stack)
 
     @classmethod
-    def of(cls, error: wire.Error) -> Refused:
+    def of(cls, error: wire.Error) -> RequestRefused:
         """Return the exception for an error that another process reported."""
         return cls(Exit(error.exit), *error[1:])
 
@@ -36,7 +36,7 @@ class Gone(Exception):
     """The client has closed its end or has been silent for too long."""
 
 
-class Session:
+class NodeSession:
     """A session over two file descriptors. ``silence``: seconds without input after which the client is gone."""
 
     def __init__(self, source: int = 0, sink: int = 1, silence: float = wire.SILENCE_S) -> None:
@@ -45,21 +45,21 @@ class Session:
         self._heard = time.monotonic()
 
     def first_line(self) -> dict[str, Any]:
-        """Read the client's first line, a JSON object. Raises Refused, Gone."""
+        """Read the client's first line, a JSON object. Raises RequestRefused, Gone."""
         try:
             return wire.parse(self._line())
         except wire.Malformed:
-            raise Refused(
+            raise RequestRefused(
                 Exit.USAGE, "the request is not a line of JSON", "do not run tfctl-node yourself: tfctl does so"
             ) from None
 
     def receive(self) -> wire.ClientMessage:
-        """Return the next message other than a beat. Raises Refused, Gone."""
+        """Return the next message other than a beat. Raises RequestRefused, Gone."""
         while True:
             try:
                 message = wire.client_message(self._line())
             except wire.Malformed as error:
-                raise Refused(Exit.USAGE, f"a line from the client is malformed: {error}") from None
+                raise RequestRefused(Exit.USAGE, f"a line from the client is malformed: {error}") from None
             if not isinstance(message, wire.Beat):
                 return message
 
@@ -147,7 +147,7 @@ class Session:
                 return line
             searched = len(self._rest)
             if searched > wire.LINE_LIMIT:
-                raise Refused(Exit.USAGE, f"a line is longer than {wire.LINE_LIMIT} bytes")
+                raise RequestRefused(Exit.USAGE, f"a line is longer than {wire.LINE_LIMIT} bytes")
             self._fill()
 
     def _fill(self) -> None:

@@ -26,7 +26,7 @@ _WORD = re.compile(r"[A-Za-z0-9+-]{0,32}")
 Properties = Mapping[str, str]
 
 
-class End(NamedTuple):
+class RunEnd(NamedTuple):
     """The end of one run, as ExecStopPost wrote it: $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS, $INVOCATION_ID and
     epoch seconds."""
 
@@ -66,7 +66,7 @@ class Run(NamedTuple):
     invocation: str
     boot: str = ""
     stopped: bool = False
-    end: End | None = None
+    end: RunEnd | None = None
     began: float | None = None
 
     @property
@@ -78,11 +78,11 @@ class Run(NamedTuple):
         return failed and 0 <= self.end.time - self.began < wire.AT_ONCE_S
 
 
-class Outcome(NamedTuple):
+class TaskOutcome(NamedTuple):
     """The state of a task, the end that the state is based on, and why a lost task is lost, if that is known."""
 
     state: wire.TaskStateName
-    end: End | None = None
+    end: RunEnd | None = None
     loss: wire.Loss | None = None
 
 
@@ -109,7 +109,7 @@ def read_runs(text: str) -> list[Run]:
     return list(found.values())
 
 
-def ends(runs: Iterable[Run]) -> list[End]:
+def ends(runs: Iterable[Run]) -> list[RunEnd]:
     """Return the ends of the runs that have left one."""
     return [run.end for run in runs if run.end]
 
@@ -141,7 +141,7 @@ def state(
     overdue: bool = False,
     given_up: bool = False,
     boot: str = "",
-) -> Outcome:
+) -> TaskOutcome:
     """Return the first state that applies. Only the last run that began counts.
 
     ``unit``: systemd's properties of this attempt's unit, or None; ``marked``: the task has a stop mark; ``overdue``:
@@ -150,33 +150,33 @@ def state(
     """
     active = (unit or {}).get("ActiveState", "")
     if active in _RUNS:
-        return Outcome("running")
+        return TaskOutcome("running")
     if active in _WAITS or _is_to_start(unit):
-        return Outcome("starting")
+        return TaskOutcome("starting")
     last = runs[-1] if runs else Run("")
     end = last.end
     if not end or (unit or {}).get("InvocationID", "") not in ("", last.invocation):
         end = end_from_systemd(unit) or end
     if overdue:
-        return Outcome("failed", end)
+        return TaskOutcome("failed", end)
     if given_up and (last.stopped or not _succeeded(end)):
-        return Outcome("failed", next((run.end for run in reversed(runs) if run.failed_at_once), end))
+        return TaskOutcome("failed", next((run.end for run in reversed(runs) if run.failed_at_once), end))
     if marked:
-        return Outcome("stopped", end)
+        return TaskOutcome("stopped", end)
     if end and not last.stopped:
-        return Outcome("succeeded" if _succeeded(end) else "failed", end)
+        return TaskOutcome("succeeded" if _succeeded(end) else "failed", end)
     if reserved:
-        return Outcome("pending")
+        return TaskOutcome("pending")
     if last.boot and boot and last.boot != boot:
-        return Outcome("lost", loss="reboot")
-    return Outcome("lost", loss="stop" if last.stopped else None)
+        return TaskOutcome("lost", loss="reboot")
+    return TaskOutcome("lost", loss="stop" if last.stopped else None)
 
 
-def _succeeded(end: End | None) -> bool:
+def _succeeded(end: RunEnd | None) -> bool:
     return end is not None and end.exit_code == 0 and end.result == "success"
 
 
-def end_from_systemd(unit: Properties | None) -> End | None:
+def end_from_systemd(unit: Properties | None) -> RunEnd | None:
     """Return an end from systemd's properties, for when no end line was written (full disk). None if it never ran."""
     if not unit or not _number(unit, "ExecMainExitTimestampMonotonic"):
         return None
@@ -188,7 +188,7 @@ def end_from_systemd(unit: Properties | None) -> End | None:
     result = unit.get("Result", "")
     if (result, code, status) == ("exit-code", "exited", "0"):
         result = "success"  # the program exited with 0: "exit-code" is about ExecStopPost, which failed to write
-    return End(result, code, status, unit.get("InvocationID", ""), None)
+    return RunEnd(result, code, status, unit.get("InvocationID", ""), None)
 
 
 def task_status(
@@ -235,7 +235,7 @@ def task_status(
     )
 
 
-def _end(value: Mapping[str, object]) -> End | None:
+def _end(value: Mapping[str, object]) -> RunEnd | None:
     """Return the end that a line describes, or None if it is not a valid end line."""
     try:
         fields = [str(value[name]) for name in ("result", "code", "status", "invocation")]
@@ -243,7 +243,7 @@ def _end(value: Mapping[str, object]) -> End | None:
         return None
     time = _time(value)
     valid = all(map(_WORD.fullmatch, fields)) and time is not None
-    return End(fields[0], fields[1], fields[2], fields[3], time) if valid else None
+    return RunEnd(fields[0], fields[1], fields[2], fields[3], time) if valid else None
 
 
 def _time(value: Mapping[str, object]) -> float | None:

@@ -16,7 +16,7 @@ POLL_S = 0.5
 
 
 def requested(system: System, request: wire.ShowRequest) -> tuple[wire.JobStatus, ...]:
-    """Return the attempt that a request names, or the latest attempt of each job. Raises Refused."""
+    """Return the attempt that a request names, or the latest attempt of each job. Raises RequestRefused."""
     wanted = [request.job] if request.job else jobstore.jobs(system)
     return of_jobs(system, wanted, request.attempt, later=request.later)
 
@@ -24,7 +24,7 @@ def requested(system: System, request: wire.ShowRequest) -> tuple[wire.JobStatus
 def changes(
     system: System, request: wire.ShowRequest, before: Sequence[wire.JobStatus] | None = None
 ) -> Iterator[wire.Shown | None]:
-    """Look at the job again for each step: yield the answer if it has changed, else None. Raises Refused."""
+    """Look at the job again for each step: yield the answer if it has changed, else None. Raises RequestRefused."""
     while True:
         now = requested(system, request)
         yield None if now == before else answer(system, request, now)
@@ -42,7 +42,7 @@ def answer(
 def of_jobs(
     system: System, wanted: Sequence[str], attempt: int | None = None, *, later: bool = False
 ) -> tuple[wire.JobStatus, ...]:
-    """Return the given or latest attempt of each of these jobs that has one here. Raises Refused.
+    """Return the given or latest attempt of each of these jobs that has one here. Raises RequestRefused.
 
     ``later``: in place of the given attempt, the last that the guard has started after it, once the start is complete.
     """

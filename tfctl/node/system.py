@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from . import names, versions, wire
 from .exits import Exit
-from .session import Refused
+from .session import RequestRefused
 
 PROVISION = "run: tfctl provision --tags job_host"
 _QUIET = ("--no-pager", "--no-ask-password")
@@ -32,7 +32,7 @@ _QUEUED = ("start", "verify-active", "stop", "reload", "restart", "reload-or-sta
 _BATCH = 500
 
 
-class Done(NamedTuple):
+class ProgramResult(NamedTuple):
     """A program's exit status and output."""
 
     status: int
@@ -60,13 +60,13 @@ class System(NamedTuple):
         return Path(self.prefix + path)
 
     def user(self) -> pwd.struct_passwd:
-        """Return the account that jobs run as. Raises Refused."""
+        """Return the account that jobs run as. Raises RequestRefused."""
         try:
             found = pwd.getpwnam(self.account)
         except KeyError:
-            raise Refused(Exit.PREFLIGHT, f"{host()} has no user {self.account}", PROVISION) from None
+            raise RequestRefused(Exit.PREFLIGHT, f"{host()} has no user {self.account}", PROVISION) from None
         if found.pw_uid == 0:
-            raise Refused(
+            raise RequestRefused(
                 Exit.PREFLIGHT, f"user {self.account} of {host()} is root; jobs must not run as root", PROVISION
             )
         return found
@@ -78,8 +78,8 @@ class System(NamedTuple):
         except (OSError, ValueError):
             return ""
 
-    def manage(self, *words: str, timeout: float = 60.0) -> Done:
-        """Run systemctl and wait for it. Raises Refused if that takes longer than ``timeout`` seconds."""
+    def manage(self, *words: str, timeout: float = 60.0) -> ProgramResult:
+        """Run systemctl and wait for it. Raises RequestRefused if that takes longer than ``timeout`` seconds."""
         return run([*self.systemctl, *_QUIET, *words], timeout)
 
     def managing(self, *words: str) -> subprocess.Popen[bytes]:
@@ -90,27 +90,27 @@ class System(NamedTuple):
         )  # fmt: skip
 
     def show(self, units: Sequence[str]) -> dict[str, Mapping[str, str]]:
-        """Return the PROPERTIES of each unit. A missing unit has LoadState ``not-found``. Raises Refused."""
+        """Return the PROPERTIES of each unit. A missing unit has LoadState ``not-found``. Raises RequestRefused."""
         found: dict[str, Mapping[str, str]] = {}
         for start in range(0, len(units), _BATCH):
             batch = units[start : start + _BATCH]
             done = self.manage("show", "--property=" + ",".join(PROPERTIES), "--", *batch)
             blocks = done.output.strip("\n").split("\n\n")
             if done.status != 0 or len(blocks) != len(batch):
-                raise Refused(Exit.FAILED, f"systemctl show failed on {host()}: {done.errors or 'no answer'}")
+                raise RequestRefused(Exit.FAILED, f"systemctl show failed on {host()}: {done.errors or 'no answer'}")
             for unit, block in zip(batch, blocks):
                 found[unit] = dict(line.split("=", 1) for line in block.split("\n") if "=" in line)
         return found
 
     def going(self) -> list[str]:
-        """Return the units of tasks and guards that run, start, end or have a job queued. Raises Refused.
+        """Return the units of tasks and guards that run, start, end or have a job queued. Raises RequestRefused.
 
         One call, so that no unit is missed that is just between the two halves of a restart. Without --all, systemctl
         lists units that are active, have failed or have a job, and shows the job before the description.
         """
         done = self.manage("list-units", "--plain", "--no-legend", "--full", "tfctl-*.service", "tfctlguard-*.service")
         if done.status != 0:
-            raise Refused(Exit.FAILED, f"systemctl list-units failed on {host()}: {done.errors or 'no answer'}")
+            raise RequestRefused(Exit.FAILED, f"systemctl list-units failed on {host()}: {done.errors or 'no answer'}")
         found = []
         for line in done.output.splitlines():
             unit, _, active, _, rest = (line.split(None, 4) + [""] * 5)[:5]
@@ -134,13 +134,13 @@ class System(NamedTuple):
         """Make systemd notice unit files just written (``loaded``) or removed (``not-found``). Return what `show` does.
 
         systemd usually finds new files by itself. Reload only if it did not: a reload is slow on a large host and can
-        detach containers from their GPUs. Raises Refused.
+        detach containers from their GPUs. Raises RequestRefused.
         """
         shown = self.show(units)
         if any(one.get("LoadState") != load_state or one.get("NeedDaemonReload") == "yes" for one in shown.values()):
             done = self.manage("daemon-reload", timeout=90.0)
             if done.status != 0:
-                raise Refused(Exit.FAILED, f"systemctl daemon-reload failed on {host()}: {done.errors}")
+                raise RequestRefused(Exit.FAILED, f"systemctl daemon-reload failed on {host()}: {done.errors}")
             shown = self.show(units)
         return shown
 
@@ -170,13 +170,15 @@ def caller() -> str:
     return os.environ.get("SUDO_USER") or pwd.getpwuid(os.getuid()).pw_name
 
 
-def run(command: list[str], timeout: float) -> Done:
-    """Run a program and wait for it. Raises Refused if it cannot be started or takes too long."""
+def run(command: list[str], timeout: float) -> ProgramResult:
+    """Run a program and wait for it. Raises RequestRefused if it cannot be started or takes too long."""
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout)
     except subprocess.TimeoutExpired:
         what = f"{command[0]} on {host()} ran longer than {timeout:.0f} s and was killed"
-        raise Refused(Exit.FAILED, what, "run it by hand there to see what it waits for") from None
+        raise RequestRefused(Exit.FAILED, what, "run it by hand there to see what it waits for") from None
     except OSError as error:
-        raise Refused(Exit.FAILED, f"cannot run {command[0]} on {host()}: {error.strerror}") from None
-    return Done(done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace").strip())
+        raise RequestRefused(Exit.FAILED, f"cannot run {command[0]} on {host()}: {error.strerror}") from None
+    return ProgramResult(
+        done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace").strip()
+    )

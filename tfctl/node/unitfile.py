@@ -70,7 +70,7 @@ def check(
         raise NotAllowed(f"{', '.join(missing)} is missing")
 
 
-class Facts(NamedTuple):
+class UnitFacts(NamedTuple):
     """What a unit file says of its task beside what its name says. ``deadline``: in seconds, or None."""
 
     run: str
@@ -79,7 +79,7 @@ class Facts(NamedTuple):
     deadline: int | None = None
 
 
-def facts(text: str) -> Facts:
+def facts(text: str) -> UnitFacts:
     """Return TFCTL_RUN, Ports, Gpus and Deadline of a unit that `check` accepted."""
     found = {}
     for line in text.split("\n"):
@@ -88,7 +88,7 @@ def facts(text: str) -> Facts:
     ports = tuple(int(port) for port in found.get("Ports", "").split() if port.isdigit())
     run = found.get("LogExtraFields", "").partition("=")[2]
     deadline = found.get("Deadline", "")
-    return Facts(run, ports, tuple(found.get("Gpus", "").split()), int(deadline) if deadline.isdigit() else None)
+    return UnitFacts(run, ports, tuple(found.get("Gpus", "").split()), int(deadline) if deadline.isdigit() else None)
 
 
 def renewed(text: str, *, job: str, attempt: int, run: str, role: str, index: int, output: str) -> str:

@@ -53,12 +53,12 @@ class InstalledUnit(NamedTuple):
 
 
 def installed_units(system: System, job: str | None = None) -> list[InstalledUnit]:
-    """Return the units here, of one job or of all. Calls systemctl once. Raises Refused."""
+    """Return the units here, of one job or of all. Calls systemctl once. Raises RequestRefused."""
     return installed_and_others(system, None if job is None else [job], ())[0]
 
 
 def live_units(system: System) -> list[InstalledUnit]:
-    """Return the live units here, at a cost that does not depend on how many have ended. Raises Refused.
+    """Return the live units here, at a cost that does not depend on how many have ended. Raises RequestRefused.
 
     `systemctl show` loads the file of each unit that it names, which takes about 7 ms for a unit that has ended.
     """
@@ -66,7 +66,7 @@ def live_units(system: System) -> list[InstalledUnit]:
 
 
 def going_jobs(system: System) -> set[str]:
-    """Return the jobs of which a task or the guard runs, starts, ends or is about to start. Raises Refused."""
+    """Return the jobs of which a task or the guard runs, starts, ends or is about to start. Raises RequestRefused."""
     return {match.group(1) for unit in _going(system) if (match := _UNIT.fullmatch(unit) or _GUARD.fullmatch(unit))}
 
 
@@ -109,7 +109,7 @@ def _read(
 
 
 def units_without_file(system: System, job: str, tasks: Iterable[TaskName]) -> list[InstalledUnit]:
-    """Return systemd's view of the units of these tasks, whose unit files are missing. Raises Refused."""
+    """Return systemd's view of the units of these tasks, whose unit files are missing. Raises RequestRefused."""
     wanted = {names.unit(job, *task): task for task in tasks}
     properties = system.show(list(wanted)) if wanted else {}
     return [InstalledUnit(unit, job, task, "", (), (), properties[unit]) for unit, task in wanted.items()]
@@ -139,7 +139,7 @@ def end_units(
 ) -> dict[str, str]:
     """Stop the units in one call and kill those that live after ``limit`` seconds. Return an error for each survivor.
 
-    ``beat`` is called again and again meanwhile. Raises Refused.
+    ``beat`` is called again and again meanwhile. Raises RequestRefused.
     """
     if not units:
         return {}
@@ -155,7 +155,7 @@ def end_units(
 def remove_units(system: System, job: str, tasks: Sequence[TaskName], *, keep_restart_files: bool) -> None:
     """Remove unit files, environment files and deadlines of tasks that have ended, and have systemd forget the units.
 
-    Raises Refused.
+    Raises RequestRefused.
     """
     if not tasks:
         return
@@ -175,7 +175,7 @@ def remove_units(system: System, job: str, tasks: Sequence[TaskName], *, keep_re
 def wait_for_execution(system: System, units: Sequence[str], failed: bool) -> dict[str, Properties]:
     """Return systemd's properties of units just started. If the start ``failed``, wait until they have ended.
 
-    Raises Refused.
+    Raises RequestRefused.
     """
     if not system.sees_execution():
         time.sleep(_EXECUTED_S)
@@ -189,7 +189,7 @@ def wait_for_execution(system: System, units: Sequence[str], failed: bool) -> di
         time.sleep(0.05)
 
 
-def exec_failure(properties: Properties, ends: Sequence[states.End]) -> str:
+def exec_failure(properties: Properties, ends: Sequence[states.RunEnd]) -> str:
     """Return why systemd could not execute a task, or "". A program that ran counts as started, even if it ended.
 
     ExecStopPost may then have written no end line either.

@@ -12,7 +12,7 @@ ChosenPython = TypedDict("ChosenPython", {"version": str, "from": str, "path": s
 """The interpreter that a stack would take, where it is from, and the packages that would be installed for it."""
 
 
-class Driver(TypedDict):
+class ChosenDriver(TypedDict):
     """The NVIDIA driver that would be installed."""
 
     version: str
@@ -34,7 +34,7 @@ class StackOnHost(TypedDict, Generic[F]):
     environment: str
     state: str
     before: str
-    driver: Driver | None
+    driver: ChosenDriver | None
     methods: dict[str, dict[str, str]]
     chosen: dict[str, str]
     notices: list[str]

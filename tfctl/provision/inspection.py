@@ -28,7 +28,7 @@ from tfctl.provision.python_tree import pack
 
 if TYPE_CHECKING:
     from tfctl.model.stacks import Stack
-    from tfctl.provision.requirements import Packages
+    from tfctl.provision.requirements import LockedPackages
 
 #: How the inventory may write booleans, as Ansible reads them.
 _YES = {"y", "yes", "on", "1", "true", "t"}
@@ -36,7 +36,7 @@ _NO = {"n", "no", "off", "0", "false", "f"}
 
 
 @dataclass(frozen=True)
-class Settings:
+class HostSettings:
     """What the inventory says about a host; roles/preflight documents each setting.
 
     ``uid``: UID and GID of the job user and its group. ``shared``: directories that jobs write to. ``pythons``:
@@ -64,14 +64,14 @@ class Settings:
     wishes: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Result(TypedDict, total=False):
+class InspectionResult(TypedDict, total=False):
     """``faults``: what prevents provisioning; without any, the ``decision``. ``compared``: for tfctl_compare_hosts.
     ``requirements``: what the role of this name installs. ``explained``: if that was asked for."""
 
     faults: list[ModuleFault]
     decision: Any
     compared: Any
-    requirements: list[Packages]
+    requirements: list[LockedPackages]
     notices: tuple[str, ...]
     explained: Any
 
@@ -80,7 +80,7 @@ class Inspection:
     """The inspection of a host. ``base``: where relative paths of the inventory begin. ``remote_tmp``: where Ansible
     keeps its temporary files on the host. Raises TfctlError for a tree or a stack that cannot be used."""
 
-    def __init__(self, settings: Settings, base: Path, remote_tmp: str) -> None:
+    def __init__(self, settings: HostSettings, base: Path, remote_tmp: str) -> None:
         self._settings, self._base = settings, base
         # An ini inventory gives one text; commas may have spaces behind them.
         shared = tuple(path.strip() for path in settings.shared)
@@ -105,7 +105,7 @@ class Inspection:
             "libraries": sorted({library for tree in self._wanted.trees for library in tree.needs}),
         }
 
-    def decide(self, facts: Facts, sent: float, received: float, write: bool) -> Result:
+    def decide(self, facts: Facts, sent: float, received: float, write: bool) -> InspectionResult:
         """Return the decision or the faults. ``sent``, ``received``: the times of this machine between which the facts
         were gathered. ``write``: whether lock files of requirements may be written."""
         settings, wanted = self._settings, self._wanted
@@ -113,7 +113,7 @@ class Inspection:
             return {"explained": explain(facts, wanted)}
         roots = () if settings.shared_storage else wanted.shared
         known = compared(facts, settings.address, sent, received, settings.time_sync, settings.ports, roots)
-        result: Result = {"compared": schema.plain(known)}
+        result: InspectionResult = {"compared": schema.plain(known)}
         decision, faults = decide(facts, wanted)
         if faults:
             return {**result, "faults": faults}
@@ -123,7 +123,7 @@ class Inspection:
             return {**result, "faults": [refused(error)]}
         return {**result, "decision": schema.plain(decision), "requirements": found, "notices": decision.notices}
 
-    def _packages(self, decision: Decision, machine: str, write: bool) -> list[Packages]:
+    def _packages(self, decision: Decision, machine: str, write: bool) -> list[LockedPackages]:
         """Return what the role requirements installs. Raises TfctlError."""
         files = [Path(file) for file in local_paths(self._settings.requirements, self._base)]
         if not files:

@@ -15,7 +15,7 @@ from tfctl.provision.control import cache
 from tfctl.provision.decide.decision import ChosenStack
 
 
-class Packages(TypedDict):
+class LockedPackages(TypedDict):
     """What the role requirements installs: the lock file, its text, and the directory on the host."""
 
     lock: str
@@ -23,7 +23,7 @@ class Packages(TypedDict):
     path: str
 
 
-def packages(file: Path, stack: Stack, chosen: ChosenStack, machine: str, write: bool, index: str) -> Packages:
+def packages(file: Path, stack: Stack, chosen: ChosenStack, machine: str, write: bool, index: str) -> LockedPackages:
     """Return what a host with this stack gets. Unless ``write``, a new lock is not written. ``index``: the package
     index, or "" for that of the user's settings.
 

@@ -50,7 +50,7 @@ FORMAT = 3
 EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
-class Failed(Exception):
+class DownloadFailed(Exception):
     """pip could not download. The message says why."""
 
 
@@ -68,7 +68,7 @@ class Download(NamedTuple):
         return hashlib.sha256("\0".join([str(FORMAT), self.python, self.machine, *texts, *more]).encode()).hexdigest()
 
 
-class File(TypedDict):
+class DownloadedFile(TypedDict):
     """A downloaded file. ``size``: in bytes."""
 
     name: str
@@ -77,8 +77,8 @@ class File(TypedDict):
     size: int
 
 
-def files_of(wanted: Download, folder: Path) -> list[File]:
-    """Return the wheels, and an archive with the bytecode of each, where there is any. Raises Failed."""
+def files_of(wanted: Download, folder: Path) -> list[DownloadedFile]:
+    """Return the wheels, and an archive with the bytecode of each, where there is any. Raises DownloadFailed."""
     place = folder / f"{wanted.python}-{wanted.machine}"
     listing = folder / f"{wanted.digest()[:24]}.json"
     with alone(place):
@@ -94,10 +94,10 @@ def files_of(wanted: Download, folder: Path) -> list[File]:
     return known
 
 
-def listed(listing: Path) -> list[File] | None:
+def listed(listing: Path) -> list[DownloadedFile] | None:
     """Return the files of an earlier download, or None if one is missing."""
     try:
-        known: list[File] = json.loads(listing.read_text(encoding="utf-8"))
+        known: list[DownloadedFile] = json.loads(listing.read_text(encoding="utf-8"))
         return known if all(Path(file["path"]).stat().st_size == file["size"] for file in known) else None
     except (OSError, ValueError):
         return None
@@ -124,12 +124,15 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def described(path: Path) -> File:
+def described(path: Path) -> DownloadedFile:
     return {"name": path.name, "path": str(path), "sha256": digest(path), "size": path.stat().st_size}
 
 
 def archive_of(wanted: Download, source: str, folder: Path) -> Path:
-    """Return the path of an archive with the wheels and a source, which is created if there is none. Raises Failed."""
+    """Return the path of an archive with the wheels and a source, which is created if there is none.
+
+    Raises DownloadFailed.
+    """
     path = folder / f"{wanted.digest(source)[:24]}.tar"
     with alone(path):
         if not path.exists():
@@ -184,7 +187,7 @@ def download_source(part: Path, requirement: str, index: Sequence[str]) -> None:
     """Download a source without running its setup.py: pip asks for its metadata, which a fake backend provides."""
     match = re.match(r"([\w.-]+)==(\S+)", requirement)
     if not match:
-        raise Failed(f"{requirement.strip()!r} is not NAME==VERSION")
+        raise DownloadFailed(f"{requirement.strip()!r} is not NAME==VERSION")
     with tempfile.TemporaryDirectory() as folder:
         lock, backend = Path(folder, "source.txt"), Path(folder, "setuptools", "build_meta.py")
         lock.write_text(requirement, encoding="utf-8")
@@ -202,7 +205,7 @@ def download(part: Path, lock: str, more: Sequence[str], variables: dict[str, st
     environment = {**os.environ, "PYTHONSAFEPATH": "1", **(variables or {})}
     done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=LIMIT_S, check=False)
     if done.returncode:
-        raise Failed(errors_of(done.stderr) or f"pip ended with exit code {done.returncode}")
+        raise DownloadFailed(errors_of(done.stderr) or f"pip ended with exit code {done.returncode}")
 
 
 def errors_of(output: str) -> str:

@@ -25,7 +25,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Settings:
+class AnsibleSettings:
     """The values of ansible.cfg by section and key. The environment overrides them."""
 
     file: Path | None
@@ -60,11 +60,11 @@ def find() -> Path | None:
     return next((file for file in candidates if os.access(file, os.R_OK)), None)
 
 
-def read() -> Settings:
+def read() -> AnsibleSettings:
     """Read the settings. Raises BadFile for an ansible.cfg that is not valid."""
     file = find()
     if file is None:
-        return Settings(None, {})
+        return AnsibleSettings(None, {})
     import configparser
 
     # Like Ansible: comments after " ;" and no interpolation.
@@ -73,4 +73,6 @@ def read() -> Settings:
         parser.read_string(file.read_text(encoding="utf-8"), source=str(file))
     except (OSError, UnicodeDecodeError, configparser.Error) as error:
         raise BadFile(f"{file}: {' '.join(str(error).split())}", "correct it, or move it away") from None
-    return Settings(file, {(name, key): value for name in parser.sections() for key, value in parser[name].items()})
+    return AnsibleSettings(
+        file, {(name, key): value for name in parser.sections() for key, value in parser[name].items()}
+    )

@@ -90,7 +90,7 @@ class BaseChannel(ABC):
     def __init__(self, host: str, command: str) -> None:
         self.host = host
         self.command = command
-        self._output = Output(host, command)
+        self._output = ProcessOutput(host, command)
         self._sending = threading.Lock()
 
     def readline(self, timeout: float | None) -> bytes:
@@ -154,7 +154,7 @@ class BaseChannel(ABC):
         return True
 
 
-class Output:
+class ProcessOutput:
     """What a process has written so far: the unread part of stdout and the end of stderr. Thread-safe."""
 
     def __init__(self, host: str, command: str) -> None:

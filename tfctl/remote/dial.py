@@ -21,7 +21,7 @@ _UNACKNOWLEDGED = 45_000
 _proxies = threading.BoundedSemaphore(8)
 
 
-class Link:
+class ByteStream:
     """An open byte stream to an ssh server. ``stream`` is connected until ``close``."""
 
     def __init__(self, stream: socket.socket, release: Callable[[], None] = lambda: None) -> None:
@@ -50,10 +50,10 @@ def turn(server: Server) -> Iterator[None]:
         yield
 
 
-def dial(server: Server, end: float) -> Link:
+def dial(server: Server, end: float) -> ByteStream:
     """Connect to ``server`` before ``end`` (on the clock of time.monotonic). Raises Unreachable."""
     if server.proxy is None:
-        return Link(_tcp(server, end))
+        return ByteStream(_tcp(server, end))
     try:
         return _Piped(shared(server, server.jump, end) if server.jump else server.proxy)
     except OSError as error:
@@ -91,7 +91,7 @@ def _addresses(server: Server) -> list[Any]:
         raise refusals.name_not_found(server, reason) from None
 
 
-class _Piped(Link):
+class _Piped(ByteStream):
     """A proxy command, run by the shell as ssh does, in its own session so that Ctrl-C does not end it."""
 
     def __init__(self, command: str) -> None:

@@ -31,7 +31,7 @@ _REMEMBERED_S = 60.0
 
 
 @dataclass(frozen=True)
-class Outcome(Generic[T]):
+class HostOutcome(Generic[T]):
     """The result of one host: a value or an error."""
 
     host: Host
@@ -79,15 +79,15 @@ class Fleet:
         wanted = set(names)
         self.hosts = tuple(host for host in self.hosts if host.name in wanted) or self.hosts
 
-    def map(self, work: Callable[[Connection], T], hosts: Iterable[Host] | None = None) -> list[Outcome[T]]:
+    def map(self, work: Callable[[Connection], T], hosts: Iterable[Host] | None = None) -> list[HostOutcome[T]]:
         """Run ``work`` on all hosts, or on ``hosts``, and return the outcomes in the same order.
 
         A TfctlError from ``work`` becomes the host's outcome; any other exception is raised here, as Ctrl-C is.
         """
         chosen = self.hosts if hosts is None else tuple(hosts)
-        done: queue.SimpleQueue[Outcome[T]] = queue.SimpleQueue()
+        done: queue.SimpleQueue[HostOutcome[T]] = queue.SimpleQueue()
         self.begin(work, done.put, chosen)
-        outcomes: dict[str, Outcome[T]] = {}
+        outcomes: dict[str, HostOutcome[T]] = {}
         for _ in chosen:
             outcome = _next(done)
             if isinstance(outcome.error, Defect) and outcome.error.__cause__ is not None:
@@ -98,7 +98,7 @@ class Fleet:
     def begin(
         self,
         work: Callable[[Connection], T],
-        done: Callable[[Outcome[T]], object],
+        done: Callable[[HostOutcome[T]], object],
         hosts: Iterable[Host] | None = None,
     ) -> None:
         """Start ``work`` on each host and return. Each host's thread calls ``done`` with the outcome."""
@@ -185,16 +185,16 @@ class _Attempt:
         return self.made
 
 
-def _next(done: queue.SimpleQueue[Outcome[T]]) -> Outcome[T]:
+def _next(done: queue.SimpleQueue[HostOutcome[T]]) -> HostOutcome[T]:
     """Wait for the next outcome. Wake once a second, because Ctrl-C does not end a wait that is just about to begin."""
     while True:
         with contextlib.suppress(queue.Empty):
             return done.get(timeout=1.0)
 
 
-def _outcome(host: Host, work: Callable[[], T]) -> Outcome[T]:
+def _outcome(host: Host, work: Callable[[], T]) -> HostOutcome[T]:
     try:
-        return Outcome(host, work())
+        return HostOutcome(host, work())
     except TfctlError as failure:
         error = failure
     except TimeoutError as late:
@@ -203,7 +203,7 @@ def _outcome(host: Host, work: Callable[[], T]) -> Outcome[T]:
         error = Defect(f"{host.name}: this is a defect in tfctl: {type(cause).__name__}: {cause}")
         error.__cause__ = cause
     error.hosts = (host.name,)
-    return Outcome(host, error=error)
+    return HostOutcome(host, error=error)
 
 
 def _raise_file_limit() -> None:

@@ -12,7 +12,7 @@ from tfctl.errors import BadFile
 from tfctl.model.host import DEFAULT_OUTPUT_ROOTS, DEFAULT_PORTS, TRANSPORTS, Host, Ssh, local_paths
 from tfctl.model.ports import port_range
 from tfctl.model.text import stack_name
-from tfctl.remote.ansible_cfg import Setting, Settings
+from tfctl.remote.ansible_cfg import AnsibleSettings, Setting
 
 # Neither a name nor an address may look like an option of ssh or contain a separator of lists or lines.
 _NAME = re.compile(r"(?!-|\.{1,2}$)[^\s\x00-\x1f\x7f-\x9f/,]+")
@@ -22,7 +22,7 @@ _PASSWORDS = ("ansible_password", "ansible_ssh_password", "ansible_ssh_pass")
 _SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 
 
-def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: Settings) -> Host:
+def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: AnsibleSettings) -> Host:
     """Return the Host ``name``. As in Ansible, ansible.cfg and the environment give the defaults. Raises BadFile."""
     if not _NAME.fullmatch(name):
         raise BadFile(
@@ -54,7 +54,7 @@ def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: Set
 class _Variables:
     """Typed access to a host's variables. An unusable value raises a BadFile that names host and variable."""
 
-    def __init__(self, place: str, variables: Mapping[str, Any], settings: Settings) -> None:
+    def __init__(self, place: str, variables: Mapping[str, Any], settings: AnsibleSettings) -> None:
         self._place = place
         self._variables = variables
         self._settings = settings

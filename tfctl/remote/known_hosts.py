@@ -19,7 +19,7 @@ from tfctl.remote.ssh_config import Server, matches
 
 
 @dataclass(frozen=True)
-class Entry:
+class KnownHostKey:
     """One key of a known_hosts file; ``marker`` is empty, ``@revoked`` or ``@cert-authority``."""
 
     file: str
@@ -29,7 +29,7 @@ class Entry:
     key: bytes
 
 
-def known(server: Server) -> list[Entry]:
+def known(server: Server) -> list[KnownHostKey]:
     """Return the entries for ``server``, looked up as ssh does: by HostKeyAlias, else by ``[host]:port`` if the port is
     not 22, else by the bare name."""
     name = (server.key_alias or server.address).lower()
@@ -38,13 +38,13 @@ def known(server: Server) -> list[Entry]:
     return _entries(server, name)
 
 
-def preferred(entries: Iterable[Entry], algorithms: Iterable[str]) -> tuple[str, ...]:
+def preferred(entries: Iterable[KnownHostKey], algorithms: Iterable[str]) -> tuple[str, ...]:
     """Return ``algorithms`` with those of known keys first, so that a server with several keys shows a known one."""
     held = {entry.kind for entry in entries if not entry.marker}
     return tuple(sorted(algorithms, key=lambda name: ("ssh-rsa" if name.startswith("rsa-") else name) not in held))
 
 
-def check(server: Server, kind: str, key: bytes, entries: list[Entry]) -> None:
+def check(server: Server, kind: str, key: bytes, entries: list[KnownHostKey]) -> None:
     """Raise Unreachable unless ``key`` is among ``entries`` and not revoked. A host certificate is not considered."""
     if any(entry.marker == "@revoked" and entry.key == key for entry in entries):
         raise revoked(server, fingerprint(key))
@@ -60,7 +60,7 @@ def revoked(server: Server, shown: str) -> Unreachable:
     )
 
 
-def mismatch(server: Server, kind: str, shown: str, entries: list[Entry]) -> Unreachable:
+def mismatch(server: Server, kind: str, shown: str, entries: list[KnownHostKey]) -> Unreachable:
     """Return the error for a key with the fingerprint ``shown`` that is not among ``entries``: changed or unknown."""
     held = [entry for entry in entries if not entry.marker]
     return _changed(server, kind, shown, held) if held else _unknown(server, kind, shown)
@@ -73,7 +73,7 @@ def fingerprint(key: bytes) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(key).digest()).decode().rstrip("=")
 
 
-def _only_certified(server: Server, entries: list[Entry]) -> Unreachable | None:
+def _only_certified(server: Server, entries: list[KnownHostKey]) -> Unreachable | None:
     """Return the error for a host that is known only by the authority that certifies its keys, else None."""
     entry = next((entry for entry in entries if entry.marker == "@cert-authority"), None)
     if entry is None or not all(entry.marker for entry in entries):
@@ -81,7 +81,7 @@ def _only_certified(server: Server, entries: list[Entry]) -> Unreachable | None:
     return refusals.only_certified(server, f"{entry.file}:{entry.number}")
 
 
-def _changed(server: Server, kind: str, shown: str, held: list[Entry]) -> Unreachable:
+def _changed(server: Server, kind: str, shown: str, held: list[KnownHostKey]) -> Unreachable:
     entry = next((entry for entry in held if entry.kind == kind), held[0])
     name = server.key_alias or (server.address if server.port == 22 else f"[{server.address}]:{server.port}")
     return Unreachable(
@@ -111,7 +111,7 @@ def _short(kind: str) -> str:
     return kind.removeprefix("ssh-").partition("-")[0]
 
 
-def _entries(server: Server, name: str) -> list[Entry]:
+def _entries(server: Server, name: str) -> list[KnownHostKey]:
     return [entry for file in server.known_hosts if (held := _read(file)) for entry in held.entries(name)]
 
 
@@ -119,13 +119,13 @@ class _File:
     """A known_hosts file: plain names in a dict, hashed names and patterns in lists."""
 
     def __init__(self, path: str) -> None:
-        self._plain: dict[str, list[Entry]] = {}
-        self._hashed: list[tuple[bytes, bytes, Entry]] = []
-        self._patterns: list[tuple[list[str], Entry]] = []
+        self._plain: dict[str, list[KnownHostKey]] = {}
+        self._hashed: list[tuple[bytes, bytes, KnownHostKey]] = []
+        self._patterns: list[tuple[list[str], KnownHostKey]] = []
         for number, text in enumerate(Path(path).read_text(errors="replace").splitlines(), 1):
             self._add(path, number, text.split())
 
-    def entries(self, name: str) -> list[Entry]:
+    def entries(self, name: str) -> list[KnownHostKey]:
         hashed = [entry for salt, digest, entry in self._hashed if hmac.digest(salt, name.encode(), "sha1") == digest]
         return [*self._plain.get(name, []), *hashed, *(entry for each, entry in self._patterns if matches(each, name))]
 
@@ -134,7 +134,7 @@ class _File:
         if len(words) < 3 or words[0].startswith("#"):
             return
         try:
-            entry = Entry(path, number, marker, words[1], base64.b64decode(words[2], validate=True))
+            entry = KnownHostKey(path, number, marker, words[1], base64.b64decode(words[2], validate=True))
             if words[0].startswith("|1|"):
                 salt, digest = (base64.b64decode(part, validate=True) for part in words[0].split("|")[2:4])
                 self._hashed.append((salt, digest, entry))

@@ -21,7 +21,7 @@ from tfctl.remote import control, refusals
 from tfctl.remote.dial import turn
 from tfctl.remote.jump import shared
 from tfctl.remote.openssh_channel import OpenSshChannel
-from tfctl.remote.openssh_mux import MuxSession, Refused
+from tfctl.remote.openssh_mux import MuxSession, SessionRefused
 from tfctl.remote.openssh_process import SshProcess
 from tfctl.remote.ssh_config import Server, fields, resolve
 from tfctl.remote.transport import KEEPALIVE_S, Stream
@@ -96,7 +96,7 @@ class OpenSshConnection:
         text, server = shlex.join(words), self._server
         try:
             channel = OpenSshChannel(self.host.name, text, self._process.path, server.limit, self._process.has_ended)
-        except Refused as error:
+        except SessionRefused as error:
             raise refusals.no_session(server, plain(str(error))) from None
         except OSError as error:
             if not self.alive or isinstance(error, ConnectionError | FileNotFoundError):
@@ -117,7 +117,7 @@ class OpenSshConnection:
             return _Forwarded(ours, MuxSession(self._process.path, port, streams, self._server.limit))
         except BaseException as error:
             ours.close()
-            if isinstance(error, Refused):
+            if isinstance(error, SessionRefused):
                 raise refusals.not_forwarded(self._server, port, plain(str(error))) from None
             if isinstance(error, OSError):
                 raise refusals.lost_before(self._server, f"port {port}") from None

@@ -25,7 +25,7 @@ _NO_ESCAPE_CHARACTER = 0xFFFFFFFF
 _CHUNK = 4096
 
 
-class Refused(Exception):
+class SessionRefused(Exception):
     """The `ssh` or the host refuses a session; the argument is the reason."""
 
 
@@ -40,7 +40,8 @@ class MuxSession:
         """Run the command ``wanted`` with the file descriptors ``streams`` as its stdin, stdout and stderr; or connect
         the two ``streams`` to the port ``wanted`` of the host's loopback address.
 
-        Raises Refused, TimeoutError after ``timeout`` seconds, and another OSError if no `ssh` listens on ``path``.
+        Raises SessionRefused, TimeoutError after ``timeout`` seconds, and another OSError if no `ssh` listens on
+        ``path``.
         """
         self.status: int | None = None
         self.ended = False
@@ -79,7 +80,7 @@ class MuxSession:
                 return
             if kind in (_PERMISSION_DENIED, _FAILURE):
                 # After the type come the request number and the reason, which begins with its length.
-                raise Refused(message[12:].decode(errors="replace"))
+                raise SessionRefused(message[12:].decode(errors="replace"))
 
     def _fill(self) -> bool:
         """Read once. Return False at the end."""

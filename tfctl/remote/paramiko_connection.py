@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from tfctl.errors import Unreachable
 from tfctl.model.host import Host
 from tfctl.remote import key_files, known_hosts, refusals
-from tfctl.remote.dial import Link, dial, turn
+from tfctl.remote.dial import ByteStream, dial, turn
 from tfctl.remote.paramiko_channel import GONE, ParamikoChannel
 from tfctl.remote.ssh_config import Server, resolve
 from tfctl.remote.transport import KEEPALIVE_S, Stream
@@ -78,7 +78,7 @@ def connect(host: Host) -> ParamikoConnection:
 class ParamikoConnection:
     """A Connection (remote/transport.py) by paramiko."""
 
-    def __init__(self, host: Host, server: Server, transport: paramiko.Transport, link: Link) -> None:
+    def __init__(self, host: Host, server: Server, transport: paramiko.Transport, link: ByteStream) -> None:
         self.host = host
         self.is_root = server.user == "root"
         self._server = server
@@ -169,7 +169,7 @@ class _Transport(paramiko.Transport):
             raise OSError(str(error)) from None
 
 
-def _hang_up(transport: paramiko.Transport | None, link: Link) -> None:
+def _hang_up(transport: paramiko.Transport | None, link: ByteStream) -> None:
     """Close at once, without waiting for paramiko's thread to wake."""
     with contextlib.suppress(OSError):
         link.stream.shutdown(socket.SHUT_RDWR)
@@ -179,7 +179,7 @@ def _hang_up(transport: paramiko.Transport | None, link: Link) -> None:
     link.close()
 
 
-def _agree_on_keys(transport: paramiko.Transport, server: Server, link: Link, end: float) -> None:
+def _agree_on_keys(transport: paramiko.Transport, server: Server, link: ByteStream, end: float) -> None:
     known = known_hosts.known(server)
     options = transport.get_security_options()
     options.key_types = known_hosts.preferred(known, options.key_types)
@@ -193,7 +193,7 @@ def _agree_on_keys(transport: paramiko.Transport, server: Server, link: Link, en
     known_hosts.check(server, key.get_name(), key.asbytes(), known)
 
 
-def _key_exchange_error(transport: paramiko.Transport, server: Server, link: Link) -> Unreachable:
+def _key_exchange_error(transport: paramiko.Transport, server: Server, link: ByteStream) -> Unreachable:
     """Return why the host closed the connection before it had shown its key."""
     error = transport.get_exception()
     what = plain(str(error or "")).strip()

@@ -90,7 +90,7 @@ class RunFigures:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedRun:
     """A run in relation to the baseline, the one with the fewest devices. ``speed_up``: how many times faster it is.
     ``efficiency``: the speed-up in relation to the devices, 1.0 if ten times the devices are ten times faster."""
 
@@ -104,7 +104,7 @@ class Report:
     """Several runs, those with fewer devices first. ``basis``: what speed-ups compare, None if there is nothing to
     compare: the throughput if all runs have it, else the time, if all succeeded in the same work."""
 
-    runs: tuple[Compared, ...]
+    runs: tuple[ComparedRun, ...]
     basis: Literal["examples_per_second", "seconds"] | None = None
 
 
@@ -171,13 +171,13 @@ def compare(runs: Iterable[RunFigures]) -> Report:
     ordered = sorted(runs, key=lambda run: run.devices)
     basis = _basis(ordered)
     if basis is None:
-        return Report(tuple(Compared(run) for run in ordered))
+        return Report(tuple(ComparedRun(run) for run in ordered))
     first = ordered[0]
 
-    def compared(run: RunFigures) -> Compared:
+    def compared(run: RunFigures) -> ComparedRun:
         own, base = getattr(run, basis), getattr(first, basis)
         speed_up = own / base if basis == "examples_per_second" else base / own
-        return Compared(run, speed_up, speed_up * first.devices / run.devices)
+        return ComparedRun(run, speed_up, speed_up * first.devices / run.devices)
 
     return Report(tuple(compared(run) for run in ordered), basis)
 

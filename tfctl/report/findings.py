@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Literal
 
-from tfctl.report.figures import Compared, Report, RunFigures, TaskFigures, spread
+from tfctl.report.figures import ComparedRun, Report, RunFigures, TaskFigures, spread
 from tfctl.wording import counted
 
 #: Workers of one run that differ by more than this part of their mean are worth a look.
@@ -33,7 +33,7 @@ def findings(report: Report) -> tuple[Finding, ...]:
     return tuple(finding for compared in report.runs for finding in _of_run(compared, report))
 
 
-def _of_run(compared: Compared, report: Report) -> Iterator[Finding]:
+def _of_run(compared: ComparedRun, report: Report) -> Iterator[Finding]:
     waiting = [task for task in compared.run.computing if _waits(task)]
     if waiting:
         yield _input(compared.run, waiting)
@@ -97,7 +97,7 @@ def _straggler(run: RunFigures) -> Finding | None:
     )
 
 
-def _network(compared: Compared, report: Report) -> Finding | None:
+def _network(compared: ComparedRun, report: Report) -> Finding | None:
     """Return a finding if devices are wasted only where several hosts take part."""
     run, efficiency = compared.run, compared.efficiency
     if efficiency is None or efficiency >= EFFICIENCY or run.hosts < 2:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tfctl.model.progress import FORMATS, Format
+from tfctl.model.progress import FORMATS, ProgressFormat
 
 _UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9, "": 1.0}
 
@@ -56,7 +56,7 @@ def of_timings(text: str) -> Pace | None:
     return None
 
 
-def of_lines(lines: Sequence[str], progress: Format | None) -> Pace | None:
+def of_lines(lines: Sequence[str], progress: ProgressFormat | None) -> Pace | None:
     """Return the pace that a task has printed. Without a format, it is the only known one that the lines have."""
     known = [progress] if progress else list(FORMATS.values())
     read = [(each, [match for line in lines if (match := each.expression.search(line))]) for each in known]
@@ -84,7 +84,7 @@ def _pace(
     )
 
 
-def _printed(kind: Format, values: Sequence[Mapping[str, float]]) -> Pace:
+def _printed(kind: ProgressFormat, values: Sequence[Mapping[str, float]]) -> Pace:
     def known(name: str) -> list[float]:
         return [value[name] for value in values if name in value]
 

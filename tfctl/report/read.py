@@ -54,7 +54,7 @@ def run_figures(job: JobState, paces: dict[str, Pace | None], now: float) -> Run
             run_time=_run_time(task, now),
             pace=paces.get(str(task)),
             computes=_computes(known, task.role),
-            gpus=len(task.gpus),
+            gpus=len(task.record.gpus),
         )
         for task in job.tasks
     )
@@ -90,7 +90,7 @@ def _states(fleet: Fleet, names: Sequence[str], fail: Fail) -> list[JobState]:
 
 
 def _run(fleet: Fleet, job: JobState, fail: Fail) -> RunFigures:
-    paces = {str(task): pace.of_timings(task.timings or "") for task in job.tasks}
+    paces = {str(task): pace.of_timings(task.status.timings or "") for task in job.tasks}
     if job.record.progress or not any(paces.values()):
         printed = _printed(fleet, job, fail)
         paces = {task: recorded or printed[task] for task, recorded in paces.items()}
@@ -119,6 +119,7 @@ def _computes(strategy: Strategy | None, role: str) -> bool:
 
 def _run_time(task: TaskState, now: float) -> float | None:
     """Return how long the task has run, until now if it has not ended. A lost task has no end."""
-    if task.started is None or (task.finished is None and not task.alive):
+    status = task.status
+    if status.started is None or (status.finished is None and not task.alive):
         return None
-    return max(0.0, (task.finished or now) - task.started)
+    return max(0.0, (status.finished or now) - status.started)

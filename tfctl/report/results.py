@@ -14,7 +14,7 @@ from tfctl.schema import SchemaError, parse, plain
 
 
 @dataclass(frozen=True)
-class Entry:
+class SweepRun:
     """A run of a sweep. ``run``: the identifier of the attempt that the sweep has started, or empty. ``figures``: None
     until it has succeeded."""
 
@@ -25,20 +25,20 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Results:
+class SweepResults:
     """``jobfile``: the digest of the job file, since only runs of the same file can be compared."""
 
     jobfile: str = ""
-    runs: tuple[Entry, ...] = ()
+    runs: tuple[SweepRun, ...] = ()
 
     @property
     def figures(self) -> list[RunFigures]:
         return [entry.figures for entry in self.runs if entry.figures]
 
-    def find(self, job: str) -> Entry | None:
+    def find(self, job: str) -> SweepRun | None:
         return next((entry for entry in self.runs if entry.job == job), None)
 
-    def put(self, entry: Entry) -> Results:
+    def put(self, entry: SweepRun) -> SweepResults:
         """Return the results with this entry, in place of the one of the same job."""
         if self.find(entry.job) is None:
             return replace(self, runs=(*self.runs, entry))
@@ -48,10 +48,10 @@ class Results:
         return [entry.figures for entry in self.runs if entry.figures and entry.job in jobs]
 
 
-def load(path: Path) -> Results:
+def load(path: Path) -> SweepResults:
     """Read the file of a sweep. Raise BadFile."""
     try:
-        return parse(Results, json.loads(path.read_bytes()))
+        return parse(SweepResults, json.loads(path.read_bytes()))
     except OSError as error:
         raise BadFile(f"{path}: cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -59,6 +59,6 @@ def load(path: Path) -> Results:
         raise BadFile(f"{path} is not a file that tfctl sweep has written: {what}") from None
 
 
-def save(path: Path, results: Results) -> None:
+def save(path: Path, results: SweepResults) -> None:
     """Write the file, atomically. Raise OSError."""
     files.replace(path, json.dumps(plain(results), indent=2) + "\n")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Literal, TypedDict, cast
 
-from tfctl.report.figures import Compared, Report, RunFigures, Spread, TaskFigures, spread
+from tfctl.report.figures import ComparedRun, Report, RunFigures, Spread, TaskFigures, spread
 from tfctl.report.findings import findings
 
 Rows = list[list[str]]
@@ -165,7 +165,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _run_row(compared: Compared) -> list[str]:
+def _run_row(compared: ComparedRun) -> list[str]:
     run = compared.run
     found = spread(task.examples_per_second for task in run.computing) or spread(task.seconds for task in run.computing)
     return [
@@ -196,7 +196,7 @@ def _task_row(task: TaskFigures) -> list[str]:
     ]
 
 
-def _json_run(compared: Compared) -> RunFiguresObject:
+def _json_run(compared: ComparedRun) -> RunFiguresObject:
     run = compared.run
     spreads = {name: spread(getattr(task, name) for task in run.computing) for name in _SPREADS}
     return {
@@ -211,7 +211,7 @@ def _spread_object(found: Spread | None) -> SpreadObject | None:
     return None if found is None else cast("SpreadObject", asdict(found))
 
 
-def _flat_run(compared: Compared) -> FlatRunObject:
+def _flat_run(compared: ComparedRun) -> FlatRunObject:
     run = compared.run
     return {
         "name": run.name,

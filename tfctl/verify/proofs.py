@@ -8,7 +8,7 @@ from statistics import median
 
 from tfctl.errors import Exit
 from tfctl.verify.report import Burned, BurnedDevice, HostReport, Pair, Software, Speed
-from tfctl.verify.results import Result
+from tfctl.verify.results import ProofResult
 from tfctl.wording import counted
 
 #: A pair is slow if it has less than this part of the median of all pairs, of which there are at least so many.
@@ -21,7 +21,7 @@ _IMPORT_S = 180
 
 
 @dataclass(frozen=True)
-class Answer:
+class HostAnswer:
     """One host's answer. ``seconds`` counts from the request for the proof. ``exit`` is the exit code of a failure."""
 
     host: str
@@ -49,7 +49,7 @@ class Proof:
     title: str
     program: str
     seconds: int
-    judge: Callable[[Sequence[Answer]], list[Result]]
+    judge: Callable[[Sequence[HostAnswer]], list[ProofResult]]
     fail_fast: bool = True
     strategy: str = "custom"
     launcher: str | None = None
@@ -58,24 +58,24 @@ class Proof:
     load_s: float = 0.0
 
 
-def per_host(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Result]]:
+def per_host(proof: str, remedy: str) -> Callable[[Sequence[HostAnswer]], list[ProofResult]]:
     """Return a judge that gives one result per host."""
 
-    def judge(answers: Sequence[Answer]) -> list[Result]:
+    def judge(answers: Sequence[HostAnswer]) -> list[ProofResult]:
         return [
-            Result(proof, (a.host,), "ok", seconds=a.seconds, details=a.report.software)
+            ProofResult(proof, (a.host,), "ok", seconds=a.seconds, details=a.report.software)
             if a.ok
-            else Result(proof, (a.host,), "failed", a.report.message, _remedy(a, remedy), a.seconds, exit=a.exit)
+            else ProofResult(proof, (a.host,), "failed", a.report.message, _remedy(a, remedy), a.seconds, exit=a.exit)
             for a in answers
         ]
 
     return judge
 
 
-def for_all_hosts(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Result]]:
+def for_all_hosts(proof: str, remedy: str) -> Callable[[Sequence[HostAnswer]], list[ProofResult]]:
     """Return a judge that gives one result for all hosts, naming those that failed."""
 
-    def judge(answers: Sequence[Answer]) -> list[Result]:
+    def judge(answers: Sequence[HostAnswer]) -> list[ProofResult]:
         hosts = tuple(answer.host for answer in answers)
         seconds = max(answer.seconds for answer in answers)
         bad = [answer for answer in answers if not answer.ok]
@@ -84,20 +84,20 @@ def for_all_hosts(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[
             for answer in [answer for answer in bad if not answer.report.stopped] or bad:
                 by_message.setdefault(answer.report.message, []).append(answer.host)
             message = "\n".join(f"{', '.join(names)}: {text}" for text, names in by_message.items())
-            return [Result(proof, hosts, "failed", message, _remedy(bad[0], remedy), seconds, exit=bad[0].exit)]
-        return [Result(proof, hosts, "ok", seconds=seconds, details=answers[0].report.all)]
+            return [ProofResult(proof, hosts, "failed", message, _remedy(bad[0], remedy), seconds, exit=bad[0].exit)]
+        return [ProofResult(proof, hosts, "ok", seconds=seconds, details=answers[0].report.all)]
 
     return judge
 
 
-def with_pairs(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Result]]:
+def with_pairs(proof: str, remedy: str) -> Callable[[Sequence[HostAnswer]], list[ProofResult]]:
     """Return a judge that gives one result for all hosts and one per pair, with the slower of the two measurements.
 
     A pair that is much slower than most others passes, with a message.
     """
     all_hosts = for_all_hosts(proof, remedy)
 
-    def judge(answers: Sequence[Answer]) -> list[Result]:
+    def judge(answers: Sequence[HostAnswer]) -> list[ProofResult]:
         pairs: dict[tuple[str, ...], Pair] = {}
         for answer in answers:
             for pair in answer.report.pairs:
@@ -107,7 +107,7 @@ def with_pairs(proof: str, remedy: str) -> Callable[[Sequence[Answer]], list[Res
         usual = _usual([pair.mb_per_s for pair in pairs.values()])
         results = [_pair(f"{proof}-pair", names, pair, usual) for names, pair in pairs.items()]
         results += [
-            Result(f"{proof}-pair", names, "failed", why, remedy)
+            ProofResult(f"{proof}-pair", names, "failed", why, remedy)
             for names, why in _bad_pairs(answers).items()
             if names not in pairs
         ]
@@ -121,14 +121,14 @@ def _usual(speeds: Collection[float]) -> float:
     return median(speeds) if len(speeds) >= _COMPARABLE else 0.0
 
 
-def _pair(proof: str, names: tuple[str, ...], pair: Pair, usual: float) -> Result:
+def _pair(proof: str, names: tuple[str, ...], pair: Pair, usual: float) -> ProofResult:
     slow = pair.mb_per_s < _SLOW * usual
     speed = Speed(mb_per_s=pair.mb_per_s, seconds=pair.seconds, slow=slow or None)
     message = f"slow: {pair.mb_per_s} MB/s, and the median of all pairs is {usual:.1f} MB/s" if slow else ""
-    return Result(proof, names, "ok", message, _LINK if slow else "", pair.seconds, speed)
+    return ProofResult(proof, names, "ok", message, _LINK if slow else "", pair.seconds, speed)
 
 
-def burned(answers: Sequence[Answer]) -> list[Result]:
+def burned(answers: Sequence[HostAnswer]) -> list[ProofResult]:
     """Judge the burn-in: one result per host, with every device that is wrong, unsteady or slower than its like."""
     alike: dict[str, list[float]] = {}
     for answer in answers:
@@ -143,7 +143,9 @@ def burned(answers: Sequence[Answer]) -> list[Result]:
         details = Burned(devices=answer.report.burned)
         state, remedy = ("failed", _remedy(answer, _CARD)) if faults else ("ok", "")
         text = "\n".join(faults)
-        results.append(Result("burn-in", (answer.host,), state, text, remedy, answer.seconds, details, answer.exit))
+        results.append(
+            ProofResult("burn-in", (answer.host,), state, text, remedy, answer.seconds, details, answer.exit)
+        )
     return results
 
 
@@ -167,7 +169,7 @@ def _faults(device: BurnedDevice, alike: Collection[float]) -> list[str]:
     return found
 
 
-def same_software(answers: Sequence[Answer]) -> list[Result]:
+def same_software(answers: Sequence[HostAnswer]) -> list[ProofResult]:
     """Return failures for hosts whose versions differ: TensorFlow and Horovod promise no compatibility between them."""
     software = {answer.host: answer.report.software for answer in answers if answer.report.software and answer.ok}
     results = []
@@ -182,11 +184,11 @@ def same_software(answers: Sequence[Answer]) -> list[Result]:
         if odd:
             shown = ", ".join(f"{host} has {version}" for host, version in odd.items())
             message = f"{name}: {shown}; the others have {usual}"
-            results.append(Result("same-software", tuple(odd), "failed", message, "tfctl provision INVENTORY"))
+            results.append(ProofResult("same-software", tuple(odd), "failed", message, "tfctl provision INVENTORY"))
     return results
 
 
-def _bad_pairs(answers: Sequence[Answer]) -> dict[tuple[str, ...], str]:
+def _bad_pairs(answers: Sequence[HostAnswer]) -> dict[tuple[str, ...], str]:
     """Return the failed pairs, each with the message of the first host that reports it.
 
     A pair has failed if both hosts broke off with each other (one host alone may have met a partner that had already
@@ -204,11 +206,11 @@ def _bad_pairs(answers: Sequence[Answer]) -> dict[tuple[str, ...], str]:
     return {**{names: said[0] for names, said in broken.items() if len(said) == 2}, **found}
 
 
-def _named(one: Answer, other: Answer) -> tuple[str, ...]:
+def _named(one: HostAnswer, other: HostAnswer) -> tuple[str, ...]:
     return tuple(sorted((one.host, other.host)))
 
 
-def _remedy(answer: Answer, usual: str) -> str:
+def _remedy(answer: HostAnswer, usual: str) -> str:
     return answer.report.remedy or usual
 
 

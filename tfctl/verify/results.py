@@ -37,7 +37,7 @@ class ResultsObject(TypedDict):
 
 
 @dataclass(frozen=True)
-class Result:
+class ProofResult:
     """One proof on some hosts. ``seconds`` is its duration; ``details`` is what was found or measured.
 
     ``state`` is ok, failed, or not-tried if the stack lacks the feature or there are too few hosts (see ``message``).
@@ -71,10 +71,10 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Results:
+class ProofResults:
     """All results, in the order of the proofs."""
 
-    all: tuple[Result, ...]
+    all: tuple[ProofResult, ...]
 
     @property
     def exit(self) -> Exit:

@@ -27,9 +27,9 @@ from tfctl.model.pattern import select
 from tfctl.model.text import output_path
 from tfctl.remote.fleet import Fleet
 from tfctl.verify.on_nodes.result import MARK
-from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, Answer, Proof, burn_in, same_software
+from tfctl.verify.proofs import COLLECTIVES, SHARED, SOFTWARE, HostAnswer, Proof, burn_in, same_software
 from tfctl.verify.report import HostReport
-from tfctl.verify.results import Result, Results
+from tfctl.verify.results import ProofResult, ProofResults
 from tfctl.wording import counted
 
 NAME = "verify"
@@ -50,7 +50,7 @@ class Verification:
     burn_in: float | None = None
 
 
-def run(verification: Verification, say: Callable[[str], None]) -> Results:
+def run(verification: Verification, say: Callable[[str], None]) -> ProofResults:
     """Prove every stack on its hosts. ``say`` is called as each proof begins.
 
     Raise Busy (5) while another verification runs, BadFile (3) if no host matches the limit or jobs may not write to
@@ -68,11 +68,11 @@ def run(verification: Verification, say: Callable[[str], None]) -> Results:
     if without and not by_stack:
         names = ", ".join(host.name for host in without)
         raise UsageError(f"{names}: the inventory names no stack to verify", "set tfctl_stack there, or use --stack")
-    results = [Result("tensorflow", (host.name,), "not-tried", "the inventory sets no stack") for host in without]
+    results = [ProofResult("tensorflow", (host.name,), "not-tried", "the inventory sets no stack") for host in without]
     for name, hosts in by_stack.items():
         stack = stacks.get(name, verification.inventory.stack_dirs)
         results += _StackProofs(verification, stack.name, say).prove(hosts)
-    return Results(tuple(results))
+    return ProofResults(tuple(results))
 
 
 class _StackProofs:
@@ -81,7 +81,7 @@ class _StackProofs:
     def __init__(self, verification: Verification, stack: str, say: Callable[[str], None]) -> None:
         self._verification, self._stack, self._say = verification, stack, say
 
-    def prove(self, hosts: Sequence[Host]) -> list[Result]:
+    def prove(self, hosts: Sequence[Host]) -> list[ProofResult]:
         self._announce(SOFTWARE, len(hosts))
         software = self._ask(SOFTWARE, hosts)
         results = [*SOFTWARE.judge(software), *same_software(software)]
@@ -98,7 +98,7 @@ class _StackProofs:
                 else proof.obstacle(known)
             )
             if obstacle:
-                results.append(Result(proof.name, names, "not-tried", obstacle))
+                results.append(ProofResult(proof.name, names, "not-tried", obstacle))
                 continue
             self._announce(proof, len(fit))
             results += proof.judge(self._ask(proof, fit))
@@ -107,7 +107,7 @@ class _StackProofs:
     def _announce(self, proof: Proof, hosts: int) -> None:
         self._say(f"{self._stack}: {proof.title}, {counted(hosts, 'host')}")
 
-    def _ask(self, proof: Proof, hosts: Sequence[Host]) -> list[Answer]:
+    def _ask(self, proof: Proof, hosts: Sequence[Host]) -> list[HostAnswer]:
         """Return an answer for each host, in order.
 
         A job starts on all its hosts or on none. If it does not start, and hosts can run the proof alone, split them
@@ -123,9 +123,9 @@ class _StackProofs:
                 middle = len(hosts) // 2
                 return [*self._ask(proof, hosts[:middle]), *self._ask(proof, hosts[middle:])]
             report = HostReport(ok=False, message=error.message, remedy=error.remedy)
-            return [Answer(host.name, report, time.time() - asked, error.exit) for host in hosts]
+            return [HostAnswer(host.name, report, time.time() - asked, error.exit) for host in hosts]
 
-    def _run(self, proof: Proof, hosts: Sequence[Host], asked: float) -> list[Answer]:
+    def _run(self, proof: Proof, hosts: Sequence[Host], asked: float) -> list[HostAnswer]:
         layout = self._layout(proof, hosts)
         with Fleet(hosts) as fleet:
             job = start(fleet, layout, code.pack(layout.code), self._say)
@@ -137,17 +137,17 @@ class _StackProofs:
                     stop(fleet, NAME)
         silent = HostReport(ok=False, message=f"it reported nothing: see its log: tfctl logs --job {NAME}")
         return [
-            answers.get(number, Answer(host.name, silent, time.time() - asked)) for number, host in enumerate(hosts)
+            answers.get(number, HostAnswer(host.name, silent, time.time() - asked)) for number, host in enumerate(hosts)
         ]
 
     def _answers(
         self, fleet: Fleet, ended: JobState, hosts: Sequence[Host], asked: float
-    ) -> Iterator[tuple[int, Answer]]:
+    ) -> Iterator[tuple[int, HostAnswer]]:
         for line in read(fleet, ended, Query(grep=pattern(f"^{MARK}")), lambda error: self._say(error.message)):
             if not isinstance(line, Line):
                 continue
             report = HostReport.model_validate_json(line.text.removeprefix(MARK))
-            yield line.index, Answer(hosts[line.index].name, report, line.time - asked)
+            yield line.index, HostAnswer(hosts[line.index].name, report, line.time - asked)
 
     def _layout(self, proof: Proof, hosts: Sequence[Host]) -> Layout:
         names = [host.name for host in hosts]

@@ -19,7 +19,7 @@ from tfctl_runtime.horovod import peers
 _REQUEST_S, _AFTER_S = 10, 5
 
 
-class Store(ThreadingMixIn, TCPServer):
+class RendezvousStore(ThreadingMixIn, TCPServer):
     """``sizes`` maps scopes to their number of ranks. Not an HTTPServer, which would look up its own name in DNS."""
 
     allow_reuse_address = True
@@ -35,7 +35,7 @@ class Store(ThreadingMixIn, TCPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Store
+    server: RendezvousStore
     timeout = _REQUEST_S
 
     def do_GET(self) -> None:
@@ -84,12 +84,12 @@ def sizes(hosts: List[str]) -> Dict[str, int]:
     return {**found, "global": len(hosts), "global_": len(hosts)}
 
 
-def _bound(port: int, hosts: List[str]) -> Store:
+def _bound(port: int, hosts: List[str]) -> RendezvousStore:
     """Return the store, retrying while one from an earlier start still holds the port."""
     deadline = time.monotonic() + 4 * _AFTER_S
     while True:
         try:
-            return Store(port, sizes(hosts))
+            return RendezvousStore(port, sizes(hosts))
         except OSError:
             if time.monotonic() > deadline:
                 raise

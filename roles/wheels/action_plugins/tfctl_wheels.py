@@ -13,7 +13,7 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
     # A checkout, or the directory of the installed package.
     sys.path.append(next(str(each) for each in Path(__file__).resolve().parents if (each / "tfctl/errors.py").exists()))
 
-from tfctl.provision.wheels import Download, Failed, archive_of, files_of
+from tfctl.provision.wheels import Download, DownloadFailed, archive_of, files_of
 
 ARGUMENTS = {
     "locks": {"type": "list", "elements": "path", "required": True},
@@ -46,7 +46,7 @@ class ActionModule(ActionBase):
             if given["source"]:
                 return {**result, "path": str(archive_of(wanted, given["source"], folder))}
             return {**result, "files": files_of(wanted, folder)}
-        except Failed as failed:
+        except DownloadFailed as failed:
             return {**result, "failed": True, "msg": str(failed)}
         except OSError as error:
             return {**result, "failed": True, "msg": f"{error.filename or folder}: {error.strerror}"}

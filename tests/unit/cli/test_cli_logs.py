@@ -7,14 +7,14 @@ import time
 
 import pytest
 import typer
-from records import make_record
+from records import make_record, make_state
 
 from tfctl.cli.lines import Printer
 from tfctl.cli.times import moment
 from tfctl.cli.wait import detaching
 from tfctl.errors import Exit, Unreachable, UsageError
 from tfctl.jobs.journal import Line
-from tfctl.jobs.state import JobState, TaskState
+from tfctl.jobs.state import JobState
 
 NAMES = [("chief", 0), ("worker", 0), ("worker", 10)]
 STATE = JobState(
@@ -24,7 +24,7 @@ STATE = JobState(
     "",
     None,
     make_record(),
-    tuple(TaskState(role, index, "n", "", 1, "", "running") for role, index in NAMES),
+    tuple(make_state(role, index) for role, index in NAMES),
 )
 
 

@@ -7,13 +7,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from records import make_record
+from records import make_record, make_state
 
 from tfctl.cli import common, tables, text
 from tfctl.cli.host_results import host_lines
-from tfctl.cli.progress import Progress
+from tfctl.cli.progress import ProgressDisplay
 from tfctl.cli.wait import sentence
-from tfctl.jobs.state import JobState, TaskState
+from tfctl.jobs.state import JobState
 from tfctl.provision.events import HostDone, Warned
 from tfctl.provision.faults import Fault
 from tfctl.provision.results import HostResult, PlayResult
@@ -52,7 +52,7 @@ def test_control_characters_are_replaced() -> None:
 
 def test_control_characters_from_hosts_never_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     evil = "apt says \x1b]0;mine\x07"
-    with Progress() as progress:
+    with ProgressDisplay() as progress:
         progress.take(Warned("node1", evil))
         progress.take(HostDone("node1", "a task", "changed", diff=evil))
     failed = HostResult("node1", failed=True, task="a task", faults=(Fault(evil, evil),))
@@ -93,7 +93,7 @@ def test_an_empty_no_color_leaves_the_colours_on(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_lost_task_has_no_duration() -> None:
-    task = TaskState("worker", 0, "node1", "10.0.0.1", 2222, "u", "lost", started=time.time() - 42)
+    task = make_state(state="lost", started=time.time() - 42)
     record = make_record(started=time.time() - 42)
     gone = JobState("digits", 1, "failed", "worker/0 on node1 is lost", None, record, (task,))
     assert " s" not in tables.job_text(gone).splitlines()[-1]

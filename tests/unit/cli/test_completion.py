@@ -11,10 +11,10 @@ import pytest
 
 from tfctl.cli.candidates import FILES, candidates
 from tfctl.cli.completion import tree
-from tfctl.jobs import known
-from tfctl.jobs.known import Known
+from tfctl.jobs import completion_cache
+from tfctl.jobs.completion_cache import CompletionNames
 
-FOUND = Known({"digits-ps": {"ps": 2, "worker": 3}, "other": {"worker": 1}}, ("node1", "node2"), 1.0)
+FOUND = CompletionNames({"digits-ps": {"ps": 2, "worker": 3}, "other": {"worker": 1}}, ("node1", "node2"), 1.0)
 TREE = tree()
 
 
@@ -71,7 +71,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, st
     ("words", "expected"), [("sta", "start status stacks"), ("logs worker ''", "0 1 2"), ("status di", "digits-ps")]
 )
 def test_bash_completes_by_the_printed_code(words: str, expected: str, environment: dict[str, str]) -> None:
-    known.note({"digits-ps": ["ps", "ps", "worker", "worker", "worker"]}, ["node1"], everything=True)
+    completion_cache.note({"digits-ps": ["ps", "ps", "worker", "worker", "worker"]}, ["node1"], everything=True)
     script = (
         f"source <(tfctl completion bash); COMP_WORDS=(tfctl {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); "
         "_tfctl; echo ${COMPREPLY[@]}"
@@ -102,13 +102,13 @@ def test_completion_imports_no_commands_once_they_are_cached(environment: dict[s
 
 def test_known_jobs_are_replaced_or_added(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert known.load() == Known()
-    known.note({"one": ["worker", "worker"]}, ["node1"], everything=True)
-    known.note({"two": ["ps"]}, ["node1", "node2"], everything=False)
-    found = known.load()
+    assert completion_cache.load() == CompletionNames()
+    completion_cache.note({"one": ["worker", "worker"]}, ["node1"], everything=True)
+    completion_cache.note({"two": ["ps"]}, ["node1", "node2"], everything=False)
+    found = completion_cache.load()
     assert found.jobs == {"one": {"worker": 2}, "two": {"ps": 1}}
     assert found.hosts == ("node1", "node2")
-    known.note({}, ["node1"], everything=True)
-    assert known.load().jobs == {}
-    known._file().write_text("[]")
-    assert known.load() == Known()
+    completion_cache.note({}, ["node1"], everything=True)
+    assert completion_cache.load().jobs == {}
+    completion_cache._file().write_text("[]")
+    assert completion_cache.load() == CompletionNames()

@@ -7,7 +7,7 @@ import json
 from records import make_record
 
 from tfctl.jobs import clocks, events, past
-from tfctl.jobs.journal import Line, Query, Source
+from tfctl.jobs.journal import HostJournal, Line, Query
 from tfctl.jobs.state import JobState, jobs
 from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
@@ -36,7 +36,7 @@ def test_the_first_failure_is_found_although_a_clock_is_wrong() -> None:
     answers = {"node1": [_failed(0, 1060.0)], "node2": [_failed(1, 1030.0 + 3600)]}
     [right] = jobs(answers, OFFSETS)
     assert (str(right.culprit), right.finished) == ("worker/1", 1030.0)
-    assert (right.tasks[1].started, right.tasks[1].finished) == (1025.0, 1030.0)
+    assert (right.tasks[1].status.started, right.tasks[1].status.finished) == (1025.0, 1030.0)
     [wrong] = jobs(answers)
     assert str(wrong.culprit) == "worker/0"
 
@@ -76,7 +76,7 @@ class _Session:
 
 def test_lines_have_corrected_times_and_are_asked_for_by_the_clock_of_their_host() -> None:
     [state] = jobs({"node1": [_failed(0, 1060.0)], "node2": []})
-    source = Source(Host("node2", Ssh("node2")), state, Query(since=1000.0, until=1100.0), ahead=3600.0)
+    source = HostJournal(Host("node2", Ssh("node2")), state, Query(since=1000.0, until=1100.0), ahead=3600.0)
     source._header = wire.Logs(1, RECORD.run, {"u": ("worker", 1)})
     [line] = source.lines(_Session(4630.5))  # type: ignore[arg-type]
     assert isinstance(line, Line)

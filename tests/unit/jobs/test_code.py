@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from tfctl.errors import BadFile
-from tfctl.jobs.code import Code, pack, select
+from tfctl.jobs.code import CodeArchive, pack, select
 
 
-def names(code: Code) -> list[str]:
+def names(code: CodeArchive) -> list[str]:
     with tarfile.open(fileobj=io.BytesIO(code.data)) as archive:
         return archive.getnames()
 

@@ -12,7 +12,7 @@ import pytest
 from tfctl.errors import Taken, Unreachable
 from tfctl.jobs import queue as client
 from tfctl.node import wire
-from tfctl.node.session import Refused
+from tfctl.node.session import RequestRefused
 from tfctl.node.verbs import queue as node
 
 
@@ -32,7 +32,7 @@ def test_tickets_are_ordered_by_time_and_go_with_their_process(tmp_path: Path) -
 
 def test_a_place_in_the_queue_is_given_once(tmp_path: Path) -> None:
     held = _ticket(tmp_path / "queue", 1000.0, "job a of ada")
-    with pytest.raises(Refused, match="is taken"):
+    with pytest.raises(RequestRefused, match="is taken"):
         _ticket(tmp_path / "queue", 1000.0, "job b of bob")
     with pytest.raises(BlockingIOError):
         fcntl.flock(os.open(next((tmp_path / "queue").iterdir()), os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)

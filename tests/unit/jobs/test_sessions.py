@@ -11,7 +11,7 @@ import pytest
 from records import make_record
 
 from tfctl.errors import Undone
-from tfctl.jobs.code import Code
+from tfctl.jobs.code import CodeArchive
 from tfctl.jobs.sessions import Sessions, _undivided
 from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
@@ -71,7 +71,7 @@ def test_the_record_is_packed_where_the_host_can_read_that() -> None:
 
 def test_code_is_copied_for_the_hosts_that_lack_it_and_only_once() -> None:
     data = bytes(10 * 2**20)
-    code = Code("c0de", data, ("train.py",))
+    code = CodeArchive("c0de", data, ("train.py",))
     message = wire.Rerun(make_record())
     for lacking, copies in ((0, 0), (3, 1)):
         hosts = {f"node{number}": Reserving() for number in range(5)}

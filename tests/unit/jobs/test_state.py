@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from records import make_record
+from records import make_record, make_state
 
 from tfctl.cli.tables import JOBS, job_json, job_text
 from tfctl.errors import NotFound
@@ -186,3 +186,18 @@ def test_a_role_and_an_index_select_tasks() -> None:
     assert (missing.value.message, missing.value.remedy) == ("digits has no ps 1", "it has worker 0 to 1, ps 0")
     with pytest.raises(NotFound, match="digits has 2 tasks of role worker"):
         select_one(state, "worker", None)
+
+
+@pytest.mark.parametrize("name", wire.TaskStatus._fields[2:])
+def test_a_task_has_changed_unless_only_what_its_host_sends_once_differs(name: str) -> None:
+    reported: dict[str, Any] = {name: "other"}
+    task, other = make_state(), make_state(**reported)
+    sent_once = name in ("last_line_age", "timings")
+    assert (task == other, hash(task) == hash(other)) == (sent_once, sent_once)
+    assert getattr(other.status, name) == "other"
+
+
+def test_a_task_of_another_record_is_another_task() -> None:
+    assert make_state() != make_state(memory="16G")
+    assert make_state() == make_state()
+    assert make_state() != "worker/0"

@@ -11,7 +11,7 @@ from tfctl.errors import Exit, TfctlError, Unreachable
 from tfctl.jobs.stop import stop
 from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
-from tfctl.remote.fleet import Fleet, Outcome
+from tfctl.remote.fleet import Fleet, HostOutcome
 
 ALL = ("node1", "node2", "node3", "node4")
 
@@ -23,10 +23,12 @@ class AnsweredFleet:
         self.hosts = [Host(name, Ssh("10.0.0.1")) for name in hosts]
         self._answers = [*answers]
 
-    def map(self, _: Callable[..., object], hosts: Sequence[Host] | None = None) -> list[Outcome[Any]]:
+    def map(self, _: Callable[..., object], hosts: Sequence[Host] | None = None) -> list[HostOutcome[Any]]:
         chosen = self.hosts if hosts is None else hosts
         return [
-            Outcome(host, error=Unreachable(f"{host.name}: no route")) if answer is None else Outcome(host, answer)
+            HostOutcome(host, error=Unreachable(f"{host.name}: no route"))
+            if answer is None
+            else HostOutcome(host, answer)
             for host, answer in zip(chosen, self._answers.pop(0), strict=True)
         ]
 

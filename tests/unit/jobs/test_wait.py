@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 
 import pytest
-from records import POLICY, make_record
+from records import POLICY, make_record, make_state
 
-from tfctl.jobs.state import JobState, TaskState
+from tfctl.jobs.state import JobState
 from tfctl.jobs.wait import going
 from tfctl.node.judge import LEAVE_S
 from tfctl.node.wire import TaskStateName
@@ -16,10 +16,7 @@ RECORD = make_record(leaves=["worker"], policy=POLICY._replace(drain=1800))
 
 
 def ended(ago: float, state: str = "succeeded", **states: TaskStateName) -> JobState:
-    tasks = [
-        TaskState(role, 0, "node1", "10.0.0.1", 2222, f"tfctl-j-{role}-0.service", found)
-        for role, found in states.items()
-    ]
+    tasks = [make_state(role, state=found) for role, found in states.items()]
     return JobState("j", 1, state, "", time.time() - ago, RECORD, tuple(tasks))
 
 

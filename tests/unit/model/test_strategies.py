@@ -18,6 +18,7 @@ from tfctl.model.job import Job
 from tfctl.model.layout import lay_out
 from tfctl.model.strategies import STRATEGIES
 from tfctl.model.task import Task
+from tfctl.node import wire
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = sorted(ROOT.glob("examples/*/*.yaml"))
@@ -271,6 +272,35 @@ def test_on_failure_fail_makes_every_task_vital_without_restarts(make_job: MakeJ
     record = plan.record(make_job(text("tf1_ps", "{ps: 1, worker: 2}", "policy: {on_failure: fail}")))
     assert record.vital == ((("ps", 0),), (("worker", 0),), (("worker", 1),))
     assert record.policy.max_restarts == 0
+
+
+POLICY = """
+policy:
+  {clean: all, max_restarts: 5, deadline: 600, grace: 7, drain: 8, lease: 120, max_attempts: 4, start_timeout: 90,
+   fail_exit_codes: [2], retry_exit_codes: [75, 137]}
+"""
+
+
+def test_the_record_has_the_keys_of_the_policy_where_all_versions_read_them(make_job: MakeJob) -> None:
+    job = replace(make_job(text("tf1_ps", "{ps: 1, worker: 2}", POLICY)), guard_key="0" * 64, guard_port=2300)
+    record = plan.record(job)
+    encoded = wire.encode(record)
+    policy = {"clean": "all", "max_restarts": 5, "deadline": 600, "grace": 7, "drain": 8}
+    guard = {
+        "head": "node1", "address": "10.0.0.1", "port": 2300, "origin": "00000000", "number": 1, "lease": 120,
+        "max_attempts": 4, "deadline": 600, "start_timeout": 90, "fail_exit_codes": [2], "retry_exit_codes": [75, 137],
+        "servers": [["ps", 0], ["worker", 0], ["worker", 1]],
+    }  # fmt: skip
+    assert encoded["policy"].items() >= policy.items()
+    assert encoded["guard"].items() >= guard.items()
+    assert wire.decode(wire.Record, json.loads(json.dumps(encoded))) == record
+
+
+def test_the_record_has_the_defaults_of_the_strategy_in_place_of_keys_that_the_policy_lacks(make_job: MakeJob) -> None:
+    job = replace(make_job(text("tf1_ps", "{ps: 1, worker: 2}")), guard_key="0" * 64)
+    policy, guard = plan.record(job).policy, plan.record(job).guard
+    assert (policy.max_restarts, policy.grace, policy.deadline, policy.drain) == (3, 180, None, 1800)
+    assert guard and (guard.lease, guard.start_timeout) == (600, None)
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))

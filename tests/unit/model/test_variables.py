@@ -14,7 +14,7 @@ from tfctl.model.host import Site
 from tfctl.model.job import Job
 from tfctl.model.layout import lay_out
 from tfctl.model.load import load
-from tfctl.model.secrets import masked, without_user_info
+from tfctl.model.masking import masked, without_user_info
 from tfctl.model.variables import Outside, outside
 
 HEAD = "name: digits\nstrategy: custom\nstack: none\ncommand: run\nroles: {worker: 1, other: {env: {B: role}}}\n"

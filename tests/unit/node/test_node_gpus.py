@@ -130,5 +130,5 @@ def test_any_output_of_nvidia_smi_is_read_or_refused_in_a_sentence(text: str) ->
     gpus.parse_users(text), gpus.parse_instances(text), gpus.parse_places(text)
     try:
         assert gpus.parse_cards(text)
-    except gpus.Sick as sick:
-        assert sick.message
+    except gpus.GpuFault as fault:
+        assert fault.message

@@ -21,14 +21,19 @@ from tests.unit.node.test_node_guard_faults import make_run
 from tests.unit.node.test_node_messages import mutated
 from tfctl.node import names, wire
 from tfctl.node.guard import link
-from tfctl.node.guard.here import Failed, Here
+from tfctl.node.guard.host_access import HostAccess, RequestFailed
 from tfctl.node.system import System
 
 FEW = settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
 #: Each example is a process.
 VERY_FEW = settings(FEW, max_examples=4)
 JOB = "a"  # that of `sample`
-KINDS = {kind.__name__.lower(): kind for kind in (*get_args(link.Order), link.Report, link.Beat, link.End, link.Done)}
+#: What guards of all versions call the messages between them.
+KINDS = {
+    "report": link.MemberReport, "beat": link.GuardBeat, "stop": link.StopOrder, "prepare": link.PrepareOrder,
+    "launch": link.LaunchOrder, "keep": link.KeepOrder, "abort": link.AbortOrder, "end": link.JobOver,
+    "done": link.OrderResult,
+}  # fmt: skip
 
 
 # Client → node part.
@@ -96,7 +101,9 @@ def test_noise_of_a_client_becomes_a_sentence(host: Tree, noise: bytes) -> None:
 
 
 @contextmanager
-def local_node_part(folder: Path, *lines: bytes) -> Iterator[tuple[Here, Callable[[Coroutine[Any, Any, Any]], Any]]]:
+def local_node_part(
+    folder: Path, *lines: bytes
+) -> Iterator[tuple[HostAccess, Callable[[Coroutine[Any, Any, Any]], Any]]]:
     """Yield this host as its guard sees it, with a node part that answers every request with these lines."""
     network = Network({})
     process = Process(network, "node1")
@@ -114,15 +121,15 @@ def local_node_part(folder: Path, *lines: bytes) -> Iterator[tuple[Here, Callabl
     if lines:
         network.listen_locally(str(system.at(names.guard_socket_file(JOB))), process, serve)
     with network.simulated():
-        yield Here(JOB, "node1", system), run
+        yield HostAccess(JOB, "node1", system), run
 
 
-async def use(here: Here) -> None:
+async def use(here: HostAccess) -> None:
     """Do what a guard does with answers."""
     record = make_record(job=JOB, attempt=2)
     for work in (here.show(), here.stop(wire.StopRequest(JOB)), here.notify("{}"), here.leave(), here.prepare(record),
                  here.launch(), here.keep(), here.abort()):  # fmt: skip
-        with suppress(Failed):
+        with suppress(RequestFailed):
             await work
 
 
@@ -140,7 +147,7 @@ def test_a_malformed_answer_of_the_node_part_fails_what_the_guard_asked(
 def test_every_request_of_a_guard_fails_with_a_sentence_without_a_node_part(tmp_path: Path) -> None:
     with local_node_part(tmp_path) as (here, run):
         run(use(here))
-        with pytest.raises(Failed, match="the node part does not answer: No such file or directory"):
+        with pytest.raises(RequestFailed, match="the node part does not answer: No such file or directory"):
             run(here.prepare(make_record(job=JOB, attempt=2)))
 
 
@@ -209,6 +216,11 @@ def guarded(folder: Path) -> Iterator[Peer]:
         yield Peer(run.hosts, record)
 
 
+def test_guards_keep_the_kinds_of_their_messages() -> None:
+    assert link.KINDS == KINDS
+    assert set(get_args(link.Message)) == set(KINDS.values())
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_malformed_message_of_another_guard_does_not_stop_the_head(kind: str, tmp_path: Path) -> None:
     with guarded(tmp_path) as peer:
@@ -230,7 +242,7 @@ def test_a_stranger_does_not_stop_the_head(tmp_path: Path) -> None:
         head = peer.hosts.hosts["node1"].guard
 
         @settings(FEW, max_examples=40)
-        @given(st.binary(max_size=80) | mutated(link.Hello).map(lambda value: json.dumps(value).encode()))
+        @given(st.binary(max_size=80) | mutated(link.MemberHello).map(lambda value: json.dumps(value).encode()))
         def check(line: bytes) -> None:
             peer.say_plainly(line + b"\n")
             assert not peer.hosts.network.tracebacks

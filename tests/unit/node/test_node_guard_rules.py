@@ -8,7 +8,7 @@ import pytest
 
 from tfctl.node import wire
 from tfctl.node.guard import keys
-from tfctl.node.guard.rules import End, Finish, Retry, StopEverywhere, View, next_action
+from tfctl.node.guard.rules import Finish, Retry, StopEverywhere, StopTasks, View, next_action
 
 CHIEF, PS, WORKER = ("chief", 0), ("ps", 0), ("worker", 0)
 TASKS = (CHIEF, PS, WORKER)
@@ -40,7 +40,7 @@ def test_a_job_that_runs_is_left_alone() -> None:
 
 
 def test_what_still_runs_is_stopped_once_the_deciders_have_succeeded() -> None:
-    assert next_action(view("succeeded", "running", "running")) == End((PS, WORKER), "chief/0 has succeeded")
+    assert next_action(view("succeeded", "running", "running")) == StopTasks((PS, WORKER), "chief/0 has succeeded")
 
 
 def test_a_task_that_cannot_be_asked_is_waited_for() -> None:
@@ -116,7 +116,7 @@ def test_a_stop_on_one_host_stops_all_of_them() -> None:
 
 def test_all_tasks_of_a_later_attempt_are_ended_at_the_deadline_of_the_job() -> None:
     found = next_action(view("running", "running", "starting", record(deadline=60, number=2), age=61.0))
-    assert found == End(TASKS, "the deadline of 60 s has passed", overdue=True)
+    assert found == StopTasks(TASKS, "the deadline of 60 s has passed", overdue=True)
 
 
 def test_a_server_that_does_not_listen_in_time_fails_the_job() -> None:
@@ -124,7 +124,7 @@ def test_a_server_that_does_not_listen_in_time_fails_the_job() -> None:
     assert next_action(view("running", "running", "running", of, attempt_age=29.0)) is None
     assert next_action(view("running", "running", "running", of, attempt_age=31.0, listened=set(TASKS))) is None
     found = next_action(view("running", "running", "running", of, attempt_age=31.0, listened={CHIEF, PS}))
-    assert isinstance(found, End)
+    assert isinstance(found, StopTasks)
     assert found.failure.startswith("worker/0 on n3 did not listen on port 2222 within 30 s of the start")
     assert isinstance(next_action(view("stopped", "stopped", "stopped", of, failure=found.failure)), Finish)
 

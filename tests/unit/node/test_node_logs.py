@@ -13,8 +13,7 @@ from node_tree import ACCOUNT, STAY, Session, Tree, make_plan, make_task, sh, wa
 
 from tfctl.node import following as following_lines
 from tfctl.node import wire
-from tfctl.node.session import Refused
-from tfctl.node.session import Session as NodeSession
+from tfctl.node.session import NodeSession, RequestRefused
 from tfctl.node.system import System
 from tfctl.node.verbs import logs
 
@@ -151,7 +150,7 @@ def test_lines_are_followed_while_systemd_does_not_answer_until_the_host_says_so
     try:
         session = NodeSession(source[0], sink[1])
         words = ["/bin/sh", "-c", "echo a line; exec sleep 600"]
-        with pytest.raises(Refused, match=r"the states of the tasks on .* could not be read for 1 s"):
+        with pytest.raises(RequestRefused, match=r"the states of the tasks on .* could not be read for 1 s"):
             following_lines.run(hung, session, words, None, wire.ShowRequest("digits", 1), limit=1.0)
         assert os.read(sink[0], 1000) == b"a line\n"
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import zlib
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
@@ -113,6 +114,14 @@ def test_a_request_survives_encoding_and_decoding(verb: str) -> None:
     line = wire.parse(wire.request(asked))
     assert (line["protocol"], line["verb"]) == (wire.PROTOCOL, verb)
     assert wire.decode(wire.REQUESTS[verb], line) == asked
+
+
+@pytest.mark.parametrize("kind", sorted({*wire.CLIENT_MESSAGES, *wire.NODE_MESSAGES}))
+def test_each_message_is_in_the_description_of_a_verb(kind: str) -> None:
+    """The lines of who sends what, at the end of the docstring of each request."""
+    lines = [re.search(r"\n    (client|node)  .*", kind.__doc__ or "", re.DOTALL) for kind in wire.REQUESTS.values()]
+    assert all(lines)
+    assert any(line and re.search(rf"\b{kind}s?\b", line[0]) for line in lines)
 
 
 @pytest.mark.parametrize("kind", wire.NODE_MESSAGES)

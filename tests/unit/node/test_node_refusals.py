@@ -19,7 +19,7 @@ from tfctl.model.text import output_path
 from tfctl.node import code, names, sockets, wire
 from tfctl.node.asuser import as_user
 from tfctl.node.hello import hello
-from tfctl.node.session import Refused
+from tfctl.node.session import RequestRefused
 from tfctl.node.system import System
 
 CODE = tarball({"run.sh": "#!/bin/sh\n", "notes.txt": "no program\n"})
@@ -90,7 +90,7 @@ def test_a_file_system_that_cannot_be_written_to_gets_a_remedy_that_helps(number
     def fail() -> None:
         raise OSError(number, os.strerror(number), "/srv/tfctl/digits")
 
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(RequestRefused) as refusal:
         as_user(System(account=ACCOUNT), fail)
     error = refusal.value.error
     assert (error.exit, error.remedy) == (8, remedy)
@@ -117,7 +117,7 @@ def test_a_host_refuses_a_plan_when_the_directory_of_the_jobs_is_full(tree: Tree
 
 def test_start_is_refused_when_there_is_too_little_disk_space(tree: Tree) -> None:
     code.require_space(System(str(tree.path)))
-    with pytest.raises(Refused, match="MB free; 1000000000200 MB are needed") as caught:
+    with pytest.raises(RequestRefused, match="MB free; 1000000000200 MB are needed") as caught:
         code.require_space(System(str(tree.path)), 10**18)
     assert caught.value.error.exit == 8
 

@@ -13,21 +13,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfctl.node import states, units
-from tfctl.node.states import End, Run
+from tfctl.node.states import Run, RunEnd
 from tfctl.node.wire import TaskStatus
 
 TASK = ("worker", 0)
-GOOD = End("success", "exited", "0", "a", 100.0)
-BAD = End("exit-code", "exited", "3", "a", 100.0)
-KILLED = End("signal", "killed", "KILL", "a", 100.0)
-ASKED = End("success", "killed", "TERM", "a", 100.0)
-DEADLINE = End("timeout", "killed", "TERM", "a", 100.0)
+GOOD = RunEnd("success", "exited", "0", "a", 100.0)
+BAD = RunEnd("exit-code", "exited", "3", "a", 100.0)
+KILLED = RunEnd("signal", "killed", "KILL", "a", 100.0)
+ASKED = RunEnd("success", "killed", "TERM", "a", 100.0)
+DEADLINE = RunEnd("timeout", "killed", "TERM", "a", 100.0)
 KEYS = ["ActiveState", "ExecMainCode", "ExecMainStatus", "ExecMainExitTimestampMonotonic", "InvocationID"]
-ENDS = st.builds(End, st.text(), st.text(), st.text(), st.text(), st.floats(0, 1e12))
-LIMIT = End("start-limit-hit", "exited", "1", "a", 100.0)
+ENDS = st.builds(RunEnd, st.text(), st.text(), st.text(), st.text(), st.floats(0, 1e12))
+LIMIT = RunEnd("start-limit-hit", "exited", "1", "a", 100.0)
 
 
-def runs(*ends: End) -> list[Run]:
+def runs(*ends: RunEnd) -> list[Run]:
     """Runs that have ended, as a file of an earlier version describes them: without lines about their beginning."""
     earlier = [Run(f"{end.invocation}{number}", end=end) for number, end in enumerate(ends[:-1])]
     return [*earlier, *(Run(end.invocation, end=end) for end in ends[-1:])]
@@ -65,7 +65,7 @@ def unit(active: str, sub: str = "", **more: str) -> dict[str, str]:
     ],
 )
 def test_state_of_a_task_is_the_first_rule_that_applies(
-    shown: dict[str, str] | None, ends: list[End], marked: bool, reserved: bool, state: str
+    shown: dict[str, str] | None, ends: list[RunEnd], marked: bool, reserved: bool, state: str
 ) -> None:
     assert states.state(shown, runs(*ends), marked=marked, reserved=reserved).state == state
 
@@ -107,7 +107,7 @@ def test_success_is_kept_when_the_end_line_could_not_be_written() -> None:
     ("end", "exit_code", "signal"),
     [(BAD, 3, None), (KILLED, None, "SIGKILL"), (GOOD, 0, None), (ASKED, None, "SIGTERM")],
 )
-def test_end_line_determines_exit_code_and_signal(end: End, exit_code: int | None, signal: str | None) -> None:
+def test_end_line_determines_exit_code_and_signal(end: RunEnd, exit_code: int | None, signal: str | None) -> None:
     told = states.task_status(TASK, None, runs(end), began=90.0)
     assert (told.exit_code, told.signal) == (exit_code, signal)
     assert (told.started, told.finished) == (90.0, 100.0)
@@ -138,7 +138,7 @@ def test_a_task_that_runs_again_has_the_end_of_its_run_before() -> None:
         (unit("failed", InvocationID="c"), [BAD, BAD, BAD], 2),
     ],
 )
-def test_restarts_are_runs_beyond_the_first(shown: dict[str, str] | None, ends: list[End], restarts: int) -> None:
+def test_restarts_are_runs_beyond_the_first(shown: dict[str, str] | None, ends: list[RunEnd], restarts: int) -> None:
     assert states.task_status(TASK, shown, runs(*ends)).restarts == restarts
 
 
@@ -162,12 +162,12 @@ def test_end_of_an_earlier_run_does_not_count_when_the_last_end_could_not_be_wri
 @pytest.mark.parametrize(
     ("told", "end"),
     [
-        (("success", "exited", "0"), End("success", "exited", "0", "ab12", 0)),
-        (("signal", "killed", "KILL"), End("signal", "killed", "KILL", "ab12", 0)),
-        (("timeout", "killed", "TERM"), End("timeout", "killed", "TERM", "ab12", 0)),
+        (("success", "exited", "0"), RunEnd("success", "exited", "0", "ab12", 0)),
+        (("signal", "killed", "KILL"), RunEnd("signal", "killed", "KILL", "ab12", 0)),
+        (("timeout", "killed", "TERM"), RunEnd("timeout", "killed", "TERM", "ab12", 0)),
     ],
 )
-def test_end_program_appends_a_line_per_run(tmp_path: Path, told: tuple[str, str, str], end: End) -> None:
+def test_end_program_appends_a_line_per_run(tmp_path: Path, told: tuple[str, str, str], end: RunEnd) -> None:
     program = Path(states.__file__).parent / "bin/end"
     names = dict(zip(("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS"), told, strict=True))
     for invocation in ("ab12", "cd34"):
@@ -215,7 +215,7 @@ def test_a_start_that_failed_without_a_result_does_not_give_success_as_its_reaso
     assert units.exec_failure({**properties, "Result": "resources"}, []) == "systemd says: resources"
 
 
-OUT_OF_MEMORY = End("oom-kill", "killed", "KILL", "a", 100.0)
+OUT_OF_MEMORY = RunEnd("oom-kill", "killed", "KILL", "a", 100.0)
 
 
 def test_a_run_that_the_kernel_killed_for_lack_of_memory_says_so() -> None:
@@ -271,7 +271,7 @@ def test_only_the_last_run_counts_and_only_if_it_ended_by_itself(
 def ran(began: float, lasted: float | None, code: int = 1, **more: Any) -> Run:
     """A run that ended with an exit code after ``lasted`` seconds, or has not ended."""
     name = f"r{began:.0f}"
-    end = None if lasted is None else End("exit-code", "exited", str(code), name, began + lasted)
+    end = None if lasted is None else RunEnd("exit-code", "exited", str(code), name, began + lasted)
     return Run(name, "b1", end=end, began=began)._replace(**more)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.tfctl_datasets import unpack
-from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_install import ModuleFailed
 from ansible.module_utils.tfctl_share import fetch
 
 from tfctl.provision.openpgp import expiry, fingerprint, read
@@ -38,13 +38,13 @@ def test_archive_is_refused_when_a_member_points_outside(
 ) -> None:
     source = tmp_path / "evil.txz"
     tarball(source, members, links)
-    with pytest.raises(Failed, match="would lie outside"):
+    with pytest.raises(ModuleFailed, match="would lie outside"):
         unpack(source, tmp_path / "x")
     assert not (tmp_path / "evil").exists()
 
 
 def test_failed_download_names_the_url_and_leaves_no_file(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match=r"file:///no/such cannot be fetched"):
+    with pytest.raises(ModuleFailed, match=r"file:///no/such cannot be fetched"):
         fetch("file:///no/such", tmp_path / "x", "0" * 64)
     assert list(tmp_path.iterdir()) == []
 

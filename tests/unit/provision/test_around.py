@@ -22,9 +22,9 @@ import pytest
 import yaml
 from ansible.module_utils import tfctl_datasets
 from ansible.module_utils.tfctl_datasets import Dataset
-from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_install import ModuleFailed
 
-from playbooks.library.tfctl_store import File, Store
+from playbooks.library.tfctl_store import FileStore, StoredFile
 from tfctl.errors import Exit
 from tfctl.model.ports import port_range
 from tfctl.provision import ansible
@@ -332,10 +332,10 @@ def test_data_set_is_copied_from_another_host_without_the_proxy(
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), serve) as peer:
         threading.Thread(target=peer.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{peer.server_port}"
-        with pytest.raises(Failed, match="cannot be fetched"):
+        with pytest.raises(ModuleFailed, match="cannot be fetched"):
             Dataset(entry).install(f"{address}/set.tgz")
         (folder / "set.tgz").rename(folder / entry["sha256"])
-        store = Store(tfctl_datasets.ARCHIVES, [File("set", entry["sha256"], None)])
+        store = FileStore(tfctl_datasets.ARCHIVES, [StoredFile("set", entry["sha256"], None)])
         assert (store.missing() != [], store.fetch(address), store.missing()) == (True, "", [])
         peer.shutdown()
     Dataset(entry).install("http://127.0.0.1:9/nobody")  # not used: the archive is on the host
@@ -344,7 +344,7 @@ def test_data_set_is_copied_from_another_host_without_the_proxy(
 
 def test_data_set_with_a_missing_shard_is_not_installed(entry: dict[str, Any]) -> None:
     dataset = Dataset({**entry, "files": {"train-*": 3}})
-    with pytest.raises(Failed, match=r"the archive of set contains 2 files train-\*, not 3"):
+    with pytest.raises(ModuleFailed, match=r"the archive of set contains 2 files train-\*, not 3"):
         dataset.install(f"file://{entry['source']}")
     assert [path.name for path in dataset.place.parent.iterdir()] == []
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import jinja2
 import pytest
 from ansible.module_utils import tfctl_install
-from ansible.module_utils.tfctl_install import Busy, Failed, alone
+from ansible.module_utils.tfctl_install import Locked, ModuleFailed, alone
 
 from playbooks.library.tfctl_build import NICENESS, build, errors_of, run_script
 from tests.unit.provision.test_venv import wheel as make_wheel
@@ -126,7 +126,7 @@ def test_horovod_build_without_mpi_says_so(tmp_path: Path) -> None:
 
 def test_horovod_build_uses_nccl_of_the_environment_when_there_is_no_other(tmp_path: Path) -> None:
     given = horovod(tmp_path, horovod_cuda_home="/usr/local/cuda-12.2")
-    with pytest.raises(Failed, match=r"there is no NCCL in .*environment"):
+    with pytest.raises(ModuleFailed, match=r"there is no NCCL in .*environment"):
         build(**given)
     library = tmp_path / "environment/lib/python3.11/site-packages/nvidia/nccl/lib/libnccl.so.2"
     library.parent.mkdir(parents=True)
@@ -136,7 +136,7 @@ def test_horovod_build_uses_nccl_of_the_environment_when_there_is_no_other(tmp_p
 
 
 def test_failed_horovod_build_quotes_the_compiler(tmp_path: Path) -> None:
-    with pytest.raises(Failed) as caught:
+    with pytest.raises(ModuleFailed) as caught:
         build(**horovod(tmp_path, horovod_compiler_suffix="-7"))
     lines = str(caught.value).splitlines()
     assert lines == ["Horovod could not be built", "x.cc:3:1: error: no member named 'y'", "make: *** [x.o] Error 1"]
@@ -150,7 +150,7 @@ def test_horovod_build_fails_when_its_archive_is_incomplete(tmp_path: Path) -> N
     given = horovod(tmp_path)
     archive = tmp_path / "sent.tar"
     archive.write_bytes(archive.read_bytes()[:1000])
-    with pytest.raises(Failed, match=r"Horovod could not be built\n.*Unexpected EOF"):
+    with pytest.raises(ModuleFailed, match=r"Horovod could not be built\n.*Unexpected EOF"):
         build(**given)
 
 
@@ -168,13 +168,13 @@ def test_openmpi_build_leaves_an_archive_with_checksums(tmp_path: Path) -> None:
 
 
 def test_failed_openmpi_build_quotes_the_compiler(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match=r"Open MPI could not be built\n(.*\n)*x.c:1:1: error: nonsense"):
+    with pytest.raises(ModuleFailed, match=r"Open MPI could not be built\n(.*\n)*x.c:1:1: error: nonsense"):
         build(**openmpi(tmp_path, rule="sh -c 'echo x.c:1:1: error: nonsense; exit 1'"))
     assert [path.name for path in (tmp_path / "builds").iterdir()] == [".lock"]
 
 
 def test_openmpi_source_with_a_wrong_hash_is_not_built(tmp_path: Path) -> None:
-    with pytest.raises(Failed, match=r"Open MPI could not be built\n.*/openmpi\.tar\.bz2: FAILED"):
+    with pytest.raises(ModuleFailed, match=r"Open MPI could not be built\n.*/openmpi\.tar\.bz2: FAILED"):
         build(**openmpi(tmp_path, sha256="0" * 64))
 
 
@@ -201,7 +201,7 @@ def test_build_gives_up_waiting_without_touching_the_other_build(
     message = rf"another run builds all day on this host, for \d+ s now \(process {os.getpid()}\)"
     with alone(tmp_path / "builds/.lock", "builds all day"):
         Path(given["directory"]).mkdir()
-        with pytest.raises(Busy, match=message):
+        with pytest.raises(Locked, match=message):
             build(**given)
         assert Path(given["directory"]).exists()
 

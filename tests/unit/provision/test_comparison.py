@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils import tfctl_facts
 
-from tfctl.provision.decide.comparison import Ahead, Compared, ahead, compare
+from tfctl.provision.decide.comparison import Ahead, ComparedHost, ahead, compare
 from tfctl.provision.decide.facts import Clock, Identity
 
 
@@ -21,9 +21,9 @@ def host(
     resolved: tuple[str, ...] = (),
     clock: float = 0.0,
     synchronized: bool = False,
-) -> Compared:
+) -> ComparedHost:
     """Return a host that differs from all others. Its clock is known to a second."""
-    return Compared(
+    return ComparedHost(
         Identity(hostname or f"node{number}", machine_id or f"id{number}", f"boot{number}"),
         address or f"10.0.0.{number}",
         resolved or (address or f"10.0.0.{number}",),
@@ -32,7 +32,7 @@ def host(
     )
 
 
-def messages(*hosts: Compared, warned: bool = False) -> dict[str, list[str]]:
+def messages(*hosts: ComparedHost, warned: bool = False) -> dict[str, list[str]]:
     found = compare({f"n{number}": host for number, host in enumerate(hosts, 1)})
     assert bool(found.warnings) == warned, found.warnings
     assert all(fault["remedy"] and fault["kind"] == "unfit" for faults in found.faults.values() for fault in faults)

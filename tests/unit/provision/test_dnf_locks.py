@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ansible.module_utils import tfctl_created, tfctl_transaction
 from ansible.module_utils.tfctl_created import begin, end, undo
-from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_install import ModuleFailed
 from ansible.module_utils.tfctl_receipts import read_all
 from ansible.module_utils.tfctl_transaction import Dnf, Transaction, transaction
 
@@ -134,7 +134,7 @@ def test_upgrade_that_fails_leaves_the_locks(host: Host) -> None:
 def test_upgrade_of_packages_that_somebody_else_has_locked_is_refused(host: Host) -> None:
     host.locks.write_text(f"{OTHERS}\nnvidia-open-{OLD}.*\n")
     host.change(installed={"nvidia-open": OLD, "nvidia-driver-libs": OLD})
-    with pytest.raises(Failed, match="would change packages that are on hold: nvidia-open") as refused:
+    with pytest.raises(ModuleFailed, match="would change packages that are on hold: nvidia-open") as refused:
         host.transaction("nvidia-open=3:590.*")
     assert refused.value.fault["remedy"] == "dnf versionlock delete nvidia-open, then provision again"
 

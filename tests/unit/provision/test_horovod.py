@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from ansible.module_utils import tfctl_install
 from ansible.module_utils.tfctl_facts import horovods, mpiruns
-from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_install import ModuleFailed
 
-from playbooks.library.tfctl_horovod import Horovod
+from playbooks.library.tfctl_horovod import HorovodInstallation
 from tests.unit.provision.fresh_host import PYTHON, facts, wanted
 from tests.unit.provision.test_venv import wheel as make_wheel
 from tfctl import schema
@@ -160,14 +160,18 @@ def environment_and_wheel(folder: Path, mpi: str = "1") -> tuple[Path, Path]:
     return environment, make_wheel(folder, "horovod", "0.28.1", **files)
 
 
-def horovod(environment: Path, wheel: Path | None = None, home: str = "0123456789abcdef", **more: Any) -> Horovod:
+def horovod(
+    environment: Path, wheel: Path | None = None, home: str = "0123456789abcdef", **more: Any
+) -> HorovodInstallation:
     place = str(environment.parents[1] / "horovod" / home) if home else ""
     sent = str(wheel) if wheel else None
-    return Horovod(str(environment), place, **{"version": "0.28.1", "mpi": True, "gloo": True, "wheel": sent, **more})
+    return HorovodInstallation(
+        str(environment), place, **{"version": "0.28.1", "mpi": True, "gloo": True, "wheel": sent, **more}
+    )
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Horovod:
+def installed(tmp_path: Path) -> HorovodInstallation:
     made = horovod(*environment_and_wheel(tmp_path))
     assert made.differences() == [f"{made.home} does not exist"]
     made.unpack()
@@ -175,7 +179,7 @@ def installed(tmp_path: Path) -> Horovod:
     return made
 
 
-def test_horovod_is_unpacked_compiled_and_linked_into_the_environment(installed: Horovod) -> None:
+def test_horovod_is_unpacked_compiled_and_linked_into_the_environment(installed: HorovodInstallation) -> None:
     assert (installed.differences(), installed.linked()) == ([], True)
     assert installed.home is not None
     assert installed.pth.read_text() == f"{installed.home}\n"
@@ -184,7 +188,7 @@ def test_horovod_is_unpacked_compiled_and_linked_into_the_environment(installed:
     assert [path.name for path in installed.home.parent.iterdir() if path.name != ".lock"] == [installed.home.name]
 
 
-def test_horovod_names_a_missing_file_and_is_repaired_from_its_wheel(installed: Horovod) -> None:
+def test_horovod_names_a_missing_file_and_is_repaired_from_its_wheel(installed: HorovodInstallation) -> None:
     assert installed.home is not None
     (installed.home / "horovod/tensorflow/__init__.py").unlink()
     assert installed.differences() == [f"{installed.home}/horovod/tensorflow/__init__.py is missing"]
@@ -194,7 +198,7 @@ def test_horovod_names_a_missing_file_and_is_repaired_from_its_wheel(installed: 
     assert not installed.linked()
 
 
-def test_horovod_deletes_the_old_build_when_another_is_linked(installed: Horovod) -> None:
+def test_horovod_deletes_the_old_build_when_another_is_linked(installed: HorovodInstallation) -> None:
     other = horovod(installed.environment, installed.wheel, home="f" * 16)
     other.unpack()
     assert installed.linked(), "the old build stays until the new one is linked"
@@ -202,7 +206,7 @@ def test_horovod_deletes_the_old_build_when_another_is_linked(installed: Horovod
     assert installed.home is not None and not installed.home.exists()
 
 
-def test_horovod_is_removed_when_it_is_not_wanted(installed: Horovod) -> None:
+def test_horovod_is_removed_when_it_is_not_wanted(installed: HorovodInstallation) -> None:
     without = horovod(installed.environment, home="")
     assert (without.differences(), without.linked()) == ([], False)
     without.link()
@@ -218,10 +222,10 @@ def test_horovod_wheel_is_refused_when_it_differs_from_its_record(tmp_path: Path
         for name, content in files.items():
             file.writestr(name, b"import os\n" if name == "horovod/__init__.py" else content)
     made = horovod(environment, wheel)
-    with pytest.raises(Failed, match=r"horovod/__init__\.py does not match the hash in its RECORD"):
+    with pytest.raises(ModuleFailed, match=r"horovod/__init__\.py does not match the hash in its RECORD"):
         made.unpack()
     wheel.write_bytes(wheel.read_bytes()[:300])
-    with pytest.raises(Failed, match="is not a complete wheel"):
+    with pytest.raises(ModuleFailed, match="is not a complete wheel"):
         made.unpack()
     assert made.home is not None and not made.home.exists()
 
@@ -229,10 +233,10 @@ def test_horovod_wheel_is_refused_when_it_differs_from_its_record(tmp_path: Path
 def test_horovod_wheel_is_refused_when_it_lacks_a_requested_feature(tmp_path: Path) -> None:
     environment, wheel = environment_and_wheel(tmp_path, mpi="0")
     made = horovod(environment, wheel)
-    with pytest.raises(Failed, match="the wheel of Horovod has mpi False instead of True"):
+    with pytest.raises(ModuleFailed, match="the wheel of Horovod has mpi False instead of True"):
         made.unpack()
     broken = horovod(environment, make_wheel(tmp_path, "horovod", "0.28.1", **{"__init__.py": VERSION}))
-    with pytest.raises(Failed, match=r"cannot be imported[\s\S]*No module named 'horovod.tensorflow'"):
+    with pytest.raises(ModuleFailed, match=r"cannot be imported[\s\S]*No module named 'horovod.tensorflow'"):
         broken.unpack()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils import tfctl_links
-from ansible.module_utils.tfctl_install import Failed, point
+from ansible.module_utils.tfctl_install import ModuleFailed, point
 
 from tfctl.errors import UsageError
 from tfctl.provision.run import ProvisionRequest, provision
@@ -94,7 +94,9 @@ def job(link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_switch_is_refused_while_a_job_runs_with_the_stack(link: Path, job: Path) -> None:
     point(link, OLD)
     job.write_text("activating\n")
-    with pytest.raises(Failed, match=r"tfctl-digits-worker-0\.service: running with tf9, whose files would change"):
+    with pytest.raises(
+        ModuleFailed, match=r"tfctl-digits-worker-0\.service: running with tf9, whose files would change"
+    ):
         tfctl_links.switch(link, link.with_name(NEWEST))
     assert tfctl_links.current(link) == link.with_name(OLD)
     tfctl_links.switch(link, link.with_name(OLD))  # changes nothing

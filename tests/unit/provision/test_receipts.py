@@ -12,7 +12,7 @@ import fake_host_programs
 import pytest
 from ansible.module_utils import tfctl_created, tfctl_receipts
 from ansible.module_utils.tfctl_created import begin, end, running_jobs, undo
-from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_install import ModuleFailed
 from ansible.module_utils.tfctl_receipts import Manages, Receipt, drifts, read_all
 
 from tfctl.node import receipts
@@ -293,7 +293,7 @@ def test_undo_keeps_directories_that_are_not_empty_and_packages_that_others_need
 
 def test_undo_keeps_the_receipts_when_something_could_not_be_removed(provisioned: Host, tmp_path: Path) -> None:
     (tmp_path / "bin/apt-get").write_text("#!/bin/sh\necho E: the disk is on fire\nexit 100\n")
-    with pytest.raises(Failed, match="E: the disk is on fire"):
+    with pytest.raises(ModuleFailed, match="E: the disk is on fire"):
         undo(read_all(provisioned.receipts), provisioned.receipts)
     assert not (provisioned.files / "opt").exists(), "everything else is removed"
     fake = tmp_path / "bin/apt-get"
@@ -335,7 +335,7 @@ def test_undo_keeps_the_file_of_a_unit_that_does_not_stop_so_that_a_second_call_
     file.write_text("[Mount]\n")
     host.change({"units": {file.name: {**RUNNING, "busy": True}}})
     end("role", "digest", manages, host.receipts)
-    with pytest.raises(Failed, match=r"unit srv-all\.mount: Job for srv-all\.mount failed"):
+    with pytest.raises(ModuleFailed, match=r"unit srv-all\.mount: Job for srv-all\.mount failed"):
         undo(read_all(host.receipts), host.receipts)
     assert file.exists()
     host.change({"units": {file.name: RUNNING}})

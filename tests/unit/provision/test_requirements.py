@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils import tfctl_links
-from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_install import ModuleFailed
 from uv import find_uv_bin
 
-from playbooks.library.tfctl_requirements import Packages
+from playbooks.library.tfctl_requirements import RequirementsInstallation
 from tests.unit.provision.test_venv import new_environment, pinned, stored, wheel
 
 NAME = "0123456789ab"
@@ -35,14 +35,14 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def new_packages(house: Path, folder: Path, **files: str) -> Packages:
+def new_packages(house: Path, folder: Path, **files: str) -> RequirementsInstallation:
     wheels = folder / "wheels"
     wheels.mkdir(exist_ok=True)
     extra = wheel(wheels, "extra", "1.0", **{"__init__.py": "x = 1\ndef main(): print('ran')\n", **files})
     uv = house / "stack/uv-0.0-py3-none-any.whl"
     sent = [stored(path, folder / "store") for path in (uv, extra)]
     lock = "# Written by tfctl\n" + pinned(extra)
-    return Packages(
+    return RequirementsInstallation(
         f"{house}/stacks/tf9-{NAME}",
         path=str(folder / "requirements" / NAME),
         lock=lock,
@@ -99,7 +99,7 @@ def test_empty_lock_makes_an_empty_directory(house: Path, tmp_path: Path) -> Non
 def test_packages_need_their_environment(house: Path, tmp_path: Path) -> None:
     packages = new_packages(house, tmp_path)
     packages.environment = tmp_path / "none"
-    with pytest.raises(Failed, match="none does not exist"):
+    with pytest.raises(ModuleFailed, match="none does not exist"):
         packages.build()
 
 

@@ -13,32 +13,32 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils import tfctl_share
-from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_install import ModuleFailed
 
-from playbooks.library.tfctl_store import File, Store
+from playbooks.library.tfctl_store import FileStore, StoredFile
 from roles.wheels.action_plugins import tfctl_send_wheels
 
 BIG = bytes(range(256)) * 4000
 
 
-def file(name: str, content: bytes) -> File:
-    return File(name, hashlib.sha256(content).hexdigest(), len(content))
+def file(name: str, content: bytes) -> StoredFile:
+    return StoredFile(name, hashlib.sha256(content).hexdigest(), len(content))
 
 
 ONE, TWO = file("one.whl", BIG), file("two.whl", b"two")
 CONTENTS = {ONE.sha256: BIG, TWO.sha256: b"two"}
 
 
-def filled(folder: Path, *files: File) -> Store:
+def filled(folder: Path, *files: StoredFile) -> FileStore:
     """Return a store that has these files."""
     folder.mkdir(parents=True, exist_ok=True)
     for each in files:
         (folder / each.sha256).write_bytes(CONTENTS[each.sha256])
-    return Store(folder, [ONE, TWO])
+    return FileStore(folder, [ONE, TWO])
 
 
 @pytest.fixture
-def peer(tmp_path: Path) -> Iterator[tuple[Store, str]]:
+def peer(tmp_path: Path) -> Iterator[tuple[FileStore, str]]:
     """Another host with all wheels, and its URL. The real program serves them, without systemd."""
     store = filled(tmp_path / "peer", ONE, TWO)
     with socket.socket() as free:
@@ -64,7 +64,7 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_missing_wheels_are_copied_from_another_host(peer: tuple[Store, str], tmp_path: Path) -> None:
+def test_missing_wheels_are_copied_from_another_host(peer: tuple[FileStore, str], tmp_path: Path) -> None:
     store = filled(tmp_path / "store", TWO)
     assert store.missing() == [ONE] and store.key() == peer[0].key()
     assert store.fetch(peer[1]) == ""
@@ -72,7 +72,7 @@ def test_missing_wheels_are_copied_from_another_host(peer: tuple[Store, str], tm
     assert (store.folder / ONE.sha256).stat().st_mode & 0o777 == 0o644
 
 
-def test_interrupted_download_is_continued(peer: tuple[Store, str], tmp_path: Path) -> None:
+def test_interrupted_download_is_continued(peer: tuple[FileStore, str], tmp_path: Path) -> None:
     """The beginning is wrong, so only a download that continues gives another hash."""
     store = filled(tmp_path / "store", TWO)
     part = store.folder / f".{ONE.sha256}"
@@ -92,12 +92,12 @@ def test_host_that_cannot_be_reached_is_named_and_what_was_copied_stays(tmp_path
 
 
 @pytest.mark.parametrize("path", ["", "x", "../peer/x", ".upload", "0" * 64])
-def test_server_serves_nothing_but_wheels(peer: tuple[Store, str], tmp_path: Path, path: str) -> None:
-    with pytest.raises(Failed, match="cannot be fetched"):
+def test_server_serves_nothing_but_wheels(peer: tuple[FileStore, str], tmp_path: Path, path: str) -> None:
+    with pytest.raises(ModuleFailed, match="cannot be fetched"):
         tfctl_share.fetch(f"{peer[1]}/{path}", tmp_path / "x", "0" * 64, direct=True)
 
 
-def sent(store: Store, each: File, piece: int, count: int | None = None) -> None:
+def sent(store: FileStore, each: StoredFile, piece: int, count: int | None = None) -> None:
     """Write the first pieces of a file as the control machine sends them."""
     content = CONTENTS[each.sha256]
     for number in range(-(-len(content) // piece))[:count]:
@@ -105,7 +105,7 @@ def sent(store: Store, each: File, piece: int, count: int | None = None) -> None
 
 
 def test_pieces_of_the_control_machine_are_put_together(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store", [ONE, TWO])
+    store = FileStore(tmp_path / "store", [ONE, TWO])
     assert store.prepare() == {}
     assert store.upload.stat().st_mode & 0o777 == 0o700
     sent(store, ONE, 100_000, 3)
@@ -118,16 +118,16 @@ def test_pieces_of_the_control_machine_are_put_together(tmp_path: Path) -> None:
 
 
 def test_piece_with_other_content_is_not_kept(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store", [TWO])
+    store = FileStore(tmp_path / "store", [TWO])
     store.prepare()
     (store.upload / f"{TWO.sha256}.0").write_bytes(b"owt")
-    with pytest.raises(Failed, match=r"two\.whl does not match its hash after it was sent"):
+    with pytest.raises(ModuleFailed, match=r"two\.whl does not match its hash after it was sent"):
         store.receive()
     assert store.missing() == [TWO] and names(store.upload) == []
 
 
 def test_link_in_place_of_a_piece_is_not_followed(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store", [TWO])
+    store = FileStore(tmp_path / "store", [TWO])
     store.prepare()
     (tmp_path / "secret").write_bytes(b"two")
     (store.upload / f"{TWO.sha256}.0").symlink_to(tmp_path / "secret")

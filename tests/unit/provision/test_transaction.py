@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils import tfctl_transaction
-from ansible.module_utils.tfctl_install import Failed
-from ansible.module_utils.tfctl_transaction import Apt, Dnf, Package, Simulation, transaction
+from ansible.module_utils.tfctl_install import ModuleFailed
+from ansible.module_utils.tfctl_transaction import Apt, Dnf, InstalledPackage, Simulation, transaction
 
 from playbooks.library import tfctl_apt_sources
 
@@ -26,7 +26,7 @@ class FakeManager:
     unhold = "unhold"
 
     def __init__(self) -> None:
-        self.there: dict[str, Package] = {"libc6": Package("2.36", False)}
+        self.there: dict[str, InstalledPackage] = {"libc6": InstalledPackage("2.36", False)}
         self.offers = dict(OFFERS)
         self.removes: list[str] = []
         self.without_file: list[str] = []
@@ -35,7 +35,7 @@ class FakeManager:
     def update(self) -> None:
         self.updates += 1
 
-    def installed(self, names: Collection[str]) -> dict[str, Package]:
+    def installed(self, names: Collection[str]) -> dict[str, InstalledPackage]:
         return {name: self.there[name] for name in names if name in self.there}
 
     def simulate(self, packages: Sequence[str]) -> Simulation:
@@ -43,7 +43,7 @@ class FakeManager:
         names = [needed for name in asked for needed in (name, *NEEDS.get(name, []))]
         missing = [name for name in names if name not in self.offers]
         if missing:
-            raise Failed(f"no package {missing[0]}")
+            raise ModuleFailed(f"no package {missing[0]}")
         changes = {name: self.offers[name] for name in names}
         there = self.installed(changes)
         return Simulation({n: v for n, v in changes.items() if n not in there or there[n].version != v}, self.removes)
@@ -58,13 +58,13 @@ class FakeManager:
         """Do what the tasks of the role nvidia_packages do with a transaction."""
         if wanted.install:
             versions, _ = self.simulate(wanted.install)
-            self.there.update({name: Package(version, False) for name, version in versions.items()})
+            self.there.update({name: InstalledPackage(version, False) for name, version in versions.items()})
         for name in wanted.release:
-            self.there[name] = Package(self.there[name].version, False)
+            self.there[name] = InstalledPackage(self.there[name].version, False)
         for name in (package.partition("=")[0] for package in wanted.reinstall):
             self.without_file.remove(name)
-            self.there[name] = Package(self.there[name].version, False)
-        self.there.update({name: Package(self.there[name].version, True) for name in wanted.hold})
+            self.there[name] = InstalledPackage(self.there[name].version, False)
+        self.there.update({name: InstalledPackage(self.there[name].version, True) for name in wanted.hold})
         tfctl_transaction.RECORD.write_text(json.dumps(wanted.record))
         tfctl_transaction.PREVIOUS.write_text(json.dumps(wanted.previous))
 
@@ -107,12 +107,12 @@ def test_transaction_restores_a_recorded_package_that_was_removed(manager: FakeM
     del manager.there["libcuda1"]
     assert planned(manager).hold == ["libcuda1"]
     manager.carry_out(planned(manager))
-    assert manager.there["libcuda1"] == Package("535.2", True)
+    assert manager.there["libcuda1"] == InstalledPackage("535.2", True)
 
 
 def test_transaction_holds_a_package_again_that_was_unheld(manager: FakeManager) -> None:
     manager.carry_out(planned(manager, "nvidia-smi"))
-    manager.there["libcuda1"] = Package("535.2", False)
+    manager.there["libcuda1"] = InstalledPackage("535.2", False)
     wanted = planned(manager, "nvidia-smi")
     assert (wanted.install, wanted.hold) == ([], ["libcuda1"])
 
@@ -148,13 +148,13 @@ def test_transaction_lets_modules_that_are_built_for_one_kernel_follow_its_updat
     """With a hold on them, the next kernel has no driver. An earlier tfctl has left holds."""
     modules, library = "linux-modules-nvidia-580-server-generic", "libnvidia-compute-580-server"
     manager.offers.update({modules: "5.15.0-91.101", library: "580.95"})
-    manager.there[library] = Package("580.82", True)
+    manager.there[library] = InstalledPackage("580.82", True)
     tfctl_transaction.RECORD.write_text(json.dumps({"nvidia_driver": {library: "580.82"}}))
     wanted = planned(manager, modules, library)
     assert (wanted.hold, wanted.release) == ([], [library])
     manager.carry_out(wanted)
     assert not any(package.held for package in manager.there.values())
-    manager.there[modules] = Package("5.15.0-126.136", False)
+    manager.there[modules] = InstalledPackage("5.15.0-126.136", False)
     again = planned(manager)
     assert nothing_left(again) and again.record == {"nvidia_driver": {modules: "", library: ""}}
 
@@ -170,18 +170,18 @@ def test_transaction_reinstalls_the_installed_version_of_a_damaged_package(manag
 
 def test_transaction_refuses_to_remove_packages(manager: FakeManager) -> None:
     manager.removes = ["openmpi"]
-    with pytest.raises(Failed, match="The installation of nvidia-smi would remove openmpi"):
+    with pytest.raises(ModuleFailed, match="The installation of nvidia-smi would remove openmpi"):
         planned(manager, "nvidia-smi")
 
 
 def test_transaction_refuses_to_install_a_kernel(manager: FakeManager) -> None:
-    with pytest.raises(Failed, match="nvidia-headless would install another kernel: linux-image"):
+    with pytest.raises(ModuleFailed, match="nvidia-headless would install another kernel: linux-image"):
         planned(manager, "nvidia-headless")
 
 
 def test_transaction_refuses_to_change_a_package_that_somebody_else_put_on_hold(manager: FakeManager) -> None:
-    manager.there["libcuda1"] = Package("530.1", True)
-    with pytest.raises(Failed, match="would change packages that are on hold: libcuda1") as refused:
+    manager.there["libcuda1"] = InstalledPackage("530.1", True)
+    with pytest.raises(ModuleFailed, match="would change packages that are on hold: libcuda1") as refused:
         planned(manager, "nvidia-smi")
     assert refused.value.fault["remedy"] == "unhold libcuda1, then provision again"
 
@@ -238,7 +238,7 @@ def test_apt_names_unreachable_sources_when_a_package_is_missing(programs: Path)
     program(programs, "apt-get", FAKE_APT)
     apt = Apt()
     apt.update()
-    with pytest.raises(Failed) as refused:
+    with pytest.raises(ModuleFailed) as refused:
         apt.simulate(["nvidia-none"])
     assert str(refused.value).splitlines() == [
         "apt cannot install nvidia-none (exit code 100)", "E: Unable to locate package nvidia-none",
@@ -269,7 +269,7 @@ def test_headers_that_the_sources_no_longer_have_are_an_error_with_a_remedy(
     programs: Path, name: str, text: str, manager: type[tfctl_transaction.Manager], package: str
 ) -> None:
     program(programs, name, text)
-    with pytest.raises(Failed) as refused:
+    with pytest.raises(ModuleFailed) as refused:
         manager().simulate(["nvidia-kernel-dkms", package])
     remedy = f"the package sources have no {package}: install the latest kernel, reboot, then provision again"
     assert refused.value.fault["remedy"] == remedy
@@ -277,7 +277,10 @@ def test_headers_that_the_sources_no_longer_have_are_an_error_with_a_remedy(
 
 def test_dpkg_reports_versions_holds_and_missing_files(programs: Path) -> None:
     program(programs, "dpkg-query", FAKE_DPKG_QUERY)
-    assert Apt().installed(["x"]) == {"nvidia-smi": Package("535.2", False), "libcuda1": Package("535.1", True)}
+    assert Apt().installed(["x"]) == {
+        "nvidia-smi": InstalledPackage("535.2", False),
+        "libcuda1": InstalledPackage("535.1", True),
+    }
     assert Apt().damaged(["x"]) == ["nvidia-smi"]
     assert (Apt().installed([]), Apt().damaged([])) == ({}, [])
 
@@ -327,7 +330,7 @@ def test_dnf_simulation_is_read(programs: Path) -> None:
 def test_dnf_error_is_reported(programs: Path) -> None:
     (programs / "output").write_text(NO_MATCH)
     program(programs, "dnf", f"#!/bin/sh\ncat {programs}/output; exit 1\n")
-    with pytest.raises(Failed) as refused:
+    with pytest.raises(ModuleFailed) as refused:
         Dnf().simulate(["nvidia-none"])
     assert str(refused.value) == f"dnf cannot install nvidia-none\n{NO_MATCH.strip()}"
 
@@ -338,7 +341,7 @@ def test_rpm_versions_have_an_epoch_and_locks_are_read(programs: Path, monkeypat
     (programs / "output").write_text(RPM)
     program(programs, "rpm", f"#!/bin/sh\ncat {programs}/output\n")
     (programs / "versionlock.list").write_text("# Added\nnvidia-open-3:580.65.06-1.el9.*\nkernel-devel-0:5.13-1.*\n")
-    kernel, locked = Package("0:5.14.0-1.el9", False), Package("3:580.65.06-1.el9", True)
+    kernel, locked = InstalledPackage("0:5.14.0-1.el9", False), InstalledPackage("3:580.65.06-1.el9", True)
     found = Dnf().installed(["nvidia-open", "kernel-devel-5.14.0-1.el9.x86_64"])
     assert found == {"nvidia-open": locked, "kernel-devel-5.14.0-1.el9.x86_64": kernel}
     assert tfctl_transaction.is_installed(found, "nvidia-open=580.*")
@@ -346,10 +349,10 @@ def test_rpm_versions_have_an_epoch_and_locks_are_read(programs: Path, monkeypat
     assert not tfctl_transaction.is_installed(found, "nvidia-open=590.*")
 
 
-def source(component: str, **more: str) -> tfctl_apt_sources.Source:
+def source(component: str, **more: str) -> tfctl_apt_sources.AptComponent:
     key = "/usr/share/keyrings/debian.gpg"
     there = {"uri": "http://a.example/debian", "release": "bookworm", "component": component, "origin": "Debian"}
-    return tfctl_apt_sources.Source(
+    return tfctl_apt_sources.AptComponent(
         **{**there, "signed_by": key, "file": "/etc/apt/sources.list.d/debian.sources", **more}
     )
 
@@ -370,9 +373,9 @@ def test_apt_entries_written_by_tfctl_do_not_count_as_existing() -> None:
 
 
 def test_apt_source_with_an_embedded_key_is_refused() -> None:
-    with pytest.raises(Failed, match=r"The entry in .*debian\.sources contains its key"):
+    with pytest.raises(ModuleFailed, match=r"The entry in .*debian\.sources contains its key"):
         tfctl_apt_sources.entries([source("main", signed_by="the entry itself")], ["non-free"], "/own")
-    with pytest.raises(Failed, match="apt has no Debian archive"):
+    with pytest.raises(ModuleFailed, match="apt has no Debian archive"):
         tfctl_apt_sources.entries([source("main", origin="Somebody")], ["non-free"], "/own")
 
 

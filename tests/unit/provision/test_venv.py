@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils import tfctl_install, tfctl_links, tfctl_records, tfctl_uv
-from ansible.module_utils.tfctl_install import Failed
+from ansible.module_utils.tfctl_install import ModuleFailed
 from uv import find_uv_bin
 
 from playbooks.library.tfctl_environment import Environment
@@ -221,7 +221,7 @@ def test_environment_is_not_installed_when_a_check_fails(
     make: Callable[..., Environment], more: dict[str, Any], message: str
 ) -> None:
     environment = make(**more)
-    with pytest.raises(Failed, match=f"(?s){message}"):
+    with pytest.raises(ModuleFailed, match=f"(?s){message}"):
         environment.build()
     assert not environment.path.exists() and not environment.part.exists()
 
@@ -236,7 +236,7 @@ def test_file_of_the_store_that_has_changed_is_deleted_and_not_installed(
         environment.wheels = [*environment.wheels, stored(tmp_path / name, environment.store)]
     path = environment.store / next(each["sha256"] for each in environment.wheels if each["name"] == name)
     path.write_bytes(b"damaged")
-    with pytest.raises(Failed, match=f"{name} has changed since it was copied, and was deleted"):
+    with pytest.raises(ModuleFailed, match=f"{name} has changed since it was copied, and was deleted"):
         environment.build()
     assert not path.exists() and not environment.path.exists()
 
@@ -250,7 +250,9 @@ def test_environment_refuses_packages_that_install_the_same_file(tmp_path: Path)
     with zipfile.ZipFile(twins / "uv-0.0-py3-none-any.whl", "w") as file:
         file.write(find_uv_bin(), "uv-0.0.data/scripts/uv")
     environment = new_environment(twins, tmp_path)
-    with pytest.raises(Failed, match=r"two packages of the lock have the same file.*big_one/__init__\.py was changed"):
+    with pytest.raises(
+        ModuleFailed, match=r"two packages of the lock have the same file.*big_one/__init__\.py was changed"
+    ):
         environment.build()
     assert not environment.path.exists()
 

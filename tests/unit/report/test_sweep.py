@@ -11,7 +11,7 @@ from tests.unit.report.test_figures import PUBLISHED
 from tfctl.errors import BadFile, UsageError
 from tfctl.model.load import load
 from tfctl.report import results, sweep
-from tfctl.report.results import Entry, Results
+from tfctl.report.results import SweepResults, SweepRun
 
 JOB = """\
 name: resnet
@@ -94,8 +94,8 @@ def test_changes_do_not_alter_the_file(file: Path) -> None:
 def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     path = tmp_path / "resnet-sweep.json"
     figures = replace(PUBLISHED[0], settings={"roles.worker.replicas": "16"})
-    first = Results("0123").put(Entry("resnet-16", figures.settings, "0123abcd"))
-    done = first.put(Entry("resnet-16", figures.settings, "0123abcd", figures))
+    first = SweepResults("0123").put(SweepRun("resnet-16", figures.settings, "0123abcd"))
+    done = first.put(SweepRun("resnet-16", figures.settings, "0123abcd", figures))
     results.save(path, done)
     assert results.load(path) == done
     assert (len(done.runs), done.figures, first.figures) == (1, [figures], [])

@@ -39,7 +39,7 @@ class Client:
 @pytest.fixture
 def client() -> Iterator[Client]:
     """Of a store for HOSTS."""
-    with store.Store(0, store.sizes(HOSTS)) as server:
+    with store.RendezvousStore(0, store.sizes(HOSTS)) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield Client(server.server_address[1])
@@ -52,7 +52,7 @@ def test_the_store_does_not_wait_for_a_name_server(monkeypatch: pytest.MonkeyPat
         raise AssertionError("a name server was asked")
 
     monkeypatch.setattr("socket.getfqdn", asked)
-    store.Store(0, {}).server_close()
+    store.RendezvousStore(0, {}).server_close()
 
 
 def test_a_stored_value_can_be_read(client: Client) -> None:

@@ -19,8 +19,8 @@ import yaml
 
 from tfctl import schema
 from tfctl.errors import BadFile
-from tfctl.model.stacks.nvidia import Gpu, Nvidia
-from tfctl.model.stacks.values import Https, Known, Python, Sha256, Version
+from tfctl.model.stacks.nvidia import GpuSupport, Nvidia
+from tfctl.model.stacks.values import Https, Python, Sha256, SourcedValue, Version
 
 HERE = Path(__file__).resolve().parent
 LOCKS = HERE / "locks"
@@ -74,7 +74,7 @@ class Gcc:
 
 
 @dataclass(frozen=True)
-class Openmpi(Known):
+class Openmpi(SourcedValue):
     """The source tarball, for hosts whose distribution's own Open MPI will not do."""
 
     version: Version
@@ -83,7 +83,7 @@ class Openmpi(Known):
 
 
 @dataclass(frozen=True)
-class Horovod(Known):
+class HorovodSource(SourcedValue):
     """Horovod's source in the package index, which has no wheels. ``build``: what builds it, besides a compiler.
 
     The packages it imports are in the stack's own requirements, so that only its wheel is added.
@@ -116,8 +116,8 @@ class Stack:
     sources: tuple[str, ...] = ()
     gcc: Gcc | None = None
     openmpi: Openmpi | None = None
-    horovod: Horovod | None = None
-    gpu: Gpu | None = None
+    horovod: HorovodSource | None = None
+    gpu: GpuSupport | None = None
     file: str = field(default="", metadata=schema.DERIVED)
 
     def release(self, module: str) -> tuple[int, ...]:
@@ -156,7 +156,7 @@ class Stack:
 
 
 @dataclass(frozen=True)
-class System:
+class OperatingSystem:
     """``pythons``: package names by the Python version they provide. ``gcc``: major versions, the default one first."""
 
     title: str
@@ -231,9 +231,9 @@ def _own_files(directories: tuple[str, ...]) -> Iterator[Path]:
 
 
 @cache
-def systems() -> Mapping[str, System]:
+def systems() -> Mapping[str, OperatingSystem]:
     """Return the supported operating systems, by their names in tfctl_facts."""
-    return _read(dict[str, System], HERE / "systems.yaml")
+    return _read(dict[str, OperatingSystem], HERE / "systems.yaml")
 
 
 @cache

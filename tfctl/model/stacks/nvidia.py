@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from tfctl.model.stacks.values import Https, Known, Sha256, Version
+from tfctl.model.stacks.values import Https, Sha256, SourcedValue, Version
 
 #: The libraries that TensorFlow needs on GPUs.
 LibraryName = Literal["cuda", "cudnn", "nccl"]
@@ -22,12 +22,12 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Key(Known):
+class RepositoryKey(SourcedValue):
     fingerprint: Annotated[str, re.compile(r"^[0-9A-F]{40}$")]
 
 
 @dataclass(frozen=True)
-class Archive(Known):
+class LibraryArchive(SourcedValue):
     """A tarball, or NVIDIA's own installer (`runfile`)."""
 
     kind: Literal["tar", "runfile"]
@@ -36,7 +36,7 @@ class Archive(Known):
 
 
 @dataclass(frozen=True)
-class Repository:
+class MirrorRepository:
     """``path`` is relative to the mirror. ``cuda`` is the range of toolkits in it."""
 
     path: str
@@ -79,14 +79,14 @@ class Nvidia:
 
     mirror: str
     ptx: Mapping[Version, int]
-    keys: Mapping[str, Key]
-    repositories: Mapping[str, Repository]
+    keys: Mapping[str, RepositoryKey]
+    repositories: Mapping[str, MirrorRepository]
     distributions: Mapping[str, Distribution]
-    archives: Mapping[LibraryName, Mapping[str, Archive]]
+    archives: Mapping[LibraryName, Mapping[str, LibraryArchive]]
 
 
 @dataclass(frozen=True)
-class Driver:
+class DriverSupport:
     """``min``: what the stack's CUDA requires (NVIDIA's table of minor-version compatibility)."""
 
     min: Version
@@ -94,7 +94,7 @@ class Driver:
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuSupport:
     """What a stack needs on GPUs. ``wheels``: whether its gpu edition includes CUDA, cuDNN and NCCL.
 
     ``ptx``: by compute capability, the newest PTX ISA that a driver must compile there; without a key if all code for
@@ -105,7 +105,7 @@ class Gpu:
     cudnn: Version
     nccl: Version
     capability: Range
-    driver: Driver
+    driver: DriverSupport
     ptx: Mapping[Version, Version]
     wheels: bool
 

@@ -14,7 +14,7 @@ Python = Annotated[str, re.compile(r"^3\.\d+$")]
 
 
 @dataclass(frozen=True)
-class Known:
+class SourcedValue:
     """A value with its origin. ``verified``: its publisher states it; ``sources``: who states it, independently of each
     other."""
 

@@ -4,10 +4,12 @@ Root starts it with the job's tasks (tfctl.node.guards). It runs as user tfctl-g
 attempts of the job. The guard of the *head*, the host of the first decider, decides; the others report to it and carry
 out its orders.
 
-    rules.py    what to do, as pure functions over the states of all tasks
-    head.py     the head: collect reports, follow the rules, give orders, notify people
-    member.py   any other host: report, obey, and stop the tasks here if the head is silent for too long
-    here.py     this host: its tasks' states, and the requests that the node part serves as root
-    link.py     an authenticated connection between two guards
-    keys.py     its keys
+    rules.py        what to do, as pure functions over the states of all tasks
+    head.py         the head: collect reports, follow the rules, give orders, notify people
+    member.py       any other host: report, obey, and stop the tasks here if the head is silent for too long
+    host_access.py  this host: its tasks' states, and the requests that the node part serves as root
+    link.py         an authenticated connection between two guards
+    keys.py         its keys
+    credentials.py  what root passes to this guard
+    notify.py       run the program and send the POST of the policy
 """

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from .. import jobstore, judge, wire
 from ..system import System
+from .credentials import Credentials
 from .head import Head
-from .here import Failed, Here
+from .host_access import HostAccess, RequestFailed
 from .member import LOOK_S, Member
-from .secrets import Secrets
 
 #: How long the node part may be unable to answer at the beginning (s). systemd then starts the guard again.
 _PATIENCE_S = 30.0
@@ -30,27 +30,27 @@ def main(words: Sequence[str], system: System = System()) -> int:  # noqa: B008 
     job = words[0]
     try:
         asyncio.run(_guard(job, system))
-    except Failed as failed:
+    except RequestFailed as failed:
         print(failed, file=sys.stderr)
         return 1
     return 0
 
 
 async def _guard(job: str, system: System) -> None:
-    secrets = wire.decode(Secrets, wire.parse(Path(os.environ["CREDENTIALS_DIRECTORY"], "key").read_bytes()))
-    await watch(Here(job, secrets.host, system), secrets, system, _listener())
+    credentials = wire.decode(Credentials, wire.parse(Path(os.environ["CREDENTIALS_DIRECTORY"], "key").read_bytes()))
+    await watch(HostAccess(job, credentials.host, system), credentials, system, _listener())
 
 
-async def watch(here: Here, secrets: Secrets, system: System, listener: socket.socket | None) -> None:
+async def watch(here: HostAccess, credentials: Credentials, system: System, listener: socket.socket | None) -> None:
     """Guard the job on this host until it has ended, then have this guard removed. ``listener``: on the head, the
-    socket for the other guards. Raises Failed."""
+    socket for the other guards. Raises RequestFailed."""
     seen = await _first_look(here)
     guard = seen.record.guard
     assert guard  # `show` fails without one
-    key = bytes.fromhex(secrets.key)
-    if secrets.host == guard.head:
+    key = bytes.fromhex(credentials.key)
+    if credentials.host == guard.head:
         began = _began(system, here.job, guard.origin, seen.attempt)
-        wanted = secrets.notify
+        wanted = credentials.notify
 
         async def tell(record: wire.Record, found: judge.Verdict) -> None:
             if wanted is not None:
@@ -65,20 +65,20 @@ async def watch(here: Here, secrets: Secrets, system: System, listener: socket.s
     await asyncio.sleep(_LEAVE_S)
 
 
-async def _first_look(here: Here) -> wire.JobStatus:
-    """Return the attempt once its start is complete. A start that is undone ends this process. Raises Failed."""
+async def _first_look(here: HostAccess) -> wire.JobStatus:
+    """Return the attempt once its start is complete. A start that is undone ends this process. Raises RequestFailed."""
     until = time.monotonic() + _PATIENCE_S
     while True:
         try:
             seen = await here.show()
-        except Failed:
+        except RequestFailed:
             if time.monotonic() > until:
                 raise
             seen = None
         if seen is not None and seen.kept:
             return seen
         if seen is None and time.monotonic() > until:
-            raise Failed(f"{here.host} has no job {here.job}")
+            raise RequestFailed(f"{here.host} has no job {here.job}")
         await asyncio.sleep(LOOK_S)
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from .. import judge, wire
 from . import link, rules
-from .here import Failed, Here
+from .host_access import HostAccess, RequestFailed
 from .member import LOOK_S, carry_out
 
 #: Added to the lease before the tasks of a silent host count as lost (s): that host may have to end them first.
@@ -34,7 +34,7 @@ class _Member:
 
     def __init__(self) -> None:
         self.link: link.Link | None = None
-        self.report: link.Report | None = None
+        self.report: link.MemberReport | None = None
         self.silent_since: float | None = time.monotonic()
 
 
@@ -42,7 +42,7 @@ class Head:
     """``tell`` is awaited with the outcome of the job, to notify people."""
 
     def __init__(
-        self, here: Here, key: bytes, seen: wire.JobStatus, began: float,
+        self, here: HostAccess, key: bytes, seen: wire.JobStatus, began: float,
         listener: socket.socket | None = None, tell: Tell | None = None,
     ) -> None:  # fmt: skip
         self._here, self._key, self._seen, self._began = here, key, seen, began
@@ -100,7 +100,7 @@ class Head:
 
     async def _look(self) -> None:
         if self._here.changed():
-            with suppress(Failed):
+            with suppress(RequestFailed):
                 self._seen = await self._here.show() or self._seen
                 self._rebooted = self._here.rebooted(self._record.attempt)
 
@@ -159,7 +159,7 @@ class Head:
         marks = [self._seen.stopped, *(report.stopped for report in self._reports().values())]
         return min((mark for mark in marks if mark is not None), default=None)
 
-    def _reports(self) -> dict[str, link.Report]:
+    def _reports(self) -> dict[str, link.MemberReport]:
         """Return what members have reported about the current attempt."""
         found = {host: member.report for host, member in self._members.items()}
         return {host: report for host, report in found.items() if report and report.run == self._record.run}
@@ -176,7 +176,7 @@ class Head:
             return await self._await_retry(view)
         self._report_loss(view, "silence")  # clients cannot tell by themselves
         action = rules.next_action(view)
-        if isinstance(action, rules.End):
+        if isinstance(action, rules.StopTasks):
             self._failure = self._failure or action.failure
             if action.failure:
                 self._report(action.failure)
@@ -211,14 +211,16 @@ class Head:
                 by_host.setdefault(task.host, []).append(task.name)
         run = self._record.run
         await self._order(
-            by_host, lambda number, host: link.Stop(number, run, tuple(by_host[host]), reason, overdue, give_up)
+            by_host, lambda number, host: link.StopOrder(number, run, tuple(by_host[host]), reason, overdue, give_up)
         )
 
     async def _stop_everywhere(self) -> None:
         unmarked = [self._here.host] if self._seen.stopped is None else []
         unmarked += [host for host, member in self._members.items() if not (member.report and member.report.stopped)]
         run = self._record.run
-        await self._order(unmarked, lambda number, _: link.Stop(number, run, None, "it was stopped on another host"))
+        await self._order(
+            unmarked, lambda number, _: link.StopOrder(number, run, None, "it was stopped on another host")
+        )
 
     def _plan_retry(self, view: rules.View, pause: float) -> None:
         self._retry_at = time.time() + pause
@@ -273,16 +275,16 @@ class Head:
         if silent:
             return f"{', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer"
         first, *others = sorted(hosts)
-        trouble = await self._order([first], lambda number, _: link.Prepare(number, record))
-        trouble = trouble or await self._order(others, lambda number, _: link.Prepare(number, record))
-        trouble = trouble or await self._order(hosts, lambda number, _: link.Launch(number))
+        trouble = await self._order([first], lambda number, _: link.PrepareOrder(number, record))
+        trouble = trouble or await self._order(others, lambda number, _: link.PrepareOrder(number, record))
+        trouble = trouble or await self._order(hosts, lambda number, _: link.LaunchOrder(number))
         if trouble:
-            await self._order(hosts, lambda number, _: link.Abort(number))
+            await self._order(hosts, lambda number, _: link.AbortOrder(number))
             return "; ".join(trouble.values())
-        trouble = await self._order(hosts, lambda number, _: link.Keep(number))
+        trouble = await self._order(hosts, lambda number, _: link.KeepOrder(number))
         if trouble:
             stop = "another host did not confirm the start"
-            await self._order(hosts, lambda number, _: link.Stop(number, record.run, None, stop))
+            await self._order(hosts, lambda number, _: link.StopOrder(number, record.run, None, stop))
         return "; ".join(trouble.values())
 
     async def _order(self, hosts: Iterable[str], order: Callable[[int, str], link.Order]) -> Mapping[str, str]:
@@ -319,7 +321,7 @@ class Head:
         self._report_loss(view, "reboot")  # the host may not answer clients again
         for member in self._members.values():
             if member.link is not None:
-                member.link.send(link.End(self._failure, time.time() if self._failure else None))
+                member.link.send(link.JobOver(self._failure, time.time() if self._failure else None))
         until = time.monotonic() + _END_S
         while time.monotonic() < until and any(member.link is not None for member in self._members.values()):
             await asyncio.sleep(0.05)
@@ -342,10 +344,10 @@ class Head:
         try:
             while True:
                 message = await connection.receive(wire.FOLLOW_SILENCE_S)
-                if isinstance(message, link.Report):
+                if isinstance(message, link.MemberReport):
                     member.report = message
                     self._woken.set()
-                elif isinstance(message, link.Done):
+                elif isinstance(message, link.OrderResult):
                     self._answer(hello.host, message.id, message.error)
         except link.Broken:
             pass
@@ -367,4 +369,4 @@ class Head:
             await asyncio.sleep(wire.BEAT_S)
             for member in self._members.values():
                 if member.link is not None:
-                    member.link.send(link.Beat())
+                    member.link.send(link.GuardBeat())

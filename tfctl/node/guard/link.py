@@ -1,14 +1,14 @@
 """A connection between the head's guard and that of another host, on which each side knows the other.
 
 The head sends a nonce; the member answers with its host, the run of its latest attempt and a nonce of its own. From
-then on all messages are sealed (tfctl.node.guard.keys). They are the classes below, as JSON with the class as key.
+then on all messages are sealed (tfctl.node.guard.keys). They are the classes below, as JSON with their kind as key.
 """
 
 import asyncio
 import json
 import re
 import secrets
-from typing import NamedTuple, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 from .. import names, wire
 from . import keys
@@ -20,7 +20,7 @@ _HANDSHAKE_S = 10.0
 _NONCE = re.compile(r"[0-9a-f]{32}")
 
 
-class Report(NamedTuple):
+class MemberReport(NamedTuple):
     """The member's tasks of the attempt ``run``. ``stopped``: the time of the job's stop mark here. ``listening``: its
     tasks whose port has a listener."""
 
@@ -30,11 +30,11 @@ class Report(NamedTuple):
     listening: tuple[wire.TaskName, ...] = ()
 
 
-class Beat(NamedTuple):
+class GuardBeat(NamedTuple):
     """A sign of life, from either side."""
 
 
-class Stop(NamedTuple):
+class StopOrder(NamedTuple):
     """End these tasks of the run, or all of them, which marks the job as stopped. ``overdue``, ``give_up``: as in
     tfctl.node.wire.StopRequest."""
 
@@ -46,56 +46,63 @@ class Stop(NamedTuple):
     give_up: Optional[bool] = None
 
 
-class Prepare(NamedTuple):
+class PrepareOrder(NamedTuple):
     """Reserve the next attempt."""
 
     id: int
     record: wire.Record
 
 
-class Launch(NamedTuple):
+class LaunchOrder(NamedTuple):
     """Start the units of the attempt that was prepared."""
 
     id: int
 
 
-class Keep(NamedTuple):
+class KeepOrder(NamedTuple):
     """Let them run on."""
 
     id: int
 
 
-class Abort(NamedTuple):
+class AbortOrder(NamedTuple):
     """Undo the attempt that was prepared."""
 
     id: int
 
 
-class End(NamedTuple):
+class JobOver(NamedTuple):
     """The job is over: leave. ``reason`` and ``finished``: as in tfctl.node.wire.GuardReport."""
 
     reason: str
     finished: Optional[float] = None
 
 
-class Done(NamedTuple):
+class OrderResult(NamedTuple):
     """The order ``id`` was carried out, or failed with ``error``."""
 
     id: int
     error: Optional[str] = None
 
 
-Order = Union[Stop, Prepare, Launch, Keep, Abort]
-Message = Union[Report, Beat, Stop, Prepare, Launch, Keep, Abort, End, Done]
+Order = Union[StopOrder, PrepareOrder, LaunchOrder, KeepOrder, AbortOrder]
+Message = Union[
+    MemberReport, GuardBeat, StopOrder, PrepareOrder, LaunchOrder, KeepOrder, AbortOrder, JobOver, OrderResult
+]
 
-_KINDS = wire.by_name(Message)
+#: The classes by their kinds on the connection.
+KINDS: dict[str, Any] = {
+    "report": MemberReport, "beat": GuardBeat, "stop": StopOrder, "prepare": PrepareOrder, "launch": LaunchOrder,
+    "keep": KeepOrder, "abort": AbortOrder, "end": JobOver, "done": OrderResult,
+}  # fmt: skip
+_KIND_OF = {message: kind for kind, message in KINDS.items()}
 
 
 class Broken(Exception):
     """The connection has ended, or what came over it is not from a guard of the job."""
 
 
-class Hello(NamedTuple):
+class MemberHello(NamedTuple):
     """What a member says of itself."""
 
     host: str
@@ -113,7 +120,7 @@ class Link:
 
     def send(self, message: Message) -> None:
         """Queue a message."""
-        body = json.dumps({type(message).__name__.lower(): wire.encode(message)}, separators=(",", ":"))
+        body = json.dumps({_KIND_OF[type(message)]: wire.encode(message)}, separators=(",", ":"))
         self._writer.write(self._sealer.seal(body.encode()))
 
     async def drain(self) -> None:
@@ -128,7 +135,7 @@ class Link:
         line = await _line(self._reader, within)
         try:
             ((kind, fields),) = wire.parse(self._opener.open(line)).items()
-            return wire.decode(_KINDS[kind], fields)  # type: ignore[no-any-return]
+            return wire.decode(KINDS[kind], fields)  # type: ignore[no-any-return]
         except (keys.Forged, wire.Malformed, KeyError, ValueError):
             raise Broken("a message is not from a guard of this job") from None
 
@@ -138,7 +145,7 @@ class Link:
 
 async def accept(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: bytes, hosts: set[str]
-) -> "tuple[Link, Hello]":
+) -> "tuple[Link, MemberHello]":
     """Return the connection of a member, on the head, once its first message proves that it has the key.
 
     That message is a beat. Raises Broken.
@@ -146,7 +153,7 @@ async def accept(
     nonce = secrets.token_hex(16)
     writer.write(json.dumps({"nonce": nonce}).encode() + b"\n")
     try:
-        hello = wire.decode(Hello, wire.parse(await _line(reader, _HANDSHAKE_S)))
+        hello = wire.decode(MemberHello, wire.parse(await _line(reader, _HANDSHAKE_S)))
     except wire.Malformed:
         raise Broken("a connection that is not from a guard") from None
     if hello.host not in hosts or not names.RUN.fullmatch(hello.run) or not _NONCE.fullmatch(hello.nonce):
@@ -156,7 +163,7 @@ async def accept(
     )
     link = Link(reader, writer, keys.Sealer(sealer), keys.Opener(opener))
     await link.receive(_HANDSHAKE_S)
-    link.send(Beat())
+    link.send(GuardBeat())
     return link, hello
 
 
@@ -171,10 +178,10 @@ async def connect(address: str, port: int, key: bytes, host: str, run: str) -> L
         if not isinstance(nonce, str) or not _NONCE.fullmatch(nonce):
             raise wire.Malformed
         own = secrets.token_hex(16)
-        writer.write(json.dumps(Hello(host, run, own)._asdict()).encode() + b"\n")
+        writer.write(json.dumps(MemberHello(host, run, own)._asdict()).encode() + b"\n")
         sealer, opener = (keys.session_key(key, run, host, nonce, own, to_head) for to_head in (True, False))
         link = Link(reader, writer, keys.Sealer(sealer), keys.Opener(opener))
-        link.send(Beat())
+        link.send(GuardBeat())
         await link.receive(_HANDSHAKE_S)
         return link
     except wire.Malformed:

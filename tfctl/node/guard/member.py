@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from .. import judge, wire
 from . import link
-from .here import Failed, Here
+from .host_access import HostAccess, RequestFailed
 
 #: How often to look for changes (s).
 LOOK_S = 1.0
@@ -20,15 +20,15 @@ _STOPPED_S = 60.0
 
 
 class Member:
-    """``seen``: the job as `Here.show` first reports it."""
+    """``seen``: the job as `HostAccess.show` first reports it."""
 
-    def __init__(self, here: Here, key: bytes, seen: wire.JobStatus) -> None:
+    def __init__(self, here: HostAccess, key: bytes, seen: wire.JobStatus) -> None:
         self._here, self._key, self._seen = here, key, seen
         self._contact = time.monotonic()
         self._met = False
         self._link: link.Link | None = None
         self._listening: tuple[wire.TaskName, ...] = ()
-        self._ended: link.End | None = None
+        self._ended: link.JobOver | None = None
         self._running: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -52,7 +52,7 @@ class Member:
         return self._seen.record.guard
 
     async def _look(self) -> None:
-        with suppress(Failed):
+        with suppress(RequestFailed):
             self._seen = await self._here.show() or self._seen
             self._tell()
 
@@ -66,7 +66,7 @@ class Member:
     def _tell(self) -> None:
         if self._link is not None:
             seen = self._seen
-            self._link.send(link.Report(seen.run, seen.tasks, seen.stopped, self._listening))
+            self._link.send(link.MemberReport(seen.run, seen.tasks, seen.stopped, self._listening))
 
     async def _is_alone(self) -> bool:
         """Return whether the head has been silent for too long. Then end the tasks of this host."""
@@ -79,7 +79,7 @@ class Member:
             return False
         why = f"{self._here.host} has not heard from the guard on {self._guard.head} for {limit:.0f} s (policy: lease)"
         if alive:
-            with suppress(Failed):
+            with suppress(RequestFailed):
                 await self._here.stop(wire.StopRequest(self._here.job, None, tuple(alive), self._seen.run, reason=why))
         self._note(why, time.time())
         return True
@@ -111,10 +111,12 @@ class Member:
         while True:
             message = await connection.receive(wire.FOLLOW_SILENCE_S)
             self._contact = time.monotonic()
-            if isinstance(message, link.End):
+            if isinstance(message, link.JobOver):
                 self._ended = message
                 return
-            if isinstance(message, (link.Stop, link.Prepare, link.Launch, link.Keep, link.Abort)):
+            if isinstance(
+                message, (link.StopOrder, link.PrepareOrder, link.LaunchOrder, link.KeepOrder, link.AbortOrder)
+            ):
                 # In a task of its own, so that this one hears the head while the tasks take their time to end.
                 task = asyncio.ensure_future(self._carry_out(connection, message))
                 self._running.add(task)
@@ -123,13 +125,13 @@ class Member:
     async def _carry_out(self, connection: link.Link, order: link.Order) -> None:
         error = await carry_out(self._here, order)
         await self._look()
-        connection.send(link.Done(order.id, error))
+        connection.send(link.OrderResult(order.id, error))
 
 
-async def carry_out(here: Here, order: link.Order) -> str | None:
+async def carry_out(here: HostAccess, order: link.Order) -> str | None:
     """Carry out an order on this host. Return why it failed, or None."""
     try:
-        if isinstance(order, link.Stop):
+        if isinstance(order, link.StopOrder):
             await here.stop(
                 wire.StopRequest(
                     here.job,
@@ -141,15 +143,15 @@ async def carry_out(here: Here, order: link.Order) -> str | None:
                     give_up=order.give_up,
                 )
             )
-        elif isinstance(order, link.Prepare):
+        elif isinstance(order, link.PrepareOrder):
             await here.prepare(order.record)
-        elif isinstance(order, link.Launch):
+        elif isinstance(order, link.LaunchOrder):
             await here.launch()
-        elif isinstance(order, link.Keep):
+        elif isinstance(order, link.KeepOrder):
             await here.keep()
         else:
             await here.abort()
-    except Failed as failed:
+    except RequestFailed as failed:
         return str(failed)
     return None
 
@@ -157,4 +159,4 @@ async def carry_out(here: Here, order: link.Order) -> str | None:
 async def _beat(connection: link.Link) -> None:
     while True:
         await asyncio.sleep(wire.BEAT_S)
-        connection.send(link.Beat())
+        connection.send(link.GuardBeat())

@@ -7,14 +7,14 @@ import json
 from urllib import error, request
 
 from .. import judge, wire
-from .here import Failed, Here
+from .host_access import HostAccess, RequestFailed
 
 _TRIES = 3
 _TIMEOUT_S = 10.0
 _PAUSE_S = 2.0
 
 
-async def notify(here: Here, wanted: wire.Notify, record: wire.Record, found: judge.Verdict) -> None:
+async def notify(here: HostAccess, wanted: wire.Notify, record: wire.Record, found: judge.Verdict) -> None:
     """Run the program and send the POST. Note how that went; a failure has no other consequence."""
     outcome = json.dumps(
         {
@@ -25,7 +25,7 @@ async def notify(here: Here, wanted: wire.Notify, record: wire.Record, found: ju
     if wanted.command:
         try:
             trouble = await here.notify(outcome)
-        except Failed as failed:
+        except RequestFailed as failed:
             trouble = str(failed)
         here.note(record.attempt, "notify", f"the program failed: {trouble}" if trouble else "the program has run")
     if wanted.url is not None:

@@ -36,7 +36,7 @@ class View(NamedTuple):
     final: bool = False
 
 
-class End(NamedTuple):
+class StopTasks(NamedTuple):
     """End these tasks. ``failure``: why this fails the job, if it does not follow from the tasks' states."""
 
     tasks: tuple[wire.TaskName, ...]
@@ -65,7 +65,7 @@ class Finish(NamedTuple):
     """Nothing is left to do."""
 
 
-Action = Union[End, GiveUp, StopEverywhere, Retry, Finish]
+Action = Union[StopTasks, GiveUp, StopEverywhere, Retry, Finish]
 
 
 def verdict(view: View) -> judge.Verdict:
@@ -98,7 +98,7 @@ def _after(view: View, found: judge.Verdict, alive: tuple[wire.TaskName, ...], u
         if name not in view.cleaned and not _is_out_of_reach(view, name)
     ]  # fmt: skip
     if wanted:
-        return End(tuple(wanted), _why(view, found))
+        return StopTasks(tuple(wanted), _why(view, found))
     if view.record.policy.clean != "none" and (unknown or any(name not in view.cleaned for name in alive)):
         return None
     if found.state == "failed" and retries(view, found):
@@ -114,14 +114,14 @@ def _limits(view: View, alive: tuple[wire.TaskName, ...]) -> Action | None:
     assert guard
     # During the first attempt, a timer beside each unit ends it at its deadline, also where there is no guard.
     if guard.deadline is not None and guard.number > 1 and view.age > guard.deadline:
-        return End(alive, f"the deadline of {guard.deadline} s has passed", overdue=True)
+        return StopTasks(alive, f"the deadline of {guard.deadline} s has passed", overdue=True)
     if guard.start_timeout is not None and view.attempt_age > guard.start_timeout:
         deaf = [task for task in view.record.tasks if task.name in guard.servers and task.name not in view.listened]
         if deaf:
             first = f"{names.task(*deaf[0].name)} on {deaf[0].host} did not listen on port {deaf[0].port}"
             more = f", nor did {len(deaf) - 1} other tasks on theirs," if len(deaf) > 1 else ""
             why = f"{first}{more} within {guard.start_timeout} s of the start (policy: start_timeout)"
-            return End(alive, "not every task started in time", failure=why)
+            return StopTasks(alive, "not every task started in time", failure=why)
     return None
 
 

@@ -17,7 +17,7 @@ _LOCK_S = 330.0
 def run(system: System, words: Sequence[str]) -> None:
     """End the task that the words name, unless it has ended or is being stopped, or the run is not the current one.
 
-    Raises Refused, OSError.
+    Raises RequestRefused, OSError.
     """
     job, run, role, index = words
     with reservations.lock(system, _LOCK_S):

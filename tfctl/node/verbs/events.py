@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 
 from .. import fields, guards, jobstore, names, statuses, wire
-from ..session import Refused, Session
+from ..session import NodeSession, RequestRefused
 from ..system import System
 from ..system import run as run_to_end
 from ..units import InstalledUnit, installed_units
@@ -22,8 +22,8 @@ _UNIT_STARTED = "39f53479d3a045ac8e11786248231fbf"
 _FIELDS = "INVOCATION_ID"
 
 
-def run(system: System, session: Session, request: wire.EventsRequest) -> None:
-    """Send one answer, empty for a job that is not known here. Raises Refused."""
+def run(system: System, session: NodeSession, request: wire.EventsRequest) -> None:
+    """Send one answer, empty for a job that is not known here. Raises RequestRefused."""
     job = fields.job_name(request.job)
     found = sorted(_events(system, job), key=lambda event: event.time)
     whole, brief = statuses.brief(system, statuses.of_jobs(system, [job]), request.brief)
@@ -81,7 +81,7 @@ def _begins(system: System, job: str) -> dict[str, float]:
     units = (f"UNIT={names.unit(job, *task)}" for task in sorted(tasks))
     words = ["-q", "--no-pager", "-o", "json", f"--output-fields={_FIELDS}", "_PID=1", f"MESSAGE_ID={_UNIT_STARTED}"]
     found = {}
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(RequestRefused):
         for line in run_to_end([*system.journalctl, *words, *units], 20.0).output.splitlines():
             with contextlib.suppress(wire.Malformed, KeyError, ValueError):
                 entry = wire.parse(line.encode())

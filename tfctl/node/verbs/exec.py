@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from .. import checks, fields, jobstore, names, restart_files, wire
 from ..exits import Exit
-from ..session import Refused, Session
+from ..session import NodeSession, RequestRefused
 from ..system import System, host
 from ..units import end_units
 
@@ -31,15 +31,15 @@ _CONTROL = re.compile(r"[\x01-\x1f\x7f]")
 _POLL_S = 1.0
 
 
-def run(system: System, session: Session, request: wire.ExecRequest) -> None:
-    """Serve one request. Raises Refused, Gone."""
+def run(system: System, session: NodeSession, request: wire.ExecRequest) -> None:
+    """Serve one request. Raises RequestRefused, Gone."""
     job, run = fields.job_name(request.job), fields.match(names.RUN, request.run, "a run")
     task = fields.task_name((request.role, request.index))
     _check_words(request.words)
     attempt = jobstore.latest(system, job)
     record = jobstore.record(system, job, attempt) if attempt else None
     if record is None or record.run != run or task not in [one.name for one in record.tasks]:
-        raise Refused(Exit.NOT_FOUND, f"{host()} has no {names.task(*task)} of this run of {job}", "try again")
+        raise RequestRefused(Exit.NOT_FOUND, f"{host()} has no {names.task(*task)} of this run of {job}", "try again")
     system.user()
     checks.drop_in(system)
     _sweep(system)
@@ -54,16 +54,16 @@ def run(system: System, session: Session, request: wire.ExecRequest) -> None:
 
 def _check_words(words: Sequence[str]) -> None:
     if not words or not words[0] or any("\0" in word for word in words):
-        raise Refused(Exit.USAGE, "the command is empty or contains a null character")
+        raise RequestRefused(Exit.USAGE, "the command is empty or contains a null character")
     if sum(len(word.encode()) for word in words) > _LONGEST:
-        raise Refused(Exit.USAGE, f"the command has more than {_LONGEST} bytes", "put it in a file")
+        raise RequestRefused(Exit.USAGE, f"the command has more than {_LONGEST} bytes", "put it in a file")
 
 
 def _of_task(system: System, record: wire.Record, task: wire.TaskName) -> list[str]:
-    """Return the lines of the task's unit that apply. Raises Refused if its files are gone."""
+    """Return the lines of the task's unit that apply. Raises RequestRefused if its files are gone."""
     found = restart_files.load(system, record.job, record.attempt).get(task)
     if found is None:
-        raise Refused(
+        raise RequestRefused(
             Exit.NOT_FOUND,
             f"the environment of {names.task(*task)} is no longer on {host()}",
             "a stop or a reboot removes it; tfctl start starts the job again",
@@ -140,8 +140,8 @@ def _place(system: System, job: str, key: str) -> Iterator[tuple[int, int]]:
             os.close(descriptor)
 
 
-def _supervise(system: System, session: Session, unit: str, pipes: tuple[int, int]) -> wire.Exited:
-    """Run the unit to its end and send its output. Return how it ended. Raises Gone, Refused."""
+def _supervise(system: System, session: NodeSession, unit: str, pipes: tuple[int, int]) -> wire.Exited:
+    """Run the unit to its end and send its output. Return how it ended. Raises Gone, RequestRefused."""
     beat = time.monotonic() + wire.BEAT_S
     errors = bytearray()
     process = system.managing("start", "--", unit)
@@ -170,11 +170,13 @@ def _supervise(system: System, session: Session, unit: str, pipes: tuple[int, in
     code, number = found.get("ExecMainCode", "0"), int(found.get("ExecMainStatus") or 0)
     if code == "0":
         said = errors.decode("utf-8", "replace").strip()
-        raise Refused(Exit.FAILED, f"systemd on {host()} did not run the command: {said}", "see journalctl on the host")
+        raise RequestRefused(
+            Exit.FAILED, f"systemd on {host()} did not run the command: {said}", "see journalctl on the host"
+        )
     return wire.Exited(number) if code == "1" else wire.Exited(None, wire.signal_name(number))
 
 
-def _forward(session: Session, pipes: Sequence[int]) -> None:
+def _forward(session: NodeSession, pipes: Sequence[int]) -> None:
     """Send what the command has written."""
     for position, pipe in enumerate(pipes, 1):
         with contextlib.suppress(BlockingIOError):
@@ -187,7 +189,7 @@ def _sweep(system: System) -> None:
     beginning = names.EXEC_DIR.rpartition("/")[2]
     found = [name for name in jobstore.listing(system.at(names.RUN_DIR)) if name.startswith(beginning)]
     for key in [name[len(beginning) :] for name in found]:
-        with contextlib.suppress(OSError, Refused):
+        with contextlib.suppress(OSError, RequestRefused):
             descriptor = os.open(system.at(names.exec_dir(key)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -200,7 +202,7 @@ def _sweep(system: System) -> None:
 
 
 def _remove(system: System, job: str, key: str) -> None:
-    """End the unit if it runs, and remove it and its pipes. Raises Refused."""
+    """End the unit if it runs, and remove it and its pipes. Raises RequestRefused."""
     unit = names.exec_unit(job, key)
     path = system.at(f"{names.UNITS}/{unit}")
     try:

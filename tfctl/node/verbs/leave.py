@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from .. import fields, guards, reservations, wire
-from ..session import Session
+from ..session import NodeSession
 from ..system import System
 
 
-def run(system: System, session: Session, request: wire.LeaveRequest) -> None:
-    """Answer, then remove the guard's units. Raises Refused, Gone."""
+def run(system: System, session: NodeSession, request: wire.LeaveRequest) -> None:
+    """Answer, then remove the guard's units. Raises RequestRefused, Gone."""
     job = fields.job_name(request.job)
     with reservations.lock(system):
         session.send(wire.Left())

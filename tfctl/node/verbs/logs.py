@@ -19,7 +19,7 @@ import time
 
 from .. import fields, jobstore, names, wire
 from ..exits import Exit
-from ..session import Refused, Session
+from ..session import NodeSession, RequestRefused
 from ..system import System, host
 
 #: How long (s) journald may take to write what tasks have printed. It can lag far behind if its disk is slow.
@@ -30,17 +30,17 @@ _OLDEST_S = 5.0
 LINE_S = 1.0
 
 
-def run(system: System, session: Session, request: wire.LogsRequest) -> None:
+def run(system: System, session: NodeSession, request: wire.LogsRequest) -> None:
     """Serve one request. Return only if it follows, filters or no unit matches; otherwise become journalctl.
 
-    Raises Refused, Gone.
+    Raises RequestRefused, Gone.
     """
     job = fields.job_name(request.job)
     wanted = None if request.tasks is None else fields.task_names(request.tasks)
     attempt = fields.optional_attempt(request.attempt) or jobstore.latest(system, job)
     record = jobstore.record(system, job, attempt) if attempt else None
     if record is None:
-        raise Refused(Exit.NOT_FOUND, f"{host()} has no attempt of job {job}", "tfctl list shows the jobs")
+        raise RequestRefused(Exit.NOT_FOUND, f"{host()} has no attempt of job {job}", "tfctl list shows the jobs")
     tasks = [task for task in jobstore.tasks(system, job, attempt) if wanted is None or task in wanted]
     units = {names.unit(job, *task): task for task in tasks}
     words = command(system, record.run, list(units), request)
@@ -65,7 +65,7 @@ def run(system: System, session: Session, request: wire.LogsRequest) -> None:
 
 
 def command(system: System, run: str, units: list[str], request: wire.LogsRequest) -> list[str]:
-    """Return the journalctl command line for a request. Raises Refused."""
+    """Return the journalctl command line for a request. Raises RequestRefused."""
     words = [
         *system.journalctl,
         "-q",
@@ -91,7 +91,7 @@ def command(system: System, run: str, units: list[str], request: wire.LogsReques
     return [*words, f"TFCTL_RUN={run}", *(f"_SYSTEMD_UNIT={unit}" for unit in units), "+", *dropped]
 
 
-def is_synced(system: System, session: Session, limit: float = SYNC_S) -> bool:
+def is_synced(system: System, session: NodeSession, limit: float = SYNC_S) -> bool:
     """Have journald write the output of tasks that is still queued. Return whether it confirmed that within ``limit``
     seconds. Send beats meanwhile. Raises Gone."""
     try:
@@ -131,22 +131,22 @@ def _oldest(system: System) -> float | None:
         return None
 
 
-def _wanted(text: str, resumed: bool) -> Wanted | None:
+def _wanted(text: str, resumed: bool) -> LineFilter | None:
     """Return the check of lines for a regular expression. Return None if this Python, which may be older than the
     client's, does not know its syntax: the client checks every line again."""
     try:
-        return Wanted(re.compile(text), resumed)
+        return LineFilter(re.compile(text), resumed)
     except re.error:
         return None
 
 
 def _cursor(value: str) -> str:
     if not 0 < len(value) < 1024 or not value.isprintable():
-        raise Refused(Exit.USAGE, "invalid journal cursor")
+        raise RequestRefused(Exit.USAGE, "invalid journal cursor")
     return value
 
 
-class Wanted:
+class LineFilter:
     """Says of each line of journalctl's JSON in turn whether to send it. Only for the main thread.
 
     Some lines are sent without a check: pieces of a split line, which the client joins first, journald's messages about
@@ -160,7 +160,7 @@ class Wanted:
         signal.signal(signal.SIGVTALRM, _raise)
 
     def __call__(self, line: bytes) -> bool:
-        """Return whether to send the line. Raises Refused if that takes longer than LINE_S to find out."""
+        """Return whether to send the line. Raises RequestRefused if that takes longer than LINE_S to find out."""
         entry = wire.journal_entry(line)
         stream = entry.unit, entry.stream
         sent = self._unchecked or entry.is_split or stream in self._split or entry.dropped is not None
@@ -177,13 +177,15 @@ class _TooSlow(Exception):
 
 def _matches(pattern: re.Pattern[str], entry: wire.JournalEntry) -> bool:
     """Return whether the line matches. A timer ends a match that takes too long: Python checks for signals while
-    it matches. Raises Refused."""
+    it matches. Raises RequestRefused."""
     signal.setitimer(signal.ITIMER_VIRTUAL, LINE_S)
     try:
         return pattern.search(entry.text) is not None
     except _TooSlow:
         what = f"--grep took more than {LINE_S:.0f} s to match a line of {len(entry.text)} characters on {host()}"
-        raise Refused(Exit.USAGE, what, "simplify --grep: a repeat within a repeat, as in (a+)+, is slow") from None
+        raise RequestRefused(
+            Exit.USAGE, what, "simplify --grep: a repeat within a repeat, as in (a+)+, is slow"
+        ) from None
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
 

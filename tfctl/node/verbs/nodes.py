@@ -8,13 +8,13 @@ from pathlib import Path
 
 from .. import disks, gpus, receipts, reservations, states, versions, wire
 from ..hello import look, stacks
-from ..session import Session
+from ..session import NodeSession
 from ..system import System, node_part
 from ..units import InstalledUnit, live_units
 
 
-def run(system: System, session: Session, _request: wire.NodesRequest) -> None:
-    """Send one answer. Raises Refused."""
+def run(system: System, session: NodeSession, _request: wire.NodesRequest) -> None:
+    """Send one answer. Raises RequestRefused."""
     units = live_units(system)
     held = reservations.held(system, units)
     devices, trouble = look(system, held)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import fields, guards, jobstore, names, states, wire
 from ..exits import Exit
-from ..session import Refused, Session
+from ..session import NodeSession, RequestRefused
 from ..system import System
 
 #: How long the unit of the program may take, beyond its own limit (s).
@@ -13,12 +13,12 @@ _LIMIT_S = guards.NOTIFY_S + 15.0
 _LONGEST = 1 << 16
 
 
-def run(system: System, session: Session, request: wire.NotifyRequest) -> None:
-    """Run the program with the outcome as its stdin, and answer how that went. Raises Refused, Gone, OSError."""
+def run(system: System, session: NodeSession, request: wire.NotifyRequest) -> None:
+    """Run the program with the outcome as its stdin, and answer how that went. Raises RequestRefused, Gone, OSError."""
     job = fields.job_name(request.job)
     unit = names.notify_service(job)
     if len(request.outcome) > _LONGEST or not (system.at(names.UNITS) / unit).exists():
-        raise Refused(Exit.NOT_FOUND, f"{job} has no program to run at its end")
+        raise RequestRefused(Exit.NOT_FOUND, f"{job} has no program to run at its end")
     jobstore.write(system.at(names.notify_input(job)), request.outcome.encode())
     system.settle([unit], "loaded")
     process = system.managing("start", "--", unit)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from .. import code, disks, fields, guards, jobstore, names, reservations, restart_files, wire
 from ..exits import Exit
-from ..session import Refused, Session
+from ..session import NodeSession, RequestRefused
 from ..system import System, host
 from ..units import going_jobs, installed_units, remove_units
 from ..wire import AttemptName
@@ -28,8 +28,8 @@ _PATIENCE_S = 20.0
 _LIMIT_S = 3600.0
 
 
-def run(system: System, session: Session, request: wire.PruneRequest) -> None:
-    """Serve one request. Raises Refused, Gone."""
+def run(system: System, session: NodeSession, request: wire.PruneRequest) -> None:
+    """Serve one request. Raises RequestRefused, Gone."""
     if request.attempts is None:
         job = None if request.job is None else fields.job_name(request.job)
         session.send(wire.Stored(tuple(_stored(system, job))))
@@ -45,7 +45,7 @@ def run(system: System, session: Session, request: wire.PruneRequest) -> None:
 
 
 def _stored(system: System, only: str | None) -> Iterator[wire.StoredAttempt]:
-    """Yield each attempt that is here. Raises Refused."""
+    """Yield each attempt that is here. Raises RequestRefused."""
     busy, until = _busy(system), time.monotonic() + disks.COUNT_S
     for job in jobstore.jobs(system) if only is None else [only]:
         for attempt in jobstore.attempts(system, job):
@@ -65,7 +65,7 @@ def _stored(system: System, only: str | None) -> Iterator[wire.StoredAttempt]:
 
 
 def _busy(system: System) -> set[str]:
-    """Return the jobs that run, are being started or have a guard. Raises Refused."""
+    """Return the jobs that run, are being started or have a guard. Raises RequestRefused."""
     return {*going_jobs(system), *(one.job for one in reservations.live(system))}
 
 
@@ -81,7 +81,7 @@ def _last_change(folder: Path) -> float:
 def _set_aside(system: System, attempts: Collection[AttemptName]) -> tuple[list[AttemptName], list[str]]:
     """Move these attempts aside. Return those that were, and why others were not. Call under the lock.
 
-    Raises Refused, OSError.
+    Raises RequestRefused, OSError.
     """
     busy = _busy(system)
     place = Path(tempfile.mkdtemp(prefix=_ASIDE, dir=system.at(names.JOBS))) if attempts else Path()
@@ -103,7 +103,7 @@ def _set_aside(system: System, attempts: Collection[AttemptName]) -> tuple[list[
 
 
 def _forget(system: System, job: str) -> None:
-    """Remove the units of an ended job, what its guard has left, and its restart files. Raises Refused."""
+    """Remove the units of an ended job, what its guard has left, and its restart files. Raises RequestRefused."""
     if guards.installed(system, job):
         guards.remove(system, job)
     remove_units(system, job, [unit.task for unit in installed_units(system, job)], keep_restart_files=False)
@@ -121,8 +121,8 @@ def _set_unused_code_aside(system: System) -> None:
         code.set_aside(system, digest, _ASIDE)
 
 
-def _delete(session: Session, directories: Collection[Path]) -> None:
-    """Delete directories, with beats meanwhile. Raises Refused, Gone."""
+def _delete(session: NodeSession, directories: Collection[Path]) -> None:
+    """Delete directories, with beats meanwhile. Raises RequestRefused, Gone."""
     if not directories:
         return
     process = subprocess.Popen(
@@ -134,4 +134,6 @@ def _delete(session: Session, directories: Collection[Path]) -> None:
         complaints = session.attend(process, errors, _LIMIT_S)
     if complaints:
         last = complaints.rpartition("\n")[2]
-        raise Refused(Exit.FAILED, f"not everything could be deleted on {host()}: {last}", "run tfctl prune again")
+        raise RequestRefused(
+            Exit.FAILED, f"not everything could be deleted on {host()}: {last}", "run tfctl prune again"
+        )

@@ -15,7 +15,7 @@ from pathlib import Path
 from .. import fields, jobstore, restart_files, wire
 from ..asuser import become_user, os_error
 from ..exits import Exit
-from ..session import Refused, Session
+from ..session import NodeSession, RequestRefused
 from ..system import System, host
 
 #: Bytes that are read and sent at once.
@@ -26,13 +26,13 @@ _BATCH = 1000
 _TF_CONFIG = re.compile(r'^TF_CONFIG="((?:[^"\\]|\\.)*)"$', re.MULTILINE)
 
 
-def run(system: System, session: Session, request: wire.PullRequest) -> None:
-    """Serve one request, until the client closes its end. Raises Refused, Gone."""
+def run(system: System, session: NodeSession, request: wire.PullRequest) -> None:
+    """Serve one request, until the client closes its end. Raises RequestRefused, Gone."""
     job = fields.job_name(request.job)
     attempt = fields.optional_attempt(request.attempt) or jobstore.latest(system, job)
     record = jobstore.record(system, job, attempt) if attempt else None
     if record is None:
-        raise Refused(Exit.NOT_FOUND, f"{host()} has no attempt of job {job}", "tfctl list shows the jobs")
+        raise RequestRefused(Exit.NOT_FOUND, f"{host()} has no attempt of job {job}", "tfctl list shows the jobs")
     found = restart_files.load(system, job, attempt)
     session.send(
         wire.Files(attempt, tuple(wire.TaskFiles(*task, unit, tf_config(env)) for task, (unit, env) in found.items()))
@@ -42,7 +42,7 @@ def run(system: System, session: Session, request: wire.PullRequest) -> None:
     while True:
         message = session.receive()
         if not isinstance(message, wire.Fetch):
-            raise Refused(Exit.USAGE, f"{type(message).__name__.lower()} is out of order in a pull")
+            raise RequestRefused(Exit.USAGE, f"{type(message).__name__.lower()} is out of order in a pull")
         for position, skipped in message.files:
             fields.number(position, "a position in the listing", 0, len(listed) - 1)
             _send(session, position, listed[position], fields.number(skipped, "a number of bytes", 0, 10**15))
@@ -54,8 +54,11 @@ def tf_config(env: str) -> str | None:
     return re.sub(r'\\([\\"`$])', r"\1", found.group(1)) if found else None
 
 
-def _list(session: Session, directory: str) -> list[wire.OutputFile]:
-    """Enter the output directory and send what it contains; nothing if no directory is given. Raises Refused, Gone."""
+def _list(session: NodeSession, directory: str) -> list[wire.OutputFile]:
+    """Enter the output directory and send what it contains; nothing if no directory is given.
+
+    Raises RequestRefused, Gone.
+    """
     found: list[wire.OutputFile] = []
     files: list[wire.OutputFile] = []
     skipped: list[str] = []
@@ -112,7 +115,7 @@ def _walk() -> Iterator[wire.OutputFile | str]:
                 yield f"{_shown(path)}: it is neither a file nor a link"
 
 
-def _send(session: Session, position: int, file: wire.OutputFile, skipped: int) -> None:
+def _send(session: NodeSession, position: int, file: wire.OutputFile, skipped: int) -> None:
     """Send a file, up to the size that was listed. Raises Gone."""
     fault = None
     try:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .. import fields, jobstore, names, wire
 from ..exits import Exit
-from ..session import Refused, Session
+from ..session import NodeSession, RequestRefused
 from ..system import System, caller, host
 
 _DIRECTORY = f"{names.RUN_DIR}/queue"
@@ -26,8 +26,8 @@ _DIRECTORY = f"{names.RUN_DIR}/queue"
 _POLL_S = 0.5
 
 
-def run(system: System, session: Session, request: wire.QueueRequest) -> None:
-    """Serve one client until it goes away. Raises Refused, Gone."""
+def run(system: System, session: NodeSession, request: wire.QueueRequest) -> None:
+    """Serve one client until it goes away. Raises RequestRefused, Gone."""
     job = fields.job_name(request.job)
     ticket = request.ticket or wire.Ticket(round(time.time(), 6), secrets.token_hex(4))
     fields.match(names.RUN, ticket.nonce, "a nonce")
@@ -40,7 +40,7 @@ def run(system: System, session: Session, request: wire.QueueRequest) -> None:
         os.close(descriptor)
 
 
-def _watch(session: Session, own: Path, ticket: wire.Ticket) -> None:
+def _watch(session: NodeSession, own: Path, ticket: wire.Ticket) -> None:
     before: wire.Queued | None = None
     beat = 0.0
     while True:
@@ -61,7 +61,7 @@ def _name(ticket: wire.Ticket) -> str:
 
 
 def _take(path: Path, owner: str) -> int:
-    """Write a ticket, and return the descriptor that holds its lock. Raises Refused."""
+    """Write a ticket, and return the descriptor that holds its lock. Raises RequestRefused."""
     path.parent.mkdir(0o700, parents=True, exist_ok=True)
     temporary = path.with_name(f".{os.getpid()}")
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -71,7 +71,7 @@ def _take(path: Path, owner: str) -> int:
         os.link(temporary, path)
     except FileExistsError:
         os.close(descriptor)
-        raise Refused(Exit.USAGE, f"this place in the queue of {host()} is taken") from None
+        raise RequestRefused(Exit.USAGE, f"this place in the queue of {host()} is taken") from None
     except BaseException:
         os.close(descriptor)
         raise

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from .. import checks, deadlines, fields, jobstore, names, reservations, wire
 from ..exits import Exit
-from ..session import Refused, Session
+from ..session import NodeSession, RequestRefused
 from ..system import System, host
 from ..units import InstalledUnit, exec_failure, grace, installed_units, wait_for_execution
 from ..wire import TaskName
@@ -19,8 +19,8 @@ from ..wire import TaskName
 _LAUNCH_S = 90.0
 
 
-def run(system: System, session: Session, request: wire.RestartRequest) -> None:
-    """Serve one request. systemd completes the restart even if the client leaves. Raises Refused, Gone."""
+def run(system: System, session: NodeSession, request: wire.RestartRequest) -> None:
+    """Serve one request. systemd completes the restart even if the client leaves. Raises RequestRefused, Gone."""
     job, attempt = fields.job_name(request.job), fields.attempt_number(request.attempt)
     tasks, run = fields.task_names(request.tasks), fields.optional_run(request.run)
     with reservations.lock(system):
@@ -44,18 +44,21 @@ def run(system: System, session: Session, request: wire.RestartRequest) -> None:
 
 
 def _units(system: System, job: str, attempt: int, run: str | None, tasks: Sequence[TaskName]) -> list[InstalledUnit]:
-    """Return the tasks' units, which must all be of this attempt and, if it is given, of this run. Raises Refused."""
+    """Return the tasks' units, which must all be of this attempt and, if it is given, of this run.
+
+    Raises RequestRefused.
+    """
     record = jobstore.record(system, job, attempt)
     if record and run not in (None, record.run):
-        raise Refused(Exit.BUSY, f"{job} has been started again in the meantime", f"tfctl status {job} shows it")
+        raise RequestRefused(Exit.BUSY, f"{job} has been started again in the meantime", f"tfctl status {job} shows it")
     there = {unit.task: unit for unit in installed_units(system, job) if record and unit.run == record.run}
     remedy = f"tfctl restart {job} begins its next attempt; after a stop or a reboot, tfctl start JOBFILE does"
     for task in tasks:
         if task not in there:
             what = f"{names.task(*task)} of {job} has no unit on {host()} any more"
-            raise Refused(Exit.NOT_FOUND, what, remedy)
+            raise RequestRefused(Exit.NOT_FOUND, what, remedy)
     if not tasks or jobstore.marked(system, job, attempt):
-        raise Refused(Exit.NOT_FOUND, f"{job} was stopped", remedy)
+        raise RequestRefused(Exit.NOT_FOUND, f"{job} was stopped", remedy)
     return [there[task] for task in tasks]
 
 
@@ -74,4 +77,4 @@ def _require_executed(
         new = [end for end in ends if end.invocation not in before[unit.unit]]
         reason = exec_failure(properties[unit.unit], new)
         if reason:
-            raise Refused(Exit.FAILED, f"{names.task(*unit.task)} could not be started on {host()}: {reason}")
+            raise RequestRefused(Exit.FAILED, f"{names.task(*unit.task)} could not be started on {host()}: {reason}")

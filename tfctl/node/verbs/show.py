@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from .. import fields, jobstore, names, reservations, statuses, summaries, wire
-from ..session import Session
+from ..session import NodeSession
 from ..system import System
 from ..units import going_jobs
 
@@ -18,8 +18,8 @@ _JOURNAL_S = 5.0
 _TIMINGS_ROOM = wire.LINE_LIMIT // 8
 
 
-def run(system: System, session: Session, request: wire.ShowRequest) -> None:
-    """Serve one request. Raises Refused, Gone."""
+def run(system: System, session: NodeSession, request: wire.ShowRequest) -> None:
+    """Serve one request. Raises RequestRefused, Gone."""
     job = None if request.job is None else fields.job_name(request.job)
     attempt = fields.optional_attempt(request.attempt)
     if request.jobs is not None or request.summaries:
@@ -48,7 +48,7 @@ def run(system: System, session: Session, request: wire.ShowRequest) -> None:
 
 
 def _of_many(system: System, request: wire.ShowRequest) -> wire.Shown:
-    """Return the latest attempt of all jobs, or of those that the request names. Raises Refused."""
+    """Return the latest attempt of all jobs, or of those that the request names. Raises RequestRefused."""
     if request.jobs is None:
         latest = jobstore.latest_of_all(system)
     else:

@@ -21,7 +21,7 @@ from ..asuser import as_user, os_error
 from ..exits import Exit
 from ..hello import hello
 from ..reservations import Reservation
-from ..session import Refused, Session
+from ..session import NodeSession, RequestRefused
 from ..states import Properties
 from ..system import PROVISION, System, clock_zero, host
 from ..system import run as run_to_end
@@ -35,8 +35,8 @@ _LAUNCH_S = 90.0
 _SEEN_S = 2.0
 
 
-def run(system: System, session: Session, request: wire.StartRequest) -> None:
-    """Serve the whole session. Raises Refused or Gone, and then leaves nothing behind."""
+def run(system: System, session: NodeSession, request: wire.StartRequest) -> None:
+    """Serve the whole session. Raises RequestRefused or Gone, and then leaves nothing behind."""
     Start(system, session, request).serve()
 
 
@@ -46,7 +46,7 @@ class Start:
     ``_reservation`` is what to undo, with the descriptor that holds its lock: it is there from `reserved` to `kept`.
     """
 
-    def __init__(self, system: System, session: Session, request: wire.StartRequest) -> None:
+    def __init__(self, system: System, session: NodeSession, request: wire.StartRequest) -> None:
         self._system, self._session, self._request = system, session, request
         self._job = fields.job_name(request.job)
         self._code = None if request.code is None else fields.match(names.DIGEST, request.code, "a digest")
@@ -103,12 +103,14 @@ class Start:
         record = message.record
         before = jobstore.record(self._system, self._job, self._request.restart_of or 0)
         if before is None:
-            raise Refused(Exit.NOT_FOUND, f"{host()} no longer has the record of {self._job}")
+            raise RequestRefused(Exit.NOT_FOUND, f"{host()} no longer has the record of {self._job}")
         same = before._replace(attempt=record.attempt, run=record.run, started=record.started, guard=record.guard)
         if not message.guard and before.guard and record.guard:
             same = same._replace(guard=before.guard._replace(number=record.guard.number))
         if record != same:
-            raise Refused(Exit.USAGE, f"the record does not match the attempt of {self._job} that is to be repeated")
+            raise RequestRefused(
+                Exit.USAGE, f"the record does not match the attempt of {self._job} that is to be repeated"
+            )
 
     def _reserve(self, plan: Plan) -> None:
         self._require(not self._reservation, "a plan")
@@ -118,7 +120,7 @@ class Start:
             self._reservation = _prepare(self._system, plan, incoming)
             self._plan = plan
             answer: wire.Reserved | wire.Refused = wire.Reserved()
-        except Refused as refused:
+        except RequestRefused as refused:
             answer = wire.Refused(refused.error)
         except OSError as error:
             answer = wire.Refused(os_error(error, "cannot write").error)
@@ -153,7 +155,7 @@ class Start:
         self._mark = {"write": mark, "remove": None}.get(message.action, self._mark)
         try:
             ok = as_user(self._system, actions[message.action]) is not False
-        except Refused:
+        except RequestRefused:
             ok = False
         self._session.send(wire.Shared(ok))
 
@@ -217,7 +219,7 @@ class Start:
         words = ["-q", "--no-pager", "-o", "cat", "-n", "5", "-u", unit, "--since=-2min"]
         try:
             lines = run_to_end([*self._system.journalctl, *words], 10.0).output.strip()
-        except Refused:
+        except RequestRefused:
             lines = ""
         return f"\n{lines}" if lines else ""
 
@@ -236,7 +238,7 @@ class Start:
 
     def _undo(self) -> None:
         if self._mark:
-            with contextlib.suppress(Refused):
+            with contextlib.suppress(RequestRefused):
                 as_user(self._system, self._mark.unlink)
         if self._reservation:
             reservation, descriptor = self._reservation
@@ -248,14 +250,14 @@ class Start:
         if not fits:
             raise self._out_of_order(what)
 
-    def _out_of_order(self, what: str) -> Refused:
-        return Refused(Exit.USAGE, f"{what} is out of order in a start")
+    def _out_of_order(self, what: str) -> RequestRefused:
+        return RequestRefused(Exit.USAGE, f"{what} is out of order in a start")
 
 
 def _prepare(system: System, plan: Plan, incoming: code.Incoming | None) -> tuple[Reservation, int]:
     """Check, reserve and write everything that the plan needs, or leave nothing. Nothing runs yet.
 
-    The descriptor holds the reservation. Raises Refused, OSError.
+    The descriptor holds the reservation. Raises RequestRefused, OSError.
     """
     made = Reservation(
         plan.job, plan.attempt, plan.run, tuple(task.name for task in plan.tasks),
@@ -306,7 +308,7 @@ def _make_output(system: System, plan: Plan) -> list[str]:
                 made.append(str(one))
         if not os.access(path, os.W_OK | os.X_OK) or not path.is_dir():
             what = f"user {system.account} cannot write to {plan.output} on {host()}"
-            raise Refused(Exit.PREFLIGHT, what, "chown it to that user")
+            raise RequestRefused(Exit.PREFLIGHT, what, "chown it to that user")
         return made
 
     return list(as_user(system, make))
@@ -353,7 +355,7 @@ def _write_task(system: System, plan: Plan, task: PlannedTask, uid: int, gid: in
 
 
 def _check_loaded(system: System, plan: Plan) -> None:
-    """Check that systemd loaded the units, those of tasks under the drop-in. Raises Refused."""
+    """Check that systemd loaded the units, those of tasks under the drop-in. Raises RequestRefused."""
     units = [names.unit(plan.job, *task.name) for task in plan.tasks]
     others = deadlines.installed(system, plan.job, [task.name for task in plan.tasks])
     if plan.guard:
@@ -361,9 +363,9 @@ def _check_loaded(system: System, plan: Plan) -> None:
     for unit, properties in system.settle([*units, *others], "loaded").items():
         if properties.get("LoadState") != "loaded":
             what = f"systemd on {host()} did not load {unit}: LoadState={properties.get('LoadState')}"
-            raise Refused(Exit.FAILED, what)
+            raise RequestRefused(Exit.FAILED, what)
         if unit in units and names.DROP_IN not in properties.get("DropInPaths", ""):
-            raise Refused(Exit.PREFLIGHT, f"systemd on {host()} has not read {names.DROP_IN}", PROVISION)
+            raise RequestRefused(Exit.PREFLIGHT, f"systemd on {host()} has not read {names.DROP_IN}", PROVISION)
 
 
 def _found(mark: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Callable
 from .. import fields, guards, jobstore, names, reservations, restart_files, sockets, states, statuses, wire
 from ..exits import Exit
 from ..judge import ALIVE
-from ..session import Gone, Refused, Session
+from ..session import Gone, NodeSession, RequestRefused
 from ..system import System, host
 from ..units import InstalledUnit, end_units, grace, installed_units, remove_units, run_of, units_without_file
 from ..wire import TaskName
@@ -29,8 +29,8 @@ _NAMING = 3
 _CGROUPS = ("/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup")
 
 
-def run(system: System, session: Session, request: wire.StopRequest) -> None:
-    """Serve one request. The stop is completed even if the client leaves. Raises Refused."""
+def run(system: System, session: NodeSession, request: wire.StopRequest) -> None:
+    """Serve one request. The stop is completed even if the client leaves. Raises RequestRefused."""
     job, only, this_run = (
         fields.job_name(request.job), fields.optional_attempt(request.attempt), fields.optional_run(request.run)
     )  # fmt: skip
@@ -80,7 +80,7 @@ def give_up(system: System, job: str, run: str, tasks: Collection[TaskName]) -> 
     it.
 
     Nothing happens if ``run`` is not the job's current run here. Does not wait for the end of the units. Safe to
-    repeat. Raises Refused, OSError.
+    repeat. Raises RequestRefused, OSError.
     """
     with reservations.lock(system, _LOCK_S):
         attempt = jobstore.latest(system, job)
@@ -109,7 +109,7 @@ def _all_hosts(record: wire.Record, here: Collection[TaskName]) -> tuple[str, ..
     return hosts if any(task.host in first for task in record.tasks if (task.role, task.index) in here) else ()
 
 
-def _await_go(session: Session, marked: wire.Marked) -> bool:
+def _await_go(session: NodeSession, marked: wire.Marked) -> bool:
     """Report that the tasks are marked. Return when the client says `go`, and also if it leaves or is silent.
 
     Return whether all hosts of the job are being stopped.
@@ -118,7 +118,7 @@ def _await_go(session: Session, marked: wire.Marked) -> bool:
         session.send(marked)
         message = session.receive()
         if not isinstance(message, wire.Go):
-            raise Refused(Exit.USAGE, f"{type(message).__name__.lower()} is out of order in a stop")
+            raise RequestRefused(Exit.USAGE, f"{type(message).__name__.lower()} is out of order in a stop")
         return bool(message.everywhere)
     return False
 
@@ -209,7 +209,7 @@ def _processes(system: System, group: str) -> list[int]:
     return sorted(found)
 
 
-def _heartbeat(session: Session) -> Callable[[], None]:
+def _heartbeat(session: NodeSession) -> Callable[[], None]:
     """Return a rate-limited heartbeat callback. It ignores a client that has disconnected."""
     last = time.monotonic()
 

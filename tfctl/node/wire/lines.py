@@ -3,11 +3,9 @@
 import json
 from typing import Any, Union
 
-from .client_messages import CLIENT_MESSAGES, ClientMessage, Plan, Rerun
 from .codec import Malformed, decode, encode, parse
-from .node_messages import NODE_MESSAGES, NodeMessage
+from .messages import CLIENT_MESSAGES, NODE_MESSAGES, REQUESTS, ClientMessage, NodeMessage, Plan, Request, Rerun
 from .record import Record
-from .requests import REQUESTS, Request
 
 PROTOCOL = 2
 #: The longest line of JSON that either side accepts, in bytes.

@@ -23,7 +23,12 @@ class RecordedTask(NamedTuple):
 
 
 class RecordedPolicy(NamedTuple):
-    """What happens when the job is done. Durations are in seconds."""
+    """The keys of the job file's policy that its hosts need, under the same names. Durations are in seconds.
+
+    tfctl.model.plan fills this class by name. A new key goes here, also if only the guard needs it, and has a default,
+    because older records lack it. Those that RecordedGuard has stay there: node parts and guards of other versions look
+    for them there.
+    """
 
     clean: Literal["running", "all", "none"]
     max_restarts: int
@@ -33,7 +38,8 @@ class RecordedPolicy(NamedTuple):
 
 
 class RecordedGuard(NamedTuple):
-    """How the guards of a job watch it. Durations are in seconds.
+    """How the guards of a job watch it. Durations are in seconds. The keys of the policy are filled in by name, like
+    those of RecordedPolicy.
 
     ``head``: the host whose guard decides; the others reach it at ``address`` and ``port``, which is 0 if there are no
     others. ``origin``: the run of the job's first attempt; the guards serve all attempts with this origin.

@@ -1,4 +1,4 @@
-"""What a host reports about jobs: their states, summaries, events, and the attempts that it keeps."""
+"""What a host reports about jobs: their states and summaries."""
 
 import signal as signals
 from typing import Literal, NamedTuple, Optional
@@ -42,6 +42,11 @@ class TaskStatus(NamedTuple):
     @property
     def name(self) -> TaskName:
         return self.role, self.index
+
+    def lasting(self) -> "TaskStatus":
+        """Return the status without the fields that a host sends only in its first answer: no other one repeats
+        them."""
+        return self._replace(last_line_age=None, timings=None)
 
 
 class GuardReport(NamedTuple):
@@ -122,46 +127,7 @@ class Summary(NamedTuple):
     failed: Optional[bool] = None
 
 
-class Event(NamedTuple):
-    """``event``: start, stop or restart (by a user or the guard), retry or notify (by the guard), begin or end (of a
-    task's run). ``role`` and ``index`` are None for the whole job. ``reason``: why the guard did it. ``oom``: true if
-    the run ended because the kernel killed a process of it for lack of memory."""
-
-    time: float
-    attempt: int
-    event: str
-    role: Optional[str]
-    index: Optional[int]  # type: ignore[assignment]  # hides tuple.index
-    by: Optional[str]
-    exit_code: Optional[int]
-    signal: Optional[str]
-    reason: Optional[str] = None
-    oom: Optional[bool] = None
-
-
-class StoredAttempt(NamedTuple):
-    """What a host keeps of an attempt. ``hosts``: how many hosts the attempt has. ``age``: how long ago (s) something
-    happened to it. ``alive``: the job runs here, is being started or has a guard. ``mib``: None if unknown."""
-
-    job: str
-    attempt: int
-    run: str
-    started: float
-    hosts: int
-    age: float
-    alive: bool
-    mib: Optional[int] = None
-
-
-class AttemptName(NamedTuple):
-    """``run``: empty if the attempt has no record that can be read."""
-
-    job: str
-    attempt: int
-    run: str
-
-
-as_rows(Summary, StoredAttempt, AttemptName)
+as_rows(Summary)
 
 
 def signal_name(number: int) -> str:

@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tfctl.model.stacks.nvidia import Gpu
+from tfctl.model.stacks.nvidia import GpuSupport
 from tfctl.provision.decide.facts import GpuFacts
 
 
 @dataclass(frozen=True)
-class Card:
+class GpuModel:
     """A GPU. ``generation`` and compute ``capability`` are "" if unknown."""
 
     name: str
@@ -103,30 +103,30 @@ _MODELS = {
 }  # fmt: skip
 
 
-def identify(device: int) -> Card:
+def identify(device: int) -> GpuModel:
     """Return the card with a PCI device id."""
     for first, last, generation, capability in _RANGES:
         if first <= device <= last:
-            return Card(_MODELS.get(device, f"{generation} GPU {device:04x}"), generation, capability)
-    return Card(f"GPU {device:04x}", "", "")
+            return GpuModel(_MODELS.get(device, f"{generation} GPU {device:04x}"), generation, capability)
+    return GpuModel(f"GPU {device:04x}", "", "")
 
 
-def cards(gpu: GpuFacts) -> list[Card]:
+def cards(gpu: GpuFacts) -> list[GpuModel]:
     """Return the host's GPUs, from nvidia-smi if the PCI bus does not show them (in a container, for an unknown
     model)."""
     devices, shown = [identify(int(device.id, 16)) for device in gpu.devices], gpu.smi.gpus
     if shown and not (devices and all(each.generation for each in devices)):
-        return [Card(each.name, _generation_of(each.capability), each.capability) for each in shown]
+        return [GpuModel(each.name, _generation_of(each.capability), each.capability) for each in shown]
     return devices
 
 
-def usable(gpu: GpuFacts, needs: Gpu) -> list[Card]:
+def usable(gpu: GpuFacts, needs: GpuSupport) -> list[GpuModel]:
     """Return the cards that are not too old for the stack. A small display card usually is."""
     least = numbers(needs.capability.min)
     return [card for card in cards(gpu) if not card.capability or numbers(card.capability) >= least]
 
 
-def too_new(found: Iterable[Card], needs: Gpu) -> list[Card]:
+def too_new(found: Iterable[GpuModel], needs: GpuSupport) -> list[GpuModel]:
     """Return the cards that are too new for the code in the stack's wheels."""
     most = numbers(needs.capability.max)
     return [card for card in found if numbers(card.capability) > most]
@@ -138,7 +138,7 @@ def capabilities(least: str, most: str) -> list[str]:
     return sorted((each for each in known if numbers(least) <= numbers(each) <= numbers(most)), key=numbers)
 
 
-def limits(found: Sequence[Card]) -> Generation:
+def limits(found: Sequence[GpuModel]) -> Generation:
     """Return the limits of all these cards together."""
     known = [GENERATIONS[card.generation] for card in found if card.generation]
     kinds = {each.modules for each in known} - {"either"}
@@ -149,7 +149,7 @@ def limits(found: Sequence[Card]) -> Generation:
     )
 
 
-def named(found: Sequence[Card]) -> str:
+def named(found: Sequence[GpuModel]) -> str:
     """Describe cards: "2 A100 PCIe 80GB, Tesla T4"."""
     names = [card.name for card in found]
     return ", ".join(f"{names.count(name)} {name}" if names.count(name) > 1 else name for name in dict.fromkeys(names))

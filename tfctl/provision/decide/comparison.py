@@ -29,7 +29,7 @@ class Ahead:
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedHost:
     """What is compared of a host. ``address``: where other hosts reach it; ``resolved``: what that is on the host.
 
     ``synchronized``: whether provisioning will synchronize the clock. ``ports``: of jobs, such as 2222-2299. ``roots``:
@@ -62,7 +62,7 @@ def compared(
     synchronized: bool = False,
     ports: str = "",
     roots: Iterable[str] = (),
-) -> Compared:
+) -> ComparedHost:
     """Return what is compared of a host. This machine asked for its facts at ``sent`` and got them at ``received``.
 
     ``roots``: the directories to which jobs write, unless provisioning itself mounts or checks a shared one.
@@ -70,7 +70,7 @@ def compared(
     marks = {path: facts.disks[path].mark for path in roots}
     clock = ahead(facts.clock, sent, received)
     firewalld = facts.firewalld
-    return Compared(facts.identity, address, facts.addresses, clock, synchronized, firewalld, ports, marks or None)
+    return ComparedHost(facts.identity, address, facts.addresses, clock, synchronized, firewalld, ports, marks or None)
 
 
 def ahead(clock: Clock, sent: float, received: float) -> Ahead:
@@ -81,7 +81,7 @@ def ahead(clock: Clock, sent: float, received: float) -> Ahead:
     return Ahead(clock.ended - received, clock.begun - sent)
 
 
-def compare(hosts: Mapping[str, Compared], others: bool = False) -> Comparison:
+def compare(hosts: Mapping[str, ComparedHost], others: bool = False) -> Comparison:
     """Return what is wrong between the hosts, which are given by their names in the inventory.
 
     ``others``: whether the inventory has more hosts than these.
@@ -92,7 +92,7 @@ def compare(hosts: Mapping[str, Compared], others: bool = False) -> Comparison:
     return Comparison(faults, [*_aliases(hosts), *_own_clock(hosts), *_not_shared(hosts)])
 
 
-def _equal(hosts: Mapping[str, Compared]) -> Iterator[tuple[str, ModuleFault]]:
+def _equal(hosts: Mapping[str, ComparedHost]) -> Iterator[tuple[str, ModuleFault]]:
     """Yield the hosts that have the hostname or machine ID of another host, although they are different machines."""
     hostnames = _names_by({name: host.identity.hostname for name, host in hosts.items()})
     machine_ids = _names_by({name: host.identity.machine_id for name, host in hosts.items()})
@@ -107,7 +107,7 @@ def _equal(hosts: Mapping[str, Compared]) -> Iterator[tuple[str, ModuleFault]]:
             yield name, fault(f"the machine ID {machine_id} is also that of {few(same)}", remedy)
 
 
-def _unreachable(hosts: Mapping[str, Compared], others: bool) -> Iterator[tuple[str, ModuleFault]]:
+def _unreachable(hosts: Mapping[str, ComparedHost], others: bool) -> Iterator[tuple[str, ModuleFault]]:
     """Yield the hosts whose address is a loopback address to themselves: no other host reaches what listens there."""
     if not others and len({host.identity for host in hosts.values()}) < 2:
         return
@@ -123,7 +123,7 @@ def _unreachable(hosts: Mapping[str, Compared], others: bool) -> Iterator[tuple[
                 yield name, fault(message, remedy)
 
 
-def _wrong_clocks(hosts: Mapping[str, Compared]) -> Iterator[tuple[str, ModuleFault]]:
+def _wrong_clocks(hosts: Mapping[str, ComparedHost]) -> Iterator[tuple[str, ModuleFault]]:
     """Yield the hosts whose clocks differ from most others."""
     clocks = _clocks(hosts)
     for name, host in hosts.items():
@@ -133,7 +133,7 @@ def _wrong_clocks(hosts: Mapping[str, Compared]) -> Iterator[tuple[str, ModuleFa
             yield name, fault(f"the clock is {difference}", remedy)
 
 
-def _blocking(hosts: Mapping[str, Compared]) -> Iterator[tuple[str, ModuleFault]]:
+def _blocking(hosts: Mapping[str, ComparedHost]) -> Iterator[tuple[str, ModuleFault]]:
     """Yield the hosts whose firewalld does not let other hosts connect to the ports of jobs."""
     for name, host in hosts.items():
         if host.firewalld is None:
@@ -157,13 +157,13 @@ def _blocking(hosts: Mapping[str, Compared]) -> Iterator[tuple[str, ModuleFault]
             )
 
 
-def _own_clock(hosts: Mapping[str, Compared]) -> Iterator[str]:
+def _own_clock(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
     difference = _difference(_HERE, _clocks(hosts)) if len(hosts) > 1 else ""
     if difference:
         yield f"the clock of {_HERE} is {difference}: times that tfctl prints may be wrong"
 
 
-def _clocks(hosts: Mapping[str, Compared]) -> dict[str, Ahead]:
+def _clocks(hosts: Mapping[str, ComparedHost]) -> dict[str, Ahead]:
     return {_HERE: Ahead(0.0, 0.0), **{name: host.ahead for name, host in hosts.items()}}
 
 
@@ -184,13 +184,13 @@ def _theirs(names: list[str]) -> str:
     return f"that of {names[0]}" if len(names) == 1 else f"those of {few(names)}"
 
 
-def _aliases(hosts: Mapping[str, Compared]) -> Iterator[str]:
+def _aliases(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
     """Yield the names of each machine that has several."""
     names = _names_by({name: host.identity for name, host in hosts.items()})
     yield from (f"{few(same)} are the same machine" for same in names.values() if len(same) > 1)
 
 
-def _not_shared(hosts: Mapping[str, Compared]) -> Iterator[str]:
+def _not_shared(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
     """Yield a sentence if the hosts have no directory in common to which jobs may write."""
     roots = [host.roots for host in hosts.values() if host.roots is not None]
     if len(roots) < len(hosts) or len({host.identity for host in hosts.values()}) < 2:

@@ -111,7 +111,7 @@ class Repository:
 
 
 @dataclass(frozen=True)
-class Source:
+class PackageSource:
     """Where packages are from: ``components`` of the distribution's archive, or NVIDIA's repository.
 
     ``drivers``: whether drivers are taken from that repository.
@@ -128,7 +128,7 @@ class GpuSoftware:
     cuda: Library | None
     cudnn: Library | None
     nccl: Library | None
-    source: Source | None
+    source: PackageSource | None
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tfctl.provision.decide import kernel, reboot
-from tfctl.provision.decide.cards import Card, Generation, limits, named, numbers, usable
-from tfctl.provision.decide.case import Case
+from tfctl.provision.decide.cards import Generation, GpuModel, limits, named, numbers, usable
 from tfctl.provision.decide.decision import Driver
+from tfctl.provision.decide.gpu_host import GpuHost
 from tfctl.provision.decide.sources import has_repository, method_of
 
 METHODS = ("auto", "repo", "distribution")
@@ -26,37 +26,37 @@ PERSISTENCE, FABRIC = "nvidia-persistenced", "nvidia-fabricmanager"
 MODPROBE = "nvidia-modprobe"  # the program that creates device nodes, and its package
 
 
-def driver(case: Case) -> Driver | None:
+def driver(host: GpuHost) -> Driver | None:
     """Return the decision about the driver, or None if there is nothing to do."""
-    gpu, wish = case.gpu, case.wishes.driver
+    gpu, wish = host.gpu, host.wishes.driver
     if not re.fullmatch(r"auto|none|\d{3}", wish):
-        case.findings.refuse(f"tfctl_driver is {wish!r}", "give auto, none, or a branch such as 580", "inventory")
+        host.findings.refuse(f"tfctl_driver is {wish!r}", "give auto, none, or a branch such as 580", "inventory")
         return None
-    found = usable(gpu, case.needs)
+    found = usable(gpu, host.needs)
     bounds = limits(found)
     if wish == "none" or gpu.container:
-        _judge_foreign(case, bounds)
+        _judge_foreign(host, bounds)
         return None
-    _notice(case)
+    _notice(host)
     version = gpu.version or gpu.loaded
     if version and bounds.newest and _branch(version) > bounds.newest:
         message = f"driver {version} is there; {bounds.newest} is the last branch for {named(found)}"
-        case.findings.refuse(message, "remove it, reboot, then provision again")
+        host.findings.refuse(message, "remove it, reboot, then provision again")
         return None
-    if version and numbers(version) >= numbers(case.needs.driver.min) and wish in ("auto", str(_branch(version))):
-        return _kept(case, version)
-    return _installed(case, found, bounds, wish)
+    if version and numbers(version) >= numbers(host.needs.driver.min) and wish in ("auto", str(_branch(version))):
+        return _kept(host, version)
+    return _installed(host, found, bounds, wish)
 
 
-def _judge_foreign(case: Case, bounds: Generation) -> None:
+def _judge_foreign(host: GpuHost, bounds: Generation) -> None:
     """Judge a driver that somebody else maintains: check only whether it works for the stack."""
-    gpu, oldest, refuse = case.gpu, case.needs.driver.min, case.findings.refuse
+    gpu, oldest, refuse = host.gpu, host.needs.driver.min, host.findings.refuse
     who = "the container's host" if gpu.container else "the maintainer of the driver (tfctl_driver is none)"
     wanted = f"{who} must install {oldest} or later"
     if not gpu.loaded:
-        refuse(f"no driver is loaded for {named(usable(gpu, case.needs))}", wanted)
+        refuse(f"no driver is loaded for {named(usable(gpu, host.needs))}", wanted)
     elif numbers(gpu.loaded) < numbers(oldest):
-        refuse(f"driver {gpu.loaded} is too old for {case.stack}", wanted)
+        refuse(f"driver {gpu.loaded} is too old for {host.stack}", wanted)
     elif bounds.newest and _branch(gpu.loaded) > bounds.newest:
         refuse(f"driver {gpu.loaded} is too new for these GPUs", f"{who} must install {bounds.newest} or older")
     elif gpu.smi.said:
@@ -72,8 +72,8 @@ def _smi_remedy(said: str) -> str:
     return "restart the host (see dmesg there), or leave it out with --limit '!{host}'"
 
 
-def _notice(case: Case) -> None:
-    gpu, notices = case.gpu, case.findings.notices
+def _notice(host: GpuHost) -> None:
+    gpu, notices = host.gpu, host.findings.notices
     if gpu.kernel.newest != gpu.kernel.release:
         notices.append(f"kernel {gpu.kernel.newest} is installed, {gpu.kernel.release} runs")
     failed = [f"{each.version} for {each.kernel or 'no kernel'}" for each in gpu.dkms if each.state != "installed"]
@@ -81,58 +81,58 @@ def _notice(case: Case) -> None:
         notices.append(f"DKMS has not built driver {' and '.join(failed)}; see `dkms status` and its make.log")
 
 
-def _kept(case: Case, version: str) -> Driver | None:
+def _kept(host: GpuHost, version: str) -> Driver | None:
     """Keep a driver that fits. It may still need a reboot, a kernel module, device nodes or the fabric manager."""
-    gpu = case.gpu
+    gpu = host.gpu
     restart = reboot.reason(gpu)
     if gpu.smi.said and not restart:
-        case.findings.refuse(f"nvidia-smi: {gpu.smi.said}", _smi_remedy(gpu.smi.said))
+        host.findings.refuse(f"nvidia-smi: {gpu.smi.said}", _smi_remedy(gpu.smi.said))
     if gpu.missing_nodes and not gpu.modprobe:
-        case.findings.refuse(reboot.missing_nodes(gpu), "install nvidia-modprobe, which creates them")
+        host.findings.refuse(reboot.missing_nodes(gpu), "install nvidia-modprobe, which creates them")
     build = not (gpu.loaded or gpu.kernel.module)
     packages: tuple[str, ...] = ()
     if build:
-        packages = kernel.repaired(case, version)
+        packages = kernel.repaired(host, version)
     elif gpu.own and gpu.dkms and not gpu.kernel.follows:
-        packages = kernel.headers(case)
+        packages = kernel.headers(host)
     if gpu.switches and gpu.fabric_manager != version:
-        packages += tuple(f"{name}={version}-*" for name in _fabric_packages(case, _branch(version), gpu.origins))
+        packages += tuple(f"{name}={version}-*" for name in _fabric_packages(host, _branch(version), gpu.origins))
     undone = gpu.own and (gpu.drifted or not gpu.blacklisted or not gpu.persistence)
     unsafe = (gpu.modprobe and not gpu.at_boot) or gpu.missing_nodes or (gpu.unattended and not gpu.excluded)
     if not (packages or restart or undone or unsafe or not gpu.loaded):
         return None
-    signed = gpu.own and gpu.origins == ("canonical",) and kernel.is_signed(case)
+    signed = gpu.own and gpu.origins == ("canonical",) and kernel.is_signed(host)
     return replace(
-        _decision(case, method_of(gpu), version, packages),
+        _decision(host, method_of(gpu), version, packages),
         nodes=gpu.modprobe,
-        services=_services(case, persistence=gpu.own),
+        services=_services(host, persistence=gpu.own),
         build=build,
         blacklist=gpu.nouveau or gpu.own,
         signed=signed,
     )
 
 
-def _installed(case: Case, found: Sequence[Card], bounds: Generation, wish: str) -> Driver | None:
+def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, wish: str) -> Driver | None:
     """Install a driver, or another branch. Report everything that prevents it at once."""
-    gpu, facts, refuse = case.gpu, case.facts, case.findings.refuse
+    gpu, facts, refuse = host.gpu, host.facts, host.findings.refuse
     if bounds.modules is None:
         refuse(
             f"no one kernel module serves all of {named(found)}: some need the open one, some the proprietary",
             "move the GPUs to different hosts, or leave this one out with --limit '!{host}'",
         )
         return None
-    method = _method(case, bounds)
-    chosen = _chosen_branch(case, method, bounds, wish, found) if method else None
+    method = _method(host, bounds)
+    chosen = _chosen_branch(host, method, bounds, wish, found) if method else None
     if not method or not chosen:
         return None
     is_open = bounds.modules == "open" or (bounds.modules == "either" and chosen >= OPEN_SINCE)
-    packages, first, stream = _packages(case, method, chosen, is_open)
-    signed = method == "distribution" and kernel.is_signed(case)
+    packages, first, stream = _packages(host, method, chosen, is_open)
+    signed = method == "distribution" and kernel.is_signed(host)
     ours = "nvidia" if method == "repo" else "canonical" if facts.system.startswith("ubuntu") else "debian"
     if gpu.processes:
         helps = "wait for them or end them, then provision again"
         refuse(f"the driver is not changed while {reboot.users(gpu)} use the GPU", helps)
-    _refuse_mixing(case, [name for name in gpu.origins if name != ours], ours)
+    _refuse_mixing(host, [name for name in gpu.origins if name != ours], ours)
     if gpu.held:
         free = "apt-mark unhold" if facts.packager == "apt-get" else "dnf versionlock delete"
         refuse(
@@ -140,119 +140,119 @@ def _installed(case: Case, found: Sequence[Card], bounds: Generation, wish: str)
             f"{free} {' '.join(gpu.held)}, or set tfctl_driver: none",
         )
     if not signed:
-        kernel.judge_build(case)
+        kernel.judge_build(host)
     if gpu.switches:
-        packages += _fabric_packages(case, chosen, (ours,))
-    decision = _decision(case, method, str(chosen), packages)
+        packages += _fabric_packages(host, chosen, (ours,))
+    decision = _decision(host, method, str(chosen), packages)
     # The package manager may configure the driver before the headers: then nothing has built the module.
     return replace(decision, first=first, stream=stream, build=not signed, signed=signed)
 
 
-def _method(case: Case, bounds: Generation) -> str | None:
+def _method(host: GpuHost, bounds: Generation) -> str | None:
     """Return repo or distribution, or None with a fault. auto follows the installed driver, else prefers the
     distribution."""
-    wish, origins, offered = case.wishes.driver_method, case.gpu.origins, case.packaged_driver
+    wish, origins, offered = host.wishes.driver_method, host.gpu.origins, host.packaged_driver
     if wish not in METHODS:
-        case.findings.refuse(f"tfctl_driver_method is {wish!r}", f"give {', '.join(METHODS)}", "inventory")
+        host.findings.refuse(f"tfctl_driver_method is {wish!r}", f"give {', '.join(METHODS)}", "inventory")
         return None
     if wish == "distribution" and not offered:
-        message = f"tfctl supports no NVIDIA driver from the packages of {case.facts.title}"
-        case.findings.refuse(message, "set tfctl_driver_method: repo")
+        message = f"tfctl supports no NVIDIA driver from the packages of {host.facts.title}"
+        host.findings.refuse(message, "set tfctl_driver_method: repo")
         return None
-    fabric = case.gpu.switches and case.facts.system.startswith("debian")  # Debian has no fabric manager
-    near = offered and not fabric and _branches(case, "distribution", bounds)
+    fabric = host.gpu.switches and host.facts.system.startswith("debian")  # Debian has no fabric manager
+    near = offered and not fabric and _branches(host, "distribution", bounds)
     if wish == "distribution" or (wish == "auto" and origins != ("nvidia",) and near):
         return "distribution"
-    return "repo" if has_repository(case, "tfctl_driver: none, and install it yourself") else None
+    return "repo" if has_repository(host, "tfctl_driver: none, and install it yourself") else None
 
 
-def _branches(case: Case, method: str, bounds: Generation) -> list[int]:
+def _branches(host: GpuHost, method: str, bounds: Generation) -> list[int]:
     """Return the available branches, oldest first."""
-    low = max(bounds.oldest, _branch(case.needs.driver.min))
-    high = min(bounds.newest or 999, case.needs.driver.max_branch)
+    low = max(bounds.oldest, _branch(host.needs.driver.min))
+    high = min(bounds.newest or 999, host.needs.driver.max_branch)
     if method == "repo":
         return [high] if high >= low else []
-    offered = case.packaged_driver
+    offered = host.packaged_driver
     if not offered or (bounds.modules == "open" and not offered.open):
         return []
     return [each for each in offered.branches if low <= each <= high]
 
 
-def _chosen_branch(case: Case, method: str, bounds: Generation, wish: str, found: Sequence[Card]) -> int | None:
+def _chosen_branch(host: GpuHost, method: str, bounds: Generation, wish: str, found: Sequence[GpuModel]) -> int | None:
     """Return the branch to install, or None with a fault if none fits."""
-    low, high = max(bounds.oldest, _branch(case.needs.driver.min)), bounds.newest
+    low, high = max(bounds.oldest, _branch(host.needs.driver.min)), bounds.newest
     span = f"{low} to {high}" if high else f"{low} or later"
-    packaged = case.packaged_driver
+    packaged = host.packaged_driver
     offered = packaged.branches if method == "distribution" and packaged else ()
-    has = f"{case.facts.title} has {' and '.join(map(str, offered))}" if offered else ""
+    has = f"{host.facts.title} has {' and '.join(map(str, offered))}" if offered else ""
     if wish == "auto":
-        fitting = _branches(case, method, bounds)
+        fitting = _branches(host, method, bounds)
         if not fitting:
-            message = f"{named(found)} and {case.stack} need a driver of branch {span}" + (f"; {has}" if has else "")
-            case.findings.refuse(message, "set tfctl_driver_method: repo" if has else "set tfctl_edition: cpu")
+            message = f"{named(found)} and {host.stack} need a driver of branch {span}" + (f"; {has}" if has else "")
+            host.findings.refuse(message, "set tfctl_driver_method: repo" if has else "set tfctl_edition: cpu")
         return fitting[-1] if fitting else None
     chosen = int(wish)
     if chosen < low or (high and chosen > high):
-        message = f"tfctl_driver is {chosen}; {named(found)} and {case.stack} need a branch of {span}"
-        case.findings.refuse(message, "set tfctl_driver: auto, or a branch of that range")
+        message = f"tfctl_driver is {chosen}; {named(found)} and {host.stack} need a branch of {span}"
+        host.findings.refuse(message, "set tfctl_driver: auto, or a branch of that range")
         return None
     if offered and chosen not in offered:
         remedy = "take one of these, or set tfctl_driver_method: repo"
-        case.findings.refuse(f"tfctl_driver is {chosen}; {has}", remedy)
+        host.findings.refuse(f"tfctl_driver is {chosen}; {has}", remedy)
         return None
     return chosen
 
 
-def _refuse_mixing(case: Case, foreign: Sequence[str], ours: str) -> None:
+def _refuse_mixing(host: GpuHost, foreign: Sequence[str], ours: str) -> None:
     if not foreign:
         return
     undo = {"run": "run /usr/bin/nvidia-uninstall first", "nvidia": "set tfctl_driver_method: repo"}
     other = "set tfctl_driver_method: distribution, or remove the driver's packages first"
     there = " and ".join(MAKERS.get(name, name) for name in foreign)
-    version = case.gpu.version or case.gpu.loaded
-    case.findings.refuse(
+    version = host.gpu.version or host.gpu.loaded
+    host.findings.refuse(
         f"driver {version} is from {there}, and a second one from {MAKERS[ours]} would conflict with it",
         f"{undo.get(foreign[0], other)}; or leave it as it is with tfctl_driver: none",
     )
 
 
-def _packages(case: Case, method: str, chosen: int, is_open: bool) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+def _packages(host: GpuHost, method: str, chosen: int, is_open: bool) -> tuple[tuple[str, ...], tuple[str, ...], str]:
     """Return a branch's packages, those to install before them, and dnf's module stream."""
-    name, headers = "nvidia-open" if is_open else "cuda-drivers", kernel.headers(case)
-    if method == "repo" and case.facts.packager == "dnf":
+    name, headers = "nvidia-open" if is_open else "cuda-drivers", kernel.headers(host)
+    if method == "repo" and host.facts.packager == "dnf":
         stream = f"nvidia-driver:{chosen}-{'open' if is_open else 'dkms'}"
-        return (name, MODPROBE, *headers), kernel.first_packages(case), stream
+        return (name, MODPROBE, *headers), kernel.first_packages(host), stream
     if method == "repo":
         if chosen >= UNBRANCHED:
             return (name, MODPROBE, *headers), (f"nvidia-driver-pinning-{chosen}",), ""
         return (f"{name}-{chosen}", MODPROBE, *headers), (), ""
-    if case.facts.system.startswith("ubuntu"):
-        return _of_ubuntu(case, chosen, is_open, headers), (), ""
-    offered = case.packaged_driver
+    if host.facts.system.startswith("ubuntu"):
+        return _of_ubuntu(host, chosen, is_open, headers), (), ""
+    offered = host.packaged_driver
     module = "nvidia-open-kernel-dkms" if is_open and offered and offered.open else "nvidia-kernel-dkms"
     return (module, *(offered.packages if offered else ()), *headers), (), ""
 
 
-def _of_ubuntu(case: Case, chosen: int, is_open: bool, headers: tuple[str, ...]) -> tuple[str, ...]:
+def _of_ubuntu(host: GpuHost, chosen: int, is_open: bool, headers: tuple[str, ...]) -> tuple[str, ...]:
     """Return Ubuntu's packages: with Secure Boot, the modules that Canonical built and signed."""
     kind = f"{chosen}-server{'-open' if is_open else ''}"
     programs = (f"nvidia-utils-{chosen}-server", MODPROBE)
-    if kernel.is_signed(case):
-        return (f"nvidia-headless-no-dkms-{kind}", *kernel.signed_modules(case, kind), *programs)
+    if kernel.is_signed(host):
+        return (f"nvidia-headless-no-dkms-{kind}", *kernel.signed_modules(host, kind), *programs)
     return (f"nvidia-headless-{kind}", *headers, *programs)
 
 
-def _fabric_packages(case: Case, chosen: int, origins: tuple[str, ...]) -> tuple[str, ...]:
+def _fabric_packages(host: GpuHost, chosen: int, origins: tuple[str, ...]) -> tuple[str, ...]:
     """Return the packages for the NVSwitches, in the driver's own version (NVIDIA's fabric manager guide)."""
     if origins not in (("nvidia",), ("canonical",)):
         message = f"the NVSwitches need a fabric manager of the driver's own version; {' and '.join(origins)} has none"
-        case.findings.refuse(message, "install the driver with tfctl_driver_method: repo")
+        host.findings.refuse(message, "install the driver with tfctl_driver_method: repo")
         return ()
-    late = case.facts.packager == "dnf" or chosen >= UNBRANCHED
+    late = host.facts.packager == "dnf" or chosen >= UNBRANCHED
     return ("nvidia-fabricmanager" if late else f"nvidia-fabricmanager-{chosen}",)
 
 
-def _decision(case: Case, method: str, version: str, packages: tuple[str, ...]) -> Driver:
+def _decision(host: GpuHost, method: str, version: str, packages: tuple[str, ...]) -> Driver:
     """Return the decision about a driver that tfctl installs, with everything that it needs."""
     return Driver(
         method=method,
@@ -260,19 +260,19 @@ def _decision(case: Case, method: str, version: str, packages: tuple[str, ...]) 
         packages=packages,
         first=(),
         stream="",
-        own=case.gpu.own,
+        own=host.gpu.own,
         nodes=True,
-        services=_services(case, persistence=True),
+        services=_services(host, persistence=True),
         build=False,
         blacklist=True,
-        unattended=case.gpu.unattended,
+        unattended=host.gpu.unattended,
         signed=False,
-        initramfs=INITRAMFS.get(case.gpu.initramfs, ()),
+        initramfs=INITRAMFS.get(host.gpu.initramfs, ()),
     )
 
 
-def _services(case: Case, *, persistence: bool) -> tuple[str, ...]:
-    return (*([PERSISTENCE] if persistence else []), *([FABRIC] if case.gpu.switches else []))
+def _services(host: GpuHost, *, persistence: bool) -> tuple[str, ...]:
+    return (*([PERSISTENCE] if persistence else []), *([FABRIC] if host.gpu.switches else []))
 
 
 def _branch(version: str) -> int:

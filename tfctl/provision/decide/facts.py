@@ -58,7 +58,7 @@ class Pythons:
 
 
 @dataclass(frozen=True)
-class Link:
+class StackLink:
     """A stack's environments: the current and the previous one, or ""."""
 
     current: str
@@ -96,7 +96,7 @@ class Smi:
 
 
 @dataclass(frozen=True)
-class Process:
+class GpuProcess:
     pid: int
     name: str
 
@@ -149,7 +149,7 @@ class GpuFacts:
     missing_nodes: tuple[str, ...]
     at_boot: bool
     modprobe: bool
-    processes: tuple[Process, ...]
+    processes: tuple[GpuProcess, ...]
     version: str
     origins: tuple[str, ...]
     held: tuple[str, ...]
@@ -223,7 +223,7 @@ class Facts:
     clock: Clock
     disks: Mapping[str, Disk]
     environments: tuple[str, ...]
-    links: Mapping[str, Link]
+    links: Mapping[str, StackLink]
     mpiruns: Mapping[str, str]
     horovods: tuple[str, ...]
     openmpis: tuple[str, ...]

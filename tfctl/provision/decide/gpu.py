@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tfctl.model.stacks import Stack
-from tfctl.model.stacks.nvidia import Gpu, Nvidia
-from tfctl.provision.decide.cards import Card, cards, named, numbers, too_new, usable
-from tfctl.provision.decide.case import Case
+from tfctl.model.stacks.nvidia import GpuSupport, Nvidia
+from tfctl.provision.decide.cards import GpuModel, cards, named, numbers, too_new, usable
 from tfctl.provision.decide.decision import GpuSoftware
 from tfctl.provision.decide.driver import driver
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings
+from tfctl.provision.decide.gpu_host import GpuHost
 from tfctl.provision.decide.libraries import library, nccl
 from tfctl.provision.decide.sources import source
 from tfctl.provision.decide.wanted import Wanted
@@ -38,38 +38,38 @@ def edition_of(facts: Facts, stack: Stack, wish: str, findings: Findings) -> str
     return "gpu" if wish == "gpu" or (found and (gpu.loaded or not gpu.container)) else "cpu"
 
 
-def case_of(facts: Facts, wanted: Wanted, stack: Stack, findings: Findings) -> Case | None:
+def gpu_host_of(facts: Facts, wanted: Wanted, stack: Stack, findings: Findings) -> GpuHost | None:
     """Return what the decisions about GPUs read, or None for a host or a stack without them."""
     if facts.gpu is None or stack.gpu is None:
         return None
     needs = _with_driver_for(usable(facts.gpu, stack.gpu), stack.gpu, wanted.nvidia)
-    return Case(facts, facts.gpu, stack.name, needs, wanted.wishes, wanted.nvidia, findings)
+    return GpuHost(facts, facts.gpu, stack.name, needs, wanted.wishes, wanted.nvidia, findings)
 
 
-def _with_driver_for(found: Sequence[Card], needs: Gpu, nvidia: Nvidia) -> Gpu:
+def _with_driver_for(found: Sequence[GpuModel], needs: GpuSupport, nvidia: Nvidia) -> GpuSupport:
     """Return the needs with the oldest driver that can compile the stack's PTX for all these cards."""
     oldest = max((needs.oldest_driver(card.capability, nvidia.ptx) for card in found), key=numbers, default="")
     return replace(needs, driver=replace(needs.driver, min=oldest or needs.driver.min))
 
 
-def decide(case: Case, stacks: Mapping[str, Stack]) -> GpuSoftware | None:
+def decide(host: GpuHost, stacks: Mapping[str, Stack]) -> GpuSoftware | None:
     """Return what the roles have to do for the GPUs, or None if there is nothing to do. ``stacks``: all there are."""
-    gpu, needs, findings = case.gpu, case.needs, case.findings
+    gpu, needs, findings = host.gpu, host.needs, host.findings
     beyond = too_new(usable(gpu, needs), needs)
     if beyond:
         newer = [name for name, stack in stacks.items() if stack.gpu and not too_new(beyond, stack.gpu)]
         others = f"set tfctl_stack: {' or '.join(newer)}, or" if newer else "no stack of tfctl has code for it yet:"
         findings.refuse(
-            f"{case.stack} (CUDA {needs.cuda}) has code for compute capability up to {needs.capability.max}; "
+            f"{host.stack} (CUDA {needs.cuda}) has code for compute capability up to {needs.capability.max}; "
             f"{named(beyond)} has {beyond[0].capability}",
             f"{others} set tfctl_edition: cpu",
         )
     if any(each.mig for each in gpu.smi.gpus):
         findings.notices.append("MIG is on: a task sees one instance, and NCCL does not reach across them")
-    chosen = driver(case)
-    cuda = library(case, "cuda", case.wishes.cuda_method)
-    cudnn = library(case, "cudnn", case.wishes.cudnn_method)
-    found = nccl(case)
+    chosen = driver(host)
+    cuda = library(host, "cuda", host.wishes.cuda_method)
+    cudnn = library(host, "cudnn", host.wishes.cudnn_method)
+    found = nccl(host)
     if not (chosen or cuda or cudnn or found):
         return None
-    return GpuSoftware(chosen, cuda, cudnn, found, source(case, chosen, (cuda, cudnn, found)))
+    return GpuSoftware(chosen, cuda, cudnn, found, source(host, chosen, (cuda, cudnn, found)))

@@ -74,7 +74,7 @@ def _cuda_homes(stack: Stack, gpu: GpuSoftware | None) -> CudaHomes | None:
 def _build(
     facts: Facts,
     stack: Stack,
-    offered: stacks.Horovod,
+    offered: stacks.HorovodSource,
     own: ChosenStack,
     mpi: OpenMpi | None,
     compiler: Toolchain,

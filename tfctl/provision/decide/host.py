@@ -94,8 +94,8 @@ def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[ChosenStac
         findings.refuse(f"tfctl_stack: no stack is called {name!r}", remedy, "inventory")
         return None, None
     edition = gpu.edition_of(facts, stack, wanted.wishes.edition, findings)
-    case = gpu.case_of(facts, wanted, stack, findings) if edition == "gpu" else None
-    gpus = gpu.decide(case, wanted.stacks) if case else None
+    host = gpu.gpu_host_of(facts, wanted, stack, findings) if edition == "gpu" else None
+    gpus = gpu.decide(host, wanted.stacks) if host else None
     chosen = stack.editions[edition]
     if facts.machine not in chosen.machines:
         made_for = " and ".join(chosen.machines)

@@ -5,58 +5,58 @@ from __future__ import annotations
 import re
 
 from tfctl.provision.decide.cards import numbers
-from tfctl.provision.decide.case import Case
+from tfctl.provision.decide.gpu_host import GpuHost
 
 FLAVOUR = re.compile(r"^\d[\d.]*-\d+-[a-z][\w-]*$")  # a kernel of Ubuntu's: 5.15.0-91-generic
 
 
-def headers(case: Case) -> tuple[str, ...]:
+def headers(host: GpuHost) -> tuple[str, ...]:
     """Return the packages with the headers of the running kernel, and the one that installs those of later kernels."""
-    kernel = case.gpu.kernel
-    if case.facts.packager == "dnf":
+    kernel = host.gpu.kernel
+    if host.facts.packager == "dnf":
         return (f"kernel-devel-{kernel.release}", f"kernel-devel-matched-{kernel.release}", "kernel-headers")
     following = kernel.metapackage.replace("linux-image-", "linux-headers-", 1)
     return (f"linux-headers-{kernel.release}", *([following] if following else []))
 
 
-def is_signed(case: Case) -> bool:
+def is_signed(host: GpuHost) -> bool:
     """Return whether the host takes the modules that Canonical builds and signs: Secure Boot loads no others."""
-    ubuntu = case.facts.system.startswith("ubuntu")
-    return ubuntu and case.gpu.secure_boot and bool(FLAVOUR.match(case.gpu.kernel.release))
+    ubuntu = host.facts.system.startswith("ubuntu")
+    return ubuntu and host.gpu.secure_boot and bool(FLAVOUR.match(host.gpu.kernel.release))
 
 
-def signed_modules(case: Case, kind: str) -> tuple[str, ...]:
+def signed_modules(host: GpuHost, kind: str) -> tuple[str, ...]:
     """Return the packages with Canonical's modules for the running kernel, and the one that follows its updates.
 
     ``kind``: such as 580-server-open.
     """
-    kernel = case.gpu.kernel
+    kernel = host.gpu.kernel
     # Virtual machines have kernels of the flavour generic.
     flavour = kernel.metapackage.replace("linux-image-", "", 1).replace("virtual", "generic", 1)
     ends = (kernel.release, *([flavour] if flavour else []))
     return tuple(f"linux-modules-nvidia-{kind}-{end}" for end in ends)
 
 
-def first_packages(case: Case) -> tuple[str, ...]:
+def first_packages(host: GpuHost) -> tuple[str, ...]:
     """Return the packages to install first so that DKMS can be installed. On EL it is in EPEL."""
-    kernel, offered = case.gpu.kernel, case.gpu.kernel.offered
-    if case.facts.packager != "dnf" or kernel.dkms or "dkms" in (offered or ()):
+    kernel, offered = host.gpu.kernel, host.gpu.kernel.offered
+    if host.facts.packager != "dnf" or kernel.dkms or "dkms" in (offered or ()):
         return ()
-    if "epel-release" in offered if offered is not None else not case.facts.title.startswith("Red Hat"):
+    if "epel-release" in offered if offered is not None else not host.facts.title.startswith("Red Hat"):
         return ("epel-release",)
-    case.findings.refuse(
-        f"{case.facts.title} has no DKMS in its package sources, which builds the driver's module",
+    host.findings.refuse(
+        f"{host.facts.title} has no DKMS in its package sources, which builds the driver's module",
         "enable EPEL, which has it, then provision again; or install the driver yourself, and set tfctl_driver: none",
     )
     return ()
 
 
-def judge_build(case: Case) -> None:
+def judge_build(host: GpuHost) -> None:
     """Add a fault if DKMS could not build the kernel module or the kernel would not load it."""
-    kernel, ubuntu = case.gpu.kernel, case.facts.system.startswith("ubuntu")
-    if case.gpu.secure_boot and not case.gpu.mok:
+    kernel, ubuntu = host.gpu.kernel, host.facts.system.startswith("ubuntu")
+    if host.gpu.secure_boot and not host.gpu.mok:
         key = "/var/lib/shim-signed/mok/MOK.der" if ubuntu else "/var/lib/dkms/mok.pub"
-        case.findings.refuse(
+        host.findings.refuse(
             "Secure Boot is on, and this machine does not trust the key that DKMS would sign the driver with",
             f"mokutil --import {key} (dkms makes the key), reboot and enrol it at the console; or turn Secure Boot off"
             + ("; or set tfctl_driver_method: distribution" if ubuntu else ""),
@@ -64,32 +64,32 @@ def judge_build(case: Case) -> None:
     if kernel.headers:
         return
     if numbers(kernel.newest) > numbers(kernel.release):
-        case.findings.refuse(
+        host.findings.refuse(
             f"kernel {kernel.release} runs without its headers, and {kernel.newest} is installed: "
             "the driver would be built for the wrong one",
             "reboot into the new kernel, then provision again",
         )
-    elif kernel.offered is not None and headers(case)[0] not in kernel.offered:
-        case.findings.refuse(
+    elif kernel.offered is not None and headers(host)[0] not in kernel.offered:
+        host.findings.refuse(
             f"kernel {kernel.release} runs, and the package sources do not have its headers any more",
-            f"{upgrade(case)}, reboot, then provision again",
+            f"{upgrade(host)}, reboot, then provision again",
         )
 
 
-def upgrade(case: Case) -> str:
+def upgrade(host: GpuHost) -> str:
     """Return the command that installs the latest kernel."""
-    if case.facts.packager == "dnf":
+    if host.facts.packager == "dnf":
         return "dnf upgrade kernel"
-    flavour = re.sub(r"^[\d.]+(\+\w+)?-(\d+-)?", "", case.gpu.kernel.release)
-    return f"apt-get update, apt-get install {case.gpu.kernel.metapackage or f'linux-image-{flavour}'}"
+    flavour = re.sub(r"^[\d.]+(\+\w+)?-(\d+-)?", "", host.gpu.kernel.release)
+    return f"apt-get update, apt-get install {host.gpu.kernel.metapackage or f'linux-image-{flavour}'}"
 
 
-def repaired(case: Case, version: str) -> tuple[str, ...]:
+def repaired(host: GpuHost, version: str) -> tuple[str, ...]:
     """Return the packages with which DKMS builds the missing module of an installed driver. None, with a fault."""
-    gpu, release = case.gpu, case.gpu.kernel.release
+    gpu, release = host.gpu, host.gpu.kernel.release
     if any(each.version == version for each in gpu.dkms):
-        judge_build(case)
-        return headers(case)
+        judge_build(host)
+        return headers(host)
     message = f"driver {version} is installed, and has no module for the running kernel {release}"
     remedy = f"install the module for {release} from where the driver is from, or boot a kernel that has one"
     if gpu.origins == ("run",):
@@ -97,5 +97,5 @@ def repaired(case: Case, version: str) -> tuple[str, ...]:
     elif gpu.origins == ("canonical",):
         modules = f"linux-modules-nvidia-{numbers(version)[0]}"
         remedy = f"install the package that `apt-cache search {modules} | grep {release}` names, or boot another kernel"
-    case.findings.refuse(message, remedy)
+    host.findings.refuse(message, remedy)
     return ()

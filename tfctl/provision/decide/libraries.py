@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from tfctl.model.stacks.nvidia import LibraryName, Packaged
 from tfctl.provision.decide.cards import numbers
-from tfctl.provision.decide.case import Case
 from tfctl.provision.decide.decision import Archive, Library
 from tfctl.provision.decide.fault import Findings
+from tfctl.provision.decide.gpu_host import GpuHost
 from tfctl.provision.decide.sources import has_repository, mirrored, refuse_unverified
 
 METHODS = ("auto", "wheels", "repo", "distribution", "archive")
@@ -16,29 +16,29 @@ TITLES: dict[LibraryName, str] = {"cuda": "CUDA", "cudnn": "cuDNN", "nccl": "NCC
 PREFIX = "/opt/tfctl"
 
 
-def library(case: Case, name: LibraryName, method: str) -> Library | None:
+def library(host: GpuHost, name: LibraryName, method: str) -> Library | None:
     """Return the decision about a library by this method; None if it is in the stack's wheels, or with a fault."""
     if method not in METHODS:
-        case.findings.refuse(f"tfctl_{name}_method is {method!r}", f"give {', '.join(METHODS)}", "inventory")
+        host.findings.refuse(f"tfctl_{name}_method is {method!r}", f"give {', '.join(METHODS)}", "inventory")
         return None
     decide = {"wheels": _of_wheels, "repo": _of_repo, "distribution": _of_distribution, "archive": _of_archive}
-    return decide[_best(case, name) if method == "auto" else method](case, name)
+    return decide[_best(host, name) if method == "auto" else method](host, name)
 
 
-def nccl(case: Case) -> Library | None:
+def nccl(host: GpuHost) -> Library | None:
     """Return the decision about NCCL; None if it is in the stack's wheels, not needed or not there, or with a fault.
 
     TensorFlow contains its own or has it as a wheel, so only Horovod needs it, and can do without: then add a notice.
     """
-    method = case.wishes.nccl_method
-    if method != "auto" or case.needs.wheels:
-        return library(case, "nccl", method)
-    if not case.wishes.horovod:
+    method = host.wishes.nccl_method
+    if method != "auto" or host.needs.wheels:
+        return library(host, "nccl", method)
+    if not host.wishes.horovod:
         return None
     trial = Findings()
-    found = library(replace(case, findings=trial), "nccl", method)
+    found = library(replace(host, findings=trial), "nccl", method)
     for fault in trial.faults:
-        case.findings.notices.append(
+        host.findings.notices.append(
             f"{fault['message']}: Horovod is built without NCCL, so it reduces by way of the CPU"
         )
     return found
@@ -64,83 +64,83 @@ def serves(name: LibraryName, have: str, wanted: str) -> bool:
     return mine[0] == asked[0] and mine[:depth] >= asked[:depth]
 
 
-def _best(case: Case, name: LibraryName) -> str:
+def _best(host: GpuHost, name: LibraryName) -> str:
     """Return the first method available of: wheels, NVIDIA's repository, the distribution, an archive."""
-    if case.needs.wheels:
+    if host.needs.wheels:
         return "wheels"
-    if _in_repository(case):
+    if _in_repository(host):
         return "repo"
-    return "distribution" if _served(case, name) else "archive"
+    return "distribution" if _served(host, name) else "archive"
 
 
-def _of_wheels(case: Case, name: LibraryName) -> Library | None:
-    if not case.needs.wheels:
-        message = f"there are no wheels of {TITLES[name]} for {case.stack}"
-        case.findings.refuse(message, f"set tfctl_{name}_method: auto")
+def _of_wheels(host: GpuHost, name: LibraryName) -> Library | None:
+    if not host.needs.wheels:
+        message = f"there are no wheels of {TITLES[name]} for {host.stack}"
+        host.findings.refuse(message, f"set tfctl_{name}_method: auto")
     return None
 
 
-def _of_repo(case: Case, name: LibraryName) -> Library | None:
-    if not has_repository(case, f"tfctl_{name}_method: archive"):
+def _of_repo(host: GpuHost, name: LibraryName) -> Library | None:
+    if not has_repository(host, f"tfctl_{name}_method: archive"):
         return None
-    cuda, wanted = case.needs.cuda, case.needs.library(name)
-    if not _in_repository(case):
-        held = case.nvidia.repositories[case.facts.system].cuda
-        case.findings.refuse(
-            f"NVIDIA's repository for {case.facts.title} has CUDA {held.min} to {held.max}; {case.stack} needs "
+    cuda, wanted = host.needs.cuda, host.needs.library(name)
+    if not _in_repository(host):
+        held = host.nvidia.repositories[host.facts.system].cuda
+        host.findings.refuse(
+            f"NVIDIA's repository for {host.facts.title} has CUDA {held.min} to {held.max}; {host.stack} needs "
             f"{TITLES[name]} for CUDA {cuda}",
             f"set tfctl_{name}_method: archive",
         )
         return None
     home = f"/usr/local/cuda-{_release(cuda)}" if name == "cuda" else "/usr"
     folders = (f"{home}/lib64", f"{home}/extras/CUPTI/lib64") if name == "cuda" else ()
-    packages = _repo_packages(name, wanted, cuda, case.facts.packager)
+    packages = _repo_packages(name, wanted, cuda, host.facts.packager)
     return Library("repo", wanted, True, packages, None, folders, home, soname(name, wanted))
 
 
-def _of_distribution(case: Case, name: LibraryName) -> Library | None:
-    offered, wanted = _packaged(case, name), case.needs.library(name)
-    if not offered or not _served(case, name):
+def _of_distribution(host: GpuHost, name: LibraryName) -> Library | None:
+    offered, wanted = _packaged(host, name), host.needs.library(name)
+    if not offered or not _served(host, name):
         has = f"{TITLES[name]} {offered.version}" if offered else f"no supported {TITLES[name]}"
-        message = f"{case.facts.title} has {has}; {case.stack} needs {wanted}"
-        case.findings.refuse(message, f"set tfctl_{name}_method: auto")
+        message = f"{host.facts.title} has {has}; {host.stack} needs {wanted}"
+        host.findings.refuse(message, f"set tfctl_{name}_method: auto")
         return None
     version = offered.version
     return Library("distribution", version, False, offered.packages, None, (), "/usr", soname(name, version))
 
 
-def _of_archive(case: Case, name: LibraryName) -> Library | None:
-    wanted, cuda = case.needs.library(name), case.needs.cuda
-    known = case.nvidia.archives.get(name, {}) if case.facts.machine == "x86_64" else {}
+def _of_archive(host: GpuHost, name: LibraryName) -> Library | None:
+    wanted, cuda = host.needs.library(name), host.needs.cuda
+    known = host.nvidia.archives.get(name, {}) if host.facts.machine == "x86_64" else {}
     fitting = sorted((key for key in known if _fits(name, key, wanted, cuda)), key=numbers)
     if not fitting:
-        message = f"tfctl has no archive of {TITLES[name]} {wanted} for CUDA {cuda} on {case.facts.machine}"
-        case.findings.refuse(message, f"set tfctl_{name}_method: auto")
+        message = f"tfctl has no archive of {TITLES[name]} {wanted} for CUDA {cuda} on {host.facts.machine}"
+        host.findings.refuse(message, f"set tfctl_{name}_method: auto")
         return None
     entry, version = known[fitting[0]], fitting[0].partition("-cuda")[0]
     file = entry.url.rpartition("/")[2]
-    refuse_unverified(case, f"{name}-{fitting[0]}", f"{TITLES[name]} archive {file}", f"sha256 {entry.sha256}", entry)
+    refuse_unverified(host, f"{name}-{fitting[0]}", f"{TITLES[name]} archive {file}", f"sha256 {entry.sha256}", entry)
     home = f"{PREFIX}/{name}/{version}"
     folders = (f"{home}/lib", *([f"{home}/extras/CUPTI/lib64"] if name == "cuda" else []))
-    archive = Archive(mirrored(case, entry.url), entry.sha256, home, entry.kind)
+    archive = Archive(mirrored(host, entry.url), entry.sha256, home, entry.kind)
     return Library("archive", version, True, (), archive, folders, home, soname(name, version))
 
 
-def _packaged(case: Case, name: LibraryName) -> Packaged | None:
-    return case.distribution.library(name) if case.distribution else None
+def _packaged(host: GpuHost, name: LibraryName) -> Packaged | None:
+    return host.distribution.library(name) if host.distribution else None
 
 
-def _served(case: Case, name: LibraryName) -> bool:
+def _served(host: GpuHost, name: LibraryName) -> bool:
     """Return whether the distribution's library will do. Its NCCL is built with its own CUDA."""
-    offered, cuda = _packaged(case, name), _packaged(case, "cuda")
-    if not offered or not serves(name, offered.version, case.needs.library(name)):
+    offered, cuda = _packaged(host, name), _packaged(host, "cuda")
+    if not offered or not serves(name, offered.version, host.needs.library(name)):
         return False
-    return name != "nccl" or cuda is None or numbers(cuda.version)[0] == numbers(case.needs.cuda)[0]
+    return name != "nccl" or cuda is None or numbers(cuda.version)[0] == numbers(host.needs.cuda)[0]
 
 
-def _in_repository(case: Case) -> bool:
-    held = case.nvidia.repositories.get(case.facts.system)
-    return held is not None and numbers(held.cuda.min) <= numbers(case.needs.cuda) <= numbers(held.cuda.max)
+def _in_repository(host: GpuHost) -> bool:
+    held = host.nvidia.repositories.get(host.facts.system)
+    return held is not None and numbers(held.cuda.min) <= numbers(host.needs.cuda) <= numbers(held.cuda.max)
 
 
 def _repo_packages(name: LibraryName, wanted: str, cuda: str, packager: str) -> tuple[str, ...]:

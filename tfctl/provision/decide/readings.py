@@ -24,7 +24,7 @@ ZONE = re.compile(r"^(\S+)(?: \(.*\))?$")
 KEYS = {"target": "target", "interfaces": "interfaces", "sources": "sources", "ports": "ports"}
 
 
-class Package(NamedTuple):
+class NvidiaPackage(NamedTuple):
     """A package of NVIDIA's software. ``maintainer``: or vendor. ``held``: "held", or ""."""
 
     name: str
@@ -47,7 +47,7 @@ def read_gpu(seen: Mapping[str, Any] | None) -> dict[str, Any] | None:
         return None
     known = dict(seen)
     shown = smi(known.pop("smi"))
-    found = [Package(*row) for row in known.pop("packages")]
+    found = [NvidiaPackage(*row) for row in known.pop("packages")]
     return {
         **packages(found, known.pop("holds"), known.pop("installer")),
         "persistence": known.pop("persistenced") and all(each["persistence"] for each in shown["gpus"]),
@@ -80,7 +80,7 @@ def gpu_of(query: str, line: str) -> dict[str, object]:
     }
 
 
-def packages(found: Sequence[Package], holds: Mapping[str, str], installer: str | None) -> dict[str, object]:
+def packages(found: Sequence[NvidiaPackage], holds: Mapping[str, str], installer: str | None) -> dict[str, object]:
     """Return what the package manager knows of a driver, or what NVIDIA's own installer left.
 
     ``holds``: the versions of the driver's packages that tfctl put on hold. ``installer``: the version of what NVIDIA's

@@ -27,7 +27,7 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class RebootDecision:
     """``reason``: why the host must be rebooted; ``objection``: why tfctl must not do that; ``problem``: why the host
     is not ready, with ``remedy``. Each is "" if there is none.
     """
@@ -50,7 +50,7 @@ def reason(gpu: GpuFacts) -> str:
     return ""
 
 
-def judge(gpu: GpuFacts, state: DriverState, control: Control) -> Verdict:
+def judge(gpu: GpuFacts, state: DriverState, control: Control) -> RebootDecision:
     """Judge a host that has GPUs."""
     why = reason(gpu)
     objection, remedy = _objection(gpu, state, control) if why else ("", "")
@@ -61,10 +61,10 @@ def judge(gpu: GpuFacts, state: DriverState, control: Control) -> Verdict:
         problem += f". tfctl does not reboot it: {objection}"
     if why and not remedy:
         remedy = "tfctl provision --reboot, or reboot it yourself and provision again"
-    return Verdict(why, objection, problem, remedy)
+    return RebootDecision(why, objection, problem, remedy)
 
 
-def report(gpu: GpuFacts, state: DriverState, verdict: Verdict) -> dict[str, object]:
+def report(gpu: GpuFacts, state: DriverState, verdict: RebootDecision) -> dict[str, object]:
     """Return what the role nvidia_driver uses; roles/nvidia_driver/tasks says how."""
     return {
         "ready": bool(gpu.loaded and not gpu.missing_nodes),

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfctl.model.stacks.values import Known
-from tfctl.provision.decide.case import Case
-from tfctl.provision.decide.decision import Driver, Library, Repository, Source
+from tfctl.model.stacks.values import SourcedValue
+from tfctl.provision.decide.decision import Driver, Library, PackageSource, Repository
 from tfctl.provision.decide.facts import GpuFacts
+from tfctl.provision.decide.gpu_host import GpuHost
 
 MACHINES = {"x86_64": "x86_64", "aarch64": "sbsa"}  # as NVIDIA names them; sbsa: Arm servers
 
 
-def has_repository(case: Case, remedy: str) -> bool:
+def has_repository(host: GpuHost, remedy: str) -> bool:
     """Return whether NVIDIA has a repository for this system; if not, add a fault."""
-    if case.facts.system in case.nvidia.repositories:
+    if host.facts.system in host.nvidia.repositories:
         return True
-    case.findings.refuse(f"tfctl has no repository of NVIDIA for {case.facts.title}", f"set {remedy}")
+    host.findings.refuse(f"tfctl has no repository of NVIDIA for {host.facts.title}", f"set {remedy}")
     return False
 
 
-def source(case: Case, driver: Driver | None, libraries: Sequence[Library | None]) -> Source | None:
+def source(host: GpuHost, driver: Driver | None, libraries: Sequence[Library | None]) -> PackageSource | None:
     """Return the package sources to set up for the driver and the libraries, if any."""
-    of_driver = _method_of_driver(case, driver)
+    of_driver = _method_of_driver(host, driver)
     methods = {of_driver, *(each.method for each in libraries if each and each.packages)}
     components: tuple[str, ...] = ()
-    if "distribution" in methods and case.distribution:
-        components = case.distribution.components
-    repository = _repository(case) if "repo" in methods and case.facts.system in case.nvidia.repositories else None
+    if "distribution" in methods and host.distribution:
+        components = host.distribution.components
+    repository = _repository(host) if "repo" in methods and host.facts.system in host.nvidia.repositories else None
     if not (components or repository):
         return None
-    return Source(components, repository, drivers=of_driver == "repo")
+    return PackageSource(components, repository, drivers=of_driver == "repo")
 
 
 def method_of(gpu: GpuFacts) -> str:
@@ -38,32 +38,32 @@ def method_of(gpu: GpuFacts) -> str:
     return "repo" if gpu.origins == ("nvidia",) else "distribution"
 
 
-def _method_of_driver(case: Case, driver: Driver | None) -> str:
+def _method_of_driver(host: GpuHost, driver: Driver | None) -> str:
     """Return the method whose source the driver needs, or "". A driver that tfctl has installed keeps its source."""
     if driver and driver.packages:
         return driver.method
-    return method_of(case.gpu) if case.gpu.own and case.wishes.driver != "none" else ""
+    return method_of(host.gpu) if host.gpu.own and host.wishes.driver != "none" else ""
 
 
-def mirrored(case: Case, url: str) -> str:
+def mirrored(host: GpuHost, url: str) -> str:
     """Return the URL, moved to the user's mirror of NVIDIA's download host if there is one."""
-    own, mirror = case.nvidia.mirror, case.wishes.nvidia_mirror.rstrip("/")
+    own, mirror = host.nvidia.mirror, host.wishes.nvidia_mirror.rstrip("/")
     return mirror + url[len(own) :] if mirror and url.startswith(f"{own}/") else url
 
 
-def refuse_unverified(case: Case, name: str, what: str, value: str, entry: Known) -> None:
+def refuse_unverified(host: GpuHost, name: str, what: str, value: str, entry: SourcedValue) -> None:
     """Add a fault for a value that nobody has verified, unless the inventory allows it by ``name``."""
-    if not (entry.trusted or case.wishes.allows(name)):
-        case.findings.refuse(
+    if not (entry.trusted or host.wishes.allows(name)):
+        host.findings.refuse(
             f"{what}: nobody has verified {value}, from {' and '.join(entry.sources)}",
             f"compare it with NVIDIA's own, then set tfctl_allow_unverified: [{name}]",
         )
 
 
-def _repository(case: Case) -> Repository:
-    entry = case.nvidia.repositories[case.facts.system]
-    key = case.nvidia.keys[entry.key]
-    refuse_unverified(case, entry.key, f"key {entry.key} of NVIDIA's repository", key.fingerprint, key)
-    machine = MACHINES.get(case.facts.machine, case.facts.machine)
-    base = mirrored(case, f"{case.nvidia.mirror}/{entry.path}/{machine}")
+def _repository(host: GpuHost) -> Repository:
+    entry = host.nvidia.repositories[host.facts.system]
+    key = host.nvidia.keys[entry.key]
+    refuse_unverified(host, entry.key, f"key {entry.key} of NVIDIA's repository", key.fingerprint, key)
+    machine = MACHINES.get(host.facts.machine, host.facts.machine)
+    base = mirrored(host, f"{host.nvidia.mirror}/{entry.path}/{machine}")
     return Repository(f"{base}/", f"{base}/{entry.key}.pub", key.fingerprint)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfctl.model import stacks as catalogue
-from tfctl.model.stacks import Stack, System
+from tfctl.model.stacks import OperatingSystem, Stack
 from tfctl.model.stacks.nvidia import Nvidia
-from tfctl.model.stacks.values import Known
+from tfctl.model.stacks.values import SourcedValue
 from tfctl.provision.python_tree import PythonTree
 
 #: In ``allow_unverified``: every key and hash.
@@ -53,12 +53,12 @@ class Wanted:
     trees: tuple[PythonTree, ...] = ()
     remote_tmp: str = "~/.ansible/tmp"
     stacks: Mapping[str, Stack] = field(default_factory=catalogue.load)
-    systems: Mapping[str, System] = field(default_factory=catalogue.systems)
+    systems: Mapping[str, OperatingSystem] = field(default_factory=catalogue.systems)
     nvidia: Nvidia = field(default_factory=catalogue.nvidia)
 
-    def known(self) -> dict[str, Known]:
+    def known(self) -> dict[str, SourcedValue]:
         """Return the keys and hashes of what is downloaded, by the names that ``allow_unverified`` takes."""
-        named: dict[str, Known] = dict(self.nvidia.keys)
+        named: dict[str, SourcedValue] = dict(self.nvidia.keys)
         for library, archives in self.nvidia.archives.items():
             named |= {f"{library}-{version}": archive for version, archive in archives.items()}
         named |= {f"openmpi-{each.openmpi.version}": each.openmpi for each in self.stacks.values() if each.openmpi}

@@ -9,7 +9,7 @@ import itertools
 import os
 
 from pairs import lost
-from result import Failed, addresses, index, names, note, report
+from result import ProofFailed, addresses, index, names, note, report
 from rounds import BYTES, rounds, timed
 
 PAIR_SECONDS = 30.0
@@ -21,7 +21,7 @@ def prove():
     unmet = lost(own, places, os.environ["VERIFY_NONCE"])
     note(lost=unmet)
     if unmet:
-        raise Failed("nothing passes over TCP to or from " + ", ".join(hosts[each["partner"]] for each in unmet))
+        raise ProofFailed("nothing passes over TCP to or from " + ", ".join(hosts[each["partner"]] for each in unmet))
     import tensorflow as tf
 
     strategy = strategy_over(tf, "AUTO")
@@ -32,10 +32,10 @@ def prove():
         pair = sorted((own, partner))
         try:
             found["pairs"].append(over_pair(tf, own, pair, GROUP + number * len(places) + pair[0]))
-        except (tf.errors.OpError, Failed) as fault:
+        except (tf.errors.OpError, ProofFailed) as fault:
             why = getattr(fault, "message", str(fault))
             broken = {"partner": partner, "message": why}
-            raise Failed(f"with {hosts[partner]}: {why}", broken=broken, **found) from None
+            raise ProofFailed(f"with {hosts[partner]}: {why}", broken=broken, **found) from None
     part(tf, strategy)
     return found
 
@@ -61,7 +61,7 @@ def over_all(tf, strategy):
 
     first = step()
     if float(first[0]) != count or float(first[-1]) != count:
-        raise Failed(f"the sum over {count} replicas is {float(first[0])}")
+        raise ProofFailed(f"the sum over {count} replicas is {float(first[0])}")
     return {"replicas": count, **timed(lambda: float(step()[0]))}
 
 
@@ -79,7 +79,7 @@ def over_pair(tf, own, pair, key):
 
     total, partner = step(), sum(pair) - own
     if float(total[0]) != sum(pair) + 2.0 or float(total[-1]) != float(total[0]):
-        raise Failed(f"the sum with {names()[partner]} is {float(total[0])}")
+        raise ProofFailed(f"the sum with {names()[partner]} is {float(total[0])}")
     return dict(timed(lambda: float(step()[0]), 1), partner=partner)
 
 

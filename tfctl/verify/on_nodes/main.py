@@ -29,12 +29,12 @@ def main():
     return 0 if result["ok"] or "fail-fast" not in sys.argv else 1
 
 
-class Stopped(Exception):
+class TaskStopped(Exception):
     """tfctl stops this task."""
 
 
 def stop(*_):
-    raise Stopped
+    raise TaskStopped
 
 
 def run(proof, seconds):
@@ -48,10 +48,10 @@ def run(proof, seconds):
     )
     try:
         output = child.communicate(timeout=seconds)[0]
-    except (subprocess.TimeoutExpired, Stopped) as reason:
+    except (subprocess.TimeoutExpired, TaskStopped) as reason:
         os.killpg(child.pid, signal.SIGKILL)
         output = child.communicate()[0]
-        if isinstance(reason, Stopped):
+        if isinstance(reason, TaskStopped):
             return dict(so_far(output.decode("utf-8", "replace")), ok=False, stopped=True, message="it was stopped")
         return failed(f"{proof} ran longer than {seconds:.0f} s and was killed", output)
     text = output.decode("utf-8", "replace")

@@ -2,7 +2,7 @@
 
 import os
 
-from result import Failed, names, report
+from result import ProofFailed, names, report
 from rounds import BYTES, rounds, timed
 
 MOST_HOSTS = 24  # test pairs up to this many hosts: each pair is a process set that all ranks create together
@@ -14,7 +14,7 @@ def prove():
     hvd.init()
     size, own = hvd.size(), hvd.rank()
     if size != len(names()):
-        raise Failed(f"Horovod counts {size} ranks, but there are {len(names())}")
+        raise ProofFailed(f"Horovod counts {size} ranks, but there are {len(names())}")
     found = {"all": dict(reduce(hvd, range(size), "all"), ranks=size), "pairs": []}
     if hasattr(hvd, "add_process_set") and 2 < size <= MOST_HOSTS:
         found["pairs"] = [pair for pair in over_pairs(hvd, own, size) if pair]
@@ -62,7 +62,7 @@ def reduce(hvd, ranks, name, **more):
         step = lambda: session.run(summed)  # noqa: E731
     total = float(step()[-1])
     if total != wanted:
-        raise Failed(f"the sum over {len(ranks)} ranks is {total}, not {wanted}")
+        raise ProofFailed(f"the sum over {len(ranks)} ranks is {total}, not {wanted}")
     return timed(step)
 
 

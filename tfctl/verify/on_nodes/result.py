@@ -28,10 +28,10 @@ def addresses() -> List[str]:
 
 
 def report(prove: Callable[[], Dict[str, Any]]) -> None:
-    """Call ``prove`` and report its dict of details, its Failed's message, or any other exception. Then exit."""
+    """Call ``prove`` and report its details, the message of its ProofFailed, or any other exception. Then exit."""
     try:
         result = dict(prove(), ok=True)
-    except Failed as fault:
+    except ProofFailed as fault:
         result = dict(fault.details, ok=False, message=str(fault))
     except Exception as fault:
         where = traceback.format_exc().strip().splitlines()[-3:-1]
@@ -48,7 +48,7 @@ def note(**details: Any) -> None:
     sys.stdout.flush()
 
 
-class Failed(Exception):
+class ProofFailed(Exception):
     """A failed proof, with a message for the user. ``details`` are reported beside it."""
 
     def __init__(self, message: str, **details: Any) -> None:

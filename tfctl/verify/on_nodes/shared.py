@@ -4,7 +4,7 @@ import os
 import time
 from pathlib import Path
 
-from result import Failed, index, names, report
+from result import ProofFailed, index, names, report
 
 PATIENCE_S = 20  # for attribute caches: NFS looks again after at most 60 s, usually after 3
 
@@ -21,7 +21,7 @@ def prove():
         time.sleep(0.05)
     if missing:
         writers = ", ".join(hosts[number] for number in sorted(missing))
-        raise Failed(f"{folder.parent} does not show what {writers} wrote")
+        raise ProofFailed(f"{folder.parent} does not show what {writers} wrote")
     return {}
 
 

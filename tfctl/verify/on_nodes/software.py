@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from result import Failed, report
+from result import ProofFailed, report
 
 #: Soname → the key of its version in tf.sysconfig.get_build_info(), or its version by CUDA's major version.
 LIBRARIES = {
@@ -48,17 +48,17 @@ def prove():
 
 
 def start_cuda(gpus, load=ctypes.CDLL):
-    """Call cuInit, as every program with CUDA does. Raise Failed with the name of its error."""
+    """Call cuInit, as every program with CUDA does. Raise ProofFailed with the name of its error."""
     try:
         driver = load("libcuda.so.1")
     except OSError as fault:
-        raise Failed(f"the driver shows {gpus} GPUs, and its library cannot be loaded: {fault}") from None
+        raise ProofFailed(f"the driver shows {gpus} GPUs, and its library cannot be loaded: {fault}") from None
     code, name = driver.cuInit(0), ctypes.c_char_p()
     if code:
         driver.cuGetErrorName(code, ctypes.byref(name))
         error = name.value.decode() if name.value else f"error {code}"
         remedy = REMEDIES.get(error, "see dmesg on the host; restart the host")
-        raise Failed(f"the driver shows {gpus} GPUs, and CUDA does not start (cuInit): {error}", remedy=remedy)
+        raise ProofFailed(f"the driver shows {gpus} GPUs, and CUDA does not start (cuInit): {error}", remedy=remedy)
 
 
 def software(driver):
@@ -66,16 +66,16 @@ def software(driver):
     import tensorflow as tf
 
     if not hasattr(tf, "__version__"):
-        raise Failed("`tensorflow` is an empty package: the environment is broken")
+        raise ProofFailed("`tensorflow` is an empty package: the environment is broken")
     found = {"python": platform.python_version(), "tensorflow": tf.__version__, "devices": devices(tf)}
     gpus = [name for name in found["devices"] if name.startswith("GPU")]
     if len(gpus) < len(driver):
         missing = missing_libraries(tf)
         why = "it cannot load " + ", ".join(missing) if missing else "all libraries it needs load: see its log"
-        raise Failed(f"the driver shows {len(driver)} GPUs, TensorFlow sees {len(gpus)}; {why}", software=found)
+        raise ProofFailed(f"the driver shows {len(driver)} GPUs, TensorFlow sees {len(gpus)}; {why}", software=found)
     wrong = [device for device in ["CPU:0", *gpus] if not computes(tf, device)]
     if wrong:
-        raise Failed(f"matrices are multiplied wrongly on {', '.join(wrong)}", software=found)
+        raise ProofFailed(f"matrices are multiplied wrongly on {', '.join(wrong)}", software=found)
     return dict(found, **horovod(found))
 
 
@@ -87,7 +87,7 @@ def horovod(found):
         import horovod
         import horovod.tensorflow as hvd
     except Exception as fault:
-        raise Failed(f"Horovod cannot be loaded: {fault}", software=found) from None
+        raise ProofFailed(f"Horovod cannot be loaded: {fault}", software=found) from None
     gloo = hasattr(hvd, "gloo_built") and hvd.gloo_built()
     mpi = not hasattr(hvd, "mpi_built") or hvd.mpi_built()  # early versions supported only MPI
     return {

@@ -25,11 +25,11 @@ _SILENCE_S = wire.SILENCE_S
 M = TypeVar("M")
 
 
-class Failed(Exception):
+class RequestFailed(Exception):
     """The node part could not serve a request. The message is for people."""
 
 
-class Here:
+class HostAccess:
     """This host and this job."""
 
     def __init__(self, job: str, host: str, system: System = System()) -> None:  # noqa: B008  a value
@@ -69,13 +69,13 @@ class Here:
         return found.st_mtime_ns, found.st_size
 
     async def show(self) -> wire.JobStatus | None:
-        """Return the latest attempt of the job on this host. It has a guard. Raises Failed."""
+        """Return the latest attempt of the job on this host. It has a guard. Raises RequestFailed."""
         self._seen, self._asked = self._signature(), time.monotonic()
         async with _Session(self._system, wire.ShowRequest(self.job)) as session:
             shown = await session.expect(wire.Shown)
         found = shown.jobs[0] if shown.jobs else None
         if found is not None and found.record.guard is None:
-            raise Failed(f"attempt {found.attempt} of {self.job} was started without a guard")
+            raise RequestFailed(f"attempt {found.attempt} of {self.job} was started without a guard")
         return found
 
     def rebooted(self, attempt: int) -> set[str]:
@@ -90,14 +90,14 @@ class Here:
     # Orders.
 
     async def stop(self, request: wire.StopRequest) -> None:
-        """End tasks of the job. Raises Failed."""
+        """End tasks of the job. Raises RequestFailed."""
         async with _Session(self._system, request) as session:
             stopped = await session.expect(wire.Stopped)
         if stopped.left:
-            raise Failed("; ".join(stopped.left))
+            raise RequestFailed("; ".join(stopped.left))
 
     async def prepare(self, record: wire.Record) -> None:
-        """Reserve the next attempt on this host. Raises Failed."""
+        """Reserve the next attempt on this host. Raises RequestFailed."""
         await self.abort()
         request = wire.StartRequest(self.job, record.code or None, (1024, 1024), restart_of=record.attempt - 1)
         session = _Session(self._system, request)
@@ -106,11 +106,11 @@ class Here:
             hello = await session.expect(wire.Hello)
             wanted = {task.name for task in record.tasks if task.host == self.host}
             if not wanted <= set(hello.restartable) or not hello.code:
-                raise Failed(f"{self.host} no longer has the restart files of attempt {record.attempt - 1}")
+                raise RequestFailed(f"{self.host} no longer has the restart files of attempt {record.attempt - 1}")
             session.send(wire.Rerun(record))
             answer = await session.receive((wire.Reserved, wire.Refused), wire.RESERVE_S)
             if isinstance(answer, wire.Refused):
-                raise Failed(answer.error.message)
+                raise RequestFailed(answer.error.message)
         except BaseException:
             session.close()
             raise
@@ -118,19 +118,19 @@ class Here:
         self._beating = asyncio.ensure_future(session.beat())
 
     async def launch(self) -> None:
-        """Start the units of the attempt that `prepare` has reserved. Raises Failed."""
+        """Start the units of the attempt that `prepare` has reserved. Raises RequestFailed."""
         if self._prepared is None:
-            raise Failed(f"{self.host} has no attempt to start")
+            raise RequestFailed(f"{self.host} has no attempt to start")
         self._prepared.send(wire.Go())
         answer = await self._prepared.receive((wire.Started, wire.Undone), _SILENCE_S)
         if isinstance(answer, wire.Undone):
             await self.abort()
-            raise Failed(answer.error.message)
+            raise RequestFailed(answer.error.message)
 
     async def keep(self) -> None:
-        """Let these units run on. Raises Failed."""
+        """Let these units run on. Raises RequestFailed."""
         if self._prepared is None:
-            raise Failed(f"{self.host} has nothing to keep")
+            raise RequestFailed(f"{self.host} has nothing to keep")
         self._prepared.send(wire.Keep())
         await self._prepared.expect(wire.Kept, wire.KEEP_S)
         await self.abort()
@@ -144,12 +144,12 @@ class Here:
         self._beating = self._prepared = None
 
     async def leave(self) -> None:
-        """Have root remove this guard: systemd ends this process soon after. Raises Failed."""
+        """Have root remove this guard: systemd ends this process soon after. Raises RequestFailed."""
         async with _Session(self._system, wire.LeaveRequest(self.job)) as session:
             await session.expect(wire.Left)
 
     async def notify(self, outcome: str) -> str | None:
-        """Run the policy's program for the end of the job. Return why it failed, or None. Raises Failed."""
+        """Run the policy's program for the end of the job. Return why it failed, or None. Raises RequestFailed."""
         async with _Session(self._system, wire.NotifyRequest(self.job, outcome)) as session:
             return (await session.expect(wire.Notified)).error
 
@@ -180,11 +180,11 @@ class _Session:
         self._request = request
 
     async def open(self) -> None:
-        """Connect and send the request. Raises Failed."""
+        """Connect and send the request. Raises RequestFailed."""
         try:
             self._reader, self._writer = await asyncio.open_unix_connection(self._path, limit=wire.LINE_LIMIT)
         except OSError as error:
-            raise Failed(f"the node part does not answer: {error.strerror}") from None
+            raise RequestFailed(f"the node part does not answer: {error.strerror}") from None
         self._writer.write(wire.request(self._request))
 
     async def __aenter__(self) -> _Session:
@@ -198,23 +198,23 @@ class _Session:
         self._writer.write(wire.line(message))
 
     async def expect(self, kind: type[M], within: float = _SILENCE_S) -> M:
-        """Return the next message other than a beat, which must be of this kind. Raises Failed."""
+        """Return the next message other than a beat, which must be of this kind. Raises RequestFailed."""
         return await self.receive((kind,), within)  # type: ignore[no-any-return]
 
     async def receive(self, kinds: tuple[type, ...], within: float) -> Any:
-        """Return the next message other than a beat, which must be of one of these kinds. Raises Failed."""
+        """Return the next message other than a beat, which must be of one of these kinds. Raises RequestFailed."""
         while True:
             try:
                 line = await asyncio.wait_for(self._reader.readline(), within)
                 message = wire.node_message(line)
             except (asyncio.TimeoutError, OSError, ValueError) as error:
-                raise Failed(f"the node part gave no answer: {error or 'a timeout'}") from None
+                raise RequestFailed(f"the node part gave no answer: {error or 'a timeout'}") from None
             if isinstance(message, wire.Error):
-                raise Failed(message.message)
+                raise RequestFailed(message.message)
             if isinstance(message, kinds):
                 return message
             if not isinstance(message, wire.Beat):
-                raise Failed(f"the node part answered {type(message).__name__.lower()}")
+                raise RequestFailed(f"the node part answered {type(message).__name__.lower()}")
 
     async def beat(self) -> None:
         """Give signs of life until this is cancelled."""

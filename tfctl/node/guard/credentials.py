@@ -5,7 +5,7 @@ from typing import NamedTuple, Optional
 from .. import wire
 
 
-class Secrets(NamedTuple):
+class Credentials(NamedTuple):
     """``host``: this host's name in the inventory. ``key``, ``notify``: as in tfctl.node.wire.PlannedGuard."""
 
     host: str

@@ -20,7 +20,7 @@ _JOBS, _HOSTS = 100, 1000
 
 
 @dataclass(frozen=True)
-class Known:
+class CompletionNames:
     """``jobs``: by name, the last started first, the roles with their numbers of tasks. ``age``: seconds since the
     hosts were asked, or None if they never were."""
 
@@ -29,15 +29,15 @@ class Known:
     age: float | None = None
 
 
-def load() -> Known:
+def load() -> CompletionNames:
     """Return what is known; nothing if the file cannot be read."""
     with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         found = json.loads(_file().read_text())
         jobs = {
             str(job): {str(role): int(count) for role, count in roles.items()} for job, roles in found["jobs"].items()
         }
-        return Known(jobs, tuple(map(str, found["hosts"])), max(0.0, time.time() - _file().stat().st_mtime))
-    return Known()
+        return CompletionNames(jobs, tuple(map(str, found["hosts"])), max(0.0, time.time() - _file().stat().st_mtime))
+    return CompletionNames()
 
 
 def note(jobs: Mapping[str, Iterable[str] | None], hosts: Iterable[str], everything: bool) -> None:

@@ -9,7 +9,7 @@ from tfctl.node import judge
 from tfctl.node.wire import TaskName
 
 
-class Deaths:
+class FailureReporter:
     """Compares successive states of a job, and reports each failure and each restart of ``tasks`` (None: all) once.
 
     What had happened ``before`` is not reported.
@@ -21,7 +21,7 @@ class Deaths:
         self._say, self._tasks = say, tasks
         self._seen: dict[TaskName, tuple[int, bool]] = {}
         if before is not None:
-            self._seen = {task.name: (task.restarts, _is_gone(task)) for task in before.tasks}
+            self._seen = {task.name: (task.status.restarts, _is_gone(task)) for task in before.tasks}
 
     def note(self, state: JobState) -> None:
         """Report what has happened since the state before."""
@@ -30,10 +30,10 @@ class Deaths:
                 continue
             restarts, was_gone = self._seen.get(task.name, (0, False))
             if _is_gone(task) and not was_gone:
-                self._say(f"~~ {judge.failure(task.status, task.host, task.memory)}")
-            elif task.restarts > restarts:
+                self._say(f"~~ {judge.failure(task.status, task.host, task.record.memory)}")
+            elif task.status.restarts > restarts:
                 self._say(f"~~ {_restarted(task, state.record.policy.max_restarts)}")
-            self._seen[task.name] = task.restarts, _is_gone(task)
+            self._seen[task.name] = task.status.restarts, _is_gone(task)
 
 
 def _is_gone(task: TaskState) -> bool:
@@ -41,11 +41,12 @@ def _is_gone(task: TaskState) -> bool:
 
 
 def _restarted(task: TaskState, most: int) -> str:
-    how = "ended"
-    if task.last_signal:  # SIGTERM is also how `tfctl restart` ends a task
-        how = f"{'ended' if task.last_signal == 'SIGTERM' else 'failed'} with {task.last_signal}"
-    elif task.last_exit_code is not None:
-        how = f"failed with exit code {task.last_exit_code}"
-    if task.last_oom:
-        how += f": {judge.out_of_memory(task.memory)}"
-    return f"{task} on {task.host} {how}; restart {task.restarts}" + (f" of {most}" if task.restarts <= most else "")
+    status, how = task.status, "ended"
+    if status.last_signal:  # SIGTERM is also how `tfctl restart` ends a task
+        how = f"{'ended' if status.last_signal == 'SIGTERM' else 'failed'} with {status.last_signal}"
+    elif status.last_exit_code is not None:
+        how = f"failed with exit code {status.last_exit_code}"
+    if status.last_oom:
+        how += f": {judge.out_of_memory(task.record.memory)}"
+    limit = f" of {most}" if status.restarts <= most else ""
+    return f"{task} on {task.host} {how}; restart {status.restarts}{limit}"

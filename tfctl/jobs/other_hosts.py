@@ -12,7 +12,7 @@ from tfctl.errors import Busy
 from tfctl.model.host import Host
 from tfctl.node import names, wire
 from tfctl.node.judge import ALIVE
-from tfctl.remote.fleet import Fleet, Outcome
+from tfctl.remote.fleet import Fleet, HostOutcome
 from tfctl.remote.session import open_session
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ ANSWER_S = 5.0
 _NAMED = 5
 
 
-class Elsewhere:
+class OtherHosts:
     """The hosts without a task. A context manager, which closes their connections.
 
     Their connections are a fleet of their own, so that the job's hosts never wait for one of them.
@@ -33,11 +33,11 @@ class Elsewhere:
     def __init__(self, job: str, hosts: Iterable[Host], say: Callable[[str], None]) -> None:
         self._job, self._say = job, say
         self._fleet = Fleet(hosts)
-        self._outcomes: queue.SimpleQueue[Outcome[wire.Shown]] = queue.SimpleQueue()
+        self._outcomes: queue.SimpleQueue[HostOutcome[wire.Shown]] = queue.SimpleQueue()
         self._until: float | None = None
         self._answers: dict[str, wire.Shown] | None = None
 
-    def __enter__(self) -> Elsewhere:
+    def __enter__(self) -> OtherHosts:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -81,7 +81,7 @@ class Elsewhere:
                 answers[outcome.host.name] = outcome.value
         return answers
 
-    def _next(self) -> Outcome[wire.Shown] | None:
+    def _next(self) -> HostOutcome[wire.Shown] | None:
         """Return the next outcome, or None if there is none in time. Wake once a second, as in tfctl.remote.fleet."""
         assert self._until is not None
         while True:

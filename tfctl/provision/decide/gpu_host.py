@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfctl.model.stacks.nvidia import Branches, Distribution, Gpu, Nvidia
+from tfctl.model.stacks.nvidia import Branches, Distribution, GpuSupport, Nvidia
 from tfctl.provision.decide.facts import Facts, GpuFacts
 from tfctl.provision.decide.fault import Findings
 from tfctl.provision.decide.wanted import Wishes
 
 
 @dataclass(frozen=True)
-class Case:
+class GpuHost:
     """``stack``: its name; ``needs``: what it needs on GPUs. ``findings``: where decisions add faults and notices."""
 
     facts: Facts
     gpu: GpuFacts
     stack: str
-    needs: Gpu
+    needs: GpuSupport
     wishes: Wishes
     nvidia: Nvidia
     findings: Findings
