@@ -63,6 +63,22 @@ def test_restart_counts_on_after_the_job_has_moved_to_other_hosts(hosts: Hosts) 
     assert (hosts.status("moved")["attempt"], hosts.states("moved")) == (3, {"worker/0": "running"})
 
 
+def test_restart_is_busy_while_an_older_run_is_alive_on_other_hosts(hosts: Hosts) -> None:
+    """node1 did not answer when the job was started elsewhere."""
+    hosts.ok("start", on(hosts, "moved", "node1"))
+    hosts.refuse("node1", "exit 1")
+    hosts.ok("start", on(hosts, "moved", "node3"))
+    hosts.heal("node1")
+    for words in ((), ("--dry-run",)):
+        done = hosts("restart", "moved", *words)
+        assert (done.code, done.out) == (5, ""), done
+        said = "another run of moved is still alive: worker/0 on node1\n  → stop both runs: tfctl stop moved\n"
+        assert said + "  → then start it from its job file: tfctl start JOBFILE\n" in done.err
+    assert len(hosts.alive()) == 2
+    hosts.ok("stop", "moved")
+    assert hosts.alive() == []
+
+
 def test_start_names_hosts_outside_its_layout_that_do_not_answer_and_continues(hosts: Hosts) -> None:
     """node2 is not provisioned, and node3 takes connections but never answers."""
     hosts.refuse("node2", "echo 'sudo: tfctl-node: command not found' >&2; exit 1")

@@ -9,6 +9,7 @@ import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from loopback import Impostor
@@ -95,12 +96,22 @@ def until_followed(hosts: Hosts, name: str) -> None:
         wait_until(lambda: hosts.shown(name))
 
 
-@pytest.mark.parametrize("verb", ["status", "logs", "wait", "restart", "exec", "events", "stop"])
-def test_a_command_dials_a_silent_host_only_once(module_hosts: Hosts, partly: str, verb: str) -> None:
-    words = {
+VERBS = (
+    "start", "status", "list", "nodes", "logs", "wait", "restart", "exec", "events", "report", "pull", "stop", "prune",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_command_dials_a_silent_host_only_once(module_hosts: Hosts, partly: str, verb: str, tmp_path: Path) -> None:
+    words: dict[str, list[object]] = {
+        "start": [module_hosts.file("another", STAY + "roles: {worker: 2}\n")],
+        "list": [],
+        "nodes": [],
         "logs": ["-j", partly],
         "wait": [partly, "--timeout", "1s"],
         "exec": [partly, "worker", "--", "true"],
+        "pull": [partly, tmp_path],
+        "prune": ["--yes"],
     }
     with contextlib.closing(Impostor()) as silent:
         inventory = module_hosts.told("node2", ansible_port=silent.port)

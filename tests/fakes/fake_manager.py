@@ -10,6 +10,10 @@ import os
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
+
 DROP_IN = "etc/systemd/system/tfctl-.service.d/10-tfctl.conf"
 BLANK = {
     "ActiveState": "inactive", "SubState": "dead", "Result": "success", "ExecMainCode": "0", "ExecMainStatus": "0",
@@ -61,6 +65,14 @@ class Manager:
         """Forget that the unit has been asked to stop."""
         remove(f"{self.home}/{name}.stop")
 
+    def lock(self) -> TextIO:
+        """Return an open file that locks out other requests to start or stop units until all its copies are closed."""
+        import fcntl
+
+        file = open(f"{self.home}/lock", "w")  # noqa: SIM115
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return file
+
     def order(self, name: str) -> str:
         return f"{self.home}/{name}.order"
 
@@ -101,14 +113,12 @@ def start(manager: Manager, units: list[str]) -> int:
     """Start units concurrently. Return when each has been executed or could not be."""
     from fake_supervisor import begin
 
-    status, waiting = 0, {}
+    status, found = 0, [unit for unit in units if manager.file(unit) is not None]
     for unit in units:
-        if manager.file(unit) is None:
+        if unit not in found:
             print(f"Failed to start {unit}: Unit {unit} not found.", file=sys.stderr)
             status = 5
-            continue
-        manager.stopped(unit)
-        waiting[unit] = begin(manager, unit)
+    waiting = begin(manager, found)
     while os.path.exists(f"{manager.home}/hold-start"):
         time.sleep(0.01)
     for unit, pipe in waiting.items():
@@ -120,9 +130,10 @@ def start(manager: Manager, units: list[str]) -> int:
 
 def stop(manager: Manager, units: list[str], wait: bool = True) -> None:
     undying = os.path.exists(f"{manager.home}/undying")  # as what hangs in a file system
-    for unit in units:
-        if manager.state(unit)["ActiveState"] not in ENDED and not (undying and has_drop_in(unit)):
-            touch(f"{manager.home}/{unit}.stop")
+    with manager.lock():
+        for unit in units:
+            if manager.state(unit)["ActiveState"] not in ENDED and not (undying and has_drop_in(unit)):
+                touch(f"{manager.home}/{unit}.stop")
     while wait and any(manager.state(unit)["ActiveState"] not in ENDED for unit in units):
         time.sleep(0.005)
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,34 +32,55 @@ STARTED = "39f53479d3a045ac8e11786248231fbf"
 DROPPED = "a596d6fe7bfa4994828e72309e95d61e"
 
 
-def begin(manager: Manager, unit: str) -> int:
-    """Start the process of a unit or timer. Return a pipe from which to read `ok` or `failed`."""
+def begin(manager: Manager, units: Sequence[str]) -> dict[str, int]:
+    """Start the processes of units and timers. Return a pipe for each, from which to read `ok` or `failed`.
+
+    A process of its own does it, because PID 1 starts all of them even if systemctl is killed meanwhile. It holds the
+    lock until each unit is activating, because PID 1 serves one request after the other.
+    """
+    pipes = {unit: os.pipe() for unit in units}
+    with manager.lock():
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            for unit, (_, theirs) in pipes.items():
+                manager.stopped(unit)
+                _fork(manager, unit, _work_of(unit), theirs)
+            os._exit(0)
+    for _, theirs in pipes.values():
+        os.close(theirs)
+    os.waitpid(pid, 0)
+    return {unit: ours for unit, (ours, _) in pipes.items()}
+
+
+def _work_of(unit: str) -> Callable[[Manager, str, int], None]:
+    """Return what the process of a unit does."""
     if unit.startswith("tfctlguard"):
         from fake_guard_units import work_of
 
-        return _fork(manager, unit, work_of(unit))
+        return work_of(unit)
     if unit.startswith("tfctl-EXEC-"):
         from fake_exec_unit import run_once
 
-        return _fork(manager, unit, run_once)
-    return _fork(manager, unit, wait_and_fire if unit.endswith(".timer") else supervise)
+        return run_once
+    return wait_and_fire if unit.endswith(".timer") else supervise
 
 
-def _fork(manager: Manager, unit: str, work: Callable[[Manager, str, int], None]) -> int:
-    ours, theirs = os.pipe()
+def _fork(manager: Manager, unit: str, work: Callable[[Manager, str, int], None], ready: int) -> None:
+    """Start the process of a unit, which is activating from now on. ``ready``: the pipe to which it writes, or -1."""
+    manager.update(unit, ActiveState="activating", SubState="start")
     if os.fork() == 0:
         os.setsid()
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
-        os.close(ours)
+        os.closerange(3, max(3, ready))
+        os.closerange(max(3, ready + 1), 4096)
         manager.update(unit, supervisor=os.getpid())
         try:
-            work(manager, unit, theirs)
+            work(manager, unit, ready)
         finally:
             os._exit(0)
-    os.close(theirs)
-    return ours
 
 
 def supervise(manager: Manager, name: str, ready: int) -> None:
@@ -103,7 +124,7 @@ def wait_and_fire(manager: Manager, name: str, ready: int) -> None:
         time.sleep(LOOK_S)
         if time.monotonic() > until and manager.state(name)["SubState"] == "waiting":
             manager.update(name, SubState="elapsed")
-            _fork(manager, name.replace(".timer", ".service"), run_program)
+            _fork(manager, name.replace(".timer", ".service"), run_program, -1)
     manager.stopped(name)
     manager.forget(name)
 

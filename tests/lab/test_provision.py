@@ -135,23 +135,30 @@ def test_job_host_runs_alone_in_a_play_of_the_user(pair: Lab) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_job_host_keeps_two_versions_and_the_owners_of_shared_directories(pair: Lab) -> None:
+def test_job_host_keeps_two_versions_those_of_guards_and_the_owners_of_shared_directories(pair: Lab) -> None:
     """It also restarts journald if an earlier run was interrupted before it could do so."""
     node1 = pair.testinfra("node1")
     assert " failed=0 " in (output := play_job_host(pair)), output
-    node1.check_output("mkdir /usr/local/lib/tfctl/aaaa; sleep 1; mkdir /usr/local/lib/tfctl/bbbb")
+    for version in ("cccc", "aaaa", "bbbb"):
+        node1.check_output(f"mkdir /usr/local/lib/tfctl/{version}; sleep 1")
+    guard = "/run/systemd/system/tfctlguard-x.service"
+    node1.check_output(f"printf '[Service]\\nExecStart=/usr/local/lib/tfctl/cccc/guard run x\\n' >{guard}")
     node1.check_output("mkdir -m 755 /srv/theirs; chown ops:ops /srv/theirs")
     node1.check_output("sleep 2; touch /etc/systemd/journald.conf.d/tfctl.conf")
     roots = ["/srv/tfctl", "/srv/theirs", "/srv/new"]
     output = play_job_host(pair, job_host_output_roots=roots)
-    # journald, node.json, /srv/new and the oldest version.
+    # journald, node.json, /srv/new and the oldest version but that of the guard.
     assert re.search("changed=4 .*failed=0 ", output), output
     versions = node1.check_output("ls /usr/local/lib/tfctl").split()
-    assert len(versions) == 3 and {"bbbb", "current"} < {*versions}
+    assert len(versions) == 4 and {"bbbb", "cccc", "current"} < {*versions}
     expected_state.is_directory(node1, "/srv/theirs", 0o755, "ops")
     expected_state.is_directory(node1, "/srv/new", 0o2770, "tfctl")
     output = play_job_host(pair, job_host_output_roots=roots)
     assert re.search("changed=0 .*failed=0 ", output), output
+    node1.check_output(f"rm {guard}")  # the job has ended
+    output = play_job_host(pair, job_host_output_roots=roots)
+    assert re.search("changed=1 .*failed=0 ", output), output
+    assert not node1.file("/usr/local/lib/tfctl/cccc").exists
 
 
 def test_job_host_reports_a_rule_that_asks_operators_for_a_password(pair: Lab) -> None:

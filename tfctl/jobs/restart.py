@@ -34,9 +34,11 @@ _FILE = "start it from its job file: tfctl start JOBFILE"
 def restart(fleet: Fleet, state: JobState, say: Say) -> wire.Record:
     """Stop the job, run its next attempt on all its hosts or on none, and return the attempt's record.
 
-    Nothing is stopped until every host has confirmed that it can run the job again; otherwise raise NotFound. If a
-    host then refuses, raise its error; raise Undone as `start` does. In both cases the job stays stopped.
+    Raise Busy while an older run of the job is alive on other hosts. Nothing is stopped until every host has confirmed
+    that it can run the job again; otherwise raise NotFound. If a host then refuses, raise its error; raise Undone as
+    `start` does. In both cases the job stays stopped.
     """
+    _require_no_other_run(state)
     with open_sessions(fleet, state.job, _requests(fleet, state), say, "no other attempt was started") as sessions:
         attempt = _next(state, sessions)
         _stop(fleet, state, say)
@@ -53,6 +55,7 @@ def restart(fleet: Fleet, state: JobState, say: Say) -> wire.Record:
 
 def preview(fleet: Fleet, state: JobState) -> str:
     """Return what `restart` would do, one line per task. Queries the hosts; writes nothing. Raises as `restart`."""
+    _require_no_other_run(state)
     with open_sessions(fleet, state.job, _requests(fleet, state)) as sessions:
         attempt = _next(state, sessions)
     tasks = [
@@ -86,6 +89,14 @@ def restart_task(fleet: Fleet, state: JobState, task: TaskState) -> None:
             session.expect(wire.Restarted, wire.SILENCE_S)
 
     fleet.map(ask, [host for host in _hosts(fleet, state) if host.name == task.host])[0].get()
+
+
+def _require_no_other_run(state: JobState) -> None:
+    """Raise Busy if an older run is alive. It is if its hosts did not answer when the job was started elsewhere."""
+    if state.others:
+        tasks = ", ".join(f"{task} on {task.host}" for task in state.others)
+        remedy = f"stop both runs: tfctl stop {state.job}\nthen {_FILE}"
+        raise Busy(f"another run of {state.job} is still alive: {tasks}", remedy)
 
 
 def _guard_port(fleet: Fleet, state: JobState, sessions: Sessions) -> int:

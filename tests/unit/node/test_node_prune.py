@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 
+import pytest
 from node_tree import Tree, answers, digest, make_plan, make_task, reserve, sh, tarball
 
 from tfctl.node import code, names, wire
+from tfctl.node.session import RequestRefused
 from tfctl.node.system import System
 
 CODE = tarball({"train.sh": "#!/bin/sh\nexit 0\n"})
@@ -70,6 +72,23 @@ def test_prune_deletes_the_named_run_and_code_that_no_other_attempt_has(tree: Tr
     assert answers(tree, wire.PruneRequest(attempts=wanted)) == [wire.Pruned(wanted, mib=3)]
     assert [path.name for path in (tree / names.JOBS).iterdir()] == ["other"]
     assert [path.name for path in (tree / names.CODE_STORE).iterdir()] == [second]
+
+
+def test_prune_deletes_nothing_when_one_of_the_names_is_malformed(tree: Tree) -> None:
+    _keep(tree, "digits", 1, "11111111", "a" * 64)
+    wanted = (wire.AttemptName("digits", 1, "11111111"), wire.AttemptName("../digits", 1, "11111111"))
+    with pytest.raises(RequestRefused, match="is not a job's name"):
+        answers(tree, wire.PruneRequest(attempts=wanted))
+    assert (tree / names.attempt_dir("digits", 1)).is_dir()
+
+
+def test_prune_touches_nothing_on_a_host_that_does_not_have_the_attempt(tree: Tree) -> None:
+    unknown = (wire.AttemptName("digits", 1, "11111111"),)
+    assert answers(tree, wire.PruneRequest(attempts=unknown)) == [wire.Pruned((), mib=0)]
+    _keep(tree, "digits", 1, "99999999", "a" * 64)
+    before = (tree / names.JOBS).stat().st_mtime_ns
+    assert answers(tree, wire.PruneRequest(attempts=unknown)) == [wire.Pruned((), mib=0)]
+    assert (tree / names.JOBS).stat().st_mtime_ns == before
 
 
 def test_code_that_a_start_holds_stays(tree: Tree) -> None:

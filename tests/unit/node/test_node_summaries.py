@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from node_tree import STAY, Tree, answers, make_plan, make_task, sh
@@ -85,7 +86,8 @@ def test_a_start_asks_systemd_about_no_unit_of_an_ended_job(tree: Tree) -> None:
     assert not [call for call in tree.calls()[before:] if "tfctl-digits" in call]
 
 
-def test_a_thousand_past_jobs_of_a_hundred_tasks_take_less_than_100_kb(tree: Tree) -> None:
+def test_a_thousand_past_jobs_of_a_hundred_tasks_take_little_traffic_and_cpu_time(tree: Tree) -> None:
+    """The limit on the CPU time is generous, because the tests share the caches of their processors."""
     for number in range(1000):
         folder = tree / names.attempt_dir(f"train-{number:04}", 1)
         folder.mkdir(parents=True)
@@ -94,9 +96,12 @@ def test_a_thousand_past_jobs_of_a_hundred_tasks_take_less_than_100_kb(tree: Tre
             1.7e9 + 60.523,
         )  # fmt: skip
         (folder / "summary.json").write_text(json.dumps([1, 0, wire.encode(done)]))
+    began = time.process_time()
     [shown] = answers(tree, wire.ShowRequest(summaries=True))
+    used = time.process_time() - began
     assert isinstance(shown, wire.Shown)
     assert len(shown.past) == 1000
+    assert used < 0.25
     assert len(wire.line(shown)) < 100_000
 
 

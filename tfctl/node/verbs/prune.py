@@ -81,13 +81,13 @@ def _last_change(folder: Path) -> float:
 def _set_aside(system: System, attempts: Collection[AttemptName]) -> tuple[list[AttemptName], list[str]]:
     """Move these attempts aside. Return those that were, and why others were not. Call under the lock.
 
-    Raises RequestRefused, OSError.
+    Raises RequestRefused, before anything is moved if a name is malformed, and OSError.
     """
+    wanted = [(fields.job_name(each.job), fields.attempt_number(each.attempt), each) for each in attempts]
     busy = _busy(system)
-    place = Path(tempfile.mkdtemp(prefix=_ASIDE, dir=system.at(names.JOBS))) if attempts else Path()
+    place: Path | None = None
     deleted, kept = [], []
-    for each in attempts:
-        job, attempt = fields.job_name(each.job), fields.attempt_number(each.attempt)
+    for job, attempt, each in wanted:
         folder = system.at(names.attempt_dir(job, attempt))
         found = (jobstore.read_json(folder / "job.json") or {}).get("run", "")
         if job in busy:
@@ -95,6 +95,7 @@ def _set_aside(system: System, attempts: Collection[AttemptName]) -> tuple[list[
         elif folder.is_dir() and found == each.run:
             if attempt == jobstore.latest(system, job):
                 _forget(system, job)
+            place = place or Path(tempfile.mkdtemp(prefix=_ASIDE, dir=system.at(names.JOBS)))
             folder.rename(place / f"{job}-{attempt}")
             deleted.append(each)
             with contextlib.suppress(OSError):  # there are other attempts
