@@ -34,6 +34,8 @@ LIMIT_S = 1800
 _KINDS = ("paths", "trees", "caches", "units", "users", "groups")
 _APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=120", "-o", "APT::Get::AutomaticRemove=false")
 _DNF = ("dnf", "-q", "--noautoremove", "--setopt=clean_requirements_on_remove=False")
+#: The first line of the mount unit of the role shared_storage.
+_MOUNT = "# Written by tfctl provision (role shared_storage).\n"
 #: The unit of a task of a job: tfctl-JOB-ROLE-INDEX.service (tfctl/node/names.py).
 _TASK = re.compile(r"^tfctl-(.+)-[a-z][a-z0-9_]*-\d+\.service", re.MULTILINE)
 
@@ -57,6 +59,9 @@ def begin(role: str, manages: Manages, folder: str = FOLDER) -> None:
     for kind, names in (old["before"] if old else {}).items():
         # The first run decides what existed before tfctl.
         before[kind] = {**before.get(kind, {}), **names}
+    for unit in filter(_is_own_mount, now["paths"]):
+        before["paths"][unit] = False
+        before["units"][Path(unit).name] = False
     receipt: Receipt = {
         "format": FORMAT,
         "role": role,
@@ -98,6 +103,17 @@ def created(receipt: Receipt) -> dict[str, list[str]]:
     }
     packages, earlier = {*installed_packages()}, {*listed.get("packages", ())}
     return {**found, "packages": sorted(packages & earlier | packages - {*receipt["installed"]})}
+
+
+def _is_own_mount(path: str) -> bool:
+    """Return whether the file is a mount unit that tfctl has written, perhaps before receipts listed such units."""
+    if not path.endswith(".mount"):
+        return False
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
+            return file.readline() == _MOUNT
+    except OSError:
+        return False
 
 
 def _missing(directories: Iterable[Path]) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,21 +18,27 @@ from tfctl.remote import inventory
 from tfctl.remote.fleet import Fleet
 
 ONE = "roles: {worker: {replicas: 1, hosts: node1}}\n"
+TWO = "roles: {worker: {replicas: 2, hosts: 'node1:node2'}}\n"
 
 
-def test_starts_at_the_same_moment_all_succeed(hosts: Hosts) -> None:
-    files = [hosts.file(f"rush{number}", STAY + ONE) for number in range(4)]
+def test_ten_starts_at_the_same_moment_all_succeed(guarded: Hosts) -> None:
+    """The guards of node1 listen on this machine, which is node2 as well, so node2 has ports of its own."""
+    text = guarded.inventory.read_text()
+    guarded.inventory.write_text(re.sub(r"^(node2 .*)$", r"\1 tfctl_ports=23400-23499", text, flags=re.MULTILINE))
+    files = [guarded.file(f"rush{number}", STAY + TWO) for number in range(10)]
 
-    def begin(file: Path) -> int:
-        laid_out = layout.lay_out(load.load(file), inventory.load(hosts.inventory), str(file))
+    def begin(file: Path) -> list[tuple[str, int]]:
+        """Start the job. Return its ports and that of its guard, with their hosts."""
+        laid_out = layout.lay_out(load.load(file), inventory.load(guarded.inventory), str(file))
         with Fleet(laid_out.hosts) as fleet:
             packed = code.archive(code.select(laid_out.code, laid_out.include, laid_out.env_file))
-            return start(fleet, laid_out, packed, lambda _: None).tasks[0].port
+            job = start(fleet, laid_out, packed, lambda _: None)
+        return [(laid_out.head.host.name, job.guard_port), *((task.host.name, task.port) for task in job.tasks)]
 
-    with ThreadPoolExecutor(4) as pool:
-        ports = list(pool.map(begin, files))
-    assert len(set(ports)) == 4
-    assert len(hosts.alive()) == 4
+    with ThreadPoolExecutor(10) as pool:
+        ports = [one for job in pool.map(begin, files) for one in job]
+    assert len(set(ports)) == 30
+    assert len(guarded.alive()) == 20
 
 
 def test_a_start_in_the_queue_waits_for_ports_in_its_turn(hosts: Hosts) -> None:

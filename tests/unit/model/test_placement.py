@@ -67,6 +67,8 @@ def test_assign_draws_different_free_ports_for_starts_that_compete(make_job: Mak
     assert {port for ports in drawn for port in ports} == set(range(2290, 2300))
     assert len({tuple(ports) for ports in drawn}) == 20
     assert len({(task.host, task.port) for task in assign(layout, sites, Random(0))}) == len(layout.slots)
+    chosen = make_job(HEAD + "ports: 3000-3009\nroles: {worker: {replicas: 4, hosts: 'node1:node2'}}\n").layout
+    assert [task.port for task in assign(chosen, sites, Random(0))] == [3000, 3000, 3001, 3001]
 
 
 def test_a_layout_knows_the_hosts_of_the_inventory_that_get_no_task(make_job: MakeJob) -> None:

@@ -16,6 +16,7 @@ from ansible.module_utils.tfctl_install import ModuleFailed
 from ansible.module_utils.tfctl_receipts import Manages, Receipt, drifts, read_all
 
 from tfctl.node import receipts
+from tfctl.provision import ansible
 
 RUNNING = {"active": "active", "enabled": "enabled"}
 STOPPED = {"active": "inactive", "enabled": "disabled"}
@@ -340,6 +341,27 @@ def test_undo_keeps_the_file_of_a_unit_that_does_not_stop_so_that_a_second_call_
     assert file.exists()
     host.change({"units": {file.name: RUNNING}})
     assert undo(read_all(host.receipts), host.receipts).removed == ["unit srv-all.mount", str(file)]
+
+
+def test_undo_removes_a_mount_unit_that_an_earlier_tfctl_wrote(host: Host) -> None:
+    """Its role had no receipt, or one that does not list the unit, or lists it as older than tfctl."""
+    theirs, ours = host.files / "data.mount", host.files / "srv-all.mount"
+    template = ansible.data_dir() / "roles/shared_storage/templates/etc/systemd/system/share.mount.j2"
+    theirs.write_text("[Mount]\n")
+    ours.write_text(template.read_text())
+    host.change({"units": {theirs.name: RUNNING, ours.name: RUNNING}})
+    manages: Manages = {"paths": [str(theirs), str(ours)], "units": [theirs.name, ours.name]}
+    for known in ({}, {"paths": {str(ours): True}, "units": {ours.name: True}}):
+        begin("role", manages, host.receipts)
+        path = Path(host.receipts, "role.json")
+        receipt = json.loads(path.read_text())
+        receipt["before"].update(known)
+        path.write_text(json.dumps(receipt))
+        begin("role", manages, host.receipts)
+        end("role", "digest", manages, host.receipts)
+        assert host.receipt()["created"]["units"] == [ours.name]
+    assert undo(read_all(host.receipts), host.receipts).removed == [f"unit {ours.name}", str(ours)]
+    assert theirs.exists()
 
 
 def test_undo_does_not_look_into_a_mounted_directory(host: Host) -> None:
