@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.labs import Lab
+from tests.lab.labs import TFCTL, Lab
 from tests.unit.doc_blocks import ROOT, blocks
 
 PAGE = ROOT / "docs/tutorial.md"
@@ -148,7 +148,9 @@ class Reader:
     def _run(self, line: str) -> str:
         path = f"{self.folder}/programs:{os.environ['PATH']}"
         settings = {"UV_TOOL_DIR": f"{self.folder}/tools", "UV_TOOL_BIN_DIR": f"{self.folder}/programs", "PATH": path}
-        if line.startswith("ssh"):
+        if line.startswith("uv "):
+            settings["PATH"] = f"{TFCTL.parent}:{path}"  # the environment of the tests contains uv
+        elif line.startswith("ssh"):
             settings |= {"HOME": str(self.folder), "PATH": f"{self.folder}/ssh-programs:{path}"}
         done = subprocess.run(
             ["bash", "-c", self._on_lab(line)], cwd=ROOT if line.startswith("uv ") else self.folder,
