@@ -240,7 +240,8 @@ def test_snapshot_keeps_the_state_of_the_lab_when_it_was_taken(pair: Lab, fresh:
         done = other.tfctl("lab", "up", "--name", f"{run_name}-more", "--from", name, "--nodes", 3, check=False)
         assert (done.returncode, "has only 2" in done.stderr) == (2, True)
         # Only the name is deleted: a lab that was created from the snapshot keeps its files.
-        pair.tfctl("lab", "snapshot", name, "--delete")
+        done = pair.tfctl("lab", "snapshot", name, "--delete", "-o", "json")
+        assert json.loads(done.stdout) == {"snapshot": name, "lab": None, "deleted": True}
         assert name not in status(other)["snapshots"]
         kill_hard(other)
         other.up()

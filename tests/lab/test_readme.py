@@ -1,7 +1,7 @@
 """README's section "Your first job" on two bare nodes that share no directory.
 
-The test runs the lines of the section that begin with "$ ", in this order, as they are. Only the machines and the file
-of known keys are those of the lab.
+The test runs the lines of the section that begin with "$ ", in this order, as they are. Only the machines and the
+directory of known keys are those of the test.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.lab.labs import TFCTL, Lab
 README = Path(__file__).parents[2] / "README.md"
 #: The addresses of the machines in README and in the inventory that `tfctl init` writes.
 ADDRESSES = {"node1": "192.0.2.11", "node2": "192.0.2.12"}
-KNOWN_HOSTS = "~/.ssh/known_hosts"
+KEYS = "~/.ssh"
 #: Horovod is built if the cache of this machine does not contain it.
 LIMIT_S = 900
 
@@ -69,7 +69,7 @@ def enter_machines(inventory: Path, lab: Lab, folder: Path) -> None:
     text = text.replace("#ansible_user=ubuntu", f"ansible_user={login['ansible_user']}")
     text = text.replace("#ansible_ssh_private_key_file=~/.ssh/id_ed25519", "\n".join([
         f"ansible_ssh_private_key_file={login['ansible_ssh_private_key_file']}",
-        f"ansible_ssh_common_args='-o UserKnownHostsFile={folder}/known_hosts'",
+        f"ansible_ssh_common_args='-o UserKnownHostsFile={folder}/ssh/known_hosts'",
     ]))  # fmt: skip
     assert "known_hosts" in text
     inventory.write_text(text)
@@ -86,7 +86,7 @@ def with_addresses(text: str, lab: Lab) -> str:
 def run(line: str, lab: Lab, folder: Path) -> str:
     """Run a line in a shell; return its stdout and stderr. It must succeed."""
     done = subprocess.run(
-        ["bash", "-c", with_addresses(line, lab).replace(KNOWN_HOSTS, f"{folder}/known_hosts")],
+        ["bash", "-c", with_addresses(line, lab).replace(KEYS, f"{folder}/ssh")],
         cwd=folder, env={**os.environ, "PATH": f"{TFCTL.parent}:{os.environ['PATH']}"}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S,
     )  # fmt: skip

@@ -75,6 +75,8 @@ def test_commands_of_a_page_are_run_by_a_test_or_marked(block: Block) -> None:
     kind, _, rest = block.run.partition(" by ")
     if kind == "run" and rest:
         texts = "\n".join((ROOT / name).read_text("utf-8") for name in rest.split())
+        if f'"{block.page}"' in texts:
+            return  # the test reads the page and runs what it finds
         missing = [words[0] for words in block.commands if not re.search(rf"\b{words[0]}\b", texts)]
         assert not missing, f"{block.place}: {rest} does not run: {missing}"
     else:

@@ -10,6 +10,8 @@ import pytest
 import typer.main
 from typer.core import TyperGroup
 
+from tests.lab import test_tutorial
+from tests.unit.doc_blocks import blocks
 from tfctl.cli.main import command_line, run
 from tfctl.model import stacks
 from tfctl.model.jobfile import JobFile, Limits, Policy, RoleSpec
@@ -172,6 +174,15 @@ def test_tutorial_shows_the_job_file_that_init_writes(tmp_path: Path, monkeypatc
     [text] = (text for page, text in job_files() if page == "tutorial" and "name: spirals\n" in text)
     (tmp_path / "spirals/shown.yaml").write_text(text)
     assert load(tmp_path / "spirals/shown.yaml") == load(tmp_path / "spirals/job.yaml")
+
+
+def test_lab_test_of_the_tutorial_writes_each_file_that_the_page_shows() -> None:
+    languages = {".ini": "ini", ".py": "python", ".yaml": "yaml"}
+    shown = [block.language for block in blocks(test_tutorial.PAGE) if block.language != "console"]
+    assert [languages[Path(name).suffix] for name in test_tutorial.FILES] == shown
+    commands = (ROOT / "docs/tutorial.md").read_text()
+    assert all(f"\n$ {line}\n" in commands for line in (test_tutorial.TRAIN, test_tutorial.TRAIN_ALL))
+    assert test_tutorial.SECOND in commands
 
 
 def test_structure_page_names_only_existing_files() -> None:

@@ -69,7 +69,10 @@ _SCRIPTS = {Shell.bash: _BASH, Shell.zsh: _ZSH, Shell.fish: _FISH}
 
 
 def add_to(app: typer.Typer) -> None:
-    app.command(epilog="Example, for ~/.bashrc: source <(tfctl completion bash)")(completion)
+    app.command(
+        epilog="Example, for ~/.bashrc: source <(tfctl completion bash). For ~/.zshrc, after compinit: "
+        "source <(tfctl completion zsh). For fish: tfctl completion fish > ~/.config/fish/completions/tfctl.fish"
+    )(completion)
 
 
 def completion(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import say
+from tfctl.cli.common import OutputFormat, OutputOption, say
+
+if TYPE_CHECKING:
+    from tfctl.cli.objects import WrittenFilesObject
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,13 +27,19 @@ def init(
             help="How TensorFlow distributes the job: mirrored and horovod need no directory that all hosts share.",
         ),
     ] = "mirrored",
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Write a job file, a script and an inventory to start from. Overwrites nothing.
 
     The files are job.yaml, with comments; train.py, which trains a small model; and hosts.ini, to enter your hosts.
     """
+    from tfctl.cli.text import print_json
     from tfctl.jobs.new_job import write
 
-    for path in write(folder.expanduser(), strategy):
-        typer.echo(path)
+    written = write(folder.expanduser(), strategy)
+    if output is OutputFormat.json:
+        found: WrittenFilesObject = {"files": [str(path) for path in written]}
+        print_json(found)
+    else:
+        typer.echo("\n".join(map(str, written)))
     say(f"enter your hosts in {folder / 'hosts.ini'}, then run: tfctl preflight {folder / 'hosts.ini'}")

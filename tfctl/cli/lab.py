@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tfctl.cli.common import OutputFormat, OutputOption, say
+
+if TYPE_CHECKING:
+    from tfctl.cli.objects import LabRemovedObject, LabSnapshotObject
+    from tfctl.lab import LabStatus
 
 app = typer.Typer(
     name="lab",
@@ -41,6 +45,7 @@ def up(
             help="Debian release: bullseye, bookworm or trixie. A comma-separated list is used for the nodes in turn.",
         ),
     ] = None,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Boot a lab and write inventory/NAME.ini. A running lab is left as it is."""
     from tfctl import lab
@@ -48,28 +53,33 @@ def up(
     asked = lab.LabSpec(name, nodes, lab.parse_suites(suite) if suite is not None else None, snapshot)
     lab.up(asked, say)
     say(f"next: tfctl provision {_relative(asked.inventory_path)}")
-    typer.echo(_relative(asked.inventory_path))
+    if output is OutputFormat.json:
+        _print_status(lab.status(name))
+    else:
+        typer.echo(_relative(asked.inventory_path))
 
 
 @app.command(epilog="Example: tfctl lab down --name lab")
-def down(name: NameOption = "lab") -> None:
+def down(name: NameOption = "lab", output: OutputOption = OutputFormat.text) -> None:
     """Shut down a lab and remove everything: processes, mounts, links, firewall rules, disks and inventory."""
     from tfctl import lab
+    from tfctl.cli import text
 
     lab.down(name, say)
+    if output is OutputFormat.json:
+        found: LabRemovedObject = {"name": name}
+        text.print_json(found)
 
 
 @app.command(epilog="Example: tfctl lab status -o json")
 def status(name: NameOption = "lab", output: OutputOption = OutputFormat.text) -> None:
     """Show a lab's nodes."""
-    from dataclasses import asdict
-
     from tfctl import lab
     from tfctl.cli import text
 
     found = lab.status(name)
     if output is OutputFormat.json:
-        text.print_json(asdict(found))
+        _print_status(found)
         return
     rows = [("NODE", "ADDRESS", "SUITE", "STATE")]
     rows += [(node.name, node.address, node.suite, node.state) for node in found.nodes]
@@ -85,14 +95,27 @@ def snapshot(
     ],
     name: NameOption = "lab",
     delete: Annotated[bool, typer.Option("--delete", help="Delete the snapshot instead.")] = False,
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Save a lab's state for lab up --from. Its nodes are halted meanwhile, then booted again."""
     from tfctl import lab
+    from tfctl.cli import text
 
     if delete:
         lab.forget(snapshot, say)
     else:
         lab.take(name, snapshot, say)
+    if output is OutputFormat.json:
+        found: LabSnapshotObject = {"snapshot": snapshot, "lab": None if delete else name, "deleted": delete}
+        text.print_json(found)
+
+
+def _print_status(found: LabStatus) -> None:
+    from dataclasses import asdict
+
+    from tfctl.cli import text
+
+    text.print_json(asdict(found))
 
 
 def _relative(path: Path) -> Path:

@@ -45,6 +45,27 @@ class EndedJobObject(JobObject):
     last_lines: list[str] | None
 
 
+class WrittenFilesObject(TypedDict):
+    """``files``: the paths of the files that were written."""
+
+    files: list[str]
+
+
+class LabRemovedObject(TypedDict):
+    """``name``: the name of the lab that was removed."""
+
+    name: str
+
+
+class LabSnapshotObject(TypedDict):
+    """``snapshot``: its name. ``lab``: the name of the lab that it was taken from, or null. ``deleted``: whether it was
+    deleted (`--delete`)."""
+
+    snapshot: str
+    lab: str | None
+    deleted: bool
+
+
 class JobsObject(TypedDict):
     """``jobs``: the latest attempt of each job, as `tfctl status` prints it, the most recent job first."""
 
@@ -361,6 +382,7 @@ PARENTS: dict[type, type] = {
 
 #: The types of the objects, by command. Several: which one depends on the options.
 OBJECTS: dict[str, tuple[type, ...]] = {
+    "init": (WrittenFilesObject,),
     "provision": (ProvisionObject,),
     "preflight": (PreflightObject,),
     "reset": (ResetObject,),
@@ -386,6 +408,10 @@ OBJECTS: dict[str, tuple[type, ...]] = {
     "restart": (RestartedJobObject,),
     "verify": (ResultsObject,),
     "lab status": (LabStatus,),
+    "lab up": (LabStatus,),
+    "lab down": (LabRemovedObject,),
+    "lab snapshot": (LabSnapshotObject,),
     "stacks": (StacksObject,),
     "stacks explain": (Stack, ExplainedObject),
+    "stacks lock": (WrittenFilesObject,),
 }

@@ -14,6 +14,7 @@ from tfctl.errors import Exit
 from tfctl.wording import plain, with_remedy
 
 if TYPE_CHECKING:
+    from tfctl.cli.objects import WrittenFilesObject
     from tfctl.model.stacks import Stack
     from tfctl.provision.explanation import Explanation, StackOnHost
     from tfctl.provision.faults import FaultJson
@@ -88,14 +89,20 @@ def explain(
 @app.command()
 def lock(
     file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="The YAML file of the stack.")],
+    output: OutputOption = OutputFormat.text,
 ) -> None:
     """Write the lock files of a stack of your own: all its wheels, with their hashes."""
     from tfctl.cli.common import say
+    from tfctl.cli.text import print_json
     from tfctl.model import stacks
     from tfctl.provision import locks
 
+    found: WrittenFilesObject = {"files": []}
     for path in locks.write_locks(stacks.read(file.absolute())):
         say(f"{path}: written")
+        found["files"].append(str(path))
+    if output is OutputFormat.json:
+        print_json(found)
 
 
 def _directories(inventory: Path | None) -> tuple[str, ...]:

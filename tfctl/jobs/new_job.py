@@ -19,7 +19,8 @@ _JOB = """\
 #   tfctl check job.yaml                   find mistakes, without contact to any host
 #   tfctl run job.yaml --local             run it on this machine, with the active Python
 #   tfctl start job.yaml --wait --follow   run it on the hosts
-# An editor completes the keys with the schema that `tfctl schema` prints.
+# To let an editor complete the keys, run `tfctl schema > job.schema.json` in this directory, and remove one # from:
+## yaml-language-server: $schema=job.schema.json
 name: {name}
 inventory: hosts.ini         # relative to this file
 strategy: {strategy}

@@ -22,7 +22,9 @@ def require(path: Path) -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise TfctlError(
-            "--plot needs matplotlib, which is not installed", "uv tool install '.[report]' in a checkout of tfctl"
+            "--plot needs matplotlib, which is not installed",
+            "run uv tool install '.[report]' in a checkout of tfctl, or uv tool install 'FILE.whl[report]' with its "
+            "wheel",
         ) from None
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,24 @@ def test_init_writes_a_job_without_mistakes_for_each_strategy(
     text = (tmp_path / "my-job/job.yaml").read_text()
     assert list(Draft7Validator(job_schema()).iter_errors(yaml.safe_load(text))) == []
     assert max(map(len, text.splitlines())) <= 120
+
+
+def test_init_prints_the_paths_as_json_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", "my-job", "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"files": [f"my-job/{name}" for name in FILES]}
+    assert run(["init", "my-job", "-o", "json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["exit"], error["remedy"]) == (2, "name a new directory")
+
+
+def test_new_job_file_says_how_an_editor_finds_the_schema(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["init", "my-job"]) == 0
+    text = (tmp_path / "my-job/job.yaml").read_text()
+    found = re.search(r"`tfctl (schema) > ([\w.]+)`", text)
+    assert found and f"\n## yaml-language-server: $schema={found[2]}\n" in text
+    capsys.readouterr()
+    assert run([found[1]]) == 0
+    assert json.loads(capsys.readouterr().out) == job_schema()
 
 
 def test_init_begins_in_the_current_directory_with_a_strategy_that_needs_no_shared_one(

@@ -113,7 +113,13 @@ def test_warning_names_the_jobs_that_start_will_refuse_when_hosts_share_no_direc
     [warning] = shared({"/srv/tfctl": "7 1"}, local)
     assert warning.startswith("the hosts share no directory of tfctl_output_roots (")
     assert "refuse jobs of estimator, multi_worker_mirrored and parameter_server, and jobs with several ps" in warning
+    assert warning.endswith("; jobs of custom, horovod and mirrored run with `output: local` in the job file")
     assert shared({"/srv/tfctl": ""}, {"/srv/tfctl": ""}), "before the first provisioning"
+
+
+def test_tutorial_shows_the_warning_about_hosts_that_share_no_directory() -> None:
+    [warning] = shared({"/srv/tfctl": ""}, {"/srv/tfctl": ""})
+    assert f"\nnode1: {warning}\n" in (Path(__file__).parents[3] / "docs/tutorial.md").read_text()
 
 
 def test_a_shared_directory_among_several_is_enough() -> None:

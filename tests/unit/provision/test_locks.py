@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.provision.test_stacks import own_stack
+from tfctl.cli.main import run
 from tfctl.errors import BadFile, TfctlError
 from tfctl.model import stacks
 from tfctl.provision import locks
@@ -125,6 +126,13 @@ def test_paths_and_urls_are_refused(tmp_path: Path, index: Path, line: str) -> N
 def test_missing_wheel_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="absent was not found"):
         resolved(tmp_path, "absent")
+
+
+def test_command_prints_the_paths_of_the_locks_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, lock = own_stack(tmp_path / "own"), str(tmp_path / "own/locks/mine-cpu-3.11.txt")
+    assert run(["stacks", "lock", str(file), "-o", "json"]) == 0
+    captured = capsys.readouterr()
+    assert (json.loads(captured.out), captured.err) == ({"files": [lock]}, f"{lock}: written\n")
 
 
 def test_locks_of_a_stack_are_written_beside_its_file(tmp_path: Path) -> None:

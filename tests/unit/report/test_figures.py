@@ -193,4 +193,6 @@ def test_plot_needs_a_known_suffix_and_matplotlib(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(TfctlError, match="--plot needs matplotlib") as raised:
         plot.require(Path("speed.svg"))
-    assert raised.value.remedy == "uv tool install '.[report]' in a checkout of tfctl"
+    assert raised.value.remedy == (
+        "run uv tool install '.[report]' in a checkout of tfctl, or uv tool install 'FILE.whl[report]' with its wheel"
+    )

@@ -199,9 +199,11 @@ def _not_shared(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
     if any(len({marks[path] for marks in roots}) == 1 and roots[0][path] for path in everywhere):
         return
     refused = [strategy.name for strategy in STRATEGIES.values() if strategy.shared_output]
+    local = [strategy.name for strategy in STRATEGIES.values() if not strategy.why_shared]
     yield (
         f"the hosts share no directory of tfctl_output_roots ({few(sorted({*chain(*roots)}))}): `start` will refuse "
-        f"jobs of {listed(refused)}, and jobs with several ps; other jobs run, with `output: local` in the job file"
+        f"jobs of {listed(refused)}, and jobs with several ps; jobs of {listed(local)} run with `output: local` in the "
+        "job file"
     )
 
 
