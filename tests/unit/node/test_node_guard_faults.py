@@ -179,6 +179,10 @@ FAULTS = {
     "the guard of the head is gone": Fault(
         (wait(5), kill_guards(1, for_good=True)), (wait(LEASE + 2),), {ALL: CONTACT}, left="0 on node1$"
     ),
+    # The order to stop what is left there is lost, and the guards notice the cut only later.
+    "a host is cut off while the job ends": Fault(
+        (wait(5), cut(3), succeed), (wait(SHORT), heal), {ALL: SUCCEEDED}, stopped=SUCCEEDED
+    ),
     "the head is powered off": Fault((wait(5), power_off(1)), (wait(LEASE + 16),), {ALL: CONTACT}),
     "the head is rebooted": Fault(
         (wait(5), power_off(1), wait(10), power_on(1)),

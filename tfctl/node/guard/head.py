@@ -180,9 +180,13 @@ class Head:
             self._failure = self._failure or action.failure
             if action.failure:
                 self._report(action.failure)
+            before = {host: member.link for host, member in self._members.items()}
             await self._end_tasks(action.tasks, action.reason, overdue=action.overdue or None)
             if rules.verdict(view).state in judge.ENDED:
-                self._cleaned.update(action.tasks)
+                reached = {host for host, one in before.items() if one is not None and self._members[host].link is one}
+                hosts = {task.name: task.host for task in self._record.tasks}
+                # Where the connection broke, the order may be lost. It is given again once the host is back.
+                self._cleaned.update(name for name in action.tasks if hosts[name] in {self._here.host, *reached})
         elif isinstance(action, rules.GiveUp):
             await self._end_tasks(action.tasks, "", give_up=True)
         elif isinstance(action, rules.StopEverywhere):
@@ -340,6 +344,7 @@ class Head:
         member = self._members[hello.host]
         if member.link is not None:
             member.link.close()
+            self._answer_all(hello.host)
         member.link, member.silent_since = connection, None
         try:
             while True:
@@ -355,9 +360,13 @@ class Head:
             connection.close()
             if member.link is connection:
                 member.link, member.silent_since = None, time.monotonic()
-                for number in list(self._answers):
-                    self._answer(hello.host, number, f"{hello.host} does not answer any more")
+                self._answer_all(hello.host)
             self._woken.set()
+
+    def _answer_all(self, host: str) -> None:
+        """Let all orders fail that were given to this host over a connection that has ended."""
+        for number in list(self._answers):
+            self._answer(host, number, f"{host} does not answer any more")
 
     def _answer(self, host: str, number: int, error: str | None) -> None:
         asked, answer = self._answers.get(number, ("", None))
