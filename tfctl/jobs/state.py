@@ -254,13 +254,19 @@ def _job(
 
 
 def _noted(record: wire.Record, ours: Mapping[str, wire.JobStatus]) -> wire.GuardReport | None:
-    """Return what the head's guard has noted or, if the head does not answer or has no guard, what another one has."""
+    """Return what the head's guard has noted or, if the head does not answer or has no guard, what another one has.
+
+    That of a host does not count if the head has gone on without it.
+    """
     if record.guard is None:
         return None
     head = ours.get(record.guard.head)
-    if head is not None and (head.guarded or head.guard):
-        return head.guard
-    return next((shown.guard for shown in ours.values() if shown.guard and shown.guard.reason), None)
+    own = head.guard if head is not None else None
+    if head is not None and (head.guarded or (own and own.is_decided)):
+        return own
+    silent = (own and own.silent) or ()
+    others = [shown.guard for host, shown in ours.items() if host not in silent]
+    return next((noted for noted in others if noted and noted.reason), own)
 
 
 def _pending(record: wire.Record, host: str) -> list[wire.TaskStatus]:

@@ -171,6 +171,31 @@ def test_json_has_every_field_of_the_contract() -> None:
     assert (value["started"], value["finished"]) == ("1970-01-01T00:01:40Z", "1970-01-01T00:01:51Z")
 
 
+@pytest.mark.parametrize(
+    ("own", "guarded", "state"),
+    [
+        (None, False, "failed"),
+        (None, True, "stopped"),
+        (wire.GuardReport(silent=("node2",)), False, "stopped"),
+        (wire.GuardReport(silent=()), False, "failed"),
+        (wire.GuardReport(succeeded=1.0), False, "stopped"),
+    ],
+)
+def test_what_another_guard_has_noted_counts_unless_the_head_has_gone_on_without_its_host(
+    own: wire.GuardReport | None, guarded: bool, state: str
+) -> None:
+    guard = wire.RecordedGuard("node1", "10.0.0.1", 2300, RECORD.run, 600, 1)
+    record = RECORD._replace(guard=guard)
+    ends = {"node1": [_status("worker", 0, "stopped")], "node2": [_status("worker", 1, "stopped")]}
+    left = wire.GuardReport(reason="node2 has not heard from the guard on node1 for 600 s (policy: lease)")
+    noted = {"node1": own, "node2": left}
+    answers = {
+        host: [wire.JobStatus("digits", 2, "r", record, 120.0, tuple(tasks), True, noted[host], guarded)]
+        for host, tasks in ends.items()
+    }
+    assert jobs(answers)[0].state == state
+
+
 def test_failed_tasks_come_first() -> None:
     order = [str(task) for task in reported(worker0="succeeded", worker1="failed", ps0="running").by_attention()]
     assert order == ["worker/1", "ps/0", "worker/0"]

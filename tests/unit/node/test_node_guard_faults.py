@@ -201,6 +201,12 @@ FAULTS = {
         (wait(LEASE + 32), heal, succeed),
         {SPARE: SUCCEEDED, EVERY_WORKER: lost("worker/1 on node2", SILENT)},
     ),
+    "a job that goes on without a host is stopped or succeeds": Fault(
+        (wait(5), cut(2), wait(LEASE + 1)), (wait(31), heal, succeed), {SPARE: SUCCEEDED}
+    ),
+    "a job that goes on without a host fails": Fault(
+        (wait(5), cut(2), wait(LEASE + 32), first_fails), (), {SPARE: FAILED}, stopped=FAILED
+    ),
     "all hosts are cut off for longer than the lease": Fault(
         (wait(5), cut(2, 3), wait(10)),
         (wait(LEASE + 32), heal),

@@ -12,7 +12,7 @@ from contextlib import suppress
 from .. import judge, wire
 from . import link, rules
 from .host_access import HostAccess, RequestFailed
-from .member import LOOK_S, carry_out
+from .member import FIRST_CONTACT_S, LOOK_S, carry_out
 
 #: Added to the lease before the tasks of a silent host count as lost (s): that host may have to end them first.
 _GRACE_S = 30.0
@@ -56,6 +56,7 @@ class Head:
         self._retry_until: float | None = None
         self._ended_at: float | None = None
         self._succeeded: float | None = None
+        self._silent: tuple[str, ...] | None = None
         self._listened: set[wire.TaskName] = set()
         self._cleaned: set[wire.TaskName] = set()
         self._begin_attempt()
@@ -65,6 +66,7 @@ class Head:
         noted = self._seen.guard or wire.GuardReport()
         self._attempt_began = time.monotonic()
         self._retry_at, self._failure, self._succeeded = noted.retry_at, noted.reason, noted.succeeded
+        self._silent = noted.silent
         ago = None if self._succeeded is None else max(0.0, time.time() - self._succeeded)
         self._ended_at = None if ago is None else time.monotonic() - ago
         self._retry_until, self._final = None, False
@@ -171,6 +173,7 @@ class Head:
         await self._look()
         if self._seen.kept is False:
             return False
+        self._report_silent()
         view = self._view()
         if self._retry_at is not None:
             return await self._await_retry(view)
@@ -197,6 +200,20 @@ class Head:
             await self._finish(view)
             return True
         return False
+
+    def _report_silent(self) -> None:
+        """Record the hosts whose guards may be about to give the job up, because they cannot reach this one."""
+        # The two ends of a connection notice within a beat of one another that it is broken.
+        limit = min(FIRST_CONTACT_S, self._guard.lease) - wire.FOLLOW_SILENCE_S - wire.BEAT_S
+        now = time.monotonic()
+        silent = tuple(
+            host for host, member in self._members.items()
+            if member.silent_since is not None
+            and (host in (self._silent or ()) or now - member.silent_since > max(0.0, limit))
+        )  # fmt: skip
+        if silent != (self._silent or ()):
+            self._silent = silent
+            self._report(self._failure)
 
     def _report_loss(self, view: rules.View, loss: str) -> None:
         """Record the failure if the job has failed because a host was lost."""
@@ -318,7 +335,7 @@ class Head:
 
     def _report(self, reason: str) -> None:
         finished = time.time() if reason else None
-        self._here.report(self._record.attempt, wire.GuardReport(self._retry_at, reason, finished, self._succeeded))
+        self._here.report(self._record.attempt, wire.GuardReport(self._retry_at, reason, finished, self._succeeded, self._silent))
 
     async def _finish(self, view: rules.View) -> None:
         """Tell the members, and people, that the job is over."""

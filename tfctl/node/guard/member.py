@@ -13,7 +13,7 @@ from .host_access import HostAccess, RequestFailed
 #: How often to look for changes (s).
 LOOK_S = 1.0
 #: How long the first contact with the head may take (s).
-_FIRST_CONTACT_S = 60.0
+FIRST_CONTACT_S = 60.0
 _RECONNECT_S = 2.0
 #: How long a member whose job was stopped tries to tell the head (s).
 _STOPPED_S = 60.0
@@ -74,7 +74,7 @@ class Member:
         alive = [task.name for task in self._seen.tasks if task.state in judge.ALIVE]
         if self._seen.stopped is not None and not alive:
             return silent > _STOPPED_S
-        limit = self._guard.lease if self._met else min(_FIRST_CONTACT_S, self._guard.lease)
+        limit = self._guard.lease if self._met else min(FIRST_CONTACT_S, self._guard.lease)
         if silent <= limit:
             return False
         why = f"{self._here.host} has not heard from the guard on {self._guard.head} for {limit:.0f} s (policy: lease)"

@@ -54,13 +54,20 @@ class GuardReport(NamedTuple):
 
     ``retry_at``: when the next attempt begins, in epoch seconds, or None. ``reason``: why the guard has ended the job,
     as a sentence without a full stop, or empty. ``finished``: when it did. ``succeeded``: when it first saw that the
-    job had succeeded; tasks that may finish have a limited time from then.
+    job had succeeded; tasks that may finish have a limited time from then. ``silent``: the hosts that the head has not
+    heard for so long that their guards may have given the job up, while the head goes on: what these note does not count.
     """
 
     retry_at: Optional[float] = None
     reason: str = ""
     finished: Optional[float] = None
     succeeded: Optional[float] = None
+    silent: Optional[tuple[str, ...]] = None
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the guard has noted something about the end of the attempt."""
+        return bool(self.reason) or self.retry_at is not None or self.succeeded is not None
 
 
 class JobStatus(NamedTuple):
