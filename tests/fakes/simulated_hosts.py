@@ -60,6 +60,7 @@ class SimulatedHost:
         self.root = Process(network, name)
         self.attempts: dict[int, Attempt] = {}
         self.restart_files: set[wire.TaskName] = set()
+        self._deaf = False
         self.guard: Process | None = None
         self._credentials = Credentials(name, "")
         self._gives_up = False
@@ -84,6 +85,7 @@ class SimulatedHost:
             attempt.tasks[name] = _status(name, "running", started=now)
         began = {names.task_key(*name): now for name in attempt.tasks}
         jobstore.set_began(self.system, self.job, attempt.record.attempt, began)
+        self._listen()
         deadline = attempt.record.policy.deadline
         if deadline is not None:
             self.root.run(self._time_out(attempt, deadline))
@@ -168,6 +170,12 @@ class SimulatedHost:
             state = "failed" if code else "succeeded"
         attempt.tasks[name] = found._replace(state=state, **ended)
         self._touch(attempt)
+        self._listen()
+
+    def deafen(self, deaf: bool = True) -> None:
+        """Let the tasks of this host no longer listen on their ports, as while they import TensorFlow."""
+        self._deaf = deaf
+        self._listen()
 
     def kill_guard(self, *, for_good: bool = False) -> None:
         """``for_good``: systemd does not start it again."""
@@ -222,6 +230,16 @@ class SimulatedHost:
         if path.parent.exists():
             with path.open("a") as file:
                 file.write("\n")
+
+    def _listen(self) -> None:
+        """Write the kernel's table of sockets: each task that runs listens, unless it is deaf."""
+        attempt = self.attempts[max(self.attempts)]
+        running = [] if self._deaf else [one.name for one in attempt.tasks.values() if one.state == "running"]
+        ports = [task.port for task in attempt.record.tasks if task.host == self.name and task.name in running]
+        rows = [f"0: 00000000:{port:04X} 00000000:0000 0A 00000000:00000000 00:00000000 0 880 0 1" for port in ports]
+        table = self.system.at("/proc/net/tcp")
+        table.parent.mkdir(parents=True, exist_ok=True)
+        table.write_text("\n".join(["sl local_address rem_address st", *rows]))
 
     async def _time_out(self, attempt: Attempt, deadline: float) -> None:
         await asyncio.sleep(deadline)

@@ -233,10 +233,12 @@ def _job(
     stopped = min((shown.stopped for shown in ours.values() if shown.stopped is not None), default=None)
     verdict = judge.judge(record, statuses, stopped)
     noted = _noted(record, ours)
-    retry_at = noted.retry_at if verdict.state == "failed" and noted and stopped is None else None
-    if retry_at is not None:
+    # The guard notes a reason where clients cannot tell by the tasks that the job has failed.
+    failed = verdict.state == "failed" or bool(noted and noted.reason)
+    retry_at = noted.retry_at if noted and failed and stopped is None and verdict.state != "succeeded" else None
+    if noted and retry_at is not None:
         left = max(0.0, retry_at - time.time())
-        verdict = judge.Verdict("starting", f"{verdict.reason}; attempt {attempt + 1} in {left:.0f} s")
+        verdict = judge.Verdict("starting", f"{noted.reason or verdict.reason}; attempt {attempt + 1} in {left:.0f} s")
     elif noted and noted.reason and verdict.state != "succeeded":
         verdict = verdict._replace(state="failed", reason=noted.reason, finished=noted.finished)
     tasks = tuple(TaskState(task, status) for task, status in zip(record.tasks, statuses, strict=True))

@@ -42,6 +42,8 @@ ALL = tuple(ROLES)
 #: Strategies whose jobs go on without the task on node2, which is a worker.
 SPARE = ("tf1_ps", "parameter_server")
 EVERY_WORKER = ("multi_worker_mirrored", "horovod")
+#: Strategies whose tasks listen on ports that TF_CONFIG lists.
+SERVED = ("tf1_ps", "parameter_server", "multi_worker_mirrored")
 #: Strategies with tasks that may go on after the deciders: an evaluator, or workers of TensorFlow 1.
 DRAINED = ("tf1_ps", "parameter_server", "multi_worker_mirrored")
 
@@ -128,6 +130,20 @@ def the_others_fail(run: Run) -> None:
     run.hosts.end(run.deciders, 1)
 
 
+def deafen(number: int) -> Step:
+    """Let no task of this host listen."""
+    return lambda run: run[number].deafen()
+
+
+def listen(number: int) -> Step:
+    return lambda run: run[number].deafen(False)
+
+
+def expect(outcome: Outcome) -> Step:
+    """Check what a client sees now."""
+    return lambda run: agrees(run.hosts.outcome(), outcome)
+
+
 @dataclass(frozen=True)
 class Fault:
     """``before``, ``after``: what happens before and after the middle, in which a stop may come. ``outcomes``: those of
@@ -152,6 +168,7 @@ def lost(task: str, how: str) -> Outcome:
 SILENT = "has not answered the guard of the job"
 REBOOTED = "was shut down or rebooted"
 CONTACT = ("failed", 100, r"^node[23] has not heard from the guard on node1 for 30 s \(policy: lease\)$")
+DEAF = ("failed", 100, r"did not listen on port \d+\b.* within \d+ s of the start \(policy: start_timeout\)$")
 FAILED = ("failed", 100, r"^(worker|chief)/0 on node1 failed with exit code 7$")
 #: The task that fails the job when node3 is lost, and when all hosts but the head are.
 THIRD = {SPARE: "ps/0 on node3", EVERY_WORKER: "worker/2 on node3"}
@@ -287,6 +304,19 @@ FAULTS = {
         (wait(3 * LEASE),),
         {ALL: ("failed", 100, "exit code 7; attempt 2 could not be started: node2 does not answer")},
         FAILED, ", max_attempts: 2",
+    ),
+    "a server does not listen in time": Fault(
+        (deafen(3), wait(25)), (), {SERVED: DEAF}, stopped=DEAF, policy=", start_timeout: 20s"
+    ),
+    "a server does not listen in time and the job is tried again": Fault(
+        (deafen(3), wait(25)),
+        (expect(("starting", 101, r"start_timeout\); attempt 2 in \d s$")), listen(3), wait(12), succeed),
+        {SERVED: SUCCEEDED}, stopped=DEAF, policy=", start_timeout: 20s, max_attempts: 2",
+    ),
+    "the guard of the head is killed before a job that was not up in time is tried again": Fault(
+        (deafen(3), wait(25), kill_guards(1)),
+        (wait(5), expect(("starting", 101, r"start_timeout\); attempt 2 in \d s$")), listen(3), wait(8), succeed),
+        {SERVED: SUCCEEDED}, stopped=DEAF, policy=", start_timeout: 20s, max_attempts: 2",
     ),
     "the deadline passes": Fault(
         (wait(5),), (wait(16),), {ALL: ("failed", 100, "with SIGTERM at its deadline$")}, policy=", deadline: 20s"

@@ -56,6 +56,7 @@ class Head:
         self._retry_until: float | None = None
         self._ended_at: float | None = None
         self._succeeded: float | None = None
+        self._failed_at: float | None = None
         self._silent: tuple[str, ...] | None = None
         self._listened: set[wire.TaskName] = set()
         self._cleaned: set[wire.TaskName] = set()
@@ -66,7 +67,7 @@ class Head:
         noted = self._seen.guard or wire.GuardReport()
         self._attempt_began = time.monotonic()
         self._retry_at, self._failure, self._succeeded = noted.retry_at, noted.reason, noted.succeeded
-        self._silent = noted.silent
+        self._failed_at, self._silent = noted.finished, noted.silent
         ago = None if self._succeeded is None else max(0.0, time.time() - self._succeeded)
         self._ended_at = None if ago is None else time.monotonic() - ago
         self._retry_until, self._final = None, False
@@ -126,7 +127,7 @@ class Head:
             self._ended_at = time.monotonic()
             if state == "succeeded":
                 self._succeeded = time.time()
-                self._report("")
+                self._report()
         elif state not in judge.ENDED and state != "unknown":  # it is unknown until all members have reported
             self._ended_at = self._succeeded = None
         return 0.0 if self._ended_at is None else time.monotonic() - self._ended_at
@@ -180,9 +181,8 @@ class Head:
         self._report_loss(view, "silence")  # clients cannot tell by themselves
         action = rules.next_action(view)
         if isinstance(action, rules.StopTasks):
-            self._failure = self._failure or action.failure
             if action.failure:
-                self._report(action.failure)
+                self._fail(self._failure or action.failure)
             before = {host: member.link for host, member in self._members.items()}
             await self._end_tasks(action.tasks, action.reason, overdue=action.overdue or None)
             if rules.verdict(view).state in judge.ENDED:
@@ -213,15 +213,14 @@ class Head:
         )  # fmt: skip
         if silent != (self._silent or ()):
             self._silent = silent
-            self._report(self._failure)
+            self._report()
 
     def _report_loss(self, view: rules.View, loss: str) -> None:
         """Record the failure if the job has failed because a host was lost."""
         found = rules.verdict(view)
         culprit = next((task for task in view.tasks if task.name == found.culprit), None)
         if found.state == "failed" and culprit and culprit.loss == loss:
-            self._failure = found.reason
-            self._report(found.reason)
+            self._fail(found.reason)
 
     async def _end_tasks(
         self, tasks: Iterable[wire.TaskName], reason: str, *, overdue: bool | None = None, give_up: bool | None = None
@@ -248,7 +247,7 @@ class Head:
         self._retry_until = self._retry_at + self._guard.lease
         why = rules.verdict(view).reason
         self._here.note(self._record.attempt, "retry", f"{why}; attempt {self._record.attempt + 1} in {pause:.0f} s")
-        self._report("")
+        self._report()
 
     async def _await_retry(self, view: rules.View) -> bool:
         """Start the next attempt when its time has come. Return whether the job is over instead."""
@@ -256,7 +255,7 @@ class Head:
             return False
         if view.stopped is not None:
             self._retry_at = None
-            self._report("")
+            self._report()
             await self._stop_everywhere()
             await self._finish(view)
             return True
@@ -283,11 +282,10 @@ class Head:
             pause = max(_AGAIN_S, tried_for)  # twice as long each time
             self._retry_at = now + pause
             self._here.note(self._record.attempt, "retry", f"{trouble}; trying again in {pause:.0f} s")
-            self._report("")
+            self._report()
             return
         self._retry_at, self._final = None, True
-        self._failure = f"{why}; {trouble}"
-        self._report(self._failure)
+        self._fail(f"{why}; {trouble}")
 
     async def _start(self, record: wire.Record) -> str:
         """Start an attempt on all hosts or on none. Return why it cannot be started, or ""."""
@@ -333,16 +331,24 @@ class Head:
         errors = await asyncio.gather(*(give(host) for host in wanted))
         return {host: error for host, error in zip(wanted, errors) if error is not None}
 
-    def _report(self, reason: str) -> None:
-        finished = time.time() if reason else None
-        self._here.report(self._record.attempt, wire.GuardReport(self._retry_at, reason, finished, self._succeeded, self._silent))
+    def _fail(self, reason: str) -> None:
+        """Record why the job has failed, where it does not follow from the tasks' states."""
+        self._failure, self._failed_at = reason, time.time()
+        self._report()
+
+    def _report(self) -> None:
+        """Write what clients, and this guard after a restart, are to know about the attempt."""
+        self._here.report(
+            self._record.attempt,
+            wire.GuardReport(self._retry_at, self._failure, self._failed_at, self._succeeded, self._silent),
+        )
 
     async def _finish(self, view: rules.View) -> None:
         """Tell the members, and people, that the job is over."""
         self._report_loss(view, "reboot")  # the host may not answer clients again
         for member in self._members.values():
             if member.link is not None:
-                member.link.send(link.JobOver(self._failure, time.time() if self._failure else None))
+                member.link.send(link.JobOver(self._failure, self._failed_at))
         until = time.monotonic() + _END_S
         while time.monotonic() < until and any(member.link is not None for member in self._members.values()):
             await asyncio.sleep(0.05)

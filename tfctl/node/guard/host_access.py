@@ -84,7 +84,7 @@ class HostAccess:
 
     def listening(self, tasks: Iterable[wire.RecordedTask]) -> tuple[wire.TaskName, ...]:
         """Return the tasks of this host whose port has a listener."""
-        ports = sockets.listening()
+        ports = sockets.listening(self._system.at("/proc"))
         return tuple(task.name for task in tasks if task.host == self.host and task.port in ports)
 
     # Orders.
