@@ -271,10 +271,11 @@ FAULTS = {
         (wait(5), deciders_succeed, wait(5), power_off(3)), (wait(LEASE + 50), power_on(3)), {DRAINED: SUCCEEDED},
         {SPARE: SUCCEEDED, EVERY_WORKER: ("unknown", 101, "^no answer from node3$")},
     ),
-    # The head knows that the job has succeeded. Where tasks had nothing left to stop, only the silence is known.
+    # The other guards know that the job has succeeded. Clients know it again once they can ask the head's host.
     "the head is powered off while the last tasks finish": Fault(
-        (wait(5), deciders_succeed, wait(5), power_off(1)), (wait(LEASE + 16), power_on(1)), {DRAINED: SUCCEEDED},
-        {("tf1_ps",): STOPPED, DRAINED: CONTACT},
+        (wait(5), deciders_succeed, wait(5), power_off(1)),
+        (wait(LEASE + 16), expect(("unknown", 101, "^no answer from node1$")), power_on(1)),
+        {DRAINED: SUCCEEDED},
     ),
     "a task that decides fails": Fault((wait(5), first_fails), (), {ALL: FAILED}, stopped=FAILED),
     "a failed job is tried again": Fault(
@@ -286,6 +287,9 @@ FAULTS = {
     ),
     "the next attempt fails too": Fault(
         (wait(5), first_fails, wait(20)), (first_fails,), {ALL: FAILED}, STOPPED, ", max_attempts: 2"
+    ),
+    "the head is powered off before the next attempt": Fault(
+        (wait(5), first_fails, wait(5), power_off(1)), (wait(LEASE + 16),), {ALL: CONTACT}, CONTACT, ", max_attempts: 2"
     ),
     "a host is powered off before the next attempt": Fault(
         (wait(5), first_fails, wait(5), power_off(2)),

@@ -128,6 +128,7 @@ class Head:
             if state == "succeeded":
                 self._succeeded = time.time()
                 self._report()
+                self._send_beats()  # before any task is stopped for that reason
         elif state not in judge.ENDED and state != "unknown":  # it is unknown until all members have reported
             self._ended_at = self._succeeded = None
         return 0.0 if self._ended_at is None else time.monotonic() - self._ended_at
@@ -369,6 +370,7 @@ class Head:
             member.link.close()
             self._answer_all(hello.host)
         member.link, member.silent_since = connection, None
+        connection.send(self._sign_of_life())
         try:
             while True:
                 message = await connection.receive(wire.FOLLOW_SILENCE_S)
@@ -399,6 +401,12 @@ class Head:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(wire.BEAT_S)
-            for member in self._members.values():
-                if member.link is not None:
-                    member.link.send(link.GuardBeat())
+            self._send_beats()
+
+    def _send_beats(self) -> None:
+        for member in self._members.values():
+            if member.link is not None:
+                member.link.send(self._sign_of_life())
+
+    def _sign_of_life(self) -> link.GuardBeat:
+        return link.GuardBeat(None if self._succeeded is None else True)
