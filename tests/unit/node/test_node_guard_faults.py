@@ -322,6 +322,18 @@ FAULTS = {
         (wait(5), expect(("starting", 101, r"start_timeout\); attempt 2 in \d s$")), listen(3), wait(8), succeed),
         {SERVED: SUCCEEDED}, stopped=DEAF, policy=", start_timeout: 20s, max_attempts: 2",
     ),
+    "the guard of the head is killed before a server is late": Fault(
+        (deafen(3), wait(35), kill_guards(1), wait(5)),
+        (wait(13),), {SERVED: DEAF}, policy=", start_timeout: 40s", within=10,
+    ),
+    "the guard of the head is killed while a server that has listened does not": Fault(
+        (wait(30), deafen(3), kill_guards(1)), (wait(40), succeed), {SERVED: SUCCEEDED}, policy=", start_timeout: 20s"
+    ),
+    # Whether its tasks listen is not known: the lease decides.
+    "a host is cut off when its servers should listen": Fault(
+        (deafen(3), wait(8), cut(3), wait(22)),
+        (listen(3), wait(2), heal, wait(8), succeed), {SERVED: SUCCEEDED}, policy=", start_timeout: 29s",
+    ),
     "the deadline passes": Fault(
         (wait(5),), (wait(16),), {ALL: ("failed", 100, "with SIGTERM at its deadline$")}, policy=", deadline: 20s"
     ),

@@ -30,7 +30,7 @@ Tell = Callable[[wire.Record, judge.Verdict], Awaitable[None]]
 
 
 class _Member:
-    """Another host. ``silent_since``: on the monotonic clock; None while it is connected."""
+    """Another host. ``silent_since``: on the monotonic clock; None once it has reported over its connection."""
 
     def __init__(self) -> None:
         self.link: link.Link | None = None
@@ -58,6 +58,7 @@ class Head:
         self._succeeded: float | None = None
         self._failed_at: float | None = None
         self._silent: tuple[str, ...] | None = None
+        self._all_listened: bool | None = None
         self._listened: set[wire.TaskName] = set()
         self._cleaned: set[wire.TaskName] = set()
         self._begin_attempt()
@@ -65,13 +66,15 @@ class Head:
     def _begin_attempt(self) -> None:
         """Begin to watch an attempt, or, if this guard was started again, go on with what it had noted."""
         noted = self._seen.guard or wire.GuardReport()
-        self._attempt_began = time.monotonic()
+        # By the clock of this host, and from the disk: the limit of the start does not begin again with this guard.
+        self._attempt_began, self._watched_since = self._here.began(self._record.attempt), time.monotonic()
         self._retry_at, self._failure, self._succeeded = noted.retry_at, noted.reason, noted.succeeded
         self._failed_at, self._silent = noted.finished, noted.silent
         ago = None if self._succeeded is None else max(0.0, time.time() - self._succeeded)
         self._ended_at = None if ago is None else time.monotonic() - ago
         self._retry_until, self._final = None, False
-        self._listened, self._cleaned = set(), set()
+        self._listened, self._cleaned = set(self._guard.servers if noted.listened else ()), set()
+        self._all_listened = noted.listened
         self._rebooted = self._here.rebooted(self._record.attempt)
 
     @property
@@ -115,9 +118,13 @@ class Head:
             self._listened.update(self._here.listening(self._record.tasks))
         # A task that has run and ended has come up.
         self._listened.update(task.name for task in tasks if task.state in judge.ENDED)
+        if self._guard.start_timeout is not None and not self._all_listened and self._listened >= {*self._guard.servers}:
+            self._all_listened = True
+            self._report()
         view = rules.View(
-            self._record, tasks, self._stopped(), time.time() - self._began, time.monotonic() - self._attempt_began,
+            self._record, tasks, self._stopped(), time.time() - self._began, time.time() - self._attempt_began,
             listened=self._listened, cleaned=self._cleaned, failure=self._failure, final=self._final,
+            watched_for=time.monotonic() - self._watched_since,
         )  # fmt: skip
         return view._replace(ended_for=self._ended_for(rules.verdict(view).state))
 
@@ -341,7 +348,7 @@ class Head:
         """Write what clients, and this guard after a restart, are to know about the attempt."""
         self._here.report(
             self._record.attempt,
-            wire.GuardReport(self._retry_at, self._failure, self._failed_at, self._succeeded, self._silent),
+            wire.GuardReport(self._retry_at, self._failure, self._failed_at, self._succeeded, self._silent, self._all_listened),
         )
 
     async def _finish(self, view: rules.View) -> None:
@@ -369,13 +376,13 @@ class Head:
         if member.link is not None:
             member.link.close()
             self._answer_all(hello.host)
-        member.link, member.silent_since = connection, None
+        member.link = connection
         connection.send(self._sign_of_life())
         try:
             while True:
                 message = await connection.receive(wire.FOLLOW_SILENCE_S)
                 if isinstance(message, link.MemberReport):
-                    member.report = message
+                    member.report, member.silent_since = message, None
                     self._woken.set()
                 elif isinstance(message, link.OrderResult):
                     self._answer(hello.host, message.id, message.error)
@@ -384,7 +391,8 @@ class Head:
         finally:
             connection.close()
             if member.link is connection:
-                member.link, member.silent_since = None, time.monotonic()
+                member.link = None
+                member.silent_since = time.monotonic() if member.silent_since is None else member.silent_since
                 self._answer_all(hello.host)
             self._woken.set()
 

@@ -56,6 +56,7 @@ class GuardReport(NamedTuple):
     as a sentence without a full stop, or empty. ``finished``: when it did. ``succeeded``: when it first saw that the
     job had succeeded; tasks that may finish have a limited time from then. ``silent``: the hosts that the head has not
     heard for so long that their guards may have given the job up, while the head goes on: what these note does not count.
+    ``listened``: true once every server of the job has listened, so that `start_timeout` no longer applies.
     """
 
     retry_at: Optional[float] = None
@@ -63,6 +64,7 @@ class GuardReport(NamedTuple):
     finished: Optional[float] = None
     succeeded: Optional[float] = None
     silent: Optional[tuple[str, ...]] = None
+    listened: Optional[bool] = None
 
     @property
     def is_decided(self) -> bool:
