@@ -35,6 +35,8 @@ from tfctl.node.system import System
 
 #: How long (s) a task takes to end after SIGTERM.
 TERM_S = 0.5
+#: How long (s) the program of the policy's `notify` takes.
+NOTIFY_S = 20.0
 _RESTART_S = 2.0
 _PORT = 2345
 
@@ -62,6 +64,7 @@ class SimulatedHost:
         self.restart_files: set[wire.TaskName] = set()
         self._deaf = False
         self.guard: Process | None = None
+        self.notified: list[str] = []
         self._credentials = Credentials(name, "")
         self._gives_up = False
 
@@ -99,10 +102,10 @@ class SimulatedHost:
         del self.attempts[attempt.record.attempt]
         shutil.rmtree(self.system.at(names.attempt_dir(self.job, attempt.record.attempt)))
 
-    def install_guard(self, key: str, record: wire.Record) -> None:
+    def install_guard(self, key: str, record: wire.Record, notify: wire.Notify | None = None) -> None:
         assert record.guard
         self.remove_guard()
-        self._credentials = Credentials(self.name, key)
+        self._credentials = Credentials(self.name, key, notify if record.guard.head == self.name else None)
         self._gives_up = False
         self.network.listen_locally(self._socket, self.root, self._serve)
         self._listener = self.network.listen(self.root, _PORT) if record.guard.head == self.name else None
@@ -281,6 +284,10 @@ class SimulatedHost:
                 await self._stop(request, send)
             elif isinstance(request, wire.StartRequest):
                 await self._start(request, reader, send)
+            elif isinstance(request, wire.NotifyRequest):
+                self.notified.append(request.outcome)
+                await asyncio.sleep(NOTIFY_S)
+                send(wire.Notified())
             elif isinstance(request, wire.LeaveRequest):
                 send(wire.Left())
                 self.network.loop.call_later(0.1, self.remove_guard)
@@ -347,10 +354,12 @@ class SimulatedHosts:
             guard_port=_PORT, guard_key=f"{self._starts:064x}",
         )  # fmt: skip
         record = plan.record(job)
+        wanted = job.layout.policy.notify
+        notify = None if wanted is None else wire.Notify(wanted.command or (), wanted.url)
         made = {name: host.reserve(record) for name, host in self.hosts.items()}
         for name, host in self.hosts.items():
             host.launch(made[name])
-            host.install_guard(job.guard_key, record)
+            host.install_guard(job.guard_key, record, notify)
         self.network.advance(0.1)
         for name, host in self.hosts.items():
             if kept is None or name in kept:

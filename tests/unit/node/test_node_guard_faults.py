@@ -431,3 +431,42 @@ def test_stop_during_a_fault_ends_the_job_everywhere(strategy: str, fault: Fault
         run.hosts.until_over(LEASE + 65)
         agrees(run.hosts.outcome(), outcome_of(fault.stopped, strategy))
         next_start_is_clean(run)
+
+
+NOTIFIED = ", notify: {command: [/srv/tfctl/ended.sh]}"
+
+
+def test_people_are_notified_once_although_the_guard_is_killed_meanwhile(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "horovod", NOTIFIED)
+    with run.hosts.running():
+        run.hosts.start()
+        run.hosts.advance(5)
+        run.succeed()
+        run.hosts.advance(5)
+        assert len(run[1].notified) == 1
+        kill_guards(1)(run)
+        run.hosts.until_over(10)
+        assert len(run[1].notified) == 1
+        agrees(run.hosts.outcome(), SUCCEEDED)
+        assert not run.hosts.network.tracebacks
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 10])
+def test_no_other_attempt_is_planned_when_the_guard_is_killed_after_the_job_has_failed(
+    seconds: float, tmp_path: Path
+) -> None:
+    """``seconds``: how long after the guard has given up the next attempt. It then notifies people."""
+    run = make_run(tmp_path, "horovod", NOTIFIED + ", max_attempts: 2")
+    given_up = ("failed", 100, "exit code 7; attempt 2 could not be started: node2 does not answer")
+    with run.hosts.running():
+        run.hosts.start()
+        for step in (wait(5), first_fails, wait(5), power_off(2)):
+            step(run)
+        while run.hosts.read().state != "failed":
+            run.hosts.advance(0.5)
+        run.hosts.advance(seconds)
+        kill_guards(1)(run)
+        run.hosts.until_over(LEASE + 65)
+        assert len(run[1].notified) == 1
+        agrees(run.hosts.outcome(), given_up)
+        assert not run.hosts.network.tracebacks

@@ -72,7 +72,7 @@ class Head:
         self._failed_at, self._silent = noted.finished, noted.silent
         ago = None if self._succeeded is None else max(0.0, time.time() - self._succeeded)
         self._ended_at = None if ago is None else time.monotonic() - ago
-        self._retry_until, self._final = None, False
+        self._retry_until, self._final, self._over = None, bool(noted.final), bool(noted.over)
         self._listened, self._cleaned = set(self._guard.servers if noted.listened else ()), set()
         self._all_listened = noted.listened
         self._rebooted = self._here.rebooted(self._record.attempt)
@@ -93,7 +93,7 @@ class Head:
         )
         beating = asyncio.ensure_future(self._beat())
         try:
-            while not await self._step():
+            while not self._over and not await self._step():
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), LOOK_S)
                 self._woken.clear()
@@ -292,7 +292,7 @@ class Head:
             self._here.note(self._record.attempt, "retry", f"{trouble}; trying again in {pause:.0f} s")
             self._report()
             return
-        self._retry_at, self._final = None, True
+        self._retry_at, self._final = None, True  # noted, so that it holds after a restart of this guard
         self._fail(f"{why}; {trouble}")
 
     async def _start(self, record: wire.Record) -> str:
@@ -348,7 +348,10 @@ class Head:
         """Write what clients, and this guard after a restart, are to know about the attempt."""
         self._here.report(
             self._record.attempt,
-            wire.GuardReport(self._retry_at, self._failure, self._failed_at, self._succeeded, self._silent, self._all_listened),
+            wire.GuardReport(
+                self._retry_at, self._failure, self._failed_at, self._succeeded, self._silent, self._all_listened,
+                self._final or None, self._over or None,
+            ),
         )
 
     async def _finish(self, view: rules.View) -> None:
@@ -360,6 +363,8 @@ class Head:
         until = time.monotonic() + _END_S
         while time.monotonic() < until and any(member.link is not None for member in self._members.values()):
             await asyncio.sleep(0.05)
+        self._over = True
+        self._report()  # a guard that is started again now only leaves: it would notify people twice
         if self._tell is not None:
             await self._tell(self._record, rules.verdict(view))
 

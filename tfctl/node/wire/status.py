@@ -57,6 +57,8 @@ class GuardReport(NamedTuple):
     job had succeeded; tasks that may finish have a limited time from then. ``silent``: the hosts that the head has not
     heard for so long that their guards may have given the job up, while the head goes on: what these note does not count.
     ``listened``: true once every server of the job has listened, so that `start_timeout` no longer applies.
+    ``final``: true once the next attempt could not be started: no other follows. ``over``: true once the guards of the
+    other hosts know that the job is over, and people are being notified.
     """
 
     retry_at: Optional[float] = None
@@ -65,11 +67,13 @@ class GuardReport(NamedTuple):
     succeeded: Optional[float] = None
     silent: Optional[tuple[str, ...]] = None
     listened: Optional[bool] = None
+    final: Optional[bool] = None
+    over: Optional[bool] = None
 
     @property
     def is_decided(self) -> bool:
         """Whether the guard has noted something about the end of the attempt."""
-        return bool(self.reason) or self.retry_at is not None or self.succeeded is not None
+        return bool(self.reason) or self.retry_at is not None or self.succeeded is not None or bool(self.over)
 
 
 class JobStatus(NamedTuple):
