@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -166,7 +168,7 @@ def test_json_has_every_field_of_the_contract() -> None:
     ]  # fmt: skip
     assert list(value["tasks"][0]) == [
         "role", "index", "host", "address", "port", "unit", "state", "exit_code", "signal", "oom", "restarts",
-        "started", "finished", "last_line_age", "gpus",
+        "started", "finished", "reason", "last_line_age", "gpus",
     ]  # fmt: skip
     assert (value["started"], value["finished"]) == ("1970-01-01T00:01:40Z", "1970-01-01T00:01:51Z")
 
@@ -194,6 +196,16 @@ def test_what_another_guard_has_noted_counts_unless_the_head_has_gone_on_without
         for host, tasks in ends.items()
     }
     assert jobs(answers)[0].state == state
+
+
+def test_status_shows_why_a_guard_has_stopped_a_task() -> None:
+    without = reported(worker0="succeeded", worker1="succeeded", ps0="stopped")
+    assert "REASON" not in job_text(without)
+    ps = without.tasks[2]
+    told = replace(ps, status=ps.status._replace(reason="worker/0 has succeeded"))
+    found = replace(without, tasks=(*without.tasks[:2], told))
+    assert re.search(r"ps/0 .*stopped .*worker/0 has succeeded", job_text(found))
+    assert [task["reason"] for task in job_json(found)["tasks"]] == ["", "", "worker/0 has succeeded"]
 
 
 def test_failed_tasks_come_first() -> None:

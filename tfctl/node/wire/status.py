@@ -18,7 +18,8 @@ class TaskStatus(NamedTuple):
     has failed because tfctl ended it at its deadline. ``oom``, ``last_oom``: true if the kernel killed a process of
     that run for lack of memory. ``fails_at_once``: true if each run so far has failed within ten seconds with the same
     exit code, and there were at least two. ``given_up``: true if tfctl does not start it again for that reason.
-    ``timings``: the lines that tfctl_runtime has recorded, if the request asks for them and there are any."""
+    ``timings``: the lines that tfctl_runtime has recorded, if the request asks for them and there are any. ``reason``:
+    why a guard or a waiting client has stopped it, if it is stopped."""
 
     role: str
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -38,6 +39,7 @@ class TaskStatus(NamedTuple):
     fails_at_once: Optional[bool] = None
     given_up: Optional[bool] = None
     timings: Optional[str] = None
+    reason: Optional[str] = None
 
     @property
     def name(self) -> TaskName:
