@@ -65,7 +65,7 @@ def test_events_of_the_whole_job_are_shown_once_but_each_deed_of_a_guard() -> No
         return whole._replace(reason=reason) if reason else whole
 
     ran, refused = noted(1020.0, "notify", "the program has run"), noted(1021.0, "notify", "the POST failed: status 500")
-    first, later = noted(1010.0, "retry", "attempt 2 in 10 s"), noted(1012.0, "retry", "attempt 2 could not be started")
+    first, later = noted(1010.0, "retry", "attempt 2 in 10 s"), noted(1012.0, "retry", "attempt 2 failed to start")
     start, again = noted(1014.0, "start"), noted(1015.0, "start", "after the failure of attempt 1")
     stop = noted(1030.0, "stop", by="anna")
     reported = {"node1": [first, later, again, ran, refused, stop], "node2": [start, stop._replace(time=1031.0)]}

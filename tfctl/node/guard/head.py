@@ -118,7 +118,8 @@ class Head:
             self._listened.update(self._here.listening(self._record.tasks))
         # A task that has run and ended has come up.
         self._listened.update(task.name for task in tasks if task.state in judge.ENDED)
-        if self._guard.start_timeout is not None and not self._all_listened and self._listened >= {*self._guard.servers}:
+        limited = self._guard.start_timeout is not None
+        if limited and not self._all_listened and self._listened >= {*self._guard.servers}:
             self._all_listened = True
             self._report()
         view = rules.View(
@@ -352,7 +353,7 @@ class Head:
                 self._retry_at, self._failure, self._failed_at, self._succeeded, self._silent, self._all_listened,
                 self._final or None, self._over or None,
             ),
-        )
+        )  # fmt: skip
 
     async def _finish(self, view: rules.View) -> None:
         """Tell the members, and people, that the job is over."""

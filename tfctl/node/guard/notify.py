@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from http.client import HTTPException
 from urllib import error, request
 
 from .. import judge, wire
@@ -54,5 +55,5 @@ def _post_once(url: str, body: bytes) -> str:
         return f"status {refused.code}"
     except error.URLError as failed:
         return str(failed.reason).replace(url, "the URL")
-    except (OSError, ValueError) as failed:
+    except (OSError, ValueError, HTTPException) as failed:  # their texts may contain the URL
         return type(failed).__name__
