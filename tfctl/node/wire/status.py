@@ -57,7 +57,7 @@ class GuardReport(NamedTuple):
     ``retry_at``: when the next attempt begins, in epoch seconds, or None. ``reason``: why the guard has ended the job,
     as a sentence without a full stop, or empty. ``finished``: when it did. ``succeeded``: when it first saw that the
     job had succeeded; tasks that may finish have a limited time from then. ``silent``: the hosts that the head has not
-    heard for so long that their guards may have given the job up, while the head goes on: what these note does not count.
+    heard for so long that their guards may have given the job up, while it goes on: what these note does not count.
     ``listened``: true once every server of the job has listened, so that `start_timeout` no longer applies.
     ``final``: true once the next attempt could not be started: no other follows. ``over``: true once the guards of the
     other hosts know that the job is over, and people are being notified.
