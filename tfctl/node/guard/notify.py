@@ -47,8 +47,8 @@ async def _post(url: str, body: bytes) -> str:
 
 
 def _post_once(url: str, body: bytes) -> str:
-    asked = request.Request(url, body, {"Content-Type": "application/json"})
     try:
+        asked = request.Request(url, body, {"Content-Type": "application/json"})
         with request.urlopen(asked, timeout=_TIMEOUT_S):
             return ""
     except error.HTTPError as refused:
