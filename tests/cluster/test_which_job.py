@@ -168,7 +168,7 @@ def test_status_prints_every_field_of_a_failed_job(hosts: Hosts) -> None:
     assert first == {
         "role": "worker", "index": 0, "host": "node1", "address": "10.9.0.1", "port": 23400,
         "unit": "tfctl-said-worker-0.service", "state": "failed", "exit_code": None, "signal": "SIGKILL",
-        "oom": False, "restarts": 0, "last_line_age": None, "gpus": [],
+        "oom": False, "restarts": 0, "reason": "", "last_line_age": None, "gpus": [],
     }  # fmt: skip
     assert (second["state"], second["exit_code"], second["signal"], second["finished"]) == ("running", None, None, None)
 

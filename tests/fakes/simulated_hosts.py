@@ -35,6 +35,8 @@ from tfctl.node.system import System
 
 #: How long (s) a task takes to end after SIGTERM.
 TERM_S = 0.5
+#: How long (s) the program of the policy's `notify` takes.
+NOTIFY_S = 20.0
 _RESTART_S = 2.0
 _PORT = 2345
 
@@ -60,7 +62,9 @@ class SimulatedHost:
         self.root = Process(network, name)
         self.attempts: dict[int, Attempt] = {}
         self.restart_files: set[wire.TaskName] = set()
+        self._deaf = False
         self.guard: Process | None = None
+        self.notified: list[str] = []
         self._credentials = Credentials(name, "")
         self._gives_up = False
 
@@ -84,6 +88,7 @@ class SimulatedHost:
             attempt.tasks[name] = _status(name, "running", started=now)
         began = {names.task_key(*name): now for name in attempt.tasks}
         jobstore.set_began(self.system, self.job, attempt.record.attempt, began)
+        self._listen()
         deadline = attempt.record.policy.deadline
         if deadline is not None:
             self.root.run(self._time_out(attempt, deadline))
@@ -97,10 +102,10 @@ class SimulatedHost:
         del self.attempts[attempt.record.attempt]
         shutil.rmtree(self.system.at(names.attempt_dir(self.job, attempt.record.attempt)))
 
-    def install_guard(self, key: str, record: wire.Record) -> None:
+    def install_guard(self, key: str, record: wire.Record, notify: wire.Notify | None = None) -> None:
         assert record.guard
         self.remove_guard()
-        self._credentials = Credentials(self.name, key)
+        self._credentials = Credentials(self.name, key, notify if record.guard.head == self.name else None)
         self._gives_up = False
         self.network.listen_locally(self._socket, self.root, self._serve)
         self._listener = self.network.listen(self.root, _PORT) if record.guard.head == self.name else None
@@ -168,6 +173,12 @@ class SimulatedHost:
             state = "failed" if code else "succeeded"
         attempt.tasks[name] = found._replace(state=state, **ended)
         self._touch(attempt)
+        self._listen()
+
+    def deafen(self, deaf: bool = True) -> None:
+        """Let the tasks of this host no longer listen on their ports, as while they import TensorFlow."""
+        self._deaf = deaf
+        self._listen()
 
     def kill_guard(self, *, for_good: bool = False) -> None:
         """``for_good``: systemd does not start it again."""
@@ -223,6 +234,16 @@ class SimulatedHost:
             with path.open("a") as file:
                 file.write("\n")
 
+    def _listen(self) -> None:
+        """Write the kernel's table of sockets: each task that runs listens, unless it is deaf."""
+        attempt = self.attempts[max(self.attempts)]
+        running = [] if self._deaf else [one.name for one in attempt.tasks.values() if one.state == "running"]
+        ports = [task.port for task in attempt.record.tasks if task.host == self.name and task.name in running]
+        rows = [f"0: 00000000:{port:04X} 00000000:0000 0A 00000000:00000000 00:00000000 0 880 0 1" for port in ports]
+        table = self.system.at("/proc/net/tcp")
+        table.parent.mkdir(parents=True, exist_ok=True)
+        table.write_text("\n".join(["sl local_address rem_address st", *rows]))
+
     async def _time_out(self, attempt: Attempt, deadline: float) -> None:
         await asyncio.sleep(deadline)
         attempt.overdue |= {name for name, one in attempt.tasks.items() if one.state in judge.ALIVE} - attempt.marked
@@ -263,6 +284,10 @@ class SimulatedHost:
                 await self._stop(request, send)
             elif isinstance(request, wire.StartRequest):
                 await self._start(request, reader, send)
+            elif isinstance(request, wire.NotifyRequest):
+                self.notified.append(request.outcome)
+                await asyncio.sleep(NOTIFY_S)
+                send(wire.Notified())
             elif isinstance(request, wire.LeaveRequest):
                 send(wire.Left())
                 self.network.loop.call_later(0.1, self.remove_guard)
@@ -329,10 +354,12 @@ class SimulatedHosts:
             guard_port=_PORT, guard_key=f"{self._starts:064x}",
         )  # fmt: skip
         record = plan.record(job)
+        wanted = job.layout.policy.notify
+        notify = None if wanted is None else wire.Notify(wanted.command or (), wanted.url)
         made = {name: host.reserve(record) for name, host in self.hosts.items()}
         for name, host in self.hosts.items():
             host.launch(made[name])
-            host.install_guard(job.guard_key, record)
+            host.install_guard(job.guard_key, record, notify)
         self.network.advance(0.1)
         for name, host in self.hosts.items():
             if kept is None or name in kept:

@@ -145,8 +145,9 @@ class TaskObject(TypedDict):
     systemd unit. ``exit_code``: the exit code of its last run, or null. ``signal``: the name of the signal that ended
     its last run, or null. ``oom``: whether the kernel killed it because it ran out of memory. ``restarts``: how often
     it was restarted in this attempt.
-    ``started``, ``finished``: RFC 3339, in UTC, or null. ``last_line_age``: how long ago it printed its last line, in
-    seconds; null if it does not run or the command does not ask. ``gpus``: the UUIDs of its GPUs.
+    ``started``, ``finished``: RFC 3339, in UTC, or null. ``reason``: why a guard has stopped it, or an empty string.
+    ``last_line_age``: how long ago it printed its last line, in seconds; null if it does not run or the command does
+    not ask. ``gpus``: the UUIDs of its GPUs.
     """
 
     role: str
@@ -162,6 +163,7 @@ class TaskObject(TypedDict):
     restarts: int
     started: str | None
     finished: str | None
+    reason: str
     last_line_age: float | None
     gpus: list[str]
 
@@ -187,6 +189,10 @@ TASKS: Table[TaskState] = Table(
     Column(
         "LASTED", lambda task: "" if task.state == "lost" else text.lasted(task.status.started, task.status.finished),
         finished=lambda task: rfc3339(task.status.finished),
+    ),
+    Column(
+        "REASON", lambda task: plain(task.status.reason or ""), if_needed=True,
+        reason=lambda task: task.status.reason or "",
     ),
     Column("LAST LINE", _last_line, if_needed=True, last_line_age=lambda task: task.status.last_line_age),
     Column("", str, gpus=lambda task: list(task.record.gpus)),

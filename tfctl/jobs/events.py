@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfctl.errors import TfctlError
 from tfctl.jobs import clocks, show, state
@@ -57,12 +57,13 @@ def events(fleet: Fleet, job: str) -> tuple[JobState, list[Event], list[TfctlErr
 def merged(
     now: JobState, reported: Mapping[str, Sequence[wire.Event]], offsets: Mapping[str, float] | None = None
 ) -> list[Event]:
-    """Merge what each host reported. Every host reports events of the whole job; keep the earliest.
+    """Merge what each host reported. Every host reports events of the whole job; keep the earliest of those that differ
+    only in time.
 
     ``offsets``: by how many seconds the clocks of hosts are ahead of this machine's.
     """
     found: list[Event] = []
-    whole: dict[tuple[int, str, str | None], Event] = {}
+    whole: dict[tuple[int, str, str | None, str], Event] = {}
     for host, events in reported.items():
         ahead = clocks.ahead(offsets, host)
         for one in (event._replace(time=event.time - ahead) for event in events):
@@ -70,9 +71,11 @@ def merged(
                 found.append(_event(one, host))
                 continue
             event = _event(one)
-            key = (event.attempt, event.event, event.by)
-            if key not in whole or event.time < whole[key].time:
-                whole[key] = event
+            # A guard may do several things of one name, as to notify by a program and by a POST. But the start of an
+            # attempt is one event: its hosts note it without a reason, and the head, which knows the reason, too.
+            key = (event.attempt, event.event, event.by, "" if event.event == "start" else event.reason or "")
+            before = whole.get(key, event)
+            whole[key] = replace(min(before, event, key=lambda one: one.time), reason=before.reason or event.reason)
     found += whole.values()
     if now.state in ("succeeded", "failed") and now.finished is not None:
         found.append(Event(now.finished, now.attempt, now.state, reason=now.reason))

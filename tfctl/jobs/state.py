@@ -233,10 +233,12 @@ def _job(
     stopped = min((shown.stopped for shown in ours.values() if shown.stopped is not None), default=None)
     verdict = judge.judge(record, statuses, stopped)
     noted = _noted(record, ours)
-    retry_at = noted.retry_at if verdict.state == "failed" and noted and stopped is None else None
-    if retry_at is not None:
+    # The guard notes a reason where clients cannot tell by the tasks that the job has failed.
+    failed = verdict.state == "failed" or bool(noted and noted.reason)
+    retry_at = noted.retry_at if noted and failed and stopped is None and verdict.state != "succeeded" else None
+    if noted and retry_at is not None:
         left = max(0.0, retry_at - time.time())
-        verdict = judge.Verdict("starting", f"{verdict.reason}; attempt {attempt + 1} in {left:.0f} s")
+        verdict = judge.Verdict("starting", f"{noted.reason or verdict.reason}; attempt {attempt + 1} in {left:.0f} s")
     elif noted and noted.reason and verdict.state != "succeeded":
         verdict = verdict._replace(state="failed", reason=noted.reason, finished=noted.finished)
     tasks = tuple(TaskState(task, status) for task, status in zip(record.tasks, statuses, strict=True))
@@ -254,13 +256,19 @@ def _job(
 
 
 def _noted(record: wire.Record, ours: Mapping[str, wire.JobStatus]) -> wire.GuardReport | None:
-    """Return what the head's guard has noted or, if the head does not answer or has no guard, what another one has."""
+    """Return what the head's guard has noted or, if the head does not answer or has no guard, what another one has.
+
+    That of a host does not count if the head has gone on without it.
+    """
     if record.guard is None:
         return None
     head = ours.get(record.guard.head)
-    if head is not None and (head.guarded or head.guard):
-        return head.guard
-    return next((shown.guard for shown in ours.values() if shown.guard and shown.guard.reason), None)
+    own = head.guard if head is not None else None
+    if head is not None and (head.guarded or (own and own.is_decided)):
+        return own
+    silent = (own and own.silent) or ()
+    others = [shown.guard for host, shown in ours.items() if host not in silent]
+    return next((noted for noted in others if noted and noted.reason), own)
 
 
 def _pending(record: wire.Record, host: str) -> list[wire.TaskStatus]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 #: TCP_LISTEN (include/net/tcp_states.h), as proc(5) prints it.
 _LISTEN = "0A"
+_PROC = Path("/proc")
 
 
 def is_free(port: int) -> bool:
@@ -16,9 +17,9 @@ def is_free(port: int) -> bool:
     return _can_bind(socket.AF_INET, "0.0.0.0", port) and _can_bind(socket.AF_INET6, "::", port)
 
 
-def listening() -> set[int]:
+def listening(proc: Path = _PROC) -> set[int]:
     """Return the TCP ports that have a listener, without connecting to them."""
-    return {port for port, _, state in _table() if state == _LISTEN}
+    return {port for port, _, state in _table(proc) if state == _LISTEN}
 
 
 def holder(port: int) -> str:
@@ -54,11 +55,11 @@ def _sockets() -> Iterator[tuple[int, int]]:
     return ((port, inode) for port, inode, _ in _table() if inode)
 
 
-def _table() -> Iterator[tuple[int, int, str]]:
+def _table(proc: Path = _PROC) -> Iterator[tuple[int, int, str]]:
     """Yield the local port, inode and state of every TCP socket; the inode is 0 if no process holds it."""
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+    for table in ("tcp", "tcp6"):
         try:
-            lines = Path(table).read_text().splitlines()[1:]
+            lines = (proc / "net" / table).read_text().splitlines()[1:]
         except OSError:
             continue
         for fields in map(str.split, lines):

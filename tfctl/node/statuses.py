@@ -90,7 +90,7 @@ def of_tasks(
     began, boot = jobstore.began(system, job, attempt), system.boot()
     tasks = jobstore.tasks(system, job, attempt, record)
     runs = {task: jobstore.runs(system, job, attempt, *task) for task in tasks}
-    return [
+    found = [
         states.task_status(
             task,
             units.get(task),
@@ -107,6 +107,19 @@ def of_tasks(
         )
         for task in tasks
     ]
+    if not any(task.state == "stopped" for task in found):
+        return found
+    actions = jobstore.actions(system, job, attempt)
+    return [task._replace(reason=_reason(task, actions)) if task.state == "stopped" else task for task in found]
+
+
+def _reason(task: wire.TaskStatus, actions: Sequence[wire.UserAction]) -> str | None:
+    """Return the reason of the first stop of the task since it was last restarted, or None if it has none."""
+    stop: wire.UserAction | None = None
+    for action in actions:
+        if action.tasks is None or task.name in action.tasks:
+            stop = None if action.deed == "restart" else stop or (action if action.deed == "stop" else None)
+    return stop.reason if stop else None
 
 
 def fails_at_once(system: System, job: str, attempt: int, task: TaskName, runs: Sequence[states.Run]) -> bool:

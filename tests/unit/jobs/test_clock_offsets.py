@@ -57,6 +57,26 @@ def test_events_are_in_order_although_a_clock_is_wrong() -> None:
     assert [event.time for event in events.merged(now, reported, OFFSETS)] == [1020.0, 1030.0]
 
 
+def test_events_of_the_whole_job_are_shown_once_but_each_deed_of_a_guard() -> None:
+    now = JobState("digits", 2, "running", "", None, RECORD, ())
+
+    def noted(time: float, event: str, reason: str = "", by: str = "tfctl-guard") -> wire.Event:
+        whole = wire.Event(time, 1, event, None, None, by=by, exit_code=None, signal=None)
+        return whole._replace(reason=reason) if reason else whole
+
+    ran, refused = noted(1020.0, "notify", "the program has run"), noted(1021.0, "notify", "the POST failed")
+    first, later = noted(1010.0, "retry", "attempt 2 in 10 s"), noted(1012.0, "retry", "attempt 2 failed to start")
+    start, again = noted(1014.0, "start"), noted(1015.0, "start", "after the failure of attempt 1")
+    stop = noted(1030.0, "stop", by="anna")
+    reported = {"node1": [first, later, again, ran, refused, stop], "node2": [start, stop._replace(time=1031.0)]}
+    found = events.merged(now, reported)
+    assert [(event.time, event.event) for event in found] == [
+        (1010.0, "retry"), (1012.0, "retry"), (1014.0, "start"), (1020.0, "notify"), (1021.0, "notify"),
+        (1030.0, "stop"),
+    ]  # fmt: skip
+    assert found[2].reason == "after the failure of attempt 1"
+
+
 class _Session:
     """The lines of a journal, as a host sends them."""
 

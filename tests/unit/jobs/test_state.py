@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -166,9 +168,44 @@ def test_json_has_every_field_of_the_contract() -> None:
     ]  # fmt: skip
     assert list(value["tasks"][0]) == [
         "role", "index", "host", "address", "port", "unit", "state", "exit_code", "signal", "oom", "restarts",
-        "started", "finished", "last_line_age", "gpus",
+        "started", "finished", "reason", "last_line_age", "gpus",
     ]  # fmt: skip
     assert (value["started"], value["finished"]) == ("1970-01-01T00:01:40Z", "1970-01-01T00:01:51Z")
+
+
+@pytest.mark.parametrize(
+    ("own", "guarded", "state"),
+    [
+        (None, False, "failed"),
+        (None, True, "stopped"),
+        (wire.GuardReport(silent=("node2",)), False, "stopped"),
+        (wire.GuardReport(silent=()), False, "failed"),
+        (wire.GuardReport(succeeded=1.0), False, "stopped"),
+    ],
+)
+def test_what_another_guard_has_noted_counts_unless_the_head_has_gone_on_without_its_host(
+    own: wire.GuardReport | None, guarded: bool, state: str
+) -> None:
+    guard = wire.RecordedGuard("node1", "10.0.0.1", 2300, RECORD.run, 600, 1)
+    record = RECORD._replace(guard=guard)
+    ends = {"node1": [_status("worker", 0, "stopped")], "node2": [_status("worker", 1, "stopped")]}
+    left = wire.GuardReport(reason="node2 has not heard from the guard on node1 for 600 s (policy: lease)")
+    noted = {"node1": own, "node2": left}
+    answers = {
+        host: [wire.JobStatus("digits", 2, "r", record, 120.0, tuple(tasks), True, noted[host], guarded)]
+        for host, tasks in ends.items()
+    }
+    assert jobs(answers)[0].state == state
+
+
+def test_status_shows_why_a_guard_has_stopped_a_task() -> None:
+    without = reported(worker0="succeeded", worker1="succeeded", ps0="stopped")
+    assert "REASON" not in job_text(without)
+    ps = without.tasks[2]
+    told = replace(ps, status=ps.status._replace(reason="worker/0 has succeeded"))
+    found = replace(without, tasks=(*without.tasks[:2], told))
+    assert re.search(r"ps/0 .*stopped .*worker/0 has succeeded", job_text(found))
+    assert [task["reason"] for task in job_json(found)["tasks"]] == ["", "", "worker/0 has succeeded"]
 
 
 def test_failed_tasks_come_first() -> None:

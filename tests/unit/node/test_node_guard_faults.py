@@ -42,6 +42,8 @@ ALL = tuple(ROLES)
 #: Strategies whose jobs go on without the task on node2, which is a worker.
 SPARE = ("tf1_ps", "parameter_server")
 EVERY_WORKER = ("multi_worker_mirrored", "horovod")
+#: Strategies whose tasks listen on ports that TF_CONFIG lists.
+SERVED = ("tf1_ps", "parameter_server", "multi_worker_mirrored")
 #: Strategies with tasks that may go on after the deciders: an evaluator, or workers of TensorFlow 1.
 DRAINED = ("tf1_ps", "parameter_server", "multi_worker_mirrored")
 
@@ -128,6 +130,20 @@ def the_others_fail(run: Run) -> None:
     run.hosts.end(run.deciders, 1)
 
 
+def deafen(number: int) -> Step:
+    """Let no task of this host listen."""
+    return lambda run: run[number].deafen()
+
+
+def listen(number: int) -> Step:
+    return lambda run: run[number].deafen(False)
+
+
+def expect(outcome: Outcome) -> Step:
+    """Check what a client sees now."""
+    return lambda run: agrees(run.hosts.outcome(), outcome)
+
+
 @dataclass(frozen=True)
 class Fault:
     """``before``, ``after``: what happens before and after the middle, in which a stop may come. ``outcomes``: those of
@@ -152,6 +168,7 @@ def lost(task: str, how: str) -> Outcome:
 SILENT = "has not answered the guard of the job"
 REBOOTED = "was shut down or rebooted"
 CONTACT = ("failed", 100, r"^node[23] has not heard from the guard on node1 for 30 s \(policy: lease\)$")
+DEAF = ("failed", 100, r"did not listen on port \d+\b.* within \d+ s of the start \(policy: start_timeout\)$")
 FAILED = ("failed", 100, r"^(worker|chief)/0 on node1 failed with exit code 7$")
 #: The task that fails the job when node3 is lost, and when all hosts but the head are.
 THIRD = {SPARE: "ps/0 on node3", EVERY_WORKER: "worker/2 on node3"}
@@ -179,6 +196,10 @@ FAULTS = {
     "the guard of the head is gone": Fault(
         (wait(5), kill_guards(1, for_good=True)), (wait(LEASE + 2),), {ALL: CONTACT}, left="0 on node1$"
     ),
+    # The order to stop what is left there is lost, and the guards notice the cut only later.
+    "a host is cut off while the job ends": Fault(
+        (wait(5), cut(3), succeed), (wait(SHORT), heal), {ALL: SUCCEEDED}, stopped=SUCCEEDED
+    ),
     "the head is powered off": Fault((wait(5), power_off(1)), (wait(LEASE + 16),), {ALL: CONTACT}),
     "the head is rebooted": Fault(
         (wait(5), power_off(1), wait(10), power_on(1)),
@@ -196,6 +217,12 @@ FAULTS = {
         (wait(5), cut(2), wait(10)),
         (wait(LEASE + 32), heal, succeed),
         {SPARE: SUCCEEDED, EVERY_WORKER: lost("worker/1 on node2", SILENT)},
+    ),
+    "a job that goes on without a host is stopped or succeeds": Fault(
+        (wait(5), cut(2), wait(LEASE + 1)), (wait(31), heal, succeed), {SPARE: SUCCEEDED}
+    ),
+    "a job that goes on without a host fails": Fault(
+        (wait(5), cut(2), wait(LEASE + 32), first_fails), (), {SPARE: FAILED}, stopped=FAILED
     ),
     "all hosts are cut off for longer than the lease": Fault(
         (wait(5), cut(2, 3), wait(10)),
@@ -244,10 +271,11 @@ FAULTS = {
         (wait(5), deciders_succeed, wait(5), power_off(3)), (wait(LEASE + 50), power_on(3)), {DRAINED: SUCCEEDED},
         {SPARE: SUCCEEDED, EVERY_WORKER: ("unknown", 101, "^no answer from node3$")},
     ),
-    # The head knows that the job has succeeded. Where tasks had nothing left to stop, only the silence is known.
+    # The other guards know that the job has succeeded. Clients know it again once they can ask the head's host.
     "the head is powered off while the last tasks finish": Fault(
-        (wait(5), deciders_succeed, wait(5), power_off(1)), (wait(LEASE + 16), power_on(1)), {DRAINED: SUCCEEDED},
-        {("tf1_ps",): STOPPED, DRAINED: CONTACT},
+        (wait(5), deciders_succeed, wait(5), power_off(1)),
+        (wait(LEASE + 16), expect(("unknown", 101, "^no answer from node1$")), power_on(1)),
+        {DRAINED: SUCCEEDED},
     ),
     "a task that decides fails": Fault((wait(5), first_fails), (), {ALL: FAILED}, stopped=FAILED),
     "a failed job is tried again": Fault(
@@ -259,6 +287,9 @@ FAULTS = {
     ),
     "the next attempt fails too": Fault(
         (wait(5), first_fails, wait(20)), (first_fails,), {ALL: FAILED}, STOPPED, ", max_attempts: 2"
+    ),
+    "the head is powered off before the next attempt": Fault(
+        (wait(5), first_fails, wait(5), power_off(1)), (wait(LEASE + 16),), {ALL: CONTACT}, CONTACT, ", max_attempts: 2"
     ),
     "a host is powered off before the next attempt": Fault(
         (wait(5), first_fails, wait(5), power_off(2)),
@@ -277,6 +308,31 @@ FAULTS = {
         (wait(3 * LEASE),),
         {ALL: ("failed", 100, "exit code 7; attempt 2 could not be started: node2 does not answer")},
         FAILED, ", max_attempts: 2",
+    ),
+    "a server does not listen in time": Fault(
+        (deafen(3), wait(25)), (), {SERVED: DEAF}, stopped=DEAF, policy=", start_timeout: 20s"
+    ),
+    "a server does not listen in time and the job is tried again": Fault(
+        (deafen(3), wait(25)),
+        (expect(("starting", 101, r"start_timeout\); attempt 2 in \d s$")), listen(3), wait(12), succeed),
+        {SERVED: SUCCEEDED}, stopped=DEAF, policy=", start_timeout: 20s, max_attempts: 2",
+    ),
+    "the guard of the head is killed before a job that was not up in time is tried again": Fault(
+        (deafen(3), wait(25), kill_guards(1)),
+        (wait(5), expect(("starting", 101, r"start_timeout\); attempt 2 in \d s$")), listen(3), wait(8), succeed),
+        {SERVED: SUCCEEDED}, stopped=DEAF, policy=", start_timeout: 20s, max_attempts: 2",
+    ),
+    "the guard of the head is killed before a server is late": Fault(
+        (deafen(3), wait(35), kill_guards(1), wait(5)),
+        (wait(13),), {SERVED: DEAF}, policy=", start_timeout: 40s", within=10,
+    ),
+    "the guard of the head is killed while a server that has listened does not": Fault(
+        (wait(30), deafen(3), kill_guards(1)), (wait(40), succeed), {SERVED: SUCCEEDED}, policy=", start_timeout: 20s"
+    ),
+    # Whether its tasks listen is not known: the lease decides.
+    "a host is cut off when its servers should listen": Fault(
+        (deafen(3), wait(8), cut(3), wait(22)),
+        (listen(3), wait(2), heal, wait(8), succeed), {SERVED: SUCCEEDED}, policy=", start_timeout: 29s",
     ),
     "the deadline passes": Fault(
         (wait(5),), (wait(16),), {ALL: ("failed", 100, "with SIGTERM at its deadline$")}, policy=", deadline: 20s"
@@ -375,3 +431,42 @@ def test_stop_during_a_fault_ends_the_job_everywhere(strategy: str, fault: Fault
         run.hosts.until_over(LEASE + 65)
         agrees(run.hosts.outcome(), outcome_of(fault.stopped, strategy))
         next_start_is_clean(run)
+
+
+NOTIFIED = ", notify: {command: [/srv/tfctl/ended.sh]}"
+
+
+def test_people_are_notified_once_although_the_guard_is_killed_meanwhile(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "horovod", NOTIFIED)
+    with run.hosts.running():
+        run.hosts.start()
+        run.hosts.advance(5)
+        run.succeed()
+        run.hosts.advance(5)
+        assert len(run[1].notified) == 1
+        kill_guards(1)(run)
+        run.hosts.until_over(10)
+        assert len(run[1].notified) == 1
+        agrees(run.hosts.outcome(), SUCCEEDED)
+        assert not run.hosts.network.tracebacks
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 10])
+def test_no_other_attempt_is_planned_when_the_guard_is_killed_after_the_job_has_failed(
+    seconds: float, tmp_path: Path
+) -> None:
+    """``seconds``: how long after the guard has given up the next attempt. It then notifies people."""
+    run = make_run(tmp_path, "horovod", NOTIFIED + ", max_attempts: 2")
+    given_up = ("failed", 100, "exit code 7; attempt 2 could not be started: node2 does not answer")
+    with run.hosts.running():
+        run.hosts.start()
+        for step in (wait(5), first_fails, wait(5), power_off(2)):
+            step(run)
+        while run.hosts.read().state != "failed":
+            run.hosts.advance(0.5)
+        run.hosts.advance(seconds)
+        kill_guards(1)(run)
+        run.hosts.until_over(LEASE + 65)
+        assert len(run[1].notified) == 1
+        agrees(run.hosts.outcome(), given_up)
+        assert not run.hosts.network.tracebacks

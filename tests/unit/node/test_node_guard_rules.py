@@ -129,6 +129,17 @@ def test_a_server_that_does_not_listen_in_time_fails_the_job() -> None:
     assert isinstance(next_action(view("stopped", "stopped", "stopped", of, failure=found.failure)), Finish)
 
 
+def test_whether_a_task_listens_is_not_known_while_its_host_is_silent_or_has_not_reported() -> None:
+    of = record(start_timeout=30, servers=TASKS)
+    late = view("running", "running", "unknown", of, attempt_age=31.0, listened={CHIEF, PS})
+    assert next_action(late) is None
+    assert isinstance(next_action(late._replace(listened={CHIEF})), StopTasks)
+    assert next_action(late._replace(listened={CHIEF}, watched_for=14.0)) is None
+    short = record(start_timeout=5, servers=TASKS)
+    deaf = view("running", "running", "running", short, attempt_age=5.5, watched_for=5.5)
+    assert isinstance(next_action(deaf), StopTasks)
+
+
 def line(to_head: bool, nonce: str = "b" * 32) -> tuple[keys.Sealer, keys.Opener]:
     key = keys.session_key(b"k" * 32, "0123abcd", "n2", "a" * 32, nonce, to_head)
     return keys.Sealer(key), keys.Opener(key)

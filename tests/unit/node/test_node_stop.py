@@ -85,6 +85,15 @@ def test_stop_of_some_tasks_does_not_mark_the_job(tree: Tree) -> None:
     assert [one["state"] for one in shown["tasks"]] == ["stopped", "running"]
 
 
+def test_a_task_that_a_guard_has_stopped_has_the_reason(tree: Tree) -> None:
+    tree.run(make_plan(make_task("ps", 0), make_task("worker", 0)))
+    tree.ask("stop", job="digits", attempt=1, tasks=[["ps", 0]], reason="worker/0 has succeeded")
+    assert tree.states()["ps/0"]["reason"] == "worker/0 has succeeded"
+    tree.ask("stop", **STOP)
+    assert tree.states()["ps/0"]["reason"] == "worker/0 has succeeded", "a later stop has not ended it"
+    assert "reason" not in tree.states()["worker/0"]
+
+
 def test_stop_keeps_how_a_task_had_ended(tree: Tree) -> None:
     tree.run(make_plan(make_task("chief", 0, sh("exit 0")), make_task("worker", 0, sh("exit 9"))))
     tree.wait_for("chief/0", "succeeded")

@@ -12,7 +12,7 @@ from contextlib import suppress
 from .. import judge, wire
 from . import link, rules
 from .host_access import HostAccess, RequestFailed
-from .member import LOOK_S, carry_out
+from .member import FIRST_CONTACT_S, LOOK_S, carry_out
 
 #: Added to the lease before the tasks of a silent host count as lost (s): that host may have to end them first.
 _GRACE_S = 30.0
@@ -30,7 +30,7 @@ Tell = Callable[[wire.Record, judge.Verdict], Awaitable[None]]
 
 
 class _Member:
-    """Another host. ``silent_since``: on the monotonic clock; None while it is connected."""
+    """Another host. ``silent_since``: on the monotonic clock; None once it has reported over its connection."""
 
     def __init__(self) -> None:
         self.link: link.Link | None = None
@@ -56,6 +56,9 @@ class Head:
         self._retry_until: float | None = None
         self._ended_at: float | None = None
         self._succeeded: float | None = None
+        self._failed_at: float | None = None
+        self._silent: tuple[str, ...] | None = None
+        self._all_listened: bool | None = None
         self._listened: set[wire.TaskName] = set()
         self._cleaned: set[wire.TaskName] = set()
         self._begin_attempt()
@@ -63,12 +66,15 @@ class Head:
     def _begin_attempt(self) -> None:
         """Begin to watch an attempt, or, if this guard was started again, go on with what it had noted."""
         noted = self._seen.guard or wire.GuardReport()
-        self._attempt_began = time.monotonic()
+        # By the clock of this host, and from the disk: the limit of the start does not begin again with this guard.
+        self._attempt_began, self._watched_since = self._here.began(self._record.attempt), time.monotonic()
         self._retry_at, self._failure, self._succeeded = noted.retry_at, noted.reason, noted.succeeded
+        self._failed_at, self._silent = noted.finished, noted.silent
         ago = None if self._succeeded is None else max(0.0, time.time() - self._succeeded)
         self._ended_at = None if ago is None else time.monotonic() - ago
-        self._retry_until, self._final = None, False
-        self._listened, self._cleaned = set(), set()
+        self._retry_until, self._final, self._over = None, bool(noted.final), bool(noted.over)
+        self._listened, self._cleaned = set(self._guard.servers if noted.listened else ()), set()
+        self._all_listened = noted.listened
         self._rebooted = self._here.rebooted(self._record.attempt)
 
     @property
@@ -87,7 +93,7 @@ class Head:
         )
         beating = asyncio.ensure_future(self._beat())
         try:
-            while not await self._step():
+            while not self._over and not await self._step():
                 with suppress(asyncio.TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), LOOK_S)
                 self._woken.clear()
@@ -112,9 +118,14 @@ class Head:
             self._listened.update(self._here.listening(self._record.tasks))
         # A task that has run and ended has come up.
         self._listened.update(task.name for task in tasks if task.state in judge.ENDED)
+        limited = self._guard.start_timeout is not None
+        if limited and not self._all_listened and self._listened >= {*self._guard.servers}:
+            self._all_listened = True
+            self._report()
         view = rules.View(
-            self._record, tasks, self._stopped(), time.time() - self._began, time.monotonic() - self._attempt_began,
+            self._record, tasks, self._stopped(), time.time() - self._began, time.time() - self._attempt_began,
             listened=self._listened, cleaned=self._cleaned, failure=self._failure, final=self._final,
+            watched_for=time.monotonic() - self._watched_since,
         )  # fmt: skip
         return view._replace(ended_for=self._ended_for(rules.verdict(view).state))
 
@@ -124,7 +135,8 @@ class Head:
             self._ended_at = time.monotonic()
             if state == "succeeded":
                 self._succeeded = time.time()
-                self._report("")
+                self._report()
+                self._send_beats()  # before any task is stopped for that reason
         elif state not in judge.ENDED and state != "unknown":  # it is unknown until all members have reported
             self._ended_at = self._succeeded = None
         return 0.0 if self._ended_at is None else time.monotonic() - self._ended_at
@@ -171,18 +183,22 @@ class Head:
         await self._look()
         if self._seen.kept is False:
             return False
+        self._report_silent()
         view = self._view()
         if self._retry_at is not None:
             return await self._await_retry(view)
         self._report_loss(view, "silence")  # clients cannot tell by themselves
         action = rules.next_action(view)
         if isinstance(action, rules.StopTasks):
-            self._failure = self._failure or action.failure
             if action.failure:
-                self._report(action.failure)
+                self._fail(self._failure or action.failure)
+            before = {host: member.link for host, member in self._members.items()}
             await self._end_tasks(action.tasks, action.reason, overdue=action.overdue or None)
             if rules.verdict(view).state in judge.ENDED:
-                self._cleaned.update(action.tasks)
+                reached = {host for host, one in before.items() if one is not None and self._members[host].link is one}
+                hosts = {task.name: task.host for task in self._record.tasks}
+                # Where the connection broke, the order may be lost. It is given again once the host is back.
+                self._cleaned.update(name for name in action.tasks if hosts[name] in {self._here.host, *reached})
         elif isinstance(action, rules.GiveUp):
             await self._end_tasks(action.tasks, "", give_up=True)
         elif isinstance(action, rules.StopEverywhere):
@@ -194,13 +210,26 @@ class Head:
             return True
         return False
 
+    def _report_silent(self) -> None:
+        """Record the hosts whose guards may be about to give the job up, because they cannot reach this one."""
+        # The two ends of a connection notice within a beat of one another that it is broken.
+        limit = min(FIRST_CONTACT_S, self._guard.lease) - wire.FOLLOW_SILENCE_S - wire.BEAT_S
+        now = time.monotonic()
+        silent = tuple(
+            host for host, member in self._members.items()
+            if member.silent_since is not None
+            and (host in (self._silent or ()) or now - member.silent_since > max(0.0, limit))
+        )  # fmt: skip
+        if silent != (self._silent or ()):
+            self._silent = silent
+            self._report()
+
     def _report_loss(self, view: rules.View, loss: str) -> None:
         """Record the failure if the job has failed because a host was lost."""
         found = rules.verdict(view)
         culprit = next((task for task in view.tasks if task.name == found.culprit), None)
         if found.state == "failed" and culprit and culprit.loss == loss:
-            self._failure = found.reason
-            self._report(found.reason)
+            self._fail(found.reason)
 
     async def _end_tasks(
         self, tasks: Iterable[wire.TaskName], reason: str, *, overdue: bool | None = None, give_up: bool | None = None
@@ -227,7 +256,7 @@ class Head:
         self._retry_until = self._retry_at + self._guard.lease
         why = rules.verdict(view).reason
         self._here.note(self._record.attempt, "retry", f"{why}; attempt {self._record.attempt + 1} in {pause:.0f} s")
-        self._report("")
+        self._report()
 
     async def _await_retry(self, view: rules.View) -> bool:
         """Start the next attempt when its time has come. Return whether the job is over instead."""
@@ -235,7 +264,7 @@ class Head:
             return False
         if view.stopped is not None:
             self._retry_at = None
-            self._report("")
+            self._report()
             await self._stop_everywhere()
             await self._finish(view)
             return True
@@ -262,11 +291,10 @@ class Head:
             pause = max(_AGAIN_S, tried_for)  # twice as long each time
             self._retry_at = now + pause
             self._here.note(self._record.attempt, "retry", f"{trouble}; trying again in {pause:.0f} s")
-            self._report("")
+            self._report()
             return
-        self._retry_at, self._final = None, True
-        self._failure = f"{why}; {trouble}"
-        self._report(self._failure)
+        self._retry_at, self._final = None, True  # noted, so that it holds after a restart of this guard
+        self._fail(f"{why}; {trouble}")
 
     async def _start(self, record: wire.Record) -> str:
         """Start an attempt on all hosts or on none. Return why it cannot be started, or ""."""
@@ -312,19 +340,32 @@ class Head:
         errors = await asyncio.gather(*(give(host) for host in wanted))
         return {host: error for host, error in zip(wanted, errors) if error is not None}
 
-    def _report(self, reason: str) -> None:
-        finished = time.time() if reason else None
-        self._here.report(self._record.attempt, wire.GuardReport(self._retry_at, reason, finished, self._succeeded))
+    def _fail(self, reason: str) -> None:
+        """Record why the job has failed, where it does not follow from the tasks' states."""
+        self._failure, self._failed_at = reason, time.time()
+        self._report()
+
+    def _report(self) -> None:
+        """Write what clients, and this guard after a restart, are to know about the attempt."""
+        self._here.report(
+            self._record.attempt,
+            wire.GuardReport(
+                self._retry_at, self._failure, self._failed_at, self._succeeded, self._silent, self._all_listened,
+                self._final or None, self._over or None,
+            ),
+        )  # fmt: skip
 
     async def _finish(self, view: rules.View) -> None:
         """Tell the members, and people, that the job is over."""
         self._report_loss(view, "reboot")  # the host may not answer clients again
         for member in self._members.values():
             if member.link is not None:
-                member.link.send(link.JobOver(self._failure, time.time() if self._failure else None))
+                member.link.send(link.JobOver(self._failure, self._failed_at))
         until = time.monotonic() + _END_S
         while time.monotonic() < until and any(member.link is not None for member in self._members.values()):
             await asyncio.sleep(0.05)
+        self._over = True
+        self._report()  # a guard that is started again now only leaves: it would notify people twice
         if self._tell is not None:
             await self._tell(self._record, rules.verdict(view))
 
@@ -340,12 +381,14 @@ class Head:
         member = self._members[hello.host]
         if member.link is not None:
             member.link.close()
-        member.link, member.silent_since = connection, None
+            self._answer_all(hello.host)
+        member.link = connection
+        connection.send(self._sign_of_life())
         try:
             while True:
                 message = await connection.receive(wire.FOLLOW_SILENCE_S)
                 if isinstance(message, link.MemberReport):
-                    member.report = message
+                    member.report, member.silent_since = message, None
                     self._woken.set()
                 elif isinstance(message, link.OrderResult):
                     self._answer(hello.host, message.id, message.error)
@@ -354,10 +397,15 @@ class Head:
         finally:
             connection.close()
             if member.link is connection:
-                member.link, member.silent_since = None, time.monotonic()
-                for number in list(self._answers):
-                    self._answer(hello.host, number, f"{hello.host} does not answer any more")
+                member.link = None
+                member.silent_since = time.monotonic() if member.silent_since is None else member.silent_since
+                self._answer_all(hello.host)
             self._woken.set()
+
+    def _answer_all(self, host: str) -> None:
+        """Let all orders fail that were given to this host over a connection that has ended."""
+        for number in list(self._answers):
+            self._answer(host, number, f"{host} does not answer any more")
 
     def _answer(self, host: str, number: int, error: str | None) -> None:
         asked, answer = self._answers.get(number, ("", None))
@@ -367,6 +415,12 @@ class Head:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(wire.BEAT_S)
-            for member in self._members.values():
-                if member.link is not None:
-                    member.link.send(link.GuardBeat())
+            self._send_beats()
+
+    def _send_beats(self) -> None:
+        for member in self._members.values():
+            if member.link is not None:
+                member.link.send(self._sign_of_life())
+
+    def _sign_of_life(self) -> link.GuardBeat:
+        return link.GuardBeat(None if self._succeeded is None else True)

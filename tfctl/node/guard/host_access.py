@@ -78,13 +78,17 @@ class HostAccess:
             raise RequestFailed(f"attempt {found.attempt} of {self.job} was started without a guard")
         return found
 
+    def began(self, attempt: int) -> float:
+        """Return when the attempt began here, or the time now if that is not known."""
+        return min(jobstore.began(self._system, self.job, attempt).values(), default=time.time())
+
     def rebooted(self, attempt: int) -> set[str]:
         """Return the hosts that were rebooted during the attempt, as far as a client has noticed it."""
         return jobstore.rebooted(self._system, self.job, attempt)
 
     def listening(self, tasks: Iterable[wire.RecordedTask]) -> tuple[wire.TaskName, ...]:
         """Return the tasks of this host whose port has a listener."""
-        ports = sockets.listening()
+        ports = sockets.listening(self._system.at("/proc"))
         return tuple(task.name for task in tasks if task.host == self.host and task.port in ports)
 
     # Orders.

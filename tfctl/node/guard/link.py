@@ -31,7 +31,10 @@ class MemberReport(NamedTuple):
 
 
 class GuardBeat(NamedTuple):
-    """A sign of life, from either side."""
+    """A sign of life, from either side. ``succeeded``: from the head, true once the job has succeeded, while its last
+    tasks end. Older guards do not send it."""
+
+    succeeded: Optional[bool] = None
 
 
 class StopOrder(NamedTuple):

@@ -13,7 +13,7 @@ from .host_access import HostAccess, RequestFailed
 #: How often to look for changes (s).
 LOOK_S = 1.0
 #: How long the first contact with the head may take (s).
-_FIRST_CONTACT_S = 60.0
+FIRST_CONTACT_S = 60.0
 _RECONNECT_S = 2.0
 #: How long a member whose job was stopped tries to tell the head (s).
 _STOPPED_S = 60.0
@@ -25,7 +25,7 @@ class Member:
     def __init__(self, here: HostAccess, key: bytes, seen: wire.JobStatus) -> None:
         self._here, self._key, self._seen = here, key, seen
         self._contact = time.monotonic()
-        self._met = False
+        self._met = self._succeeded = False
         self._link: link.Link | None = None
         self._listening: tuple[wire.TaskName, ...] = ()
         self._ended: link.JobOver | None = None
@@ -69,20 +69,29 @@ class Member:
             self._link.send(link.MemberReport(seen.run, seen.tasks, seen.stopped, self._listening))
 
     async def _is_alone(self) -> bool:
-        """Return whether the head has been silent for too long. Then end the tasks of this host."""
+        """Return whether the head has been silent for too long. Then end the tasks of this host.
+
+        That fails the job if the silence keeps it from going on, but not if it had succeeded or had nothing left to do
+        here.
+        """
         silent = time.monotonic() - self._contact
         alive = [task.name for task in self._seen.tasks if task.state in judge.ALIVE]
         if self._seen.stopped is not None and not alive:
             return silent > _STOPPED_S
-        limit = self._guard.lease if self._met else min(_FIRST_CONTACT_S, self._guard.lease)
+        limit = self._guard.lease if self._met else min(FIRST_CONTACT_S, self._guard.lease)
         if silent <= limit:
             return False
         why = f"{self._here.host} has not heard from the guard on {self._guard.head} for {limit:.0f} s (policy: lease)"
         if alive:
             with suppress(RequestFailed):
                 await self._here.stop(wire.StopRequest(self._here.job, None, tuple(alive), self._seen.run, reason=why))
-        self._note(why, time.time())
+        if not self._succeeded and (alive or self._may_await_retry()):
+            self._note(why, time.time())
         return True
+
+    def _may_await_retry(self) -> bool:
+        """Return whether the job may be between two attempts: the head has stopped tasks here, and no user has."""
+        return self._seen.stopped is None and any(task.state == "stopped" for task in self._seen.tasks)
 
     def _note(self, reason: str, finished: float | None) -> None:
         if reason:
@@ -111,6 +120,8 @@ class Member:
         while True:
             message = await connection.receive(wire.FOLLOW_SILENCE_S)
             self._contact = time.monotonic()
+            if isinstance(message, link.GuardBeat):
+                self._succeeded = bool(message.succeeded)
             if isinstance(message, link.JobOver):
                 self._ended = message
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from http.client import HTTPException
 from urllib import error, request
 
 from .. import judge, wire
@@ -46,13 +47,13 @@ async def _post(url: str, body: bytes) -> str:
 
 
 def _post_once(url: str, body: bytes) -> str:
-    asked = request.Request(url, body, {"Content-Type": "application/json"})
     try:
+        asked = request.Request(url, body, {"Content-Type": "application/json"})
         with request.urlopen(asked, timeout=_TIMEOUT_S):
             return ""
     except error.HTTPError as refused:
         return f"status {refused.code}"
     except error.URLError as failed:
         return str(failed.reason).replace(url, "the URL")
-    except (OSError, ValueError) as failed:
+    except (OSError, ValueError, HTTPException) as failed:  # their texts may contain the URL
         return type(failed).__name__

@@ -12,6 +12,8 @@ from .. import judge, names, wire
 #: The pause before the second attempt (s). Each further one doubles it.
 _BACKOFF_S = 10.0
 _LONGEST_BACKOFF_S = 300.0
+#: How long (s) the members may take to report what they have seen before to a guard that was started again.
+_REPORTS_S = 15.0
 
 
 class View(NamedTuple):
@@ -20,6 +22,7 @@ class View(NamedTuple):
     ``tasks``: one per task of the record, `unknown` on silent hosts and `lost` on those that were silent for too long.
     ``stopped``: the time of the job's stop mark on any host. ``age``: of the job. ``attempt_age``: of this attempt.
     ``ended_for``: how long ago the verdict was first final. ``listened``: the tasks that have been seen to listen.
+    ``watched_for``: how long this guard has watched the attempt since it was started, or started again.
     ``cleaned``: the tasks that were stopped after the verdict. ``failure``: why the guard has failed the job, or empty.
     ``final``: the next attempt could not be started.
     """
@@ -34,6 +37,7 @@ class View(NamedTuple):
     cleaned: Collection[wire.TaskName] = ()
     failure: str = ""
     final: bool = False
+    watched_for: float = float("inf")
 
 
 class StopTasks(NamedTuple):
@@ -115,12 +119,15 @@ def _limits(view: View, alive: tuple[wire.TaskName, ...]) -> Action | None:
     # During the first attempt, a timer beside each unit ends it at its deadline, also where there is no guard.
     if guard.deadline is not None and guard.number > 1 and view.age > guard.deadline:
         return StopTasks(alive, f"the deadline of {guard.deadline} s has passed", overdue=True)
-    if guard.start_timeout is not None and view.attempt_age > guard.start_timeout:
-        deaf = [task for task in view.record.tasks if task.name in guard.servers and task.name not in view.listened]
+    limit = guard.start_timeout
+    if limit is not None and view.attempt_age > limit and view.watched_for > min(limit, _REPORTS_S):
+        silent = {task.name for task in view.tasks if task.state == "unknown"}  # the lease decides about them
+        heard = {*view.listened, *silent}
+        deaf = [task for task in view.record.tasks if task.name in guard.servers and task.name not in heard]
         if deaf:
             first = f"{names.task(*deaf[0].name)} on {deaf[0].host} did not listen on port {deaf[0].port}"
             more = f", nor did {len(deaf) - 1} other tasks on theirs," if len(deaf) > 1 else ""
-            why = f"{first}{more} within {guard.start_timeout} s of the start (policy: start_timeout)"
+            why = f"{first}{more} within {limit} s of the start (policy: start_timeout)"
             return StopTasks(alive, "not every task started in time", failure=why)
     return None
 

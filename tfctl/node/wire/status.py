@@ -18,7 +18,8 @@ class TaskStatus(NamedTuple):
     has failed because tfctl ended it at its deadline. ``oom``, ``last_oom``: true if the kernel killed a process of
     that run for lack of memory. ``fails_at_once``: true if each run so far has failed within ten seconds with the same
     exit code, and there were at least two. ``given_up``: true if tfctl does not start it again for that reason.
-    ``timings``: the lines that tfctl_runtime has recorded, if the request asks for them and there are any."""
+    ``timings``: the lines that tfctl_runtime has recorded, if the request asks for them and there are any. ``reason``:
+    why a guard or a waiting client has stopped it, if it is stopped."""
 
     role: str
     index: int  # type: ignore[assignment]  # hides tuple.index
@@ -38,6 +39,7 @@ class TaskStatus(NamedTuple):
     fails_at_once: Optional[bool] = None
     given_up: Optional[bool] = None
     timings: Optional[str] = None
+    reason: Optional[str] = None
 
     @property
     def name(self) -> TaskName:
@@ -54,13 +56,26 @@ class GuardReport(NamedTuple):
 
     ``retry_at``: when the next attempt begins, in epoch seconds, or None. ``reason``: why the guard has ended the job,
     as a sentence without a full stop, or empty. ``finished``: when it did. ``succeeded``: when it first saw that the
-    job had succeeded; tasks that may finish have a limited time from then.
+    job had succeeded; tasks that may finish have a limited time from then. ``silent``: the hosts that the head has not
+    heard for so long that their guards may have given the job up, while it goes on: what these note does not count.
+    ``listened``: true once every server of the job has listened, so that `start_timeout` no longer applies.
+    ``final``: true once the next attempt could not be started: no other follows. ``over``: true once the guards of the
+    other hosts know that the job is over, and people are being notified.
     """
 
     retry_at: Optional[float] = None
     reason: str = ""
     finished: Optional[float] = None
     succeeded: Optional[float] = None
+    silent: Optional[tuple[str, ...]] = None
+    listened: Optional[bool] = None
+    final: Optional[bool] = None
+    over: Optional[bool] = None
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the guard has noted something about the end of the attempt."""
+        return bool(self.reason) or self.retry_at is not None or self.succeeded is not None or bool(self.over)
 
 
 class JobStatus(NamedTuple):
