@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -45,11 +46,8 @@ class ActionModule(ActionBase):
         given, variables = self._task.args, task_vars or {}
         receipts = {each["role"]: schema.parse(CheckedReceipt, each) for each in given["receipts"]}
         momentary = given.get("momentary", {})
-        wanted = {
-            role: self._template(role, variables, momentary.get(role, ()))
-            for role, has in given["roles"].items()
-            if boolean(has)
-        }
+        roles = [role for role, has in given["roles"].items() if boolean(has)]
+        wanted = {role: self._template(role, variables, momentary.get(role, ())) for role in roles}
         chosen = choose(
             CODE,
             wanted,
@@ -76,10 +74,8 @@ class ActionModule(ActionBase):
         seen = {**defaults, **variables, **own, "role_path": str(folder)}
         lasting = {**seen, **{name: defaults[name] for name in momentary}}
         manages = f"{role}_manages"
-        now, then = (
-            self._templar.copy_with_new_env(searchpath=[str(folder)], available_variables=each)
-            for each in (seen, lasting)
-        )
+        see = partial(self._templar.copy_with_new_env, searchpath=[str(folder)])
+        now, then = see(available_variables=seen), see(available_variables=lasting)
         try:
             inputs = {name: then.template(lasting[name]) for name in (*specs, manages) if name in lasting}
             return inputs, now.template(seen[manages])

@@ -36,9 +36,8 @@ def main() -> None:
 
 def roll_back(folder: Path, stack: str, act: bool) -> dict[str, object]:
     if not re.fullmatch(r"[a-z][a-z0-9.]{0,19}", stack) or stack == "none":
-        raise ModuleFailed(
-            "no stack is named for this host", "name it with --stack, or as tfctl_stack in the inventory"
-        )
+        remedy = "name it with --stack, or as tfctl_stack in the inventory"
+        raise ModuleFailed("no stack is named for this host", remedy)
     link = folder / stack
     now, then = current(link), before(link)
     if now is None:

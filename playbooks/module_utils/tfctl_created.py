@@ -107,13 +107,9 @@ def created(receipt: Receipt) -> dict[str, list[str]]:
 
 def _is_own_mount(path: str) -> bool:
     """Return whether the file is a mount unit that tfctl has written, perhaps before receipts listed such units."""
-    if not path.endswith(".mount"):
-        return False
-    try:
-        with Path(path).open(encoding="utf-8", errors="replace") as file:
-            return file.readline() == _MOUNT
-    except OSError:
-        return False
+    with contextlib.suppress(OSError):
+        return path.endswith(".mount") and Path(path).read_text("utf-8", "replace").startswith(_MOUNT)
+    return False
 
 
 def _missing(directories: Iterable[Path]) -> Iterator[str]:
