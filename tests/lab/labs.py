@@ -7,7 +7,7 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +51,14 @@ class Lab:
         """Return the variables of each host in the inventory, by name."""
         lines = [shlex.split(line) for line in self.inventory.read_text().splitlines() if line.startswith("node")]
         return {name: dict(word.split("=", 1) for word in words) for name, *words in lines}
+
+    def with_addresses(self, text: str, addresses: Mapping[str, str]) -> str:
+        """Return a text of the documentation with the lab's addresses in place of those it has for these nodes."""
+        hosts = self.hosts()
+        assert hosts.keys() >= addresses.keys()
+        for node, address in addresses.items():
+            text = text.replace(address, hosts[node]["ansible_host"])
+        return text
 
     def ssh(self, node: str, command: str) -> list[str]:
         """Return the ssh command that runs a shell command on a node."""
@@ -101,3 +109,16 @@ class Lab:
             yield
         finally:
             subprocess.run(["ip", "link", "set", cable, "up"], check=True, timeout=10)
+
+
+@contextmanager
+def sharing_nothing(name: str, folder: Path, nodes: int) -> Iterator[Lab]:
+    """Bare nodes without the directory that the nodes of a lab share, during the block."""
+    found = Lab(name, folder)
+    found.up("--nodes", nodes)
+    try:
+        for node in found.hosts():
+            found.shell(node, "sudo umount /srv/tfctl && sudo rmdir /srv/tfctl")
+        yield found
+    finally:
+        found.down()

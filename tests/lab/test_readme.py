@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.labs import TFCTL, Lab
+from tests.lab.labs import TFCTL, Lab, sharing_nothing
 
 README = Path(__file__).parents[2] / "README.md"
 #: The addresses of the machines in README and in the inventory that `tfctl init` writes.
@@ -28,15 +28,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3 * LIMIT_S)]
 
 @pytest.fixture
 def pair(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Two bare nodes without the directory that the nodes of a lab share."""
-    found = Lab(f"{run_name}-readme", tmp_path_factory.mktemp("readme"))
-    found.up("--nodes", 2)
-    try:
-        for node in found.hosts():
-            found.shell(node, "sudo umount /srv/tfctl && sudo rmdir /srv/tfctl")
+    with sharing_nothing(f"{run_name}-readme", tmp_path_factory.mktemp("readme"), 2) as found:
         yield found
-    finally:
-        found.down()
 
 
 def test_first_job_of_the_readme_trains_on_machines_that_share_no_directory(pair: Lab, tmp_path: Path) -> None:
@@ -65,7 +58,7 @@ def enter_machines(inventory: Path, lab: Lab, folder: Path) -> None:
     """Edit the inventory as README asks: the machines, their user, and the key for the login."""
     hosts = lab.hosts()
     login = hosts["node1"]
-    text = with_addresses(inventory.read_text(), lab)
+    text = lab.with_addresses(inventory.read_text(), ADDRESSES)
     text = text.replace("#ansible_user=ubuntu", f"ansible_user={login['ansible_user']}")
     text = text.replace("#ansible_ssh_private_key_file=~/.ssh/id_ed25519", "\n".join([
         f"ansible_ssh_private_key_file={login['ansible_ssh_private_key_file']}",
@@ -75,18 +68,10 @@ def enter_machines(inventory: Path, lab: Lab, folder: Path) -> None:
     inventory.write_text(text)
 
 
-def with_addresses(text: str, lab: Lab) -> str:
-    """Return the text with the addresses of the nodes."""
-    for node, address in ADDRESSES.items():
-        assert node in lab.hosts()
-        text = text.replace(address, lab.hosts()[node]["ansible_host"])
-    return text
-
-
 def run(line: str, lab: Lab, folder: Path) -> str:
     """Run a line in a shell; return its stdout and stderr. It must succeed."""
     done = subprocess.run(
-        ["bash", "-c", with_addresses(line, lab).replace(KEYS, f"{folder}/ssh")],
+        ["bash", "-c", lab.with_addresses(line, ADDRESSES).replace(KEYS, f"{folder}/ssh")],
         cwd=folder, env={**os.environ, "PATH": f"{TFCTL.parent}:{os.environ['PATH']}"}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S,
     )  # fmt: skip

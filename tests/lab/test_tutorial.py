@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.labs import TFCTL, Lab
+from tests.lab.labs import TFCTL, Lab, sharing_nothing
 from tests.unit.doc_blocks import ROOT, blocks
 
 PAGE = ROOT / "docs/tutorial.md"
@@ -37,15 +37,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(4 * LIMIT_S)]
 
 @pytest.fixture
 def four(run_name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """Four bare nodes without the directory that the nodes of a lab share."""
-    found = Lab(f"{run_name}-tutorial", tmp_path_factory.mktemp("tutorial"))
-    found.up("--nodes", len(ADDRESSES))
-    try:
-        for node in found.hosts():
-            found.shell(node, "sudo umount /srv/tfctl && sudo rmdir /srv/tfctl")
+    with sharing_nothing(f"{run_name}-tutorial", tmp_path_factory.mktemp("tutorial"), len(ADDRESSES)) as found:
         yield found
-    finally:
-        found.down()
 
 
 def test_tutorial_trains_its_scripts_on_machines_that_share_no_directory(four: Lab, tmp_path: Path) -> None:
@@ -134,10 +127,8 @@ class Reader:
 
     def _on_lab(self, text: str) -> str:
         """Return the text with the addresses and the user of the lab."""
-        hosts = self.lab.hosts()
-        for node, address in ADDRESSES.items():
-            text = text.replace(address, hosts[node]["ansible_host"])
-        user = hosts["node1"]["ansible_user"]
+        user = self.lab.hosts()["node1"]["ansible_user"]
+        text = self.lab.with_addresses(text, ADDRESSES)
         return text.replace("ubuntu@", f"{user}@").replace("ansible_user=ubuntu", f"ansible_user={user}")
 
     def run(self, line: str) -> str:
