@@ -49,7 +49,7 @@ async def watch(here: HostAccess, credentials: Credentials, system: System, list
     assert guard  # `show` fails without one
     key = bytes.fromhex(credentials.key)
     if credentials.host == guard.head:
-        began = _began(system, here.job, guard.origin, seen.attempt)
+        began = _began(here, system, guard.origin, seen.attempt)
         wanted = credentials.notify
 
         async def tell(record: wire.Record, found: judge.Verdict) -> None:
@@ -82,14 +82,14 @@ async def _first_look(here: HostAccess) -> wire.JobStatus:
         await asyncio.sleep(LOOK_S)
 
 
-def _began(system: System, job: str, origin: str, attempt: int) -> float:
+def _began(here: HostAccess, system: System, origin: str, attempt: int) -> float:
     """Return when the first attempt with this origin began, by this host's clock."""
     first = time.time()
     for number in range(attempt, 0, -1):
-        record = jobstore.record(system, job, number)
+        record = jobstore.record(system, here.job, number)
         if record is None or record.guard is None or record.guard.origin != origin:
             break
-        first = min([first, *jobstore.began(system, job, number).values()])
+        first = min(first, here.began(number))
     return first
 
 
