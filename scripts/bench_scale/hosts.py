@@ -7,6 +7,8 @@ knows the requests that `scripts/bench scale` measures, and answers any other wi
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import time
 from collections.abc import Callable, Generator
 from functools import cache
@@ -18,6 +20,8 @@ from tfctl.provision import node_part
 
 #: Yields messages, is sent the client's answers to them, and returns the last message.
 Answer = Generator[wire.NodeMessage, wire.ClientMessage, wire.NodeMessage]
+#: The digests of long records, or "", by run: all hosts of a job have the same record.
+_DIGESTS: dict[str, str] = {}
 
 
 class FakeHost:
@@ -27,6 +31,7 @@ class FakeHost:
         self.name = name
         self.rate = rate
         self.jobs: dict[str, wire.JobStatus] = {}
+        self._digests: dict[str, str] = {}
         #: Called whenever a job has changed.
         self.followers: set[Callable[[], None]] = set()
 
@@ -50,7 +55,10 @@ class FakeHost:
         jobs = [job for name, job in self.jobs.items() if wanted is None or name in wanted]
         if request.lines:
             jobs = [job._replace(tasks=tuple(task._replace(last_line_age=1.0) for task in job.tasks)) for job in jobs]
-        return wire.Shown(tuple(jobs), time.time())
+        digests = self._digests if request.brief else {}
+        whole = tuple(job for job in jobs if not digests.get(job.job))
+        short = tuple(job.brief(digests[job.job]) for job in jobs if digests.get(job.job))
+        return wire.Shown(whole, time.time(), (), short)
 
     def units(self, job: str) -> dict[str, wire.TaskName]:
         """Return the units of the tasks here."""
@@ -62,7 +70,7 @@ class FakeHost:
         known = self.jobs.get(request.job)
         message = yield wire.Hello(
             highest=known.attempt if known else 0, ports={}, names=dict.fromkeys(request.resolve), gpus=(),
-            gpu_trouble=None, code=True, restartable=(), horovod={}, time=time.time(), stacks={},
+            gpu_trouble=None, code=True, restartable=(), horovod={}, time=time.time(), stacks={}, packed=True,
         )  # fmt: skip
         if not isinstance(message, wire.Plan):
             raise ValueError("a fake host starts nothing but plans")
@@ -74,6 +82,7 @@ class FakeHost:
         tasks = tuple(wire.TaskStatus(*task.name, "running", None, None, now, None, 0) for task in plan.tasks)
         guard = wire.GuardReport() if plan.record.guard else None
         guarded = True if plan.record.guard else None
+        self._digests[plan.job] = _digest_of_long(plan.record)
         self._change(wire.JobStatus(plan.job, plan.attempt, plan.run, plan.record, None, tasks, True, guard, guarded))
         return wire.Kept()
 
@@ -187,12 +196,22 @@ class Talk:
             self._end(1 if isinstance(last, wire.Error) else 0)
 
     def _show(self) -> None:
-        if isinstance(self._request, (wire.ShowRequest, wire.LogsRequest)):
-            self._send(wire.line(self._host.shown(wire.ShowRequest(self._request.job))))
+        if isinstance(self._request, wire.LogsRequest):
+            self._send(wire.line(self._host.shown(wire.ShowRequest(self._request.job, brief=True))))
+        elif isinstance(self._request, wire.ShowRequest):
+            self._send(wire.line(self._host.shown(self._request)))
 
     def _beat(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(wire.BEAT_S, self._beat)
         self._send(wire.line(wire.Beat()))
+
+
+def _digest_of_long(record: wire.Record) -> str:
+    """Return what names the record in brief answers, as on a real host: "" if it is short."""
+    if record.run not in _DIGESTS:
+        data = json.dumps(wire.encode(record)).encode()
+        _DIGESTS[record.run] = hashlib.sha256(data).hexdigest() if len(data) > wire.LONG_RECORD else ""
+    return _DIGESTS[record.run]
 
 
 def _at_once(message: wire.NodeMessage) -> Answer:
