@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+#: Inventory variables that enable a role: it does not run if they are not set, so its own default is not that of an
+#: inventory.
+ENABLE = ("tfctl_firewall", "tfctl_shared_storage", "tfctl_datasets", "tfctl_ssh_mesh")
 _VARIABLE = re.compile(r"(?P<meaning>.+) \((?P<variable>tfctl_\w+)\)\.", re.DOTALL)
 
 

@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from scripts.argument_specs import setting
+from scripts.argument_specs import ENABLE, setting
 from scripts.reference_pages.markdown import code, paragraphs, table
 from tfctl.model.host import TRANSPORTS, VARIABLES
 
 ROLES = Path(__file__).resolve().parents[2] / "roles"
-#: What enables a role has no default in an inventory: if it is not set, the role does not run.
-_ENABLE = ("tfctl_firewall", "tfctl_shared_storage", "tfctl_datasets", "tfctl_ssh_mesh")
 
 
 class Variable(NamedTuple):
@@ -83,7 +81,7 @@ def _kind(option: dict[str, Any]) -> str:
 
 def _default(name: str, option: dict[str, Any]) -> str:
     default = option.get("default")
-    if name in _ENABLE or default in (None, "", [], {}):
+    if name in ENABLE or default in (None, "", [], {}):
         return "not set"
     return code(default if isinstance(default, str) else json.dumps(default))
 
