@@ -36,6 +36,31 @@ def test_commands_exit_with_7_when_there_is_no_such_job(hosts: Hosts) -> None:
     assert hosts("list", "-o", "json").objects == [{"jobs": []}]
 
 
+def test_no_command_says_that_a_job_is_gone_while_its_host_is_silent(hosts: Hosts, tmp_path: Path) -> None:
+    hosts.ok("start", hosts.file("there", STAY + "roles: {worker: {replicas: 1, hosts: node2}}\n"))
+    with contextlib.closing(Impostor(hang_up=True)) as silent:
+        inventory = hosts.told("node2", ansible_port=silent.port)
+        for words in (
+            ["status"], ["wait"], ["logs"], ["logs", "-j"], ["exec", "-j"], ["events"], ["report"], ["pull"],
+            ["restart"],
+        ):  # fmt: skip
+            rest = {"exec": ["worker", "--", "true"], "pull": [tmp_path]}.get(words[0], [])
+            done = hosts.with_inventory(inventory, *words, "there", *rest)
+            assert (done.code, done.out) == (4, ""), (words, done)
+            assert "no host has a job 'there', but not all hosts have answered:\nnode2: " in done.err, words
+        for words in (["status"], ["events"]):
+            done = hosts.with_inventory(inventory, *words)
+            assert (done.code, "no host has a job, but not all hosts have answered:\nnode2: " in done.err) == (4, True)
+        done = hosts.with_inventory(inventory, "stop")
+        assert (done.code, "no job is running, but not all hosts have answered:\nnode2: " in done.err) == (4, True)
+
+        hosts.ok("start", hosts.file("here", STAY + "roles: {worker: {replicas: 1, hosts: node1}}\n"))
+        done = hosts.with_inventory(inventory, "logs", "there")
+        said = "no host has a job 'there', and here has no role there, but not all hosts have answered:\nnode2: "
+        assert (done.code, said in done.err) == (4, True), done
+    assert hosts.states("there") == {"worker/0": "running"}
+
+
 def test_commands_choose_the_only_running_job_or_ask_which_one(hosts: Hosts) -> None:
     first = hosts.file("first", ONE)
     hosts.ok("start", first)

@@ -149,7 +149,7 @@ def job_name(fleet: Fleet, name: str | None) -> str:
 
     if name is not None:
         return name
-    found = show.default(show.overview(fleet)[0]).job
+    found = show.default(*show.overview(fleet)).job
     say(f"job: {found}")
     return found
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tfctl.errors import NotFound
+from tfctl.errors import NotFound, TfctlError, of_exit, together
 from tfctl.jobs import clocks
 from tfctl.node import judge, wire
 from tfctl.node.judge import ALIVE, ENDED
@@ -189,9 +189,21 @@ def jobs(
     return sorted(states, key=lambda state: -state.record.started)
 
 
-def unknown(job: str) -> NotFound:
-    """Return the error for a job that no host knows, when all have answered."""
-    return NotFound(f"no host has a job {job!r}", "tfctl list shows the jobs that exist")
+def unknown(job: str, errors: Sequence[TfctlError] = ()) -> TfctlError:
+    """Return the error for a job that no host knows. ``errors``: of hosts that have not answered."""
+    return unless_silent(NotFound(f"no host has a job {job!r}", "tfctl list shows the jobs that exist"), errors)
+
+
+def unless_silent(missing: TfctlError, errors: Sequence[TfctlError]) -> TfctlError:
+    """Return the error about something that no host has. If hosts have not answered, they may have it: then return
+    their ``errors``, which begin with its message."""
+    if not errors:
+        return missing
+    silent = together(errors)
+    message = f"{missing.message}, but not all hosts have answered:\n{silent.message}"
+    found = of_exit(silent.exit, message, silent.remedy)
+    found.hosts = silent.hosts
+    return found
 
 
 def select(state: JobState, role: str, index: int | None) -> tuple[TaskState, ...]:
