@@ -229,6 +229,39 @@ def test_status_and_list_name_a_host_that_does_not_answer(hosts: Hosts) -> None:
     assert hosts("stop", "part").code == 0
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_commands_name_a_host_of_the_job_that_the_inventory_lacks(
+    hosts: Hosts, tmp_path: Path, goes_on: bool
+) -> None:
+    command = f"command: [sh, -c, 'echo begun; test {goes_on} = False || exec sleep 600']\n"
+    hosts.ok("start", hosts.file("wide", command + "roles: {worker: 3}\n"))
+    wait_until(lambda: hosts.ok("logs", "wide").count("begun") == 3 and (goes_on or hosts("wait", "wide").code == 0))
+    two = hosts.folder / "two.ini"
+    two.write_text("".join(line for line in hosts.inventory.open() if not line.startswith("node3 ")))
+    said = "tfctl: node3, where wide has tasks, is not in this inventory\n  → name another with -i\n"
+
+    done = hosts.with_inventory(two, "status", "wide")
+    assert (done.code, "worker/0" in done.out, done.err) == (4, True, said)
+    done = hosts.with_inventory(two, "logs", "-j", "wide")
+    assert (done.code, done.err) == (7, said)
+    assert sorted(done.out.splitlines()) == ["worker/0 │ begun", "worker/1 │ begun"]
+    done = hosts.with_inventory(two, "logs", "-j", "wide", "worker/0")
+    assert (done.code, done.out, done.err) == (0, "worker/0 │ begun\n", "")
+    done = hosts.with_inventory(two, "wait", "wide", "--timeout", "3s")
+    assert (done.code, done.err) == (7, said)
+    done = hosts.with_inventory(two, "pull", "wide", tmp_path)
+    assert (done.code, done.err.endswith(said), done.err.count(said)) == (7, True, 1)
+    assert (tmp_path / "attempt-1/worker-1.log").read_text() == "begun\n"
+
+
+def test_wait_does_not_need_a_host_that_does_not_decide_how_the_job_ends(hosts: Hosts) -> None:
+    roles = "roles: {chief: {replicas: 1, hosts: node1, command: [sleep, '3']}, ps: {replicas: 1, hosts: node3}}\n"
+    hosts.ok("start", hosts.file("narrow", STAY + roles + "policy: {success: chief}\n"))
+    two = hosts.folder / "two.ini"
+    two.write_text("".join(line for line in hosts.inventory.open() if not line.startswith("node3 ")))
+    assert hosts.with_inventory(two, "wait", "narrow").code == 0
+
+
 def test_status_list_and_nodes_show_what_they_have_and_exit_with_4_when_a_host_cannot_be_reached(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("three", STAY + "roles: {worker: 3}\n"))
     hosts.ok("start", hosts.file("two", STAY + "roles: {worker: 2}\n"))

@@ -16,12 +16,12 @@ from contextlib import nullcontext, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from tfctl.errors import Exit, NotFound, TfctlError, Unreachable, UsageError
+from tfctl.errors import Exit, NotFound, TfctlError, Unreachable, UsageError, of_hosts
 from tfctl.jobs import clocks
 from tfctl.jobs.answers import Answers, closed_when_silent
 from tfctl.jobs.gather import gather
 from tfctl.jobs.journal import Gap, HostJournal, Line, Query
-from tfctl.jobs.state import JobState
+from tfctl.jobs.state import JobState, absent
 from tfctl.model.host import Host
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import Session
@@ -53,9 +53,11 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def read(fleet: Fleet, state: JobState, query: Query, fail: Fail) -> Iterator[Item]:
-    """Yield the lines printed so far, and gaps. ``fail`` is called for a host that fails; the lines of the others are
-    still yielded."""
-    return _merged(fleet, _sources(fleet, state, query), query.tail, fail)
+    """Yield the lines printed so far, and gaps. ``fail`` is called for a host that fails, or that the inventory lacks;
+    the lines of the others are still yielded."""
+    sources = _sources(fleet, state, query)
+    _report_absent(fleet, state, query, fail)
+    return _merged(fleet, sources, query.tail, fail)
 
 
 def follow(
@@ -187,8 +189,18 @@ def answers_of(fleet: Fleet, state: JobState, query: Query) -> Answers:
     return Answers(fleet, state.job, state.attempt, [host.name for host in _hosts(fleet, state, query)])
 
 
+def _report_absent(fleet: Fleet, state: JobState, query: Query, fail: Fail) -> None:
+    for error in of_hosts(absent(state, fleet.hosts), _names(state, query)):
+        fail(error)
+
+
+def _names(state: JobState, query: Query) -> set[str]:
+    """Return the names of the hosts whose lines are wanted."""
+    return {task.host for task in state.tasks if query.tasks is None or task.name in query.tasks}
+
+
 def _hosts(fleet: Fleet, state: JobState, query: Query) -> list[Host]:
-    names = {t.host for t in state.tasks if query.tasks is None or (t.role, t.index) in query.tasks}
+    names = _names(state, query)
     found = [host for host in fleet.hosts if host.name in names]
     if not found:
         raise NotFound(f"the hosts of {state.job} ({', '.join(sorted(names))}) are not in this inventory")

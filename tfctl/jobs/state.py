@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tfctl.errors import NotFound, TfctlError, of_exit, together
 from tfctl.jobs import clocks
 from tfctl.node import judge, wire
 from tfctl.node.judge import ALIVE, ENDED
 from tfctl.node.names import task as task_name
+
+if TYPE_CHECKING:
+    from tfctl.model.host import Host
 
 #: Display order: tasks that need attention come first.
 _ATTENTION = ("failed", "lost", "unknown", "starting", "pending", "running", "stopped", "succeeded")
@@ -204,6 +208,18 @@ def unless_silent(missing: TfctlError, errors: Sequence[TfctlError]) -> TfctlErr
     found = of_exit(silent.exit, message, silent.remedy)
     found.hosts = silent.hosts
     return found
+
+
+def absent(state: JobState, hosts: Iterable[Host]) -> list[TfctlError]:
+    """Return an error for each host of the job that is not among ``hosts``, those of the inventory."""
+    known = {host.name for host in hosts}
+    errors: list[TfctlError] = []
+    for name in state.hosts:
+        if name not in known:
+            what = f"{name}, where {state.job} has tasks, is not in this inventory"
+            errors.append(NotFound(what, "name another with -i"))
+            errors[-1].hosts = (name,)
+    return errors
 
 
 def select(state: JobState, role: str, index: int | None) -> tuple[TaskState, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from tfctl.errors import NotFound, TfctlError, Unreachable, together
+from tfctl.errors import NotFound, TfctlError, Unreachable, of_hosts, together
 from tfctl.jobs import reasons, show, state
 from tfctl.jobs.answers import Answer, Answers
 from tfctl.jobs.gather import gather
@@ -73,7 +73,8 @@ def wait(
     The guards of the job clean up. Where one of them is missing, as after a reboot of its host, this function does so.
 
     The fleet must hold exactly the job's hosts. ``silence`` reports silent hosts; by default through ``say``. ``watch``
-    gets each state. ``answers``: see `changes`. Raise Unreachable if no host has answered for 30 s.
+    gets each state. ``answers``: see `changes`. Raise Unreachable if no host has answered for 30 s, and NotFound if the
+    end of the job depends on a host that the fleet lacks.
     """
     silence = silence or Silence(say)
     end = None if timeout is None else time.monotonic() + timeout
@@ -84,6 +85,7 @@ def wait(
     alive: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
     for found in changes(fleet, job, attempt, silence, end, answers):
         watch(found)
+        _require_deciders(fleet, found)
         alive = alive if found.ended else time.monotonic()
         before.update(task.name for task in found.tasks if task.alive)
         last = going(found, None if alive is None else time.monotonic() - alive)
@@ -112,6 +114,15 @@ def wait(
     if stopped or (by_guard and found.state != "stopped"):
         say(reasons.stopped(final, [*by_guard, *stopped]))
     return final
+
+
+def _require_deciders(fleet: Fleet, found: JobState) -> None:
+    """Raise NotFound if the fleet lacks a host whose tasks decide how the job ends: it would never answer."""
+    if not found.over:
+        deciders = set(found.record.deciders)
+        hosts = {task.host for task in found.tasks if task.name in deciders}
+        if missing := of_hosts(state.absent(found, fleet.hosts), hosts):
+            raise together(missing)
 
 
 def _announce(last: Mapping[TaskState, float], announced: set[Name], say: Say) -> None:
