@@ -116,6 +116,45 @@ def test_a_host_that_cannot_read_its_journal_reports_the_states_all_the_same(hos
         client.done()
 
 
+def test_logs_with_follow_exit_with_the_code_of_a_host_that_refuses_its_lines(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("refused", STAY + "roles: {worker: 3}\n"))
+    hosts.refuse("node2", "exit 127")
+    with hosts.begin("logs", "-f", "-j", "refused") as client:
+        client.until(out="worker/2 │ begun\n", err="tfctl: node2: /usr/local/sbin/tfctl-node cannot be run\n  → ")
+        hosts.heal("node2")
+        hosts.ok("stop", "refused")
+        done = client.done()
+    assert (done.code, lines(done.out, "worker/1")) == (8, []), done.err
+    assert done.err.count("cannot be run") == 1
+
+
+def test_logs_with_follow_fail_when_no_host_can_match_the_pattern(hosts: Hosts) -> None:
+    command = f"command: [sh, -c, 'echo {'a' * 60}b; exec sleep 600']\nroles: {{worker: 1}}\n"
+    hosts.ok("start", hosts.file("slow", command))
+    wait_until(lambda: "ab" in hosts.ok("logs", "-j", "slow"))
+    with hosts.begin("logs", "-f", "-j", "slow", "--grep", "^(a+)+$") as client:
+        done = client.done()
+    assert (done.code, done.out) == (2, ""), done.err
+    assert "→ simplify --grep" in done.err
+
+
+def test_logs_with_follow_continue_when_the_node_part_is_missing_for_a_moment(hosts: Hosts) -> None:
+    """`provision` replaces it."""
+    hosts.ok("start", hosts.file("replaced", STAY + "roles: {worker: 3}\n"))
+    asked = hosts.folder / "replaced.asked"
+    with hosts.begin("logs", "-f", "-j", "replaced") as client:
+        client.until(out="worker/1 │ begun\n")
+        hosts.refuse("node2", f"touch {asked}; exit 127")
+        hosts.drop("node2")
+        wait_until(asked.exists)
+        hosts.heal("node2")
+        client.until(err="node2 is back")
+        hosts.ok("stop", "replaced")
+        done = client.done()
+    assert done.code == 0, done.err
+    assert "tfctl:" not in done.err
+
+
 def test_logs_with_follow_and_tail_print_the_last_lines_of_all_hosts_together(hosts: Hosts) -> None:
     command = "command: [sh, -c, 'for n in 1 2 3; do echo {index} $n; done; exec sleep 600']\n"
     hosts.ok("start", hosts.file("tailed", command + "roles: {worker: 3}\n"))
