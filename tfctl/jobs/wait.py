@@ -68,7 +68,7 @@ def wait(
     answers: Answers | None = None,
 ) -> JobState:
     """Return the job's state once it has ended and been cleaned up as its policy says, or after ``timeout`` (s), or
-    once one of its hosts has been silent for ``host_timeout`` (s).
+    once one of its hosts has been silent for ``host_timeout`` (s) although the guards have not finished.
 
     The guards of the job clean up. Where one of them is missing, as after a reboot of its host, this function does so.
 
@@ -90,17 +90,14 @@ def wait(
         before.update(task.name for task in found.tasks if task.alive)
         last = going(found, None if alive is None else time.monotonic() - alive)
         _announce(last, announced, say)
-        if found.ended and found.guarded:
-            cleaning = found.record.policy.clean != "none" and any(task.alive for task in found.tasks)
-            if cleaning or not found.over:
-                continue
+        if not found.over or _cleaned_by_guards(found):
+            if silent := silence.longer_than(host_timeout):
+                say(f"gave up after {host_timeout:.0f} s (--host-timeout) without an answer from {', '.join(silent)}")
+                return found
+            continue
+        if found.guarded or not last:
             break
-        if found.ended and not last:
-            break
-        if not found.ended and (silent := silence.longer_than(host_timeout)):
-            say(f"gave up after {host_timeout:.0f} s (--host-timeout) without an answer from {', '.join(silent)}")
-            break
-        if last and not cleaned:
+        if not cleaned:
             cleaned, stopped = clean(fleet, found, say, draining=[task.name for task in last])
             if stopped:
                 say(reasons.stopped(found, stopped))
@@ -123,6 +120,11 @@ def _require_deciders(fleet: Fleet, found: JobState) -> None:
         hosts = {task.host for task in found.tasks if task.name in deciders}
         if missing := of_hosts(state.absent(found, fleet.hosts), hosts):
             raise together(missing)
+
+
+def _cleaned_by_guards(found: JobState) -> bool:
+    """Return whether the guards of the job are about to stop tasks."""
+    return found.guarded and found.record.policy.clean != "none" and any(task.alive for task in found.tasks)
 
 
 def _announce(last: Mapping[TaskState, float], announced: set[Name], say: Say) -> None:
