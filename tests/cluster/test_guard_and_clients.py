@@ -6,8 +6,10 @@ import http.server
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from itertools import pairwise
 
 import pytest
 from loopback import Impostor
@@ -126,6 +128,19 @@ def test_restart_of_a_running_job_gives_it_new_guards(guarded: Hosts) -> None:
     assert guarded("wait", "fresh").code == 0
     nothing_runs(guarded)
     assert (job(guarded, "fresh")["state"], job(guarded, "fresh")["attempt"]) == ("succeeded", 2)
+
+
+def test_status_with_watch_shows_a_pending_attempt_once(guarded: Hosts) -> None:
+    """The time until it starts is no change."""
+    two_kinds(guarded, "counted", "sleep 1; exit 4", ", max_attempts: 5, max_restarts: 0")
+    with guarded.begin("status", "counted", "--watch", "-o", "json") as watching:
+        watching.until(out="attempt 2 in")
+        time.sleep(4)
+        assert guarded("stop", "counted").code == 0
+        pending = [found for found in watching.done().objects if "attempt 2 in" in found["reason"]]
+    for found in pending:
+        del found["reason"]
+    assert [now for before, now in pairwise(pending) if now == before] == []
 
 
 def test_restart_takes_the_place_of_a_pending_attempt(guarded: Hosts) -> None:

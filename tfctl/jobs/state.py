@@ -83,8 +83,8 @@ class TaskState:
 
 @dataclass(frozen=True)
 class JobState:
-    """One run of a job. ``state`` is succeeded, failed, stopped, unknown, starting or running; ``reason`` explains it
-    in a sentence, or is empty. ``others``: the live tasks of other runs under the same name. ``culprit``: the task
+    """One run of a job. ``state`` is succeeded, failed, stopped, unknown, starting or running; ``cause`` explains it in
+    a sentence, or is empty. ``others``: the live tasks of other runs under the same name. ``culprit``: the task
     whose failure made the job fail, or None. ``retry_at``: when the guard starts the next attempt, in epoch seconds, or
     None. ``guarded``: a guard runs on each host that has answered, so nothing has to be cleaned up from here.
     ``unreported``: the hosts that have answered without a word about this run: they have lost it, or their answer is
@@ -94,7 +94,7 @@ class JobState:
     job: str
     attempt: int
     state: str
-    reason: str
+    cause: str
     finished: float | None
     record: wire.Record
     tasks: tuple[TaskState, ...]
@@ -104,6 +104,14 @@ class JobState:
     guarded: bool = False
     unreported: tuple[str, ...] = ()
     rebooted: tuple[str, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """The cause, and how long it takes from now until the next attempt starts: that is no change of the job."""
+        if self.retry_at is None:
+            return self.cause
+        left = max(0.0, self.retry_at - time.time())
+        return f"{self.cause}; attempt {self.attempt + 1} in {left:.0f} s"
 
     @property
     def statuses(self) -> tuple[wire.TaskStatus, ...]:
@@ -265,8 +273,7 @@ def _job(
     failed = verdict.state == "failed" or bool(noted and noted.reason)
     retry_at = noted.retry_at if noted and failed and stopped is None and verdict.state != "succeeded" else None
     if noted and retry_at is not None:
-        left = max(0.0, retry_at - time.time())
-        verdict = judge.Verdict("starting", f"{noted.reason or verdict.reason}; attempt {attempt + 1} in {left:.0f} s")
+        verdict = judge.Verdict("starting", noted.reason or verdict.reason)
     elif noted and noted.reason and verdict.state != "succeeded":
         verdict = verdict._replace(state="failed", reason=noted.reason, finished=noted.finished)
     tasks = tuple(TaskState(task, status) for task, status in zip(record.tasks, statuses, strict=True))
