@@ -168,6 +168,28 @@ def test_logs_with_follow_and_tail_print_the_last_lines_of_all_hosts_together(ho
     assert "tfctl:" not in done.err
 
 
+@pytest.mark.parametrize("grep", [[], ["--grep", "old|new"]])
+def test_logs_with_follow_and_tail_leave_out_the_old_lines_of_a_host_that_answers_later(
+    hosts: Hosts, grep: list[str]
+) -> None:
+    flag = hosts.folder / f"new.{len(grep)}"
+    until = f"until [ -e {flag} ]; do sleep 0.05; done"
+    script = f"for n in $(seq 30); do echo old $n; done; {until}; echo new; exec sleep 600"
+    hosts.ok("start", hosts.file("later", f"command: [sh, -c, '{script}']\nroles: {{worker: 2}}\n"))
+    wait_until(lambda: len(hosts.ok("logs", "-j", "later").splitlines()) == 60)
+    hosts.refuse("node2", "exit 1")
+    with hosts.begin("logs", "-f", "--tail", "2", "-j", "later", *grep) as client:
+        client.until(out="worker/0 │ old 30\n", err="trying again")
+        hosts.heal("node2")
+        client.until(err="node2 is back")
+        flag.touch()
+        client.until(out="worker/1 │ new\n")
+        hosts.ok("stop", "later")
+        done = client.done()
+    assert done.code == 0, done.err
+    assert [lines(done.out, f"worker/{index}") for index in range(2)] == [["old 29", "old 30", "new"], ["new"]]
+
+
 def test_wait_continues_when_connections_break(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("awaited", STAY + "roles: {worker: 3}\n"))
     for name in hosts.names:

@@ -82,7 +82,12 @@ def follow(
     _report_absent(fleet, state, query, fail)
     if query.tail is not None:
         # The last lines over all hosts are known only when every host has been read.
-        yield list(_merged(fleet, sources, query.tail, lambda _: None))
+        failed: list[TfctlError] = []
+        began = time.time()
+        yield list(_merged(fleet, sources, query.tail, failed.append))
+        for source in sources:
+            if of_hosts(failed, [source.host.name]):
+                source.skip_to(began)
     followers = [_Follower(source, fleet, news, over, gone, say, fail, answers) for source in sources]
     answers.note_following()
     for follower in followers:
