@@ -168,6 +168,25 @@ def test_commands_fail_when_the_inventory_that_is_set_does_not_exist(
     assert hosts.ok("stop", "set") == ""
 
 
+def test_wait_says_once_that_a_task_cannot_be_stopped_while_an_evaluator_goes_on(hosts: Hosts) -> None:
+    flag = hosts.folder / "evaluated"
+    text = f"""\
+        command: [sh, -c, "exec sleep 600"]
+        roles:
+          chief: {{replicas: 1, hosts: node1, command: [sh, -c, exit 0]}}
+          ps: {{replicas: 1, hosts: node2}}
+          evaluator: {{replicas: 1, hosts: node3, command: [sh, -c, "until [ -e {flag} ]; do sleep 0.1; done"]}}
+        policy: {{drain: 60s}}
+        """
+    hosts.ok("start", hosts.file("evaluated-late", text))
+    hosts.lose("node2", "stop")
+    with hosts.begin("wait", "evaluated-late") as client:
+        client.until(err="not everything was stopped: node2: ")
+        flag.touch()
+        done = client.done()
+    assert (done.code, done.err.count("not everything was stopped")) == (0, 1), done.err
+
+
 def test_wait_with_timeout_0_returns_the_state_at_once(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("asked", ONE))
     assert hosts("wait", "--timeout", "0").code == 101

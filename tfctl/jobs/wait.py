@@ -83,6 +83,7 @@ def wait(
     announced: set[Name] = set()
     before: set[Name] = set()
     alive: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
+    complain = _each_once(say)
     for found in changes(fleet, job, attempt, silence, end, answers):
         watch(found)
         _require_deciders(fleet, found)
@@ -98,7 +99,7 @@ def wait(
         if found.guarded or not last:
             break
         if not cleaned:
-            cleaned, stopped = clean(fleet, found, say, draining=[task.name for task in last])
+            cleaned, stopped = clean(fleet, found, complain, draining=[task.name for task in last])
             if stopped:
                 say(reasons.stopped(found, stopped))
     if found is None:
@@ -106,11 +107,23 @@ def wait(
     if not found.ended:
         return found
     by_guard = [task for task in found.tasks if task.name in before - {*cleaned} and task.state == "stopped"]
-    stopped = [] if found.guarded else clean(fleet, found, say, cleaned=cleaned).stopped
+    stopped = [] if found.guarded else clean(fleet, found, complain, cleaned=cleaned).stopped
     final = _judged_again(fleet, found)
     if stopped or (by_guard and found.state != "stopped"):
         say(reasons.stopped(final, [*by_guard, *stopped]))
     return final
+
+
+def _each_once(say: Say) -> Say:
+    """Return a function that passes each text to ``say`` once: what fails is tried again."""
+    said: set[str] = set()
+
+    def say_once(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            say(text)
+
+    return say_once
 
 
 def _require_deciders(fleet: Fleet, found: JobState) -> None:
