@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import signal
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import pytest
 from node_tree import wait_until
 
 from tests.cluster.hosts import STAY, Client, Hosts
+from tfctl.jobs.answers import Answers
 from tfctl.model.host import TRANSPORTS
+from tfctl.remote import inventory
+from tfctl.remote.fleet import Fleet
 
 COUNT = """
     n=0
@@ -99,6 +103,19 @@ def test_a_host_with_an_older_node_part_is_followed_over_two_channels(hosts: Hos
         client.until(err="~~ worker/1 ")
         hosts.ok("stop", "mixed")
         assert client.done().code == 0
+
+
+def test_a_host_whose_lines_cannot_be_followed_has_one_channel_for_its_states(hosts: Hosts) -> None:
+    """Also if that is known before anybody listens to the other hosts."""
+    hosts.ok("start", hosts.file("early", STAY + "roles: {worker: 3}\n"))
+    with Fleet(inventory.load(hosts.inventory).hosts) as fleet:
+        answers = Answers(fleet, "early", 1, hosts.names)
+        answers.listen(fleet.hosts[1])
+        answers.begin()
+        assert answers.incoming.get(timeout=20)[0] == "node2"
+        with pytest.raises(queue.Empty):
+            answers.incoming.get(timeout=2)
+        answers.end()
 
 
 def test_a_host_that_cannot_read_its_journal_reports_the_states_all_the_same(hosts: Hosts) -> None:
