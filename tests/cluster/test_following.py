@@ -191,7 +191,8 @@ def test_logs_with_follow_and_tail_leave_out_the_old_lines_of_a_host_that_answer
 ) -> None:
     flag = hosts.folder / f"new.{len(grep)}"
     until = f"until [ -e {flag} ]; do sleep 0.05; done"
-    script = f"for n in $(seq 30); do echo old $n; done; {until}; echo new; exec sleep 600"
+    numbers = " ".join(str(number) for number in range(1, 31))
+    script = f"for n in {numbers}; do echo old $n; done; {until}; echo new; exec sleep 600"
     hosts.ok("start", hosts.file("later", f"command: [sh, -c, '{script}']\nroles: {{worker: 2}}\n"))
     wait_until(lambda: len(hosts.ok("logs", "-j", "later").splitlines()) == 60)
     hosts.refuse("node2", "exit 1")

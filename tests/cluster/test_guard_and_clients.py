@@ -131,7 +131,7 @@ def test_restart_of_a_running_job_gives_it_new_guards(guarded: Hosts) -> None:
 
 
 def test_status_with_watch_shows_a_pending_attempt_once(guarded: Hosts) -> None:
-    """The time until it starts is no change."""
+    """The time until it starts is no change. What the object does not show may change once, as when a host reports."""
     two_kinds(guarded, "counted", "sleep 1; exit 4", ", max_attempts: 5, max_restarts: 0")
     with guarded.begin("status", "counted", "--watch", "-o", "json") as watching:
         watching.until(out="attempt 2 in")
@@ -140,7 +140,7 @@ def test_status_with_watch_shows_a_pending_attempt_once(guarded: Hosts) -> None:
         pending = [found for found in watching.done().objects if "attempt 2 in" in found["reason"]]
     for found in pending:
         del found["reason"]
-    assert [now for before, now in pairwise(pending) if now == before] == []
+    assert sum(now == before for before, now in pairwise(pending)) <= 1, pending
 
 
 def test_restart_takes_the_place_of_a_pending_attempt(guarded: Hosts) -> None:

@@ -44,19 +44,22 @@ def test_no_command_says_that_a_job_is_gone_while_its_host_is_silent(hosts: Host
             ["status"], ["wait"], ["logs"], ["logs", "-j"], ["exec", "-j"], ["events"], ["report"], ["pull"],
             ["restart"],
         ):  # fmt: skip
-            rest = {"exec": ["worker", "--", "true"], "pull": [tmp_path]}.get(words[0], [])
+            rest = {"exec": ["worker", "--", "true"], "pull": [str(tmp_path)]}.get(words[0], [])
             done = hosts.with_inventory(inventory, *words, "there", *rest)
             assert (done.code, done.out) == (4, ""), (words, done)
-            assert "no host has a job 'there', but not all hosts have answered:\nnode2: " in done.err, words
+            assert "no host has a job 'there', but not all hosts have answered:\n  node2: " in done.err, words
         for words in (["status"], ["events"]):
             done = hosts.with_inventory(inventory, *words)
-            assert (done.code, "no host has a job, but not all hosts have answered:\nnode2: " in done.err) == (4, True)
+            assert (done.code, "no host has a job, but not all hosts have answered:\n  node2: " in done.err) == (
+                4,
+                True,
+            )
         done = hosts.with_inventory(inventory, "stop")
-        assert (done.code, "no job is running, but not all hosts have answered:\nnode2: " in done.err) == (4, True)
+        assert (done.code, "no job is running, but not all hosts have answered:\n  node2: " in done.err) == (4, True)
 
         hosts.ok("start", hosts.file("here", STAY + "roles: {worker: {replicas: 1, hosts: node1}}\n"))
         done = hosts.with_inventory(inventory, "logs", "there")
-        said = "no host has a job 'there', and here has no role there, but not all hosts have answered:\nnode2: "
+        said = "no host has a job 'there', and here has no role there, but not all hosts have answered:\n  node2: "
         assert (done.code, said in done.err) == (4, True), done
     assert hosts.states("there") == {"worker/0": "running"}
 
@@ -248,15 +251,20 @@ def test_status_and_list_name_a_host_that_does_not_answer(hosts: Hosts) -> None:
     assert hosts("stop", "part").code == 0
 
 
+def without_node3(hosts: Hosts) -> Path:
+    """Write an inventory that lacks this host."""
+    path = hosts.folder / "two.ini"
+    lines = hosts.inventory.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith("node3 ")))
+    return path
+
+
 @pytest.mark.parametrize("goes_on", [True, False])
-def test_commands_name_a_host_of_the_job_that_the_inventory_lacks(
-    hosts: Hosts, tmp_path: Path, goes_on: bool
-) -> None:
+def test_commands_name_a_host_of_the_job_that_the_inventory_lacks(hosts: Hosts, tmp_path: Path, goes_on: bool) -> None:
     command = f"command: [sh, -c, 'echo begun; test {goes_on} = False || exec sleep 600']\n"
     hosts.ok("start", hosts.file("wide", command + "roles: {worker: 3}\n"))
     wait_until(lambda: hosts.ok("logs", "wide").count("begun") == 3 and (goes_on or hosts("wait", "wide").code == 0))
-    two = hosts.folder / "two.ini"
-    two.write_text("".join(line for line in hosts.inventory.open() if not line.startswith("node3 ")))
+    two = without_node3(hosts)
     said = "tfctl: node3, where wide has tasks, is not in this inventory\n  → name another with -i\n"
 
     done = hosts.with_inventory(two, "status", "wide")
@@ -276,8 +284,7 @@ def test_commands_name_a_host_of_the_job_that_the_inventory_lacks(
 def test_wait_does_not_need_a_host_that_does_not_decide_how_the_job_ends(hosts: Hosts) -> None:
     roles = "roles: {chief: {replicas: 1, hosts: node1, command: [sleep, '3']}, ps: {replicas: 1, hosts: node3}}\n"
     hosts.ok("start", hosts.file("narrow", STAY + roles + "policy: {success: chief}\n"))
-    two = hosts.folder / "two.ini"
-    two.write_text("".join(line for line in hosts.inventory.open() if not line.startswith("node3 ")))
+    two = without_node3(hosts)
     assert hosts.with_inventory(two, "wait", "narrow").code == 0
 
 
