@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import signal
 from pathlib import Path
 
@@ -9,7 +10,10 @@ import pytest
 from node_tree import wait_until
 
 from tests.cluster.hosts import STAY, Client, Hosts
+from tfctl.jobs.answers import Answers
 from tfctl.model.host import TRANSPORTS
+from tfctl.remote import inventory
+from tfctl.remote.fleet import Fleet
 
 COUNT = """
     n=0
@@ -101,6 +105,19 @@ def test_a_host_with_an_older_node_part_is_followed_over_two_channels(hosts: Hos
         assert client.done().code == 0
 
 
+def test_a_host_whose_lines_cannot_be_followed_has_one_channel_for_its_states(hosts: Hosts) -> None:
+    """Also if that is known before anybody listens to the other hosts."""
+    hosts.ok("start", hosts.file("early", STAY + "roles: {worker: 3}\n"))
+    with Fleet(inventory.load(hosts.inventory).hosts) as fleet:
+        answers = Answers(fleet, "early", 1, hosts.names)
+        answers.listen(fleet.hosts[1])
+        answers.begin()
+        assert answers.incoming.get(timeout=20)[0] == "node2"
+        with pytest.raises(queue.Empty):
+            answers.incoming.get(timeout=2)
+        answers.end()
+
+
 def test_a_host_that_cannot_read_its_journal_reports_the_states_all_the_same(hosts: Hosts) -> None:
     """It is the only host of the job: an error that all hosts have would end the command."""
     until = f"until [ -e {hosts.folder}/sole.flag ]; do sleep 0.1; done"
@@ -116,6 +133,45 @@ def test_a_host_that_cannot_read_its_journal_reports_the_states_all_the_same(hos
         client.done()
 
 
+def test_logs_with_follow_exit_with_the_code_of_a_host_that_refuses_its_lines(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("refused", STAY + "roles: {worker: 3}\n"))
+    hosts.refuse("node2", "exit 127")
+    with hosts.begin("logs", "-f", "-j", "refused") as client:
+        client.until(out="worker/2 │ begun\n", err="tfctl: node2: /usr/local/sbin/tfctl-node cannot be run\n  → ")
+        hosts.heal("node2")
+        hosts.ok("stop", "refused")
+        done = client.done()
+    assert (done.code, lines(done.out, "worker/1")) == (8, []), done.err
+    assert done.err.count("cannot be run") == 1
+
+
+def test_logs_with_follow_fail_when_no_host_can_match_the_pattern(hosts: Hosts) -> None:
+    command = f"command: [sh, -c, 'echo {'a' * 60}b; exec sleep 600']\nroles: {{worker: 1}}\n"
+    hosts.ok("start", hosts.file("slow", command))
+    wait_until(lambda: "ab" in hosts.ok("logs", "-j", "slow"))
+    with hosts.begin("logs", "-f", "-j", "slow", "--grep", "^(a+)+$") as client:
+        done = client.done()
+    assert (done.code, done.out) == (2, ""), done.err
+    assert "→ simplify --grep" in done.err
+
+
+def test_logs_with_follow_continue_when_the_node_part_is_missing_for_a_moment(hosts: Hosts) -> None:
+    """`provision` replaces it."""
+    hosts.ok("start", hosts.file("replaced", STAY + "roles: {worker: 3}\n"))
+    asked = hosts.folder / "replaced.asked"
+    with hosts.begin("logs", "-f", "-j", "replaced") as client:
+        client.until(out="worker/1 │ begun\n")
+        hosts.refuse("node2", f"touch {asked}; exit 127")
+        hosts.drop("node2")
+        wait_until(asked.exists)
+        hosts.heal("node2")
+        client.until(err="node2 is back")
+        hosts.ok("stop", "replaced")
+        done = client.done()
+    assert done.code == 0, done.err
+    assert "tfctl:" not in done.err
+
+
 def test_logs_with_follow_and_tail_print_the_last_lines_of_all_hosts_together(hosts: Hosts) -> None:
     command = "command: [sh, -c, 'for n in 1 2 3; do echo {index} $n; done; exec sleep 600']\n"
     hosts.ok("start", hosts.file("tailed", command + "roles: {worker: 3}\n"))
@@ -127,6 +183,29 @@ def test_logs_with_follow_and_tail_print_the_last_lines_of_all_hosts_together(ho
     assert done.code == 0, done.err
     assert len(done.out.splitlines()) == 2, done.out
     assert "tfctl:" not in done.err
+
+
+@pytest.mark.parametrize("grep", [[], ["--grep", "old|new"]])
+def test_logs_with_follow_and_tail_leave_out_the_old_lines_of_a_host_that_answers_later(
+    hosts: Hosts, grep: list[str]
+) -> None:
+    flag = hosts.folder / f"new.{len(grep)}"
+    until = f"until [ -e {flag} ]; do sleep 0.05; done"
+    numbers = " ".join(str(number) for number in range(1, 31))
+    script = f"for n in {numbers}; do echo old $n; done; {until}; echo new; exec sleep 600"
+    hosts.ok("start", hosts.file("later", f"command: [sh, -c, '{script}']\nroles: {{worker: 2}}\n"))
+    wait_until(lambda: len(hosts.ok("logs", "-j", "later").splitlines()) == 60)
+    hosts.refuse("node2", "exit 1")
+    with hosts.begin("logs", "-f", "--tail", "2", "-j", "later", *grep) as client:
+        client.until(out="worker/0 │ old 30\n", err="trying again")
+        hosts.heal("node2")
+        client.until(err="node2 is back")
+        flag.touch()
+        client.until(out="worker/1 │ new\n")
+        hosts.ok("stop", "later")
+        done = client.done()
+    assert done.code == 0, done.err
+    assert [lines(done.out, f"worker/{index}") for index in range(2)] == [["old 29", "old 30", "new"], ["new"]]
 
 
 def test_wait_continues_when_connections_break(hosts: Hosts) -> None:

@@ -6,13 +6,24 @@ import http.server
 import json
 import re
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from itertools import pairwise
 
 import pytest
+from loopback import Impostor
 from node_tree import wait_until
 
-from tests.cluster.guards import established, job, kill_guard, running_until_flagged, two_kinds, units
+from tests.cluster.guards import (
+    established,
+    job,
+    kill_guard,
+    paused_guard,
+    running_until_flagged,
+    two_kinds,
+    units,
+)
 from tests.cluster.hosts import Hosts
 
 STAY = "exec sleep 600"
@@ -82,6 +93,30 @@ def test_interrupted_wait_leaves_the_job_to_its_guards(guarded: Hosts) -> None:
     assert job(guarded, "left")["state"] == "succeeded"
 
 
+def test_wait_gives_up_on_a_silent_head_although_the_job_has_failed(guarded: Hosts) -> None:
+    """The guards that answer go on until the lease has passed."""
+    script, flag = running_until_flagged(guarded, "exit 3")
+    text = f"""\
+        command: [sh, -c, {json.dumps(STAY)}]
+        roles:
+          first: {{replicas: 1, hosts: node1}}
+          second: {{replicas: 1, hosts: node2, command: [sh, -c, {json.dumps(script)}]}}
+          third: {{replicas: 1, hosts: node3}}
+        policy: {{max_restarts: 0, lease: 40s}}
+        """
+    guarded.ok("start", guarded.file("headless", text))
+    wait_until(lambda: len(established(guarded)) == 2, timeout=30)
+    with paused_guard(guarded, "node1", "headless"), closing(Impostor(hang_up=True)) as silent:
+        flag.touch()
+        wait_until(lambda: job(guarded, "headless")["state"] == "failed")
+        inventory = guarded.told("node1", ansible_port=silent.port)
+        done = guarded.with_inventory(inventory, "wait", "headless", "--host-timeout", "1s")
+    assert done.code == 100, done.err
+    assert "gave up after 1 s (--host-timeout) without an answer from node1" in done.err
+    assert guarded("stop", "headless").code == 0
+    guarded.untouched()
+
+
 def test_restart_of_a_running_job_gives_it_new_guards(guarded: Hosts) -> None:
     two_kinds(guarded, "fresh", 'if [ "$TFCTL_ATTEMPT" = 1 ]; then exec sleep 600; fi; sleep 1')
     wait_until(lambda: len(established(guarded)) == 2, timeout=30)
@@ -93,6 +128,19 @@ def test_restart_of_a_running_job_gives_it_new_guards(guarded: Hosts) -> None:
     assert guarded("wait", "fresh").code == 0
     nothing_runs(guarded)
     assert (job(guarded, "fresh")["state"], job(guarded, "fresh")["attempt"]) == ("succeeded", 2)
+
+
+def test_status_with_watch_shows_a_pending_attempt_once(guarded: Hosts) -> None:
+    """The time until it starts is no change. What the object does not show may change once, as when a host reports."""
+    two_kinds(guarded, "counted", "sleep 1; exit 4", ", max_attempts: 5, max_restarts: 0")
+    with guarded.begin("status", "counted", "--watch", "-o", "json") as watching:
+        watching.until(out="attempt 2 in")
+        time.sleep(4)
+        assert guarded("stop", "counted").code == 0
+        pending = [found for found in watching.done().objects if "attempt 2 in" in found["reason"]]
+    for found in pending:
+        del found["reason"]
+    assert sum(now == before for before, now in pairwise(pending)) <= 1, pending
 
 
 def test_restart_takes_the_place_of_a_pending_attempt(guarded: Hosts) -> None:

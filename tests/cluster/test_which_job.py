@@ -36,6 +36,34 @@ def test_commands_exit_with_7_when_there_is_no_such_job(hosts: Hosts) -> None:
     assert hosts("list", "-o", "json").objects == [{"jobs": []}]
 
 
+def test_no_command_says_that_a_job_is_gone_while_its_host_is_silent(hosts: Hosts, tmp_path: Path) -> None:
+    hosts.ok("start", hosts.file("there", STAY + "roles: {worker: {replicas: 1, hosts: node2}}\n"))
+    with contextlib.closing(Impostor(hang_up=True)) as silent:
+        inventory = hosts.told("node2", ansible_port=silent.port)
+        for words in (
+            ["status"], ["wait"], ["logs"], ["logs", "-j"], ["exec", "-j"], ["events"], ["report"], ["pull"],
+            ["restart"],
+        ):  # fmt: skip
+            rest = {"exec": ["worker", "--", "true"], "pull": [str(tmp_path)]}.get(words[0], [])
+            done = hosts.with_inventory(inventory, *words, "there", *rest)
+            assert (done.code, done.out) == (4, ""), (words, done)
+            assert "no host has a job 'there', but not all hosts have answered:\n  node2: " in done.err, words
+        for words in (["status"], ["events"]):
+            done = hosts.with_inventory(inventory, *words)
+            assert (done.code, "no host has a job, but not all hosts have answered:\n  node2: " in done.err) == (
+                4,
+                True,
+            )
+        done = hosts.with_inventory(inventory, "stop")
+        assert (done.code, "no job is running, but not all hosts have answered:\n  node2: " in done.err) == (4, True)
+
+        hosts.ok("start", hosts.file("here", STAY + "roles: {worker: {replicas: 1, hosts: node1}}\n"))
+        done = hosts.with_inventory(inventory, "logs", "there")
+        said = "no host has a job 'there', and here has no role there, but not all hosts have answered:\n  node2: "
+        assert (done.code, said in done.err) == (4, True), done
+    assert hosts.states("there") == {"worker/0": "running"}
+
+
 def test_commands_choose_the_only_running_job_or_ask_which_one(hosts: Hosts) -> None:
     first = hosts.file("first", ONE)
     hosts.ok("start", first)
@@ -143,6 +171,25 @@ def test_commands_fail_when_the_inventory_that_is_set_does_not_exist(
     assert hosts.ok("stop", "set") == ""
 
 
+def test_wait_says_once_that_a_task_cannot_be_stopped_while_an_evaluator_goes_on(hosts: Hosts) -> None:
+    flag = hosts.folder / "evaluated"
+    text = f"""\
+        command: [sh, -c, "exec sleep 600"]
+        roles:
+          chief: {{replicas: 1, hosts: node1, command: [sh, -c, exit 0]}}
+          ps: {{replicas: 1, hosts: node2}}
+          evaluator: {{replicas: 1, hosts: node3, command: [sh, -c, "until [ -e {flag} ]; do sleep 0.1; done"]}}
+        policy: {{drain: 60s}}
+        """
+    hosts.ok("start", hosts.file("evaluated-late", text))
+    hosts.lose("node2", "stop")
+    with hosts.begin("wait", "evaluated-late") as client:
+        client.until(err="not everything was stopped: node2: ")
+        flag.touch()
+        done = client.done()
+    assert (done.code, done.err.count("not everything was stopped")) == (0, 1), done.err
+
+
 def test_wait_with_timeout_0_returns_the_state_at_once(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("asked", ONE))
     assert hosts("wait", "--timeout", "0").code == 101
@@ -202,6 +249,43 @@ def test_status_and_list_name_a_host_that_does_not_answer(hosts: Hosts) -> None:
     for name in hosts.names:
         hosts.heal(name)
     assert hosts("stop", "part").code == 0
+
+
+def without_node3(hosts: Hosts) -> Path:
+    """Write an inventory that lacks this host."""
+    path = hosts.folder / "two.ini"
+    lines = hosts.inventory.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for line in lines if not line.startswith("node3 ")))
+    return path
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_commands_name_a_host_of_the_job_that_the_inventory_lacks(hosts: Hosts, tmp_path: Path, goes_on: bool) -> None:
+    command = f"command: [sh, -c, 'echo begun; test {goes_on} = False || exec sleep 600']\n"
+    hosts.ok("start", hosts.file("wide", command + "roles: {worker: 3}\n"))
+    wait_until(lambda: hosts.ok("logs", "wide").count("begun") == 3 and (goes_on or hosts("wait", "wide").code == 0))
+    two = without_node3(hosts)
+    said = "tfctl: node3, where wide has tasks, is not in this inventory\n  → name another with -i\n"
+
+    done = hosts.with_inventory(two, "status", "wide")
+    assert (done.code, "worker/0" in done.out, done.err) == (4, True, said)
+    done = hosts.with_inventory(two, "logs", "-j", "wide")
+    assert (done.code, done.err) == (7, said)
+    assert sorted(done.out.splitlines()) == ["worker/0 │ begun", "worker/1 │ begun"]
+    done = hosts.with_inventory(two, "logs", "-j", "wide", "worker/0")
+    assert (done.code, done.out, done.err) == (0, "worker/0 │ begun\n", "")
+    done = hosts.with_inventory(two, "wait", "wide", "--timeout", "3s")
+    assert (done.code, done.err) == (7, said)
+    done = hosts.with_inventory(two, "pull", "wide", tmp_path)
+    assert (done.code, done.err.endswith(said), done.err.count(said)) == (7, True, 1)
+    assert (tmp_path / "attempt-1/worker-1.log").read_text() == "begun\n"
+
+
+def test_wait_does_not_need_a_host_that_does_not_decide_how_the_job_ends(hosts: Hosts) -> None:
+    roles = "roles: {chief: {replicas: 1, hosts: node1, command: [sleep, '3']}, ps: {replicas: 1, hosts: node3}}\n"
+    hosts.ok("start", hosts.file("narrow", STAY + roles + "policy: {success: chief}\n"))
+    two = without_node3(hosts)
+    assert hosts.with_inventory(two, "wait", "narrow").code == 0
 
 
 def test_status_list_and_nodes_show_what_they_have_and_exit_with_4_when_a_host_cannot_be_reached(hosts: Hosts) -> None:

@@ -16,6 +16,7 @@ from tfctl.errors import Exit, TfctlError, first_of
 
 if TYPE_CHECKING:
     from tfctl.jobs.answers import Answers
+    from tfctl.jobs.journal import Query
     from tfctl.jobs.state import JobState
     from tfctl.node.wire import TaskName
     from tfctl.remote.fleet import Fleet
@@ -66,22 +67,39 @@ def logs(
         query = Query(tasks, *times, tail, pattern)
         printer = Printer(state, timestamps, output is OutputFormat.json)
         if follow and not state.over:
-            answers = job_logs.answers_of(fleet, state, query)
-            watch = _Watch(fleet, state, tasks, answers)
-            while True:
-                for lines in job_logs.follow(fleet, watch.attempts.state, query, watch.attempts.over, say, answers):
-                    printer(lines)
-                if not watch.attempts.advance():
-                    break
-                query = Query(tasks, grep=pattern)
-            if watch.error is not None:
-                raise watch.error
-            return Exit.OK
+            return _follow(fleet, state, query, printer)
         errors: list[TfctlError] = []
         printer(job_logs.read(fleet, state, query, errors.append))
     for error in errors:
         say_error(error)
     return first_of(error.exit for error in errors)
+
+
+def _follow(fleet: Fleet, state: JobState, query: Query, printer: Printer) -> Exit:
+    """Print the lines of a job, and of the attempts after it, until it has ended. Return the exit code for the hosts
+    whose lines are missing, each of which is reported once."""
+    from tfctl.jobs import logs as job_logs
+    from tfctl.jobs.journal import Query
+
+    errors: dict[str, TfctlError] = {}
+
+    def fail(error: TfctlError) -> None:
+        if error.message not in errors:
+            errors[error.message] = error
+            say_error(error)
+
+    answers = job_logs.answers_of(fleet, state, query)
+    watch = _Watch(fleet, state, query.tasks, answers)
+    attempts = watch.attempts
+    while True:
+        for lines in job_logs.follow(fleet, attempts.state, query, attempts.over, say, answers, fail):
+            printer(lines)
+        if not attempts.advance():
+            break
+        query = Query(query.tasks, grep=query.grep)
+    if watch.error is not None:
+        raise watch.error
+    return first_of(error.exit for error in errors.values())
 
 
 class _Watch:

@@ -29,9 +29,9 @@ _TASK = re.compile(r"[a-z][a-z0-9_]*/[^/.]*")
 
 @dataclass(frozen=True)
 class OpenJob:
-    """A job as its hosts report it. ``fleet`` holds exactly its hosts. ``errors``: of hosts that did not answer.
-    ``task``: the role, and the index or None, that the command line names; None for the whole job. ``named``: it names
-    the job."""
+    """A job as its hosts report it. ``fleet`` holds exactly its hosts. ``errors``: of hosts that did not answer, and of
+    hosts of the job that the inventory lacks. ``task``: the role, and the index or None, that the command line names;
+    None for the whole job. ``named``: it names the job."""
 
     fleet: Fleet
     state: JobState
@@ -88,11 +88,14 @@ def open_task(
 
 def _opened(found: OpenJob) -> OpenJob:
     """Report what the user should know about a job and its hosts, and leave only these in its fleet."""
+    from tfctl.jobs.state import absent
+
     say_clocks(found.fleet)
     if not found.named:
         say(f"job: {found.state.job}")
+    missing = absent(found.state, found.fleet.hosts)
     found.fleet.narrow(found.state.hosts)
-    return found
+    return replace(found, errors=[*found.errors, *missing])
 
 
 def for_missing_hosts(state: JobState, errors: Sequence[TfctlError]) -> Exit:
@@ -149,7 +152,7 @@ def job_name(fleet: Fleet, name: str | None) -> str:
 
     if name is not None:
         return name
-    found = show.default(show.overview(fleet)[0]).job
+    found = show.default(*show.overview(fleet)).job
     say(f"job: {found}")
     return found
 

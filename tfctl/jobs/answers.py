@@ -44,6 +44,8 @@ class Answers:
         self._fleet = fleet
         self._request = wire.ShowRequest(job, attempt, follow=True, later=True, brief=True)
         self._followed = set(followed)
+        #: The hosts that have a thread.
+        self._started: set[str] = set()
         self._over = threading.Event()
         self._lock = threading.Lock()
 
@@ -52,7 +54,7 @@ class Answers:
         if not self._followed:
             self.note_following()
         for host in self._fleet.hosts:
-            if host.name not in self._followed:
+            if not self.expects(host):
                 self._start(host)
 
     def note_following(self) -> None:
@@ -65,10 +67,7 @@ class Answers:
 
     def listen(self, host: Host) -> None:
         """Open another channel to a host whose lines are followed, and listen to it."""
-        with self._lock:
-            if host.name not in self._followed:
-                return
-            self._followed.remove(host.name)
+        self._followed.discard(host.name)
         self._start(host)
 
     def put(self, connection: Connection, shown: wire.Shown) -> None:
@@ -85,8 +84,11 @@ class Answers:
         self._over.set()
 
     def _start(self, host: Host) -> None:
-        if not self._over.is_set():
-            threading.Thread(target=self._listen, args=(host,), daemon=True).start()
+        with self._lock:
+            if host.name in self._started or self._over.is_set():
+                return
+            self._started.add(host.name)
+        threading.Thread(target=self._listen, args=(host,), daemon=True).start()
 
     def _listen(self, host: Host) -> None:
         """Follow one host's answers to `show`, reconnecting as needed. Pass on errors too."""

@@ -43,13 +43,13 @@ class Event:
 def events(fleet: Fleet, job: str) -> tuple[JobState, list[Event], list[TfctlError]]:
     """Return the job's current state, the events of all its attempts, and the errors of hosts that did not answer.
 
-    Raise NotFound if no host knows the job; otherwise raises as show.ask.
+    Raise as show.one if no host that answers knows the job; otherwise raises as show.ask.
     """
     answers, errors = show.ask(fleet, wire.EventsRequest(job), wire.Events)
     shown = {host: answer and answer.jobs for host, answer in answers.items()}
     known = state.jobs(shown, fleet.clock_offsets)
     if not known:
-        raise state.unknown(job)
+        raise state.unknown(job, errors)
     reported = {host: answer.events for host, answer in answers.items() if answer}
     return known[0], merged(known[0], reported, fleet.clock_offsets), errors
 

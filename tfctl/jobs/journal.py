@@ -111,6 +111,10 @@ class HostJournal:
         """Whether the host sends the states of its tasks among the lines that follow."""
         return bool(self._header.states)
 
+    def skip_to(self, time: float) -> None:
+        """Leave out the lines before this time (epoch s) that have not been read."""
+        self._query, self._cursor, self._tail = replace(self._query, since=_later(time, self._ahead)), None, None
+
     def open(self, connection: Connection, follow: bool, states: bool = False) -> Session:
         """Open a session that delivers the lines after the last one read (wire: logs), with ``states`` among them."""
         query, first = self._query, self._cursor is None

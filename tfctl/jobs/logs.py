@@ -16,12 +16,12 @@ from contextlib import nullcontext, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from tfctl.errors import Exit, NotFound, TfctlError, Unreachable, UsageError
+from tfctl.errors import Exit, NotFound, TfctlError, Unreachable, UsageError, of_exit, of_hosts
 from tfctl.jobs import clocks
 from tfctl.jobs.answers import Answers, closed_when_silent
 from tfctl.jobs.gather import gather
 from tfctl.jobs.journal import Gap, HostJournal, Line, Query
-from tfctl.jobs.state import JobState
+from tfctl.jobs.state import JobState, absent
 from tfctl.model.host import Host
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import Session
@@ -53,24 +53,42 @@ def pattern(text: str) -> re.Pattern[str]:
 
 
 def read(fleet: Fleet, state: JobState, query: Query, fail: Fail) -> Iterator[Item]:
-    """Yield the lines printed so far, and gaps. ``fail`` is called for a host that fails; the lines of the others are
-    still yielded."""
-    return _merged(fleet, _sources(fleet, state, query), query.tail, fail)
+    """Yield the lines printed so far, and gaps. ``fail`` is called for a host that fails, or that the inventory lacks;
+    the lines of the others are still yielded."""
+    sources = _sources(fleet, state, query)
+    _report_absent(fleet, state, query, fail)
+    return _merged(fleet, sources, query.tail, fail)
 
 
 def follow(
-    fleet: Fleet, state: JobState, query: Query, over: threading.Event, say: Say, answers: Answers
+    fleet: Fleet,
+    state: JobState,
+    query: Query,
+    over: threading.Event,
+    say: Say,
+    answers: Answers,
+    fail: Fail | None = None,
 ) -> Iterator[list[Item]]:
     """Yield the lines so far and gaps, then new ones as they come, in batches, until ``over`` is set and all lines
     printed by then have been read. Order is exact within a host, and across hosts within WINDOW_S. What the hosts say
-    about their tasks meanwhile goes to ``answers``."""
+    about their tasks meanwhile goes to ``answers``.
+
+    ``fail`` is called for a host whose lines, or whose last ones, cannot be read, and for one that the inventory lacks;
+    by default, the error is reported through ``say``. End early if no host is left whose lines can be read."""
     news: queue.Queue[Item | None] = queue.Queue(maxsize=_AHEAD)
     gone = threading.Event()
+    fail = fail or (lambda error: say(f"tfctl: {error.message}"))
     sources = _sources(fleet, state, query)
+    _report_absent(fleet, state, query, fail)
     if query.tail is not None:
         # The last lines over all hosts are known only when every host has been read.
-        yield list(_merged(fleet, sources, query.tail, lambda _: None))
-    followers = [_Follower(source, fleet, news, over, gone, say, answers) for source in sources]
+        failed: list[TfctlError] = []
+        began = time.time()
+        yield list(_merged(fleet, sources, query.tail, failed.append))
+        for source in sources:
+            if of_hosts(failed, [source.host.name]):
+                source.skip_to(began)
+    followers = [_Follower(source, fleet, news, over, gone, say, fail, answers) for source in sources]
     answers.note_following()
     for follower in followers:
         threading.Thread(target=follower.run, daemon=True).start()
@@ -93,10 +111,11 @@ class _Follower:
         over: threading.Event,
         gone: threading.Event,
         say: Say,
+        fail: Fail,
         answers: Answers,
     ) -> None:
         self._source, self._fleet, self._news = source, fleet, news
-        self._over, self._gone, self._say, self._answers = over, gone, say, answers
+        self._over, self._gone, self._say, self._fail, self._answers = over, gone, say, fail, answers
         self._session: Session | None = None
         self._away = 0.0
 
@@ -115,28 +134,36 @@ class _Follower:
                 self._stream(follow=not last)
                 pause = _RETRY_S
             except TfctlError as error:
-                if last:
-                    self._say(
-                        f"tfctl: {error.message}" + ("; its last lines are missing" if self._source.synced else "")
-                    )
-                elif self._over.is_set():
-                    pass  # we hung up ourselves; the next round reads the rest
-                elif error.exit not in _PASSING:
-                    self._say(f"tfctl: {error.message}")
-                    self._answers.listen(self._source.host)
+                if not self._goes_on(error, last):
                     break
-                else:
-                    # What is wrong with the lines, such as a damaged journal, must not keep the states away.
-                    if not isinstance(error, Unreachable):
-                        self._answers.listen(self._source.host)
-                    self._answers.fail(self._source.host, error)
-                    if not self._away:
-                        self._away = time.monotonic()
-                        self._say(f"~~ {error.message}; trying again")
             if last:
                 break
             self._over.wait(pause)
             pause = min(_RETRY_MOST_S, pause * 2)
+
+    def _goes_on(self, error: TfctlError, last: bool) -> bool:
+        """Report the error that has ended a session. Return whether to open another one. ``last``: it was the last."""
+        host = self._source.host
+        if last:
+            self._fail(_without_last_lines(error) if self._source.synced else error)
+            return False
+        if self._over.is_set():
+            return True  # we hung up ourselves; the next round reads the rest
+        # What is wrong with the lines, such as a damaged journal, must not keep the states away.
+        if not isinstance(error, Unreachable):
+            self._answers.listen(host)
+        if not self._may_pass(error):
+            self._fail(error)
+            return False
+        self._answers.fail(host, error)
+        if not self._away:
+            self._away = time.monotonic()
+            self._say(f"~~ {error.message}; trying again")
+        return True
+
+    def _may_pass(self, error: TfctlError) -> bool:
+        """Return whether the host may soon send lines. A node part that has answered before may be being replaced."""
+        return error.exit in _PASSING or (error.exit is Exit.PREFLIGHT and self._session is not None)
 
     def hang_up(self) -> None:
         """Stop following. Lines already printed are still read."""
@@ -176,6 +203,10 @@ class _Follower:
         return False
 
 
+def _without_last_lines(error: TfctlError) -> TfctlError:
+    return of_exit(error.exit, f"{error.message}; its last lines are missing", error.remedy)
+
+
 def _hang_up(over: threading.Event, followers: Sequence[_Follower]) -> None:
     over.wait()
     for follower in followers:
@@ -187,8 +218,18 @@ def answers_of(fleet: Fleet, state: JobState, query: Query) -> Answers:
     return Answers(fleet, state.job, state.attempt, [host.name for host in _hosts(fleet, state, query)])
 
 
+def _report_absent(fleet: Fleet, state: JobState, query: Query, fail: Fail) -> None:
+    for error in of_hosts(absent(state, fleet.hosts), _names(state, query)):
+        fail(error)
+
+
+def _names(state: JobState, query: Query) -> set[str]:
+    """Return the names of the hosts whose lines are wanted."""
+    return {task.host for task in state.tasks if query.tasks is None or task.name in query.tasks}
+
+
 def _hosts(fleet: Fleet, state: JobState, query: Query) -> list[Host]:
-    names = {t.host for t in state.tasks if query.tasks is None or (t.role, t.index) in query.tasks}
+    names = _names(state, query)
     found = [host for host in fleet.hosts if host.name in names]
     if not found:
         raise NotFound(f"the hosts of {state.job} ({', '.join(sorted(names))}) are not in this inventory")

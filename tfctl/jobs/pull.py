@@ -20,7 +20,7 @@ from tfctl.errors import TfctlError
 from tfctl.jobs import logs, show
 from tfctl.jobs.destination import Destination, Part
 from tfctl.jobs.journal import Line, Query
-from tfctl.jobs.state import JobState, jobs
+from tfctl.jobs.state import JobState, absent, jobs
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import Session, beating, open_session
@@ -158,6 +158,8 @@ def _pull(
         return listed
 
     hosts = [host for host in fleet.hosts if host.name in state.hosts]
+    for missing in absent(state, fleet.hosts):
+        fail(missing)
     listings: dict[str, list[wire.OutputFile]] = {}
     for asked in fleet.map(ask, hosts):
         if asked.error is not None:

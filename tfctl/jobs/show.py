@@ -96,15 +96,13 @@ def one(fleet: Fleet, job: str | None, changes: bool = False, lines: bool = Fals
 
     With ``changes``, the command alters the job, so the name may be omitted only if exactly one job runs or, if none
     runs, exactly one ended job still has live tasks. ``lines``: also ask for the ages of tasks' last lines. Raise
-    NotFound, or UsageError if a name is needed.
+    UsageError if a name is needed, NotFound if there is no such job, and the errors of silent hosts if these may have
+    it.
     """
     if job is None:
         found, errors = overview(fleet, lines)
-        return _whole(fleet, default(found, changes)), errors
-    states, errors = _asked(fleet, wire.ShowRequest(job, lines=lines))
-    if not states:
-        raise state.unknown(job)
-    return states[0], errors
+        return _whole(fleet, default(found, errors, changes)), errors
+    return _one(fleet, job, lines)
 
 
 def named(fleet: Fleet, word: str, changes: bool = False, lines: bool = False) -> tuple[JobState, list[TfctlError]]:
@@ -113,17 +111,18 @@ def named(fleet: Fleet, word: str, changes: bool = False, lines: bool = False) -
     found, errors = overview(fleet, lines)
     chosen = None
     with suppress(NotFound, UsageError):
-        chosen = _whole(fleet, default(found, changes))
+        chosen = _whole(fleet, default(found, (), changes))
     if chosen and any(task.role == word for task in chosen.tasks):
         return chosen, errors
     for each in found:
         if each.job == word:
             return _whole(fleet, each), errors
     unknown = state.unknown(word)
-    if chosen is None:
-        raise unknown
-    roles = ", ".join(dict.fromkeys(task.role for task in chosen.tasks))
-    raise NotFound(f"{unknown.message}, and {chosen.job} has no role {word}", f"it has {roles}; {unknown.remedy}")
+    if chosen is not None:
+        roles = ", ".join(dict.fromkeys(task.role for task in chosen.tasks))
+        what = f"{unknown.message}, and {chosen.job} has no role {word}"
+        unknown = NotFound(what, f"it has {roles}; {unknown.remedy}")
+    raise state.unless_silent(unknown, errors)
 
 
 def about_run(fleet: Fleet, found: JobState, hosts: Collection[str]) -> dict[str, wire.Shown | None]:
@@ -144,6 +143,13 @@ def tell_head(fleet: Fleet, found: JobState) -> None:
     head = [host for host in fleet.hosts if host.name == found.record.guard.head]
     with suppress(TfctlError):
         ask(fleet, wire.ShowRequest(found.job, found.attempt, rebooted=found.rebooted), wire.Shown, head)
+
+
+def _one(fleet: Fleet, job: str, lines: bool = False) -> tuple[JobState, list[TfctlError]]:
+    states, errors = _asked(fleet, wire.ShowRequest(job, lines=lines))
+    if not states:
+        raise state.unknown(job, errors)
+    return states[0], errors
 
 
 def _asked(fleet: Fleet, request: wire.ShowRequest) -> tuple[list[JobState], list[TfctlError]]:
@@ -172,13 +178,8 @@ def _in_full(fleet: Fleet, names: Sequence[str]) -> list[JobState]:
 
 
 def _whole(fleet: Fleet, found: JobState | PastJob) -> JobState:
-    """Return a job with its tasks. Raise NotFound if no host knows it any more."""
-    if isinstance(found, JobState):
-        return found
-    states, _ = _asked(fleet, wire.ShowRequest(found.job))
-    if not states:
-        raise state.unknown(found.job)
-    return states[0]
+    """Return a job with its tasks. Raise as `one` if no host knows it any more."""
+    return found if isinstance(found, JobState) else _one(fleet, found.job)[0]
 
 
 def _note(fleet: Fleet, found: Sequence[JobState | PastJob], *, everything: bool) -> None:
@@ -187,8 +188,10 @@ def _note(fleet: Fleet, found: Sequence[JobState | PastJob], *, everything: bool
     completion_cache.note(roles, [host.name for host in fleet.hosts], everything=everything)
 
 
-def default(found: Sequence[JobState | PastJob], changes: bool = False) -> JobState | PastJob:
-    """Return the job that is meant if none is named. Raise as `one`. ``found``: all jobs, the last started first."""
+def default(
+    found: Sequence[JobState | PastJob], errors: Sequence[TfctlError], changes: bool = False
+) -> JobState | PastJob:
+    """Return the job that is meant if none is named. Raise as `one`. ``found``, ``errors``: what `overview` returns."""
     going = [each for each in found if not each.ended]
     if changes and not going:
         going = [each for each in found if each.alive]
@@ -196,8 +199,8 @@ def default(found: Sequence[JobState | PastJob], changes: bool = False) -> JobSt
         return going[0]
     if changes:
         if not going:
-            raise UsageError("no job is running", "name a job: tfctl list shows all")
+            raise state.unless_silent(UsageError("no job is running", "name a job: tfctl list shows all"), errors)
         raise UsageError(f"several jobs are running: {', '.join(each.job for each in going)}", "name one of them")
     if not found:
-        raise NotFound("no host has a job", "start one: tfctl start job.yaml")
+        raise state.unless_silent(NotFound("no host has a job", "start one: tfctl start job.yaml"), errors)
     return found[0]

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from tfctl.errors import NotFound
+from tfctl.errors import NotFound, TfctlError, of_exit, together
 from tfctl.jobs import clocks
 from tfctl.node import judge, wire
 from tfctl.node.judge import ALIVE, ENDED
 from tfctl.node.names import task as task_name
+
+if TYPE_CHECKING:
+    from tfctl.model.host import Host
 
 #: Display order: tasks that need attention come first.
 _ATTENTION = ("failed", "lost", "unknown", "starting", "pending", "running", "stopped", "succeeded")
@@ -79,8 +83,8 @@ class TaskState:
 
 @dataclass(frozen=True)
 class JobState:
-    """One run of a job. ``state`` is succeeded, failed, stopped, unknown, starting or running; ``reason`` explains it
-    in a sentence, or is empty. ``others``: the live tasks of other runs under the same name. ``culprit``: the task
+    """One run of a job. ``state`` is succeeded, failed, stopped, unknown, starting or running; ``cause`` explains it in
+    a sentence, or is empty. ``others``: the live tasks of other runs under the same name. ``culprit``: the task
     whose failure made the job fail, or None. ``retry_at``: when the guard starts the next attempt, in epoch seconds, or
     None. ``guarded``: a guard runs on each host that has answered, so nothing has to be cleaned up from here.
     ``unreported``: the hosts that have answered without a word about this run: they have lost it, or their answer is
@@ -90,7 +94,7 @@ class JobState:
     job: str
     attempt: int
     state: str
-    reason: str
+    cause: str
     finished: float | None
     record: wire.Record
     tasks: tuple[TaskState, ...]
@@ -100,6 +104,14 @@ class JobState:
     guarded: bool = False
     unreported: tuple[str, ...] = ()
     rebooted: tuple[str, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """The cause, and how long it takes from now until the next attempt starts: that is no change of the job."""
+        if self.retry_at is None:
+            return self.cause
+        left = max(0.0, self.retry_at - time.time())
+        return f"{self.cause}; attempt {self.attempt + 1} in {left:.0f} s"
 
     @property
     def statuses(self) -> tuple[wire.TaskStatus, ...]:
@@ -189,9 +201,33 @@ def jobs(
     return sorted(states, key=lambda state: -state.record.started)
 
 
-def unknown(job: str) -> NotFound:
-    """Return the error for a job that no host knows, when all have answered."""
-    return NotFound(f"no host has a job {job!r}", "tfctl list shows the jobs that exist")
+def unknown(job: str, errors: Sequence[TfctlError] = ()) -> TfctlError:
+    """Return the error for a job that no host knows. ``errors``: of hosts that have not answered."""
+    return unless_silent(NotFound(f"no host has a job {job!r}", "tfctl list shows the jobs that exist"), errors)
+
+
+def unless_silent(missing: TfctlError, errors: Sequence[TfctlError]) -> TfctlError:
+    """Return the error about something that no host has. If hosts have not answered, they may have it: then return
+    their ``errors``, which begin with its message."""
+    if not errors:
+        return missing
+    silent = together(errors)
+    message = f"{missing.message}, but not all hosts have answered:\n{silent.message}"
+    found = of_exit(silent.exit, message, silent.remedy)
+    found.hosts = silent.hosts
+    return found
+
+
+def absent(state: JobState, hosts: Iterable[Host]) -> list[TfctlError]:
+    """Return an error for each host of the job that is not among ``hosts``, those of the inventory."""
+    known = {host.name for host in hosts}
+    errors: list[TfctlError] = []
+    for name in state.hosts:
+        if name not in known:
+            what = f"{name}, where {state.job} has tasks, is not in this inventory"
+            errors.append(NotFound(what, "name another with -i"))
+            errors[-1].hosts = (name,)
+    return errors
 
 
 def select(state: JobState, role: str, index: int | None) -> tuple[TaskState, ...]:
@@ -237,8 +273,7 @@ def _job(
     failed = verdict.state == "failed" or bool(noted and noted.reason)
     retry_at = noted.retry_at if noted and failed and stopped is None and verdict.state != "succeeded" else None
     if noted and retry_at is not None:
-        left = max(0.0, retry_at - time.time())
-        verdict = judge.Verdict("starting", f"{noted.reason or verdict.reason}; attempt {attempt + 1} in {left:.0f} s")
+        verdict = judge.Verdict("starting", noted.reason or verdict.reason)
     elif noted and noted.reason and verdict.state != "succeeded":
         verdict = verdict._replace(state="failed", reason=noted.reason, finished=noted.finished)
     tasks = tuple(TaskState(task, status) for task, status in zip(record.tasks, statuses, strict=True))

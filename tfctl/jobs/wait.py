@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from tfctl.errors import NotFound, TfctlError, Unreachable, together
+from tfctl.errors import NotFound, TfctlError, Unreachable, of_hosts, together
 from tfctl.jobs import reasons, show, state
 from tfctl.jobs.answers import Answer, Answers
 from tfctl.jobs.gather import gather
@@ -68,12 +68,13 @@ def wait(
     answers: Answers | None = None,
 ) -> JobState:
     """Return the job's state once it has ended and been cleaned up as its policy says, or after ``timeout`` (s), or
-    once one of its hosts has been silent for ``host_timeout`` (s).
+    once one of its hosts has been silent for ``host_timeout`` (s) although the guards have not finished.
 
     The guards of the job clean up. Where one of them is missing, as after a reboot of its host, this function does so.
 
     The fleet must hold exactly the job's hosts. ``silence`` reports silent hosts; by default through ``say``. ``watch``
-    gets each state. ``answers``: see `changes`. Raise Unreachable if no host has answered for 30 s.
+    gets each state. ``answers``: see `changes`. Raise Unreachable if no host has answered for 30 s, and NotFound if the
+    end of the job depends on a host that the fleet lacks.
     """
     silence = silence or Silence(say)
     end = None if timeout is None else time.monotonic() + timeout
@@ -82,24 +83,23 @@ def wait(
     announced: set[Name] = set()
     before: set[Name] = set()
     alive: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
+    complain = _each_once(say)
     for found in changes(fleet, job, attempt, silence, end, answers):
         watch(found)
+        _require_deciders(fleet, found)
         alive = alive if found.ended else time.monotonic()
         before.update(task.name for task in found.tasks if task.alive)
         last = going(found, None if alive is None else time.monotonic() - alive)
         _announce(last, announced, say)
-        if found.ended and found.guarded:
-            cleaning = found.record.policy.clean != "none" and any(task.alive for task in found.tasks)
-            if cleaning or not found.over:
-                continue
+        if not found.over or _cleaned_by_guards(found):
+            if silent := silence.longer_than(host_timeout):
+                say(f"gave up after {host_timeout:.0f} s (--host-timeout) without an answer from {', '.join(silent)}")
+                return found
+            continue
+        if found.guarded or not last:
             break
-        if found.ended and not last:
-            break
-        if not found.ended and (silent := silence.longer_than(host_timeout)):
-            say(f"gave up after {host_timeout:.0f} s (--host-timeout) without an answer from {', '.join(silent)}")
-            break
-        if last and not cleaned:
-            cleaned, stopped = clean(fleet, found, say, draining=[task.name for task in last])
+        if not cleaned:
+            cleaned, stopped = clean(fleet, found, complain, draining=[task.name for task in last])
             if stopped:
                 say(reasons.stopped(found, stopped))
     if found is None:
@@ -107,11 +107,37 @@ def wait(
     if not found.ended:
         return found
     by_guard = [task for task in found.tasks if task.name in before - {*cleaned} and task.state == "stopped"]
-    stopped = [] if found.guarded else clean(fleet, found, say, cleaned=cleaned).stopped
+    stopped = [] if found.guarded else clean(fleet, found, complain, cleaned=cleaned).stopped
     final = _judged_again(fleet, found)
     if stopped or (by_guard and found.state != "stopped"):
         say(reasons.stopped(final, [*by_guard, *stopped]))
     return final
+
+
+def _each_once(say: Say) -> Say:
+    """Return a function that passes each text to ``say`` once: what fails is tried again."""
+    said: set[str] = set()
+
+    def say_once(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            say(text)
+
+    return say_once
+
+
+def _require_deciders(fleet: Fleet, found: JobState) -> None:
+    """Raise NotFound if the fleet lacks a host whose tasks decide how the job ends: it would never answer."""
+    if not found.over:
+        deciders = set(found.record.deciders)
+        hosts = {task.host for task in found.tasks if task.name in deciders}
+        if missing := of_hosts(state.absent(found, fleet.hosts), hosts):
+            raise together(missing)
+
+
+def _cleaned_by_guards(found: JobState) -> bool:
+    """Return whether the guards of the job are about to stop tasks."""
+    return found.guarded and found.record.policy.clean != "none" and any(task.alive for task in found.tasks)
 
 
 def _announce(last: Mapping[TaskState, float], announced: set[Name], say: Say) -> None:

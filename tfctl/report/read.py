@@ -33,12 +33,15 @@ def read(fleet: Fleet, names: Sequence[str], fail: Fail) -> list[RunFigures]:
     """Return the figures of the latest attempt of each job, in the order of the names.
 
     ``fail`` is called for each host that does not answer. Raise NotFound for a job that no host knows, and the errors
-    of the hosts if none answers.
+    of silent hosts if these may know it.
     """
-    found = {each.job: each for each in _states(fleet, names, fail)}
+    states, errors = _states(fleet, names)
+    found = {each.job: each for each in states}
     for name in names:
         if name not in found:
-            raise state.unknown(name)
+            raise state.unknown(name, errors)
+    for error in errors:
+        fail(error)
     return [_run(fleet, found[name], fail) for name in dict.fromkeys(names)]
 
 
@@ -70,8 +73,9 @@ def run_figures(job: JobState, paces: dict[str, Pace | None], now: float) -> Run
     )
 
 
-def _states(fleet: Fleet, names: Sequence[str], fail: Fail) -> list[JobState]:
-    """Ask all hosts about all jobs at once. One host is asked for a long record."""
+def _states(fleet: Fleet, names: Sequence[str]) -> tuple[list[JobState], list[TfctlError]]:
+    """Ask all hosts about all jobs at once, and return the errors of silent hosts too. One host is asked for a long
+    record."""
     requests = [wire.ShowRequest(name, timings=True, brief=True) for name in dict.fromkeys(names)]
 
     def ask(connection: Connection) -> list[wire.JobStatus]:
@@ -84,9 +88,7 @@ def _states(fleet: Fleet, names: Sequence[str], fail: Fail) -> list[JobState]:
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     if len(errors) == len(outcomes):
         raise together(errors)
-    for error in errors:
-        fail(error)
-    return state.jobs({outcome.host.name: outcome.value for outcome in outcomes})
+    return state.jobs({outcome.host.name: outcome.value for outcome in outcomes}), errors
 
 
 def _run(fleet: Fleet, job: JobState, fail: Fail) -> RunFigures:
