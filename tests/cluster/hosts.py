@@ -232,6 +232,19 @@ class Hosts:
         """Let its `sudo` run the node part again."""
         self._run_node(name)
 
+    @contextlib.contextmanager
+    def lingering(self, name: str) -> Iterator[None]:
+        """Let sessions that begin during the block end only after it, as on a host that is busy."""
+        hold, script = self._fault(name), self.folder / f"lingering-{name}.sh"
+        hold.touch()
+        script.write_text(f'"$@"\nstatus=$?\nwhile test -e {hold}; do sleep 0.1; done\nexit $status\n')
+        self._run_node(name, "sh", str(script))
+        try:
+            yield
+        finally:
+            hold.unlink()
+            self.heal(name)
+
     def lose(self, name: str, kind: str) -> None:
         """Lose the client's first message or request of this kind, and end the session there."""
         self._run_node(name, *_proxy("lose", "client", kind, self._fault(name)))

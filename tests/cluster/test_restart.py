@@ -144,6 +144,23 @@ def test_restart_undoes_the_next_attempt_on_ctrl_c_while_units_start(hosts: Host
     assert hosts.status("broken-off")["attempt"] == 1
 
 
+def test_restart_says_that_the_job_was_stopped_on_ctrl_c_while_hosts_undo_the_next_attempt(hosts: Hosts) -> None:
+    """The connection to node2 breaks, and node1 takes its time."""
+    hosts.ok("start", hosts.file("undone", THREE))
+    with hosts.held("node2"), hosts.lingering("node1"), hosts.begin("restart", "undone") as client:
+        wait_until(lambda: sum(call.startswith("start ") for call in hosts.trees["node2"].calls()) == 2)
+        wait_until(lambda: len(hosts.alive()) == 3)
+        hosts.drop("node2")
+        wait_until(lambda: not hosts.trees["node1"].alive())
+        client.process.send_signal(signal.SIGINT)
+        done = client.done()
+    assert (done.code, done.out) == (130, "")
+    assert "undone was stopped and not started again\neach host undoes its part by itself" in done.err
+    assert "undone runs" not in done.err
+    wait_until(lambda: hosts.alive() == [])
+    assert hosts.status("undone")["attempt"] == 1
+
+
 def test_restart_starts_nothing_when_a_host_loses_the_stop_request(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("half", THREE))
     hosts.lose("node3", "stop")

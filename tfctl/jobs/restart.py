@@ -48,7 +48,7 @@ def restart(fleet: Fleet, state: JobState, say: Say) -> wire.Record:
             say(f"{state.job} was stopped, but its next attempt could not be started")
             raise
         except KeyboardInterrupt:
-            if not sessions.over:
+            if not sessions.kept:
                 say(f"{state.job} was stopped and not started again")
             raise
 

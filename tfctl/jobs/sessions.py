@@ -30,19 +30,20 @@ _UNDONE = 1
 
 
 class Sessions:
-    """The open sessions of a start. ``hellos`` maps host name to hello; ``over`` means nothing is left to undo."""
+    """The open sessions of a start. ``hellos``: by host name. ``kept``: whether hosts were told to keep the job."""
 
     def __init__(
         self, fleet: Fleet, sessions: Mapping[str, Session], hellos: Mapping[str, wire.Hello], not_started: str
     ) -> None:
         self.hellos = hellos
-        self.over = False
+        self.kept = False
         self._not_started = not_started
         self._fleet = fleet
         self._sessions = sessions
         self._lost: set[str] = set()  # hosts that have failed to answer
         self._job: wire.Record | None = None
         self._may_run = False  # whether a host has been told to start units
+        self._left: str | None = None  # what `undo` returns, once it has begun
 
     def reserve(
         self, messages: Mapping[Host, wire.Plan | wire.Rerun], code: CodeArchive | None = None
@@ -118,7 +119,7 @@ class Sessions:
         gone = [host for host, session in self._sessions.items() if session.ended]
         self._require_none(list(self._each(gone, _kept)[1].values()))
         with _undivided():
-            self.over = True
+            self.kept = True
             for session in self._sessions.values():
                 with suppress(TfctlError):
                     session.send(wire.Keep())
@@ -126,18 +127,22 @@ class Sessions:
         return list(errors.values())
 
     def undo(self) -> str:
-        """Make every host undo its part. Return a sentence about what is left."""
-        planned = self._job is not None
-        if not self.over:
-            self.over = True
-            silent = self._sweep(self._hang_up())
-            if silent:
-                units = "may have started units and " if self._may_run else ""
-                return (
-                    f"{', '.join(silent)} {units}did not receive the order to undo its part; it does so by itself "
-                    f"after {wire.SILENCE_S:.0f} s of silence; every other host has undone its part"
-                )
-        return "nothing of the job runs: every host has undone its part" if planned else self._not_started
+        """Make every host undo its part, unless that has begun already. Return a sentence about what is left."""
+        if self._left is None:
+            # This remains if the next line is interrupted.
+            self._left = f"each host undoes its part by itself, after {wire.SILENCE_S:.0f} s of silence at the latest"
+            self._left = self._undo()
+        return self._left if self._job else self._not_started
+
+    def _undo(self) -> str:
+        silent = self._sweep(self._hang_up())
+        if not silent:
+            return "nothing of the job runs: every host has undone its part"
+        units = "may have started units and " if self._may_run else ""
+        return (
+            f"{', '.join(silent)} {units}did not receive the order to undo its part; it does so by itself "
+            f"after {wire.SILENCE_S:.0f} s of silence; every other host has undone its part"
+        )
 
     def _share(self, nonce: str) -> tuple[str, list[str]]:
         """Return the host that wrote the nonce to the output directory, and the hosts that cannot see it there."""
@@ -243,10 +248,11 @@ def open_sessions(
             try:
                 yield sessions
             except KeyboardInterrupt:
-                say(f"{job} runs: tfctl stop {job} ends it" if sessions.over else sessions.undo())
+                say(f"{job} runs: tfctl stop {job} ends it" if sessions.kept else sessions.undo())
                 raise
             finally:
-                sessions.undo()
+                if not sessions.kept:
+                    sessions.undo()
     finally:
         for session in list(by_host.values()):
             session.close()
