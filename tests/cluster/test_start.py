@@ -206,6 +206,19 @@ def test_start_stops_the_job_when_one_host_loses_keep(hosts: Hosts) -> None:
     assert hosts.status("torn")["state"] == "stopped"
 
 
+def test_start_stops_the_job_when_one_host_loses_keep_also_on_ctrl_c(hosts: Hosts) -> None:
+    hosts.lose("node2", "keep")
+    with hosts.delayed("node3", "keep") as (waits, go_on), hosts.begin("start", hosts.file("torn", THREE)) as client:
+        wait_until(waits)
+        client.process.send_signal(signal.SIGINT)
+        go_on()
+        done = client.done()
+    assert (done.code, done.out) == (6, "")
+    assert "the job was stopped on the other hosts" in done.err
+    assert "torn runs" not in done.err
+    wait_until(lambda: hosts.alive() == [])
+
+
 def test_start_refuses_an_output_that_is_not_shared_when_several_tasks_write(hosts: Hosts) -> None:
     done = hosts("start", hosts.file("apart", STAY + "roles: {ps: 2, worker: 2}\n"))
     assert (done.code, done.out) == (8, "")

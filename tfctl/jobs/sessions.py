@@ -114,16 +114,19 @@ class Sessions:
         """Send `keep` to every host: from then on the job runs without this process.
 
         Return the errors of hosts that may not have received it. Raise Undone, as `go` does, if a session had already
-        ended before `keep` was sent to any host.
+        ended before `keep` was sent to any host. Raise a KeyboardInterrupt when all have answered, unless there are
+        errors.
         """
         gone = [host for host, session in self._sessions.items() if session.ended]
         self._require_none(list(self._each(gone, _kept)[1].values()))
-        with _undivided():
+        with _undivided() as interruptions:
             self.kept = True
             for session in self._sessions.values():
                 with suppress(TfctlError):
                     session.send(wire.Keep())
             _, errors = self._each(self._sessions, _kept)
+        if interruptions and not errors:
+            raise KeyboardInterrupt
         return list(errors.values())
 
     def undo(self) -> str:
@@ -290,12 +293,12 @@ def _kept(_: str, session: Session) -> None:
 
 
 @contextmanager
-def _undivided() -> Iterator[None]:
-    """Delay interruptions to the end of the block: between two hosts they would leave half a job."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread receives signals
-        return
+def _undivided() -> Iterator[list[int]]:
+    """Collect interruptions during the block in a list: between two hosts they would leave half a job."""
     came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came  # only the main thread receives signals
+        return
     # SIGALRM: an interruption that waits for the end of an import (tfctl.cli.interrupts).
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     found = {number: signal.getsignal(number) for number in numbers}
@@ -303,9 +306,7 @@ def _undivided() -> Iterator[None]:
     for number in before:
         signal.signal(number, lambda number, _: came.append(number))
     try:
-        yield
+        yield came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if came:
-        raise KeyboardInterrupt
