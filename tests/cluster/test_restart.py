@@ -91,6 +91,26 @@ def test_restart_with_dry_run_changes_nothing(hosts: Hosts) -> None:
     assert {name: tree.files() for name, tree in hosts.trees.items()} == files
 
 
+def test_restart_uses_the_port_of_the_guard_that_it_stops(hosts: Hosts) -> None:
+    """The head has one task, and no port to spare."""
+    tight = hosts.told("node1", tfctl_ports="23400-23401")
+    assert hosts.with_inventory(tight, "start", hosts.file("tight", THREE)).code == 0
+    for words in (["--dry-run"], []):
+        done = hosts.with_inventory(tight, "restart", "tight", *words)
+        assert done.code == 0, done.err
+    assert (hosts.status("tight")["attempt"], len(hosts.alive())) == (2, 3)
+
+
+def test_restart_stops_nothing_when_no_port_is_free_for_the_guard(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("tight", THREE))
+    tight = hosts.told("node1", tfctl_ports="23400")
+    for words in (["--dry-run"], []):
+        done = hosts.with_inventory(tight, "restart", "tight", *words)
+        assert (done.code, done.out) == (5, "")
+        assert "node1: no port in 23400-23400 (tfctl_ports) is free for the guard of the job" in done.err
+    assert (hosts.status("tight")["attempt"], len(hosts.alive())) == (1, 3)
+
+
 def test_restart_stops_nothing_when_one_host_has_lost_its_restart_files(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("rebooted", THREE))
     (hosts.trees["node2"] / "run/tfctl/env/tfctl-rebooted-worker-1.env").unlink()
