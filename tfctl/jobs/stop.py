@@ -9,7 +9,7 @@ from tfctl.errors import NotFound, PreflightFailed, TfctlError, Unreachable, tog
 from tfctl.jobs.state import unknown
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet, HostOutcome
-from tfctl.remote.session import Session, open_session
+from tfctl.remote.session import Session, beating, open_session
 
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
@@ -49,9 +49,10 @@ def stop(
 
     hosts = None if tasks is None else [host for host in fleet.hosts if host.name in tasks]
     try:
-        marked = fleet.map(mark, hosts)
-        everywhere = tasks is None and _all_have_answered(marked)
-        ended = fleet.map(end, [outcome.host for outcome in marked if outcome.error is None])
+        with beating(sessions):  # a host that hears nothing while others mark their tasks would go on without them
+            marked = fleet.map(mark, hosts)
+            everywhere = tasks is None and _all_have_answered(marked)
+            ended = fleet.map(end, [outcome.host for outcome in marked if outcome.error is None])
     finally:
         for session in list(sessions.values()):
             session.close()
