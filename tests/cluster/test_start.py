@@ -206,6 +206,15 @@ def test_start_stops_the_job_when_one_host_loses_keep(hosts: Hosts) -> None:
     assert hosts.status("torn")["state"] == "stopped"
 
 
+def test_start_names_a_host_that_confirmed_the_job_and_then_could_not_stop_it(hosts: Hosts) -> None:
+    hosts.lose("node2", "keep")
+    hosts.lose("node3", "stop")
+    done = hosts("start", hosts.file("torn", THREE))
+    assert (done.code, done.out) == (6, "")
+    assert "  not everything was stopped on the other hosts: node3: " in done.err
+    assert hosts.alive() == ["tfctl-torn-worker-2.service"]
+
+
 def test_start_stops_the_job_when_one_host_loses_keep_also_on_ctrl_c(hosts: Hosts) -> None:
     hosts.lose("node2", "keep")
     with hosts.delayed("node3", "keep") as (waits, go_on), hosts.begin("start", hosts.file("torn", THREE)) as client:

@@ -220,6 +220,7 @@ class Sessions:
             except Exception as error:  # an unexpected error must not pass for success
                 what = f"{host}: this is a defect in tfctl: {type(error).__name__}: {error}"
                 errors[host] = error if isinstance(error, TfctlError) else TfctlError(what)
+                errors[host].hosts = (host,)
                 self._lost.add(host)
 
         threads = [threading.Thread(target=once, args=(host,), daemon=True) for host in hosts]

@@ -94,7 +94,7 @@ def _result(
         if not (host in elsewhere and isinstance(error, (Unreachable, PreflightFailed)))
     ]
     others = [error for error in failures.values() if error not in errors]
-    errors += [TfctlError(f"{host}: {what}") for host, answer in answers.items() for what in answer.left]
+    errors += [_remains(host, what) for host, answer in answers.items() for what in answer.left]
     for error in others:
         say(error.message)
     if errors:
@@ -104,6 +104,12 @@ def _result(
     if not known:
         raise _unknown(job, list(failures))
     return stopped
+
+
+def _remains(host: str, what: str) -> TfctlError:
+    error = TfctlError(f"{host}: {what}")
+    error.hosts = (host,)
+    return error
 
 
 def _unknown(job: str, silent: Sequence[str]) -> NotFound:
