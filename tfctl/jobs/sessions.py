@@ -227,7 +227,8 @@ class Sessions:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():
+                thread.join(1.0)  # Ctrl-C does not end a wait without a limit that is just about to begin
         return dict(sorted(answers.items())), dict(sorted(errors.items()))
 
 

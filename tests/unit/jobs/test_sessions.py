@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 import tracemalloc
 from typing import Any
 
@@ -104,6 +106,33 @@ class Keeping:
         if self._silent:
             raise Unreachable("node2: silent")
         return wire.Kept()
+
+
+class Slow:
+    """A session with a host that takes its time to start units. A signal arrives while another thread has the CPU."""
+
+    ended = False
+
+    def __init__(self) -> None:
+        self.started = False
+
+    def send(self, message: wire.Go) -> None:
+        pass
+
+    def expect(self, _kind: object, _timeout: float) -> wire.Started:
+        # Unlike one for the main thread, it does not end the wait of the main thread.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        time.sleep(5)
+        self.started = True
+        return wire.Started()
+
+
+def test_ctrl_c_ends_the_wait_for_hosts_at_whatever_moment_it_comes() -> None:
+    host = Slow()
+    sessions = Sessions(Fleet([]), {"node1": host}, {}, "")  # type: ignore[dict-item]
+    with pytest.raises(KeyboardInterrupt):
+        sessions.go()
+    assert not host.started
 
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM]
