@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
 from loopback import Sshd, answering, ask
+from node_tree import wait_until
 
 from tfctl.errors import Busy, Unreachable
 from tfctl.remote.transport import connect
@@ -39,6 +42,28 @@ def test_the_end_of_a_tunnel_ends_its_connections(sshd: Sshd, server: int) -> No
             assert end.recv(1) in (b"", b"1")
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", tunnel.local), timeout=5)
+
+
+def test_a_tunnel_accepts_connections_again_after_this_machine_had_no_file_descriptors(
+    sshd: Sshd, server: int
+) -> None:
+    said: list[str] = []
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with connect(sshd.host()) as connection, Tunnel(lambda: connection, server, [0], said.append) as tunnel:
+        with socket.socket() as end:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+            try:
+                end.connect(("127.0.0.1", tunnel.local))
+                wait_until(lambda: bool(said), timeout=20)
+                time.sleep(0.5)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            end.settimeout(20)
+            end.sendall(b"xyz")
+            end.shutdown(socket.SHUT_WR)
+            assert end.recv(1) == b"3"
+        assert ask(tunnel.local, b"x") == b"1"
+        assert said == [f"port {tunnel.local} of this machine cannot accept a connection: Too many open files"]
 
 
 def test_a_host_that_does_not_forward_ports_is_reported(sshd: Sshd, server: int) -> None:
