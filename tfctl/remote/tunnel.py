@@ -78,8 +78,8 @@ class Tunnel:
     def _serve(self, near: socket.socket) -> None:
         try:
             far = self._connection().dial(self._port)
-        except TfctlError as error:
-            self._say(error.message)
+        except (TfctlError, OSError) as error:
+            self._say(error.message if isinstance(error, TfctlError) else f"port {self._port}: {error.strerror}")
             near.close()
             return
         with self._lock:

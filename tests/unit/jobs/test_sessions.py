@@ -98,7 +98,7 @@ class Keeping:
         self.told = False
         self._number, self._silent = number, silent
 
-    def send(self, message: wire.Keep) -> None:
+    def send(self, _message: wire.Keep) -> None:
         os.kill(os.getpid(), self._number)
         self.told = True
 
