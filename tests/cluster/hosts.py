@@ -232,6 +232,23 @@ class Hosts:
         """Let its `sudo` run the node part again."""
         self._run_node(name)
 
+    @contextlib.contextmanager
+    def lingering(self, name: str) -> Iterator[None]:
+        """Let sessions that begin during the block end only after it, as on a host that is busy."""
+        hold, script = self._fault(name), self.folder / f"lingering-{name}.sh"
+        hold.touch()
+        script.write_text(f'"$@"\nstatus=$?\nwhile test -e {hold}; do sleep 0.1; done\nexit $status\n')
+        self._run_node(name, "sh", str(script))
+        try:
+            yield
+        finally:
+            hold.unlink()
+            self.heal(name)
+
+    def hurry(self, name: str, silence: int) -> None:
+        """Let its node part take a client that is silent for so many seconds for gone."""
+        self._run_node(name, silence=silence)
+
     def lose(self, name: str, kind: str) -> None:
         """Lose the client's first message or request of this kind, and end the session there."""
         self._run_node(name, *_proxy("lose", "client", kind, self._fault(name)))
@@ -284,8 +301,8 @@ class Hosts:
         """Return a new file for a proxy. That of an earlier session may still write to its own."""
         return self.folder / f"fault-{name}-{os.urandom(4).hex()}"
 
-    def _run_node(self, name: str, *proxy: str) -> None:
-        node = fork_server().command(str(HERE / "fake_node.py"), str(self.trees[name].path), ACCOUNT, "30")
+    def _run_node(self, name: str, *proxy: str, silence: int = 30) -> None:
+        node = fork_server().command(str(HERE / "fake_node.py"), str(self.trees[name].path), ACCOUNT, str(silence))
         words = " ".join([*proxy, *node])
         self.refuse(name, f'test "$*" = "-n /usr/local/sbin/tfctl-node" || exit 99\nSUDO_USER=ops exec {words}')
 

@@ -91,6 +91,26 @@ def test_restart_with_dry_run_changes_nothing(hosts: Hosts) -> None:
     assert {name: tree.files() for name, tree in hosts.trees.items()} == files
 
 
+def test_restart_uses_the_port_of_the_guard_that_it_stops(hosts: Hosts) -> None:
+    """The head has one task, and no port to spare."""
+    tight = hosts.told("node1", tfctl_ports="23400-23401")
+    assert hosts.with_inventory(tight, "start", hosts.file("tight", THREE)).code == 0
+    for words in (["--dry-run"], []):
+        done = hosts.with_inventory(tight, "restart", "tight", *words)
+        assert done.code == 0, done.err
+    assert (hosts.status("tight")["attempt"], len(hosts.alive())) == (2, 3)
+
+
+def test_restart_stops_nothing_when_no_port_is_free_for_the_guard(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("tight", THREE))
+    tight = hosts.told("node1", tfctl_ports="23400")
+    for words in (["--dry-run"], []):
+        done = hosts.with_inventory(tight, "restart", "tight", *words)
+        assert (done.code, done.out) == (5, "")
+        assert "node1: no port in 23400-23400 (tfctl_ports) is free for the guard of the job" in done.err
+    assert (hosts.status("tight")["attempt"], len(hosts.alive())) == (1, 3)
+
+
 def test_restart_stops_nothing_when_one_host_has_lost_its_restart_files(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("rebooted", THREE))
     (hosts.trees["node2"] / "run/tfctl/env/tfctl-rebooted-worker-1.env").unlink()
@@ -142,6 +162,23 @@ def test_restart_undoes_the_next_attempt_on_ctrl_c_while_units_start(hosts: Host
     assert "broken-off was stopped and not started again\nnothing of the job runs" in done.err
     wait_until(lambda: hosts.alive() == [])
     assert hosts.status("broken-off")["attempt"] == 1
+
+
+def test_restart_says_that_the_job_was_stopped_on_ctrl_c_while_hosts_undo_the_next_attempt(hosts: Hosts) -> None:
+    """The connection to node2 breaks, and node1 takes its time."""
+    hosts.ok("start", hosts.file("undone", THREE))
+    with hosts.held("node2"), hosts.lingering("node1"), hosts.begin("restart", "undone") as client:
+        wait_until(lambda: sum(call.startswith("start ") for call in hosts.trees["node2"].calls()) == 2)
+        wait_until(lambda: len(hosts.alive()) == 3)
+        hosts.drop("node2")
+        wait_until(lambda: not hosts.trees["node1"].alive())
+        client.process.send_signal(signal.SIGINT)
+        done = client.done()
+    assert (done.code, done.out) == (130, "")
+    assert "undone was stopped and not started again\neach host undoes its part by itself" in done.err
+    assert "undone runs" not in done.err
+    wait_until(lambda: hosts.alive() == [])
+    assert hosts.status("undone")["attempt"] == 1
 
 
 def test_restart_starts_nothing_when_a_host_loses_the_stop_request(hosts: Hosts) -> None:

@@ -206,6 +206,28 @@ def test_start_stops_the_job_when_one_host_loses_keep(hosts: Hosts) -> None:
     assert hosts.status("torn")["state"] == "stopped"
 
 
+def test_start_names_a_host_that_confirmed_the_job_and_then_could_not_stop_it(hosts: Hosts) -> None:
+    hosts.lose("node2", "keep")
+    hosts.lose("node3", "stop")
+    done = hosts("start", hosts.file("torn", THREE))
+    assert (done.code, done.out) == (6, "")
+    assert "  not everything was stopped on the other hosts: node3: " in done.err
+    assert hosts.alive() == ["tfctl-torn-worker-2.service"]
+
+
+def test_start_stops_the_job_when_one_host_loses_keep_also_on_ctrl_c(hosts: Hosts) -> None:
+    hosts.lose("node2", "keep")
+    with hosts.delayed("node3", "keep") as (waits, go_on), hosts.begin("start", hosts.file("torn", THREE)) as client:
+        wait_until(waits)
+        client.process.send_signal(signal.SIGINT)
+        go_on()
+        done = client.done()
+    assert (done.code, done.out) == (6, "")
+    assert "the job was stopped on the other hosts" in done.err
+    assert "torn runs" not in done.err
+    wait_until(lambda: hosts.alive() == [])
+
+
 def test_start_refuses_an_output_that_is_not_shared_when_several_tasks_write(hosts: Hosts) -> None:
     done = hosts("start", hosts.file("apart", STAY + "roles: {ps: 2, worker: 2}\n"))
     assert (done.code, done.out) == (8, "")
@@ -237,6 +259,20 @@ def test_start_keeps_the_job_on_every_host_when_interrupted_during_keep(number: 
     assert (done.code, done.out) == (130, "")
     assert "whole runs: tfctl stop whole ends it" in done.err
     assert set(hosts.states("whole").values()) == {"running"}
+
+
+def test_start_says_that_hosts_undo_their_parts_on_ctrl_c_while_they_do_so(hosts: Hosts) -> None:
+    """The connection to node2 breaks, and node1 takes its time."""
+    with hosts.held("node2"), hosts.lingering("node1"), hosts.begin("start", hosts.file("undone", THREE)) as client:
+        wait_until(lambda: _starts(hosts, "node2") and len(hosts.alive()) == 3)
+        hosts.drop("node2")
+        wait_until(lambda: not hosts.trees["node1"].alive())
+        client.process.send_signal(signal.SIGINT)
+        done = client.done()
+    assert (done.code, done.out) == (130, "")
+    assert "each host undoes its part by itself, after 30 s of silence at the latest\n" in done.err
+    assert "undone runs" not in done.err
+    hosts.untouched()
 
 
 def test_start_undoes_every_host_on_ctrl_c_while_hosts_reserve(hosts: Hosts) -> None:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
 from loopback import Sshd, answering, ask
+from node_tree import wait_until
 
 from tfctl.errors import Busy, Unreachable
-from tfctl.remote.transport import connect
+from tfctl.remote.transport import Connection, connect
 from tfctl.remote.tunnel import Tunnel
 
 pytestmark = pytest.mark.usefixtures("transport")
@@ -39,6 +42,26 @@ def test_the_end_of_a_tunnel_ends_its_connections(sshd: Sshd, server: int) -> No
             assert end.recv(1) in (b"", b"1")
         with pytest.raises(ConnectionRefusedError):
             socket.create_connection(("127.0.0.1", tunnel.local), timeout=5)
+
+
+def test_a_tunnel_accepts_connections_again_after_this_machine_had_no_file_descriptors() -> None:
+    said: list[str] = []
+
+    def gone() -> Connection:
+        raise Unreachable("node1: gone")
+
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Tunnel(gone, 1, [0], said.append) as tunnel, socket.socket() as early, socket.socket() as late:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+        try:
+            early.connect(("127.0.0.1", tunnel.local))  # `accept`, which has begun, may have a descriptor for it
+            late.connect(("127.0.0.1", tunnel.local))
+            wait_until(lambda: any("accept" in text for text in said), timeout=20)
+            time.sleep(0.5)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        wait_until(lambda: said.count("node1: gone") == 2, timeout=20)
+    assert said.count(f"port {tunnel.local} of this machine cannot accept a connection: Too many open files") == 1
 
 
 def test_a_host_that_does_not_forward_ports_is_reported(sshd: Sshd, server: int) -> None:

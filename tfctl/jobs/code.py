@@ -1,8 +1,8 @@
 """Pack the job's code as one tarball. The same files always give the same bytes.
 
 In a git work tree it holds tracked files and untracked ones that git does not ignore; elsewhere, everything but .git,
-__pycache__ and the output of local runs. Files that look like secrets are left out unless git tracks them or the job
-file lists them.
+__pycache__ and the output of local runs. If git cannot list the files of a work tree, nothing is packed. Files that
+look like secrets are left out unless git tracks them or the job file lists them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import hashlib
 import io
 import os
 import re
+import shlex
 import stat
 import subprocess
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from tfctl.errors import BadFile
+from tfctl.wording import plain
 
 LIMIT_MB = 50
 #: Where `run --local` puts a job's output, usually beside the code.
@@ -31,6 +34,8 @@ _SECRET_NAME = re.compile(r"\.env(\.(?!example$|sample$|template$|dist$).*)?|.*\
 _PRIVATE_KEY = re.compile(rb"^-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----", re.MULTILINE)
 #: Bytes of a file that are searched for a private key.
 _KEY_BYTES = 64 * 1024
+#: How long (s) git may take to list the files.
+_GIT_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -71,13 +76,13 @@ def select(folder: Path, include: Sequence[str] = (), env_file: Path | None = No
     """List the files to pack. ``include``: files that are packed even if git ignores them or they look like secrets.
 
     ``env_file``, whose variables the tasks get anyway, counts as a secret. Raise BadFile for a directory that cannot be
-    read, and for an included file that does not exist.
+    read, for an included file that does not exist, and if git cannot list the files of its work tree.
     """
     for name in include:
         if not (folder / name).is_file():
             raise BadFile(f"code/include: {folder / name} is not a file", "correct the list: paths relative to `code`")
     try:
-        found = set(names(folder, _refuse))
+        found = set(names(folder, strict=True))
         own = found.intersection([os.path.relpath(env_file.resolve(), folder.resolve())] if env_file else [])
         suspects = {name for name in found.difference(include) if name in own or _may_be_secret(folder / name)}
     except OSError as error:
@@ -99,14 +104,23 @@ def archive(listing: CodeListing, limit_mb: int = LIMIT_MB) -> CodeArchive:
     return CodeArchive(hashlib.sha256(data).hexdigest(), data, listing.names)
 
 
-def names(folder: Path, unread: Callable[[OSError], object] | None = None) -> Iterator[str]:
-    """Yield the paths to pack, relative to the folder. ``unread`` is called for a directory that cannot be read."""
-    listed = _git_names(folder, "-coz", "--exclude-standard")
+def names(folder: Path, strict: bool = False) -> Iterator[str]:
+    """Yield the paths to pack, relative to the folder.
+
+    If ``strict``, raise OSError for a directory that cannot be read, and BadFile if git cannot list the files of its
+    work tree. Otherwise leave out what such a directory contains, and yield the files that git ignores too.
+    """
+    try:
+        listed = _git_names(folder, "-coz", "--exclude-standard")
+    except BadFile:
+        if strict:
+            raise
+        listed = None
     if listed is not None:
         # Skip files deleted from the work tree. A submodule is a directory, and stays empty as in a fresh clone.
         yield from (name for name in listed if os.path.lexists(folder / name))
         return
-    for parent, folders, files in os.walk(folder, onerror=unread):
+    for parent, folders, files in os.walk(folder, onerror=_refuse if strict else None):
         folders[:] = [name for name in folders if name not in _SKIPPED]
         links = [name for name in folders if Path(parent, name).is_symlink()]
         yield from (str(Path(parent, name).relative_to(folder)) for name in (*files, *links))
@@ -154,15 +168,45 @@ def _unreadable(folder: Path, error: OSError) -> BadFile:
     return BadFile(f"{error.filename or folder}: cannot be read: {error.strerror or error}")
 
 
-def _git_names(folder: Path, *options: str) -> list[str] | None:
-    """Return the names that `git ls-files` lists; None if git is missing or the folder is not in a work tree."""
+def _git_names(folder: Path, *options: str, limit: float = _GIT_S) -> list[str] | None:
+    """Return the names that `git ls-files` lists, or None if the folder is in no work tree.
+
+    Raise BadFile if git cannot list them within ``limit`` seconds: nothing else knows which files it ignores.
+    """
+    words = ["git", "-C", str(folder), "ls-files", *options]
+    remedy = f"try: git -C {shlex.quote(str(folder))} status"
     try:
-        done = subprocess.run(["git", "-C", str(folder), "ls-files", *options], capture_output=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(words, capture_output=True, timeout=limit, env={**os.environ, "LC_ALL": "C"})
+        if done.returncode == 0:
+            return list(dict.fromkeys(os.fsdecode(name) for name in done.stdout.split(b"\0") if name))
+        reason, advice = _complaint(done.stderr)
+        reason, remedy = reason or f"it ended with status {done.returncode}", advice or remedy
+    except FileNotFoundError:
+        reason, remedy = "it is not installed", "install git, or copy the code out of the work tree"
+    except OSError as error:
+        reason = f"it cannot be run: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        reason = f"it ran longer than {limit:g} s and was killed"
+    found = _repository(folder)
+    if found is None:
         return None
-    if done.returncode:
-        return None
-    return list(dict.fromkeys(os.fsdecode(name) for name in done.stdout.split(b"\0") if name))
+    raise BadFile(f"{folder} is in a git work tree ({found}), but git cannot list its files: {reason}", remedy)
+
+
+def _complaint(stderr: bytes) -> tuple[str, str]:
+    """Return why git has failed, and what it advises."""
+    text = plain(stderr.decode(errors="replace"))
+    reason, *advice = text.rpartition("fatal: ")[2].splitlines() or [""]
+    return reason, " ".join(" ".join(advice).split())
+
+
+def _repository(folder: Path) -> Path | None:
+    """Return the nearest `.git` of the folder or above it, where git looks for one: on the same file system."""
+    above = [folder.resolve(), *folder.resolve().parents]
+    if "GIT_DISCOVERY_ACROSS_FILESYSTEM" not in os.environ:
+        device = above[0].stat().st_dev
+        above = [*takewhile(lambda parent: parent.stat().st_dev == device, above)]
+    return next((parent / ".git" for parent in above if os.path.lexists(parent / ".git")), None)
 
 
 def _entry(folder: Path, name: str) -> tarfile.TarInfo:

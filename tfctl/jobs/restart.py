@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tfctl.errors import Busy, NotFound, TfctlError, together
+from tfctl.errors import Busy, NotFound, Taken, TfctlError, together
 from tfctl.jobs.sessions import Sessions, open_sessions
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.stop import stop
@@ -35,20 +35,20 @@ def restart(fleet: Fleet, state: JobState, say: Say) -> wire.Record:
     """Stop the job, run its next attempt on all its hosts or on none, and return the attempt's record.
 
     Raise Busy while an older run of the job is alive on other hosts. Nothing is stopped until every host has confirmed
-    that it can run the job again; otherwise raise NotFound. If a host then refuses, raise its error; raise Undone as
-    `start` does. In both cases the job stays stopped.
+    that it can run the job again; otherwise raise NotFound, or Taken if no port is free for the guard. If a host then
+    refuses, raise its error; raise Undone as `start` does. In both cases the job stays stopped.
     """
     _require_no_other_run(state)
     with open_sessions(fleet, state.job, _requests(fleet, state), say, "no other attempt was started") as sessions:
-        attempt = _next(state, sessions)
+        attempt, port = _next(state, sessions), _guard_port(fleet, state, sessions)
         _stop(fleet, state, say)
         try:
-            return _begin(fleet, state, sessions, attempt)
+            return _begin(fleet, state, sessions, attempt, port)
         except TfctlError:
             say(f"{state.job} was stopped, but its next attempt could not be started")
             raise
         except KeyboardInterrupt:
-            if not sessions.over:
+            if not sessions.kept:
                 say(f"{state.job} was stopped and not started again")
             raise
 
@@ -58,6 +58,7 @@ def preview(fleet: Fleet, state: JobState) -> str:
     _require_no_other_run(state)
     with open_sessions(fleet, state.job, _requests(fleet, state)) as sessions:
         attempt = _next(state, sessions)
+        _guard_port(fleet, state, sessions)
     tasks = [
         (
             task.host,
@@ -100,13 +101,21 @@ def _require_no_other_run(state: JobState) -> None:
 
 
 def _guard_port(fleet: Fleet, state: JobState, sessions: Sessions) -> int:
-    """Return a port for the guard of the head, or 0 if it is the only host. Raise Busy if none is free."""
+    """Return a port for the guard of the head, or 0 if it is the only host.
+
+    If none is free, it is the port of the guard that is about to be stopped. Raise Taken if there is no such guard.
+    """
     guard = state.record.guard
     if guard is None or len(state.hosts) == 1:
         return 0
     head = next(host for host in _hosts(fleet, state) if host.name == guard.head)
-    taken = {*sessions.hellos[head.name].ports, *(task.record.port for task in state.tasks if task.host == head.name)}
-    return port_for_guard(head, taken)
+    held = sessions.hellos[head.name].ports
+    try:
+        return port_for_guard(head, {*held, *(task.record.port for task in state.tasks if task.host == head.name)})
+    except Taken:
+        if held.get(guard.port) == f"the guard of job {state.job}":  # in the words of tfctl.node.guards
+            return guard.port
+        raise
 
 
 def _requests(fleet: Fleet, state: JobState) -> dict[Host, wire.StartRequest]:
@@ -163,12 +172,12 @@ def _stop(fleet: Fleet, state: JobState, say: Say) -> None:
         raise
 
 
-def _begin(fleet: Fleet, state: JobState, sessions: Sessions, attempt: int) -> wire.Record:
+def _begin(fleet: Fleet, state: JobState, sessions: Sessions, attempt: int, port: int) -> wire.Record:
+    """Start the attempt, whose guard gets this port."""
     run, now = secrets.token_hex(4), time.time()
     record = state.record._replace(attempt=attempt, run=run, started=now)
     planned = None
     if record.guard:
-        port = _guard_port(fleet, state, sessions)
         record = record._replace(guard=record.guard._replace(port=port, origin=run, number=1))
         planned = wire.PlannedGuard(secrets.token_hex(32))
     refusals = sessions.reserve(dict.fromkeys(_hosts(fleet, state), wire.Rerun(record, planned)))

@@ -30,19 +30,20 @@ _UNDONE = 1
 
 
 class Sessions:
-    """The open sessions of a start. ``hellos`` maps host name to hello; ``over`` means nothing is left to undo."""
+    """The open sessions of a start. ``hellos``: by host name. ``kept``: whether hosts were told to keep the job."""
 
     def __init__(
         self, fleet: Fleet, sessions: Mapping[str, Session], hellos: Mapping[str, wire.Hello], not_started: str
     ) -> None:
         self.hellos = hellos
-        self.over = False
+        self.kept = False
         self._not_started = not_started
         self._fleet = fleet
         self._sessions = sessions
         self._lost: set[str] = set()  # hosts that have failed to answer
         self._job: wire.Record | None = None
         self._may_run = False  # whether a host has been told to start units
+        self._left: str | None = None  # what `undo` returns, once it has begun
 
     def reserve(
         self, messages: Mapping[Host, wire.Plan | wire.Rerun], code: CodeArchive | None = None
@@ -113,31 +114,38 @@ class Sessions:
         """Send `keep` to every host: from then on the job runs without this process.
 
         Return the errors of hosts that may not have received it. Raise Undone, as `go` does, if a session had already
-        ended before `keep` was sent to any host.
+        ended before `keep` was sent to any host. Raise a KeyboardInterrupt when all have answered, unless there are
+        errors.
         """
         gone = [host for host, session in self._sessions.items() if session.ended]
         self._require_none(list(self._each(gone, _kept)[1].values()))
-        with _undivided():
-            self.over = True
+        with _undivided() as interruptions:
+            self.kept = True
             for session in self._sessions.values():
                 with suppress(TfctlError):
                     session.send(wire.Keep())
             _, errors = self._each(self._sessions, _kept)
+        if interruptions and not errors:
+            raise KeyboardInterrupt
         return list(errors.values())
 
     def undo(self) -> str:
-        """Make every host undo its part. Return a sentence about what is left."""
-        planned = self._job is not None
-        if not self.over:
-            self.over = True
-            silent = self._sweep(self._hang_up())
-            if silent:
-                units = "may have started units and " if self._may_run else ""
-                return (
-                    f"{', '.join(silent)} {units}did not receive the order to undo its part; it does so by itself "
-                    f"after {wire.SILENCE_S:.0f} s of silence; every other host has undone its part"
-                )
-        return "nothing of the job runs: every host has undone its part" if planned else self._not_started
+        """Make every host undo its part, unless that has begun already. Return a sentence about what is left."""
+        if self._left is None:
+            # This remains if the next line is interrupted.
+            self._left = f"each host undoes its part by itself, after {wire.SILENCE_S:.0f} s of silence at the latest"
+            self._left = self._undo()
+        return self._left if self._job else self._not_started
+
+    def _undo(self) -> str:
+        silent = self._sweep(self._hang_up())
+        if not silent:
+            return "nothing of the job runs: every host has undone its part"
+        units = "may have started units and " if self._may_run else ""
+        return (
+            f"{', '.join(silent)} {units}did not receive the order to undo its part; it does so by itself "
+            f"after {wire.SILENCE_S:.0f} s of silence; every other host has undone its part"
+        )
 
     def _share(self, nonce: str) -> tuple[str, list[str]]:
         """Return the host that wrote the nonce to the output directory, and the hosts that cannot see it there."""
@@ -212,13 +220,15 @@ class Sessions:
             except Exception as error:  # an unexpected error must not pass for success
                 what = f"{host}: this is a defect in tfctl: {type(error).__name__}: {error}"
                 errors[host] = error if isinstance(error, TfctlError) else TfctlError(what)
+                errors[host].hosts = (host,)
                 self._lost.add(host)
 
         threads = [threading.Thread(target=once, args=(host,), daemon=True) for host in hosts]
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():
+                thread.join(1.0)  # Ctrl-C does not end a wait without a limit that is just about to begin
         return dict(sorted(answers.items())), dict(sorted(errors.items()))
 
 
@@ -243,10 +253,11 @@ def open_sessions(
             try:
                 yield sessions
             except KeyboardInterrupt:
-                say(f"{job} runs: tfctl stop {job} ends it" if sessions.over else sessions.undo())
+                say(f"{job} runs: tfctl stop {job} ends it" if sessions.kept else sessions.undo())
                 raise
             finally:
-                sessions.undo()
+                if not sessions.kept:
+                    sessions.undo()
     finally:
         for session in list(by_host.values()):
             session.close()
@@ -284,12 +295,12 @@ def _kept(_: str, session: Session) -> None:
 
 
 @contextmanager
-def _undivided() -> Iterator[None]:
-    """Delay interruptions to the end of the block: between two hosts they would leave half a job."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread receives signals
-        return
+def _undivided() -> Iterator[list[int]]:
+    """Collect interruptions during the block in a list: between two hosts they would leave half a job."""
     came: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield came  # only the main thread receives signals
+        return
     # SIGALRM: an interruption that waits for the end of an import (tfctl.cli.interrupts).
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     found = {number: signal.getsignal(number) for number in numbers}
@@ -297,9 +308,7 @@ def _undivided() -> Iterator[None]:
     for number in before:
         signal.signal(number, lambda number, _: came.append(number))
     try:
-        yield
+        yield came
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if came:
-        raise KeyboardInterrupt

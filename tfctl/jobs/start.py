@@ -9,10 +9,9 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from random import Random
 
-from tfctl.errors import BadFile, PreflightFailed, Taken, TfctlError, Undone, together
+from tfctl.errors import BadFile, NotFound, PreflightFailed, Taken, TfctlError, Undone, together
 from tfctl.jobs.code import CodeArchive
 from tfctl.jobs.other_hosts import OtherHosts
 from tfctl.jobs.requirements import directories
@@ -81,11 +80,17 @@ def preview(fleet: Fleet, layout: Layout, code: CodeArchive) -> Job:
 
 def stop_unconfirmed(fleet: Fleet, job: str, run: str, unconfirmed: Sequence[TfctlError]) -> Undone:
     """Stop the job because some hosts did not confirm `keep`, and return the error to raise."""
-    with suppress(TfctlError):
+    stopped = "the job was stopped on the other hosts"
+    try:
         stop(fleet, job, run=run)
+    except NotFound:
+        pass  # every host has undone its part
+    except TfctlError as error:
+        if not {host for each in unconfirmed for host in each.hosts}.issuperset(error.hosts):
+            stopped = f"not everything was stopped on the other hosts: {error.message}"
     return Undone(
-        f"{together(unconfirmed).message}\nthe job was stopped on the other hosts; a host that did not receive `keep` "
-        f"undoes its part after {wire.SILENCE_S:.0f} s of silence",
+        f"{together(unconfirmed).message}\n{stopped}\na host that did not receive `keep` undoes its part after "
+        f"{wire.SILENCE_S:.0f} s of silence",
         f"when it answers again, run `tfctl stop {job}` to end anything it kept",
     )
 

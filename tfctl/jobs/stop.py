@@ -9,7 +9,7 @@ from tfctl.errors import NotFound, PreflightFailed, TfctlError, Unreachable, tog
 from tfctl.jobs.state import unknown
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet, HostOutcome
-from tfctl.remote.session import Session, open_session
+from tfctl.remote.session import Session, beating, open_session
 
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
@@ -49,9 +49,10 @@ def stop(
 
     hosts = None if tasks is None else [host for host in fleet.hosts if host.name in tasks]
     try:
-        marked = fleet.map(mark, hosts)
-        everywhere = tasks is None and _all_have_answered(marked)
-        ended = fleet.map(end, [outcome.host for outcome in marked if outcome.error is None])
+        with beating(sessions):  # a host that hears nothing while others mark their tasks would go on without them
+            marked = fleet.map(mark, hosts)
+            everywhere = tasks is None and _all_have_answered(marked)
+            ended = fleet.map(end, [outcome.host for outcome in marked if outcome.error is None])
     finally:
         for session in list(sessions.values()):
             session.close()
@@ -93,7 +94,7 @@ def _result(
         if not (host in elsewhere and isinstance(error, (Unreachable, PreflightFailed)))
     ]
     others = [error for error in failures.values() if error not in errors]
-    errors += [TfctlError(f"{host}: {what}") for host, answer in answers.items() for what in answer.left]
+    errors += [_remains(host, what) for host, answer in answers.items() for what in answer.left]
     for error in others:
         say(error.message)
     if errors:
@@ -103,6 +104,12 @@ def _result(
     if not known:
         raise _unknown(job, list(failures))
     return stopped
+
+
+def _remains(host: str, what: str) -> TfctlError:
+    error = TfctlError(f"{host}: {what}")
+    error.hosts = (host,)
+    return error
 
 
 def _unknown(job: str, silent: Sequence[str]) -> NotFound:

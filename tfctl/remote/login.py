@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tfctl.model.host import Host
-from tfctl.remote.ssh_config import fields
+from tfctl.remote.ssh_config import login_options
 
 
 def words(host: Host) -> list[str]:
@@ -13,7 +11,5 @@ def words(host: Host) -> list[str]:
 
     The host's key is always checked. Unlike tfctl's own connections, it may ask for a password.
     """
-    options = ["StrictHostKeyChecking=yes", *fields(host.ssh)]
-    if host.ssh.key and any(Path(f"{host.ssh.key}{suffix}").exists() for suffix in ("", ".pub")):
-        options.append("IdentitiesOnly=yes")
+    options = ["StrictHostKeyChecking=yes", *login_options(host.ssh)]
     return ["ssh", *(word for option in options for word in ("-o", option)), *host.ssh.args, "--", host.ssh.host]

@@ -23,7 +23,7 @@ from tfctl.remote.jump import shared
 from tfctl.remote.openssh_channel import OpenSshChannel
 from tfctl.remote.openssh_mux import MuxSession, SessionRefused
 from tfctl.remote.openssh_process import SshProcess
-from tfctl.remote.ssh_config import Server, fields, resolve
+from tfctl.remote.ssh_config import Server, login_options, resolve
 from tfctl.remote.transport import KEEPALIVE_S, Stream
 from tfctl.wording import plain
 
@@ -154,10 +154,7 @@ def _words(host: Host, server: Server, proxy: str | None, path: Path) -> list[st
     options = [*_OPTIONS, f"UserKnownHostsFile={files}", "GlobalKnownHostsFile=none"]
     options += [f"ConnectTimeout={math.ceil(server.limit)}"]
     options += [f"ProxyCommand={_unexpanded(proxy)}"] if proxy else []
-    if host.ssh.key and any(Path(f"{host.ssh.key}{suffix}").exists() for suffix in ("", ".pub")):
-        # A key that is named in the inventory is the only one to use.
-        options += ["IdentitiesOnly=yes"]
-    options += fields(host.ssh)
+    options += login_options(host.ssh)
     args = _without_jump(host.ssh.args) if proxy else host.ssh.args
     # -v: the log says how far ssh came. -N: no process yet. ssh takes the last of several -S.
     rest = ["-v", "-N", "-T", "-S", _unexpanded(str(path)), "--", host.ssh.host]

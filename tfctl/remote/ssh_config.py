@@ -103,6 +103,12 @@ def fields(ssh: Ssh) -> list[str]:
     return [f"{key}={value}" for key, (value,) in _fields(ssh).items()]
 
 
+def login_options(ssh: Ssh) -> list[str]:
+    """Return the options of ssh for a login: the host's own fields. A key named in the inventory is the only one."""
+    named = bool(ssh.key) and any(Path(f"{ssh.key}{suffix}").exists() for suffix in ("", ".pub"))
+    return [*fields(ssh), *(["IdentitiesOnly=yes"] if named else [])]
+
+
 def _fields(ssh: Ssh) -> dict[str, list[str]]:
     given = {"port": ssh.port, "user": ssh.user, "identityfile": ssh.key and shlex.quote(ssh.key)}
     return {key: [str(value)] for key, value in given.items() if value is not None}

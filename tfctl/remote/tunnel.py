@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from tfctl.remote.transport import Connection, Stream
 
 _PIECE = 1 << 16
+#: How long (s) to wait after a connection could not be accepted.
+_PAUSE_S = 0.1
 
 
 class Tunnel:
@@ -56,16 +59,27 @@ class Tunnel:
             _hang_up(end)
 
     def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
+        """Accept connections until `close`. Report a failure, such as too many open files, once, and try again."""
+        failed = False
+        while True:
+            try:
                 near, _ = self._listener.accept()
+            except OSError as error:
+                if self._closed:
+                    return
+                if not failed:
+                    self._say(f"port {self.local} of this machine cannot accept a connection: {error.strerror}")
+                failed = True
+                time.sleep(_PAUSE_S)
+            else:
+                failed = False
                 threading.Thread(target=self._serve, args=(near,), daemon=True).start()
 
     def _serve(self, near: socket.socket) -> None:
         try:
             far = self._connection().dial(self._port)
-        except TfctlError as error:
-            self._say(error.message)
+        except (TfctlError, OSError) as error:
+            self._say(error.message if isinstance(error, TfctlError) else f"port {self._port}: {error.strerror}")
             near.close()
             return
         with self._lock:

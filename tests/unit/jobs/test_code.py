@@ -5,12 +5,13 @@ import os
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tfctl.errors import BadFile
+from tfctl.jobs import code as job_code
 from tfctl.jobs.code import CodeArchive, pack, select
 
 
@@ -45,6 +46,86 @@ def test_only_the_named_folder_of_a_work_tree_is_packed(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "train.py").write_text("")
     assert names(pack(tmp_path / "job")) == ["train.py"]
+
+
+def lose_repository(folder: Path) -> None:
+    (folder / ".git").write_text("gitdir: /nonexistent/repository\n")
+
+
+def empty_repository(folder: Path) -> None:
+    (folder / ".git").mkdir()
+
+
+def damage_index(folder: Path) -> None:
+    subprocess.run(["git", "init", "-q", folder], check=True)
+    (folder / ".git/index").write_bytes(b"x" * 100)
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A directory with code below ``tmp_path``."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    for name in ("train.py", "credentials.json"):
+        (folder / name).write_text("")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (lose_repository, "not a git repository: /nonexistent/repository"),
+        (empty_repository, "not a git repository"),
+        (damage_index, "index file corrupt"),
+    ],
+)
+def test_nothing_is_sent_if_git_cannot_read_the_repository(
+    damage: Callable[[Path], None], reason: str, job: Path, tmp_path: Path
+) -> None:
+    damage(tmp_path)
+    with pytest.raises(BadFile) as caught:
+        select(job)
+    where = f"{job} is in a git work tree ({tmp_path / '.git'})"
+    assert caught.value.message.startswith(f"{where}, but git cannot list its files: {reason}")
+    assert caught.value.remedy == f"try: git -C {job} status"
+    assert sorted(job_code.names(job)) == ["credentials.json", "train.py"], "a job on this machine needs no git"
+
+
+def test_nothing_is_sent_of_a_work_tree_that_belongs_to_another_user(
+    job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+    with pytest.raises(BadFile, match=r"git cannot list its files: .*owne(d|rship)") as caught:
+        select(job)
+    assert caught.value.remedy.endswith(f": git config --global --add safe.directory {tmp_path}")
+
+
+def test_git_is_needed_only_in_a_work_tree(job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert select(job).names == ("credentials.json", "train.py")
+    empty_repository(tmp_path)
+    with pytest.raises(BadFile, match="git cannot list its files: it is not installed") as caught:
+        select(job)
+    assert caught.value.remedy == "install git, or copy the code out of the work tree"
+
+
+@pytest.mark.parametrize(
+    ("script", "limit", "reason"),
+    [("exec /bin/sleep 60", 0.2, "it ran longer than 0.2 s"), ("exit 3", 20.0, "it ended with status 3")],
+)
+def test_a_git_that_hangs_or_dies_matters_only_in_a_work_tree(
+    script: str, limit: float, reason: str, job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "git").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert job_code._git_names(job, "-cz", limit=limit) is None
+    empty_repository(tmp_path)
+    with pytest.raises(BadFile, match=reason):
+        job_code._git_names(job, "-cz", limit=limit)
 
 
 def test_the_same_files_give_the_same_digest_and_a_mode_counts(tmp_path: Path) -> None:

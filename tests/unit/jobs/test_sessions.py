@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+import time
 import tracemalloc
 from typing import Any
 
 import pytest
 from records import make_record
 
-from tfctl.errors import Undone
+from tfctl.errors import Undone, Unreachable
 from tfctl.jobs.code import CodeArchive
-from tfctl.jobs.sessions import Sessions, _undivided
+from tfctl.jobs.sessions import Sessions
 from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
@@ -87,10 +89,66 @@ def test_code_is_copied_for_the_hosts_that_lack_it_and_only_once() -> None:
         assert sent == [wire.line(wire.Code(len(data))) + data] * lacking
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM])
+class Keeping:
+    """A session with a host that confirms `keep`, or is silent. The message arrives together with a signal."""
+
+    ended = False
+
+    def __init__(self, number: signal.Signals, *, silent: bool = False) -> None:
+        self.told = False
+        self._number, self._silent = number, silent
+
+    def send(self, _message: wire.Keep) -> None:
+        os.kill(os.getpid(), self._number)
+        self.told = True
+
+    def expect(self, _kind: object, _timeout: float) -> wire.Kept:
+        if self._silent:
+            raise Unreachable("node2: silent")
+        return wire.Kept()
+
+
+class Slow:
+    """A session with a host that takes its time to start units. A signal arrives while another thread has the CPU."""
+
+    ended = False
+
+    def __init__(self) -> None:
+        self.started = False
+
+    def send(self, message: wire.Go) -> None:
+        pass
+
+    def expect(self, _kind: object, _timeout: float) -> wire.Started:
+        # Unlike one for the main thread, it does not end the wait of the main thread.
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        time.sleep(5)
+        self.started = True
+        return wire.Started()
+
+
+def test_ctrl_c_ends_the_wait_for_hosts_at_whatever_moment_it_comes() -> None:
+    host = Slow()
+    sessions = Sessions(Fleet([]), {"node1": host}, {}, "")  # type: ignore[dict-item]
+    with pytest.raises(KeyboardInterrupt):
+        sessions.go()
+    assert not host.started
+
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
 def test_interruption_while_hosts_are_told_to_keep_the_job_waits_until_all_are_told(number: signal.Signals) -> None:
-    told = []
-    with pytest.raises(KeyboardInterrupt), _undivided():
-        os.kill(os.getpid(), number)
-        told.append("the last host")
-    assert told == ["the last host"]
+    hosts = {name: Keeping(number) for name in ("node1", "node2")}
+    sessions = Sessions(Fleet([]), hosts, {}, "")  # type: ignore[arg-type]
+    with pytest.raises(KeyboardInterrupt):
+        sessions.keep()
+    assert [host.told for host in hosts.values()] == [True, True]
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_interruption_does_not_hide_that_a_host_has_not_confirmed_to_keep_the_job(number: signal.Signals) -> None:
+    hosts = {"node1": Keeping(number), "node2": Keeping(number, silent=True)}
+    sessions = Sessions(Fleet([]), hosts, {}, "")  # type: ignore[arg-type]
+    assert [str(error) for error in sessions.keep()] == ["node2: silent"]

@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from tfctl.errors import Exit, TfctlError, Unreachable
+from tfctl.jobs.start import stop_unconfirmed
 from tfctl.jobs.stop import stop
 from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
@@ -26,11 +27,15 @@ class AnsweredFleet:
     def map(self, _: Callable[..., object], hosts: Sequence[Host] | None = None) -> list[HostOutcome[Any]]:
         chosen = self.hosts if hosts is None else hosts
         return [
-            HostOutcome(host, error=Unreachable(f"{host.name}: no route"))
-            if answer is None
-            else HostOutcome(host, answer)
+            HostOutcome(host, error=unreachable(host.name)) if answer is None else HostOutcome(host, answer)
             for host, answer in zip(chosen, self._answers.pop(0), strict=True)
         ]
+
+
+def unreachable(host: str) -> Unreachable:
+    error = Unreachable(f"{host}: no route")
+    error.hosts = (host,)
+    return error
 
 
 def stopped(hosts: Sequence[str], *answers: Sequence[wire.Marked | wire.Stopped | None]) -> list[str]:
@@ -58,3 +63,19 @@ def test_stop_fails_for_every_silent_host_if_those_that_name_the_hosts_of_the_jo
     with pytest.raises(TfctlError, match=r"node1: .*\nnode2: .*\nnode3: ") as caught:
         stopped(ALL, marked, [wire.Stopped(1, (("worker", 3),), ())])
     assert caught.value.exit is Exit.UNREACHABLE
+
+
+@pytest.mark.parametrize(
+    ("left", "said"),
+    [
+        ((), ["the job was stopped on the other hosts"]),
+        (("a process",), ["not everything was stopped on the other hosts: node2: no route", "node1: a process"]),
+    ],
+)
+def test_a_start_that_a_host_did_not_confirm_reports_what_is_left_on_the_others(
+    left: tuple[str, ...], said: list[str]
+) -> None:
+    marked = [wire.Marked(1, ("node1", "node2")), None]
+    fleet = AnsweredFleet(ALL[:2], marked, [wire.Stopped(1, (("worker", 0),), left)])
+    error = stop_unconfirmed(cast(Fleet, fleet), "digits", "0123abcd", [unreachable("node2")])
+    assert error.message.splitlines()[1:-1] == said
