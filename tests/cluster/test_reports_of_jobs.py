@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from loopback import MAX_SESSIONS
+
 from tests.cluster.hosts import Hosts
 from tfctl.node import names
 
@@ -40,6 +42,15 @@ def test_report_compares_jobs_by_their_timings_and_pull_copies_them(hosts: Hosts
 
     hosts.ok("pull", "two", tmp_path)
     assert json.loads((tmp_path / "attempt-1/worker-1.timings.jsonl").read_text()) == TIMINGS
+
+
+def test_report_asks_about_more_jobs_than_sshd_allows_sessions(hosts: Hosts) -> None:
+    names = [f"absent-{number}" for number in range(MAX_SESSIONS + 1)]
+    for name in hosts.names:
+        hosts.slow_down(name)
+    done = hosts("report", *names)
+    assert done.code == 7, done
+    assert "no host has a job 'absent-0'" in done.err
 
 
 def test_report_reads_what_tasks_print(hosts: Hosts) -> None:
