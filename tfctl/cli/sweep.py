@@ -81,10 +81,11 @@ def sweep(
     file = named(jobfile, job_option, "job file")
     if plot is not None:
         plots.require(plot)
-    variants = sweeps.variants(file, sweeps.parse(settings or []))
-    layouts = [lay_out(file, inventory, env, variant.job) for variant in variants]
+    values = sweeps.parse(settings or [])
     path = results or Path(f"{load.load(file).name}-sweep.json")
     known = _known(path, sweeps.digest(file))
+    variants = sweeps.variants(file, values, {entry.job: entry.settings for entry in known.runs})
+    layouts = [lay_out(file, inventory, env, variant.job) for variant in variants]
     if dry_run:
         _print_plan(variants, layouts, known, output)
         return 0

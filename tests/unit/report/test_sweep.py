@@ -10,6 +10,7 @@ import pytest
 from tests.unit.report.test_figures import PUBLISHED
 from tfctl.errors import BadFile, UsageError
 from tfctl.model.load import load
+from tfctl.node.names import JOB as JOB_NAME
 from tfctl.report import results, sweep
 from tfctl.report.results import SweepResults, SweepRun
 
@@ -54,6 +55,24 @@ def test_a_strategy_runs_without_the_roles_that_it_does_not_have(file: Path) -> 
     horovod, ps = sweep.variants(file, sweep.parse(["strategy=horovod,parameter_server"]))
     assert (horovod.job.strategy, list(horovod.job.roles)) == ("horovod", ["worker"])
     assert list(ps.job.roles) == ["chief", "ps", "worker"]
+
+
+def test_runs_whose_values_look_alike_in_a_name_get_different_names_and_outputs(file: Path) -> None:
+    found = sweep.variants(file, sweep.parse(["env.SHIFT=-1,1,2,+"]))
+    assert len({each.name for each in found}) == len({each.job.output for each in found}) == 4
+    assert all(JOB_NAME.fullmatch(each.name) for each in found)
+    assert (found[2].name, found[2].job.output) == ("resnet-2", "/srv/tfctl/shared/2")
+    assert found == sweep.variants(file, sweep.parse(["env.SHIFT=-1,1,2,+"])), "the same command continues the sweep"
+
+
+def test_a_run_gets_another_name_than_one_of_an_earlier_sweep_with_other_settings(file: Path) -> None:
+    [first] = sweep.variants(file, sweep.parse(["env.SHIFT=1"]))
+    earlier = {first.name: first.settings}
+    assert sweep.variants(file, sweep.parse(["env.SHIFT=1"]), earlier) == [first]
+    [second] = sweep.variants(file, sweep.parse(["env.BATCH=1"]), earlier)
+    assert second.name != first.name
+    assert second.job.output != first.job.output
+    assert sweep.variants(file, sweep.parse(["env.BATCH=1"]), {**earlier, second.name: second.settings}) == [second]
 
 
 def test_long_names_end_in_a_digest() -> None:
