@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,7 +24,7 @@ from tfctl.cli.report import FormatOption, PlotOption, ReportFormat, show
 from tfctl.cli.start import CodeLimitOption, packed
 from tfctl.cli.wait import detaching, sentence
 from tfctl.cli.which import lay_out
-from tfctl.errors import Exit, NotFound, TfctlError, UsageError
+from tfctl.errors import Exit, NotFound, TfctlError, Unreachable, UsageError
 from tfctl.wording import counted, plain
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def sweep(
     The results are kept in a file. After Ctrl-C or a failure, the same command continues: runs that have succeeded are
     not repeated.
 
-    Exit code: 0 all runs succeeded, 100 some did not.
+    Exit code: 0 all runs succeeded, 100 some did not, 4 it is unknown whether a run has ended.
     """
     from tfctl.model import load
     from tfctl.report import plot as plots
@@ -119,7 +120,8 @@ def _known(path: Path, digest: str) -> SweepResults:
 
 def _ended(variant: Variant, layout: Layout, code_limit: int, known: SweepResults, path: Path) -> SweepResults:
     """Start a run, or continue with the one that an earlier call has started, and wait for its end. Return the results
-    with its own. A run that cannot be started is reported, and the next one begins."""
+    with its own. A run that cannot be started is reported, and the next one begins. Raise Unreachable if it is unknown
+    whether the run has ended: the next one could slow it down."""
     from tfctl.remote.fleet import Fleet
     from tfctl.report.results import SweepRun, save
 
@@ -132,16 +134,17 @@ def _ended(variant: Variant, layout: Layout, code_limit: int, known: SweepResult
             attempt = _started_before(fleet, entry)
             if attempt is not None:
                 return _waited(fleet, entry, attempt, known, path)
-    try:
-        with packed(layout, code_limit) as ready:
+    with ExitStack() as stack:
+        try:
+            ready = stack.enter_context(packed(layout, code_limit))
             job = ready.start()
-            entry = replace(entry, run=job.run)
-            known = known.put(entry)
-            save(path, known)
-            return _waited(ready.fleet, entry, job.attempt, known, path)
-    except TfctlError as error:
-        say_error(error)
-        return known
+        except TfctlError as error:
+            say_error(error)
+            return known
+        entry = replace(entry, run=job.run)
+        known = known.put(entry)
+        save(path, known)
+        return _waited(ready.fleet, entry, job.attempt, known, path)
 
 
 def _started_before(fleet: Fleet, entry: SweepRun) -> int | None:
@@ -164,11 +167,17 @@ def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, pa
 
     with detaching(entry.job):
         ended: JobState = wait(fleet, entry.job, attempt, say)
+        if not ended.ended:
+            raise Unreachable(sentence(ended), "when its hosts answer again, the same command continues")
     say(sentence(ended))
     if ended.state != "succeeded":
         say(f"`tfctl logs {entry.job}` shows why")
         return known
-    [figures] = read(fleet, [entry.job], say_error)
+    try:
+        [figures] = read(fleet, [entry.job], say_error)
+    except TfctlError as error:
+        say_error(error)
+        return known
     known = known.put(replace(entry, figures=replace(figures, settings=entry.settings)))
     save(path, known)
     return known
