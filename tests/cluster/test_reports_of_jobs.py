@@ -107,3 +107,12 @@ def test_sweep_runs_each_setting_once_and_continues_after_a_failure(hosts: Hosts
 
     file.write_text(file.read_text() + "# changed\n")
     assert "the results of another job file" in hosts(*words).err
+
+
+def test_sweep_prints_an_error_as_json_when_no_run_has_succeeded(hosts: Hosts) -> None:
+    text = "command: [sh, -c, 'exit 3']\nroles: {worker: 1}\nenv: {N: 0}\npolicy: {max_restarts: 0}\n"
+    done = hosts("sweep", hosts.file("vain", text), "--set", "env.N=1", "-o", "json")
+    assert done.code == 100, done
+    error = json.loads(done.out)["error"]
+    assert (error["exit"], error["message"]) == (100, "1 run has not succeeded")
+    assert done.err.count("1 run has not succeeded") == 1

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from tfctl.report.sweep import Variant
 
 
+class _NotSucceeded(TfctlError):
+    exit = Exit.JOB_FAILED
+
+
 def add_to(app: typer.Typer) -> None:
     app.command(
         epilog="Example: tfctl sweep job.yaml --set roles.worker.replicas=1,2,4 "
@@ -94,13 +98,15 @@ def sweep(
         say(f"run {number} of {len(variants)}: {_settings(variant)}")
         known = _ended(variant, layout, code_limit, known, path)
     found = known.only([variant.name for variant in variants])
-    if found:
-        show(compare(found), output, plot)
-    missing = len(variants) - len(found)
-    if missing:
-        runs = counted(missing, "run has", "runs have")
-        say_error(TfctlError(f"{runs} not succeeded", "the same command runs them again, and keeps the others"))
-    return Exit.JOB_FAILED if missing else Exit.OK
+    missing = counted(len(variants) - len(found), "run has", "runs have")
+    failure = _NotSucceeded(f"{missing} not succeeded", "the same command runs them again, and keeps the others")
+    if not found:
+        raise failure
+    show(compare(found), output, plot)
+    if len(found) == len(variants):
+        return Exit.OK
+    say_error(failure)
+    return failure.exit
 
 
 def _known(path: Path, digest: str) -> SweepResults:
