@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -22,7 +23,7 @@ from tfctl.cli.common import (
 )
 from tfctl.cli.report import FormatOption, PlotOption, ReportFormat, show
 from tfctl.cli.start import CodeLimitOption, packed
-from tfctl.cli.wait import detaching, sentence
+from tfctl.cli.wait import detaching, saying_the_end, sentence
 from tfctl.cli.which import lay_out
 from tfctl.errors import Exit, NotFound, TfctlError, Unreachable, UsageError
 from tfctl.wording import counted, plain
@@ -171,8 +172,9 @@ def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, pa
     from tfctl.report.read import read
     from tfctl.report.results import save
 
-    with detaching(entry.job):
-        ended: JobState = wait(fleet, entry.job, attempt, say)
+    seen: deque[JobState] = deque(maxlen=1)
+    with detaching(entry.job), saying_the_end(seen):
+        ended = wait(fleet, entry.job, attempt, say, watch=seen.append)
         if not ended.ended:
             raise Unreachable(sentence(ended), "when its hosts answer again, the same command continues")
     say(sentence(ended))
