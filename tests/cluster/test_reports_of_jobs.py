@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 from loopback import MAX_SESSIONS
 
-from tests.cluster.hosts import Hosts
+from tests.cluster.hosts import STAY, Hosts
 from tfctl.node import names
 
 #: Records 101 steps of 32 examples, ten seconds for the first one and twenty for the others.
@@ -51,6 +52,19 @@ def test_report_asks_about_more_jobs_than_sshd_allows_sessions(hosts: Hosts) -> 
     done = hosts("report", *names)
     assert done.code == 7, done
     assert "no host has a job 'absent-0'" in done.err
+
+
+def test_report_refuses_jobs_of_several_inventories(hosts: Hosts) -> None:
+    inventories = hosts.inventory, hosts.told("node2")
+    files = [hosts.file(f"of-{path.stem}", f"{STAY}inventory: {path}\nroles: {{worker: 1}}\n") for path in inventories]
+    done = hosts.with_inventory(None, "report", *files)
+    assert done.code == 2, done
+    assert all(str(path) in done.err for path in inventories)
+    assert hosts("report", *files).code == 7, "the option holds for all of them"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFCTL_INVENTORY", str(inventories[1]))
+        done = hosts.with_inventory(None, "report", files[0], "absent")
+    assert done.code == 7, "a name alone means a job on the hosts of the first"
 
 
 def test_report_reads_what_tasks_print(hosts: Hosts) -> None:
