@@ -110,7 +110,7 @@ def _tables(report: Report, output: ReportFormat) -> str:
 
 def _runs(words: Sequence[str], inventory: Path | None, errors: list[TfctlError]) -> list[RunFigures]:
     """Return the runs in the files of sweeps, then those of the jobs that the hosts know."""
-    from tfctl.report.results import load
+    from tfctl.report.sweep_file import load
 
     files = [Path(word) for word in words if word.endswith(".json")]
     jobs = [word for word in words if not word.endswith(".json")]

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from tfctl.jobs.state import JobState
     from tfctl.model.job import Layout
     from tfctl.remote.fleet import Fleet
-    from tfctl.report.results import SweepResults, SweepRun
-    from tfctl.report.sweep import Variant
+    from tfctl.report.sweep_file import SweepResults, SweepRun
+    from tfctl.report.sweep_variants import Variant
 
 
 class _NotSucceeded(TfctlError):
@@ -81,16 +81,16 @@ def sweep(
     """
     from tfctl.model import load
     from tfctl.report import plot as plots
-    from tfctl.report import sweep as sweeps
+    from tfctl.report import sweep_variants
     from tfctl.report.figures import compare
 
     file = named(jobfile, job_option, "job file")
     if plot is not None:
         plots.require(plot)
-    values = sweeps.parse(settings or [])
+    values = sweep_variants.parse(settings or [])
     path = results or Path(f"{load.load(file).name}-sweep.json")
-    known = _known(path, sweeps.digest(file))
-    variants = sweeps.variants(file, values, {entry.job: entry.settings for entry in known.runs})
+    known = _known(path, sweep_variants.digest(file))
+    variants = sweep_variants.variants(file, values, {entry.job: entry.settings for entry in known.runs})
     layouts = [lay_out(file, inventory, env, variant.job) for variant in variants]
     if dry_run:
         _print_plan(variants, layouts, known, output)
@@ -112,7 +112,7 @@ def sweep(
 
 def _known(path: Path, digest: str) -> SweepResults:
     """Return the results so far. Raise UsageError if they are those of another job file."""
-    from tfctl.report.results import SweepResults, load
+    from tfctl.report.sweep_file import SweepResults, load
 
     if not path.exists():
         return SweepResults(digest)
@@ -130,7 +130,7 @@ def _ended(variant: Variant, layout: Layout, code_limit: int, known: SweepResult
     with its own. A run that cannot be started is reported, and the next one begins. Raise Unreachable if it is unknown
     whether the run has ended: the next one could slow it down."""
     from tfctl.remote.fleet import Fleet
-    from tfctl.report.results import SweepRun, save
+    from tfctl.report.sweep_file import SweepRun, save
 
     entry = known.find(variant.name) or SweepRun(variant.name, variant.settings)
     if entry.figures:
@@ -170,7 +170,7 @@ def _started_before(fleet: Fleet, entry: SweepRun) -> int | None:
 def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, path: Path) -> SweepResults:
     from tfctl.jobs.wait import wait
     from tfctl.report.read import read
-    from tfctl.report.results import save
+    from tfctl.report.sweep_file import save
 
     seen: deque[JobState] = deque(maxlen=1)
     with detaching(entry.job), saying_the_end(seen):
