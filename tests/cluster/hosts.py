@@ -218,6 +218,12 @@ class Hosts:
         )
         self._run_node(name, "sh", str(script))
 
+    def slow_down(self, name: str) -> None:
+        """Let its node part start as slowly as Python does on many a host."""
+        script = self.folder / "slow.sh"
+        script.write_text('sleep 0.5\nexec "$@"\n')
+        self._run_node(name, "sh", str(script))
+
     def refuse(self, name: str, script: str) -> None:
         """Replace its `sudo` by a shell script."""
         self._servers[name].command("sudo", script)

@@ -226,6 +226,22 @@ def test_wait_continues_when_connections_break(hosts: Hosts) -> None:
     assert done.code == 103, done.err
 
 
+def test_ctrl_c_after_the_end_of_a_job_says_how_it_ended(hosts: Hosts) -> None:
+    """The client is about to read the last lines of the task that has failed."""
+    text = "command: [sh, -c, 'exit 3']\nroles: {worker: 1}\npolicy: {max_restarts: 0}\n"
+    with (
+        hosts.delayed("node1", "logs") as (reads, _),
+        hosts.begin("start", hosts.file("broken", text), "--wait") as client,
+    ):
+        wait_until(reads, lambda: client.err)
+        client.process.send_signal(signal.SIGINT)
+        done = client.done()
+    assert done.code == 130
+    assert "broken failed after " in done.err
+    assert done.err.endswith("tfctl: interrupted\n")
+    assert "keeps running" not in done.err
+
+
 def test_start_with_wait_says_that_the_job_keeps_running_on_ctrl_c(hosts: Hosts) -> None:
     with hosts.begin("start", hosts.file("detached", STAY + "roles: {worker: 3}\n"), "--wait") as client:
         client.until(err="3 tasks run")

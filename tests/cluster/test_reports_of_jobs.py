@@ -7,7 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.hosts import Hosts
+import pytest
+from loopback import MAX_SESSIONS
+
+from tests.cluster.hosts import STAY, Hosts
 from tfctl.node import names
 
 #: Records 101 steps of 32 examples, ten seconds for the first one and twenty for the others.
@@ -40,6 +43,28 @@ def test_report_compares_jobs_by_their_timings_and_pull_copies_them(hosts: Hosts
 
     hosts.ok("pull", "two", tmp_path)
     assert json.loads((tmp_path / "attempt-1/worker-1.timings.jsonl").read_text()) == TIMINGS
+
+
+def test_report_asks_about_more_jobs_than_sshd_allows_sessions(hosts: Hosts) -> None:
+    names = [f"absent-{number}" for number in range(MAX_SESSIONS + 1)]
+    for name in hosts.names:
+        hosts.slow_down(name)
+    done = hosts("report", *names)
+    assert done.code == 7, done
+    assert "no host has a job 'absent-0'" in done.err
+
+
+def test_report_refuses_jobs_of_several_inventories(hosts: Hosts) -> None:
+    inventories = hosts.inventory, hosts.told("node2")
+    files = [hosts.file(f"of-{path.stem}", f"{STAY}inventory: {path}\nroles: {{worker: 1}}\n") for path in inventories]
+    done = hosts.with_inventory(None, "report", *files)
+    assert done.code == 2, done
+    assert all(str(path) in done.err for path in inventories)
+    assert hosts("report", *files).code == 7, "the option holds for all of them"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFCTL_INVENTORY", str(inventories[1]))
+        done = hosts.with_inventory(None, "report", files[0], "absent")
+    assert done.code == 7, "a name alone means a job on the hosts of the first"
 
 
 def test_report_reads_what_tasks_print(hosts: Hosts) -> None:
@@ -96,3 +121,12 @@ def test_sweep_runs_each_setting_once_and_continues_after_a_failure(hosts: Hosts
 
     file.write_text(file.read_text() + "# changed\n")
     assert "the results of another job file" in hosts(*words).err
+
+
+def test_sweep_prints_an_error_as_json_when_no_run_has_succeeded(hosts: Hosts) -> None:
+    text = "command: [sh, -c, 'exit 3']\nroles: {worker: 1}\nenv: {N: 0}\npolicy: {max_restarts: 0}\n"
+    done = hosts("sweep", hosts.file("vain", text), "--set", "env.N=1", "-o", "json")
+    assert done.code == 100, done
+    error = json.loads(done.out)["error"]
+    assert (error["exit"], error["message"]) == (100, "1 run has not succeeded")
+    assert done.err.count("1 run has not succeeded") == 1

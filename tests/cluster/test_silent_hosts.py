@@ -25,19 +25,22 @@ class Clients:
     """Clients whose connections have broken, each in its own way.
 
     ``waiting`` and ``following`` of the job asleep: their connections died silently, but new ones work.
-    ``cut_off`` of the job cut: no new connection is possible. ``muted``, ``started``, ``watching`` and ``reading`` of
-    the job mute: node2 says nothing any more. ``tailing`` of the job slow: the journald of node3 does not answer.
+    ``cut_off`` of the job cut and ``sweeping`` of the job swept-1: no new connection is possible. ``muted``,
+    ``started``, ``watching`` and ``reading`` of the job mute: node2 says nothing any more. ``tailing`` of the job slow:
+    the journald of node3 does not answer. ``failing`` of the job failing: the last line of its task cannot be read.
     ``began``: when all this began (time.monotonic).
     """
 
     waiting: Client
     following: Client
     cut_off: Client
+    sweeping: Client
     muted: Client
     started: Client
     watching: Client
     reading: Client
     tailing: Client
+    failing: Client
     began: float
 
 
@@ -56,6 +59,9 @@ def clients(module_hosts: Hosts) -> Iterator[Clients]:
         cut = stack.enter_context(hosts.behind_relay("node1"))
         hosts.ok("start", hosts.file("cut", TICKING))
         cut_off = stack.enter_context(hosts.begin("logs", "-f", "-j", "cut"))
+        file = hosts.file("swept", STAY + "roles: {worker: 1}\nenv: {N: 0}\n")
+        sweeping = stack.enter_context(hosts.begin("sweep", file, "--set", "env.N=1,2"))
+        wait_until((hosts.folder / "swept-sweep.json").exists, lambda: sweeping.err)
 
         hosts.inventory = base
         mute = stack.enter_context(hosts.behind_relay("node2"))
@@ -76,10 +82,18 @@ def clients(module_hosts: Hosts) -> Iterator[Clients]:
         (hosts.trees["node3"] / "journald/stopped").touch()
         tailing = stack.enter_context(hosts.begin("logs", "-f", "--tail", "3", "-j", "slow"))
 
+        (hosts.trees["node1"] / "journald").mkdir()
+        (hosts.trees["node1"] / "journald/damaged").write_text("unreadable")
+        command = "command: [sh, -c, 'echo readable; echo damaged and unreadable; exit 3']\n"
+        file = hosts.file("failing", command + "roles: {worker: 1}\npolicy: {max_restarts: 0}\n")
+        failing = stack.enter_context(hosts.begin("start", file, "--wait"))
+
         asleep.forget()
         cut.close()
         mute.frozen = True
-        yield Clients(waiting, following, cut_off, muted, started, watching, reading, tailing, time.monotonic())
+        yield Clients(
+            waiting, following, cut_off, sweeping, muted, started, watching, reading, tailing, failing, time.monotonic()
+        )
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +167,20 @@ def test_logs_wait_longer_for_the_last_lines_than_for_states(module_hosts: Hosts
     clients.tailing.until(out="begun")
     module_hosts.ok("stop", "slow")
     assert clients.tailing.done().code == 0
+
+
+def test_sweep_starts_no_other_run_when_no_host_says_whether_the_last_one_has_ended(clients: Clients) -> None:
+    done = clients.sweeping.done()
+    assert done.code == 4, done.err
+    assert "swept-1 keeps running" in done.err
+    assert "run 2 of 2" not in done.err
+
+
+def test_wait_ends_although_the_last_lines_of_a_failed_task_cannot_be_read(clients: Clients) -> None:
+    done = clients.failing.done()
+    assert done.code == 100, done.err
+    assert "the last lines of worker/0 can be shown: node1: tfctl-node has sent nothing for 15 s\n" in done.err
+    assert "the last 1 line of worker/0 on node1:\n  readable\n" in done.err
 
 
 def test_logs_do_not_end_with_success_when_no_host_answers_any_more(clients: Clients) -> None:

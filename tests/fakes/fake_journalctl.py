@@ -2,8 +2,10 @@
 
 TREE/journald is the state of journald. While the file `stopped` is there, journald does not run: what units print
 waits in `queue.jsonl`, and `--sync` waits too. While the file `broken` is there, `--sync` fails. While the file
-`dropping` is there, lines of units exceed journald's rate limit (fake_systemctl). Tree.vacuum deletes the oldest
-entries; `--cursor` with the cursor of such an entry begins with the first entry after it, as in journalctl(1).
+`dropping` is there, lines of units exceed journald's rate limit (fake_systemctl). While the file `damaged` is there,
+reading hangs at an entry whose message contains the text in it, as at a damaged block of a disk. Tree.vacuum deletes
+the oldest entries; `--cursor` with the cursor of such an entry begins with the first entry after it, as in
+journalctl(1).
 """
 
 from __future__ import annotations
@@ -47,10 +49,17 @@ def main() -> int:
             found = found[-10:]
             options["--no-tail"] = ""
         for one in found:
+            _reach(one, journal.with_name("journald") / "damaged")
             print(one["MESSAGE"] if "cat" in words else json.dumps(one), flush=True)
         if "-f" not in words:
             return 0
         time.sleep(0.02)
+
+
+def _reach(record: dict[str, Any], damaged: Path) -> None:
+    if damaged.exists() and damaged.read_text() in str(record["MESSAGE"]):
+        while damaged.exists():
+            time.sleep(0.02)
 
 
 def _number(cursor: str) -> int:

@@ -21,6 +21,7 @@ from tfctl.remote.channel import Channel
 from tfctl.remote.transport import Connection
 
 T = TypeVar("T")
+Process = asyncssh.SSHServerProcess[bytes]
 
 
 @contextlib.contextmanager
@@ -43,9 +44,14 @@ def serving_loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
+#: sshd_config(5): the default of MaxSessions.
+MAX_SESSIONS = 10
+
+
 class Sshd:
     """An ssh server that runs commands by /bin/sh as this user, with ``bin`` first on their PATH.
 
+    A connection may have MAX_SESSIONS at once; each lasts until its command has ended, as sshd counts them.
     ``logins`` counts all of them; ``most_pending`` is how many clients at once had connected but not logged in.
     """
 
@@ -117,15 +123,13 @@ class Sshd:
             self._do(close())
 
     async def _listen(self, options: dict[str, Any]) -> asyncssh.SSHAcceptor:
-        return await asyncssh.listen(
-            "127.0.0.1", 0, server_factory=lambda: _Server(self), process_factory=_serve(self), encoding=None, **options
-        )
+        return await asyncssh.listen("127.0.0.1", 0, server_factory=lambda: _Server(self), encoding=None, **options)
 
     def _do(self, work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(10)
 
 
-def _serve(owner: Sshd) -> Callable[[asyncssh.SSHServerProcess[bytes]], Coroutine[Any, Any, None]]:
+def _serve(owner: Sshd) -> Callable[[Process], Coroutine[Any, Any, None]]:
     async def pump(source: Any, sink: Any, end: Callable[[], None]) -> None:
         with contextlib.suppress(OSError, asyncssh.Error):
             while data := await source.read(65536):
@@ -134,7 +138,7 @@ def _serve(owner: Sshd) -> Callable[[asyncssh.SSHServerProcess[bytes]], Coroutin
         with contextlib.suppress(OSError):
             end()
 
-    async def serve(process: asyncssh.SSHServerProcess[bytes]) -> None:
+    async def serve(process: Process) -> None:
         if process.command == "vanish":
             process.close()
             return
@@ -180,6 +184,7 @@ def _serve(owner: Sshd) -> Callable[[asyncssh.SSHServerProcess[bytes]], Coroutin
 class _Server(asyncssh.SSHServer):
     def __init__(self, owner: Sshd) -> None:
         self._owner = owner
+        self._sessions = 0
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
@@ -197,6 +202,18 @@ class _Server(asyncssh.SSHServer):
     def auth_completed(self) -> None:
         self._owner.logins += 1
         self._owner.pending -= 1
+
+    def session_requested(self) -> tuple[asyncssh.SSHServerChannel[bytes], Process] | bool:
+        if self._sessions == MAX_SESSIONS:
+            return False
+        self._sessions += 1
+        return self._connection.create_server_channel(encoding=None), Process(self._serve, None, 3, False)
+
+    async def _serve(self, process: Process) -> None:
+        try:
+            await _serve(self._owner)(process)
+        finally:
+            self._sessions -= 1
 
     def connection_requested(self, dest_host: str, dest_port: int, *_: object) -> bool:
         self._owner.forwards.append((dest_host, dest_port))

@@ -11,7 +11,7 @@ import typer
 
 from tfctl.cli import text
 from tfctl.cli.common import InventoryOption, say, say_error
-from tfctl.cli.which import find_job, job_name, open_fleet
+from tfctl.cli.which import find_job, job_name, say_clocks
 from tfctl.errors import TfctlError, UsageError, first_of
 from tfctl.wording import with_remedy
 
@@ -110,7 +110,7 @@ def _tables(report: Report, output: ReportFormat) -> str:
 
 def _runs(words: Sequence[str], inventory: Path | None, errors: list[TfctlError]) -> list[RunFigures]:
     """Return the runs in the files of sweeps, then those of the jobs that the hosts know."""
-    from tfctl.report.results import load
+    from tfctl.report.sweep_file import load
 
     files = [Path(word) for word in words if word.endswith(".json")]
     jobs = [word for word in words if not word.endswith(".json")]
@@ -123,8 +123,18 @@ def _runs(words: Sequence[str], inventory: Path | None, errors: list[TfctlError]
 
 
 def _from_hosts(jobs: Sequence[str], inventory: Path | None, errors: list[TfctlError]) -> list[RunFigures]:
+    from tfctl.remote.fleet import Fleet
     from tfctl.report.read import read
 
-    with open_fleet(jobs[0] if jobs else None, None, inventory) as (fleet, name):
-        names = [job_name(fleet, name), *(str(find_job(other, None, inventory)[1]) for other in jobs[1:])]
-        return read(fleet, names, errors.append)
+    words: Sequence[str | None] = jobs or [None]
+    found = [find_job(word, None, inventory) for word in words]
+    first = found[0][0]
+    # A name without a file means a job on the same hosts.
+    of_files = [own for word, (own, name) in zip(words, found, strict=True) if name != word]
+    sources = dict.fromkeys(each.source for each in (first, *of_files))
+    if len(sources) > 1:
+        raise UsageError(f"the jobs are on the hosts of several inventories: {', '.join(sources)}", "name one with -i")
+    with Fleet(first.hosts) as fleet:
+        runs = read(fleet, [job_name(fleet, name) for _, name in found], errors.append)
+        say_clocks(fleet)
+        return runs

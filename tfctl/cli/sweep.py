@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,9 +23,9 @@ from tfctl.cli.common import (
 )
 from tfctl.cli.report import FormatOption, PlotOption, ReportFormat, show
 from tfctl.cli.start import CodeLimitOption, packed
-from tfctl.cli.wait import detaching, sentence
+from tfctl.cli.wait import detaching, saying_the_end, sentence
 from tfctl.cli.which import lay_out
-from tfctl.errors import Exit, NotFound, TfctlError, UsageError
+from tfctl.errors import Exit, NotFound, TfctlError, Unreachable, UsageError
 from tfctl.wording import counted, plain
 
 if TYPE_CHECKING:
@@ -31,8 +33,12 @@ if TYPE_CHECKING:
     from tfctl.jobs.state import JobState
     from tfctl.model.job import Layout
     from tfctl.remote.fleet import Fleet
-    from tfctl.report.results import SweepResults, SweepRun
-    from tfctl.report.sweep import Variant
+    from tfctl.report.sweep_file import SweepResults, SweepRun
+    from tfctl.report.sweep_variants import Variant
+
+
+class _NotSucceeded(TfctlError):
+    exit = Exit.JOB_FAILED
 
 
 def add_to(app: typer.Typer) -> None:
@@ -71,20 +77,21 @@ def sweep(
     The results are kept in a file. After Ctrl-C or a failure, the same command continues: runs that have succeeded are
     not repeated.
 
-    Exit code: 0 all runs succeeded, 100 some did not.
+    Exit code: 0 all runs succeeded, 100 some did not, 4 it is unknown whether a run has ended.
     """
     from tfctl.model import load
     from tfctl.report import plot as plots
-    from tfctl.report import sweep as sweeps
+    from tfctl.report import sweep_variants
     from tfctl.report.figures import compare
 
     file = named(jobfile, job_option, "job file")
     if plot is not None:
         plots.require(plot)
-    variants = sweeps.variants(file, sweeps.parse(settings or []))
-    layouts = [lay_out(file, inventory, env, variant.job) for variant in variants]
+    values = sweep_variants.parse(settings or [])
     path = results or Path(f"{load.load(file).name}-sweep.json")
-    known = _known(path, sweeps.digest(file))
+    known = _known(path, sweep_variants.digest(file))
+    variants = sweep_variants.variants(file, values, {entry.job: entry.settings for entry in known.runs})
+    layouts = [lay_out(file, inventory, env, variant.job) for variant in variants]
     if dry_run:
         _print_plan(variants, layouts, known, output)
         return 0
@@ -92,18 +99,20 @@ def sweep(
         say(f"run {number} of {len(variants)}: {_settings(variant)}")
         known = _ended(variant, layout, code_limit, known, path)
     found = known.only([variant.name for variant in variants])
-    if found:
-        show(compare(found), output, plot)
-    missing = len(variants) - len(found)
-    if missing:
-        runs = counted(missing, "run has", "runs have")
-        say_error(TfctlError(f"{runs} not succeeded", "the same command runs them again, and keeps the others"))
-    return Exit.JOB_FAILED if missing else Exit.OK
+    missing = counted(len(variants) - len(found), "run has", "runs have")
+    failure = _NotSucceeded(f"{missing} not succeeded", "the same command runs them again, and keeps the others")
+    if not found:
+        raise failure
+    show(compare(found), output, plot)
+    if len(found) == len(variants):
+        return Exit.OK
+    say_error(failure)
+    return failure.exit
 
 
 def _known(path: Path, digest: str) -> SweepResults:
     """Return the results so far. Raise UsageError if they are those of another job file."""
-    from tfctl.report.results import SweepResults, load
+    from tfctl.report.sweep_file import SweepResults, load
 
     if not path.exists():
         return SweepResults(digest)
@@ -118,9 +127,10 @@ def _known(path: Path, digest: str) -> SweepResults:
 
 def _ended(variant: Variant, layout: Layout, code_limit: int, known: SweepResults, path: Path) -> SweepResults:
     """Start a run, or continue with the one that an earlier call has started, and wait for its end. Return the results
-    with its own. A run that cannot be started is reported, and the next one begins."""
+    with its own. A run that cannot be started is reported, and the next one begins. Raise Unreachable if it is unknown
+    whether the run has ended: the next one could slow it down."""
     from tfctl.remote.fleet import Fleet
-    from tfctl.report.results import SweepRun, save
+    from tfctl.report.sweep_file import SweepRun, save
 
     entry = known.find(variant.name) or SweepRun(variant.name, variant.settings)
     if entry.figures:
@@ -131,16 +141,17 @@ def _ended(variant: Variant, layout: Layout, code_limit: int, known: SweepResult
             attempt = _started_before(fleet, entry)
             if attempt is not None:
                 return _waited(fleet, entry, attempt, known, path)
-    try:
-        with packed(layout, code_limit) as ready:
+    with ExitStack() as stack:
+        try:
+            ready = stack.enter_context(packed(layout, code_limit))
             job = ready.start()
-            entry = replace(entry, run=job.run)
-            known = known.put(entry)
-            save(path, known)
-            return _waited(ready.fleet, entry, job.attempt, known, path)
-    except TfctlError as error:
-        say_error(error)
-        return known
+        except TfctlError as error:
+            say_error(error)
+            return known
+        entry = replace(entry, run=job.run)
+        known = known.put(entry)
+        save(path, known)
+        return _waited(ready.fleet, entry, job.attempt, known, path)
 
 
 def _started_before(fleet: Fleet, entry: SweepRun) -> int | None:
@@ -159,15 +170,22 @@ def _started_before(fleet: Fleet, entry: SweepRun) -> int | None:
 def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, path: Path) -> SweepResults:
     from tfctl.jobs.wait import wait
     from tfctl.report.read import read
-    from tfctl.report.results import save
+    from tfctl.report.sweep_file import save
 
-    with detaching(entry.job):
-        ended: JobState = wait(fleet, entry.job, attempt, say)
+    seen: deque[JobState] = deque(maxlen=1)
+    with detaching(entry.job), saying_the_end(seen):
+        ended = wait(fleet, entry.job, attempt, say, watch=seen.append)
+        if not ended.ended:
+            raise Unreachable(sentence(ended), "when its hosts answer again, the same command continues")
     say(sentence(ended))
     if ended.state != "succeeded":
         say(f"`tfctl logs {entry.job}` shows why")
         return known
-    [figures] = read(fleet, [entry.job], say_error)
+    try:
+        [figures] = read(fleet, [entry.job], say_error)
+    except TfctlError as error:
+        say_error(error)
+        return known
     known = known.put(replace(entry, figures=replace(figures, settings=entry.settings)))
     save(path, known)
     return known

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,6 +28,12 @@ _CODES = {"succeeded": Exit.OK, "failed": Exit.JOB_FAILED, "lost": Exit.JOB_FAIL
 
 #: How long (s) the end of a wait may be delayed by a journald that is slow to write the last lines.
 _PATIENCE_S = 5.0
+#: How long (s) it may be delayed by a host that does not deliver them, for example from a damaged disk.
+_SILENCE_S = 15.0
+
+
+class _SilentAfterEnd(Unreachable):
+    """No host of a job answers any more, but the job has ended before."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -75,12 +82,15 @@ def until_ended(
     """
     from tfctl.jobs.wait import HOST_TIMEOUT_S, wait
 
-    if follow:
-        ended = _followed(fleet, job, attempt, timeout)
-    else:
-        ended = wait(fleet, job, attempt, say, timeout, HOST_TIMEOUT_S if host_timeout is None else host_timeout)
-    culprit = ended.culprit
-    lines = None if follow or culprit is None else _last_lines(fleet, ended, culprit)
+    seen: deque[JobState] = deque(maxlen=1)
+    with saying_the_end(seen):
+        if follow:
+            ended = _followed(fleet, job, attempt, timeout, seen.append)
+        else:
+            silent = HOST_TIMEOUT_S if host_timeout is None else host_timeout
+            ended = wait(fleet, job, attempt, say, timeout, silent, watch=seen.append)
+        culprit = ended.culprit
+        lines = None if follow or culprit is None else _last_lines(fleet, ended, culprit)
     if as_json:
         found: EndedJobObject = {**job_json(ended), "last_lines": lines}
         print_json(found)
@@ -97,6 +107,8 @@ def detaching(job: str) -> Iterator[None]:
     wait. In the last case, leave with the exit code for a job that has not ended."""
     try:
         yield
+    except _SilentAfterEnd:
+        raise
     except (KeyboardInterrupt, BrokenPipeError, Unreachable) as error:
         say(f"{job} keeps running. `tfctl wait {job}` waits for its end, `tfctl stop {job}` ends it")
         if isinstance(error, BrokenPipeError):
@@ -104,14 +116,31 @@ def detaching(job: str) -> Iterator[None]:
         raise
 
 
+@contextmanager
+def saying_the_end(seen: deque[JobState]) -> Iterator[None]:
+    """Print how the job has ended if Ctrl-C or unreachable hosts interrupt what follows its end, such as cleaning up.
+    `detaching` around it then prints nothing. ``seen``: the last state of the job that was seen, or nothing."""
+    try:
+        yield
+    except (KeyboardInterrupt, Unreachable) as error:
+        if not seen or not seen[-1].over:
+            raise
+        say(sentence(seen[-1]))
+        if isinstance(error, Unreachable):
+            raise _SilentAfterEnd(error.message, error.remedy) from None
+        raise typer.Abort from None
+
+
 def exit_code(state: JobState) -> Exit:
     """Return the exit code of a command that waits for a job."""
     return _CODES.get(state.state, Exit.NOT_ENDED)
 
 
-def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> JobState:
-    """Print the logs on stdout while waiting in a thread. Return when the wait ends. Raise BrokenPipeError if nobody
-    reads the logs any more and the job has not ended."""
+def _followed(
+    fleet: Fleet, job: str, attempt: int, timeout: float | None, note: Callable[[JobState], object]
+) -> JobState:
+    """Print the logs on stdout while waiting in a thread. Return when the wait ends. ``note`` gets each state. Raise
+    BrokenPipeError if nobody reads the logs any more and the job has not ended."""
     from tfctl.jobs import show
     from tfctl.jobs.attempts import Attempts
     from tfctl.jobs.failures import FailureReporter
@@ -129,6 +158,7 @@ def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None) -> Jo
     def watch(found: JobState) -> None:
         nonlocal reporter, latest
         latest = found
+        note(found)
         if attempts.note(found):
             reporter = FailureReporter(say)
             say(f"~~ attempt {found.attempt} has begun")
@@ -168,7 +198,8 @@ def _last_lines(fleet: Fleet, state: JobState, task: TaskState) -> list[str]:
     def fail(error: TfctlError) -> None:
         say(f"not all of the last lines of {task} can be shown: {error.message}")
 
-    items = read(fleet, state, Query(tasks=(task.name,), tail=10, patience=_PATIENCE_S), fail)
+    query = Query(tasks=(task.name,), tail=10, patience=_PATIENCE_S, silence=_SILENCE_S)
+    items = read(fleet, state, query, fail)
     return [item.text for item in items if isinstance(item, Line)]
 
 

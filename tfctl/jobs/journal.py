@@ -63,7 +63,9 @@ class Gap:
 class Query:
     """Which lines to read: of ``tasks`` (None: all), between two times (epoch s), the last ``tail`` over all hosts.
 
-    ``patience``: how long (s) each journald may take to write what its tasks have printed; None: a minute.
+    ``patience``: how long (s) each journald may take to write what its tasks have printed; None: a minute. ``silence``:
+    how long (s) a host may then send nothing until the last line, unless lines are followed: a damaged disk may never
+    deliver it.
     """
 
     tasks: tuple[TaskName, ...] | None = None
@@ -72,6 +74,7 @@ class Query:
     tail: int | None = None
     grep: re.Pattern[str] | None = None
     patience: float | None = None
+    silence: float = 60.0
 
 
 class HostJournal:
@@ -142,8 +145,8 @@ class HostJournal:
     def lines(self, session: Session, shown: Callable[[wire.Shown], object] = lambda _: None) -> Iterator[Line | Gap]:
         """Yield the lines of a session from `open`, to its end. ``shown`` is called with the states among them.
 
-        Raise TfctlError if the last ones are missing, and Unreachable if a host that sends states has been silent for
-        15 s.
+        Raise TfctlError if the last ones are missing, and Unreachable if a host has been silent for 15 s while it sends
+        states, or for the query's limit while it sends only what was printed so far.
         """
         for item in self._lines(session, shown):
             yield _corrected(item, self._ahead) if self._ahead else item
@@ -151,7 +154,7 @@ class HostJournal:
     def _lines(self, session: Session, shown: Callable[[wire.Shown], object]) -> Iterator[Line | Gap]:
         with session:
             yield from self._before_the_journal()
-            for raw in session.lines(wire.FOLLOW_SILENCE_S if self.has_states else None):
+            for raw in session.lines(self._silence):
                 if isinstance(raw, wire.Shown):
                     shown(raw)
                 else:
@@ -167,6 +170,12 @@ class HostJournal:
                 f"{self.host.name}: journald did not confirm that all lines are written; its last lines are missing",
                 f"run tfctl logs again, and see `systemctl status systemd-journald` on {self.host.name}",
             )
+
+    @property
+    def _silence(self) -> float | None:
+        if self.has_states:
+            return wire.FOLLOW_SILENCE_S
+        return None if self._follows else self._query.silence
 
     def _take(self, raw: bytes) -> Iterator[Line | Gap]:
         """Parse a line of journalctl's JSON. Yield nothing if it is not wanted, or repeats the last line read."""

@@ -1,4 +1,4 @@
-"""Read the figures of jobs from their hosts: one round trip, and a second one for what tasks have printed."""
+"""Read the figures of jobs from their hosts: a round trip for each few jobs, then one for what tasks have printed."""
 
 from __future__ import annotations
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
 
 Fail = Callable[[TfctlError], object]
+
+#: How many jobs to ask for at a time, in a session each. sshd allows ten sessions (MaxSessions), and those that have
+#: just been closed count until their programs have ended.
+_AT_ONCE = 5
 
 
 def read(fleet: Fleet, names: Sequence[str], fail: Fail) -> list[RunFigures]:
@@ -73,15 +77,17 @@ def run_figures(job: JobState, paces: dict[str, Pace | None], now: float) -> Run
     )
 
 
-def _states(fleet: Fleet, names: Sequence[str]) -> tuple[list[JobState], list[TfctlError]]:
-    """Ask all hosts about all jobs at once, and return the errors of silent hosts too. One host is asked for a long
-    record."""
+def _states(fleet: Fleet, names: Sequence[str], fail: Fail) -> list[JobState]:
+    """Ask all hosts about all jobs. One host is asked for a long record."""
     requests = [wire.ShowRequest(name, timings=True, brief=True) for name in dict.fromkeys(names)]
 
     def ask(connection: Connection) -> list[wire.JobStatus]:
-        with ExitStack() as stack:
-            sessions = [stack.enter_context(open_session(connection, request)) for request in requests]
-            answers = [session.expect(wire.Shown, wire.SILENCE_S) for session in sessions]
+        answers: list[wire.Shown] = []
+        for first in range(0, len(requests), _AT_ONCE):
+            with ExitStack() as stack:
+                some = requests[first : first + _AT_ONCE]
+                sessions = [stack.enter_context(open_session(connection, request)) for request in some]
+                answers += [session.expect(wire.Shown, wire.SILENCE_S) for session in sessions]
         return [job for shown in answers for job in fleet.records.whole(connection, shown)]
 
     outcomes = fleet.map(ask)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
+from dataclasses import replace
 
 import pytest
 import typer
@@ -11,7 +13,7 @@ from records import make_record, make_state
 
 from tfctl.cli.lines import Printer
 from tfctl.cli.times import moment
-from tfctl.cli.wait import detaching
+from tfctl.cli.wait import detaching, saying_the_end
 from tfctl.errors import Exit, Unreachable, UsageError
 from tfctl.jobs.journal import Line
 from tfctl.jobs.state import JobState
@@ -108,3 +110,16 @@ def test_breaking_off_a_wait_says_that_the_job_goes_on(
         raise end
     assert not isinstance(caught.value, typer.Exit) or caught.value.exit_code == Exit.NOT_ENDED
     assert "digits keeps running" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("state", "said"), [("succeeded", "j succeeded\n"), ("running", "j keeps running. `tfctl wait j` waits for")]
+)
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), Unreachable("no host answers")])
+def test_breaking_off_a_wait_says_how_the_job_has_ended_if_it_has(
+    end: BaseException, state: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = deque([replace(STATE, state=state)])
+    with pytest.raises((KeyboardInterrupt, typer.Abort, Unreachable)), detaching("j"), saying_the_end(seen):
+        raise end
+    assert capsys.readouterr().err.startswith(said)

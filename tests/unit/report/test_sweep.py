@@ -10,8 +10,11 @@ import pytest
 from tests.unit.report.test_figures import PUBLISHED
 from tfctl.errors import BadFile, UsageError
 from tfctl.model.load import load
-from tfctl.report import results, sweep
-from tfctl.report.results import SweepResults, SweepRun
+from tfctl.node.names import JOB as JOB_NAME
+from tfctl.report import sweep_file
+from tfctl.report.sweep_file import SweepResults, SweepRun
+from tfctl.report.sweep_variants import name as run_name
+from tfctl.report.sweep_variants import parse, variants
 
 JOB = """\
 name: resnet
@@ -34,7 +37,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_each_combination_is_a_job_with_its_own_name_and_output(file: Path) -> None:
-    found = sweep.variants(file, sweep.parse(["roles.worker.replicas=1,2", "env.BATCH=32,64"]))
+    found = variants(file, parse(["roles.worker.replicas=1,2", "env.BATCH=32,64"]))
     assert [each.name for each in found] == ["resnet-1-32", "resnet-1-64", "resnet-2-32", "resnet-2-64"]
     last = found[-1].job
     assert (last.roles["worker"].replicas, last.env["BATCH"]) == (2, "64")
@@ -44,20 +47,38 @@ def test_each_combination_is_a_job_with_its_own_name_and_output(file: Path) -> N
 
 
 def test_other_keys_of_a_role_keep_its_number_of_tasks(file: Path) -> None:
-    [one] = sweep.variants(file, sweep.parse(["roles.worker.gpus=2"]))
+    [one] = variants(file, parse(["roles.worker.gpus=2"]))
     assert (one.job.roles["worker"].replicas, one.job.roles["worker"].gpus) == (4, 2)
-    [deep] = sweep.variants(file, sweep.parse(["policy.max_restarts=0"]))
+    [deep] = variants(file, parse(["policy.max_restarts=0"]))
     assert deep.job.policy.max_restarts == 0
 
 
 def test_a_strategy_runs_without_the_roles_that_it_does_not_have(file: Path) -> None:
-    horovod, ps = sweep.variants(file, sweep.parse(["strategy=horovod,parameter_server"]))
+    horovod, ps = variants(file, parse(["strategy=horovod,parameter_server"]))
     assert (horovod.job.strategy, list(horovod.job.roles)) == ("horovod", ["worker"])
     assert list(ps.job.roles) == ["chief", "ps", "worker"]
 
 
+def test_runs_whose_values_look_alike_in_a_name_get_different_names_and_outputs(file: Path) -> None:
+    found = variants(file, parse(["env.SHIFT=-1,1,2,+"]))
+    assert len({each.name for each in found}) == len({each.job.output for each in found}) == 4
+    assert all(JOB_NAME.fullmatch(each.name) for each in found)
+    assert (found[2].name, found[2].job.output) == ("resnet-2", "/srv/tfctl/shared/2")
+    assert found == variants(file, parse(["env.SHIFT=-1,1,2,+"])), "the same command continues the sweep"
+
+
+def test_a_run_gets_another_name_than_one_of_an_earlier_sweep_with_other_settings(file: Path) -> None:
+    [first] = variants(file, parse(["env.SHIFT=1"]))
+    earlier = {first.name: first.settings}
+    assert variants(file, parse(["env.SHIFT=1"]), earlier) == [first]
+    [second] = variants(file, parse(["env.BATCH=1"]), earlier)
+    assert second.name != first.name
+    assert second.job.output != first.job.output
+    assert variants(file, parse(["env.BATCH=1"]), {**earlier, second.name: second.settings}) == [second]
+
+
 def test_long_names_end_in_a_digest() -> None:
-    names = {sweep.name("resnet", f"multi-worker-mirrored-{number}-of-them-all") for number in range(3)}
+    names = {run_name("resnet", f"multi-worker-mirrored-{number}-of-them-all") for number in range(3)}
     assert len(names) == 3
     assert all(len(name) <= 40 for name in names)
 
@@ -75,15 +96,15 @@ def test_long_names_end_in_a_digest() -> None:
 )
 def test_a_wrong_setting_is_a_usage_error(words: list[str], fault: str) -> None:
     with pytest.raises(UsageError, match=fault):
-        sweep.parse(words)
+        parse(words)
 
 
 def test_sweep_names_the_line_of_a_value_that_the_job_file_rejects(file: Path) -> None:
     with pytest.raises(BadFile, match=r"roles/worker/replicas: .*many") as raised:
-        sweep.variants(file, sweep.parse(["roles.worker.replicas=many"]))
+        variants(file, parse(["roles.worker.replicas=many"]))
     assert "(line " in str(raised.value)
     with pytest.raises(BadFile, match="roles/worker/replica: unknown key"):
-        sweep.variants(file, sweep.parse(["roles.worker.replica=2"]))
+        variants(file, parse(["roles.worker.replica=2"]))
 
 
 def test_changes_do_not_alter_the_file(file: Path) -> None:
@@ -96,8 +117,8 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     figures = replace(PUBLISHED[0], settings={"roles.worker.replicas": "16"})
     first = SweepResults("0123").put(SweepRun("resnet-16", figures.settings, "0123abcd"))
     done = first.put(SweepRun("resnet-16", figures.settings, "0123abcd", figures))
-    results.save(path, done)
-    assert results.load(path) == done
+    sweep_file.save(path, done)
+    assert sweep_file.load(path) == done
     assert (len(done.runs), done.figures, first.figures) == (1, [figures], [])
     assert (done.only(["resnet-16"]), done.only(["other"])) == ([figures], [])
 
@@ -107,6 +128,6 @@ def test_a_file_of_something_else_is_rejected(text: str, tmp_path: Path) -> None
     path = tmp_path / "other.json"
     path.write_text(text)
     with pytest.raises(BadFile, match="is not a file that tfctl sweep has written"):
-        results.load(path)
+        sweep_file.load(path)
     with pytest.raises(BadFile, match="cannot be read"):
-        results.load(tmp_path / "missing.json")
+        sweep_file.load(tmp_path / "missing.json")

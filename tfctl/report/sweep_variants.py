@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,13 +56,22 @@ def parse(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def variants(file: Path, settings: Mapping[str, Sequence[str]]) -> list[Variant]:
-    """Return the job file with each combination of the settings, the last one varying fastest. Raise BadFile."""
+def variants(
+    file: Path, settings: Mapping[str, Sequence[str]], earlier: Mapping[str, Mapping[str, str]] | None = None
+) -> list[Variant]:
+    """Return the job file with each combination of the settings, the last one varying fastest. Raise BadFile.
+
+    ``earlier``: the settings of the runs of earlier sweeps, by name. A run with other settings gets another name.
+    """
     base = load.load(file)
+    combinations = [dict(zip(settings, values, strict=True)) for values in itertools.product(*settings.values())]
+    count = Counter(name_suffix(chosen.values()) for chosen in combinations)
     found = []
-    for values in itertools.product(*settings.values()):
-        chosen = dict(zip(settings, values, strict=True))
-        suffix = name_suffix(values)
+    for chosen in combinations:
+        suffix = name_suffix(chosen.values())
+        before = (earlier or {}).get(name(base.name, suffix), chosen)
+        if not suffix or count[suffix] > 1 or before != chosen:
+            suffix = name_suffix([suffix, _digest(json.dumps(chosen).encode(), 8)])
         changes = {("name",): name(base.name, suffix), **{tuple(key.split(".")): text for key, text in chosen.items()}}
         if base.output not in ("", LOCAL):
             changes["output",] = f"{base.output.rstrip('/')}/{suffix}"
@@ -78,7 +89,7 @@ def _with_own_roles(job: JobFile) -> JobFile:
 
 
 def name_suffix(values: Iterable[str]) -> str:
-    """Return values as a part of a job's name: ``4-horovod``."""
+    """Return values as a part of a job's name: ``4-horovod``. Values such as ``-1`` and ``1`` give the same."""
     return re.sub(r"-+", "-", re.sub(r"[^a-z0-9]", "-", "-".join(values).lower())).strip("-")
 
 
@@ -87,9 +98,13 @@ def name(job: str, suffix: str) -> str:
     whole = f"{job}-{suffix}"
     if len(whole) <= _LONGEST_NAME:
         return whole
-    return f"{whole[: _LONGEST_NAME - 9].rstrip('-')}-{hashlib.sha256(whole.encode()).hexdigest()[:8]}"
+    return f"{whole[: _LONGEST_NAME - 9].rstrip('-')}-{_digest(whole.encode(), 8)}"
 
 
 def digest(file: Path) -> str:
     """Return a digest of the job file, which `load.load` has read."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    return _digest(file.read_bytes(), 16)
+
+
+def _digest(data: bytes, length: int) -> str:
+    return hashlib.sha256(data).hexdigest()[:length]
