@@ -68,7 +68,7 @@ def run(
 
     The command has the task's environment and working directory. It runs as user tfctl in the same sandbox as tasks,
     with an empty stdin: what is piped to tfctl is not passed on. The exit code is that of the command or, for several
-    tasks, the first that is not 0. Ctrl-C ends the command on the hosts.
+    tasks, the first in their order that is not 0. Ctrl-C ends the command on the hosts.
     """
     from tfctl.jobs.exec import execute, exit_code
     from tfctl.jobs.state import select
