@@ -10,6 +10,7 @@ import typer
 
 from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, OutputOption, say
+from tfctl.cli.lines import Splitter
 from tfctl.cli.which import open_task, task_of
 from tfctl.errors import NotFound, TfctlError
 from tfctl.wording import plain
@@ -91,12 +92,11 @@ class _Watch:
         self.error: TfctlError | None = None
         self._found, self._task, self._host, self._port, self._stack = found, task, found.host(task), port, stack
         self._output = output
-        self._rest = ""
+        self._lines = {stream: Splitter() for stream in (1, 2)}
         self._open = False
 
-    def take(self, _task: TaskState, _stream: int, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data.decode(errors="replace")).split("\n")
-        for line in lines:
+    def take(self, _task: TaskState, stream: int, data: bytes) -> None:
+        for line in self._lines[stream].add(data):
             self.last = plain(line).strip() or self.last
             if not self._open and (ready := _READY.search(line)):
                 self._open = True
