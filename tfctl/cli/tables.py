@@ -241,7 +241,7 @@ JOBS: Table[JobState | PastJob] = Table(
 
 
 class EventObject(TypedDict):
-    """One event. ``time``: RFC 3339, in UTC, by the host's clock.
+    """One event. ``time``: RFC 3339, in UTC, by this machine's clock.
 
     ``role``, ``index``: the task, or null for an event of the whole job. ``host``: where it happened, or null.
     ``event``: a start, stop or restart by a user; the begin or end of a task's run; the success or failure of the job;
