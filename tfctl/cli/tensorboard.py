@@ -71,7 +71,7 @@ def tensorboard(
             f"stack {state.record.stack} has no TensorBoard on {task.host}",
             "copy the output to this machine: tfctl pull",
         )
-    raise watch.error or TfctlError(f"TensorBoard on {task.host} has ended: {watch.last or 'it printed nothing'}")
+    raise TfctlError(f"TensorBoard on {task.host} has ended: {watch.last or 'it printed nothing'}")
 
 
 def _with_output(found: OpenJob) -> TaskState:
@@ -89,7 +89,6 @@ class _Watch:
         self, found: OpenJob, task: TaskState, port: int | None, stack: ExitStack, output: OutputFormat
     ) -> None:
         self.last = ""
-        self.error: TfctlError | None = None
         self._found, self._task, self._host, self._port, self._stack = found, task, found.host(task), port, stack
         self._output = output
         self._lines = {stream: Splitter() for stream in (1, 2)}
