@@ -118,8 +118,9 @@ def page() -> str:
         "do not remove any. Lists and objects that occur in several places are described [below](#parts).",
         *(_section(f"## tfctl {name}", *kinds) for name, kinds in OBJECTS.items()),
         "## Errors",
-        "A command that fails prints this object, and exits with the same [exit code](exit-codes.md). A command that "
-        "has results of some hosts prints these, and reports the errors of the other hosts on stderr.",
+        "A command that fails prints this object, and exits with the same [exit code](exit-codes.md). So does one that "
+        "is interrupted before it has printed anything. A command that has results of some hosts prints these, and "
+        "reports the errors of the other hosts on stderr.",
         *_description(FailedObject),
         "## Parts",
         *(_section(f"### {_title(kind)}", kind) for kind in nested),

@@ -48,6 +48,11 @@ def test_exec_runs_beside_all_tasks_of_a_role_and_names_each(job: Hosts) -> None
     assert sorted(done.err.splitlines()) == ["job: busy", "worker/0 │ oops", "worker/1 │ oops"]
 
 
+def test_exit_code_is_that_of_the_first_task_even_if_another_one_fails_before(job: Hosts) -> None:
+    script = "test $TFCTL_INDEX = 1 && exit 4; sleep 1; exit 3"
+    assert run(job, "exec", "worker", "--", "sh", "-c", script).code == 3
+
+
 def test_exec_prints_an_object_per_line_and_per_task(job: Hosts) -> None:
     done = run(job, "exec", "worker", "-o", "json", "--", "sh", "-c", "echo $TFCTL_INDEX; exit $((TFCTL_INDEX * 4))")
     objects = [json.loads(line) for line in done.out.splitlines()]

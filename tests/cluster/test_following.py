@@ -251,3 +251,13 @@ def test_start_with_wait_says_that_the_job_keeps_running_on_ctrl_c(hosts: Hosts)
     assert "detached keeps running" in done.err
     assert "`tfctl stop detached` ends it" in done.err
     assert set(hosts.states("detached").values()) == {"running"}
+
+
+@pytest.mark.parametrize("words", [("status", "--watch"), ("logs", "-f")], ids=" ".join)
+def test_ctrl_c_adds_no_object_to_those_that_were_printed(hosts: Hosts, words: tuple[str, str]) -> None:
+    hosts.ok("start", hosts.file("watched", STAY + "roles: {worker: 1}\n"))
+    with hosts.begin(*words, "-o", "json") as client:
+        client.until(out='"host": "node1"')
+        client.process.send_signal(signal.SIGINT)
+        done = client.done()
+    assert (done.code, [each for each in done.objects if "error" in each]) == (130, [])

@@ -156,9 +156,10 @@ def test_tensorboard_says_that_the_stack_does_not_have_it(hosts: Hosts, with_sta
 
 
 def test_tensorboard_says_why_it_has_ended(hosts: Hosts, with_stack: Callable[[str], None]) -> None:
-    with_stack("#!/bin/sh\necho 'Error: no such directory' >&2\nexit 1\n")
+    script = "printf 'Error: no directory M\\303' >&2; sleep 0.3; printf x; sleep 0.3"
+    with_stack(f"#!/bin/sh\n{script}; printf '\\244rz\\n' >&2; exit 1\n")
     done = hosts("tensorboard", "curves", "worker", 1)
-    assert (done.code, "TensorBoard on node2 has ended: Error: no such directory" in done.err) == (1, True), done
+    assert (done.code, "TensorBoard on node2 has ended: Error: no directory März" in done.err) == (1, True), done
 
 
 def test_tensorboard_needs_a_stack(hosts: Hosts) -> None:

@@ -104,6 +104,16 @@ def test_pull_names_what_it_leaves_out(hosts: Hosts, tmp_path: Path) -> None:
     assert not (tmp_path / "output/node1/out").is_symlink()
 
 
+def test_pull_says_how_to_make_place_for_a_file(hosts: Hosts, tmp_path: Path) -> None:
+    ended(hosts, "blocked")
+    put(hosts, "node1", "blocked", model="weights")
+    (tmp_path / "output/node1/model").mkdir(parents=True)
+    done = hosts("pull", "blocked", tmp_path)
+    message = f"node1: cannot write {tmp_path}/output/node1/model: Is a directory"
+    assert (done.code, f"{message}\n  → make room, or move what is in the way" in done.err) == (1, True), done
+    assert hosts("pull", "blocked", tmp_path, "-o", "json").objects[0]["faults"] == [message]
+
+
 @pytest.mark.parametrize("path", ["../escaped", "/tmp/escaped", "a/../../escaped", "", "a//b", ".", "nul\0"])
 def test_a_host_cannot_write_outside_the_directory(hosts: Hosts, path: str, tmp_path: Path) -> None:
     ended(hosts, "evil", ALONE)

@@ -87,6 +87,9 @@ def test_restart_with_dry_run_changes_nothing(hosts: Hosts) -> None:
         "  worker/0 at 10.9.0.1:23400, running now",
     ]
     assert hosts.ok("restart", "dry", "worker", "2", "--dry-run") == "dry: attempt 1, worker/2 on node3, running now\n"
+    for words, attempt in ((), 2), (("worker", "2"), 1):
+        done = hosts("restart", "dry", *words, "--dry-run", "-o", "json")
+        assert (done.code, done.objects) == (0, [{"job": "dry", "attempt": attempt}])
     assert hosts.status("dry") == before
     assert {name: tree.files() for name, tree in hosts.trees.items()} == files
 

@@ -500,6 +500,14 @@ def test_the_message_of_a_failed_proxy_command_is_reported(sshd: Sshd) -> None:
 
 
 @both
+def test_a_failed_proxy_command_is_not_printed_because_it_may_hold_a_password(sshd: Sshd) -> None:
+    error = refusal(sshd.host("node1", "-o", "ProxyCommand=sh -c 'echo refused >&2' hunter2 -W %h:%p jump"))
+    assert "the proxy command ended: refused" in error.message
+    assert "hunter2" not in str(error)
+    assert "correct ProxyCommand in the inventory (ansible_ssh_common_args)" in error.remedy
+
+
+@both
 def test_arguments_that_ssh_rejects_are_reported(sshd: Sshd) -> None:
     with pytest.raises(BadFile, match=r"node1: ssh refuses its arguments or configuration: .*nonsense"):
         connect(sshd.host("node1", "-o", "nonsense"))

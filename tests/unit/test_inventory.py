@@ -123,10 +123,10 @@ def test_inventory_ini_is_read_with_group_vars_and_host_vars(work: Path, ansible
     assert load(Path("../hosts.ini")) == expected
 
 
-def test_inventory_chooses_the_transport_and_says_whether_there_is_a_password(work: Path) -> None:
+def test_inventory_chooses_the_transport_and_its_password_is_ignored(work: Path) -> None:
     assert load_one(work / "none.ini", "").ssh == Ssh("node1")
     found = load_one(work / "both.ini", "tfctl_ssh=openssh ansible_password=secret").ssh
-    assert found == Ssh("node1", transport="openssh", password=True)
+    assert found == Ssh("node1", transport="openssh")
     assert "secret" not in repr(found)
     # The second time, the answer comes from the cache.
     assert load_one(work / "both.ini", "tfctl_ssh=openssh ansible_password=secret").ssh == found
@@ -200,8 +200,8 @@ def test_inventory_that_is_missing_is_refused_with_a_remedy(work: Path) -> None:
         ("ansible_port={{ port }}", "ansible_port: '{{ port }}' is a template"),
         ("ansible_user={{ me }}", "ansible_user: '{{ me }}' is a template"),
         ("ansible_ssh_private_key_file={{ lookup(1) }}", "ansible_ssh_private_key_file: "),
-        ("ansible_ssh_common_args=-J {{ jump }}", "ansible_ssh_common_args: "),
-        ("ansible_ssh_extra_args={% if a %}-4{% endif %}", "ansible_ssh_extra_args: "),
+        ("ansible_ssh_common_args=-J {{ jump }}", "ansible_ssh_common_args: '{{ jump }}' is a template"),
+        ("ansible_ssh_extra_args={% if a %}-4{% endif %}", "ansible_ssh_extra_args: '{% if a %}' is a template"),
         ("tfctl_address={{ ip }}", "tfctl_address: "),
         ("tfctl_stack={{ s }}", "tfctl_stack: "),
         ("tfctl_ports={{ a }}-{{ b }}", "tfctl_ports: "),
@@ -211,6 +211,7 @@ def test_inventory_that_is_missing_is_refused_with_a_remedy(work: Path) -> None:
         ("ansible_host=10.0.0.1:22", "ansible_host: '10.0.0.1:22' holds a port"),
         ("tfctl_stack=tf2/15", "tfctl_stack: 'tf2/15' is not the name of a stack"),
         ("tfctl_address=a\\tb", "tfctl_address: "),
+        ("tfctl_stack=a\tb", "tfctl_stack: control character '\\t' at position 1"),
         ("tfctl_ssh=telnet", "tfctl_ssh: 'telnet' is not a transport"),
         ("ansible_connection=local", "ansible_connection: 'local' is not ssh"),
         ("ansible_port=0", "ansible_port: '0' is not a port"),
@@ -231,6 +232,14 @@ def test_host_variable_that_is_invalid_is_refused(variables: str, message: str) 
     assert caught.value.message.startswith("/hosts.ini: host node1: ")
     assert message in caught.value.message
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize("end", ['"', "{{ jump }}", "{{ jump", "\n"])
+def test_refusal_of_ssh_arguments_does_not_print_a_password_in_them(end: str) -> None:
+    value = f"-o ProxyCommand=sshpass -p hunter2 ssh {end}"
+    with pytest.raises(BadFile, match="ansible_ssh_common_args: ") as caught:
+        hostvars.host(Path("/hosts.ini"), "node1", {"ansible_ssh_common_args": value}, AnsibleSettings(None, {}))
+    assert "hunter2" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["a b", "-a", "a/b", "a\u0007b", ".."])

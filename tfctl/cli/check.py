@@ -17,6 +17,7 @@ from tfctl.cli.common import (
     named,
     say,
 )
+from tfctl.cli.start import CodeLimitOption
 from tfctl.cli.text import print_json
 from tfctl.cli.which import lay_out
 from tfctl.errors import BadFile, Exit, together
@@ -36,18 +37,20 @@ def check(
     job_option: JobFileOption = None,
     inventory: InventoryOption = None,
     env: EnvOption = None,
+    code_limit: CodeLimitOption = 50,
     output: OutputOption = OutputFormat.text,
 ) -> int:
     """Find mistakes in a job file without contact to any host. Reads its inventory and its code too.
 
-    start, render and run --local check the same. Exit code: 3 if there are errors, 0 if there are warnings only.
+    start checks the same. So do render and run --local, except the size of the code. Exit code: 3 if there are errors,
+    0 if there are warnings only.
     """
     file = named(jobfile, job_option, "job file")
     layout: Layout | None = None
     errors: Sequence[BadFile]
     try:
         layout = lay_out(file, inventory, env)
-        errors, warnings = _check(layout)
+        errors, warnings = _check(layout, code_limit)
     except BadFile as error:
         errors, warnings = [error], []
     if output is OutputFormat.json:
@@ -70,7 +73,7 @@ def check(
     return Exit.OK
 
 
-def _check(layout: Layout) -> tuple[list[BadFile], list[str]]:
+def _check(layout: Layout, code_limit: int) -> tuple[list[BadFile], list[str]]:
     """Return the errors and the warnings. Raise BadFile for code that cannot be packed, and as `assign` does."""
     from tfctl.jobs import check, code
     from tfctl.model import plan
@@ -78,6 +81,6 @@ def _check(layout: Layout) -> tuple[list[BadFile], list[str]]:
 
     listing = code.select(layout.code, layout.include, layout.env_file)
     checked = check.check(layout, listing.names, listing.names)
-    code.archive(listing)
+    code.archive(listing, code_limit)
     plan.files(draft(layout))
     return [*checked.errors], [*checked.warnings, *listing.remarks, *check.unknown_stacks(layout)]

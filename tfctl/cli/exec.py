@@ -8,14 +8,18 @@ import os
 import stat
 import sys
 import termios
+from codecs import getincrementaldecoder
+from collections import defaultdict
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from io import IncrementalNewlineDecoder
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperCommand
 
 from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, error_json, say, say_error
+from tfctl.cli.lines import Splitter
 from tfctl.cli.stdout import require_reader
 from tfctl.cli.which import open_task
 from tfctl.errors import TfctlError, UsageError
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from tfctl.node.wire import Exited
 
 _COMMAND = "tfctl.command"
+_Decoder = getincrementaldecoder("utf-8")
 
 
 class _WithCommand(TyperCommand):
@@ -68,7 +73,7 @@ def run(
 
     The command has the task's environment and working directory. It runs as user tfctl in the same sandbox as tasks,
     with an empty stdin: what is piped to tfctl is not passed on. The exit code is that of the command or, for several
-    tasks, the first that is not 0. Ctrl-C ends the command on the hosts.
+    tasks, the first in their order that is not 0. Ctrl-C ends the command on the hosts.
     """
     from tfctl.jobs.exec import execute, exit_code
     from tfctl.jobs.state import select
@@ -115,40 +120,47 @@ def _ended_json(place: PlaceObject, result: Exited | TfctlError) -> ExecEndObjec
     return {**place, "exit_code": result.status, "signal": result.signal}
 
 
+def _sink(stream: int) -> TextIO:
+    return sys.stdout if stream == 1 else sys.stderr
+
+
 class _Raw:
     """Passes on what one command writes, unchanged unless it goes to a terminal."""
 
+    def __init__(self) -> None:
+        self._decoders = {stream: IncrementalNewlineDecoder(_Decoder("replace"), translate=True) for stream in (1, 2)}
+
     def __call__(self, _task: TaskState, stream: int, data: bytes) -> None:
-        sink = sys.stdout if stream == 1 else sys.stderr
+        sink = _sink(stream)
         if sink.isatty():
-            sink.write(plain(data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")))
+            sink.write(plain(self._decoders[stream].decode(data)))
         else:
             sink.buffer.write(data)
         sink.flush()
         require_reader()
 
     def close(self) -> None:
-        pass
+        for stream, decoder in self._decoders.items():
+            sink = _sink(stream)
+            sink.write(plain(decoder.decode(b"", final=True)))
+            sink.flush()
 
 
 class _Lines:
     """Passes on what several commands write, line by line."""
 
     def __init__(self) -> None:
-        self._rest: dict[tuple[TaskState, int], bytes] = {}
+        self._splitters: defaultdict[tuple[TaskState, int], Splitter] = defaultdict(Splitter)
 
     def __call__(self, task: TaskState, stream: int, data: bytes) -> None:
-        *lines, rest = (self._rest.get((task, stream), b"") + data).split(b"\n")
-        self._rest[task, stream] = rest
-        for line in lines:
-            self._print(task, stream, line.decode(errors="replace"))
+        for line in self._splitters[task, stream].add(data):
+            self._print(task, stream, line)
         require_reader()
 
     def close(self) -> None:
-        for (task, stream), rest in self._rest.items():
-            if rest:
-                self._print(task, stream, rest.decode(errors="replace"))
-        self._rest.clear()
+        for (task, stream), splitter in self._splitters.items():
+            if rest := splitter.rest():
+                self._print(task, stream, rest)
 
     def _print(self, task: TaskState, stream: int, line: str) -> None:
         raise NotImplementedError
@@ -163,7 +175,7 @@ class _Prefixed(_Lines):
 
     def _print(self, task: TaskState, stream: int, line: str) -> None:
         prefix = text.coloured(f"{str(task).ljust(self._width)} │", "cyan")
-        print(f"{prefix} {plain(line)}", file=sys.stdout if stream == 1 else sys.stderr, flush=True)
+        print(f"{prefix} {plain(line)}", file=_sink(stream), flush=True)
 
 
 class _Json(_Lines):

@@ -1,4 +1,4 @@
-"""Lines from tasks' logs, and the gaps among them, as they are printed."""
+"""Lines from tasks' logs, and the gaps among them, as they are printed. Lines of commands, which arrive in pieces."""
 
 from __future__ import annotations
 
@@ -61,6 +61,29 @@ class Printer:
         prefix = text.coloured(f"{name} │", self._colours.get(line.role, ""))
         when = f"{rfc3339_ms(line.time)} " if self._timestamps else ""
         return f"{when}{prefix} {visible(line.text)}\n"
+
+
+class Splitter:
+    """Puts the pieces of one stream together to lines."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def add(self, data: bytes) -> list[str]:
+        """Return the lines that end within this piece, without their newlines."""
+        first, *others = data.split(b"\n")
+        self._pieces.append(first)
+        lines = []
+        for piece in others:
+            lines.append(self.rest())
+            self._pieces.append(piece)
+        return lines
+
+    def rest(self) -> str:
+        """Return the beginning of a line that has not ended, and forget it."""
+        line = b"".join(self._pieces).decode(errors="replace")
+        self._pieces.clear()
+        return line
 
 
 def visible(line: str) -> str:

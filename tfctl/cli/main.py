@@ -117,15 +117,17 @@ def run(words: Sequence[str]) -> int:
         _print_error(words, error.exit, error.message, error.remedy)
         return error.exit
     except (KeyboardInterrupt, typer.Abort):
-        return _interrupted()
+        return _interrupted(words)
     except BrokenPipeError:
         return Exit.OK  # what it would have printed is not wanted (`tfctl logs | head`)
     except Exception as error:
-        return _interrupted() if interrupts.received() else _unexpected(error, words)
+        return _interrupted(words) if interrupts.received() else _unexpected(error, words)
 
 
-def _interrupted() -> int:
+def _interrupted(words: Sequence[str]) -> int:
     say("tfctl: interrupted")
+    if not getattr(sys.stdout, "used", False):  # Ctrl-C is the usual end of what prints objects until then
+        _print_error(words, Exit.INTERRUPTED, "interrupted")
     return Exit.INTERRUPTED
 
 

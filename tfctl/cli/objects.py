@@ -96,7 +96,10 @@ class StartedJobObject(TypedDict):
 
 
 class RestartedJobObject(TypedDict):
-    """With `--wait`, the command prints the object of `tfctl wait` instead. ``attempt``: the attempt that runs now."""
+    """With `--wait`, the command prints the object of `tfctl wait` instead.
+
+    ``attempt``: the attempt that runs now or, with `--dry-run`, would run.
+    """
 
     job: str
     attempt: int

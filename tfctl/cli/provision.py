@@ -21,7 +21,6 @@ from tfctl.cli.common import (
     say,
 )
 from tfctl.cli.host_results import ask_become_password, host_lines, run_shown
-from tfctl.errors import Exit
 from tfctl.provision.parts import PARTS
 from tfctl.wording import plain
 
@@ -84,8 +83,8 @@ def provision(
     try:
         result = run_shown(use_cases.provision, request)
     except KeyboardInterrupt:
-        say("interrupted: run it again to continue; nothing that jobs use was left incomplete")
-        return Exit.INTERRUPTED
+        say("run it again to continue; nothing that jobs use was left incomplete")
+        raise
     if output is OutputFormat.json:
         text.print_json(as_object(result, check))
     else:

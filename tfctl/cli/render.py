@@ -54,11 +54,11 @@ def render(
 
     layout = lay_out(named(jobfile, job_option, "job file"), inventory, env)
     listing = code.select(layout.code, layout.include, layout.env_file)
-    checked = check.check(layout, listing.names)
+    checked = check.check(layout, listing.names, listing.names)
     checked.require()
     job = draft(layout)
     files = plan.files(job)
-    for remark in (*checked.warnings, *check.unknown_stacks(layout)):
+    for remark in (*checked.warnings, *listing.remarks, *check.unknown_stacks(layout)):
         say(remark)
     if masked := dict.fromkeys(name for task in job.tasks for name in variables.secret_names(job, task)):
         say(f"shown as {MASK} or in part, because they may be secrets: {', '.join(masked)}")

@@ -20,7 +20,7 @@ from tfctl.cli.common import (
     say,
 )
 from tfctl.cli.host_results import ask_become_password, host_lines, run_shown
-from tfctl.errors import Exit, UsageError
+from tfctl.errors import UsageError
 from tfctl.wording import counted, plain
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ def reset(
     try:
         result = run_shown(use_case.reset, use_case.ResetRequest(source, limit, driver, check, password))
     except KeyboardInterrupt:
-        say("interrupted: run it again to continue")
-        return Exit.INTERRUPTED
+        say("run it again to continue")
+        raise
     if output is OutputFormat.json:
         text.print_json(as_object(result, check))
     else:

@@ -65,43 +65,56 @@ def restart(
         fleet, state = found.fleet, found.state
         if not (found.named or dry_run):
             require_meant(state, "restart")
-        attempt = _task(fleet, state, found.task, dry_run) if found.task else _whole(fleet, state, dry_run)
         if dry_run:
+            attempt, planned = _planned(fleet, state, found.task)
+            if as_json:
+                _print_json(state.job, attempt)
+            else:
+                typer.echo(planned)
             return 0
+        attempt = _task(fleet, state, found.task) if found.task else _whole(fleet, state)
         with detaching(state.job):
             if not as_json:
                 typer.echo(state.job, err=follow)
             elif not wait:
-                restarted: RestartedJobObject = {"job": state.job, "attempt": attempt}
-                text.print_json(restarted)
+                _print_json(state.job, attempt)
             if wait or follow:
                 return until_ended(fleet, state.job, attempt, longest, follow, as_json=as_json)
             return 0
 
 
-def _whole(fleet: Fleet, state: JobState, dry_run: bool) -> int:
-    """Restart the whole job, or only show what would happen. Return the number of the attempt that runs now."""
-    from tfctl.jobs import start_history
+def _planned(fleet: Fleet, state: JobState, wanted: tuple[str, int | None] | None) -> tuple[int, str]:
+    """Return the number of the attempt that would run, and text about what would happen."""
     from tfctl.jobs.restart import preview
+    from tfctl.jobs.state import select_one
+
+    if wanted is None:
+        return state.attempt + 1, preview(fleet, state)
+    task = select_one(state, *wanted)
+    return state.attempt, f"{state.job}: attempt {state.attempt}, {task} on {task.host}, {task.state} now"
+
+
+def _whole(fleet: Fleet, state: JobState) -> int:
+    """Restart the whole job. Return the number of the attempt that runs now."""
+    from tfctl.jobs import start_history
     from tfctl.jobs.restart import restart as restart_job
 
-    if dry_run:
-        typer.echo(preview(fleet, state))
-        return state.attempt
     record = restart_job(fleet, state, say)
     start_history.remember(record.inventory, record.run)
     say(f"{state.job}: attempt {record.attempt}, {running(len(state.tasks), len(state.hosts))}")
     return record.attempt
 
 
-def _task(fleet: Fleet, state: JobState, wanted: tuple[str, int | None], dry_run: bool) -> int:
+def _task(fleet: Fleet, state: JobState, wanted: tuple[str, int | None]) -> int:
     from tfctl.jobs.restart import restart_task
     from tfctl.jobs.state import select_one
 
     task = select_one(state, *wanted)
-    if dry_run:
-        typer.echo(f"{state.job}: attempt {state.attempt}, {task} on {task.host}, {task.state} now")
-        return state.attempt
     restart_task(fleet, state, task)
     say(f"{state.job}: {task} runs again on {task.host}")
     return state.attempt
+
+
+def _print_json(job: str, attempt: int) -> None:
+    restarted: RestartedJobObject = {"job": job, "attempt": attempt}
+    text.print_json(restarted)

@@ -9,11 +9,13 @@ import sys
 
 
 class Stdout(io.TextIOWrapper):
-    """``unread``: nobody reads it any more."""
+    """``used``: something was written to it. ``unread``: nobody reads it any more."""
 
+    used = False
     unread = False
 
     def write(self, text: str) -> int:
+        self.used = True
         try:
             return super().write(text)
         except BrokenPipeError:

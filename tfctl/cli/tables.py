@@ -116,6 +116,12 @@ def _last_line(task: TaskState) -> str:
     return f"{text.duration(age)} ago" if age > QUIET_S else ""
 
 
+def _task_lasted(task: TaskState) -> str:
+    """Return how long a task has run. The end of one may be unknown, as after a power loss."""
+    status = task.status
+    return "" if status.finished is None and not task.alive else text.lasted(status.started, status.finished)
+
+
 def _job_lasted(job: JobState | PastJob) -> str:
     return "" if job.ended and not job.finished else text.lasted(job.started, job.finished)
 
@@ -186,10 +192,7 @@ TASKS: Table[TaskState] = Table(
     Column(
         "STARTED", lambda task: text.clock(task.status.started), started=lambda task: rfc3339(task.status.started)
     ),
-    Column(
-        "LASTED", lambda task: "" if task.state == "lost" else text.lasted(task.status.started, task.status.finished),
-        finished=lambda task: rfc3339(task.status.finished),
-    ),
+    Column("LASTED", _task_lasted, finished=lambda task: rfc3339(task.status.finished)),
     Column(
         "REASON", lambda task: plain(task.status.reason or ""), if_needed=True,
         reason=lambda task: task.status.reason or "",
@@ -238,7 +241,7 @@ JOBS: Table[JobState | PastJob] = Table(
 
 
 class EventObject(TypedDict):
-    """One event. ``time``: RFC 3339, in UTC, by the host's clock.
+    """One event. ``time``: RFC 3339, in UTC, by this machine's clock.
 
     ``role``, ``index``: the task, or null for an event of the whole job. ``host``: where it happened, or null.
     ``event``: a start, stop or restart by a user; the begin or end of a task's run; the success or failure of the job;

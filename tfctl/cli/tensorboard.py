@@ -10,6 +10,7 @@ import typer
 
 from tfctl.cli import tables, text
 from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, OutputOption, say
+from tfctl.cli.lines import Splitter
 from tfctl.cli.which import open_task, task_of
 from tfctl.errors import NotFound, TfctlError
 from tfctl.wording import plain
@@ -70,7 +71,7 @@ def tensorboard(
             f"stack {state.record.stack} has no TensorBoard on {task.host}",
             "copy the output to this machine: tfctl pull",
         )
-    raise watch.error or TfctlError(f"TensorBoard on {task.host} has ended: {watch.last or 'it printed nothing'}")
+    raise TfctlError(f"TensorBoard on {task.host} has ended: {watch.last or 'it printed nothing'}")
 
 
 def _with_output(found: OpenJob) -> TaskState:
@@ -88,15 +89,13 @@ class _Watch:
         self, found: OpenJob, task: TaskState, port: int | None, stack: ExitStack, output: OutputFormat
     ) -> None:
         self.last = ""
-        self.error: TfctlError | None = None
         self._found, self._task, self._host, self._port, self._stack = found, task, found.host(task), port, stack
         self._output = output
-        self._rest = ""
+        self._lines = {stream: Splitter() for stream in (1, 2)}
         self._open = False
 
-    def take(self, _task: TaskState, _stream: int, data: bytes) -> None:
-        *lines, self._rest = (self._rest + data.decode(errors="replace")).split("\n")
-        for line in lines:
+    def take(self, _task: TaskState, stream: int, data: bytes) -> None:
+        for line in self._lines[stream].add(data):
             self.last = plain(line).strip() or self.last
             if not self._open and (ready := _READY.search(line)):
                 self._open = True

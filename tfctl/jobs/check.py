@@ -31,7 +31,7 @@ class Checked:
             raise together(self.errors)
 
 
-def check(layout: Layout, sent: Collection[str] | None, files: Iterable[str] = ()) -> Checked:
+def check(layout: Layout, sent: Collection[str] | None, files: Iterable[str]) -> Checked:
     """Check the commands and variables of a job against the files that are sent to its hosts.
 
     ``sent``: the names of these files relative to the code; None for a job on this machine, which uses all that are

@@ -57,9 +57,17 @@ def corrected(status: wire.JobStatus, seconds: float) -> wire.JobStatus:
     return status._replace(tasks=tasks, stopped=_earlier(status.stopped, seconds), guard=guard)
 
 
-def corrected_summary(summary: wire.Summary, seconds: float) -> wire.Summary:
-    """Convert the times of a summary in the same way."""
-    return summary._replace(finished=_earlier(summary.finished, seconds), stopped=_earlier(summary.stopped, seconds))
+def corrected_summary(summary: wire.Summary, host: str, offsets: Mapping[str, float]) -> wire.Summary:
+    """Return a host's summary with its times converted to this machine's clock.
+
+    ``offsets``: by how many seconds the clocks of hosts are ahead of this machine's.
+    """
+    seconds = ahead(offsets, host)
+    return summary._replace(
+        started=summary.started - (ahead(offsets, summary.head) if summary.head else 0.0),
+        finished=_earlier(summary.finished, seconds),
+        stopped=_earlier(summary.stopped, seconds),
+    )
 
 
 def _earlier(time: float | None, seconds: float) -> float | None:

@@ -27,7 +27,7 @@ def execute(
     *,
     environment: bool = True,
 ) -> dict[TaskState, wire.Exited | TfctlError]:
-    """Run a command beside each of the tasks, at the same time, and return how each has ended.
+    """Run a command beside each of the tasks, at the same time, and return how each has ended, in the given order.
 
     ``take`` is called from several threads, one at a time. Without ``environment``, the command has only the stack of
     the job, and can write nowhere. All commands end with this process, and when ``take`` raises an exception.
@@ -65,7 +65,7 @@ def execute(
         _end(sessions, threads)
     if broken:
         raise broken[0]
-    return results
+    return {task: results[task] for task in tasks}
 
 
 def exit_code(results: Mapping[TaskState, wire.Exited | TfctlError]) -> int:

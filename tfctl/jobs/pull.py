@@ -173,7 +173,7 @@ def _pull(
     def fetch(connection: Connection) -> None:
         name = connection.host.name
         for fault in _fetch(sessions[name], wanted[name], destination, counter):
-            fail(TfctlError(f"{name}: {plain(fault)}"))
+            fail(TfctlError(f"{name}: {plain(fault.message)}", fault.remedy))
 
     for fetched in fleet.map(fetch, [host for host in hosts if wanted.get(host.name)]):
         if fetched.error is not None:
@@ -235,8 +235,10 @@ def _plausible(file: wire.OutputFile) -> wire.OutputFile:
     return file
 
 
-def _fetch(session: Session, wanted: Sequence[_Wanted], destination: Destination, counter: _Counter) -> Iterator[str]:
-    """Receive the files of one host. Yield a sentence for each that could not be received."""
+def _fetch(
+    session: Session, wanted: Sequence[_Wanted], destination: Destination, counter: _Counter
+) -> Iterator[TfctlError]:
+    """Receive the files of one host. Yield an error for each that could not be received."""
     for batch in _batches(wanted):
         offsets = {}
         for one in batch:
@@ -247,12 +249,12 @@ def _fetch(session: Session, wanted: Sequence[_Wanted], destination: Destination
             with destination.part(one.path, one.file.size, one.file.mtime_ns) as part:
                 counter.add(size=part.offset)
                 if fault := _receive(session, one, part, counter):
-                    yield f"{one.file.path}: {fault}"
+                    yield TfctlError(f"{one.file.path}: {fault}")
                     continue
                 try:
                     part.complete()
                 except TfctlError as error:
-                    yield str(error)
+                    yield error
                 else:
                     counter.add(files=1)
 

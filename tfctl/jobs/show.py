@@ -70,10 +70,11 @@ def overview(fleet: Fleet, lines: bool = False) -> tuple[list[JobState | PastJob
     Raises as `ask`.
     """
     answers, errors = ask(fleet, wire.ShowRequest(lines=lines, summaries=True), wire.Shown)
-    ahead = {host: clocks.ahead(fleet.clock_offsets, host) for host in answers}
+    offsets = fleet.clock_offsets
+    wrong = any(clocks.ahead(offsets, host) for host in answers)
     over, open_ = past.merged(
         {
-            host: [clocks.corrected_summary(each, ahead[host]) for each in answer.past] if ahead[host] else answer.past
+            host: [clocks.corrected_summary(each, host, offsets) for each in answer.past] if wrong else answer.past
             for host, answer in answers.items()
             if answer
         }

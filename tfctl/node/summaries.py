@@ -45,6 +45,7 @@ def of(status: wire.JobStatus) -> wire.Summary | None:
         finished=fallen[0].finished if fallen else judge.latest(done),
         stopped=status.stopped,
         failed=True if fallen else None,
+        head=record.guard.head if record.guard and record.guard.number > 1 else None,
     )
 
 

@@ -17,8 +17,10 @@ from tfctl.remote.ansible_cfg import AnsibleSettings, Setting
 # Neither a name nor an address may look like an option of ssh or contain a separator of lists or lines.
 _NAME = re.compile(r"(?!-|\.{1,2}$)[^\s\x00-\x1f\x7f-\x9f/,]+")
 _ADDRESS = re.compile(r"""(?!-)[^\s\x00-\x1f\x7f-\x9f'`"$\\;&<>|(){},/]+""")
+#: A template of Jinja, or its beginning.
+_TEMPLATE = re.compile(r"\{[{%].*?(?:[%}]\}|$)", re.DOTALL)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _OVER_SSH = ("ssh", "smart", "paramiko", "paramiko_ssh")
-_PASSWORDS = ("ansible_password", "ansible_ssh_password", "ansible_ssh_pass")
 _SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 
 
@@ -38,7 +40,6 @@ def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: Ans
         key=known.key(),
         args=tuple(word for variable in _SSH_ARGS for word in known.words(variable)),
         transport=known.transport("tfctl_ssh"),
-        password=any(variables.get(variable) not in (None, "") for variable in _PASSWORDS),
     )
     return Host(
         name=name,
@@ -157,7 +158,7 @@ class _Variables:
         try:
             return shlex.split(text)
         except ValueError as error:
-            raise self._bad(variable, f"{str(error).lower()}: {text}") from None
+            raise self._bad(variable, str(error).lower()) from None
 
     def _plain(self, name: str, value: Any) -> str:
         if isinstance(value, dict) and set(value) == {"__ansible_unsafe"}:
@@ -171,12 +172,13 @@ class _Variables:
         if isinstance(value, dict | list):
             raise self._bad(name, "is not one value")
         text = str(value)
-        if "{{" in text or "{%" in text:
+        # The rest of the value may hold a password, as in a proxy command.
+        if template := _TEMPLATE.search(text):
             raise self._bad(
-                name, f"{text!r} is a template", "tfctl does not evaluate templates: write the value itself"
+                name, f"{template[0]!r} is a template", "tfctl does not evaluate templates: write the value itself"
             )
-        if re.search(r"[\x00-\x1f\x7f-\x9f]", text):
-            raise self._bad(name, f"{text!r} holds a control character")
+        if control := _CONTROL.search(text):
+            raise self._bad(name, f"control character {control[0]!a} at position {control.start()}")
         return text
 
     def _port_number(self, name: str, text: str) -> int:

@@ -44,7 +44,7 @@ def shared(server: Server, jump: Jump, end: float) -> str:
         if not login.done.wait(max(0.0, end - time.monotonic())):
             login.failure = _SLOW
         if login.failure:
-            raise refusals.proxy_failed(server, login.failure, jump.command())
+            raise refusals.proxy_failed(server, login.failure)
     return jump.command("-o", "ControlMaster=no", "-o", f"ControlPath={path}")
 
 

@@ -107,7 +107,7 @@ def _of_key_exchange(server: Server, log: str) -> TfctlError:
         return refusals.not_sshd(server, found[1])
     own = r"kex_exchange_identification: |banner exchange: |Connection (closed|reset) |OpenSSH_|ssh_dispatch_run_fatal"
     if server.proxy and (messages := [line for line in lines if not re.match(own, line)]):
-        return refusals.proxy_failed(server, messages[-1], server.proxy)
+        return refusals.proxy_failed(server, messages[-1])
     if "Remote protocol version" not in log:
         return refusals.closed_at_first(server)
     reason = lines[-1] if lines else ""

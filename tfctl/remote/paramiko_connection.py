@@ -202,7 +202,7 @@ def _key_exchange_error(transport: paramiko.Transport, server: Server, link: Byt
     if "Indecipherable protocol version" in what:
         return refusals.not_sshd(server, what.partition('version "')[2].rstrip('"'))
     if server.proxy is not None and (message := plain(link.error_text())):
-        return refusals.proxy_failed(server, message, server.proxy)
+        return refusals.proxy_failed(server, message)
     if not transport.remote_version:
         return refusals.closed_at_first(server)
     return refusals.key_exchange_ended(server, what)

@@ -38,9 +38,14 @@ def name_not_found(server: Server, reason: object) -> Unreachable:
     )
 
 
-def proxy_failed(server: Server, message: str, command: str) -> Unreachable:
-    """The proxy command ended with ``message`` on stderr."""
-    return Unreachable(f"{server.name}: {server.place}: the proxy command ended: {message}", f"it is: {command}")
+def proxy_failed(server: Server, message: str) -> Unreachable:
+    """The proxy command ended with ``message`` on stderr. It is not shown if it may hold a password of the user."""
+    remedy = (
+        f"it is: {server.jump.command()}"
+        if server.jump
+        else "correct ProxyCommand in the inventory (ansible_ssh_common_args) or in ssh_config"
+    )
+    return Unreachable(f"{server.name}: {server.place}: the proxy command ended: {message}", remedy)
 
 
 def silent_at_first(server: Server) -> Unreachable:

@@ -14,6 +14,7 @@ from tfctl.cli.host_results import host_lines
 from tfctl.cli.progress import ProgressDisplay
 from tfctl.cli.wait import sentence
 from tfctl.jobs.state import JobState
+from tfctl.node import wire
 from tfctl.provision.events import HostDone, Warned
 from tfctl.provision.faults import Fault
 from tfctl.provision.results import HostResult, PlayResult
@@ -90,6 +91,15 @@ def test_an_empty_no_color_leaves_the_colours_on(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("sys.stdout", Terminal())
     monkeypatch.setenv("NO_COLOR", "")
     assert text.coloured("failed", "red") != "failed"
+
+
+@pytest.mark.parametrize(("state", "lasted"), [("running", "42 s"), ("stopped", ""), ("failed", ""), ("lost", "")])
+def test_only_a_task_that_is_alive_lasts_until_now(state: wire.TaskStateName, lasted: str) -> None:
+    """Its end is unknown if its host has lost power after somebody stopped it."""
+    now = time.time()
+    running = JobState("digits", 1, "failed", "", now, make_record(), (make_state(state=state, started=now - 42),))
+    heading, row = tables.job_text(running).splitlines()[-2:]
+    assert row[heading.index("LASTED") :].strip() == lasted
 
 
 def test_a_lost_task_has_no_duration() -> None:

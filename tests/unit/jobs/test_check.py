@@ -122,6 +122,17 @@ def test_check_does_not_judge_programs_and_paths_that_only_hosts_have(
     assert check(capsys) == (0, [], [])
 
 
+def test_check_takes_the_limit_of_the_code_that_its_remedy_names(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with (folder / "data").open("w") as file:
+        file.truncate(2**20)
+    assert check(capsys, "--code-limit", "2") == (0, [], [])
+    code, [error], _ = check(capsys, "--code-limit", "1")
+    assert code == 3
+    assert "its code is larger than 1 MB → " in error and error.endswith("or raise --code-limit")
+
+
 def test_check_names_a_misspelt_variable_of_the_inventory_and_leaves_others_alone(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -146,6 +157,11 @@ def test_render_refuses_the_same_errors_and_prints_the_same_warnings(
     assert run(["render", "job.yaml", "-i", "hosts.ini"]) == 0
     said = capsys.readouterr().err
     assert "`cpu` matches no host" in said and "stack tf2.16: tfctl has none of this name" in said
+    (folder / "train.py").write_text("import os\ndel os.environ['TF_CONFIG']\n")
+    (folder / ".env").write_text("A=1\n")
+    assert run(["render", "job.yaml", "-i", "hosts.ini"]) == 0
+    said = capsys.readouterr().err
+    assert "train.py, line 2 changes TF_CONFIG" in said and "not sent to the hosts, because they may hold" in said
 
 
 def test_render_prints_one_object_with_the_files_that_it_also_writes(capsys: pytest.CaptureFixture[str]) -> None:

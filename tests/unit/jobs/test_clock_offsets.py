@@ -122,6 +122,15 @@ def test_a_past_job_has_failed_at_the_first_failure_and_else_was_stopped() -> No
     assert [(one.state, one.finished) for one in past.merged(stopped)[0]] == [("stopped", 1020.0)]
 
 
+def test_the_start_in_a_summary_is_by_the_clock_of_the_guard_that_started_the_attempt() -> None:
+    one, other = (
+        clocks.corrected_summary(_summary(started=5000.0, finished=finished, head="node2"), host, OFFSETS)
+        for host, finished in (("node1", 1430.0), ("node2", 5040.0))
+    )
+    assert [(each.started, each.finished) for each in (one, other)] == [(1400.0, 1430.0), (1400.0, 1440.0)]
+    assert clocks.corrected_summary(_summary(), "node2", OFFSETS).started == 1000.0
+
+
 def test_summary_of_the_later_run_is_the_past_job_when_hosts_report_two() -> None:
     later = _summary(run="11111111", started=2000.0, deciders=1)
     [found], _ = past.merged({"node1": [_summary(failed=True)], "node2": [later]})

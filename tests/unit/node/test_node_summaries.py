@@ -39,6 +39,14 @@ def test_a_summary_has_the_time_of_the_first_failure() -> None:
     assert (found.failed, found.finished, found.succeeded) == (True, 5.0, 0)
 
 
+def test_a_summary_names_the_head_if_its_guard_has_started_the_attempt() -> None:
+    guard = wire.RecordedGuard("b", "10.0.0.2", 2300, "0123abcd", 600, 3, number=2)
+    for number, head in (1, None), (2, "b"):
+        record = make_record()._replace(guard=guard._replace(number=number))
+        found = summaries.of(_shown(record, _status("succeeded")))
+        assert found is not None and found.head == head
+
+
 @pytest.mark.parametrize("state", ["running", "starting", "pending"])
 def test_there_is_no_summary_while_a_task_is_alive(state: wire.TaskStateName) -> None:
     assert summaries.of(_shown(make_record(), _status(state))) is None

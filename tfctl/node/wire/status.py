@@ -126,6 +126,7 @@ class Summary(NamedTuple):
     ``tasks``, ``hosts``: their numbers in the whole job. ``deciders``: how many tasks decide the job; ``succeeded``:
     those of them that have succeeded here. ``failed``: one that has failed the job is here. ``finished``: when the
     first of these has failed, else when the last decider here has succeeded. ``stopped``: the time of the stop mark.
+    ``head``: the host whose guard has started the attempt, and so written ``started``, if one has.
     """
 
     job: str
@@ -140,6 +141,7 @@ class Summary(NamedTuple):
     finished: Optional[float] = None
     stopped: Optional[float] = None
     failed: Optional[bool] = None
+    head: Optional[str] = None
 
 
 as_rows(Summary)
