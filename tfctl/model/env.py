@@ -128,11 +128,14 @@ def _beside(job: Job, name: str, value: str) -> str:
 
 
 def _for_runtime(job: Job, task: Task) -> dict[str, str]:
-    """Return what tfctl_runtime needs to know about the strategy: 1 for yes, 0 for no."""
-    rule = job.layout.strategy.rule(task.role)
+    """Return what tfctl_runtime needs to know about the strategy: 1 for yes, 0 for no. The program that runs the task's
+    command needs the grace period."""
+    strategy = job.layout.strategy
+    rule = strategy.rule(task.role)
     return {
-        "TFCTL_CLUSTERED": "1" if job.layout.strategy.clustered else "0",
+        "TFCTL_CLUSTERED": "1" if strategy.clustered else "0",
         "TFCTL_SERVES": "1" if rule and rule.serves else "0",
+        **({"TFCTL_GRACE_S": str(job.layout.rules.grace)} if strategy.wrapper else {}),
     }
 
 

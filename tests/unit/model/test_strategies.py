@@ -148,10 +148,12 @@ def test_a_rank_runs_below_a_wrapper_that_every_python_finds(make_job: MakeJob) 
 
 
 def test_mpi_ranks_leave_their_numbers_to_mpirun(make_job: MakeJob) -> None:
-    job = replace(make_job(text("horovod", "{worker: 2}", "launcher: mpi")), secret="5ec2e7")
+    job = replace(
+        make_job(text("horovod", "{worker: 2}", "launcher: mpi\npolicy: {grace: 10m}")), secret="5ec2e7"
+    )
     found = env.environment(job, job.tasks[1])
     assert env.unit_words(job, job.tasks[1])[:3] == ("python3", "-m", "tfctl_runtime.horovod.mpi")
-    assert (found["HOROVOD_CONTROLLER"], found["TFCTL_SECRET"]) == ("mpi", "5ec2e7")
+    assert (found["HOROVOD_CONTROLLER"], found["TFCTL_SECRET"], found["TFCTL_GRACE_S"]) == ("mpi", "5ec2e7", "600")
     assert json.loads(found["TFCTL_RANKS"]) == ["10.0.0.1:2222", "10.0.0.2:2222"]
     assert "HOROVOD_RANK" not in found
     assert "5ec2e7" not in str(plan.record(job))
