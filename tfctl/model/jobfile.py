@@ -22,6 +22,7 @@ from tfctl.model.values import (
     Environment,
     ExitCodes,
     Folder,
+    Lease,
     LocalPath,
     Memory,
     Output,
@@ -135,7 +136,7 @@ class Policy(_Model):
     start_timeout: Seconds | None = None
     grace: Seconds | None = None
     drain: Seconds = 1800
-    lease: Seconds = 600
+    lease: Lease = 600
     notify: NotifySpec | None = None
 
 

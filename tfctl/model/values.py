@@ -88,6 +88,13 @@ def local_path(value: Any, info: ValidationInfo) -> Path:
     return (info.context or Path.cwd()) / path
 
 
+def _lease(value: int) -> int:
+    """Return a lease (s) that a connection between guards which breaks and is made again does not use up."""
+    if value < 30:
+        raise ValueError("should be at least 30s: hosts notice only after 15 s that a connection is broken")
+    return value
+
+
 def _url(value: str) -> str:
     if not re.fullmatch(r"https?://[^\s]+", value):
         raise ValueError("should begin with http:// or https://")
@@ -158,6 +165,15 @@ Seconds = Annotated[
     BeforeValidator(seconds),
     _schema("integer", "string", minimum=1, maximum=10 * 365 * 86400, pattern=r"^(?=.)(\d+d)?(\d+h)?(\d+m)?(\d+s)?$"),
 ]
+Lease = Annotated[
+    int,
+    BeforeValidator(seconds),
+    AfterValidator(_lease),
+    _schema(
+        "integer", "string",
+        minimum=30, maximum=10 * 365 * 86400, pattern=r"^(?=.)(?!0*[12]?\ds$)(\d+d)?(\d+h)?(\d+m)?(\d+s)?$",
+    ),
+]  # fmt: skip
 Memory = Annotated[
     str,
     BeforeValidator(memory_size),
