@@ -70,6 +70,15 @@ def test_each_pause_before_an_attempt_is_twice_as_long_up_to_five_minutes(number
     assert next_action(view("failed", "stopped", "stopped", of, code=1)) == Retry(pause)
 
 
+def test_all_tasks_are_stopped_before_another_attempt_even_if_nothing_is_to_be_cleaned() -> None:
+    of = record("none", max_attempts=2)
+    assert next_action(view("failed", "running", "stopped", of, code=1)) == StopTasks((PS,), "chief/0 has failed")
+    assert next_action(view("failed", "unknown", "stopped", of, code=1)) is None
+    assert next_action(view("failed", "stopped", "stopped", of, code=1)) == Retry(10.0)
+    last = record("none", max_attempts=2, number=2)
+    assert next_action(view("failed", "running", "stopped", last, code=1)) == Finish()
+
+
 @pytest.mark.parametrize(
     ("policy", "again"),
     [
