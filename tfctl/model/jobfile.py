@@ -32,6 +32,7 @@ from tfctl.model.values import (
     StackName,
     Url,
     Words,
+    WordsOfJob,
     local_path,
 )
 from tfctl.node.names import JOB, ROLE
@@ -107,7 +108,7 @@ class RoleSpec(_Model):
 class NotifySpec(_Model):
     """Whom to tell how the job ended. ``command`` runs on the first decider's host; ``url`` gets a POST from there."""
 
-    command: Words | None = None
+    command: WordsOfJob | None = None
     url: Url | None = Field(default=None, repr=False)
 
     @model_validator(mode="after")

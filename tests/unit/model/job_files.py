@@ -34,6 +34,9 @@ FAULTS = [
     ("? [a]\n: b", "not plain YAML: found unhashable key (line 5, column 3)"),
     ("command: 'run {what}'", "command: {what} is not a placeholder; choose from {role} {index}"),
     ("env: {A: '{what}'}", "env: A: {what} is not a placeholder; choose from {role} {index}"),
+    ("policy: {notify: {command: 'run {what}'}}", "policy/notify/command: {what} is not a placeholder"),
+    ("policy: {notify: {command: [run, 'a {index}']}}", "policy/notify/command: {index} belongs to a task, and this"),
+    ("policy: {notify: {command: 'run {role}'}}", "runs once for the job; choose from {ps_hosts} {worker_hosts}"),
     ("command: [python, [a]]", "command: should be text or a number, not ['a']"),
     ("command: [python, ~]", "command: should be text or a number, not null"),
     ("command: 'a \"b'", "no closing quotation"),
@@ -169,6 +172,7 @@ ACCEPTED = [
     "policy: {retry_exit_codes: []}",
     "policy: {notify: {command: mail me}}",
     "policy: {notify: {command: [mail, me], url: 'https://me:pw@host/x?y'}}",
+    "policy: {notify: {command: [run, '{output}/end.py', '${role}', '{x: 1}']}}",
     "policy: {notify: }",
 ]
 
