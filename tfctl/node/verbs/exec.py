@@ -9,11 +9,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import time
 from collections.abc import Iterator, Sequence
 
-from .. import checks, fields, jobstore, names, restart_files, wire
+from .. import checks, fields, jobstore, names, restart_files, unitfile, wire
 from ..exits import Exit
 from ..session import NodeSession, RequestRefused
 from ..system import System, host
@@ -26,7 +25,6 @@ _GRACE_S = 5
 #: The most that a command line may have, in bytes.
 _LONGEST = 1 << 17
 _PIECE = 1 << 18
-_CONTROL = re.compile(r"[\x01-\x1f\x7f]")
 #: How often (s) to look whether the command has ended.
 _POLL_S = 1.0
 
@@ -95,7 +93,7 @@ def _unit(job: str, key: str, lines: Sequence[str], words: Sequence[str]) -> str
             f"Group={names.USER}",
             f"Slice={names.job_slice(job)}",
             *lines,
-            f"ExecStart=:/usr/bin/env {' '.join(map(_word, words))}",
+            f"ExecStart=:/usr/bin/env {' '.join(map(unitfile.word, words))}",
             "StandardInput=null",
             f"StandardOutput=file:{place}/1",
             f"StandardError=file:{place}/2",
@@ -105,16 +103,6 @@ def _unit(job: str, key: str, lines: Sequence[str], words: Sequence[str]) -> str
             "",
         ]
     )
-
-
-def _word(text: str) -> str:
-    """Quote a word of ExecStart=: (systemd.service(5)): control characters become C escapes."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{_CONTROL.sub(lambda found: _escape(found.group()), escaped)}"'
-
-
-def _escape(char: str) -> str:
-    return f"\\x{ord(char):02x}"
 
 
 @contextlib.contextmanager
