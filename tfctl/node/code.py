@@ -229,6 +229,8 @@ def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, links: set[Path]) -> Non
             if source:
                 shutil.copyfileobj(source, target, 1 << 20)
             os.fchmod(target.fileno(), _mode(member.mode))
+            target.flush()
+            os.fsync(target.fileno())  # after a power loss, the store would have empty files in place of this code
         os.utime(path, (member.mtime, member.mtime))
     else:
         raise RequestRefused(
