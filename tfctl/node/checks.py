@@ -114,7 +114,7 @@ def free(system: System, plan: Plan) -> None:
     if plan.job in held.starting:
         what = f"job {plan.job} is being started on {host()} by somebody else"
         raise RequestRefused(Exit.BUSY, what, "try again", retry=True)
-    if jobstore.latest(system, plan.job) >= plan.attempt:
+    if jobstore.highest(system, plan.job) >= plan.attempt:
         what = f"attempt {plan.attempt} of job {plan.job} is on {host()} already"
         raise RequestRefused(Exit.BUSY, what, "start again", retry=False)
     _ports_free(ports(plan), held)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
 import socket
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from node_tree import RUN, STAY, Tree, free_port, make_plan, make_task, refused, reserve, sh, tarball, wait_until
 
+from tfctl.node import names
 from tfctl.node.reservations import Reservation, take
 from tfctl.node.system import System
 
@@ -58,6 +62,43 @@ def test_a_task_is_not_lost_when_its_start_is_faster_than_a_look_at_it(tree: Tre
             [shown] = look.expect("show")["jobs"]
     assert [task["state"] for task in shown["tasks"]] == ["pending"]
     tree.wait_for("worker/0", "running")
+
+
+@contextlib.contextmanager
+def kept_from_readers(path: Path) -> Iterator[None]:
+    """Keep everyone who opens the file waiting, for 45 s at most (fcntl(2), leases)."""
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    try:
+        with path.open("rb") as file:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            yield
+    finally:
+        signal.signal(signal.SIGIO, before)
+
+
+def test_an_attempt_is_shown_while_its_code_is_copied(tree: Tree) -> None:
+    tree.run(make_plan(make_task(command=["bin/run.sh"]), code=CODE), CODE)
+    tree.wait_for("worker/0", "succeeded")
+    plan = make_plan(make_task(attempt=2, run="89abcdef"), attempt=2, run="89abcdef", code=CODE)
+    with tree.start(code=CODE) as session, session.beating():
+        with kept_from_readers(tree / names.stored_code(plan["code"]) / "train.py"):
+            session.tell("plan", plan)
+            wait_until((tree / names.code_dir("digits", 2)).exists)
+            [shown] = tree.ask("show", job="digits", attempt=None, follow=False)["jobs"]
+        session.expect("reserved")
+    assert (shown["attempt"], shown["kept"], shown["tasks"][0]["state"]) == (2, False, "pending")
+
+
+def test_a_start_that_a_power_loss_has_cut_off_does_not_hide_the_attempt_before(tree: Tree) -> None:
+    tree.run(make_plan(make_task(command=sh("exit 0"))))
+    tree.wait_for("worker/0", "succeeded")
+    (tree / names.attempt_dir("digits", 2)).mkdir()
+    (tree / names.attempt_dir("digits", 3)).mkdir()
+    (tree / names.record_file("digits", 3)).touch()
+    assert tree.states()["worker/0"]["state"] == "succeeded"
+    assert [one["attempt"] for one in tree.ask("show", jobs=["digits"], follow=False)["jobs"]] == [1]
+    with tree.session("start", job="digits", code=None, ports=[2222, 2224], resolve=[]) as session:
+        assert session.expect("hello")["highest"] == 3
 
 
 @pytest.mark.parametrize("package", ["tfctl-horovod.pth", "horovod"])
