@@ -121,6 +121,23 @@ def test_exec_removes_what_a_killed_one_has_left(job: Tree) -> None:
     assert left(job) == []
 
 
+def test_stop_ends_commands_although_another_job_has_a_name_that_begins_alike(tree: Tree) -> None:
+    """The job's slice contains them. The unit files of an ended task stay until its job is stopped."""
+    place = "/srv/tfctl/digits-ps"
+    other = make_task(command=sh("exit 0"), job="digits-ps", output=place)
+    tree.run(make_plan(other, job="digits-ps", output=place))
+    tree.wait_for("worker/0", "succeeded", "digits-ps")
+    tree.run(make_plan())
+    assert ask(tree, "sh", "-c", "exit 0")[2] == ("exited", {"status": 0})
+    assert "stop tfctl-digits.slice" not in tree.calls(), "it has a task"
+    tree.ask("stop", job="digits", attempt=None, tasks=None)
+    assert "stop tfctl-digits.slice" in tree.calls()
+    before = len(tree.calls())
+    assert ask(tree, "sh", "-c", "exit 0", environment=False)[2] == ("exited", {"status": 0})
+    assert "stop tfctl-digits.slice" in tree.calls()[before:]
+    assert "stop tfctl-digits_ps.slice" not in tree.calls()
+
+
 def test_exec_of_another_run_is_refused(job: Tree) -> None:
     with job.session("exec", job="digits", run="ffffffff", role="worker", index=0, words=["true"]) as session:
         assert session.expect("error")["exit"] == 7

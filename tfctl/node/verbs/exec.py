@@ -16,7 +16,7 @@ from .. import checks, fields, jobstore, names, restart_files, unitfile, wire
 from ..exits import Exit
 from ..session import NodeSession, RequestRefused
 from ..system import System, host
-from ..units import end_units
+from ..units import end_units, stop_slice
 
 #: The lines of a task's unit that also apply to a command beside it.
 _KEPT = ("UnsetEnvironment", "WorkingDirectory", "ReadWritePaths", "MemoryMax", "MemorySwapMax", "CPUQuota")
@@ -202,8 +202,7 @@ def _remove(system: System, job: str, key: str) -> None:
         _remove_pipes(system, key)
     system.manage("reset-failed", "--", unit)  # fails for a unit that did not fail, which does no harm
     system.settle([unit], "not-found")
-    if not any(name.startswith(f"tfctl-{job}-") for name in jobstore.listing(system.at(names.UNITS))):
-        system.manage("stop", "--no-block", "--", names.job_slice(job))  # systemd keeps an empty slice otherwise
+    stop_slice(system, job)
 
 
 def _remove_pipes(system: System, key: str) -> None:
