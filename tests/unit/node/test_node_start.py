@@ -12,10 +12,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from node_tree import RUN, STAY, Tree, free_port, make_plan, make_task, refused, reserve, sh, tarball, wait_until
+from node_tree import (
+    ACCOUNT,
+    RUN,
+    STAY,
+    Tree,
+    free_port,
+    make_plan,
+    make_task,
+    refused,
+    reserve,
+    sh,
+    tarball,
+    wait_until,
+)
 
 from tfctl.node import names
-from tfctl.node.reservations import Reservation, take
+from tfctl.node.asuser import as_user
+from tfctl.node.reservations import Reservation, lock, take
 from tfctl.node.system import System
 
 CODE = tarball({"train.py": "print('hi')\n", "bin/run.sh": "#!/bin/sh\necho ran\n"})
@@ -99,6 +113,24 @@ def test_a_start_that_a_power_loss_has_cut_off_does_not_hide_the_attempt_before(
     assert [one["attempt"] for one in tree.ask("show", jobs=["digits"], follow=False)["jobs"]] == [1]
     with tree.session("start", job="digits", code=None, ports=[2222, 2224], resolve=[]) as session:
         assert session.expect("hello")["highest"] == 3
+
+
+def open_files() -> list[list[int]]:
+    """Return device and inode of what this process has open besides the standard streams."""
+    found = []
+    for descriptor in range(3, 1024):
+        with contextlib.suppress(OSError):
+            found.append([os.fstat(descriptor).st_dev, os.fstat(descriptor).st_ino])
+    return found
+
+
+def test_a_child_that_hangs_holds_no_lock(tree: Tree) -> None:
+    """On a hung network file system, not even SIGKILL ends it."""
+    system = System(prefix=str(tree.path), account=ACCOUNT)
+    with lock(system):
+        locked = (tree / "run/tfctl/lock").stat()
+        assert [locked.st_dev, locked.st_ino] in open_files()
+        assert [locked.st_dev, locked.st_ino] not in as_user(system, open_files)
 
 
 @pytest.mark.parametrize("package", ["tfctl-horovod.pth", "horovod"])
