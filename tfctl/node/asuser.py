@@ -82,6 +82,7 @@ def _close_all_but(*kept: int) -> None:
 def _child(name: str, uid: int, gid: int, home: str, work: Callable[[], Any], directory: str, writer: int) -> None:
     """Run the work and exit. Never returns, so that none of the parent's clean-up runs in the child."""
     try:
+        os.setsid()
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
@@ -125,12 +126,12 @@ def _read(reader: int, patience: float) -> dict[str, Any]:
 
 
 def _reap(child: int) -> None:
-    """Wait briefly for the child to end, then kill it. One that hangs in the kernel is left to init."""
+    """Wait briefly for the child to end, then kill it and its children. What hangs in the kernel is left to init."""
     for _ in range(200):
         if os.waitpid(child, os.WNOHANG)[0]:
             return
         time.sleep(0.005)
-    os.kill(child, signal.SIGKILL)
+    os.killpg(child, signal.SIGKILL)
     time.sleep(0.05)
     os.waitpid(child, os.WNOHANG)
 

@@ -103,6 +103,30 @@ def test_an_attempt_is_shown_while_its_code_is_copied(tree: Tree) -> None:
     assert (shown["attempt"], shown["kept"], shown["tasks"][0]["state"]) == (2, False, "pending")
 
 
+def copies(tree: Tree) -> list[Path]:
+    """Return the processes that copy the code of jobs."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if (words := path.read_text("utf-8", "replace").split("\0"))[:2] == ["cp", "-a"]:
+                found += [path] if str(tree.path) in words[-2] else []
+    return found
+
+
+def test_the_copy_of_the_code_ends_with_the_start(tree: Tree) -> None:
+    """Otherwise it would go on in the directory that the start removes."""
+    tree.run(make_plan(make_task(command=["bin/run.sh"]), code=CODE), CODE)
+    tree.wait_for("worker/0", "succeeded")
+    plan = make_plan(make_task(attempt=2, run="89abcdef"), attempt=2, run="89abcdef", code=CODE)
+    with kept_from_readers(tree / names.stored_code(plan["code"]) / "train.py"), tree.start(code=CODE) as session:
+        session.tell("plan", plan)
+        wait_until(lambda: copies(tree) != [])
+        session.process.terminate()
+        assert session.process.wait(20) == 1
+        assert copies(tree) == []
+    assert not (tree / names.attempt_dir("digits", 2)).exists()
+
+
 def test_a_start_that_a_power_loss_has_cut_off_does_not_hide_the_attempt_before(tree: Tree) -> None:
     tree.run(make_plan(make_task(command=sh("exit 0"))))
     tree.wait_for("worker/0", "succeeded")
