@@ -22,7 +22,7 @@ from ..hello import hello
 from ..reservations import Reservation
 from ..session import NodeSession, RequestRefused
 from ..states import Properties
-from ..system import PROVISION, System, clock_zero, host
+from ..system import PROVISION, System, caller, clock_zero, host
 from ..system import run as run_to_end
 from ..units import exec_failure, installed_units, remove_units, wait_for_execution
 from ..wire import Plan, PlannedTask
@@ -93,6 +93,7 @@ class Start:
     def _rerun(self, message: wire.Rerun) -> None:
         """Make the plan here, so that the values of its variables never leave this host."""
         self._require(self._files is not None and self._has_code, "rerun")
+        self._require(not message.guard or caller() != names.GUARD_USER, "another guard")
         self._require_same_job(message)
         guard = message.guard and message.guard._replace(notify=self._notify)
         self._reserve(restart_files.plan(self._files or {}, message.record, self._code)._replace(guard=guard))
