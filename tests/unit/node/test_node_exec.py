@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
-from node_tree import RUN, STAY, Session, Tree, make_plan, make_task, sh, wait_until
+from fake_system import fake_system
+from node_tree import ACCOUNT, RUN, STAY, Session, Tree, make_plan, make_task, sh, wait_until
+
+from tfctl.node.verbs.exec import _place, _sweep
 
 UNITS = "run/systemd/system"
 
@@ -136,6 +140,28 @@ def test_stop_ends_commands_although_another_job_has_a_name_that_begins_alike(tr
     assert ask(tree, "sh", "-c", "exit 0", environment=False)[2] == ("exited", {"status": 0})
     assert "stop tfctl-digits.slice" in tree.calls()[before:]
     assert "stop tfctl-digits_ps.slice" not in tree.calls()
+
+
+def test_exec_has_its_pipes_although_another_one_sweeps_at_that_moment(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command first removes what killed ones have left: directories that no process has locked."""
+    made: list[Path] = []
+    mkdir = Path.mkdir
+
+    def swept(path: Path, *words: Any, **more: Any) -> None:
+        mkdir(path, *words, **more)
+        if path.name.startswith("exec-"):
+            made.append(path)
+            if len(made) == 1:
+                path.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", swept)
+    system = fake_system(str(tree.path), ACCOUNT, 30.0)
+    with _place(system, "digits", "0123abcd"):
+        _sweep(system)
+        assert sorted(path.name for path in made[-1].iterdir()) == ["1", "2"]
+    assert left(tree) == []
 
 
 def test_exec_of_another_run_is_refused(job: Tree) -> None:

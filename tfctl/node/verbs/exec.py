@@ -11,6 +11,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from .. import checks, fields, jobstore, names, restart_files, unitfile, wire
 from ..exits import Exit
@@ -110,11 +111,9 @@ def _place(system: System, job: str, key: str) -> Iterator[tuple[int, int]]:
     """Make the pipes of a unit. Yield the ends to read. End the unit and remove everything at the end of the block."""
     folder = system.at(names.exec_dir(key))
     folder.parent.mkdir(0o755, parents=True, exist_ok=True)
-    folder.mkdir(0o700)
     user = system.user()
-    descriptors = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+    descriptors = [_make_locked(folder)]
     try:
-        fcntl.flock(descriptors[0], fcntl.LOCK_EX)  # `_sweep` leaves it alone
         for name in ("1", "2"):
             os.mkfifo(folder / name, 0o600)
             # The command may open /dev/stderr again.
@@ -125,6 +124,21 @@ def _place(system: System, job: str, key: str) -> Iterator[tuple[int, int]]:
     finally:
         _remove(system, job, key)
         for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _make_locked(folder: Path) -> int:
+    """Make a directory, and return the descriptor that holds its lock, so that `_sweep` leaves it alone.
+
+    The `_sweep` of another command may be faster, and remove the directory before it is locked.
+    """
+    while True:
+        folder.mkdir(0o700)
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if folder.exists():
+                return descriptor
             os.close(descriptor)
 
 
