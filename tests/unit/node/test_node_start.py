@@ -7,6 +7,7 @@ import fcntl
 import os
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,7 @@ from node_tree import (
 from tfctl.node import names
 from tfctl.node.asuser import as_user
 from tfctl.node.reservations import Reservation, lock, take
+from tfctl.node.session import NodeSession, RequestRefused
 from tfctl.node.system import System
 
 CODE = tarball({"train.py": "print('hi')\n", "bin/run.sh": "#!/bin/sh\necho ran\n"})
@@ -209,6 +211,16 @@ def test_start_is_undone_when_its_client_dies_while_units_start(tree: Tree) -> N
         assert session.hang_up() == 1
     assert tree.alive() == []
     assert not (tree / "var/lib/tfctl/jobs/digits").exists()
+
+
+def test_a_program_that_passes_its_limit_has_not_done_its_work() -> None:
+    source, _ours = os.pipe()
+    session = NodeSession(source, os.open(os.devnull, os.O_WRONLY))
+    process = subprocess.Popen(["/bin/sleep", "600"], stderr=subprocess.PIPE, bufsize=0)
+    assert process.stderr
+    with process.stderr, pytest.raises(RequestRefused, match=r"^/bin/sleep on .* ran longer than 1 s and was killed$"):
+        session.attend(process, process.stderr, 1.0)
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_node_sends_heartbeats_while_units_start(tree: Tree) -> None:
