@@ -30,6 +30,7 @@ from node_tree import (
 
 from tfctl.node import names
 from tfctl.node.asuser import as_user
+from tfctl.node.disks import size_mib
 from tfctl.node.reservations import Reservation, lock, take
 from tfctl.node.session import NodeSession, RequestRefused
 from tfctl.node.system import System
@@ -211,6 +212,20 @@ def test_start_is_undone_when_its_client_dies_while_units_start(tree: Tree) -> N
         assert session.hang_up() == 1
     assert tree.alive() == []
     assert not (tree / "var/lib/tfctl/jobs/digits").exists()
+
+
+def test_start_is_undone_however_deep_the_directories_are_that_its_task_has_made(tree: Tree) -> None:
+    with tree.start() as session:
+        reserve(session, make_plan())
+        folder = str(tree / names.code_dir("digits", 1))
+        for _ in range(1100):
+            folder += "/d"
+            os.mkdir(folder)  # noqa: PTH102  a Path would take minutes
+        assert size_mib([tree / names.JOBS], time.monotonic() + 20) == 0
+        session.process.kill()
+        session.process.wait(10)
+    with tree.start() as session:
+        reserve(session, make_plan())
 
 
 def test_a_program_that_passes_its_limit_has_not_done_its_work() -> None:
