@@ -228,6 +228,11 @@ def test_start_is_undone_however_deep_the_directories_are_that_its_task_has_made
         reserve(session, make_plan())
 
 
+def test_a_version_of_systemd_that_cannot_be_read_counts_as_old() -> None:
+    """With an old one, a unit of Type=exec may make the host stop answering."""
+    assert not System(systemctl=("/bin/false",)).sees_execution()
+
+
 def test_a_program_that_passes_its_limit_has_not_done_its_work() -> None:
     source, _ours = os.pipe()
     session = NodeSession(source, os.open(os.devnull, os.O_WRONLY))
