@@ -22,7 +22,7 @@ PROVISION = "run: tfctl provision --tags job_host"
 _QUIET = ("--no-pager", "--no-ask-password")
 #: The properties read of each unit. Monotonic timestamps are the only ones that all versions print alike.
 PROPERTIES = (
-    "Id", "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "ControlGroup", "NeedDaemonReload",
+    "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "ControlGroup", "NeedDaemonReload",
     "DropInPaths", "FragmentPath", "ExecMainCode", "ExecMainStatus", "ExecMainStartTimestampMonotonic",
     "ExecMainExitTimestampMonotonic", "Job", "NRestarts",
 )  # fmt: skip
