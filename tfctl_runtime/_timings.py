@@ -34,17 +34,18 @@ class Source:
     """A dataset of shard() or dataset(). ``examples``: how many this task computes in each step, if that is known.
 
     ``batches``: how many batches a step takes. ``arrivals``: when each batch that no step has used yet left the
-    dataset. ``open``: whether arrivals are noted.
+    dataset. ``open``: whether arrivals are noted, which only `fit` allows: nothing else uses them up.
     """
 
     def __init__(self, examples: Optional[int], batches: int) -> None:
         self.examples, self.batches = examples, batches
         self.arrivals: Deque[float] = collections.deque()
-        self.open = True
+        self.open = False
 
-    def reset(self) -> None:
+    def reset(self, noting: bool) -> None:
+        """Forget the arrivals. ``noting``: note those that follow."""
         self.arrivals.clear()
-        self.open = True
+        self.open = noting
 
     def note(self) -> bool:
         """Note that a batch leaves the dataset."""
@@ -164,8 +165,7 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
             except OSError:
                 return
             self._timings = Timings(_agreed() if examples is None else _share(examples, task), self._put)
-            for source in sources:
-                source.reset()
+            _reset(noting=True)
 
         def on_epoch_end(self, *_: Any) -> None:
             steps = self.params.get("steps")
@@ -181,6 +181,7 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
                 self._timings.evaluated()
 
         def on_train_end(self, *_: Any) -> None:
+            _reset(noting=False)
             if self._timings is not None:
                 self._timings.end()
                 self._timings = None
@@ -253,6 +254,11 @@ def watch(dataset: Any, context: Any = None) -> Any:
 
     # Prefetched, so that a batch which is ready in time is noted before its step begins, and noting it delays none.
     return dataset.map(noted).prefetch(source.batches)
+
+
+def _reset(noting: bool) -> None:
+    for source in sources:
+        source.reset(noting)
 
 
 def _in_use() -> Optional[Source]:

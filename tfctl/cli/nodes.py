@@ -102,7 +102,7 @@ def _row(state: NodeState) -> tuple[str, ...]:
     stacks = (target[: len(name) + 9] for name, target in node.stacks.items())
     tasks = (f"{job}: {' '.join(names)}" for job, names in state.jobs.items())
     return (
-        state.host.name, state.state, _shown(node.os), _shown(node.systemd), node.version[:8],
+        state.host.name, state.state, _shown(node.os), _shown(node.systemd or None), node.version[:8],
         " ".join(stacks), _shown(node.cpus), _shown(node.load), _memory(node.memory_mib), _disks(node),
         _gib(node.stored_mib), _free(node), ranges(list(node.ports)), "; ".join(tasks),
     )  # fmt: skip

@@ -11,7 +11,7 @@ from tfctl.model.job import Job
 from tfctl.model.masking import masked
 from tfctl.model.strategies.base import PS_ENVIRONMENT
 from tfctl.model.task import Task
-from tfctl.model.text import LONGEST, PLACEHOLDER, PLACEHOLDERS, Verbatim, env_line
+from tfctl.model.text import LONGEST, PLACEHOLDER, PLACEHOLDERS_OF_JOB, Verbatim, env_line
 from tfctl.node import names
 
 #: Removed from systemd's environment unless the job sets them: gRPC would obey them and hang silently.
@@ -108,8 +108,12 @@ def unit_words(job: Job, task: Task) -> tuple[str, ...]:
 
 def placeholders(job: Job, task: Task) -> dict[str, str]:
     """Return the value of each of PLACEHOLDERS. Host lists are ``address:port``, joined by commas."""
-    own = {"role": task.role, "index": str(task.index), "output": job.layout.output}
-    return own | {name: job.host_lists.get(name, "") for name in PLACEHOLDERS if name not in own}
+    return {"role": task.role, "index": str(task.index), **placeholders_of_job(job)}
+
+
+def placeholders_of_job(job: Job) -> dict[str, str]:
+    """Return the value of each of PLACEHOLDERS_OF_JOB."""
+    return {name: job.host_lists.get(name, "") for name in PLACEHOLDERS_OF_JOB} | {"output": job.layout.output}
 
 
 def fill(text: str, known: Mapping[str, str]) -> str:
@@ -128,11 +132,14 @@ def _beside(job: Job, name: str, value: str) -> str:
 
 
 def _for_runtime(job: Job, task: Task) -> dict[str, str]:
-    """Return what tfctl_runtime needs to know about the strategy: 1 for yes, 0 for no."""
-    rule = job.layout.strategy.rule(task.role)
+    """Return what tfctl_runtime needs to know about the strategy: 1 for yes, 0 for no. The program that runs the task's
+    command needs the grace period."""
+    strategy = job.layout.strategy
+    rule = strategy.rule(task.role)
     return {
-        "TFCTL_CLUSTERED": "1" if job.layout.strategy.clustered else "0",
+        "TFCTL_CLUSTERED": "1" if strategy.clustered else "0",
         "TFCTL_SERVES": "1" if rule and rule.serves else "0",
+        **({"TFCTL_GRACE_S": str(job.layout.rules.grace)} if strategy.wrapper else {}),
     }
 
 

@@ -22,6 +22,7 @@ from tfctl.model.values import (
     Environment,
     ExitCodes,
     Folder,
+    Lease,
     LocalPath,
     Memory,
     Output,
@@ -31,6 +32,7 @@ from tfctl.model.values import (
     StackName,
     Url,
     Words,
+    WordsOfJob,
     local_path,
 )
 from tfctl.node.names import JOB, ROLE
@@ -106,7 +108,7 @@ class RoleSpec(_Model):
 class NotifySpec(_Model):
     """Whom to tell how the job ended. ``command`` runs on the first decider's host; ``url`` gets a POST from there."""
 
-    command: Words | None = None
+    command: WordsOfJob | None = None
     url: Url | None = Field(default=None, repr=False)
 
     @model_validator(mode="after")
@@ -135,7 +137,7 @@ class Policy(_Model):
     start_timeout: Seconds | None = None
     grace: Seconds | None = None
     drain: Seconds = 1800
-    lease: Seconds = 600
+    lease: Lease = 600
     notify: NotifySpec | None = None
 
 

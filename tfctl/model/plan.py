@@ -104,7 +104,10 @@ def _recorded(kind: type[T], job: Job, **others: object) -> T:
 
 def _notify(job: Job) -> wire.Notify | None:
     notify = job.layout.policy.notify
-    return None if notify is None else wire.Notify(notify.command or (), notify.url)
+    if notify is None:
+        return None
+    known = env.placeholders_of_job(job)
+    return wire.Notify(tuple(env.fill(word, known) for word in notify.command or ()), notify.url)
 
 
 def text(job: Job) -> str:

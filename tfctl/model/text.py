@@ -21,7 +21,10 @@ _OF_SYSTEMD = ("EXIT_CODE", "EXIT_STATUS", "INVOCATION_ID", "MAINPID", "SERVICE_
 LONGEST = 128 * 1024 - 256
 
 #: Placeholders for commands and variables. Braces around anything but a lowercase name, and `${name}`, are plain text.
-PLACEHOLDERS = ("role", "index", "ps_hosts", "worker_hosts", "chief_hosts", "output")
+#: The first two differ between the tasks of a job.
+PLACEHOLDERS_OF_TASK = ("role", "index")
+PLACEHOLDERS_OF_JOB = ("ps_hosts", "worker_hosts", "chief_hosts", "output")
+PLACEHOLDERS = (*PLACEHOLDERS_OF_TASK, *PLACEHOLDERS_OF_JOB)
 PLACEHOLDER = re.compile(r"(?<!\$)\{([a-z][a-z0-9_]*)\}")
 
 _DURATION = re.compile(r"(?:(\d{1,6})d)?(?:(\d{1,7})h)?(?:(\d{1,8})m)?(?:(\d{1,9})s)?", re.ASCII)
@@ -59,6 +62,17 @@ def known_placeholders(value: str) -> str:
             there = " ".join(f"{{{known}}}" for known in PLACEHOLDERS)
             raise ValueError(f"{{{name}}} is not a placeholder; choose from {there}")
     return value
+
+
+def without_task(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a command that runs once for the job. Raise ValueError for a placeholder of a task."""
+    for name in PLACEHOLDER.findall(" ".join(words)):
+        if name in PLACEHOLDERS_OF_TASK:
+            there = " ".join(f"{{{known}}}" for known in PLACEHOLDERS_OF_JOB)
+            raise ValueError(
+                f"{{{name}}} belongs to a task, and this command runs once for the job; choose from {there}"
+            )
+    return words
 
 
 def env_name(value: object) -> str:

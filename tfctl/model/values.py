@@ -15,6 +15,7 @@ from tfctl.model.ports import port_range
 from tfctl.model.progress import progress
 from tfctl.model.text import (
     PLACEHOLDERS,
+    PLACEHOLDERS_OF_JOB,
     clean,
     cpu_count,
     env_name,
@@ -26,6 +27,7 @@ from tfctl.model.text import (
     split,
     stack_name,
     without_references,
+    without_task,
 )
 from tfctl.node.names import STACK
 
@@ -88,6 +90,13 @@ def local_path(value: Any, info: ValidationInfo) -> Path:
     return (info.context or Path.cwd()) / path
 
 
+def _lease(value: int) -> int:
+    """Return a lease (s) that a connection between guards which breaks and is made again does not use up."""
+    if value < 30:
+        raise ValueError("should be at least 30s: hosts notice only after 15 s that a connection is broken")
+    return value
+
+
 def _url(value: str) -> str:
     if not re.fullmatch(r"https?://[^\s]+", value):
         raise ValueError("should begin with http:// or https://")
@@ -109,26 +118,36 @@ def _schema(*types: str, **keywords: Any) -> WithJsonSchema:
 
 
 #: Patterns are those of ECMA-262, in Unicode mode, and of Python's `re` alike.
-_KNOWN = "|".join(PLACEHOLDERS)
-_NO_UNKNOWN_PLACEHOLDER = rf"^(?![\s\S]*(?<!\$)\{{(?!({_KNOWN})\}})[a-z][a-z0-9_]*\}})"
+def _no_unknown_placeholder(known: tuple[str, ...]) -> str:
+    return rf"^(?![\s\S]*(?<!\$)\{{(?!({'|'.join(known)})\}})[a-z][a-z0-9_]*\}})"
+
+
+def _words_schema(known: tuple[str, ...]) -> WithJsonSchema:
+    pattern = _no_unknown_placeholder(known)
+    return _schema(
+        "string", "number", "boolean", "array",
+        pattern=pattern + r"\s*(?![\w.\/]*=)[^\s=\x2d]",
+        minItems=1, items={"type": ["string", "number", "boolean"], "pattern": pattern},
+    )  # fmt: skip
+
+
 _NO_REFERENCE = r"([^$]|\$\$\{|\$(?!\{))*$"
 _ENV_NAME = "^(?!TF_CONFIG|TFCTL_|(EXIT_CODE|EXIT_STATUS|INVOCATION_ID|MAINPID|SERVICE_RESULT)$)[A-Za-z_][A-Za-z0-9_]*$"
-_WORD = {"type": ["string", "number", "boolean"], "pattern": _NO_UNKNOWN_PLACEHOLDER}
-_VALUE = {"type": ["string", "number", "boolean", "null"], "pattern": _NO_UNKNOWN_PLACEHOLDER + _NO_REFERENCE}
+_VALUE = {
+    "type": ["string", "number", "boolean", "null"],
+    "pattern": _no_unknown_placeholder(PLACEHOLDERS) + _NO_REFERENCE,
+}
 
 ExitCodes = Annotated[
     tuple[int, ...],
     BeforeValidator(_exit_codes),
     _schema("integer", "array", minimum=1, maximum=255, items={"type": "integer", "minimum": 1, "maximum": 255}),
 ]
-Words = Annotated[
-    tuple[str, ...],
-    BeforeValidator(_words),
-    _schema(
-        "string", "number", "boolean", "array",
-        pattern=_NO_UNKNOWN_PLACEHOLDER + r"\s*(?![\w.\/]*=)[^\s=\x2d]", minItems=1, items=_WORD,
-    ),
-]  # fmt: skip
+Words = Annotated[tuple[str, ...], BeforeValidator(_words), _words_schema(PLACEHOLDERS)]
+#: A command that runs once for the job.
+WordsOfJob = Annotated[
+    tuple[str, ...], BeforeValidator(_words), AfterValidator(without_task), _words_schema(PLACEHOLDERS_OF_JOB)
+]
 Environment = Annotated[
     dict[str, str | None],
     BeforeValidator(_environment),
@@ -158,6 +177,15 @@ Seconds = Annotated[
     BeforeValidator(seconds),
     _schema("integer", "string", minimum=1, maximum=10 * 365 * 86400, pattern=r"^(?=.)(\d+d)?(\d+h)?(\d+m)?(\d+s)?$"),
 ]
+Lease = Annotated[
+    int,
+    BeforeValidator(seconds),
+    AfterValidator(_lease),
+    _schema(
+        "integer", "string",
+        minimum=30, maximum=10 * 365 * 86400, pattern=r"^(?=.)(?!0*[12]?\ds$)(\d+d)?(\d+h)?(\d+m)?(\d+s)?$",
+    ),
+]  # fmt: skip
 Memory = Annotated[
     str,
     BeforeValidator(memory_size),

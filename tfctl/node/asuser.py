@@ -30,11 +30,14 @@ _REMEDIES = {
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
-def as_user(system: System, work: Callable[[], Any], directory: str = "/", patience: float = PATIENCE) -> Any:
+def as_user(
+    system: System, work: Callable[[], Any], directory: str = "/", patience: float = PATIENCE, read: int = 0
+) -> Any:
     """Call ``work`` as the jobs' user and return its result, which must be JSON.
 
-    Root enters ``directory`` before it drops its rights. Raises RequestRefused as ``work`` did, for an error of the
-    operating system, or if there is no answer within ``patience`` seconds.
+    Root enters ``directory`` before it drops its rights. ``read``: the one descriptor besides 0, 1 and 2 that ``work``
+    may use; as long as a child that hangs has the others, their locks are held. Raises RequestRefused as ``work`` did,
+    for an error of the operating system, or if there is no answer within ``patience`` seconds.
     """
     user = system.user()
     reader, writer = os.pipe()
@@ -42,6 +45,7 @@ def as_user(system: System, work: Callable[[], Any], directory: str = "/", patie
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     child = os.fork()
     if child == 0:
+        _close_all_but(0, 1, 2, writer, read)
         _child(user.pw_name, user.pw_uid, user.pw_gid, user.pw_dir, work, directory, writer)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     os.close(writer)
@@ -68,9 +72,17 @@ def os_error(error: OSError, what: str) -> RequestRefused:
     return RequestRefused(Exit.PREFLIGHT, f"{what} on {host()}: {error.strerror or error}{place}", remedy)
 
 
+def _close_all_but(*kept: int) -> None:
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208  numbers, and the last one is that of the listing
+        if int(name) not in kept:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+
+
 def _child(name: str, uid: int, gid: int, home: str, work: Callable[[], Any], directory: str, writer: int) -> None:
     """Run the work and exit. Never returns, so that none of the parent's clean-up runs in the child."""
     try:
+        os.setsid()
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
@@ -114,12 +126,12 @@ def _read(reader: int, patience: float) -> dict[str, Any]:
 
 
 def _reap(child: int) -> None:
-    """Wait briefly for the child to end, then kill it. One that hangs in the kernel is left to init."""
+    """Wait briefly for the child to end, then kill it and its children. What hangs in the kernel is left to init."""
     for _ in range(200):
         if os.waitpid(child, os.WNOHANG)[0]:
             return
         time.sleep(0.005)
-    os.kill(child, signal.SIGKILL)
+    os.killpg(child, signal.SIGKILL)
     time.sleep(0.05)
     os.waitpid(child, os.WNOHANG)
 

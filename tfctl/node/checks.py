@@ -57,7 +57,8 @@ def _guard(sent: Plan) -> None:
         if recorded is None or (planned.notify and any("\0" in word for word in planned.notify.command)):
             raise RequestRefused(Exit.USAGE, "the plan has a guard that its record lacks")
     if recorded is not None:
-        fields.number(recorded.port, "a port", 0, 65535)
+        if recorded.port:
+            fields.number(recorded.port, "a port for the guard", 1024, 65535)
         fields.match(names.RUN, recorded.origin, "a run")
         if recorded.head not in {task.host for task in sent.record.tasks}:
             raise RequestRefused(Exit.USAGE, "the host of the deciding guard has no task")
@@ -114,7 +115,7 @@ def free(system: System, plan: Plan) -> None:
     if plan.job in held.starting:
         what = f"job {plan.job} is being started on {host()} by somebody else"
         raise RequestRefused(Exit.BUSY, what, "try again", retry=True)
-    if jobstore.latest(system, plan.job) >= plan.attempt:
+    if jobstore.highest(system, plan.job) >= plan.attempt:
         what = f"attempt {plan.attempt} of job {plan.job} is on {host()} already"
         raise RequestRefused(Exit.BUSY, what, "start again", retry=False)
     _ports_free(ports(plan), held)

@@ -115,7 +115,7 @@ class Incoming:
         user = self._system.user()
         os.chown(tree, user.pw_uid, user.pw_gid)
         with (self.path / "tar.gz").open("rb") as file:
-            as_user(self._system, lambda: unpack(file), str(tree), patience=300.0)
+            as_user(self._system, lambda: unpack(file), str(tree), patience=300.0, read=file.fileno())
         _give_to_root(tree, user.pw_gid)
         self._held = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._held, fcntl.LOCK_SH)  # before `prune` can see it
@@ -229,6 +229,8 @@ def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, links: set[Path]) -> Non
             if source:
                 shutil.copyfileobj(source, target, 1 << 20)
             os.fchmod(target.fileno(), _mode(member.mode))
+            target.flush()
+            os.fsync(target.fileno())  # after a power loss, the store would have empty files in place of this code
         os.utime(path, (member.mtime, member.mtime))
     else:
         raise RequestRefused(

@@ -50,12 +50,15 @@ def stored_mib(system: System) -> int | None:
 
 def size_mib(directories: Iterable[Path], until: float) -> int | None:
     """Return the size (MiB) of all files in these directories, or None if counting goes on at ``until`` (monotonic)."""
-    total = 0
-    for top in directories:
-        for folder, _, files in os.walk(top):
-            if time.monotonic() > until:
-                return None
-            for name in files:
+    total, waiting = 0, [str(top) for top in directories]
+    while waiting:  # os.walk is recursive before Python 3.12, and a task may make a deep tree
+        if time.monotonic() > until:
+            return None
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
                 with contextlib.suppress(OSError):
-                    total += Path(folder, name).lstat().st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
     return total // 2**20

@@ -227,7 +227,8 @@ def remove(system: System, job: str, *, wait: bool = True, keep_notify: bool = F
     with contextlib.suppress(OSError):
         system.at(names.guard_socket_file(job)).unlink()
     if units:
-        system.manage("reset-failed", "--", *units)
+        # The program for the end of the job may have failed.
+        system.manage("reset-failed", "--", *units, names.notify_service(job))
     with contextlib.suppress(OSError):
         system.at(names.guard_key(job)).parent.rmdir()
 

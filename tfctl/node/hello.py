@@ -19,7 +19,7 @@ def hello(system: System, request: StartRequest, code: bool, restartable: tuple[
     devices, trouble = look(system, held)
     installed = stacks(system)
     return Hello(
-        highest=jobstore.latest(system, request.job),
+        highest=jobstore.highest(system, request.job),
         ports=_ports(wanted, held.ports),
         names=_addresses(request.resolve),
         gpus=devices,

@@ -26,13 +26,26 @@ def jobs(system: System) -> list[str]:
 
 
 def latest_of_all(system: System) -> dict[str, int]:
-    """Return the highest attempt of each job that has one here."""
+    """Return the `latest` attempt of each job that has one here."""
     found = {name: latest(system, name) for name in listing(system.at(names.JOBS)) if names.JOB.fullmatch(name)}
     return {job: attempt for job, attempt in found.items() if attempt}
 
 
 def latest(system: System, job: str) -> int:
-    """Return the highest attempt of the job that this host knows, or 0."""
+    """Return the highest attempt of the job that has a record here, or 0.
+
+    One that is just being started, or whose start was cut off by a power loss, may have none.
+    """
+    for attempt in reversed(attempts(system, job)):
+        with contextlib.suppress(OSError):
+            # A Path would take longer, and there are thousands.
+            if os.stat(f"{system.prefix}{names.record_file(job, attempt)}").st_size:  # noqa: PTH116
+                return attempt
+    return 0
+
+
+def highest(system: System, job: str) -> int:
+    """Return the highest attempt of the job that has a directory here, or 0."""
     return max(attempts(system, job), default=0)
 
 
@@ -224,14 +237,23 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def write(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Write a file that root owns, atomically."""
+def write_record(system: System, record: wire.Record) -> None:
+    """Write the attempt's record. It is on the disk then, for without it a power loss would hide the attempt."""
+    data = json.dumps(wire.encode(record), separators=(",", ":")).encode()
+    write(system.at(names.record_file(record.job, record.attempt)), data, on_disk=True)
+
+
+def write(path: Path, data: bytes, mode: int = 0o644, *, on_disk: bool = False) -> None:
+    """Write a file that root owns, atomically. ``on_disk``: wait until its content is on the disk."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         with os.fdopen(descriptor, "wb") as file:
             os.fchmod(descriptor, mode)
             file.write(data)
+            if on_disk:
+                file.flush()
+                os.fsync(descriptor)
         temporary.replace(path)
     except BaseException as error:
         with contextlib.suppress(OSError):

@@ -21,12 +21,15 @@ from .asuser import as_user
 from .exits import Exit
 from .session import RequestRefused
 from .system import System, host
+from .system import run as run_to_end
 from .units import InstalledUnit, end_units, live_units, remove_units, run_of
 from .wire import TaskName
 
 _DIRECTORY = f"{names.RUN_DIR}/reserved"
 #: Seconds to wait for another start that is writing its files.
 _PATIENCE = 30.0
+#: How long (s) removing an attempt may take.
+_REMOVAL_S = 300.0
 
 
 class Reservation(NamedTuple):
@@ -141,8 +144,6 @@ def undo(system: System, reservation: Reservation) -> None:
 
     If systemd does not answer, the units may still run: the reservation stays, and the next `sweep` tries again.
     """
-    import shutil  # slow to import, for it needs bz2 and lzma
-
     job, run = reservation.job, reservation.run
     ours = {names.unit(job, *task): task for task in reservation.tasks if run_of(system, job, task) == run}
     complete = False
@@ -154,7 +155,8 @@ def undo(system: System, reservation: Reservation) -> None:
         ended = [task for unit, task in ours.items() if unit not in alive]
         remove_units(system, job, ended, keep_restart_files=False)
         complete = True
-    shutil.rmtree(system.at(names.attempt_dir(job, reservation.attempt)), ignore_errors=True)
+    with contextlib.suppress(RequestRefused):  # Python's own recursion would end in a deep tree, which a task may make
+        run_to_end(["/bin/rm", "-rf", "--", str(system.at(names.attempt_dir(job, reservation.attempt)))], _REMOVAL_S)
     with contextlib.suppress(OSError):  # the job's directory stays if there are other attempts
         system.at(names.job_dir(job)).rmdir()
     undo_preparation(system, reservation)

@@ -8,7 +8,7 @@ import select
 import subprocess
 import time
 from collections.abc import Sequence
-from typing import IO, Any, Callable
+from typing import IO, Any, Callable, cast
 
 from . import wire
 from .exits import Exit
@@ -87,9 +87,9 @@ class NodeSession:
             raise Gone from None
 
     def attend(self, process: subprocess.Popen[bytes], said: IO[bytes], limit: float) -> str:
-        """Return what the process writes to ``said`` until it closes it. Kill the process after ``limit`` seconds.
+        """Return what the process writes to ``said`` until it closes it. Send beats meanwhile.
 
-        Send beats meanwhile. Raises Gone as soon as the client is gone.
+        Raises RequestRefused after ``limit`` seconds, and Gone as soon as the client is gone: the process is killed.
         """
         found, now = bytearray(), time.monotonic()
         until, beat = now + limit, now + wire.BEAT_S
@@ -107,6 +107,10 @@ class NodeSession:
                         process.wait(5)
                         break
                     found += data
+            else:
+                program, place = cast("list[str]", process.args)[0], os.uname().nodename
+                what = f"{program} on {place} ran longer than {limit:.0f} s and was killed"
+                raise RequestRefused(Exit.FAILED, what, "see what it waits for there: systemctl list-jobs, dmesg")
         finally:
             with contextlib.suppress(OSError):
                 process.kill()

@@ -47,9 +47,9 @@ def of_jobs(
     ``later``: in place of the given attempt, the last that the guard has started after it, once the start is complete.
     """
     # Attempts first, then starts in progress, then units: a start that goes on meanwhile must not lose its tasks.
-    known = {name: jobstore.attempts(system, name) for name in wanted}
+    chosen = {name: attempt or jobstore.latest(system, name) for name in wanted}
+    known = {name: jobstore.attempts(system, name) for name in wanted if later}
     starting = {(one.job, one.attempt) for one in reservations.live(system)}
-    chosen = {name: attempt or max(numbers, default=0) for name, numbers in known.items()}
     if attempt and later:
         complete = {name: [one for one in known[name] if (name, one) not in starting] for name in wanted}
         chosen = {name: _last_of_guard(system, name, attempt, complete[name]) for name in wanted}

@@ -22,7 +22,7 @@ PROVISION = "run: tfctl provision --tags job_host"
 _QUIET = ("--no-pager", "--no-ask-password")
 #: The properties read of each unit. Monotonic timestamps are the only ones that all versions print alike.
 PROPERTIES = (
-    "Id", "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "ControlGroup", "NeedDaemonReload",
+    "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "ControlGroup", "NeedDaemonReload",
     "DropInPaths", "FragmentPath", "ExecMainCode", "ExecMainStatus", "ExecMainStartTimestampMonotonic",
     "ExecMainExitTimestampMonotonic", "Job", "NRestarts",
 )  # fmt: skip
@@ -122,12 +122,13 @@ class System(NamedTuple):
         """Return whether units may use Type=exec.
 
         Before version 249 (Debian 11 has 247), PID 1 loses an event source if such a unit has an ExecStopPost= and
-        ends while it is being executed: PID 1 spins and the host stops answering (systemd PR #20030).
+        ends while it is being executed: PID 1 spins and the host stops answering (systemd PR #20030). So a version that
+        cannot be read counts as old.
         """
         return self.systemd() >= 249
 
     def systemd(self) -> int:
-        """Return systemd's version, such as 252, or 999 if it cannot be read."""
+        """Return systemd's version, such as 252, or 0 if it cannot be read."""
         return _version(self.systemctl)
 
     def settle(self, units: Sequence[str], load_state: str) -> dict[str, Mapping[str, str]]:
@@ -147,7 +148,7 @@ class System(NamedTuple):
 
 @functools.cache
 def _version(systemctl: tuple[str, ...]) -> int:
-    return versions.systemd(systemctl) or 999
+    return versions.systemd(systemctl) or 0
 
 
 def clock_zero() -> float:

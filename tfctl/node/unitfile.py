@@ -15,6 +15,7 @@ _NAME = r"[A-Za-z_][A-Za-z0-9_]*"
 _SPAN = r"[0-9]{1,9}(ms|s|min|h|d)?"
 #: A word in double quotes, with `%` doubled so that it contains no specifier (systemd.syntax(7)).
 _WORD = r'"(?:[^"\\%]|\\.|%%)*"'
+_CONTROL = re.compile(r"[\x01-\x1f\x7f]")
 _STATUS = r"([0-9]{1,3}|SIG[A-Z]{2,4})"
 _OPTIONAL = {
     "Unit": {"StartLimitIntervalSec": rf"infinity|{_SPAN}", "StartLimitBurst": r"[0-9]{1,9}"},
@@ -103,9 +104,9 @@ def renewed(text: str, *, job: str, attempt: int, run: str, role: str, index: in
 
 
 def word(text: str) -> str:
-    """Quote a word of ExecStart=, without specifiers (systemd.service(5)). Line breaks are not possible there."""
+    """Quote a word of ExecStart=:, without specifiers (systemd.service(5)). Control characters become C escapes."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return '"' + escaped.replace("\n", " ").replace("\r", " ") + '"'
+    return '"' + _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", escaped) + '"'
 
 
 def program(text: str) -> str:

@@ -168,8 +168,17 @@ def remove_units(system: System, job: str, tasks: Sequence[TaskName], *, keep_re
                 system.at(path).unlink()
     system.manage("reset-failed", "--", *units)  # fails for a unit that did not fail, which does no harm
     system.settle(units, "not-found")
-    if not any(name.startswith(f"tfctl-{job}-") for name in jobstore.listing(system.at(names.UNITS))):
-        system.manage("stop", "--no-block", "--", names.job_slice(job))  # systemd keeps an empty slice otherwise
+    stop_slice(system, job)
+
+
+def stop_slice(system: System, job: str) -> None:
+    """Stop the job's slice, with the commands of `exec` in it, unless a task of the job has a unit file here.
+
+    systemd would keep the empty slice. Raises RequestRefused.
+    """
+    found = [_UNIT.fullmatch(name) for name in jobstore.listing(system.at(names.UNITS))]
+    if not any(parts and parts.group(1) == job for parts in found):
+        system.manage("stop", "--no-block", "--", names.job_slice(job))
 
 
 def wait_for_execution(system: System, units: Sequence[str], failed: bool) -> dict[str, Properties]:

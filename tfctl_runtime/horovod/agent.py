@@ -17,8 +17,10 @@ from typing import Any, Dict, List, Optional
 
 from tfctl_runtime.horovod.peers import FAULTS, admit, secret, tell
 
-#: Time (s) between a rank's SIGTERM and SIGKILL; time (s) for Open MPI's daemon to end after its rank.
-_GRACE_S, _DAEMON_S = 10.0, 60.0
+#: Time (s) for Open MPI's daemon to end after its rank.
+_DAEMON_S = 60.0
+#: Time (s) between a rank's SIGTERM and SIGKILL, if tfctl was too old to set TFCTL_GRACE_S when the job was started.
+_GRACE_S = "10"
 
 
 class Agent:
@@ -51,7 +53,7 @@ class Agent:
         for child in running:
             child.terminate()
         for child in running:
-            _await(child, _GRACE_S)
+            _await(child, _grace())
 
     def _accept(self) -> None:
         while True:
@@ -116,7 +118,12 @@ def _end_with(child: "subprocess.Popen[bytes]", connection: Connection) -> None:
     except (*FAULTS, TypeError):  # TypeError: closed on our side meanwhile
         if child.poll() is None:
             child.terminate()
-            _await(child, _GRACE_S)
+            _await(child, _grace())
+
+
+def _grace() -> float:
+    """Return the job's grace period (s). systemd, which sends SIGTERM to this process alone, waits as long."""
+    return float(os.environ.get("TFCTL_GRACE_S", _GRACE_S))
 
 
 def _await(child: "subprocess.Popen[bytes]", seconds: float) -> None:

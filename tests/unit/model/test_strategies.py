@@ -148,10 +148,10 @@ def test_a_rank_runs_below_a_wrapper_that_every_python_finds(make_job: MakeJob) 
 
 
 def test_mpi_ranks_leave_their_numbers_to_mpirun(make_job: MakeJob) -> None:
-    job = replace(make_job(text("horovod", "{worker: 2}", "launcher: mpi")), secret="5ec2e7")
+    job = replace(make_job(text("horovod", "{worker: 2}", "launcher: mpi\npolicy: {grace: 10m}")), secret="5ec2e7")
     found = env.environment(job, job.tasks[1])
     assert env.unit_words(job, job.tasks[1])[:3] == ("python3", "-m", "tfctl_runtime.horovod.mpi")
-    assert (found["HOROVOD_CONTROLLER"], found["TFCTL_SECRET"]) == ("mpi", "5ec2e7")
+    assert (found["HOROVOD_CONTROLLER"], found["TFCTL_SECRET"], found["TFCTL_GRACE_S"]) == ("mpi", "5ec2e7", "600")
     assert json.loads(found["TFCTL_RANKS"]) == ["10.0.0.1:2222", "10.0.0.2:2222"]
     assert "HOROVOD_RANK" not in found
     assert "5ec2e7" not in str(plan.record(job))
@@ -301,6 +301,15 @@ def test_the_record_has_the_defaults_of_the_strategy_in_place_of_keys_that_the_p
     policy, guard = plan.record(job).policy, plan.record(job).guard
     assert (policy.max_restarts, policy.grace, policy.deadline, policy.drain) == (3, 180, None, 1800)
     assert guard and (guard.lease, guard.start_timeout) == (600, None)
+
+
+def test_the_command_of_notify_has_its_placeholders_filled_in(make_job: MakeJob) -> None:
+    notify = "policy: {notify: {command: [run, '{output}/end.py', '{worker_hosts}', '${output}']}}"
+    job = replace(make_job(text("tf1_ps", "{ps: 1, worker: 2}", notify)), guard_key="0" * 64)
+    workers = ",".join(task.dial for task in job.tasks if task.role == "worker")
+    for found in plan.plans(job, "").values():
+        assert found.guard and found.guard.notify
+        assert found.guard.notify.command == ("run", "/srv/tfctl/j/end.py", workers, "${output}")
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))

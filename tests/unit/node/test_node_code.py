@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pwd
 import tarfile
@@ -11,6 +12,7 @@ import pytest
 from node_tree import ACCOUNT, Tree, digest, link, make_plan, make_task, refused, reserve, tarball
 
 from tfctl.node import names
+from tfctl.node.code import unpack
 
 GOOD = tarball(
     {"a/train.py": "x = 1\n", "run.sh": "#!/bin/sh\n"}, link("a/latest", "train.py"), link("b", "a/../run.sh")
@@ -53,6 +55,19 @@ def test_code_and_attempts_are_readable_by_root_and_the_jobs_group_only(tree: Tr
             for path in (top, *(top / name for name in ("code", "code/run.sh", "run.sh", "train.py", "a"))):
                 if path.exists():
                     assert (mode(path) & 0o007, path.stat().st_gid) == (0, group), path
+
+
+def test_code_is_on_the_disk_before_it_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: dict[str, bytes] = {}
+
+    def fsync(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}")
+        written[os.path.relpath(path.readlink(), tmp_path)] = path.read_bytes()
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.chdir(tmp_path)
+    unpack(io.BytesIO(GOOD))
+    assert written == {"a/train.py": b"x = 1\n", "run.sh": b"#!/bin/sh\n"}
 
 
 @pytest.mark.parametrize(("packed", "kept"), [(0o600, 0o640), (0o400, 0o440), (0o700, 0o750), (0o200, 0o640)])

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
-from node_tree import RUN, STAY, Session, Tree, make_plan, make_task, sh, wait_until
+from fake_system import fake_system
+from node_tree import ACCOUNT, RUN, STAY, Session, Tree, make_plan, make_task, sh, wait_until
+
+from tfctl.node.verbs.exec import _place, _sweep
 
 UNITS = "run/systemd/system"
 
@@ -119,6 +123,45 @@ def test_exec_removes_what_a_killed_one_has_left(job: Tree) -> None:
     assert left(job) != []
     assert ask(job, "sh", "-c", "exit 0")[2][1]["status"] == 0
     assert left(job) == []
+
+
+def test_stop_ends_commands_although_another_job_has_a_name_that_begins_alike(tree: Tree) -> None:
+    """The job's slice contains them. The unit files of an ended task stay until its job is stopped."""
+    place = "/srv/tfctl/digits-ps"
+    other = make_task(command=sh("exit 0"), job="digits-ps", output=place)
+    tree.run(make_plan(other, job="digits-ps", output=place))
+    tree.wait_for("worker/0", "succeeded", "digits-ps")
+    tree.run(make_plan())
+    assert ask(tree, "sh", "-c", "exit 0")[2] == ("exited", {"status": 0})
+    assert "stop tfctl-digits.slice" not in tree.calls(), "it has a task"
+    tree.ask("stop", job="digits", attempt=None, tasks=None)
+    assert "stop tfctl-digits.slice" in tree.calls()
+    before = len(tree.calls())
+    assert ask(tree, "sh", "-c", "exit 0", environment=False)[2] == ("exited", {"status": 0})
+    assert "stop tfctl-digits.slice" in tree.calls()[before:]
+    assert "stop tfctl-digits_ps.slice" not in tree.calls()
+
+
+def test_exec_has_its_pipes_although_another_one_sweeps_at_that_moment(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each command first removes what killed ones have left: directories that no process has locked."""
+    made: list[Path] = []
+    mkdir = Path.mkdir
+
+    def swept(path: Path, *words: Any, **more: Any) -> None:
+        mkdir(path, *words, **more)
+        if path.name.startswith("exec-"):
+            made.append(path)
+            if len(made) == 1:
+                path.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", swept)
+    system = fake_system(str(tree.path), ACCOUNT, 30.0)
+    with _place(system, "digits", "0123abcd"):
+        _sweep(system)
+        assert sorted(path.name for path in made[-1].iterdir()) == ["1", "2"]
+    assert left(tree) == []
 
 
 def test_exec_of_another_run_is_refused(job: Tree) -> None:

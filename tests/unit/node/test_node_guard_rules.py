@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tfctl.node import wire
 from tfctl.node.guard import keys
+from tfctl.node.guard.host_access import HostAccess
+from tfctl.node.guard.member import Member
 from tfctl.node.guard.rules import Finish, Retry, StopEverywhere, StopTasks, View, next_action
+from tfctl.node.system import System
 
 CHIEF, PS, WORKER = ("chief", 0), ("ps", 0), ("worker", 0)
 TASKS = (CHIEF, PS, WORKER)
@@ -68,6 +72,15 @@ def test_a_failed_job_is_over_after_its_last_attempt() -> None:
 def test_each_pause_before_an_attempt_is_twice_as_long_up_to_five_minutes(number: int, pause: float) -> None:
     of = record(max_attempts=10, number=number)
     assert next_action(view("failed", "stopped", "stopped", of, code=1)) == Retry(pause)
+
+
+def test_all_tasks_are_stopped_before_another_attempt_even_if_nothing_is_to_be_cleaned() -> None:
+    of = record("none", max_attempts=2)
+    assert next_action(view("failed", "running", "stopped", of, code=1)) == StopTasks((PS,), "chief/0 has failed")
+    assert next_action(view("failed", "unknown", "stopped", of, code=1)) is None
+    assert next_action(view("failed", "stopped", "stopped", of, code=1)) == Retry(10.0)
+    last = record("none", max_attempts=2, number=2)
+    assert next_action(view("failed", "running", "stopped", last, code=1)) == Finish()
 
 
 @pytest.mark.parametrize(
@@ -138,6 +151,24 @@ def test_whether_a_task_listens_is_not_known_while_its_host_is_silent_or_has_not
     short = record(start_timeout=5, servers=TASKS)
     deaf = view("running", "running", "running", short, attempt_age=5.5, watched_for=5.5)
     assert isinstance(next_action(deaf), StopTasks)
+
+
+def test_a_guard_no_longer_reads_who_listens_once_its_servers_do(tmp_path: Path) -> None:
+    of = record(start_timeout=30, servers=(PS, WORKER))
+    here = HostAccess("digits", "n2", System(prefix=str(tmp_path)))
+    member = Member(here, b"", wire.JobStatus("digits", 1, of.run, of, None, ()))
+    table = tmp_path / "proc/net/tcp"
+    table.parent.mkdir(parents=True)
+    table.write_text(
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+    )
+    assert not member._more_tasks_listen()
+    with table.open("a") as file:
+        file.write("   0: 00000000:08AE 00000000:0000 0A 00000000:00000000 00:00000000 00000000   880        0 19 1\n")
+    assert member._more_tasks_listen()
+    table.unlink()
+    assert not member._more_tasks_listen()
+    assert member._listening == (PS,)
 
 
 def line(to_head: bool, nonce: str = "b" * 32) -> tuple[keys.Sealer, keys.Opener]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 
+import pytest
 from node_tree import Tree, answers
 from records import make_record
 
-from tfctl.node import names, wire
+from tfctl.node import jobstore, names, wire
+from tfctl.node.system import System
 
 
 def store(tree: Tree, job: str, tasks: int) -> wire.Record:
@@ -22,6 +25,15 @@ def shown(tree: Tree, request: wire.Request) -> wire.Shown:
     [found] = answers(tree, request)
     assert isinstance(found, wire.Shown)
     return found
+
+
+def test_a_record_is_on_the_disk_before_it_has_its_name(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tree / names.record_file("digits", 1)
+    file.parent.mkdir(parents=True)
+    written: list[tuple[int, bool]] = []
+    monkeypatch.setattr(os, "fsync", lambda one: written.append((os.fstat(one).st_size, file.exists())))
+    jobstore.write_record(System(prefix=str(tree.path)), make_record())
+    assert written == [(file.stat().st_size, False)]
 
 
 def test_a_brief_answer_does_not_grow_with_the_number_of_tasks(tree: Tree) -> None:

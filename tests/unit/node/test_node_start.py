@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
 import socket
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from node_tree import RUN, STAY, Tree, free_port, make_plan, make_task, refused, reserve, sh, tarball, wait_until
+from node_tree import (
+    ACCOUNT,
+    RUN,
+    STAY,
+    Tree,
+    free_port,
+    make_plan,
+    make_task,
+    refused,
+    reserve,
+    sh,
+    tarball,
+    wait_until,
+)
 
-from tfctl.node.reservations import Reservation, take
+from tfctl.node import names
+from tfctl.node.asuser import as_user
+from tfctl.node.disks import size_mib
+from tfctl.node.reservations import Reservation, lock, take
+from tfctl.node.session import NodeSession, RequestRefused
 from tfctl.node.system import System
 
 CODE = tarball({"train.py": "print('hi')\n", "bin/run.sh": "#!/bin/sh\necho ran\n"})
@@ -58,6 +79,85 @@ def test_a_task_is_not_lost_when_its_start_is_faster_than_a_look_at_it(tree: Tre
             [shown] = look.expect("show")["jobs"]
     assert [task["state"] for task in shown["tasks"]] == ["pending"]
     tree.wait_for("worker/0", "running")
+
+
+@contextlib.contextmanager
+def kept_from_readers(path: Path) -> Iterator[None]:
+    """Keep everyone who opens the file waiting, for 45 s at most (fcntl(2), leases)."""
+    before = signal.signal(signal.SIGIO, signal.SIG_IGN)
+    try:
+        with path.open("rb") as file:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+            yield
+    finally:
+        signal.signal(signal.SIGIO, before)
+
+
+def test_an_attempt_is_shown_while_its_code_is_copied(tree: Tree) -> None:
+    tree.run(make_plan(make_task(command=["bin/run.sh"]), code=CODE), CODE)
+    tree.wait_for("worker/0", "succeeded")
+    plan = make_plan(make_task(attempt=2, run="89abcdef"), attempt=2, run="89abcdef", code=CODE)
+    with tree.start(code=CODE) as session, session.beating():
+        with kept_from_readers(tree / names.stored_code(plan["code"]) / "train.py"):
+            session.tell("plan", plan)
+            wait_until((tree / names.code_dir("digits", 2)).exists)
+            [shown] = tree.ask("show", job="digits", attempt=None, follow=False)["jobs"]
+        session.expect("reserved")
+    assert (shown["attempt"], shown["kept"], shown["tasks"][0]["state"]) == (2, False, "pending")
+
+
+def copies(tree: Tree) -> list[Path]:
+    """Return the processes that copy the code of jobs."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if (words := path.read_text("utf-8", "replace").split("\0"))[:2] == ["cp", "-a"]:
+                found += [path] if str(tree.path) in words[-2] else []
+    return found
+
+
+def test_the_copy_of_the_code_ends_with_the_start(tree: Tree) -> None:
+    """Otherwise it would go on in the directory that the start removes."""
+    tree.run(make_plan(make_task(command=["bin/run.sh"]), code=CODE), CODE)
+    tree.wait_for("worker/0", "succeeded")
+    plan = make_plan(make_task(attempt=2, run="89abcdef"), attempt=2, run="89abcdef", code=CODE)
+    with kept_from_readers(tree / names.stored_code(plan["code"]) / "train.py"), tree.start(code=CODE) as session:
+        session.tell("plan", plan)
+        wait_until(lambda: copies(tree) != [])
+        session.process.terminate()
+        assert session.process.wait(20) == 1
+        assert copies(tree) == []
+    assert not (tree / names.attempt_dir("digits", 2)).exists()
+
+
+def test_a_start_that_a_power_loss_has_cut_off_does_not_hide_the_attempt_before(tree: Tree) -> None:
+    tree.run(make_plan(make_task(command=sh("exit 0"))))
+    tree.wait_for("worker/0", "succeeded")
+    (tree / names.attempt_dir("digits", 2)).mkdir()
+    (tree / names.attempt_dir("digits", 3)).mkdir()
+    (tree / names.record_file("digits", 3)).touch()
+    assert tree.states()["worker/0"]["state"] == "succeeded"
+    assert [one["attempt"] for one in tree.ask("show", jobs=["digits"], follow=False)["jobs"]] == [1]
+    with tree.session("start", job="digits", code=None, ports=[2222, 2224], resolve=[]) as session:
+        assert session.expect("hello")["highest"] == 3
+
+
+def open_files() -> list[list[int]]:
+    """Return device and inode of what this process has open besides the standard streams."""
+    found = []
+    for descriptor in range(3, 1024):
+        with contextlib.suppress(OSError):
+            found.append([os.fstat(descriptor).st_dev, os.fstat(descriptor).st_ino])
+    return found
+
+
+def test_a_child_that_hangs_holds_no_lock(tree: Tree) -> None:
+    """On a hung network file system, not even SIGKILL ends it."""
+    system = System(prefix=str(tree.path), account=ACCOUNT)
+    with lock(system):
+        locked = (tree / "run/tfctl/lock").stat()
+        assert [locked.st_dev, locked.st_ino] in open_files()
+        assert [locked.st_dev, locked.st_ino] not in as_user(system, open_files)
 
 
 @pytest.mark.parametrize("package", ["tfctl-horovod.pth", "horovod"])
@@ -112,6 +212,35 @@ def test_start_is_undone_when_its_client_dies_while_units_start(tree: Tree) -> N
         assert session.hang_up() == 1
     assert tree.alive() == []
     assert not (tree / "var/lib/tfctl/jobs/digits").exists()
+
+
+def test_start_is_undone_however_deep_the_directories_are_that_its_task_has_made(tree: Tree) -> None:
+    with tree.start() as session:
+        reserve(session, make_plan())
+        folder = str(tree / names.code_dir("digits", 1))
+        for _ in range(1100):
+            folder += "/d"
+            os.mkdir(folder)  # noqa: PTH102  a Path would take minutes
+        assert size_mib([tree / names.JOBS], time.monotonic() + 20) == 0
+        session.process.kill()
+        session.process.wait(10)
+    with tree.start() as session:
+        reserve(session, make_plan())
+
+
+def test_a_version_of_systemd_that_cannot_be_read_counts_as_old() -> None:
+    """With an old one, a unit of Type=exec may make the host stop answering."""
+    assert not System(systemctl=("/bin/false",)).sees_execution()
+
+
+def test_a_program_that_passes_its_limit_has_not_done_its_work() -> None:
+    source, _ours = os.pipe()
+    session = NodeSession(source, os.open(os.devnull, os.O_WRONLY))
+    process = subprocess.Popen(["/bin/sleep", "600"], stderr=subprocess.PIPE, bufsize=0)
+    assert process.stderr
+    with process.stderr, pytest.raises(RequestRefused, match=r"^/bin/sleep on .* ran longer than 1 s and was killed$"):
+        session.attend(process, process.stderr, 1.0)
+    assert process.returncode == -signal.SIGKILL
 
 
 def test_node_sends_heartbeats_while_units_start(tree: Tree) -> None:

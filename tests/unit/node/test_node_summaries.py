@@ -103,6 +103,7 @@ def test_a_thousand_past_jobs_of_a_hundred_tasks_take_little_traffic_and_cpu_tim
             f"train-{number:04}", 1, "0123abcd", 1.7e9 + number + 0.123, "multi_worker_mirrored", 100, 4, 100, 25,
             1.7e9 + 60.523,
         )  # fmt: skip
+        (folder / "job.json").write_text("{}")
         (folder / "summary.json").write_text(json.dumps([1, 0, wire.encode(done)]))
     began = time.process_time()
     [shown] = answers(tree, wire.ShowRequest(summaries=True))

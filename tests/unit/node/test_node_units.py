@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -84,6 +85,15 @@ def accepts(text: str) -> bool:
 def test_rendered_units_are_accepted() -> None:
     assert accepts(UNIT)
     assert accepts("\n".join(line for line in LINES if not line.startswith(("RestartSec", "Deadline", "Unset"))))
+
+
+@given(st.text(st.characters(codec="latin-1", exclude_characters="\0")))
+def test_a_word_of_a_command_is_quoted_without_changing_it(text: str) -> None:
+    """Read back by the rules of systemd.service(5): C escapes, and a doubled % for %."""
+    word = unitfile.word(text)
+    assert re.fullmatch(r'"[^\x00-\x1f]*"', word)
+    assert "%" not in word.replace("%%", "")
+    assert word[1:-1].replace("%%", "%").encode("latin-1").decode("unicode_escape") == text
 
 
 @pytest.mark.parametrize(

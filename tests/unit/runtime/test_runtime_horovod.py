@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from multiprocessing import AuthenticationError
 from pathlib import Path
@@ -146,6 +147,25 @@ def test_a_rank_ends_with_the_connection_that_asked_for_it(port: int, tmp_path: 
     with ask(("127.0.0.1", port), do="rank", environment={}):
         wait_until((tmp_path / "began").exists)
     assert agent.result() == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("way", ["the unit is stopped", "mpirun ends"])
+def test_a_rank_has_the_grace_period_of_the_job_to_end(
+    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    monkeypatch.setenv("TFCTL_GRACE_S", "1")
+    script = "import signal, pathlib, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    script += f"pathlib.Path({str(tmp_path / 'began')!r}).touch(); time.sleep(600)"
+    agent = Agent([sys.executable, "-c", script], port)
+    with ask(("127.0.0.1", port), do="rank", environment={}) as asked:
+        wait_until((tmp_path / "began").exists)
+        ended = time.monotonic()
+        if way == "the unit is stopped":
+            agent.end()
+        else:
+            asked.close()
+        assert agent.result() == 128 + signal.SIGKILL
+    assert 1.0 <= time.monotonic() - ended < 8.0
 
 
 def test_an_agent_requires_the_secret(port: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -229,6 +229,19 @@ def test_a_dataset_for_validation_does_not_change_the_figures_of_training(
         assert (lines(file)[-1]["examples"], lines(file)[-1]["input_wait"] is None) == (3 * size, False)
 
 
+@pytest.mark.usefixtures("file")
+def test_batches_outside_of_fit_take_no_memory(monkeypatch: pytest.MonkeyPatch, tf: Any) -> None:
+    """A training loop of the script's own, and `evaluate`, take batches too."""
+    job(monkeypatch, "mirrored", **OWN)
+    dataset = runtime.shard(tf.data.Dataset().batch(32))
+    [source] = _timings.sources
+    for _ in range(2):
+        for _ in range(1000):
+            dataset.take()
+        assert not source.arrivals
+        steps_with(runtime.timings(), 3, dataset)
+
+
 @pytest.mark.usefixtures("tf")
 @pytest.mark.parametrize(("sizes", "examples"), [((64, 64), 160), ((64, 32), None), ((64, None), None)])
 def test_examples_are_unknown_if_batches_have_several_sizes_and_their_use_is_unknown(

@@ -126,13 +126,6 @@ class Link:
         body = json.dumps({_KIND_OF[type(message)]: wire.encode(message)}, separators=(",", ":"))
         self._writer.write(self._sealer.seal(body.encode()))
 
-    async def drain(self) -> None:
-        """Wait until queued messages have left. Raises Broken."""
-        try:
-            await self._writer.drain()
-        except OSError:
-            raise Broken("the connection was lost") from None
-
     async def receive(self, within: float) -> Message:
         """Return the next message. Raises Broken, also after ``within`` seconds of silence."""
         line = await _line(self._reader, within)

@@ -53,12 +53,16 @@ class Member:
 
     async def _look(self) -> None:
         with suppress(RequestFailed):
-            self._seen = await self._here.show() or self._seen
+            before, self._seen = self._seen.run, await self._here.show() or self._seen
+            if self._seen.run != before:
+                self._listening = ()
             self._tell()
 
     def _more_tasks_listen(self) -> bool:
-        """Return whether more tasks listen than before. It matters only if the start has a limit."""
-        if self._guard.start_timeout is None:
+        """Return whether more tasks listen than before. It matters only if the start has a limit, and until all listen:
+        to read the connections of a busy server every second takes much time."""
+        here = {task.name for task in self._seen.record.tasks if task.host == self._here.host}
+        if self._guard.start_timeout is None or set(self._listening) >= here & set(self._guard.servers):
             return False
         before, self._listening = self._listening, self._here.listening(self._seen.record.tasks)
         return set(self._listening) != set(before)

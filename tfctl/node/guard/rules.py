@@ -97,15 +97,17 @@ def next_action(view: View) -> Action | None:
 def _after(view: View, found: judge.Verdict, alive: tuple[wire.TaskName, ...], unknown: bool) -> Action | None:
     """Return what to do once the job has succeeded or failed."""
     draining = judge.draining(view.record, view.tasks, view.ended_for) if found.state == "succeeded" else {}
-    wanted = [
-        name for name in judge.to_clean(view.record, view.tasks, draining)
-        if name not in view.cleaned and not _is_out_of_reach(view, name)
-    ]  # fmt: skip
+    again = found.state == "failed" and retries(view, found)
+    ended = judge.to_clean(view.record, view.tasks, draining)
+    if again and not ended:  # the next attempt needs the ports and GPUs of all tasks, whatever `clean` says
+        ended = [*alive]
+    wanted = [name for name in ended if name not in view.cleaned and not _is_out_of_reach(view, name)]
     if wanted:
         return StopTasks(tuple(wanted), _why(view, found))
-    if view.record.policy.clean != "none" and (unknown or any(name not in view.cleaned for name in alive)):
+    waits = again or view.record.policy.clean != "none"
+    if waits and (unknown or any(name not in view.cleaned for name in alive)):
         return None
-    if found.state == "failed" and retries(view, found):
+    if again:
         guard = view.record.guard
         assert guard
         return Retry(min(_LONGEST_BACKOFF_S, _BACKOFF_S * 2 ** (guard.number - 1)))

@@ -9,15 +9,15 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import re
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
-from .. import checks, fields, jobstore, names, restart_files, wire
+from .. import checks, fields, jobstore, names, restart_files, unitfile, wire
 from ..exits import Exit
 from ..session import NodeSession, RequestRefused
 from ..system import System, host
-from ..units import end_units
+from ..units import end_units, stop_slice
 
 #: The lines of a task's unit that also apply to a command beside it.
 _KEPT = ("UnsetEnvironment", "WorkingDirectory", "ReadWritePaths", "MemoryMax", "MemorySwapMax", "CPUQuota")
@@ -26,7 +26,6 @@ _GRACE_S = 5
 #: The most that a command line may have, in bytes.
 _LONGEST = 1 << 17
 _PIECE = 1 << 18
-_CONTROL = re.compile(r"[\x01-\x1f\x7f]")
 #: How often (s) to look whether the command has ended.
 _POLL_S = 1.0
 
@@ -95,7 +94,7 @@ def _unit(job: str, key: str, lines: Sequence[str], words: Sequence[str]) -> str
             f"Group={names.USER}",
             f"Slice={names.job_slice(job)}",
             *lines,
-            f"ExecStart=:/usr/bin/env {' '.join(map(_word, words))}",
+            f"ExecStart=:/usr/bin/env {' '.join(map(unitfile.word, words))}",
             "StandardInput=null",
             f"StandardOutput=file:{place}/1",
             f"StandardError=file:{place}/2",
@@ -107,26 +106,14 @@ def _unit(job: str, key: str, lines: Sequence[str], words: Sequence[str]) -> str
     )
 
 
-def _word(text: str) -> str:
-    """Quote a word of ExecStart=: (systemd.service(5)): control characters become C escapes."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{_CONTROL.sub(lambda found: _escape(found.group()), escaped)}"'
-
-
-def _escape(char: str) -> str:
-    return f"\\x{ord(char):02x}"
-
-
 @contextlib.contextmanager
 def _place(system: System, job: str, key: str) -> Iterator[tuple[int, int]]:
     """Make the pipes of a unit. Yield the ends to read. End the unit and remove everything at the end of the block."""
     folder = system.at(names.exec_dir(key))
     folder.parent.mkdir(0o755, parents=True, exist_ok=True)
-    folder.mkdir(0o700)
     user = system.user()
-    descriptors = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+    descriptors = [_make_locked(folder)]
     try:
-        fcntl.flock(descriptors[0], fcntl.LOCK_EX)  # `_sweep` leaves it alone
         for name in ("1", "2"):
             os.mkfifo(folder / name, 0o600)
             # The command may open /dev/stderr again.
@@ -137,6 +124,21 @@ def _place(system: System, job: str, key: str) -> Iterator[tuple[int, int]]:
     finally:
         _remove(system, job, key)
         for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _make_locked(folder: Path) -> int:
+    """Make a directory, and return the descriptor that holds its lock, so that `_sweep` leaves it alone.
+
+    The `_sweep` of another command may be faster, and remove the directory before it is locked.
+    """
+    while True:
+        folder.mkdir(0o700)
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if folder.exists():
+                return descriptor
             os.close(descriptor)
 
 
@@ -214,8 +216,7 @@ def _remove(system: System, job: str, key: str) -> None:
         _remove_pipes(system, key)
     system.manage("reset-failed", "--", unit)  # fails for a unit that did not fail, which does no harm
     system.settle([unit], "not-found")
-    if not any(name.startswith(f"tfctl-{job}-") for name in jobstore.listing(system.at(names.UNITS))):
-        system.manage("stop", "--no-block", "--", names.job_slice(job))  # systemd keeps an empty slice otherwise
+    stop_slice(system, job)
 
 
 def _remove_pipes(system: System, key: str) -> None:

@@ -8,7 +8,6 @@ Until the client sends `keep`, the end of stdin, silence, a signal or any error 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -23,7 +22,7 @@ from ..hello import hello
 from ..reservations import Reservation
 from ..session import NodeSession, RequestRefused
 from ..states import Properties
-from ..system import PROVISION, System, clock_zero, host
+from ..system import PROVISION, System, caller, clock_zero, host
 from ..system import run as run_to_end
 from ..units import exec_failure, installed_units, remove_units, wait_for_execution
 from ..wire import Plan, PlannedTask
@@ -94,6 +93,7 @@ class Start:
     def _rerun(self, message: wire.Rerun) -> None:
         """Make the plan here, so that the values of its variables never leave this host."""
         self._require(self._files is not None and self._has_code, "rerun")
+        self._require(not message.guard or caller() != names.GUARD_USER, "another guard")
         self._require_same_job(message)
         guard = message.guard and message.guard._replace(notify=self._notify)
         self._reserve(restart_files.plan(self._files or {}, message.record, self._code)._replace(guard=guard))
@@ -323,7 +323,10 @@ def _remove_previous_attempt(system: System, plan: Plan) -> None:
 
 
 def _write(system: System, plan: Plan) -> None:
-    """Write directories, code, environment files, units and the record."""
+    """Write directories, the record, code, environment files and units.
+
+    The record comes before the code, which may take minutes: until then, the host does not show the attempt.
+    """
     user = system.user()
     attempt = system.at(names.attempt_dir(plan.job, plan.attempt))
     system.at(f"{names.RUN_DIR}/env").mkdir(0o700, parents=True, exist_ok=True)
@@ -331,6 +334,11 @@ def _write(system: System, plan: Plan) -> None:
     attempt.mkdir(0o750, parents=True)
     os.chown(attempt, -1, user.pw_gid)
     (attempt / "stopped").mkdir(0o755)
+    for task in plan.tasks:
+        directory = system.at(names.task_dir(plan.job, plan.attempt, *task.name))
+        directory.mkdir(0o750)
+        os.chown(directory, user.pw_uid, user.pw_gid)
+    jobstore.write_record(system, plan.record)
     if plan.record.guard:
         guards.make_dir(system, plan.job, plan.attempt)
         guards.write(system, plan)
@@ -338,15 +346,10 @@ def _write(system: System, plan: Plan) -> None:
     as_rendered = system.sees_execution()
     for task in plan.tasks:
         unit = task.unit if as_rendered else task.unit.replace("\nType=exec\n", "\nType=simple\n")
-        _write_task(system, plan, task._replace(unit=unit), user.pw_uid, user.pw_gid)
-    record = json.dumps(wire.encode(plan.record), separators=(",", ":")).encode()
-    jobstore.write(system.at(names.record_file(plan.job, plan.attempt)), record)
+        _write_task(system, plan, task._replace(unit=unit))
 
 
-def _write_task(system: System, plan: Plan, task: PlannedTask, uid: int, gid: int) -> None:
-    directory = system.at(names.task_dir(plan.job, plan.attempt, *task.name))
-    directory.mkdir(0o750)
-    os.chown(directory, uid, gid)
+def _write_task(system: System, plan: Plan, task: PlannedTask) -> None:
     jobstore.write(system.at(names.env_file(plan.job, *task.name)), task.env.encode(), 0o600)
     jobstore.write(system.at(names.unit_file(plan.job, *task.name)), task.unit.encode())
     deadline = unitfile.facts(task.unit).deadline

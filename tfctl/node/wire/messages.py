@@ -370,12 +370,13 @@ class RunningTask(NamedTuple):
 
 
 class Node(NamedTuple):
-    """``version``: the version of the node part. ``os``: the name of the operating system. ``load``: the load of the
-    last minute. ``memory_mib``: total and available memory. ``stacks``: the installed stacks, with their environments.
-    ``ports``: the ports that jobs hold, with their holders. ``disks``: the directory of the jobs, then the directories
-    for output. ``stored_mib``: the size of the code of all jobs and of what their tasks have written beside
-    it. ``drifts``: what has changed since the host was provisioned, in sentences. ``cards``: the NVIDIA cards, if
-    nvidia-smi answers. ``time``: the time of the host's clock. Unknown values are None."""
+    """``version``: the version of the node part. ``os``: the name of the operating system. ``systemd``: the version of
+    systemd, or 0 if it is unknown. ``load``: the load of the last minute. ``memory_mib``: total and available memory.
+    ``stacks``: the installed stacks, with their environments. ``ports``: the ports that jobs hold, with their holders.
+    ``disks``: the directory of the jobs, then the directories for output. ``stored_mib``: the size of the code of all
+    jobs and of what their tasks have written beside it. ``drifts``: what has changed since the host was provisioned, in
+    sentences. ``cards``: the NVIDIA cards, if nvidia-smi answers. ``time``: the time of the host's clock. Unknown
+    values are None."""
 
     protocol: int
     version: str

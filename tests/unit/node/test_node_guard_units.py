@@ -1,0 +1,67 @@
+"""The units of a job's guard, as root writes and removes them, and the requests that it may make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from fake_system import fake_system
+from node_tree import ACCOUNT, HERE, RUN, Session, Tree, make_plan, make_task, refused, request
+
+from tfctl.node import guards, names
+
+
+def test_a_failed_program_for_the_end_of_the_job_is_no_failed_unit_once_the_guard_is_removed(tree: Tree) -> None:
+    """Otherwise `systemctl is-system-running` would say `degraded` until the next boot."""
+    for unit in (names.guard_service("digits"), names.notify_service("digits")):
+        (tree / names.UNITS / unit).touch()
+    (tree / "manager").mkdir()
+    failed = tree / f"manager/{names.notify_service('digits')}.state"
+    failed.write_text("ActiveState=failed\nSubState=failed\n")
+    guards.remove(fake_system(str(tree.path), ACCOUNT, 30.0), "digits")
+    assert not failed.exists()
+    assert not list((tree / names.UNITS).iterdir())
+
+
+def guarded(attempt: int = 1, run: str = RUN, **guard: Any) -> dict[str, Any]:
+    """Return the plan of a job that has a guard and one host."""
+    plan = make_plan(make_task(attempt=attempt, run=run), attempt=attempt, run=run)
+    recorded = {"head": "node1", "address": "10.9.0.1", "port": 0, "origin": RUN, "lease": 600, "max_attempts": 2}
+    plan["record"]["guard"] = {**recorded, "number": attempt, **guard}
+    return {**plan, "guard": {"key": "a" * 64}}
+
+
+def as_guard(tree: Tree, verb: str, **arguments: Any) -> Session:
+    """Open a session of the guard with the node part."""
+    session = Session(str(HERE / "fake_guard.py"), str(tree.path), ACCOUNT, "root", "digits")
+    session.say(request(verb, job="digits", **arguments))
+    return session
+
+
+@pytest.mark.parametrize("more", [{"jobs": ["other"]}, {"summaries": True}, {"rebooted": ["node1"]}])
+def test_a_guard_is_shown_its_own_job_alone(tree: Tree, more: dict[str, Any]) -> None:
+    tree.run(guarded())
+    with as_guard(tree, "show") as session:
+        assert [job["job"] for job in session.expect("show")["jobs"]] == ["digits"]
+    with as_guard(tree, "show", **more) as session:
+        error = session.expect("error")
+        assert (error["exit"], error["message"]) == (2, "the guard of digits may not ask for that")
+
+
+def test_a_guard_cannot_change_how_the_next_attempt_is_guarded(tree: Tree) -> None:
+    tree.run(guarded())
+    tree.ask("stop", job="digits", attempt=1, tasks=[["worker", 0]])
+    for port, key in ((2300, "b" * 64), (2300, None), (0, "b" * 64), (0, None)):
+        next_one = {"record": guarded(2, "89abcdef", port=port)["record"], "guard": key and {"key": key}}
+        with as_guard(tree, "start", code=None, ports=[1024, 1024], resolve=[], restart_of=1) as session:
+            session.expect("hello")
+            session.tell("rerun", next_one)
+            if (port, key) == (0, None):
+                session.expect("reserved")
+            else:
+                assert session.expect("error")["exit"] == 2
+
+
+def test_a_guard_has_no_port_that_only_root_may_use(tree: Tree) -> None:
+    with tree.start() as session:
+        assert refused(session, guarded(port=80))["message"] == "80 is not a port for the guard"
