@@ -139,6 +139,20 @@ def listen(number: int) -> Step:
     return lambda run: run[number].deafen(False)
 
 
+def hang(number: int) -> Step:
+    """Let no signal end the tasks of this host."""
+    return lambda run: run[number].hang()
+
+
+def silence_systemd(number: int) -> Step:
+    """Let systemctl get no answer on this host, so that the node part fails."""
+    return lambda run: run[number].silence_systemd()
+
+
+def systemd_answers(number: int) -> Step:
+    return lambda run: run[number].silence_systemd(False)
+
+
 def expect(outcome: Outcome) -> Step:
     """Check what a client sees now."""
     return lambda run: agrees(run.hosts.outcome(), outcome)
@@ -199,6 +213,13 @@ FAULTS = {
     # The order to stop what is left there is lost, and the guards notice the cut only later.
     "a host is cut off while the job ends": Fault(
         (wait(5), cut(3), succeed), (wait(SHORT), heal), {ALL: SUCCEEDED}, stopped=SUCCEEDED
+    ),
+    # Its guard looks again after half a minute.
+    "a host cannot stop its tasks when the job ends": Fault(
+        (wait(5),), (silence_systemd(3), succeed, wait(20), systemd_answers(3), wait(30)), {ALL: SUCCEEDED}
+    ),
+    "a task does not end when the job ends": Fault(
+        (wait(5),), (hang(3), succeed, wait(LEASE + 80)), {SPARE: SUCCEEDED}, left="on node3$"
     ),
     "the head is powered off": Fault((wait(5), power_off(1)), (wait(LEASE + 16),), {ALL: CONTACT}),
     "the head is rebooted": Fault(

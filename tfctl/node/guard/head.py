@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from .. import judge, wire
@@ -61,6 +61,7 @@ class Head:
         self._all_listened: bool | None = None
         self._listened: set[wire.TaskName] = set()
         self._cleaned: set[wire.TaskName] = set()
+        self._first_tried: dict[wire.TaskName, float] = {}
         self._begin_attempt()
 
     def _begin_attempt(self) -> None:
@@ -74,6 +75,7 @@ class Head:
         self._ended_at = None if ago is None else time.monotonic() - ago
         self._retry_until, self._final, self._over = None, bool(noted.final), bool(noted.over)
         self._listened, self._cleaned = set(self._guard.servers if noted.listened else ()), set()
+        self._first_tried = {}
         self._all_listened = noted.listened
         self._rebooted = self._here.rebooted(self._record.attempt)
 
@@ -192,13 +194,9 @@ class Head:
         if isinstance(action, rules.StopTasks):
             if action.failure:
                 self._fail(self._failure or action.failure)
-            before = {host: member.link for host, member in self._members.items()}
-            await self._end_tasks(action.tasks, action.reason, overdue=action.overdue or None)
+            failed = await self._end_tasks(action.tasks, action.reason, overdue=action.overdue or None)
             if rules.verdict(view).state in judge.ENDED:
-                reached = {host for host, one in before.items() if one is not None and self._members[host].link is one}
-                hosts = {task.name: task.host for task in self._record.tasks}
-                # Where the connection broke, the order may be lost. It is given again once the host is back.
-                self._cleaned.update(name for name in action.tasks if hosts[name] in {self._here.host, *reached})
+                self._note_cleaned(action.tasks, failed)
         elif isinstance(action, rules.GiveUp):
             await self._end_tasks(action.tasks, "", give_up=True)
         elif isinstance(action, rules.StopEverywhere):
@@ -233,15 +231,26 @@ class Head:
 
     async def _end_tasks(
         self, tasks: Iterable[wire.TaskName], reason: str, *, overdue: bool | None = None, give_up: bool | None = None
-    ) -> None:
+    ) -> Mapping[str, str]:
+        """Have the hosts of these tasks end them. Return the errors by host."""
         by_host: dict[str, list[wire.TaskName]] = {}
         for task in self._record.tasks:
             if task.name in tasks:
                 by_host.setdefault(task.host, []).append(task.name)
         run = self._record.run
-        await self._order(
+        return await self._order(
             by_host, lambda number, host: link.StopOrder(number, run, tuple(by_host[host]), reason, overdue, give_up)
         )
+
+    def _note_cleaned(self, tasks: Iterable[wire.TaskName], failed: Collection[str]) -> None:
+        """Note the tasks that were stopped after the verdict. On the hosts that ``failed``, the order is given again,
+        but not for ever: a process may not end at all."""
+        now = time.monotonic()
+        hosts = {task.name: task.host for task in self._record.tasks}
+        for name in tasks:
+            tried_for = now - self._first_tried.setdefault(name, now)
+            if hosts[name] not in failed or tried_for > self._guard.lease + _GRACE_S:
+                self._cleaned.add(name)
 
     async def _stop_everywhere(self) -> None:
         unmarked = [self._here.host] if self._seen.stopped is None else []
