@@ -250,6 +250,11 @@ FAULTS = {
         (wait(LEASE + 32), heal),
         {group: lost(task, SILENT) for group, task in OTHERS.items()},
     ),
+    "a host cannot stop its tasks when the lease has passed": Fault(
+        (wait(5), cut(2, 3), wait(10)),
+        (silence_systemd(3), wait(LEASE + 32), systemd_answers(3), heal),
+        {group: lost(task, SILENT) for group, task in OTHERS.items()},
+    ),
     "a host is powered off": Fault(
         (wait(5), power_off(2), wait(10)),
         (wait(LEASE + 40), succeed),
