@@ -27,6 +27,9 @@ from .wire import TaskName
 _DIRECTORY = f"{names.RUN_DIR}/reserved"
 #: Seconds to wait for another start that is writing its files.
 _PATIENCE = 30.0
+#: How long (s) another start may write its files, mostly the copy of the code: the patience of requests that must not
+#: fail because of it.
+LONGEST_S = 330.0
 
 
 class Reservation(NamedTuple):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import signal
 import socket
 import time
-from typing import TypedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypedDict
 
 import pytest
 from node_tree import STAY, Tree, free_port, make_plan, make_task, reserve, sh, wait_until
@@ -26,6 +29,16 @@ class StopArguments(TypedDict):
 
 
 STOP: StopArguments = {"job": "digits", "attempt": None, "tasks": None}
+
+
+@contextmanager
+def another_start(tree: Tree) -> Iterator[Callable[[], None]]:
+    """Hold the lock, as a start does that copies its code. Yield a function that releases it."""
+    path = tree / "run/tfctl/lock"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.close
 
 
 def test_stop_ends_the_tasks_and_is_recorded(tree: Tree) -> None:
@@ -74,6 +87,46 @@ def test_stop_leaves_the_files_of_a_start_that_began_meanwhile(begun: bool, tree
                 session.process.send_signal(signal.SIGCONT)
                 assert session.expect("stopped")["left"] == []
     assert tree.states()["worker/0"]["state"] == "running"
+
+
+def test_stop_ends_the_tasks_while_another_start_copies_its_code(tree: Tree) -> None:
+    tree.run(make_plan())
+    with another_start(tree) as release, tree.session("stop", **STOP, hold=True) as session:
+        session.expect("marked")
+        session.tell("go")
+        wait_until(lambda: tree.alive() == [])
+        release()
+        assert session.expect("stopped") == {"attempt": 1, "tasks": [["worker", 0]], "left": []}
+    assert not [name for name in tree.files() if name.startswith(("run/systemd", "run/tfctl/env"))]
+
+
+@pytest.mark.parametrize(
+    ("verb", "fields", "answer"),
+    [
+        ("stop", {"run": "0123abcd", "tasks": [["worker", 0]], "give_up": True}, "stopped"),
+        ("restart", {"attempt": 1, "tasks": [["worker", 0]]}, "restarted"),
+        ("leave", {}, "left"),
+    ],
+)
+def test_requests_wait_with_heartbeats_while_another_start_copies_its_code(
+    verb: str, fields: dict[str, Any], answer: str, tree: Tree
+) -> None:
+    tree.run(make_plan())
+    with another_start(tree) as release, tree.session(verb, job="digits", **fields) as session:
+        assert session.hear(15.0) == ("beat", {})
+        release()
+        session.expect(answer)
+
+
+def test_a_restart_whose_client_has_left_before_it_could_begin_does_nothing(tree: Tree) -> None:
+    tree.run(make_plan())
+    asked: dict[str, Any] = {"job": "digits", "attempt": 1, "tasks": [["worker", 0]]}
+    with another_start(tree) as release, tree.session("restart", **asked) as session:
+        assert session.hear(15.0) == ("beat", {})
+        session.process.stdin.close()
+        release()
+        assert session.process.wait(10) == 1
+    assert not [call for call in tree.calls() if call.startswith("restart")]
 
 
 def test_stop_of_some_tasks_does_not_mark_the_job(tree: Tree) -> None:
