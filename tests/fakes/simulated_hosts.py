@@ -65,6 +65,9 @@ class SimulatedHost:
         self.attempts: dict[int, Attempt] = {}
         self.restart_files: set[wire.TaskName] = set()
         self._deaf = self._hanging = self._systemd_is_silent = False
+        #: How long (s) a start takes to write its files. It hears nobody meanwhile, and others wait for it.
+        self.writes_for = 0.0
+        self._writing = asyncio.Lock()
         self.guard: Process | None = None
         self.notified: list[str] = []
         self._credentials = Credentials(name, "")
@@ -324,13 +327,15 @@ class SimulatedHost:
         before = self.attempts.get(request.restart_of or 0)
         send(wire.Hello(max(self.attempts, default=0), {}, {}, (), None, True, tuple(self.restart_files)))
         made: Attempt | None = None
+        until = self.network.now + wire.SILENCE_S
         try:
-            while line := await asyncio.wait_for(reader.readline(), wire.SILENCE_S):
+            while line := await asyncio.wait_for(reader.readline(), max(0.01, until - self.network.now)):
+                until = self.network.now + wire.SILENCE_S
                 message = wire.client_message(line)
                 if isinstance(message, wire.Rerun):
                     if before is None or not _is_same(before.record, message.record):
                         raise RequestRefused(Exit.USAGE, "the record is not that of the attempt that is to be repeated")
-                    made = self.reserve(message.record)
+                    made = await self._reserve_alone(message.record)
                     send(wire.Reserved())
                 elif made is None:
                     continue
@@ -347,6 +352,15 @@ class SimulatedHost:
         finally:
             if made is not None:
                 self.undo(made)
+
+    async def _reserve_alone(self, record: wire.Record) -> Attempt:
+        """Reserve an attempt while no other start writes its files."""
+        async with self._writing:
+            if self.writes_for:
+                await asyncio.sleep(self.writes_for)
+            if record.attempt in self.attempts:
+                raise RequestRefused(Exit.BUSY, f"job {self.job} is being started on {self.name} by somebody else")
+            return self.reserve(record)
 
 
 class SimulatedHosts:

@@ -153,6 +153,15 @@ def systemd_answers(number: int) -> Step:
     return lambda run: run[number].silence_systemd(False)
 
 
+def writes_slowly(number: int, seconds: float) -> Step:
+    """Let a start take this long to write its files on this host, as while it copies much code."""
+
+    def act(run: Run) -> None:
+        run[number].writes_for = seconds
+
+    return act
+
+
 def expect(outcome: Outcome) -> Step:
     """Check what a client sees now."""
     return lambda run: agrees(run.hosts.outcome(), outcome)
@@ -306,6 +315,10 @@ FAULTS = {
     "a task that decides fails": Fault((wait(5), first_fails), (), {ALL: FAILED}, stopped=FAILED),
     "a failed job is tried again": Fault(
         (wait(5), first_fails, wait(5)), (wait(20), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2"
+    ),
+    "a host takes minutes to prepare the next attempt": Fault(
+        (wait(5), first_fails, wait(5)),
+        (writes_slowly(2, 200), wait(210), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
     ),
     "the guard of the head is killed before the next attempt": Fault(
         (wait(5), first_fails, wait(5), kill_guards(1)),

@@ -312,8 +312,7 @@ class Head:
         if silent:
             return f"{', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer"
         first, *others = sorted(hosts)
-        trouble = await self._order([first], lambda number, _: link.PrepareOrder(number, record))
-        trouble = trouble or await self._order(others, lambda number, _: link.PrepareOrder(number, record))
+        trouble = await self._prepare([first], record) or await self._prepare(others, record)
         trouble = trouble or await self._order(hosts, lambda number, _: link.LaunchOrder(number))
         if trouble:
             await self._order(hosts, lambda number, _: link.AbortOrder(number))
@@ -324,8 +323,16 @@ class Head:
             await self._order(hosts, lambda number, _: link.StopOrder(number, record.run, None, stop))
         return "; ".join(trouble.values())
 
-    async def _order(self, hosts: Iterable[str], order: Callable[[int, str], link.Order]) -> Mapping[str, str]:
-        """Give an order to these hosts at once, and return the errors by host."""
+    async def _prepare(self, hosts: Iterable[str], record: wire.Record) -> Mapping[str, str]:
+        """Have these hosts reserve the attempt, and return the errors by host."""
+        limit = wire.RESERVE_S + _ORDER_S
+        return await self._order(hosts, lambda number, _: link.PrepareOrder(number, record), limit)
+
+    async def _order(
+        self, hosts: Iterable[str], order: Callable[[int, str], link.Order], limit: float | None = None
+    ) -> Mapping[str, str]:
+        """Give an order to these hosts at once, and return the errors by host. ``limit``: how long it may take (s)."""
+        within = self._record.policy.grace + _ORDER_S if limit is None else limit
 
         async def give(host: str) -> str | None:
             self._orders += 1
@@ -339,7 +346,7 @@ class Head:
             self._answers[number] = host, answer
             connection.send(order(number, host))
             try:
-                return await asyncio.wait_for(answer, self._record.policy.grace + _ORDER_S)
+                return await asyncio.wait_for(answer, within)
             except asyncio.TimeoutError:
                 return f"{host} did not carry out an order in time"
             finally:

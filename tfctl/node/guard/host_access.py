@@ -106,6 +106,7 @@ class HostAccess:
         request = wire.StartRequest(self.job, record.code or None, (1024, 1024), restart_of=record.attempt - 1)
         session = _Session(self._system, request)
         await session.open()
+        self._beating = asyncio.ensure_future(session.beat())  # the node part may be busy for minutes
         try:
             hello = await session.expect(wire.Hello)
             wanted = {task.name for task in record.tasks if task.host == self.host}
@@ -116,10 +117,10 @@ class HostAccess:
             if isinstance(answer, wire.Refused):
                 raise RequestFailed(answer.error.message)
         except BaseException:
+            self._beating.cancel()
             session.close()
             raise
         self._prepared = session
-        self._beating = asyncio.ensure_future(session.beat())
 
     async def launch(self) -> None:
         """Start the units of the attempt that `prepare` has reserved. Raises RequestFailed."""
