@@ -320,6 +320,13 @@ FAULTS = {
         (wait(5), first_fails, wait(5)),
         (writes_slowly(2, 200), wait(210), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
     ),
+    # It undoes that attempt, and the head tries again.
+    "a host is cut off while it prepares the next attempt": Fault(
+        (wait(5), first_fails, wait(5), writes_slowly(2, 20)),
+        (wait(9), cut(2), wait(SHORT), heal, wait(5), expect(("starting", 101, r"exit code 7; attempt 2 in \d+ s$")),
+         wait(35), succeed),
+        {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
+    ),
     "the guard of the head is killed before the next attempt": Fault(
         (wait(5), first_fails, wait(5), kill_guards(1)),
         (wait(20), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",

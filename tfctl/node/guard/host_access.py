@@ -106,6 +106,7 @@ class HostAccess:
         request = wire.StartRequest(self.job, record.code or None, (1024, 1024), restart_of=record.attempt - 1)
         session = _Session(self._system, request)
         await session.open()
+        self._prepared = session
         self._beating = asyncio.ensure_future(session.beat())  # the node part may be busy for minutes
         try:
             hello = await session.expect(wire.Hello)
@@ -117,10 +118,9 @@ class HostAccess:
             if isinstance(answer, wire.Refused):
                 raise RequestFailed(answer.error.message)
         except BaseException:
-            self._beating.cancel()
-            session.close()
+            if self._prepared is session:  # unless it was aborted meanwhile
+                await self.abort()
             raise
-        self._prepared = session
 
     async def launch(self) -> None:
         """Start the units of the attempt that `prepare` has reserved. Raises RequestFailed."""
@@ -141,7 +141,7 @@ class HostAccess:
         await self.abort()
 
     async def abort(self) -> None:
-        """End the session of a prepared attempt, which undoes it unless it was kept."""
+        """End the session of an attempt that is prepared or being prepared, which undoes it unless it was kept."""
         if self._beating is not None:
             self._beating.cancel()
         if self._prepared is not None:
