@@ -12,7 +12,7 @@ import asyncio
 import json
 import re
 import shutil
-from collections.abc import Collection, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -68,6 +68,8 @@ class SimulatedHost:
         #: How long (s) a start takes to write its files. It hears nobody meanwhile, and others wait for it.
         self.writes_for = 0.0
         self._writing = asyncio.Lock()
+        #: What happens at the moment in which the host keeps an attempt that a guard starts.
+        self.at_keep: Callable[[], object] = lambda: None
         self.guard: Process | None = None
         self.notified: list[str] = []
         self._credentials = Credentials(name, "")
@@ -345,6 +347,7 @@ class SimulatedHost:
                 elif isinstance(message, wire.Keep):
                     self.keep(made)
                     made = None
+                    self.at_keep()
                     send(wire.Kept())
                     return
         except TimeoutError:

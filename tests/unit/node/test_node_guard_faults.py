@@ -162,6 +162,15 @@ def writes_slowly(number: int, seconds: float) -> Step:
     return act
 
 
+def when_kept(number: int, step: Step) -> Step:
+    """Let this happen at the moment in which this host keeps the next attempt."""
+
+    def act(run: Run) -> None:
+        run[number].at_keep = lambda: step(run)
+
+    return act
+
+
 def expect(outcome: Outcome) -> Step:
     """Check what a client sees now."""
     return lambda run: agrees(run.hosts.outcome(), outcome)
@@ -326,6 +335,11 @@ FAULTS = {
         (wait(9), cut(2), wait(SHORT), heal, wait(5), expect(("starting", 101, r"exit code 7; attempt 2 in \d+ s$")),
          wait(35), succeed),
         {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
+    ),
+    # The head hears about it only later.
+    "a host is cut off as soon as it has kept the next attempt": Fault(
+        (wait(5), first_fails, wait(5), when_kept(2, cut(2))),
+        (wait(10 + SHORT), heal, wait(5), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
     ),
     "the guard of the head is killed before the next attempt": Fault(
         (wait(5), first_fails, wait(5), kill_guards(1)),

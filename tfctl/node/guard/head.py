@@ -306,7 +306,11 @@ class Head:
         self._fail(f"{why}; {trouble}")
 
     async def _start(self, record: wire.Record) -> str:
-        """Start an attempt on all hosts or on none. Return why it cannot be started, or ""."""
+        """Start an attempt on all hosts or on none. Return why it cannot be started, or "".
+
+        It goes on once this host has kept it. A host that does not confirm this may have kept it, and then reports it
+        when its connection is back. Otherwise it counts as silent.
+        """
         hosts = list(dict.fromkeys(task.host for task in record.tasks))
         silent = [host for host in hosts if host in self._members and self._members[host].link is None]
         if silent:
@@ -314,14 +318,12 @@ class Head:
         first, *others = sorted(hosts)
         trouble = await self._prepare([first], record) or await self._prepare(others, record)
         trouble = trouble or await self._order(hosts, lambda number, _: link.LaunchOrder(number))
+        trouble = trouble or await self._order([self._here.host], lambda number, _: link.KeepOrder(number))
         if trouble:
             await self._order(hosts, lambda number, _: link.AbortOrder(number))
             return "; ".join(trouble.values())
-        trouble = await self._order(hosts, lambda number, _: link.KeepOrder(number))
-        if trouble:
-            stop = "another host did not confirm the start"
-            await self._order(hosts, lambda number, _: link.StopOrder(number, record.run, None, stop))
-        return "; ".join(trouble.values())
+        await self._order(self._members, lambda number, _: link.KeepOrder(number))
+        return ""
 
     async def _prepare(self, hosts: Iterable[str], record: wire.Record) -> Mapping[str, str]:
         """Have these hosts reserve the attempt, and return the errors by host."""

@@ -137,8 +137,10 @@ class HostAccess:
         if self._prepared is None:
             raise RequestFailed(f"{self.host} has nothing to keep")
         self._prepared.send(wire.Keep())
-        await self._prepared.expect(wire.Kept, wire.KEEP_S)
-        await self.abort()
+        try:
+            await self._prepared.expect(wire.Kept, wire.KEEP_S)
+        finally:
+            await self.abort()  # a node part that is late still reads `keep` first
 
     async def abort(self) -> None:
         """End the session of an attempt that is prepared or being prepared, which undoes it unless it was kept."""
