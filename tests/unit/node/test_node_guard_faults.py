@@ -341,6 +341,17 @@ FAULTS = {
         (wait(5), first_fails, wait(5), when_kept(2, cut(2))),
         (wait(10 + SHORT), heal, wait(5), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
     ),
+    # Its connection breaks, so it undoes the attempt.
+    "a host is cut off before it keeps the next attempt": Fault(
+        (wait(5), first_fails, wait(5), when_kept(1, cut(2))),
+        (wait(10 + SHORT), heal, wait(LEASE + 35), succeed),
+        {SPARE: SUCCEEDED, EVERY_WORKER: lost("worker/1 on node2", SILENT)}, FAILED, ", max_attempts: 2",
+    ),
+    "the guard of the head is killed before other hosts keep the next attempt": Fault(
+        (wait(5), first_fails, wait(5), when_kept(1, kill_guards(1))),
+        (wait(LEASE + 45),),
+        {group: lost(task, SILENT) for group, task in OTHERS.items()}, FAILED, ", max_attempts: 2",
+    ),
     "the guard of the head is killed before the next attempt": Fault(
         (wait(5), first_fails, wait(5), kill_guards(1)),
         (wait(20), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",

@@ -30,12 +30,20 @@ Tell = Callable[[wire.Record, judge.Verdict], Awaitable[None]]
 
 
 class _Member:
-    """Another host. ``silent_since``: on the monotonic clock; None once it has reported over its connection."""
+    """Another host. ``silent_since``: on the monotonic clock; None once it has reported the current attempt over its
+    connection."""
 
     def __init__(self) -> None:
         self.link: link.Link | None = None
         self.report: link.MemberReport | None = None
         self.silent_since: float | None = time.monotonic()
+
+    def heard(self, run: str) -> None:
+        """Note whether the member is silent about the attempt with this run. It is if it has undone its start."""
+        if self.link is not None and self.report is not None and self.report.run == run:
+            self.silent_since = None
+        elif self.silent_since is None:
+            self.silent_since = time.monotonic()
 
 
 class Head:
@@ -78,6 +86,9 @@ class Head:
         self._first_tried = {}
         self._all_listened = noted.listened
         self._rebooted = self._here.rebooted(self._record.attempt)
+        for member in self._members.values():
+            member.silent_since = None
+            member.heard(self._record.run)
 
     @property
     def _record(self) -> wire.Record:
@@ -406,7 +417,8 @@ class Head:
             while True:
                 message = await connection.receive(wire.FOLLOW_SILENCE_S)
                 if isinstance(message, link.MemberReport):
-                    member.report, member.silent_since = message, None
+                    member.report = message
+                    member.heard(self._record.run)
                     self._woken.set()
                 elif isinstance(message, link.OrderResult):
                     self._answer(hello.host, message.id, message.error)
@@ -416,7 +428,7 @@ class Head:
             connection.close()
             if member.link is connection:
                 member.link = None
-                member.silent_since = time.monotonic() if member.silent_since is None else member.silent_since
+                member.heard(self._record.run)
                 self._answer_all(hello.host)
             self._woken.set()
 
