@@ -129,10 +129,12 @@ class SimulatedHost:
         if not self.attempts:
             return None
         number = max(self.attempts)
-        found = self.attempts[number]
+        found, noted = self.attempts[number], guards.report(self.system, self.job, number)
+        if noted is not None and not self.guarded:
+            noted = noted._replace(retry_at=None)
         return wire.JobStatus(
             self.job, number, found.record.run, found.record, found.stopped, tuple(found.tasks.values()), found.kept,
-            guards.report(self.system, self.job, number), self.guarded,
+            noted, self.guarded,
         )  # fmt: skip
 
     def mark(

@@ -362,6 +362,10 @@ FAULTS = {
     "the head is powered off before the next attempt": Fault(
         (wait(5), first_fails, wait(5), power_off(1)), (wait(LEASE + 16),), {ALL: CONTACT}, CONTACT, ", max_attempts: 2"
     ),
+    "the head is rebooted before the next attempt": Fault(
+        (wait(5), first_fails, wait(5), power_off(1), wait(2), power_on(1)),
+        (expect(FAILED), wait(LEASE + 16)), {ALL: CONTACT}, FAILED, ", max_attempts: 2"
+    ),
     "a host is powered off before the next attempt": Fault(
         (wait(5), first_fails, wait(5), power_off(2)),
         (wait(3 * LEASE),),
