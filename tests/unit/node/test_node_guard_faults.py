@@ -526,6 +526,36 @@ def test_people_are_notified_once_although_the_guard_is_killed_meanwhile(tmp_pat
         assert not run.hosts.network.tracebacks
 
 
+def one_by_one(run: Run) -> None:
+    """Stop each task by its name, as `tfctl stop JOB ROLE INDEX` does."""
+    for host in run.hosts.hosts.values():
+        tasks = host.alive
+        attempt = host.mark(tasks)
+        for task in tasks:
+            host.end(task, 0, attempt)
+
+
+STOPS: dict[str, tuple[tuple[Step, ...], Outcome]] = {
+    "a host does not answer": ((wait(5), power_off(2), lambda run: run.hosts.stop()), STOPPED),
+    "before the next attempt": ((wait(5), first_fails, wait(5), power_off(2), lambda run: run.hosts.stop()), FAILED),
+    "its tasks one by one": ((wait(5), one_by_one), ("stopped", 103, "^its tasks were stopped one by one$")),
+}
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_people_are_not_notified_of_a_job_that_a_user_has_stopped(how: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path, "parameter_server", NOTIFIED + ", max_attempts: 2")
+    steps, outcome = STOPS[how]
+    with run.hosts.running():
+        run.hosts.start()
+        for step in steps:
+            step(run)
+        run.hosts.until_over(LEASE + 65)
+        assert run[1].notified == []
+        agrees(run.hosts.outcome(), outcome)
+        assert not run.hosts.network.tracebacks
+
+
 @pytest.mark.parametrize("seconds", [0, 1, 10])
 def test_no_other_attempt_is_planned_when_the_guard_is_killed_after_the_job_has_failed(
     seconds: float, tmp_path: Path

@@ -395,8 +395,9 @@ class Head:
             await asyncio.sleep(0.05)
         self._over = True
         self._report()  # a guard that is started again now only leaves: it would notify people twice
-        if self._tell is not None:
-            await self._tell(self._record, rules.verdict(view))
+        found = rules.verdict(view)
+        if self._tell is not None and view.stopped is None and found.state in ("succeeded", "failed"):
+            await self._tell(self._record, found)
 
     # The members.
 
