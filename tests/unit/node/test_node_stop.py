@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, TypedDict
 
 import pytest
-from node_tree import STAY, Tree, free_port, make_plan, make_task, reserve, sh, wait_until
+from node_tree import RUN, STAY, Tree, free_port, make_plan, make_task, reserve, sh, wait_until
 
 from tfctl.node import names
 
@@ -39,6 +40,12 @@ def another_start(tree: Tree) -> Iterator[Callable[[], None]]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield file.close
+
+
+def guarded(plan: dict[str, Any]) -> dict[str, Any]:
+    """Give the job of a plan a guard, which ends at once on these hosts."""
+    guard = {"head": "node1", "address": "10.9.0.1", "port": 0, "origin": RUN, "lease": 600, "max_attempts": 2}
+    return {**plan, "record": {**plan["record"], "guard": guard}, "guard": {"key": 64 * "0"}}
 
 
 def test_stop_ends_the_tasks_and_is_recorded(tree: Tree) -> None:
@@ -145,6 +152,18 @@ def test_a_task_that_a_guard_has_stopped_has_the_reason(tree: Tree) -> None:
     tree.ask("stop", **STOP)
     assert tree.states()["ps/0"]["reason"] == "worker/0 has succeeded", "a later stop has not ended it"
     assert "reason" not in tree.states()["worker/0"]
+
+
+def test_stop_between_two_attempts_is_among_the_events(tree: Tree) -> None:
+    tree.run(guarded(make_plan(make_task(command=sh("exit 3")))))
+    tree.wait_for("worker/0", "failed")
+    report = tree / names.guard_dir("digits", 1) / "report.json"
+    report.write_text(json.dumps({"retry_at": time.time() + 10}))
+    assert tree.ask("stop", **STOP) == {"attempt": 1, "tasks": [], "left": []}
+    [shown] = tree.ask("show", job="digits", attempt=None, follow=False)["jobs"]
+    assert shown["stopped"] is not None
+    last = tree.ask("events", job="digits")["events"][-1]
+    assert (last["event"], last["role"]) == ("stop", None)
 
 
 def test_stop_keeps_how_a_task_had_ended(tree: Tree) -> None:

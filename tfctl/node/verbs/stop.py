@@ -159,15 +159,16 @@ def _mark(
     found = statuses.of_tasks(system, record, {unit.task: unit.properties for unit in units})
     unfinished = [one.name for one in found if one.state in ALIVE]
     stopped = [task for task in tasks if task in unfinished]
+    marks_job = whole and (bool(unfinished) or _awaits_retry(system, job, attempt))
     try:
         for task in stopped:
             mark = jobstore.mark_overdue if request.overdue else jobstore.mark
             mark(system, job, attempt, *task)
-        if whole and (unfinished or _awaits_retry(system, job, attempt)):
+        if marks_job:
             jobstore.mark(system, job, attempt)
     except OSError as error:
         return [f"cannot record on {host()} that {job} was stopped: {error.strerror}"]
-    if stopped:
+    if stopped or marks_job:
         jobstore.add_action(system, job, attempt, "stop", None if whole else stopped, request.reason)
     return []
 
