@@ -96,6 +96,20 @@ def test_stop_leaves_the_files_of_a_start_that_began_meanwhile(begun: bool, tree
     assert tree.states()["worker/0"]["state"] == "running"
 
 
+def test_stop_leaves_the_guard_of_a_start_that_began_meanwhile(tree: Tree) -> None:
+    tree.run(guarded(make_plan(make_task(command=sh("until test -e ended; do sleep 0.1; done")))))
+    with tree.session("stop", **STOP, hold=True) as session:
+        session.expect("marked")
+        (tree / "var/lib/tfctl/jobs/digits/1/code/ended").touch()
+        wait_until(lambda: not [unit for unit in tree.alive() if unit.startswith("tfctl-")])
+        with tree.start() as other:
+            reserve(other, guarded(make_plan(make_task(attempt=2, run="89abcdef"), attempt=2, run="89abcdef")))
+            assert session.ask("go", "stopped", {"everywhere": True})["left"] == []
+            other.ask("go", "started")
+            other.ask("keep", "kept")
+    assert (tree / names.UNITS / names.guard_service("digits")).exists()
+
+
 def test_stop_ends_the_tasks_while_another_start_copies_its_code(tree: Tree) -> None:
     tree.run(make_plan())
     with another_start(tree) as release, tree.session("stop", **STOP, hold=True) as session:

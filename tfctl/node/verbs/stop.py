@@ -41,8 +41,7 @@ def run(system: System, session: NodeSession, request: wire.StopRequest) -> None
         session.send(wire.Stopped(jobstore.latest(system, job), tuple(given_up), ()))
         return
     _sweep(system)
-    latest = jobstore.latest(system, job)
-    attempt = only or latest
+    attempt = only or jobstore.latest(system, job)
     record = jobstore.record(system, job, attempt) if attempt else None
     if this_run is not None and (record is None or record.run != this_run):
         attempt, record = 0, None
@@ -61,8 +60,8 @@ def run(system: System, session: NodeSession, request: wire.StopRequest) -> None
         # The next start may have written its own files under the names of units that have ended.
         ended = [unit for unit in units if unit.unit not in survivors and run_of(system, job, unit.task) == unit.run]
         remove_units(system, job, [unit.task for unit in ended], keep_restart_files=wanted is not None)
-        # A run that is not here has left nothing. Another may just be starting.
-        if wanted is None and attempt == latest and this_run in (None, run):
+        # A run that is not here has left nothing. Another may just be starting, or may have started meanwhile.
+        if wanted is None and attempt == jobstore.latest(system, job) and this_run in (None, run):
             restart_files.delete(system, job)
             _remove_guard(system, job, everywhere=everywhere)
     left = (*survivors.values(), *_remains(system, ended), *unmarked)
