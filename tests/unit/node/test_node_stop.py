@@ -311,11 +311,17 @@ def test_stop_of_an_unknown_job_stops_nothing(tree: Tree) -> None:
     assert tree.ask("show", job="digits", attempt=None, follow=False)["jobs"] == []
 
 
-def test_stop_is_refused_while_the_job_is_being_started(tree: Tree) -> None:
+@pytest.mark.parametrize(
+    ("user", "remedy"), [("ops", "end that start first, by Ctrl-C"), (names.GUARD_USER, "try again in a moment")]
+)
+def test_stop_is_refused_while_the_job_is_being_started(
+    user: str, remedy: str, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_USER", user)
     with tree.start() as session:
         reserve(session, make_plan())
         error = tree.ask("stop", **STOP)
-        assert (error["exit"], error["retry"]) == (5, True)
+        assert (error["exit"], error["retry"], error["remedy"]) == (5, True, remedy)
         session.ask("go", "started")
 
 
