@@ -12,7 +12,7 @@ import asyncio
 import json
 import re
 import shutil
-from collections.abc import Collection, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +35,8 @@ from tfctl.node.system import System
 
 #: How long (s) a task takes to end after SIGTERM.
 TERM_S = 0.5
+#: How long (s) a stop waits for a task that not even SIGKILL ends.
+HANG_S = 20.0
 #: How long (s) the program of the policy's `notify` takes.
 NOTIFY_S = 20.0
 _RESTART_S = 2.0
@@ -62,7 +64,12 @@ class SimulatedHost:
         self.root = Process(network, name)
         self.attempts: dict[int, Attempt] = {}
         self.restart_files: set[wire.TaskName] = set()
-        self._deaf = False
+        self._deaf = self._hanging = self._systemd_is_silent = False
+        #: How long (s) a start takes to write its files. It hears nobody meanwhile, and others wait for it.
+        self.writes_for = 0.0
+        self._writing = asyncio.Lock()
+        #: What happens at the moment in which the host keeps an attempt that a guard starts.
+        self.at_keep: Callable[[], object] = lambda: None
         self.guard: Process | None = None
         self.notified: list[str] = []
         self._credentials = Credentials(name, "")
@@ -122,10 +129,12 @@ class SimulatedHost:
         if not self.attempts:
             return None
         number = max(self.attempts)
-        found = self.attempts[number]
+        found, noted = self.attempts[number], guards.report(self.system, self.job, number)
+        if noted is not None and not self.guarded:
+            noted = noted._replace(retry_at=None)
         return wire.JobStatus(
             self.job, number, found.record.run, found.record, found.stopped, tuple(found.tasks.values()), found.kept,
-            guards.report(self.system, self.job, number), self.guarded,
+            noted, self.guarded,
         )  # fmt: skip
 
     def mark(
@@ -144,17 +153,24 @@ class SimulatedHost:
         self._touch(found)
         return found
 
-    async def end_marked(self, attempt: Attempt, tasks: Collection[wire.TaskName] | None, *, everywhere: bool) -> None:
-        """End these tasks with SIGTERM. After all have ended, also remove what only a job that goes on needs."""
+    async def end_marked(
+        self, attempt: Attempt, tasks: Collection[wire.TaskName] | None, *, everywhere: bool
+    ) -> list[str]:
+        """End these tasks with SIGTERM. After all have ended, also remove what only a job that goes on needs. Return a
+        sentence for each task that does not end."""
         ending = [name for name in attempt.tasks if tasks is None or name in tasks]
-        if any(attempt.tasks[name].state == "running" for name in ending):
-            await asyncio.sleep(TERM_S)
+        running = [name for name in ending if attempt.tasks[name].state == "running"]
+        if running:
+            await asyncio.sleep(HANG_S if self._hanging else TERM_S)
+        left = running if self._hanging else []
         for name in ending:
-            self.end(name, 0, attempt)
+            if name not in left:
+                self.end(name, 0, attempt)
         if tasks is None:
             self.restart_files.clear()
             if self.guard is not None and (everywhere or not self.guarded):
                 self.remove_guard()
+        return [f"{names.task(*name)} on {self.name} does not end, not even by SIGKILL" for name in left]
 
     # What happens to it.
 
@@ -179,6 +195,14 @@ class SimulatedHost:
         """Let the tasks of this host no longer listen on their ports, as while they import TensorFlow."""
         self._deaf = deaf
         self._listen()
+
+    def hang(self) -> None:
+        """Let no signal end the tasks of this host, as in a file system that hangs."""
+        self._hanging = True
+
+    def silence_systemd(self, silent: bool = True) -> None:
+        """Let systemctl get no answer, as on a host that is overloaded: the node part can neither look nor act."""
+        self._systemd_is_silent = silent
 
     def kill_guard(self, *, for_good: bool = False) -> None:
         """``for_good``: systemd does not start it again."""
@@ -277,6 +301,8 @@ class SimulatedHost:
         asked = wire.parse(await reader.readline())
         request = wire.decode(wire.REQUESTS[asked["verb"]], asked)
         try:
+            if self._systemd_is_silent and isinstance(request, (wire.ShowRequest, wire.StopRequest, wire.StartRequest)):
+                raise RequestRefused(Exit.FAILED, f"systemctl show failed on {self.name}: no answer")
             if isinstance(request, wire.ShowRequest):
                 found = self.shown()
                 send(wire.Shown((found,) if found else (), self._time()))
@@ -298,21 +324,22 @@ class SimulatedHost:
     async def _stop(self, request: wire.StopRequest, send: Any) -> None:
         assert request.run is not None, "a guard stops only the run that it knows"
         found = self.mark(request.tasks, request.run, overdue=bool(request.overdue))
-        if found is not None:
-            await self.end_marked(found, request.tasks, everywhere=False)
-        send(wire.Stopped(found.record.attempt if found else 0, (), ()))
+        left = [] if found is None else await self.end_marked(found, request.tasks, everywhere=False)
+        send(wire.Stopped(found.record.attempt if found else 0, (), tuple(left)))
 
     async def _start(self, request: wire.StartRequest, reader: asyncio.StreamReader, send: Any) -> None:
         before = self.attempts.get(request.restart_of or 0)
         send(wire.Hello(max(self.attempts, default=0), {}, {}, (), None, True, tuple(self.restart_files)))
         made: Attempt | None = None
+        until = self.network.now + wire.SILENCE_S
         try:
-            while line := await asyncio.wait_for(reader.readline(), wire.SILENCE_S):
+            while line := await asyncio.wait_for(reader.readline(), max(0.01, until - self.network.now)):
+                until = self.network.now + wire.SILENCE_S
                 message = wire.client_message(line)
                 if isinstance(message, wire.Rerun):
                     if before is None or not _is_same(before.record, message.record):
                         raise RequestRefused(Exit.USAGE, "the record is not that of the attempt that is to be repeated")
-                    made = self.reserve(message.record)
+                    made = await self._reserve_alone(message.record)
                     send(wire.Reserved())
                 elif made is None:
                     continue
@@ -322,6 +349,7 @@ class SimulatedHost:
                 elif isinstance(message, wire.Keep):
                     self.keep(made)
                     made = None
+                    self.at_keep()
                     send(wire.Kept())
                     return
         except TimeoutError:
@@ -329,6 +357,15 @@ class SimulatedHost:
         finally:
             if made is not None:
                 self.undo(made)
+
+    async def _reserve_alone(self, record: wire.Record) -> Attempt:
+        """Reserve an attempt while no other start writes its files."""
+        async with self._writing:
+            if self.writes_for:
+                await asyncio.sleep(self.writes_for)
+            if record.attempt in self.attempts:
+                raise RequestRefused(Exit.BUSY, f"job {self.job} is being started on {self.name} by somebody else")
+            return self.reserve(record)
 
 
 class SimulatedHosts:
@@ -423,7 +460,7 @@ class SimulatedHosts:
         found = [f"{names.task(*task)} on {name}" for name, host in self.hosts.items() for task in host.alive]
         return found + [f"the guard of {name}" for name, host in self.hosts.items() if host.guarded]
 
-    def _together(self, works: Iterable[Coroutine[Any, Any, None]]) -> None:
+    def _together(self, works: Iterable[Coroutine[Any, Any, object]]) -> None:
         async def all_of_them() -> None:
             await asyncio.gather(*works)
 

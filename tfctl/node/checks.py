@@ -165,14 +165,21 @@ def _names_free(system: System, plan: Plan) -> None:
 
 
 def drop_in(system: System) -> None:
-    """Check the drop-in that restricts all units of tfctl."""
-    shipped = Path(__file__).with_name("10-tfctl.conf").read_bytes()
-    try:
-        same = system.at(names.DROP_IN).read_bytes() == shipped
-    except OSError:
-        same = False
-    if not same:
+    """Check the drop-in that restricts all units of tfctl: it is that of this version or, when the guard of a running
+    job starts its next attempt after an upgrade, that of the version that is installed now."""
+    name = Path(names.DROP_IN).name
+    shipped = (Path(__file__).with_name(name), system.at(f"{names.LIB}/current/tfctl_node/{name}"))
+    found = _content(system.at(names.DROP_IN))
+    if found is None or found not in [_content(path) for path in shipped]:
         raise RequestRefused(Exit.PREFLIGHT, f"{names.DROP_IN} on {host()} is not the one of this version", PROVISION)
+
+
+def _content(path: Path) -> bytes | None:
+    """Return the bytes of a file, or None if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
 
 
 def _output_allowed(system: System, output: str) -> None:

@@ -20,21 +20,21 @@ from . import guards, jobstore, names
 from .asuser import as_user
 from .exits import Exit
 from .session import RequestRefused
-from .system import System, host
-from .system import run as run_to_end
+from .system import System, caller, host
 from .units import InstalledUnit, end_units, live_units, remove_units, run_of
 from .wire import TaskName
 
 _DIRECTORY = f"{names.RUN_DIR}/reserved"
 #: Seconds to wait for another start that is writing its files.
 _PATIENCE = 30.0
-#: How long (s) removing an attempt may take.
-_REMOVAL_S = 300.0
+#: How long (s) another start may write its files, mostly the copy of the code: the patience of requests that must not
+#: fail because of it.
+LONGEST_S = 330.0
 
 
 class Reservation(NamedTuple):
     """What a start makes. ``stored``: the code's digest if it was new here; ``made``: the output directories created,
-    outermost first. ``guard``: whether the start makes a guard."""
+    outermost first. ``guard``: whether the start makes a guard. ``by``: who starts, from `take` on."""
 
     job: str
     attempt: int
@@ -45,6 +45,7 @@ class Reservation(NamedTuple):
     stored: str = ""
     made: tuple[str, ...] = ()
     guard: bool = False
+    by: str = ""
 
 
 @contextlib.contextmanager
@@ -77,7 +78,7 @@ def take(system: System, reservation: Reservation) -> int:
     descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        data = json.dumps(reservation._asdict()).encode()
+        data = json.dumps(reservation._replace(by=caller())._asdict()).encode()
         if os.write(descriptor, data) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(directory))
         temporary.rename(directory / reservation.job)
@@ -126,10 +127,13 @@ def held(system: System, known: list[InstalledUnit] | None = None) -> Held:
 
 def require_started(system: System, job: str, attempt: int) -> None:
     """Raise RequestRefused if that attempt is still being started."""
-    if any((one.job, one.attempt) == (job, attempt) for one in live(system)):
-        raise RequestRefused(
-            Exit.BUSY, f"job {job} is being started on {host()}", "end that start first, by Ctrl-C", retry=True
-        )
+    by = next((one.by for one in live(system) if (one.job, one.attempt) == (job, attempt)), None)
+    if by == names.GUARD_USER:
+        what = f"the guard of job {job} is starting attempt {attempt} on {host()}"
+        raise RequestRefused(Exit.BUSY, what, "try again in a moment", retry=True)
+    if by is not None:
+        what = f"job {job} is being started on {host()}"
+        raise RequestRefused(Exit.BUSY, what, "end that start first, by Ctrl-C", retry=True)
 
 
 def sweep(system: System) -> None:
@@ -201,7 +205,7 @@ def _read(path: Path) -> Reservation | None:
     return Reservation(
         fields["job"], fields["attempt"], fields["run"], tuple((role, index) for role, index in fields["tasks"]),
         tuple(fields["ports"]), tuple(fields["gpus"]), fields["stored"], tuple(fields["made"]),
-        fields.get("guard", False),
+        fields.get("guard", False), fields.get("by", ""),
     )  # fmt: skip
 
 

@@ -86,6 +86,19 @@ class NodeSession:
         except OSError:
             raise Gone from None
 
+    def heartbeat(self) -> Callable[[], None]:
+        """Return a function that sends a beat, but no more often than necessary. A client that is gone is ignored."""
+        last = time.monotonic()
+
+        def beat() -> None:
+            nonlocal last
+            if time.monotonic() - last > wire.BEAT_S:
+                last = time.monotonic()
+                with contextlib.suppress(Gone):
+                    self.send(wire.Beat())
+
+        return beat
+
     def attend(self, process: subprocess.Popen[bytes], said: IO[bytes], limit: float) -> str:
         """Return what the process writes to ``said`` until it closes it. Send beats meanwhile.
 

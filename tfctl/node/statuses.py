@@ -68,7 +68,10 @@ def of_jobs(
         kept = (name, number) not in starting
         status = wire.JobStatus(name, number, record.run, record, stopped, tuple(tasks), kept)
         if record.guard:
-            status = status._replace(guard=guards.report(system, name, number), guarded=name in guarded)
+            noted = guards.report(system, name, number)
+            if noted is not None and name not in guarded:
+                noted = noted._replace(retry_at=None)  # as after a reboot: nobody starts that attempt
+            status = status._replace(guard=noted, guarded=name in guarded)
         found.append(status)
     return tuple(found)
 

@@ -139,6 +139,38 @@ def listen(number: int) -> Step:
     return lambda run: run[number].deafen(False)
 
 
+def hang(number: int) -> Step:
+    """Let no signal end the tasks of this host."""
+    return lambda run: run[number].hang()
+
+
+def silence_systemd(number: int) -> Step:
+    """Let systemctl get no answer on this host, so that the node part fails."""
+    return lambda run: run[number].silence_systemd()
+
+
+def systemd_answers(number: int) -> Step:
+    return lambda run: run[number].silence_systemd(False)
+
+
+def writes_slowly(number: int, seconds: float) -> Step:
+    """Let a start take this long to write its files on this host, as while it copies much code."""
+
+    def act(run: Run) -> None:
+        run[number].writes_for = seconds
+
+    return act
+
+
+def when_kept(number: int, step: Step) -> Step:
+    """Let this happen at the moment in which this host keeps the next attempt."""
+
+    def act(run: Run) -> None:
+        run[number].at_keep = lambda: step(run)
+
+    return act
+
+
 def expect(outcome: Outcome) -> Step:
     """Check what a client sees now."""
     return lambda run: agrees(run.hosts.outcome(), outcome)
@@ -200,6 +232,13 @@ FAULTS = {
     "a host is cut off while the job ends": Fault(
         (wait(5), cut(3), succeed), (wait(SHORT), heal), {ALL: SUCCEEDED}, stopped=SUCCEEDED
     ),
+    # Its guard looks again after half a minute.
+    "a host cannot stop its tasks when the job ends": Fault(
+        (wait(5),), (silence_systemd(3), succeed, wait(20), systemd_answers(3), wait(30)), {ALL: SUCCEEDED}
+    ),
+    "a task does not end when the job ends": Fault(
+        (wait(5),), (hang(3), succeed, wait(LEASE + 80)), {SPARE: SUCCEEDED}, left="on node3$"
+    ),
     "the head is powered off": Fault((wait(5), power_off(1)), (wait(LEASE + 16),), {ALL: CONTACT}),
     "the head is rebooted": Fault(
         (wait(5), power_off(1), wait(10), power_on(1)),
@@ -227,6 +266,11 @@ FAULTS = {
     "all hosts are cut off for longer than the lease": Fault(
         (wait(5), cut(2, 3), wait(10)),
         (wait(LEASE + 32), heal),
+        {group: lost(task, SILENT) for group, task in OTHERS.items()},
+    ),
+    "a host cannot stop its tasks when the lease has passed": Fault(
+        (wait(5), cut(2, 3), wait(10)),
+        (silence_systemd(3), wait(LEASE + 32), systemd_answers(3), heal),
         {group: lost(task, SILENT) for group, task in OTHERS.items()},
     ),
     "a host is powered off": Fault(
@@ -281,6 +325,33 @@ FAULTS = {
     "a failed job is tried again": Fault(
         (wait(5), first_fails, wait(5)), (wait(20), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2"
     ),
+    "a host takes minutes to prepare the next attempt": Fault(
+        (wait(5), first_fails, wait(5)),
+        (writes_slowly(2, 200), wait(210), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
+    ),
+    # It undoes that attempt, and the head tries again.
+    "a host is cut off while it prepares the next attempt": Fault(
+        (wait(5), first_fails, wait(5), writes_slowly(2, 20)),
+        (wait(9), cut(2), wait(SHORT), heal, wait(5), expect(("starting", 101, r"exit code 7; attempt 2 in \d+ s$")),
+         wait(35), succeed),
+        {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
+    ),
+    # The head hears about it only later.
+    "a host is cut off as soon as it has kept the next attempt": Fault(
+        (wait(5), first_fails, wait(5), when_kept(2, cut(2))),
+        (wait(10 + SHORT), heal, wait(5), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
+    ),
+    # Its connection breaks, so it undoes the attempt.
+    "a host is cut off before it keeps the next attempt": Fault(
+        (wait(5), first_fails, wait(5), when_kept(1, cut(2))),
+        (wait(10 + SHORT), heal, wait(LEASE + 35), succeed),
+        {SPARE: SUCCEEDED, EVERY_WORKER: lost("worker/1 on node2", SILENT)}, FAILED, ", max_attempts: 2",
+    ),
+    "the guard of the head is killed before other hosts keep the next attempt": Fault(
+        (wait(5), first_fails, wait(5), when_kept(1, kill_guards(1))),
+        (wait(LEASE + 45),),
+        {group: lost(task, SILENT) for group, task in OTHERS.items()}, FAILED, ", max_attempts: 2",
+    ),
     "the guard of the head is killed before the next attempt": Fault(
         (wait(5), first_fails, wait(5), kill_guards(1)),
         (wait(20), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
@@ -290,6 +361,10 @@ FAULTS = {
     ),
     "the head is powered off before the next attempt": Fault(
         (wait(5), first_fails, wait(5), power_off(1)), (wait(LEASE + 16),), {ALL: CONTACT}, CONTACT, ", max_attempts: 2"
+    ),
+    "the head is rebooted before the next attempt": Fault(
+        (wait(5), first_fails, wait(5), power_off(1), wait(2), power_on(1)),
+        (expect(FAILED), wait(LEASE + 16)), {ALL: CONTACT}, FAILED, ", max_attempts: 2"
     ),
     "a host is powered off before the next attempt": Fault(
         (wait(5), first_fails, wait(5), power_off(2)),
@@ -448,6 +523,36 @@ def test_people_are_notified_once_although_the_guard_is_killed_meanwhile(tmp_pat
         run.hosts.until_over(10)
         assert len(run[1].notified) == 1
         agrees(run.hosts.outcome(), SUCCEEDED)
+        assert not run.hosts.network.tracebacks
+
+
+def one_by_one(run: Run) -> None:
+    """Stop each task by its name, as `tfctl stop JOB ROLE INDEX` does."""
+    for host in run.hosts.hosts.values():
+        tasks = host.alive
+        attempt = host.mark(tasks)
+        for task in tasks:
+            host.end(task, 0, attempt)
+
+
+STOPS: dict[str, tuple[tuple[Step, ...], Outcome]] = {
+    "a host does not answer": ((wait(5), power_off(2), lambda run: run.hosts.stop()), STOPPED),
+    "before the next attempt": ((wait(5), first_fails, wait(5), power_off(2), lambda run: run.hosts.stop()), FAILED),
+    "its tasks one by one": ((wait(5), one_by_one), ("stopped", 103, "^its tasks were stopped one by one$")),
+}
+
+
+@pytest.mark.parametrize("how", STOPS)
+def test_people_are_not_notified_of_a_job_that_a_user_has_stopped(how: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path, "parameter_server", NOTIFIED + ", max_attempts: 2")
+    steps, outcome = STOPS[how]
+    with run.hosts.running():
+        run.hosts.start()
+        for step in steps:
+            step(run)
+        run.hosts.until_over(LEASE + 65)
+        assert run[1].notified == []
+        agrees(run.hosts.outcome(), outcome)
         assert not run.hosts.network.tracebacks
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
-from node_tree import STAY, Tree, make_plan, make_task, sh, wait_until
+from node_tree import RUN, STAY, Tree, make_plan, make_task, sh, wait_until
+
+from tfctl.node import names
 
 #: Stays until SIGTERM, then saves its work and exits with 0.
 CATCHES = sh("trap 'exit 0' TERM; echo begun; while :; do sleep 0.05; done")
@@ -59,3 +63,17 @@ def test_stop_by_an_administrator_makes_a_task_lost_before_and_after_a_reboot(tr
     assert (task["state"], task["loss"]) == ("lost", "stop")
     tree.reboot()
     assert tree.states()["worker/0"]["state"] == "lost"
+
+
+def test_no_further_attempt_is_announced_after_a_reboot(tree: Tree) -> None:
+    """The guard that would have started it is gone."""
+    plan = make_plan(make_task(command=sh("exit 3")))
+    guard = {"head": "node1", "address": "10.9.0.1", "port": 0, "origin": RUN, "lease": 600, "max_attempts": 2}
+    plan["record"]["guard"] = guard
+    tree.run(plan)
+    tree.wait_for("worker/0", "failed")
+    report = {"retry_at": 1.8e9, "reason": "it was not up in time", "finished": 1.7e9}
+    (tree / names.guard_dir("digits", 1) / "report.json").write_text(json.dumps(report))
+    tree.lose_power()
+    [shown] = tree.ask("show", job="digits", attempt=None, follow=False)["jobs"]
+    assert (shown["guarded"], shown["guard"]) == (False, {"reason": "it was not up in time", "finished": 1.7e9})

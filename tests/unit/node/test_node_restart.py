@@ -6,7 +6,9 @@ import socket
 from typing import Any
 
 import pytest
-from node_tree import STAY, Session, Tree, digest, free_port, make_plan, make_task, sh, tarball, wait_until
+from node_tree import DROP_IN, STAY, Session, Tree, digest, free_port, make_plan, make_task, sh, tarball, wait_until
+
+from tfctl.node import names
 
 CODE = tarball({"train.py": "print('hi')\n"})
 ENDED = "run/tfctl/ended/digits"
@@ -131,6 +133,26 @@ def test_next_attempt_starts_from_the_restart_files_of_the_last_one(tree: Tree, 
     assert env == tasks[0]["env"].replace('TFCTL_ATTEMPT="1"\nT', 'TFCTL_ATTEMPT="2"\nT').replace("0123abcd", NEXT_RUN)
     assert (tree / "var/lib/tfctl/jobs/digits/2/code/train.py").exists()
     assert not (tree / ENDED).exists(), "the running attempt has its own files"
+
+
+def test_next_attempt_starts_although_an_upgrade_has_changed_the_drop_in(tree: Tree) -> None:
+    """The guard of a job goes on with the version that has started the job."""
+    tree.run(make_plan())
+    tree.ask("stop", job="digits", attempt=1, tasks=[["worker", 0]])
+    newer = DROP_IN.read_text() + "# one line more\n"
+    (tree / names.DROP_IN).write_text(newer)
+    with again(tree) as session:
+        session.expect("hello")
+        refusal = session.ask("rerun", "refused", rerun())["error"]
+        assert refusal["message"].endswith("is not the one of this version")
+    installed = tree / names.LIB / "0123abcd"
+    (installed / "tfctl_node").mkdir(parents=True)
+    (installed / "tfctl_node/10-tfctl.conf").write_text(newer)
+    (tree / names.LIB / "current").symlink_to("0123abcd")
+    with again(tree) as session:
+        session.expect("hello")
+        runs(session, rerun())
+    assert tree.states()["worker/0"]["state"] == "running"
 
 
 def test_restart_files_are_deleted_when_the_job_is_stopped(tree: Tree) -> None:

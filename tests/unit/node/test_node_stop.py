@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import shutil
 import signal
 import socket
 import time
-from typing import TypedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypedDict
 
 import pytest
-from node_tree import STAY, Tree, free_port, make_plan, make_task, reserve, sh, wait_until
+from node_tree import RUN, STAY, Tree, free_port, make_plan, make_task, reserve, sh, wait_until
 
 from tfctl.node import names
 
@@ -26,6 +30,22 @@ class StopArguments(TypedDict):
 
 
 STOP: StopArguments = {"job": "digits", "attempt": None, "tasks": None}
+
+
+@contextmanager
+def another_start(tree: Tree) -> Iterator[Callable[[], None]]:
+    """Hold the lock, as a start does that copies its code. Yield a function that releases it."""
+    path = tree / "run/tfctl/lock"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.close
+
+
+def guarded(plan: dict[str, Any]) -> dict[str, Any]:
+    """Give the job of a plan a guard, which ends at once on these hosts."""
+    guard = {"head": "node1", "address": "10.9.0.1", "port": 0, "origin": RUN, "lease": 600, "max_attempts": 2}
+    return {**plan, "record": {**plan["record"], "guard": guard}, "guard": {"key": 64 * "0"}}
 
 
 def test_stop_ends_the_tasks_and_is_recorded(tree: Tree) -> None:
@@ -76,6 +96,60 @@ def test_stop_leaves_the_files_of_a_start_that_began_meanwhile(begun: bool, tree
     assert tree.states()["worker/0"]["state"] == "running"
 
 
+def test_stop_leaves_the_guard_of_a_start_that_began_meanwhile(tree: Tree) -> None:
+    tree.run(guarded(make_plan(make_task(command=sh("until test -e ended; do sleep 0.1; done")))))
+    with tree.session("stop", **STOP, hold=True) as session:
+        session.expect("marked")
+        (tree / "var/lib/tfctl/jobs/digits/1/code/ended").touch()
+        wait_until(lambda: not [unit for unit in tree.alive() if unit.startswith("tfctl-")])
+        with tree.start() as other:
+            reserve(other, guarded(make_plan(make_task(attempt=2, run="89abcdef"), attempt=2, run="89abcdef")))
+            assert session.ask("go", "stopped", {"everywhere": True})["left"] == []
+            other.ask("go", "started")
+            other.ask("keep", "kept")
+    assert (tree / names.UNITS / names.guard_service("digits")).exists()
+
+
+def test_stop_ends_the_tasks_while_another_start_copies_its_code(tree: Tree) -> None:
+    tree.run(make_plan())
+    with another_start(tree) as release, tree.session("stop", **STOP, hold=True) as session:
+        session.expect("marked")
+        session.tell("go")
+        wait_until(lambda: tree.alive() == [])
+        release()
+        assert session.expect("stopped") == {"attempt": 1, "tasks": [["worker", 0]], "left": []}
+    assert not [name for name in tree.files() if name.startswith(("run/systemd", "run/tfctl/env"))]
+
+
+@pytest.mark.parametrize(
+    ("verb", "fields", "answer"),
+    [
+        ("stop", {"run": "0123abcd", "tasks": [["worker", 0]], "give_up": True}, "stopped"),
+        ("restart", {"attempt": 1, "tasks": [["worker", 0]]}, "restarted"),
+        ("leave", {}, "left"),
+    ],
+)
+def test_requests_wait_with_heartbeats_while_another_start_copies_its_code(
+    verb: str, fields: dict[str, Any], answer: str, tree: Tree
+) -> None:
+    tree.run(make_plan())
+    with another_start(tree) as release, tree.session(verb, job="digits", **fields) as session:
+        assert session.hear(15.0) == ("beat", {})
+        release()
+        session.expect(answer)
+
+
+def test_a_restart_whose_client_has_left_before_it_could_begin_does_nothing(tree: Tree) -> None:
+    tree.run(make_plan())
+    asked: dict[str, Any] = {"job": "digits", "attempt": 1, "tasks": [["worker", 0]]}
+    with another_start(tree) as release, tree.session("restart", **asked) as session:
+        assert session.hear(15.0) == ("beat", {})
+        session.process.stdin.close()
+        release()
+        assert session.process.wait(10) == 1
+    assert not [call for call in tree.calls() if call.startswith("restart")]
+
+
 def test_stop_of_some_tasks_does_not_mark_the_job(tree: Tree) -> None:
     tree.run(make_plan(make_task("ps", 0), make_task("worker", 0)))
     told = tree.ask("stop", job="digits", attempt=1, tasks=[["ps", 0], ["ps", 7]])
@@ -92,6 +166,18 @@ def test_a_task_that_a_guard_has_stopped_has_the_reason(tree: Tree) -> None:
     tree.ask("stop", **STOP)
     assert tree.states()["ps/0"]["reason"] == "worker/0 has succeeded", "a later stop has not ended it"
     assert "reason" not in tree.states()["worker/0"]
+
+
+def test_stop_between_two_attempts_is_among_the_events(tree: Tree) -> None:
+    tree.run(guarded(make_plan(make_task(command=sh("exit 3")))))
+    tree.wait_for("worker/0", "failed")
+    report = tree / names.guard_dir("digits", 1) / "report.json"
+    report.write_text(json.dumps({"retry_at": time.time() + 10}))
+    assert tree.ask("stop", **STOP) == {"attempt": 1, "tasks": [], "left": []}
+    [shown] = tree.ask("show", job="digits", attempt=None, follow=False)["jobs"]
+    assert shown["stopped"] is not None
+    last = tree.ask("events", job="digits")["events"][-1]
+    assert (last["event"], last["role"]) == ("stop", None)
 
 
 def test_stop_keeps_how_a_task_had_ended(tree: Tree) -> None:
@@ -225,11 +311,17 @@ def test_stop_of_an_unknown_job_stops_nothing(tree: Tree) -> None:
     assert tree.ask("show", job="digits", attempt=None, follow=False)["jobs"] == []
 
 
-def test_stop_is_refused_while_the_job_is_being_started(tree: Tree) -> None:
+@pytest.mark.parametrize(
+    ("user", "remedy"), [("ops", "end that start first, by Ctrl-C"), (names.GUARD_USER, "try again in a moment")]
+)
+def test_stop_is_refused_while_the_job_is_being_started(
+    user: str, remedy: str, tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SUDO_USER", user)
     with tree.start() as session:
         reserve(session, make_plan())
         error = tree.ask("stop", **STOP)
-        assert (error["exit"], error["retry"]) == (5, True)
+        assert (error["exit"], error["retry"], error["remedy"]) == (5, True, remedy)
         session.ask("go", "started")
 
 

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from .. import judge, wire
@@ -30,12 +30,20 @@ Tell = Callable[[wire.Record, judge.Verdict], Awaitable[None]]
 
 
 class _Member:
-    """Another host. ``silent_since``: on the monotonic clock; None once it has reported over its connection."""
+    """Another host. ``silent_since``: on the monotonic clock; None once it has reported the current attempt over its
+    connection."""
 
     def __init__(self) -> None:
         self.link: link.Link | None = None
         self.report: link.MemberReport | None = None
         self.silent_since: float | None = time.monotonic()
+
+    def heard(self, run: str) -> None:
+        """Note whether the member is silent about the attempt with this run. It is if it has undone its start."""
+        if self.link is not None and self.report is not None and self.report.run == run:
+            self.silent_since = None
+        elif self.silent_since is None:
+            self.silent_since = time.monotonic()
 
 
 class Head:
@@ -61,6 +69,7 @@ class Head:
         self._all_listened: bool | None = None
         self._listened: set[wire.TaskName] = set()
         self._cleaned: set[wire.TaskName] = set()
+        self._first_tried: dict[wire.TaskName, float] = {}
         self._begin_attempt()
 
     def _begin_attempt(self) -> None:
@@ -74,8 +83,12 @@ class Head:
         self._ended_at = None if ago is None else time.monotonic() - ago
         self._retry_until, self._final, self._over = None, bool(noted.final), bool(noted.over)
         self._listened, self._cleaned = set(self._guard.servers if noted.listened else ()), set()
+        self._first_tried = {}
         self._all_listened = noted.listened
         self._rebooted = self._here.rebooted(self._record.attempt)
+        for member in self._members.values():
+            member.silent_since = None
+            member.heard(self._record.run)
 
     @property
     def _record(self) -> wire.Record:
@@ -192,13 +205,9 @@ class Head:
         if isinstance(action, rules.StopTasks):
             if action.failure:
                 self._fail(self._failure or action.failure)
-            before = {host: member.link for host, member in self._members.items()}
-            await self._end_tasks(action.tasks, action.reason, overdue=action.overdue or None)
+            failed = await self._end_tasks(action.tasks, action.reason, overdue=action.overdue or None)
             if rules.verdict(view).state in judge.ENDED:
-                reached = {host for host, one in before.items() if one is not None and self._members[host].link is one}
-                hosts = {task.name: task.host for task in self._record.tasks}
-                # Where the connection broke, the order may be lost. It is given again once the host is back.
-                self._cleaned.update(name for name in action.tasks if hosts[name] in {self._here.host, *reached})
+                self._note_cleaned(action.tasks, failed)
         elif isinstance(action, rules.GiveUp):
             await self._end_tasks(action.tasks, "", give_up=True)
         elif isinstance(action, rules.StopEverywhere):
@@ -233,15 +242,26 @@ class Head:
 
     async def _end_tasks(
         self, tasks: Iterable[wire.TaskName], reason: str, *, overdue: bool | None = None, give_up: bool | None = None
-    ) -> None:
+    ) -> Mapping[str, str]:
+        """Have the hosts of these tasks end them. Return the errors by host."""
         by_host: dict[str, list[wire.TaskName]] = {}
         for task in self._record.tasks:
             if task.name in tasks:
                 by_host.setdefault(task.host, []).append(task.name)
         run = self._record.run
-        await self._order(
+        return await self._order(
             by_host, lambda number, host: link.StopOrder(number, run, tuple(by_host[host]), reason, overdue, give_up)
         )
+
+    def _note_cleaned(self, tasks: Iterable[wire.TaskName], failed: Collection[str]) -> None:
+        """Note the tasks that were stopped after the verdict. On the hosts that ``failed``, the order is given again,
+        but not for ever: a process may not end at all."""
+        now = time.monotonic()
+        hosts = {task.name: task.host for task in self._record.tasks}
+        for name in tasks:
+            tried_for = now - self._first_tried.setdefault(name, now)
+            if hosts[name] not in failed or tried_for > self._guard.lease + _GRACE_S:
+                self._cleaned.add(name)
 
     async def _stop_everywhere(self) -> None:
         unmarked = [self._here.host] if self._seen.stopped is None else []
@@ -297,26 +317,35 @@ class Head:
         self._fail(f"{why}; {trouble}")
 
     async def _start(self, record: wire.Record) -> str:
-        """Start an attempt on all hosts or on none. Return why it cannot be started, or ""."""
+        """Start an attempt on all hosts or on none. Return why it cannot be started, or "".
+
+        It goes on once this host has kept it. A host that does not confirm this may have kept it, and then reports it
+        when its connection is back. Otherwise it counts as silent.
+        """
         hosts = list(dict.fromkeys(task.host for task in record.tasks))
         silent = [host for host in hosts if host in self._members and self._members[host].link is None]
         if silent:
             return f"{', '.join(silent)} {'does' if len(silent) == 1 else 'do'} not answer"
         first, *others = sorted(hosts)
-        trouble = await self._order([first], lambda number, _: link.PrepareOrder(number, record))
-        trouble = trouble or await self._order(others, lambda number, _: link.PrepareOrder(number, record))
+        trouble = await self._prepare([first], record) or await self._prepare(others, record)
         trouble = trouble or await self._order(hosts, lambda number, _: link.LaunchOrder(number))
+        trouble = trouble or await self._order([self._here.host], lambda number, _: link.KeepOrder(number))
         if trouble:
             await self._order(hosts, lambda number, _: link.AbortOrder(number))
             return "; ".join(trouble.values())
-        trouble = await self._order(hosts, lambda number, _: link.KeepOrder(number))
-        if trouble:
-            stop = "another host did not confirm the start"
-            await self._order(hosts, lambda number, _: link.StopOrder(number, record.run, None, stop))
-        return "; ".join(trouble.values())
+        await self._order(self._members, lambda number, _: link.KeepOrder(number))
+        return ""
 
-    async def _order(self, hosts: Iterable[str], order: Callable[[int, str], link.Order]) -> Mapping[str, str]:
-        """Give an order to these hosts at once, and return the errors by host."""
+    async def _prepare(self, hosts: Iterable[str], record: wire.Record) -> Mapping[str, str]:
+        """Have these hosts reserve the attempt, and return the errors by host."""
+        limit = wire.RESERVE_S + _ORDER_S
+        return await self._order(hosts, lambda number, _: link.PrepareOrder(number, record), limit)
+
+    async def _order(
+        self, hosts: Iterable[str], order: Callable[[int, str], link.Order], limit: float | None = None
+    ) -> Mapping[str, str]:
+        """Give an order to these hosts at once, and return the errors by host. ``limit``: how long it may take (s)."""
+        within = self._record.policy.grace + _ORDER_S if limit is None else limit
 
         async def give(host: str) -> str | None:
             self._orders += 1
@@ -330,7 +359,7 @@ class Head:
             self._answers[number] = host, answer
             connection.send(order(number, host))
             try:
-                return await asyncio.wait_for(answer, self._record.policy.grace + _ORDER_S)
+                return await asyncio.wait_for(answer, within)
             except asyncio.TimeoutError:
                 return f"{host} did not carry out an order in time"
             finally:
@@ -366,8 +395,9 @@ class Head:
             await asyncio.sleep(0.05)
         self._over = True
         self._report()  # a guard that is started again now only leaves: it would notify people twice
-        if self._tell is not None:
-            await self._tell(self._record, rules.verdict(view))
+        found = rules.verdict(view)
+        if self._tell is not None and view.stopped is None and found.state in ("succeeded", "failed"):
+            await self._tell(self._record, found)
 
     # The members.
 
@@ -388,7 +418,8 @@ class Head:
             while True:
                 message = await connection.receive(wire.FOLLOW_SILENCE_S)
                 if isinstance(message, link.MemberReport):
-                    member.report, member.silent_since = message, None
+                    member.report = message
+                    member.heard(self._record.run)
                     self._woken.set()
                 elif isinstance(message, link.OrderResult):
                     self._answer(hello.host, message.id, message.error)
@@ -398,7 +429,7 @@ class Head:
             connection.close()
             if member.link is connection:
                 member.link = None
-                member.silent_since = time.monotonic() if member.silent_since is None else member.silent_since
+                member.heard(self._record.run)
                 self._answer_all(hello.host)
             self._woken.set()
 

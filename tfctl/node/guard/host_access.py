@@ -106,6 +106,8 @@ class HostAccess:
         request = wire.StartRequest(self.job, record.code or None, (1024, 1024), restart_of=record.attempt - 1)
         session = _Session(self._system, request)
         await session.open()
+        self._prepared = session
+        self._beating = asyncio.ensure_future(session.beat())  # the node part may be busy for minutes
         try:
             hello = await session.expect(wire.Hello)
             wanted = {task.name for task in record.tasks if task.host == self.host}
@@ -116,10 +118,9 @@ class HostAccess:
             if isinstance(answer, wire.Refused):
                 raise RequestFailed(answer.error.message)
         except BaseException:
-            session.close()
+            if self._prepared is session:  # unless it was aborted meanwhile
+                await self.abort()
             raise
-        self._prepared = session
-        self._beating = asyncio.ensure_future(session.beat())
 
     async def launch(self) -> None:
         """Start the units of the attempt that `prepare` has reserved. Raises RequestFailed."""
@@ -136,11 +137,13 @@ class HostAccess:
         if self._prepared is None:
             raise RequestFailed(f"{self.host} has nothing to keep")
         self._prepared.send(wire.Keep())
-        await self._prepared.expect(wire.Kept, wire.KEEP_S)
-        await self.abort()
+        try:
+            await self._prepared.expect(wire.Kept, wire.KEEP_S)
+        finally:
+            await self.abort()  # a node part that is late still reads `keep` first
 
     async def abort(self) -> None:
-        """End the session of a prepared attempt, which undoes it unless it was kept."""
+        """End the session of an attempt that is prepared or being prepared, which undoes it unless it was kept."""
         if self._beating is not None:
             self._beating.cancel()
         if self._prepared is not None:

@@ -15,6 +15,8 @@ LOOK_S = 1.0
 #: How long the first contact with the head may take (s).
 FIRST_CONTACT_S = 60.0
 _RECONNECT_S = 2.0
+#: How long to wait before trying again to end tasks (s).
+_AGAIN_S = 10.0
 #: How long a member whose job was stopped tries to tell the head (s).
 _STOPPED_S = 60.0
 
@@ -35,7 +37,7 @@ class Member:
         """Return when the guard may leave."""
         connecting = asyncio.ensure_future(self._stay_connected())
         try:
-            while self._ended is None and not await self._is_alone():
+            while self._ended is None and not self._is_alone():
                 await asyncio.sleep(LOOK_S)
                 if self._here.changed():
                     await self._look()
@@ -45,6 +47,8 @@ class Member:
             connecting.cancel()
         if self._ended is not None:
             self._note(self._ended.reason, self._ended.finished)
+        else:
+            await self._give_up()
 
     @property
     def _guard(self) -> wire.RecordedGuard:
@@ -72,26 +76,44 @@ class Member:
             seen = self._seen
             self._link.send(link.MemberReport(seen.run, seen.tasks, seen.stopped, self._listening))
 
-    async def _is_alone(self) -> bool:
-        """Return whether the head has been silent for too long. Then end the tasks of this host.
+    @property
+    def _alive(self) -> tuple[wire.TaskName, ...]:
+        return tuple(task.name for task in self._seen.tasks if task.state in judge.ALIVE)
+
+    @property
+    def _limit(self) -> float:
+        """How long (s) the head may be silent."""
+        return self._guard.lease if self._met else min(FIRST_CONTACT_S, self._guard.lease)
+
+    def _is_alone(self) -> bool:
+        """Return whether the head has been silent for too long."""
+        is_over = self._seen.stopped is not None and not self._alive
+        return time.monotonic() - self._contact > (_STOPPED_S if is_over else self._limit)
+
+    async def _give_up(self) -> None:
+        """End the tasks of this host, because the head has been silent for too long.
 
         That fails the job if the silence keeps it from going on, but not if it had succeeded or had nothing left to do
         here.
         """
-        silent = time.monotonic() - self._contact
-        alive = [task.name for task in self._seen.tasks if task.state in judge.ALIVE]
-        if self._seen.stopped is not None and not alive:
-            return silent > _STOPPED_S
-        limit = self._guard.lease if self._met else min(FIRST_CONTACT_S, self._guard.lease)
-        if silent <= limit:
-            return False
-        why = f"{self._here.host} has not heard from the guard on {self._guard.head} for {limit:.0f} s (policy: lease)"
-        if alive:
-            with suppress(RequestFailed):
-                await self._here.stop(wire.StopRequest(self._here.job, None, tuple(alive), self._seen.run, reason=why))
-        if not self._succeeded and (alive or self._may_await_retry()):
+        limit, head = self._limit, self._guard.head
+        why = f"{self._here.host} has not heard from the guard on {head} for {limit:.0f} s (policy: lease)"
+        failed = not self._succeeded and bool(self._alive or self._may_await_retry())
+        await self._here.abort()
+        await self._end_tasks(why)
+        if failed:
             self._note(why, time.time())
-        return True
+        while self._alive:  # nobody else would end them
+            await asyncio.sleep(_AGAIN_S)
+            await self._end_tasks(why)
+
+    async def _end_tasks(self, why: str) -> None:
+        """Try to end the tasks that are alive, and look what is left of them."""
+        if self._alive:
+            request = wire.StopRequest(self._here.job, None, self._alive, self._seen.run, reason=why)
+            with suppress(RequestFailed):
+                await self._here.stop(request)
+            await self._look()
 
     def _may_await_retry(self) -> bool:
         """Return whether the job may be between two attempts: the head has stopped tasks here, and no user has."""

@@ -10,6 +10,6 @@ from ..system import System
 def run(system: System, session: NodeSession, request: wire.LeaveRequest) -> None:
     """Answer, then remove the guard's units. Raises RequestRefused, Gone."""
     job = fields.job_name(request.job)
-    with reservations.lock(system):
+    with reservations.lock(system, reservations.LONGEST_S, session.heartbeat()):
         session.send(wire.Left())
         guards.remove(system, job, wait=False, keep_notify=True)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from .. import checks, deadlines, fields, jobstore, names, reservations, wire
 from ..exits import Exit
-from ..session import NodeSession, RequestRefused
+from ..session import Gone, NodeSession, RequestRefused
 from ..system import System, host
 from ..units import InstalledUnit, exec_failure, grace, installed_units, wait_for_execution
 from ..wire import TaskName
@@ -23,7 +23,9 @@ def run(system: System, session: NodeSession, request: wire.RestartRequest) -> N
     """Serve one request. systemd completes the restart even if the client leaves. Raises RequestRefused, Gone."""
     job, attempt = fields.job_name(request.job), fields.attempt_number(request.attempt)
     tasks, run = fields.task_names(request.tasks), fields.optional_run(request.run)
-    with reservations.lock(system):
+    with reservations.lock(system, reservations.LONGEST_S, session.heartbeat()):
+        if session.heard_of_end(0.0):  # while another start wrote its files
+            raise Gone
         reservations.sweep(system)
         reservations.require_started(system, job, attempt)
         units = _units(system, job, attempt, run, tasks)

@@ -19,8 +19,8 @@ from ..wire import TaskName
 
 #: Seconds beyond the longest TimeoutStopSec= of the units, for ExecStopPost and systemd's own SIGKILL.
 _MORE_S = 15.0
-#: How long to wait for the lock while a start copies code.
-_LOCK_S = 330.0
+#: How long to wait for another start before going on without `sweep` (s).
+_SWEEP_S = 2.0
 #: How long a port may take to be free once its process has ended.
 _PORT_S = 2.0
 #: So many hosts of a job, the first ones, send the names of all: from each host, they would be quadratic in number.
@@ -35,18 +35,17 @@ def run(system: System, session: NodeSession, request: wire.StopRequest) -> None
         fields.job_name(request.job), fields.optional_attempt(request.attempt), fields.optional_run(request.run)
     )  # fmt: skip
     wanted = None if request.tasks is None else fields.task_names(request.tasks)
+    beat = session.heartbeat()
     if request.give_up:
-        given_up = give_up(system, job, this_run or "", wanted or ())
+        given_up = give_up(system, job, this_run or "", wanted or (), beat)
         session.send(wire.Stopped(jobstore.latest(system, job), tuple(given_up), ()))
         return
-    with reservations.lock(system):
-        reservations.sweep(system)
-    latest = jobstore.latest(system, job)
-    attempt = only or latest
+    _sweep(system)
+    attempt = only or jobstore.latest(system, job)
     record = jobstore.record(system, job, attempt) if attempt else None
     if this_run is not None and (record is None or record.run != this_run):
         attempt, record = 0, None
-    if record is not None:
+    if attempt:
         reservations.require_started(system, job, attempt)
     tasks = [task for task in jobstore.tasks(system, job, attempt) if wanted is None or task in wanted]
     run = record.run if record else ""
@@ -56,14 +55,13 @@ def run(system: System, session: NodeSession, request: wire.StopRequest) -> None
     if request.hold:
         hosts = _all_hosts(record, jobstore.tasks(system, job, attempt)) if record else ()
         everywhere = _await_go(session, wire.Marked(attempt if record else 0, hosts))
-    beat = _heartbeat(session)
     survivors = end_units(system, [unit.unit for unit in units], _limit(system, units), beat)
-    with reservations.lock(system, _LOCK_S, beat):
+    with reservations.lock(system, reservations.LONGEST_S, beat):
         # The next start may have written its own files under the names of units that have ended.
         ended = [unit for unit in units if unit.unit not in survivors and run_of(system, job, unit.task) == unit.run]
         remove_units(system, job, [unit.task for unit in ended], keep_restart_files=wanted is not None)
-        # A run that is not here has left nothing. Another may just be starting.
-        if wanted is None and attempt == latest and this_run in (None, run):
+        # A run that is not here has left nothing. Another may just be starting, or may have started meanwhile.
+        if wanted is None and attempt == jobstore.latest(system, job) and this_run in (None, run):
             restart_files.delete(system, job)
             _remove_guard(system, job, everywhere=everywhere)
     left = (*survivors.values(), *_remains(system, ended), *unmarked)
@@ -72,17 +70,19 @@ def run(system: System, session: NodeSession, request: wire.StopRequest) -> None
         session.send(wire.Stopped(attempt if record else 0, live, left))
 
 
-def give_up(system: System, job: str, run: str, tasks: Collection[TaskName]) -> list[TaskName]:
+def give_up(
+    system: System, job: str, run: str, tasks: Collection[TaskName], beat: Callable[[], object] = lambda: None
+) -> list[TaskName]:
     """Mark those of the tasks that are alive and still fail at once, and let systemd stop their units. Return them.
 
     They have failed, and systemd does not start them again. A host knows only its own tasks. Whether a task may be
     given up depends on all tasks of the job (judge.to_give_up), so the client or the guard that knows all hosts decides
     it.
 
-    Nothing happens if ``run`` is not the job's current run here. Does not wait for the end of the units. Safe to
-    repeat. Raises RequestRefused, OSError.
+    Nothing happens if ``run`` is not the job's current run here. Does not wait for the end of the units. ``beat`` is
+    called while another start writes its files. Safe to repeat. Raises RequestRefused, OSError.
     """
-    with reservations.lock(system, _LOCK_S):
+    with reservations.lock(system, reservations.LONGEST_S, beat):
         attempt = jobstore.latest(system, job)
         chosen = [
             unit
@@ -100,6 +100,13 @@ def give_up(system: System, job: str, run: str, tasks: Collection[TaskName]) -> 
             finally:  # on a full disk too
                 system.manage("stop", "--no-block", "--", *(unit.unit for unit in chosen))
         return [unit.task for unit in chosen]
+
+
+def _sweep(system: System) -> None:
+    """Undo starts whose process was killed, unless another start, which has done so, is writing its files: that may
+    take minutes, and the tasks are to be marked and ended at once."""
+    with contextlib.suppress(RequestRefused), reservations.lock(system, _SWEEP_S):
+        reservations.sweep(system)
 
 
 def _all_hosts(record: wire.Record, here: Collection[TaskName]) -> tuple[str, ...]:
@@ -151,15 +158,16 @@ def _mark(
     found = statuses.of_tasks(system, record, {unit.task: unit.properties for unit in units})
     unfinished = [one.name for one in found if one.state in ALIVE]
     stopped = [task for task in tasks if task in unfinished]
+    marks_job = whole and (bool(unfinished) or _awaits_retry(system, job, attempt))
     try:
         for task in stopped:
             mark = jobstore.mark_overdue if request.overdue else jobstore.mark
             mark(system, job, attempt, *task)
-        if whole and (unfinished or _awaits_retry(system, job, attempt)):
+        if marks_job:
             jobstore.mark(system, job, attempt)
     except OSError as error:
         return [f"cannot record on {host()} that {job} was stopped: {error.strerror}"]
-    if stopped:
+    if stopped or marks_job:
         jobstore.add_action(system, job, attempt, "stop", None if whole else stopped, request.reason)
     return []
 
@@ -207,17 +215,3 @@ def _processes(system: System, group: str) -> list[int]:
                 with contextlib.suppress(OSError):
                     found |= {int(pid) for pid in (Path(place) / "cgroup.procs").read_text().split()}
     return sorted(found)
-
-
-def _heartbeat(session: NodeSession) -> Callable[[], None]:
-    """Return a rate-limited heartbeat callback. It ignores a client that has disconnected."""
-    last = time.monotonic()
-
-    def beat() -> None:
-        nonlocal last
-        if time.monotonic() - last > wire.BEAT_S:
-            last = time.monotonic()
-            with contextlib.suppress(Gone):
-                session.send(wire.Beat())
-
-    return beat
