@@ -47,6 +47,7 @@ def job_host(host: Host) -> None:
     is_file(host, "/etc/sudoers.d/tfctl", 0o440, "Defaults!/usr/local/sbin/tfctl-node !requiretty, !log_input")
     is_file(host, "/etc/systemd/journald.conf.d/tfctl.conf", 0o644, "Storage=persistent")
     is_file(host, "/etc/systemd/journald.conf.d/tfctl.conf", 0o644, "SystemKeepFree=")
+    is_file(host, "/etc/needrestart/conf.d/tfctl.conf", 0o644, "$nrconf{override_rc}")
     is_directory(host, "/var/lib/tfctl/jobs", 0o755)
     is_directory(host, "/srv/tfctl", 0o2770, "tfctl")
     sent = host.file("/usr/local/lib/tfctl/current/tfctl_node/states.py")
