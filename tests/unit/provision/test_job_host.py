@@ -1,11 +1,13 @@
-"""The role job_host, as far as it works without a host: jobs survive upgrades of packages."""
+"""The role job_host, as far as it works without a host: jobs survive upgrades of packages, and operators may run tfctl-node."""
 
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import yaml
 
+from tests.unit.provision.test_around import play, tasks_of, trial
 from tfctl.node import names
 from tfctl.provision import ansible
 
@@ -39,3 +41,20 @@ def test_receipt_of_the_role_lists_the_file_for_needrestart() -> None:
     assert f"/{NEEDRESTART}" in yaml.safe_load((ROLE / "vars/receipt.yml").read_text())["job_host_managed_paths"]
     tasks = yaml.safe_load((ROLE / "tasks/node_part.yml").read_text())
     assert f"/{NEEDRESTART}" in [task.get("ansible.builtin.copy", {}).get("dest") for task in tasks]
+
+
+def test_operators_may_run_tfctl_node_on_a_host_that_cannot_resolve_its_name(tmp_path: Path) -> None:
+    (task,) = (each for each in tasks_of("job_host", "sudoers.yml") if "ansible.builtin.assert" in each)
+    own = task.pop("vars", {})
+    warning = "sudo: unable to resolve host node7: Name or service not known"
+    password = "sudo: a password is required"
+    tasks: list[dict[str, object]] = []
+    for lines, failure in (
+        ([], ""),
+        ([warning], ""),
+        ([password], "ops cannot run tfctl-node: sudo: a password is required"),
+        ([warning, password], "ops cannot run tfctl-node: sudo: a password is required"),
+    ):
+        tried = {"item": "ops", "rc": 0, "stderr": "\n".join(lines), "stderr_lines": lines}
+        tasks += trial(task, failure, **own, job_host_tried={"results": [tried]})
+    play(tmp_path, "job_host", tasks)
