@@ -38,6 +38,16 @@ PLAY = """
         that: nvidia_library_compared.rc == 0
       when: not ansible_check_mode
 """
+#: Runs the tasks after the archive twice, as two runs do.
+CONFIGURE = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role: &configure
+        name: nvidia_library
+        tasks_from: configure
+    - ansible.builtin.include_role: *configure
+"""
 #: A fake of the CUDA installer: a shell script with the options of the real one.
 RUNFILE = """#!/bin/sh
 set -e
@@ -71,13 +81,16 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def unpack(folder: Path, source: Path, *words: str, kind: str = "tar", sha256: str = "", **more: str) -> str:
+def unpack(
+    folder: Path, source: Path, *words: str, kind: str = "tar", sha256: str = "", play: str = PLAY, **more: str
+) -> str:
     """Run the tasks that unpack an archive into folder/cudnn/8; return the output of ansible-playbook.
 
     ``more``: variables.
     """
-    (folder / "play.yml").write_text(PLAY)
-    program(folder / "bin/ldconfig", "# A fake, since only root can update the cache of the loader.")
+    (folder / "play.yml").write_text(play)
+    # A fake, since only root can update the cache of the loader.
+    program(folder / "bin/ldconfig", f"echo ldconfig >>{folder}/calls")
     variables = {
         "nvidia_library_archive_url": source.as_uri(), "nvidia_library_archive_kind": kind,
         "nvidia_library_archive_sha256": sha256 or hashlib.sha256(source.read_bytes()).hexdigest(),
@@ -122,6 +135,13 @@ def test_archive_is_unpacked_once_and_again_after_damage(tmp_path: Path, harm: C
     harm(place)
     assert changes(unpack(tmp_path, source)) > 1
     assert (place / "lib/libcudnn.so.8").read_text() == "code"
+
+
+def test_cache_of_the_loader_is_updated_also_after_an_interrupted_run(tmp_path: Path) -> None:
+    """That run may have written its files, and ended before it updated the cache. Then nothing changes in this one."""
+    source = archive(tmp_path / "nccl.tgz", {"nccl/lib/libnccl.so.2": "code"})
+    assert changes(unpack(tmp_path, source, play=CONFIGURE)) == 0
+    assert (tmp_path / "calls").read_text() == "ldconfig\n" * 2
 
 
 #: A fake of the modules apt and dnf that fails with the package that it is to install.
