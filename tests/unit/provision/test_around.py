@@ -36,13 +36,18 @@ from tfctl.provision.remedies import remedy_for
 ROLES = ansible.data_dir() / "roles"
 
 
-def play(folder: Path, role: str, tasks: Sequence[Mapping[str, object]], *options: str) -> str:
-    """Run tasks on this machine with the defaults and variables of a role. They must succeed. Return the output."""
+def play(
+    folder: Path, role: str, tasks: Sequence[Mapping[str, object]], *options: str, hosts: str = "localhost,"
+) -> str:
+    """Run tasks on this machine with the defaults and variables of a role. They must succeed. Return the output.
+
+    ``hosts``: names of this machine.
+    """
     files = [str(ROLES / role / part / "main.yml") for part in ("defaults", "vars")]
-    found = {"hosts": "localhost", "gather_facts": False, "tasks": [*tasks]}
+    found = {"hosts": "all", "gather_facts": False, "tasks": [*tasks]}
     found["vars_files"] = [path for path in files if Path(path).exists()]
     (folder / "play.yml").write_text(json.dumps([found]))
-    words = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "--connection", "local"]
+    words = [sys.executable, "-m", "ansible", "playbook", "-i", hosts, "--connection", "local"]
     words += ["-e", f"ansible_python_interpreter={sys.executable}", *options]
     done = subprocess.run([*words, str(folder / "play.yml")], capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -417,6 +422,17 @@ def test_shared_storage_names_its_unit_like_systemd_and_lists_it_in_its_receipt(
         tasks += [receipt, check(*listed, **given)]
     nothing = check("shared_storage_manages.values() | flatten == []", tfctl_shared_storage="existing")
     play(tmp_path, "shared_storage", [*tasks, nothing])
+
+
+def test_roles_that_compare_hosts_ignore_those_that_skip_them(tmp_path: Path) -> None:
+    """A variable of a group enables the roles dataset and shared_storage on some hosts of the play only."""
+    found = {"dataset_found": {"missing": ["cifar10"], "archived": []}, "shared_storage_probe": {"stdout": "/srv/x"}}
+    own = {**facts(**found), "when": "inventory_hostname != 'login'"}
+    (installs,) = (task["when"] for task in tasks_of("dataset", "main.yml") if "dataset_entry" in str(task.get("when")))
+    checks = ["dataset_with_archive == []", "dataset_without_set == ['gpu1', 'gpu2']", installs[-1]]
+    names = "login,gpu1,gpu2"
+    play(tmp_path, "dataset", [own, check(*checks, dataset_entry={"name": "cifar10"})], hosts=names)
+    play(tmp_path, "shared_storage", [own, check("shared_storage_first == 'gpu1'")], hosts=names)
 
 
 @pytest.fixture
