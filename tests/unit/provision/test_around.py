@@ -384,6 +384,65 @@ def test_shared_storage_checks_the_form_of_the_source(tmp_path: Path) -> None:
     play(tmp_path, "shared_storage", tasks)
 
 
+#: A fake of systemctl(1) for one mount unit, beside the files "loaded" and "mounted": what systemd has read, and with
+#: what it has mounted. While there is a file "busy", umount fails.
+MOUNTS = """#!/bin/sh
+cd "$MOUNTS"
+test -e mounted && active=active || active=inactive
+test -e unit && load=loaded || load=not-found
+stop() { test ! -e mounted && return; test ! -e busy || { echo "umount: target is busy." >&2; exit 1; }; rm mounted; }
+case $1 in
+daemon-reload) cp unit loaded ;;
+show) printf 'LoadState=%s\\nActiveState=%s\\n' $load $active ;;
+is-enabled) echo enabled ;;
+start) test -e mounted || cp loaded mounted ;;
+stop) stop ;;
+restart) stop; cp loaded mounted ;;
+*) exit 2 ;;
+esac
+"""
+
+
+def test_shared_storage_mounts_with_new_options_also_if_the_directory_was_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/systemctl").write_text(MOUNTS)
+    (tmp_path / "bin/systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("MOUNTS", str(tmp_path))
+    kinds = ("ansible.builtin.template", "ansible.builtin.systemd_service")
+    tasks = [task for task in tasks_of("shared_storage", "mount.yml") if {*kinds} & {*task}]
+    for arguments in (task["ansible.builtin.template"] for task in tasks if "ansible.builtin.template" in task):
+        arguments |= {
+            "src": str(ROLES / "shared_storage/templates/etc/systemd/system/share.mount.j2"),
+            "dest": f"{tmp_path}/unit",
+        }
+        for own in ("owner", "group"):  # tests need no root
+            arguments.pop(own, None)
+
+    def run(options: str, *words: str, fails: bool = False) -> None:
+        target = "/mnt/all" if (tmp_path / "mounted").exists() else ""
+        given = {"shared_storage_kind": "nfs", "shared_storage_source": "nas:/all", "shared_storage_dir": "/mnt/all"}
+        given |= {"shared_storage_options": options}
+        found = facts(**given, shared_storage_mount={"target": target})
+        block: dict[str, object] = {"block": tasks, "rescue": [facts(busy=True)]}
+        play(tmp_path, "shared_storage", [found, facts(busy=False), block, check(f"busy == {fails}")], *words)
+
+    run("soft", "--check")
+    assert not (tmp_path / "unit").exists()
+    run("soft")
+    assert ",soft\n" in (tmp_path / "mounted").read_text()
+    (tmp_path / "busy").touch()
+    run("soft")
+    run("nfsvers=4.2", fails=True)
+    assert ",soft\n" in (tmp_path / "mounted").read_text()
+    (tmp_path / "busy").unlink()
+    run("nfsvers=4.2", "--check")
+    run("nfsvers=4.2")
+    assert ",nfsvers=4.2\n" in (tmp_path / "mounted").read_text()
+
+
 @pytest.mark.parametrize(
     ("kind", "source", "options"),
     [
