@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tfctl.provision import ansible
 
 ROLE = ansible.data_dir() / "roles/nvidia_repo"
@@ -83,6 +85,11 @@ def test_apt_files_name_the_repository_and_pin_its_packages(tmp_path: Path) -> N
     for drivers in DRIVERS:
         wanted = {name: text.replace("-1", "600") if drivers else text for name, text in APT.items()}
         assert {name: (tmp_path / str(drivers) / Path(name).name).read_text() for name in APT} == wanted
+
+
+def test_pins_are_written_before_the_repository_so_that_no_moment_is_without_them() -> None:
+    files = yaml.safe_load((ROLE / "vars/main.yml").read_text())["nvidia_repo_apt_files"]
+    assert [Path(file).parent.name for file in files] == ["preferences.d", "sources.list.d"]
 
 
 def test_dnf_file_names_the_repository_and_excludes_drivers(tmp_path: Path) -> None:
