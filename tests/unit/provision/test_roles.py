@@ -145,6 +145,14 @@ def test_tasks_change_the_owner_and_mode_of_single_files_with_the_module_file() 
     assert len(changes) > 1 and [each for each in changes if "R" not in each[1]] == []
 
 
+def test_tasks_reload_systemd_whether_or_not_this_run_has_changed_a_unit() -> None:
+    """An earlier run may have been interrupted between its unit and the reload."""
+    tasks = [task for role in ROLES for path in (role / "tasks").glob("*.yml") for task in tasks_of(read(path))]
+    units = [task["ansible.builtin.systemd_service"] for task in tasks if "ansible.builtin.systemd_service" in task]
+    reloads = [unit["daemon_reload"] for unit in units if "daemon_reload" in unit]
+    assert reloads == [True] * len(reloads) and len(reloads) > 4
+
+
 def test_each_of_these_roles_runs_alone_in_the_play_of_a_user(tmp_path: Path) -> None:
     """Nothing is changed. Most get no variables, except that nothing of the distribution is to be installed.
 
