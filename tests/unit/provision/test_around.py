@@ -539,6 +539,22 @@ def test_data_set_is_copied_from_another_host_without_the_proxy(
     assert Dataset(entry).difference() == ""
 
 
+def test_data_set_that_cannot_be_installed_leaves_no_archive_in_the_temporary_directory(tmp_path: Path) -> None:
+    archive, upload = tmp_path / "set.tgz", tmp_path / "tfctl-set"
+    archive.write_text("archive")
+    (task,) = tasks_of("dataset", "source.yml")
+    for each in task["block"]:
+        if each.pop("tfctl_dataset", None):
+            each["ansible.builtin.fail"] = {"msg": "another hash"}
+        for own in ("owner", "group"):  # tests need no root
+            each.get("ansible.builtin.copy", {}).pop(own, None)
+    given = facts(dataset_entry={"name": "set", "source": str(archive)}, dataset_is_local=True)
+    kept = facts(dataset_upload=str(upload))
+    output = play(tmp_path, "dataset", [given, kept, {"block": [task], "rescue": [check("true")]}])
+    assert "another hash" in output and "changed=0" in output
+    assert not upload.exists()
+
+
 def test_data_set_with_a_missing_shard_is_not_installed(entry: dict[str, Any]) -> None:
     dataset = Dataset({**entry, "files": {"train-*": 3}})
     with pytest.raises(ModuleFailed, match=r"the archive of set contains 2 files train-\*, not 3"):
