@@ -148,7 +148,7 @@ def test_cache_of_the_loader_is_updated_also_after_an_interrupted_run(tmp_path: 
 INSTALLER = """#!/usr/bin/python
 from ansible.module_utils.basic import AnsibleModule
 
-module = AnsibleModule({"name": {}, "state": {}, "update_cache": {"type": "bool"}})
+module = AnsibleModule({"name": {}, "state": {}, "update_cache": {"type": "bool"}, "lock_timeout": {"type": "int"}})
 module.fail_json(msg=f"{module.params['name']} is to be installed")
 """
 

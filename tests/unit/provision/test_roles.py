@@ -124,7 +124,7 @@ WAITING = {"tfctl_environment", "tfctl_requirements", "tfctl_horovod", "tfctl_bu
 def tasks_of(tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the tasks, and instead of a block its tasks."""
     for task in tasks:
-        yield from tasks_of(task["block"]) if "block" in task else [task]
+        yield from tasks_of([*task["block"], *task.get("always", [])]) if "block" in task else [task]
 
 
 def test_tasks_that_wait_for_another_run_retry_for_the_whole_patience() -> None:
@@ -134,6 +134,16 @@ def test_tasks_that_wait_for_another_run_retry_for_the_whole_patience() -> None:
     for task in waiting:
         assert task["until"] == f"{task['register']}.faults[0].patience_s is not defined"
         assert task["retries"] * tfctl_install.TURN_S == tfctl_install.PATIENCE_S
+
+
+def test_tasks_that_install_packages_wait_for_another_package_manager() -> None:
+    """On a new machine, unattended upgrades hold its lock for minutes."""
+    installers = ("ansible.builtin.apt", "ansible.builtin.dnf", "ansible.builtin.package")
+    tasks = [task for role in ROLES for path in (role / "tasks").glob("*.yml") for task in tasks_of(read(path))]
+    installing = [task for task in tasks if {*installers} & {*task}]
+    assert len(installing) > 10
+    given = [task[kind].get("lock_timeout") for task in installing for kind in installers if kind in task]
+    assert given == [120] * len(given)
 
 
 def test_tasks_change_the_owner_and_mode_of_single_files_with_the_module_file() -> None:
