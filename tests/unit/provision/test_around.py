@@ -154,11 +154,16 @@ def test_time_sync_keeps_the_configuration_of_chrony_and_a_reset_restores_it(tmp
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/systemctl").write_text(SYSTEMCTL)
     (tmp_path / "bin/systemctl").chmod(0o755)
-    restore = shlex.split(restored(tmp_path, "dnf", {"/etc/chrony.conf": conf, "/var/lib/tfctl/chrony.conf": kept}))
+    places = {"/etc/chrony.conf": conf, "/var/lib/tfctl/chrony.conf": kept}
+    restore, restart = map(shlex.split, restored(tmp_path, "dnf", places))
     variables = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "CALLS": f"{tmp_path}/calls"}
     subprocess.run(restore, check=True, timeout=10, env=variables)
     assert (conf.read_text(), kept.exists()) == ("pool mine.example\n", False)
-    assert (tmp_path / "calls").read_text() == "try-restart chronyd.service\n"
+    subprocess.run(restart, check=True, timeout=10, env=variables)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls == ["try-restart chronyd.service", "try-restart systemd-timesyncd.service"]
+    (tmp_path / "bin/systemctl").write_text("#!/bin/sh\nexit 5\n")  # the unit does not exist
+    subprocess.run(restart, check=True, timeout=10, env=variables)
     subprocess.run(restore, check=True, timeout=10, env=variables)
     kept.write_text("of a chrony that the reset has removed\n")
     conf.unlink()
@@ -166,17 +171,18 @@ def test_time_sync_keeps_the_configuration_of_chrony_and_a_reset_restores_it(tmp
     assert (conf.exists(), kept.exists()) == (False, False)
 
 
-def restored(folder: Path, packager: str, places: Mapping[str, Path]) -> str:
-    """Return the command with which a reset restores the configuration of chrony, for files in other places."""
+def restored(folder: Path, packager: str, places: Mapping[str, Path]) -> list[str]:
+    """Return the commands with which a reset restores the configuration of chrony, for files in other places, and makes
+    systemd-timesyncd read its own again."""
     receipt: dict[str, object] = {"ansible.builtin.include_vars": str(ROLES / "time_sync/vars/receipt.yml")}
     copy = {"content": "{{ time_sync_manages.refresh | to_json }}", "dest": str(folder / "commands")}
     seen = {"preflight_found": {"seen": {"packager": packager}}}
     play(folder, "time_sync", [receipt, {"ansible.builtin.copy": copy, "vars": seen}])
-    (command,) = json.loads((folder / "commands").read_text())
+    text = (folder / "commands").read_text()
     for path, place in places.items():
-        assert path in command
-        command = command.replace(path, str(place))
-    return str(command)
+        assert path in text
+        text = text.replace(path, str(place))
+    return list(json.loads(text))
 
 
 @pytest.mark.parametrize(

@@ -348,6 +348,11 @@ def test_reset_of_the_driver_rebuilds_the_initramfs_in_which_nouveau_was_blocked
         assert f'"msg": {json.dumps(json.dumps(expected))}' in done.stdout, done.stdout + done.stderr
 
 
+def test_reset_of_the_driver_forgets_the_module_stream_that_was_enabled_for_it() -> None:
+    manages = read(ansible.data_dir() / "roles/nvidia_driver/vars/receipt.yml")["nvidia_driver_manages"]
+    assert "/etc/dnf/modules.d/nvidia-driver.module" in manages["paths"]
+
+
 def test_tags_of_the_playbook_are_the_roles() -> None:
     assert set(PARTS) == {role.name for role in ROLES} - SHARED
     plays = read(ansible.data_dir() / "playbooks/provision.yml")
