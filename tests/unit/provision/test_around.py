@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import http.server
@@ -498,6 +499,21 @@ def test_roles_that_compare_hosts_ignore_those_that_skip_them(tmp_path: Path) ->
     names = "login,gpu1,gpu2"
     play(tmp_path, "dataset", [own, check(*checks, dataset_entry={"name": "cifar10"})], hosts=names)
     play(tmp_path, "shared_storage", [own, check("shared_storage_first == 'gpu1'")], hosts=names)
+
+
+def test_ssh_mesh_keeps_its_own_lines_of_absent_hosts_and_copies_no_key_of_the_user(tmp_path: Path) -> None:
+    known = "b,10.0.0.2 ssh-ed25519 AAAA b\n"
+    own = 'restrict,from="10.0.0.2" ssh-ed25519 BBBB tfctl b'
+    accepted = f"ssh-rsa CCCC b\n# BEGIN tfctl ssh_mesh\n{own}\n{own}\nssh-rsa CCCC b\n# END tfctl ssh_mesh\n"
+    read = {"results": [{"content": base64.b64encode(text.encode()).decode()} for text in (known, accepted)]}
+    skipped = {"results": [{"skipped": True}, {"skipped": True}]}
+    present = {**facts(ssh_mesh_public_key={"stdout": "ssh-ed25519 DDDD"}), "when": "inventory_hostname == 'a'"}
+    play(tmp_path, "ssh_mesh", [
+        present,
+        check("ssh_mesh_absent == ['b']"),
+        check(f"ssh_mesh_earlier_lines == [[{known.strip()!r}], [{own!r}]]", ssh_mesh_earlier=read),
+        check("ssh_mesh_earlier_lines == [[], []]", ssh_mesh_earlier=skipped),
+    ], hosts="a,b")  # fmt: skip
 
 
 @pytest.fixture
