@@ -1,7 +1,8 @@
-"""The links that the role openmpi creates in an environment and removes from it."""
+"""The role openmpi: the links that it creates in an environment and removes from it, and what a build leaves."""
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -45,3 +46,20 @@ def test_role_does_not_replace_a_program_of_the_environment_by_a_link(tmp_path: 
     play(tmp_path, "openmpi", [*links])
     assert (environment / "bin/mpirun").read_text() == "mine"
     assert (environment / "bin/mpicc").readlink() == built / "bin/mpicc"
+
+
+def test_archive_of_a_build_is_deleted_from_its_host_also_by_a_later_run(tmp_path: Path) -> None:
+    """The run that has built it may have been interrupted when the control machine had the archive."""
+    (tmp_path / "mpirun").touch()
+    built, left, place = tmp_path / "built.tar.gz", tmp_path / "openmpi-key.tar.gz", tmp_path / "openmpi"
+    with tarfile.open(built, "w:gz") as file:
+        file.add(tmp_path / "mpirun", "bin/mpirun")
+    left.touch()
+    tasks = tasks_of("openmpi", "install.yml")
+    for task in tasks:
+        for kind in (name for name in task if name.startswith("ansible.builtin.")):
+            for own in ("owner", "group"):  # tests need no root
+                task[kind].pop(own, None)
+    given = facts(openmpi_built=str(built), openmpi_result=str(left), openmpi_path=str(place))
+    play(tmp_path, "openmpi", [given, *tasks])
+    assert (place / "bin/mpirun").exists() and not left.exists()
