@@ -140,8 +140,31 @@ def test_archive_is_unpacked_once_and_again_after_damage(tmp_path: Path, harm: C
 def test_cache_of_the_loader_is_updated_also_after_an_interrupted_run(tmp_path: Path) -> None:
     """That run may have written its files, and ended before it updated the cache. Then nothing changes in this one."""
     source = archive(tmp_path / "nccl.tgz", {"nccl/lib/libnccl.so.2": "code"})
-    assert changes(unpack(tmp_path, source, play=CONFIGURE)) == 0
+    assert changes(unpack(tmp_path, source, play=CONFIGURE, **nccl(tmp_path))) == 0
     assert (tmp_path / "calls").read_text() == "ldconfig\n" * 2
+
+
+def nccl(folder: Path) -> dict[str, str]:
+    """Return variables for NCCL 2.21.5, whose loader configuration is in a directory of the test."""
+    (folder / "ld.so.conf.d").mkdir()
+    own = {"nvidia_library_loader": f"{folder}/ld.so.conf.d", "nvidia_library_soname": "libnccl.so.2"}
+    return {**own, "nvidia_library_name": "nccl", "nvidia_library_version": "2.21.5"}
+
+
+def test_loader_forgets_other_versions_with_the_same_soname(tmp_path: Path) -> None:
+    """It would load the one whose file has the first name."""
+    source, variables = archive(tmp_path / "nccl.tgz", {"nccl/lib/libnccl.so.2": "code"}), nccl(tmp_path)
+    for name, soname in {
+        "tfctl-nccl-2.16.5": "libnccl.so.2", "tfctl-nccl-3.0.1": "libnccl.so.3", "tfctl-nccl-2.21.5": "libnccl.so.2",
+        "tfctl-cuda-12.2.2": "libcudart.so.12", "mine": "libnccl.so.2",
+    }.items():  # fmt: skip
+        (tmp_path / name).mkdir()
+        (tmp_path / name / soname).touch()
+        (tmp_path / f"ld.so.conf.d/{name}.conf").write_text(f"/nowhere\n{tmp_path}/{name}\n")
+    assert changes(unpack(tmp_path, source, "--check", play=CONFIGURE, **variables)) == 2
+    assert changes(unpack(tmp_path, source, play=CONFIGURE, **variables)) == 1
+    left = sorted(path.stem for path in (tmp_path / "ld.so.conf.d").iterdir())
+    assert left == ["mine", "tfctl-cuda-12.2.2", "tfctl-nccl-2.21.5", "tfctl-nccl-3.0.1"]
 
 
 #: A fake of the modules apt and dnf that fails with the package that it is to install.
