@@ -170,6 +170,7 @@ def time_sync(host: Host, server: str) -> None:
 def firewall(host: Host, ports: str) -> None:
     assert host.package("nftables").is_installed
     is_file(host, "/etc/tfctl/firewall.nft", 0o644, f"elements = {{ {ports} }}")
+    is_file(host, "/etc/systemd/system/nftables.service.d/tfctl.conf", 0o644, "nft -f /etc/tfctl/firewall.nft")
     service = host.service("tfctl_firewall")
     assert service.is_running and service.is_enabled
     assert f"elements = {{ {ports} }}" in host.check_output("nft list table inet tfctl")

@@ -360,6 +360,26 @@ def test_firewall_takes_the_addresses_of_the_inventory_and_names_those_without(t
     ])  # fmt: skip
 
 
+def test_firewall_is_loaded_again_whenever_nftables_starts(tmp_path: Path) -> None:
+    """systemd accepts the drop-in. A start of nftables flushes all rules, and PartOf= propagates only a restart."""
+    drop_in = "etc/systemd/system/nftables.service.d/tfctl.conf"
+    text = (ROLES / "firewall/files" / drop_in).read_text()
+    (load,) = (line for line in text.splitlines() if line.startswith("ExecStartPost="))
+    service = (ROLES / "firewall/files/etc/systemd/system/tfctl_firewall.service").read_text()
+    assert f"ExecStart={load.removeprefix('ExecStartPost=-')}\n" in service
+    (tmp_path / "nftables.service.d").mkdir()
+    (tmp_path / "nftables.service.d/tfctl.conf").write_text(text)
+    unit = tmp_path / "nftables.service"
+    unit.write_text("[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n")
+    found = {**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}
+    verify = ["systemd-analyze", "verify", "--man=no", str(unit)]
+    said = subprocess.run(verify, capture_output=True, text=True, timeout=60, env=found).stderr
+    assert [line for line in said.splitlines() if "tfctl.conf" in line] == []
+    manages = yaml.safe_load((ROLES / "firewall/vars/receipt.yml").read_text())["firewall_manages"]
+    (removal,) = (task for task in tasks_of("firewall", "absent.yml") if "loop" in task)
+    assert f"/{drop_in}" in manages["paths"] and f"/{drop_in}" in removal["loop"]
+
+
 def test_shared_storage_finds_the_visible_mount_at_a_directory(tmp_path: Path) -> None:
     """The answers of findmnt are recorded."""
     stacked = {"filesystems": [
