@@ -128,7 +128,7 @@ def test_time_sync_keeps_the_running_time_service_and_otherwise_takes_chrony(tmp
     play(tmp_path, "time_sync", tasks)
 
 
-#: A fake of systemctl that writes down how it is called.
+#: A fake of systemctl, and of other programs, that writes down how it is called.
 SYSTEMCTL = "#!/bin/sh\necho $* >>$CALLS\n"
 
 
@@ -216,6 +216,35 @@ def test_proxy_must_be_a_url_with_a_port_and_answer(tmp_path: Path) -> None:
         play(tmp_path, "proxy", tasks)
     silent = trial(answers, f"The proxy {place} (tfctl_http_proxy) does not answer", proxy_http=f"http://{place}")
     play(tmp_path, "proxy", [*silent])
+
+
+def test_proxy_installs_ca_certificates_where_it_is_missing(tmp_path: Path) -> None:
+    """Minimal hosts have neither the program nor the directory for the certificate. The test installs nothing."""
+    tasks = tasks_of("proxy", "certificates.yml")[:2]
+    tasks[1]["ansible.builtin.fail"] = {"msg": f"install {tasks[1]['vars']['packages_names'][0]}"}
+    assert tasks[1].pop("ansible.builtin.include_role") == {"name": "packages"}
+    present = tmp_path / "update-ca-certificates"
+    present.touch()
+    cases = [
+        ("/a/bundle.pem", tmp_path / "none", "install ca-certificates"),
+        ("", tmp_path / "none", ""),
+        ("/a/bundle.pem", present, ""),
+    ]
+    for bundle, path, failure in cases:
+        given = facts(proxy_ca_bundle=bundle, proxy_trust={"program": str(path)})
+        play(tmp_path, "proxy", [given, tasks[0], *trial(tasks[1], failure)])
+
+
+def test_reset_updates_the_certificates_only_where_the_program_is_still_installed(tmp_path: Path) -> None:
+    receipt = yaml.safe_load((ROLES / "proxy/vars/receipt.yml").read_text())
+    command = str(receipt["proxy_manages_certificates"]).replace("/usr/sbin", str(tmp_path))
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": f"{tmp_path}/calls"}
+    subprocess.run(shlex.split(command), check=True, timeout=10, env=variables)
+    assert not (tmp_path / "calls").exists()
+    (tmp_path / "update-ca-certificates").write_text(SYSTEMCTL)
+    (tmp_path / "update-ca-certificates").chmod(0o755)
+    subprocess.run(shlex.split(command), check=True, timeout=10, env=variables)
+    assert (tmp_path / "calls").read_text() == "--fresh\n"
 
 
 #: The configuration of dnf, with settings of the host's owner.
