@@ -100,8 +100,8 @@ def module(host: Host, verb: str, spec: str, may_switch: bool) -> int:
     elif found and not may_switch:
         print(f"The operation would result in switching of module '{name}' stream '{found}' to stream '{stream}'")
         print(
-            "Error: It is not possible to switch enabled streams of a module unless explicitly enabled via configuration "
-            "option module_stream_switch."
+            "Error: It is not possible to switch enabled streams of a module unless explicitly enabled via "
+            "configuration option module_stream_switch."
         )
         return 1
     else:

@@ -1,4 +1,4 @@
-"""The role job_host, as far as it works without a host: jobs survive upgrades of packages, and operators may run tfctl-node."""
+"""The role job_host without a host: jobs survive upgrades of packages, and operators may run tfctl-node."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ for my $unit (@ARGV) {
 
 def test_needrestart_leaves_the_units_of_jobs_alone() -> None:
     units = [
-        names.unit("digits", "worker", 0), names.deadline_units("digits", "worker", 0)[1], names.guard_service("digits"),
-        names.guard_session("digits").replace("@", "@7"), names.notify_service("digits"), names.exec_unit("digits", "k"),
-        "dbus.service",
+        names.unit("digits", "worker", 0), names.deadline_units("digits", "worker", 0)[1],
+        names.guard_service("digits"), names.guard_session("digits").replace("@", "@7"),
+        names.notify_service("digits"), names.exec_unit("digits", "k"), "dbus.service",
     ]  # fmt: skip
     others = ["ssh.service", "tfctl_nvidia.service", "mytfctl-x.service"]
     words = ["perl", "-e", OVERRIDDEN, str(ROLE / "files" / NEEDRESTART), *units, *others]

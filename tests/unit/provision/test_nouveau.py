@@ -25,9 +25,15 @@ class Host:
         self.make(self.image, age_s=1000)
         self.calls.write_text("")
         text = (ROLE / "tasks/configure.yml").read_text()
-        for path, place in (("/etc/modprobe.d", folder), ("/boot", folder / "boot"), ("/lib/modules", folder / "modules")):
+        for path, place in (
+            ("/etc/modprobe.d", folder),
+            ("/boot", folder / "boot"),
+            ("/lib/modules", folder / "modules"),
+        ):
             text = text.replace(f"{path}/", f"{place}/")
-        self.tasks = [task for task in yaml.safe_load(text) if "nvidia_driver_blacklist_nouveau" in str(task.get("when"))]
+        self.tasks = [
+            task for task in yaml.safe_load(text) if "nvidia_driver_blacklist_nouveau" in str(task.get("when"))
+        ]
         copy = self.tasks[0]["ansible.builtin.copy"]
         copy["src"] = str(ROLE / "files" / copy["src"])
         for own in ("owner", "group"):  # tests need no root

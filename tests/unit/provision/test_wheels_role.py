@@ -77,7 +77,8 @@ class Fleet:
         }  # fmt: skip
         after = {"ansible.builtin.add_host": {"name": "{{ item }}", "groups": "tfctl_provisioned"}}
         tasks = [
-            {"ansible.builtin.include_role": {"name": "wheels"}, "vars": {"wheels_locks": [str(lock)]}} for lock in locks
+            {"ansible.builtin.include_role": {"name": "wheels"}, "vars": {"wheels_locks": [str(lock)]}}
+            for lock in locks
         ]
         play = {
             "hosts": "all", "gather_facts": False, "serial": [*batches], "vars": given, "tasks": tasks,
