@@ -132,7 +132,7 @@ def dnf(host: Host, words: list[str]) -> int:
     if verb == "versionlock":
         return versionlock(host, rest[0], rest[1:])
     if verb == "module":
-        return module(host, *rest, may_switch="--setopt=module_stream_switch=1" in options)
+        return module(host, rest[0], rest[1], "--setopt=module_stream_switch=1" in options)
     act = "--assumeno" not in options
     if verb == "remove":
         return remove(host, rest, act)

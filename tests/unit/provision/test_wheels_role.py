@@ -62,7 +62,7 @@ class Fleet:
 
         Wheels after "then" are those of a second time that the play includes the role.
         """
-        locks = []
+        locks: list[Path] = []
         for names in " ".join(wheels).split(" then "):
             files = [next(self.index.glob(f"{name}-*")) for name in names.split()]
             lines = ("{}=={} --hash=sha256:{}\n".format(*file.name.split("-")[:2], digest(file)) for file in files)
