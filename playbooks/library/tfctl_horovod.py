@@ -33,7 +33,7 @@ description:
   - Compares size and time of every file of the wheel. If one differs, unpacks O(wheel) beside O(home), compares each
     file with its hash, compiles the modules, imports Horovod as the user nobody, and moves it to O(home).
   - One line in the environment's C(site-packages) adds it to Python's path. What the stack's lock file installed stays
-    unchanged. Builds that no environment uses are deleted.
+    unchanged. Builds of tfctl that no environment uses are deleted.
   - In check mode, reports what differs (RV(differs)), and whether O(wheel) is needed (RV(unpack)).
 options:
   environment: {type: path, required: true, description: The stack's environment.}
@@ -114,16 +114,16 @@ class HorovodInstallation:
             (part / "new").rename(self.home)
 
     def link(self) -> None:
-        """Make the environment use this Horovod, and delete those that no environment uses."""
+        """Make the environment use this Horovod, and delete those of tfctl that no environment uses."""
         if self.home is None:
             self.pth.unlink(missing_ok=True)
         else:
             write(self.pth, f"{self.home}\n")
         stacks = self.environment.parent
-        used = {(read(path) or "").strip() for path in stacks.glob(f"*-*/lib/*/*/{HOROVOD}")}
-        for old in stacks.with_name("horovod").glob("[!.]*"):
-            if str(old) not in used:
-                shutil.rmtree(old)
+        used = {(read(path) or "").strip() for path in stacks.glob(f"*/lib/*/*/{HOROVOD}")}
+        for marker in stacks.with_name("horovod").glob(f"{'[0-9a-f]' * 16}/{MARKER}"):
+            if str(marker.parent) not in used:
+                shutil.rmtree(marker.parent)
 
     def _fill(self, wheel: Path, new: Path) -> None:
         unpack(wheel, new)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -43,11 +42,12 @@ def install(wanted: dict[str, Any], act: bool) -> dict[str, object]:
     if whole(path) == version:
         return {"changed": False, "differs": False}
     if act:
-        part = path.with_name(f".{path.name}.part")
-        with scratch(path.with_name(".lock"), f"unpacks {path.name}", part):
+        part, old = (path.with_name(f".{path.name}.{end}") for end in ("part", "old"))
+        with scratch(path.with_name(".lock"), f"unpacks {path.name}", part, old):
             unpack(archive, wanted["sha256"], part)
             prove(part, version, archive.name)
-            shutil.rmtree(path, ignore_errors=True)
+            if path.exists():  # a running task may import from it
+                path.rename(old)
             part.rename(path)
     return {"changed": True, "differs": True}
 

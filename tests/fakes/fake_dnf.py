@@ -3,11 +3,13 @@
 Follows dnf(8), the plugin's versionlock.py of dnf-plugins-core 4, and rpm(8). The state is the JSON file that FAKE_DNF
 names; FAKE_LOCKS names the list of locks:
 
-    {"installed": {NAME: VERSION}, "offers": {NAME: [VERSION, oldest first]}, "needs": {NAME: [NAME]}, "calls": [LINE]}
+    {"installed": {NAME: VERSION}, "offers": {NAME: [VERSION, oldest first]}, "needs": {NAME: [NAME]}, "calls": [LINE],
+     "streams": {MODULE: STREAM}}
 
 A VERSION contains the epoch, as in 3:580.65.06-1.el9, and a NAME that needs others has the same versions as they. Like
 the plugin, `install` regards the other versions of a locked package as missing, `versionlock add` adds nothing if one
-of the packages is locked already, and `versionlock delete` ignores a package without a lock.
+of the packages is locked already, and `versionlock delete` ignores a package without a lock. `module enable` refuses to
+switch to another stream unless module_stream_switch is set (dnf.conf(5)); `module reset` forgets the stream.
 """
 
 from __future__ import annotations
@@ -87,6 +89,27 @@ def remove(host: Host, specs: list[str], act: bool) -> int:
     return transaction(host, "Removing", {name: host["installed"][name] for name in sorted(names)}, act)
 
 
+def module(host: Host, verb: str, spec: str, may_switch: bool) -> int:
+    name, _, stream = spec.partition(":")
+    streams = host.setdefault("streams", {})
+    found = streams.get(name)
+    if verb == "reset":
+        streams.pop(name, None)
+    elif found == stream:
+        print("Nothing to do.")
+    elif found and not may_switch:
+        print(f"The operation would result in switching of module '{name}' stream '{found}' to stream '{stream}'")
+        print(
+            "Error: It is not possible to switch enabled streams of a module unless explicitly enabled via "
+            "configuration option module_stream_switch."
+        )
+        return 1
+    else:
+        streams[name] = stream
+        print(f"Enabling module streams:\n {name} {stream}\nComplete!")
+    return 0
+
+
 def transaction(host: Host, title: str, changes: dict[str, str], act: bool) -> int:
     if not changes:
         print("Nothing to do.")
@@ -108,6 +131,8 @@ def dnf(host: Host, words: list[str]) -> int:
     verb, *rest = [word for word in words if not word.startswith("-")]
     if verb == "versionlock":
         return versionlock(host, rest[0], rest[1:])
+    if verb == "module":
+        return module(host, rest[0], rest[1], "--setopt=module_stream_switch=1" in options)
     act = "--assumeno" not in options
     if verb == "remove":
         return remove(host, rest, act)

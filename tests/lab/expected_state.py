@@ -47,6 +47,7 @@ def job_host(host: Host) -> None:
     is_file(host, "/etc/sudoers.d/tfctl", 0o440, "Defaults!/usr/local/sbin/tfctl-node !requiretty, !log_input")
     is_file(host, "/etc/systemd/journald.conf.d/tfctl.conf", 0o644, "Storage=persistent")
     is_file(host, "/etc/systemd/journald.conf.d/tfctl.conf", 0o644, "SystemKeepFree=")
+    is_file(host, "/etc/needrestart/conf.d/tfctl.conf", 0o644, "$nrconf{override_rc}")
     is_directory(host, "/var/lib/tfctl/jobs", 0o755)
     is_directory(host, "/srv/tfctl", 0o2770, "tfctl")
     sent = host.file("/usr/local/lib/tfctl/current/tfctl_node/states.py")
@@ -169,6 +170,7 @@ def time_sync(host: Host, server: str) -> None:
 def firewall(host: Host, ports: str) -> None:
     assert host.package("nftables").is_installed
     is_file(host, "/etc/tfctl/firewall.nft", 0o644, f"elements = {{ {ports} }}")
+    is_file(host, "/etc/systemd/system/nftables.service.d/tfctl.conf", 0o644, "nft -f /etc/tfctl/firewall.nft")
     service = host.service("tfctl_firewall")
     assert service.is_running and service.is_enabled
     assert f"elements = {{ {ports} }}" in host.check_output("nft list table inet tfctl")

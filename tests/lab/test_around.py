@@ -112,7 +112,11 @@ def test_firewall_opens_job_ports_to_the_cluster_only(site: Site) -> None:
              "rm /etc/tfctl/firewall.nft", "systemctl disable tfctl_firewall",
              "rm /etc/systemd/system/tfctl_firewall.service; systemctl daemon-reload"]  # fmt: skip
     site.assert_repaired("firewall", asked, *harms, spec=lambda host: expected_state.firewall(host, "2222-2299"))
-    site.root("node1", "systemctl restart nftables")
+    for command in ("systemctl restart nftables", "systemctl stop nftables; systemctl start nftables"):
+        site.root("node1", command)
+        wait_for(lambda: can_connect(site, 2222) == (True, False), 10)
+    # The configuration of nftables begins with "flush ruleset", and a start is no restart.
+    site.root("node1", "systemctl stop nftables; systemctl start tfctl_firewall; systemctl start nftables")
     wait_for(lambda: can_connect(site, 2222) == (True, False), 10)
     site.assert_applied_once("firewall", {**asked, "tfctl_ports": "2300"})
     assert (can_connect(site, 2222), can_connect(site, 2300)) == ((True, True), (True, False))

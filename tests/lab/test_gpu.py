@@ -392,6 +392,11 @@ def test_cudnn_from_an_archive_is_found_by_the_loader_and_repaired(gpus: Gpus, t
         assert re.search("changed=[1-9].*failed=0 ", output := play(gpus.lab, ["cudnn"], given)), output
         assert_role_unchanged(gpus.lab, "cudnn", given)
         expected_state.cudnn(*cudnn)
+    # As an interrupted run leaves it: the file is there, and the cache has not been updated.
+    gpus.root("node1", "cd /etc/ld.so.conf.d; mv tfctl-cudnn-* /srv; ldconfig; mv /srv/tfctl-cudnn-* .")
+    expected_state.is_violated(expected_state.cudnn, *cudnn)
+    assert " failed=0 " in (output := play(gpus.lab, ["cudnn"], given)), output
+    expected_state.cudnn(*cudnn)
     output = play(gpus.lab, ["cudnn"], {**given, "cudnn_version": "8.9.4.25"})
     assert "libcudnn.so.8 is version 8907; 8904 is required" in output
 

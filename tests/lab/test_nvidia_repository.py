@@ -139,7 +139,8 @@ def repository(folder: Path) -> bytes:
     (out / "Packages").write_text(text := "\n".join(listed))
     digest = hashlib.sha256(text.encode()).hexdigest()
     (out / "Release").write_text(
-        f"Origin: NVIDIA\nDate: Sat, 01 Jan 2022 00:00:00 UTC\nSHA256:\n {digest} {len(text)} Packages\n"
+        "Origin: NVIDIA\nLabel: NVIDIA CUDA\nDate: Sat, 01 Jan 2022 00:00:00 UTC\n"
+        f"SHA256:\n {digest} {len(text)} Packages\n"
     )
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w:gz") as archive:

@@ -21,12 +21,15 @@ from .asuser import as_user
 from .exits import Exit
 from .session import RequestRefused
 from .system import System, caller, host
+from .system import run as run_to_end
 from .units import InstalledUnit, end_units, live_units, remove_units, run_of
 from .wire import TaskName
 
 _DIRECTORY = f"{names.RUN_DIR}/reserved"
 #: Seconds to wait for another start that is writing its files.
 _PATIENCE = 30.0
+#: How long (s) removing an attempt may take.
+_REMOVAL_S = 300.0
 #: How long (s) another start may write its files, mostly the copy of the code: the patience of requests that must not
 #: fail because of it.
 LONGEST_S = 330.0

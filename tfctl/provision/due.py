@@ -20,6 +20,8 @@ _Plugins = Mapping[str, list[Path]]
 #: A name of a module, plugin or module_util of tfctl, and another role, as they occur in tasks and in Python.
 _PLUGIN = re.compile(r"\btfctl_\w+")
 _ROLE = re.compile(r"\b(?:include|import)_role:\s+name: (\w+)")
+#: Roles that add files to what another role installs. When that role runs, it may install everything anew.
+_ADDS_TO = {"openmpi": "tensorflow", "horovod": "tensorflow"}
 #: The package tfctl, and the modules of it that a plugin imports.
 _PACKAGE = Path(__file__).resolve().parents[1]
 _IMPORT = re.compile(r"^from tfctl\.([\w.]+) import (.+)$", re.MULTILINE)
@@ -69,10 +71,11 @@ def due(
     roles that always run.
     """
     asked = "--full" if full else "--check" if check else ""
-    found = {}
+    found: dict[str, str] = {}
     for role, digest in digests.items():
         reason = asked or ("--tags" if role in named else "") or _reason(digest, receipts.get(role))
         reason = reason or ("it checks what no receipt describes" if role in unskipped else "")
+        reason = reason or (f"it adds files to what {_ADDS_TO[role]} installs" if _ADDS_TO.get(role) in found else "")
         if reason:
             found[role] = reason
     return found

@@ -77,8 +77,9 @@ def run_figures(job: JobState, paces: dict[str, Pace | None], now: float) -> Run
     )
 
 
-def _states(fleet: Fleet, names: Sequence[str], fail: Fail) -> list[JobState]:
-    """Ask all hosts about all jobs. One host is asked for a long record."""
+def _states(fleet: Fleet, names: Sequence[str]) -> tuple[list[JobState], list[TfctlError]]:
+    """Ask all hosts about all jobs, and return the errors of silent hosts too. One host is asked for a long
+    record."""
     requests = [wire.ShowRequest(name, timings=True, brief=True) for name in dict.fromkeys(names)]
 
     def ask(connection: Connection) -> list[wire.JobStatus]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import hashlib
 import http.server
@@ -36,13 +37,18 @@ from tfctl.provision.remedies import remedy_for
 ROLES = ansible.data_dir() / "roles"
 
 
-def play(folder: Path, role: str, tasks: Sequence[Mapping[str, object]], *options: str) -> str:
-    """Run tasks on this machine with the defaults and variables of a role. They must succeed. Return the output."""
+def play(
+    folder: Path, role: str, tasks: Sequence[Mapping[str, object]], *options: str, hosts: str = "localhost,"
+) -> str:
+    """Run tasks on this machine with the defaults and variables of a role. They must succeed. Return the output.
+
+    ``hosts``: names of this machine.
+    """
     files = [str(ROLES / role / part / "main.yml") for part in ("defaults", "vars")]
-    found = {"hosts": "localhost", "gather_facts": False, "tasks": [*tasks]}
+    found = {"hosts": "all", "gather_facts": False, "tasks": [*tasks]}
     found["vars_files"] = [path for path in files if Path(path).exists()]
     (folder / "play.yml").write_text(json.dumps([found]))
-    words = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "--connection", "local"]
+    words = [sys.executable, "-m", "ansible", "playbook", "-i", hosts, "--connection", "local"]
     words += ["-e", f"ansible_python_interpreter={sys.executable}", *options]
     done = subprocess.run([*words, str(folder / "play.yml")], capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -122,7 +128,7 @@ def test_time_sync_keeps_the_running_time_service_and_otherwise_takes_chrony(tmp
     play(tmp_path, "time_sync", tasks)
 
 
-#: A fake of systemctl that writes down how it is called.
+#: A fake of systemctl, and of other programs, that writes down how it is called.
 SYSTEMCTL = "#!/bin/sh\necho $* >>$CALLS\n"
 
 
@@ -149,11 +155,16 @@ def test_time_sync_keeps_the_configuration_of_chrony_and_a_reset_restores_it(tmp
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/systemctl").write_text(SYSTEMCTL)
     (tmp_path / "bin/systemctl").chmod(0o755)
-    restore = shlex.split(restored(tmp_path, "dnf", {"/etc/chrony.conf": conf, "/var/lib/tfctl/chrony.conf": kept}))
+    places = {"/etc/chrony.conf": conf, "/var/lib/tfctl/chrony.conf": kept}
+    restore, restart = map(shlex.split, restored(tmp_path, "dnf", places))
     variables = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}", "CALLS": f"{tmp_path}/calls"}
     subprocess.run(restore, check=True, timeout=10, env=variables)
     assert (conf.read_text(), kept.exists()) == ("pool mine.example\n", False)
-    assert (tmp_path / "calls").read_text() == "try-restart chronyd.service\n"
+    subprocess.run(restart, check=True, timeout=10, env=variables)
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls == ["try-restart chronyd.service", "try-restart systemd-timesyncd.service"]
+    (tmp_path / "bin/systemctl").write_text("#!/bin/sh\nexit 5\n")  # the unit does not exist
+    subprocess.run(restart, check=True, timeout=10, env=variables)
     subprocess.run(restore, check=True, timeout=10, env=variables)
     kept.write_text("of a chrony that the reset has removed\n")
     conf.unlink()
@@ -161,17 +172,18 @@ def test_time_sync_keeps_the_configuration_of_chrony_and_a_reset_restores_it(tmp
     assert (conf.exists(), kept.exists()) == (False, False)
 
 
-def restored(folder: Path, packager: str, places: Mapping[str, Path]) -> str:
-    """Return the command with which a reset restores the configuration of chrony, for files in other places."""
+def restored(folder: Path, packager: str, places: Mapping[str, Path]) -> list[str]:
+    """Return the commands with which a reset restores the configuration of chrony, for files in other places, and makes
+    systemd-timesyncd read its own again."""
     receipt: dict[str, object] = {"ansible.builtin.include_vars": str(ROLES / "time_sync/vars/receipt.yml")}
     copy = {"content": "{{ time_sync_manages.refresh | to_json }}", "dest": str(folder / "commands")}
     seen = {"preflight_found": {"seen": {"packager": packager}}}
     play(folder, "time_sync", [receipt, {"ansible.builtin.copy": copy, "vars": seen}])
-    (command,) = json.loads((folder / "commands").read_text())
+    text = (folder / "commands").read_text()
     for path, place in places.items():
-        assert path in command
-        command = command.replace(path, str(place))
-    return str(command)
+        assert path in text
+        text = text.replace(path, str(place))
+    return list(json.loads(text))
 
 
 @pytest.mark.parametrize(
@@ -204,6 +216,35 @@ def test_proxy_must_be_a_url_with_a_port_and_answer(tmp_path: Path) -> None:
         play(tmp_path, "proxy", tasks)
     silent = trial(answers, f"The proxy {place} (tfctl_http_proxy) does not answer", proxy_http=f"http://{place}")
     play(tmp_path, "proxy", [*silent])
+
+
+def test_proxy_installs_ca_certificates_where_it_is_missing(tmp_path: Path) -> None:
+    """Minimal hosts have neither the program nor the directory for the certificate. The test installs nothing."""
+    tasks = tasks_of("proxy", "certificates.yml")[:2]
+    tasks[1]["ansible.builtin.fail"] = {"msg": f"install {tasks[1]['vars']['packages_names'][0]}"}
+    assert tasks[1].pop("ansible.builtin.include_role") == {"name": "packages"}
+    present = tmp_path / "update-ca-certificates"
+    present.touch()
+    cases = [
+        ("/a/bundle.pem", tmp_path / "none", "install ca-certificates"),
+        ("", tmp_path / "none", ""),
+        ("/a/bundle.pem", present, ""),
+    ]
+    for bundle, path, failure in cases:
+        given = facts(proxy_ca_bundle=bundle, proxy_trust={"program": str(path)})
+        play(tmp_path, "proxy", [given, tasks[0], *trial(tasks[1], failure)])
+
+
+def test_reset_updates_the_certificates_only_where_the_program_is_still_installed(tmp_path: Path) -> None:
+    receipt = yaml.safe_load((ROLES / "proxy/vars/receipt.yml").read_text())
+    command = str(receipt["proxy_manages_certificates"]).replace("/usr/sbin", str(tmp_path))
+    variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "CALLS": f"{tmp_path}/calls"}
+    subprocess.run(shlex.split(command), check=True, timeout=10, env=variables)
+    assert not (tmp_path / "calls").exists()
+    (tmp_path / "update-ca-certificates").write_text(SYSTEMCTL)
+    (tmp_path / "update-ca-certificates").chmod(0o755)
+    subprocess.run(shlex.split(command), check=True, timeout=10, env=variables)
+    assert (tmp_path / "calls").read_text() == "--fresh\n"
 
 
 #: The configuration of dnf, with settings of the host's owner.
@@ -348,6 +389,26 @@ def test_firewall_takes_the_addresses_of_the_inventory_and_names_those_without(t
     ])  # fmt: skip
 
 
+def test_firewall_is_loaded_again_whenever_nftables_starts(tmp_path: Path) -> None:
+    """systemd accepts the drop-in. A start of nftables flushes all rules, and PartOf= propagates only a restart."""
+    drop_in = "etc/systemd/system/nftables.service.d/tfctl.conf"
+    text = (ROLES / "firewall/files" / drop_in).read_text()
+    (load,) = (line for line in text.splitlines() if line.startswith("ExecStartPost="))
+    service = (ROLES / "firewall/files/etc/systemd/system/tfctl_firewall.service").read_text()
+    assert f"ExecStart={load.removeprefix('ExecStartPost=-')}\n" in service
+    (tmp_path / "nftables.service.d").mkdir()
+    (tmp_path / "nftables.service.d/tfctl.conf").write_text(text)
+    unit = tmp_path / "nftables.service"
+    unit.write_text("[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=/bin/true\n")
+    found = {**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"}
+    verify = ["systemd-analyze", "verify", "--man=no", str(unit)]
+    said = subprocess.run(verify, capture_output=True, text=True, timeout=60, env=found).stderr
+    assert [line for line in said.splitlines() if "tfctl.conf" in line] == []
+    manages = yaml.safe_load((ROLES / "firewall/vars/receipt.yml").read_text())["firewall_manages"]
+    (removal,) = (task for task in tasks_of("firewall", "absent.yml") if "loop" in task)
+    assert f"/{drop_in}" in manages["paths"] and f"/{drop_in}" in removal["loop"]
+
+
 def test_shared_storage_finds_the_visible_mount_at_a_directory(tmp_path: Path) -> None:
     """The answers of findmnt are recorded."""
     stacked = {"filesystems": [
@@ -377,6 +438,65 @@ def test_shared_storage_checks_the_form_of_the_source(tmp_path: Path) -> None:
     for kind, source, failure in SOURCES:
         tasks += trial(task, failure, shared_storage_kind=kind, shared_storage_source=source)
     play(tmp_path, "shared_storage", tasks)
+
+
+#: A fake of systemctl(1) for one mount unit, beside the files "loaded" and "mounted": what systemd has read, and with
+#: what it has mounted. While there is a file "busy", umount fails.
+MOUNTS = """#!/bin/sh
+cd "$MOUNTS"
+test -e mounted && active=active || active=inactive
+test -e unit && load=loaded || load=not-found
+stop() { test ! -e mounted && return; test ! -e busy || { echo "umount: target is busy." >&2; exit 1; }; rm mounted; }
+case $1 in
+daemon-reload) cp unit loaded ;;
+show) printf 'LoadState=%s\\nActiveState=%s\\n' $load $active ;;
+is-enabled) echo enabled ;;
+start) test -e mounted || cp loaded mounted ;;
+stop) stop ;;
+restart) stop; cp loaded mounted ;;
+*) exit 2 ;;
+esac
+"""
+
+
+def test_shared_storage_mounts_with_new_options_also_if_the_directory_was_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/systemctl").write_text(MOUNTS)
+    (tmp_path / "bin/systemctl").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("MOUNTS", str(tmp_path))
+    kinds = ("ansible.builtin.template", "ansible.builtin.systemd_service")
+    tasks = [task for task in tasks_of("shared_storage", "mount.yml") if {*kinds} & {*task}]
+    for arguments in (task["ansible.builtin.template"] for task in tasks if "ansible.builtin.template" in task):
+        arguments |= {
+            "src": str(ROLES / "shared_storage/templates/etc/systemd/system/share.mount.j2"),
+            "dest": f"{tmp_path}/unit",
+        }
+        for own in ("owner", "group"):  # tests need no root
+            arguments.pop(own, None)
+
+    def run(options: str, *words: str, fails: bool = False) -> None:
+        target = "/mnt/all" if (tmp_path / "mounted").exists() else ""
+        given = {"shared_storage_kind": "nfs", "shared_storage_source": "nas:/all", "shared_storage_dir": "/mnt/all"}
+        given |= {"shared_storage_options": options}
+        found = facts(**given, shared_storage_mount={"target": target})
+        block: dict[str, object] = {"block": tasks, "rescue": [facts(busy=True)]}
+        play(tmp_path, "shared_storage", [found, facts(busy=False), block, check(f"busy == {fails}")], *words)
+
+    run("soft", "--check")
+    assert not (tmp_path / "unit").exists()
+    run("soft")
+    assert ",soft\n" in (tmp_path / "mounted").read_text()
+    (tmp_path / "busy").touch()
+    run("soft")
+    run("nfsvers=4.2", fails=True)
+    assert ",soft\n" in (tmp_path / "mounted").read_text()
+    (tmp_path / "busy").unlink()
+    run("nfsvers=4.2", "--check")
+    run("nfsvers=4.2")
+    assert ",nfsvers=4.2\n" in (tmp_path / "mounted").read_text()
 
 
 @pytest.mark.parametrize(
@@ -417,6 +537,32 @@ def test_shared_storage_names_its_unit_like_systemd_and_lists_it_in_its_receipt(
         tasks += [receipt, check(*listed, **given)]
     nothing = check("shared_storage_manages.values() | flatten == []", tfctl_shared_storage="existing")
     play(tmp_path, "shared_storage", [*tasks, nothing])
+
+
+def test_roles_that_compare_hosts_ignore_those_that_skip_them(tmp_path: Path) -> None:
+    """A variable of a group enables the roles dataset and shared_storage on some hosts of the play only."""
+    found = {"dataset_found": {"missing": ["cifar10"], "archived": []}, "shared_storage_probe": {"stdout": "/srv/x"}}
+    own = {**facts(**found), "when": "inventory_hostname != 'login'"}
+    (installs,) = (task["when"] for task in tasks_of("dataset", "main.yml") if "dataset_entry" in str(task.get("when")))
+    checks = ["dataset_with_archive == []", "dataset_without_set == ['gpu1', 'gpu2']", installs[-1]]
+    names = "login,gpu1,gpu2"
+    play(tmp_path, "dataset", [own, check(*checks, dataset_entry={"name": "cifar10"})], hosts=names)
+    play(tmp_path, "shared_storage", [own, check("shared_storage_first == 'gpu1'")], hosts=names)
+
+
+def test_ssh_mesh_keeps_its_own_lines_of_absent_hosts_and_copies_no_key_of_the_user(tmp_path: Path) -> None:
+    known = "b,10.0.0.2 ssh-ed25519 AAAA b\n"
+    own = 'restrict,from="10.0.0.2" ssh-ed25519 BBBB tfctl b'
+    accepted = f"ssh-rsa CCCC b\n# BEGIN tfctl ssh_mesh\n{own}\n{own}\nssh-rsa CCCC b\n# END tfctl ssh_mesh\n"
+    read = {"results": [{"content": base64.b64encode(text.encode()).decode()} for text in (known, accepted)]}
+    skipped = {"results": [{"skipped": True}, {"skipped": True}]}
+    present = {**facts(ssh_mesh_public_key={"stdout": "ssh-ed25519 DDDD"}), "when": "inventory_hostname == 'a'"}
+    play(tmp_path, "ssh_mesh", [
+        present,
+        check("ssh_mesh_absent == ['b']"),
+        check(f"ssh_mesh_earlier_lines == [[{known.strip()!r}], [{own!r}]]", ssh_mesh_earlier=read),
+        check("ssh_mesh_earlier_lines == [[], []]", ssh_mesh_earlier=skipped),
+    ], hosts="a,b")  # fmt: skip
 
 
 @pytest.fixture
@@ -462,6 +608,22 @@ def test_data_set_is_copied_from_another_host_without_the_proxy(
         peer.shutdown()
     Dataset(entry).install("http://127.0.0.1:9/nobody")  # not used: the archive is on the host
     assert Dataset(entry).difference() == ""
+
+
+def test_data_set_that_cannot_be_installed_leaves_no_archive_in_the_temporary_directory(tmp_path: Path) -> None:
+    archive, upload = tmp_path / "set.tgz", tmp_path / "tfctl-set"
+    archive.write_text("archive")
+    (task,) = tasks_of("dataset", "source.yml")
+    for each in task["block"]:
+        if each.pop("tfctl_dataset", None):
+            each["ansible.builtin.fail"] = {"msg": "another hash"}
+        for own in ("owner", "group"):  # tests need no root
+            each.get("ansible.builtin.copy", {}).pop(own, None)
+    given = facts(dataset_entry={"name": "set", "source": str(archive)}, dataset_is_local=True)
+    kept = facts(dataset_upload=str(upload))
+    output = play(tmp_path, "dataset", [given, kept, {"block": [task], "rescue": [check("true")]}])
+    assert "another hash" in output and "changed=0" in output
+    assert not upload.exists()
 
 
 def test_data_set_with_a_missing_shard_is_not_installed(entry: dict[str, Any]) -> None:

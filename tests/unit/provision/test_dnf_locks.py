@@ -66,12 +66,10 @@ class Host:
                 task["ansible.builtin.command"] = {
                     "argv": "{{ ['dnf', '-y', 'install'] + nvidia_packages_transaction.install }}"
                 }
-        found = {
-            "hosts": "localhost",
-            "gather_facts": False,
-            "vars": {"nvidia_packages_transaction": wanted._asdict()},
-            "tasks": [block, tasks[-1]],
-        }
+        return self.run({"nvidia_packages_transaction": wanted._asdict()}, block, tasks[-1])
+
+    def run(self, variables: dict[str, Any], *tasks: dict[str, Any]) -> subprocess.CompletedProcess[str]:
+        found = {"hosts": "localhost", "gather_facts": False, "vars": variables, "tasks": tasks}
         book = self.folder / "play.yml"
         book.write_text(json.dumps([found]))
         words = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "--connection", "local", str(book)]
@@ -137,6 +135,14 @@ def test_upgrade_of_packages_that_somebody_else_has_locked_is_refused(host: Host
     with pytest.raises(ModuleFailed, match="would change packages that are on hold: nvidia-open") as refused:
         host.transaction("nvidia-open=3:590.*")
     assert refused.value.fault["remedy"] == "dnf versionlock delete nvidia-open, then provision again"
+
+
+def test_module_stream_of_another_branch_is_enabled_and_stays(host: Host) -> None:
+    (task,) = (each for each in yaml.safe_load((ROLE / "tasks/dnf.yml").read_text()) if "stream" in each["name"])
+    for stream, changed in (("570-open", 1), ("580-open", 1), ("580-open", 0)):
+        done = host.run({"nvidia_packages_module_stream": f"nvidia-driver:{stream}"}, task)
+        assert f"changed={changed} " in done.stdout and "failed=0" in done.stdout, done.stdout
+        assert host["streams"] == {"nvidia-driver": stream}
 
 
 @pytest.mark.parametrize("needed", [False, True], ids=["alone", "needed by another package"])

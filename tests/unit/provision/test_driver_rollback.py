@@ -20,10 +20,13 @@ class ActionModule(ActionBase):
         busy = task_vars["inventory_hostname"] == "busy"
         return {**super().run(tmp, task_vars), "in_use": "tfctl-a-worker-0.service run" if busy else ""}
 """
-#: A fake of the role nvidia_packages that prints what it is to install.
+#: A fake of the role nvidia_packages that prints what it is to install. On the host "offline", apt fails.
 PACKAGES = """
 - ansible.builtin.debug:
     msg: "{{ inventory_hostname }} {{ nvidia_packages_component }}: {{ nvidia_packages_names | join(' ') }}"
+- ansible.builtin.fail:
+    msg: Failed to fetch
+  when: inventory_hostname == 'offline'
 """
 PLAY = """
 - hosts: all
@@ -74,3 +77,12 @@ def test_rollback_installs_the_versions_before_the_last_change(tmp_path: Path) -
     missing = "no earlier driver"
     assert sorted(refused) == [("busy", "not changed while tfctl-a-worker-0"), ("new", missing), ("other", missing)]
     assert "busy nvidia_driver" not in output
+
+
+def test_rollback_removes_its_pins_also_if_the_packages_cannot_be_downloaded(tmp_path: Path) -> None:
+    (tmp_path / "before.json").write_text(json.dumps({"nvidia_driver": {"libcuda1": "535.2-1"}}))
+    (tmp_path / "hosts").write_text("offline ansible_connection=local\n")
+    output = roll_back(tmp_path, nvidia_driver_previous_record=f"{tmp_path}/before.json")
+    assert "Failed to fetch" in output and "failed=1" in output, output
+    removal = output.partition("TASK [nvidia_driver : Remove the pins of these versions]")[2]
+    assert re.match(r" \*+\n(?:ok|changed): \[offline\]", removal), output

@@ -50,6 +50,16 @@ def test_role_that_is_not_planned_for_a_host_never_runs() -> None:
     assert due({}, {"web": CheckedReceipt("web", "", ("x changed",))}, full=True) == {}
 
 
+def test_roles_that_add_files_to_the_environment_run_when_it_may_be_installed_again() -> None:
+    digests = {"tensorflow": "1", "requirements": "2", "openmpi": "3", "horovod": "4"}
+    receipts = {role: CheckedReceipt(role, digest) for role, digest in digests.items()}
+    assert due(digests, receipts) == {}
+    changed = CheckedReceipt("tensorflow", "1", ("x changed",))
+    adds = "it adds files to what tensorflow installs"
+    found = due(digests, {**receipts, "tensorflow": changed})
+    assert found == {"tensorflow": "x changed", "openmpi": adds, "horovod": adds}
+
+
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A role that uses a module, which uses a module_util, and a role that includes another."""

@@ -214,6 +214,27 @@ def test_horovod_is_removed_when_it_is_not_wanted(installed: HorovodInstallation
     assert installed.home is not None and not installed.home.exists()
 
 
+def test_horovod_keeps_directories_that_are_not_of_tfctl(installed: HorovodInstallation) -> None:
+    """The role can be used alone, with any environment. A clone of Horovod may be beside it."""
+    assert installed.home is not None
+    clone = installed.home.with_name("horovod-src")
+    for path in (clone, installed.home.with_name("a" * 16)):
+        path.mkdir()
+        (path / "mine").touch()
+    installed.home.with_name("notes.txt").touch()
+    horovod(installed.environment, home="").link()
+    left = sorted(path.name for path in installed.home.parent.iterdir() if path.name != ".lock")
+    assert left == ["a" * 16, "horovod-src", "notes.txt"]
+
+
+def test_horovod_stays_in_an_environment_of_any_name(installed: HorovodInstallation) -> None:
+    mine = installed.environment.with_name("mine")
+    installed.environment.rename(mine)
+    other = horovod(mine, installed.wheel)
+    other.link()
+    assert (other.differences(), other.linked()) == ([], True)
+
+
 def test_horovod_wheel_is_refused_when_it_differs_from_its_record(tmp_path: Path) -> None:
     environment, wheel = environment_and_wheel(tmp_path)
     with zipfile.ZipFile(wheel) as file:

@@ -38,6 +38,16 @@ PLAY = """
         that: nvidia_library_compared.rc == 0
       when: not ansible_check_mode
 """
+#: Runs the tasks after the archive twice, as two runs do.
+CONFIGURE = """
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - ansible.builtin.include_role: &configure
+        name: nvidia_library
+        tasks_from: configure
+    - ansible.builtin.include_role: *configure
+"""
 #: A fake of the CUDA installer: a shell script with the options of the real one.
 RUNFILE = """#!/bin/sh
 set -e
@@ -71,13 +81,16 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def unpack(folder: Path, source: Path, *words: str, kind: str = "tar", sha256: str = "", **more: str) -> str:
+def unpack(
+    folder: Path, source: Path, *words: str, kind: str = "tar", sha256: str = "", play: str = PLAY, **more: str
+) -> str:
     """Run the tasks that unpack an archive into folder/cudnn/8; return the output of ansible-playbook.
 
     ``more``: variables.
     """
-    (folder / "play.yml").write_text(PLAY)
-    program(folder / "bin/ldconfig", "# A fake, since only root can update the cache of the loader.")
+    (folder / "play.yml").write_text(play)
+    # A fake, since only root can update the cache of the loader.
+    program(folder / "bin/ldconfig", f"echo ldconfig >>{folder}/calls")
     variables = {
         "nvidia_library_archive_url": source.as_uri(), "nvidia_library_archive_kind": kind,
         "nvidia_library_archive_sha256": sha256 or hashlib.sha256(source.read_bytes()).hexdigest(),
@@ -124,11 +137,41 @@ def test_archive_is_unpacked_once_and_again_after_damage(tmp_path: Path, harm: C
     assert (place / "lib/libcudnn.so.8").read_text() == "code"
 
 
+def test_cache_of_the_loader_is_updated_also_after_an_interrupted_run(tmp_path: Path) -> None:
+    """That run may have written its files, and ended before it updated the cache. Then nothing changes in this one."""
+    source = archive(tmp_path / "nccl.tgz", {"nccl/lib/libnccl.so.2": "code"})
+    assert changes(unpack(tmp_path, source, play=CONFIGURE, **nccl(tmp_path))) == 0
+    assert (tmp_path / "calls").read_text() == "ldconfig\n" * 2
+
+
+def nccl(folder: Path) -> dict[str, str]:
+    """Return variables for NCCL 2.21.5, whose loader configuration is in a directory of the test."""
+    (folder / "ld.so.conf.d").mkdir()
+    own = {"nvidia_library_loader": f"{folder}/ld.so.conf.d", "nvidia_library_soname": "libnccl.so.2"}
+    return {**own, "nvidia_library_name": "nccl", "nvidia_library_version": "2.21.5"}
+
+
+def test_loader_forgets_other_versions_with_the_same_soname(tmp_path: Path) -> None:
+    """It would load the one whose file has the first name."""
+    source, variables = archive(tmp_path / "nccl.tgz", {"nccl/lib/libnccl.so.2": "code"}), nccl(tmp_path)
+    for name, soname in {
+        "tfctl-nccl-2.16.5": "libnccl.so.2", "tfctl-nccl-3.0.1": "libnccl.so.3", "tfctl-nccl-2.21.5": "libnccl.so.2",
+        "tfctl-cuda-12.2.2": "libcudart.so.12", "mine": "libnccl.so.2",
+    }.items():  # fmt: skip
+        (tmp_path / name).mkdir()
+        (tmp_path / name / soname).touch()
+        (tmp_path / f"ld.so.conf.d/{name}.conf").write_text(f"/nowhere\n{tmp_path}/{name}\n")
+    assert changes(unpack(tmp_path, source, "--check", play=CONFIGURE, **variables)) == 2
+    assert changes(unpack(tmp_path, source, play=CONFIGURE, **variables)) == 1
+    left = sorted(path.stem for path in (tmp_path / "ld.so.conf.d").iterdir())
+    assert left == ["mine", "tfctl-cuda-12.2.2", "tfctl-nccl-2.21.5", "tfctl-nccl-3.0.1"]
+
+
 #: A fake of the modules apt and dnf that fails with the package that it is to install.
 INSTALLER = """#!/usr/bin/python
 from ansible.module_utils.basic import AnsibleModule
 
-module = AnsibleModule({"name": {}, "state": {}, "update_cache": {"type": "bool"}})
+module = AnsibleModule({"name": {}, "state": {}, "update_cache": {"type": "bool"}, "lock_timeout": {"type": "int"}})
 module.fail_json(msg=f"{module.params['name']} is to be installed")
 """
 
@@ -147,11 +190,12 @@ def test_xz_is_installed_by_its_name_in_the_distribution(tmp_path: Path, found: 
     assert f"{package} is to be installed" in output, output
 
 
-def test_archive_with_a_wrong_hash_is_refused(tmp_path: Path) -> None:
+def test_archive_with_a_wrong_hash_is_refused_and_the_installed_one_stays(tmp_path: Path) -> None:
     source = archive(tmp_path / "nccl.tgz", {"nccl/lib/libnccl.so.2": "code"})
+    assert changes(unpack(tmp_path, source)) > 1
     output = unpack(tmp_path, source, sha256="1" * 64)
     assert "failed=1" in output and f"did not match {'1' * 64}" in output
-    assert [*(tmp_path / "cudnn/8").iterdir()] == []
+    assert (tmp_path / "cudnn/8/lib/libnccl.so.2").read_text() == "code"
     assert [path.name for path in (tmp_path / "cudnn").iterdir()] == ["8"]
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import sys
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from typing import Any
 import pytest
 from ansible.module_utils import tfctl_pythons
 
+from playbooks.library.tfctl_python_tree import install
 from tests.unit.provision.fresh_host import facts, wanted
 from tfctl.model import stacks
 from tfctl.provision.decide import pythons
@@ -105,6 +108,35 @@ def test_python_tree_with_a_missing_file_does_not_count(tmp_path: Path) -> None:
     assert tfctl_pythons.whole(tmp_path) == "3.7"
     (tmp_path / "lib/os.py").unlink()
     assert tfctl_pythons.whole(tmp_path) == ""
+
+
+def test_damaged_python_tree_is_replaced_without_a_time_in_which_tasks_find_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks run with it, and import some modules late."""
+    packed, path, archive = tmp_path / "packed", tmp_path / "pythons/cpython-3.7.16-aa", tmp_path / "tree.tar.gz"
+    for name, text in {"bin/python3.7": "#!/bin/sh\necho 3.7\n", "lib/os.py": "import sys\n"}.items():
+        (packed / name).parent.mkdir(parents=True)
+        (packed / name).write_text(text)
+        (packed / name).chmod(0o755)
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(packed, ".")
+    sha256 = hashlib.sha256(archive.read_bytes()).hexdigest()
+    wanted = {"path": str(path), "archive": str(archive), "python": "3.7", "sha256": sha256}
+    assert install(wanted, act=True)["changed"]
+    (path / "lib/os.py").unlink()
+    deleted: list[tuple[str, bool]] = []
+    delete = shutil.rmtree
+
+    def watched(folder: Path, **options: Any) -> None:
+        deleted.append((str(folder), (path / "bin/python3.7").exists()))
+        delete(folder, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", watched)
+    assert install(wanted, act=True)["changed"]
+    assert str(path) not in dict(deleted) and all(there for _, there in deleted)
+    assert tfctl_pythons.whole(path) == "3.7"
+    assert sorted(each.name for each in path.parent.iterdir()) == [".lock", path.name]
 
 
 def test_library_facts_of_this_machine_are_plausible() -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import yaml
+
+from tests.unit.provision.apt_tree import AptTree
 from tfctl.provision import ansible
 
 ROLE = ansible.data_dir() / "roles/nvidia_repo"
@@ -25,18 +30,19 @@ Signed-By: /usr/share/keyrings/tfctl-nvidia.asc
 """,
     "etc/apt/preferences.d/tfctl-nvidia": """\
 # Written by tfctl provision.
+# NVIDIA CUDA is the label of its repository. The host of a mirror may have other repositories too.
 # Drivers of two origins conflict, so drivers of NVIDIA are used only if they were requested.
 Package: nvidia-* libnvidia-* cuda-drivers* libcuda1* libnvsdm*
-Pin: origin "mirror.example"
+Pin: release l=NVIDIA CUDA
 Pin-Priority: -1
 
 Package: cuda-* libcu* libnccl* libnp* libnv* gds-tools* nsight-*
-Pin: origin "mirror.example"
+Pin: release l=NVIDIA CUDA
 Pin-Priority: 600
 
 # Nothing else is taken from this repository.
 Package: *
-Pin: origin "mirror.example"
+Pin: release l=NVIDIA CUDA
 Pin-Priority: 100
 """,
 }
@@ -83,6 +89,36 @@ def test_apt_files_name_the_repository_and_pin_its_packages(tmp_path: Path) -> N
     for drivers in DRIVERS:
         wanted = {name: text.replace("-1", "600") if drivers else text for name, text in APT.items()}
         assert {name: (tmp_path / str(drivers) / Path(name).name).read_text() for name in APT} == wanted
+
+
+def repository(folder: Path, label: str, version: str, *names: str) -> str:
+    """Create a repository with packages of this version; return its line for apt's sources."""
+    folder.mkdir()
+    fields = f"Version: {version}\nArchitecture: amd64\nMaintainer: x\nDescription: x\nFilename: x\nSize: 1\n"
+    text = "\n".join(f"Package: {name}\n{fields}SHA256: {'0' * 64}\n" for name in names)
+    (folder / "Packages").write_text(text)
+    listed = f"{hashlib.sha256(text.encode()).hexdigest()} {len(text)} Packages"
+    date = "Sat, 01 Jan 2022 00:00:00 UTC"
+    (folder / "Release").write_text(f"Origin: {label}\nLabel: {label}\nDate: {date}\nSHA256:\n {listed}\n")
+    return f"deb [trusted=yes] file:{folder} ./\n"
+
+
+def test_pins_hold_for_nvidia_alone_where_one_mirror_also_has_the_distribution(tmp_path: Path) -> None:
+    """Real apt-get reads both repositories, which have the same host."""
+    names = ("bash", "libcuda1")
+    sources = repository(tmp_path / "debian", "Debian", "1", *names)
+    sources += repository(tmp_path / "nvidia", "NVIDIA CUDA", "99", *names, "cuda-toolkit-12-2", "nvidia-driver-580")
+    tree = AptTree(tmp_path / "host", sources)
+    (tmp_path / "host/etc/preferences.d/tfctl-nvidia").write_text(APT["etc/apt/preferences.d/tfctl-nvidia"])
+    tree.update()
+    policy = tree.run("apt-cache", "policy", *names, "cuda-toolkit-12-2", "nvidia-driver-580").stdout
+    found = dict(re.findall(r"^(\S+):\n  Installed: .*\n  Candidate: (.*)$", policy, re.MULTILINE))
+    assert found == {"bash": "1", "libcuda1": "1", "cuda-toolkit-12-2": "99", "nvidia-driver-580": "(none)"}
+
+
+def test_pins_are_written_before_the_repository_so_that_no_moment_is_without_them() -> None:
+    files = yaml.safe_load((ROLE / "vars/main.yml").read_text())["nvidia_repo_apt_files"]
+    assert [Path(file).parent.name for file in files] == ["preferences.d", "sources.list.d"]
 
 
 def test_dnf_file_names_the_repository_and_excludes_drivers(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from tfctl.provision.parts import PARTS
 ROLES = sorted(path for path in (ansible.data_dir() / "roles").iterdir())
 LAB = Path(expected_state.__file__).parent
 #: Roles that other roles include. The playbook has no tag for them.
-SHARED = {"nvidia_library", "nvidia_packages", "wheels"}
+SHARED = {"nvidia_library", "nvidia_packages", "packages", "wheels"}
 ANSIBLE = [sys.executable, "-m", "ansible"]
 
 
@@ -124,7 +124,7 @@ WAITING = {"tfctl_environment", "tfctl_requirements", "tfctl_horovod", "tfctl_bu
 def tasks_of(tasks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield the tasks, and instead of a block its tasks."""
     for task in tasks:
-        yield from tasks_of(task["block"]) if "block" in task else [task]
+        yield from tasks_of([*task["block"], *task.get("always", [])]) if "block" in task else [task]
 
 
 def test_tasks_that_wait_for_another_run_retry_for_the_whole_patience() -> None:
@@ -136,6 +136,16 @@ def test_tasks_that_wait_for_another_run_retry_for_the_whole_patience() -> None:
         assert task["retries"] * tfctl_install.TURN_S == tfctl_install.PATIENCE_S
 
 
+def test_tasks_that_install_packages_wait_for_another_package_manager() -> None:
+    """On a new machine, unattended upgrades hold its lock for minutes."""
+    installers = ("ansible.builtin.apt", "ansible.builtin.dnf", "ansible.builtin.package")
+    tasks = [task for role in ROLES for path in (role / "tasks").glob("*.yml") for task in tasks_of(read(path))]
+    installing = [task for task in tasks if {*installers} & {*task}]
+    assert len(installing) > 6
+    given = [task[kind].get("lock_timeout") for task in installing for kind in installers if kind in task]
+    assert given == [120] * len(given)
+
+
 def test_tasks_change_the_owner_and_mode_of_single_files_with_the_module_file() -> None:
     """Commands are for whole trees, for which the module is slow."""
     tasks = [task for role in ROLES for path in (role / "tasks").glob("*.yml") for task in tasks_of(read(path))]
@@ -143,6 +153,14 @@ def test_tasks_change_the_owner_and_mode_of_single_files_with_the_module_file() 
     words = [command["argv"] for command in commands if isinstance(command, dict) and "argv" in command]
     changes = [each for each in words if each[0] in ("chown", "chgrp", "chmod")]
     assert len(changes) > 1 and [each for each in changes if "R" not in each[1]] == []
+
+
+def test_tasks_reload_systemd_whether_or_not_this_run_has_changed_a_unit() -> None:
+    """An earlier run may have been interrupted between its unit and the reload."""
+    tasks = [task for role in ROLES for path in (role / "tasks").glob("*.yml") for task in tasks_of(read(path))]
+    units = [task["ansible.builtin.systemd_service"] for task in tasks if "ansible.builtin.systemd_service" in task]
+    reloads = [unit["daemon_reload"] for unit in units if "daemon_reload" in unit]
+    assert reloads == [True] * len(reloads) and len(reloads) > 4
 
 
 def test_each_of_these_roles_runs_alone_in_the_play_of_a_user(tmp_path: Path) -> None:
@@ -328,6 +346,11 @@ def test_reset_of_the_driver_rebuilds_the_initramfs_in_which_nouveau_was_blocked
         words = [*ANSIBLE, "playbook", "-i", "localhost,", "-e", extra, str(tmp_path / "play.yml")]
         done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert f'"msg": {json.dumps(json.dumps(expected))}' in done.stdout, done.stdout + done.stderr
+
+
+def test_reset_of_the_driver_forgets_the_module_stream_that_was_enabled_for_it() -> None:
+    manages = read(ansible.data_dir() / "roles/nvidia_driver/vars/receipt.yml")["nvidia_driver_manages"]
+    assert "/etc/dnf/modules.d/nvidia-driver.module" in manages["paths"]
 
 
 def test_tags_of_the_playbook_are_the_roles() -> None:

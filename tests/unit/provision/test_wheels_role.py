@@ -58,20 +58,30 @@ class Fleet:
     def run(
         self, *wheels: str, address: str = "127.0.0.1", batches: Sequence[int | str] = (1, "100%")
     ) -> dict[str, list[str]]:
-        """Run the role for these wheels; return the hosts that ran each task, by the task's name."""
-        files = [next(self.index.glob(f"{name}-*")) for name in wheels]
-        lines = ("{}=={} --hash=sha256:{}\n".format(*file.name.split("-")[:2], digest(file)) for file in files)
-        (self.folder / "lock.txt").write_text("".join(lines))
+        """Run the role for these wheels; return the hosts that ran each task, by the task's name.
+
+        Wheels after "then" are those of a second time that the play includes the role.
+        """
+        locks: list[Path] = []
+        for names in " ".join(wheels).split(" then "):
+            files = [next(self.index.glob(f"{name}-*")) for name in names.split()]
+            lines = ("{}=={} --hash=sha256:{}\n".format(*file.name.split("-")[:2], digest(file)) for file in files)
+            locks.append(self.folder / f"lock{len(locks)}.txt")
+            locks[-1].write_text("".join(lines))
         hosts = {name: {"ansible_python_interpreter": f"{self.folder / name}/python"} for name in self.names}
         inventory = {"all": {"hosts": hosts, "vars": {"ansible_connection": "local", "tfctl_address": address}}}
         (self.folder / "hosts.json").write_text(json.dumps(inventory))
         given = {
-            "wheels_locks": [f"{self.folder}/lock.txt"], "wheels_python_version": VERSION, "wheels_machine": "x86_64",
+            "wheels_python_version": VERSION, "wheels_machine": "x86_64",
             "wheels_cache": f"{self.folder}/cache", "wheels_store": "$NODE_DIR/store", "wheels_ports": free_ports(),
         }  # fmt: skip
         after = {"ansible.builtin.add_host": {"name": "{{ item }}", "groups": "tfctl_provisioned"}}
+        tasks = [
+            {"ansible.builtin.include_role": {"name": "wheels"}, "vars": {"wheels_locks": [str(lock)]}}
+            for lock in locks
+        ]
         play = {
-            "hosts": "all", "gather_facts": False, "serial": [*batches], "vars": given, "roles": ["wheels"],
+            "hosts": "all", "gather_facts": False, "serial": [*batches], "vars": given, "tasks": tasks,
             "post_tasks": [{"name": "Group", "loop": "{{ ansible_play_batch }}", **after}],
         }  # fmt: skip
         (self.folder / "play.yml").write_text(json.dumps([play]))
@@ -150,6 +160,13 @@ def test_wheels_leave_the_control_machine_once_and_later_only_the_changed_one_do
     found = fleet.run("one", "two")
     assert found[SEND] == ["n1"]
     assert fleet.stores() == [sorted([*wheels, digest(new)])] * 4
+
+
+@pytest.mark.parametrize("fleet", [2], indirect=True)
+def test_later_batch_copies_all_wheels_from_the_first_one_if_a_host_needs_two_sets(fleet: Fleet) -> None:
+    found = fleet.run("one", "then", "two")
+    assert (found[SEND], found["Copy the wheels from that host"]) == (["n1", "n1"], ["n2", "n2"]), fleet.output
+    assert fleet.stores() == [sorted(digest(path) for path in fleet.index.iterdir())] * 2
 
 
 @pytest.mark.parametrize("fleet", [3], indirect=True)

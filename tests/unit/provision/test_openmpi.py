@@ -1,0 +1,65 @@
+"""The role openmpi: the links that it creates in an environment and removes from it, and what a build leaves."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tests.unit.provision.test_around import facts, play, tasks_of, trial
+
+BUILT = "/opt/tfctl/openmpi/4.1.8-0123456789ab/bin"
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Path:
+    """An environment with an Open MPI of its own, and one link of the role."""
+    programs = tmp_path / "environment/bin"
+    programs.mkdir(parents=True)
+    (programs / "prterun").touch()
+    (programs / "mpirun").symlink_to("prterun")
+    (programs / "mpicc").symlink_to(f"{BUILT}/mpicc")
+    return tmp_path / "environment"
+
+
+def test_role_removes_only_links_to_an_openmpi_that_it_has_built(tmp_path: Path, environment: Path) -> None:
+    given = facts(openmpi_method="distribution", openmpi_environment=str(environment))
+    tasks = [given, *tasks_of("openmpi", "links.yml")]
+    play(tmp_path, "openmpi", tasks, "--check")
+    assert (environment / "bin/mpicc").is_symlink()
+    play(tmp_path, "openmpi", tasks)
+    assert sorted(path.name for path in (environment / "bin").iterdir()) == ["mpirun", "prterun"]
+    play(tmp_path, "openmpi", [facts(openmpi_method="none", openmpi_environment=f"{tmp_path}/none"), *tasks[1:]])
+
+
+def test_role_does_not_replace_a_program_of_the_environment_by_a_link(tmp_path: Path, environment: Path) -> None:
+    (environment / "bin/mpirun").unlink()
+    (environment / "bin/mpirun").write_text("mine")
+    built = tmp_path / "built"
+    (built / "bin").mkdir(parents=True)
+    for name in ("mpirun", "mpicc"):
+        (built / "bin" / name).touch()
+    given = {"openmpi_environment": str(environment), "openmpi_prefix": str(built), "openmpi_version": "4.1.8"}
+    task = tasks_of("openmpi", "links.yml")[0]
+    links = trial(task, "refusing to convert", **given, openmpi_method="source", openmpi_programs=["mpirun", "mpicc"])
+    play(tmp_path, "openmpi", [*links])
+    assert (environment / "bin/mpirun").read_text() == "mine"
+    assert (environment / "bin/mpicc").readlink() == built / "bin/mpicc"
+
+
+def test_archive_of_a_build_is_deleted_from_its_host_also_by_a_later_run(tmp_path: Path) -> None:
+    """The run that has built it may have been interrupted when the control machine had the archive."""
+    (tmp_path / "mpirun").touch()
+    built, left, place = tmp_path / "built.tar.gz", tmp_path / "openmpi-key.tar.gz", tmp_path / "openmpi"
+    with tarfile.open(built, "w:gz") as file:
+        file.add(tmp_path / "mpirun", "bin/mpirun")
+    left.touch()
+    tasks = tasks_of("openmpi", "install.yml")
+    for task in tasks:
+        for kind in (name for name in task if name.startswith("ansible.builtin.")):
+            for own in ("owner", "group"):  # tests need no root
+                task[kind].pop(own, None)
+    given = facts(openmpi_built=str(built), openmpi_result=str(left), openmpi_path=str(place))
+    play(tmp_path, "openmpi", [given, *tasks])
+    assert (place / "bin/mpirun").exists() and not left.exists()
