@@ -74,7 +74,7 @@ def test_a_job_is_not_tried_again_after_an_exit_code_that_the_policy_excludes(gu
 
 def test_a_host_without_contact_to_the_head_ends_its_tasks_after_the_lease(guarded: Hosts) -> None:
     """The next start is clean, although the head still has a task of this job."""
-    two_kinds(guarded, "cut", "sleep 600", ", lease: 30s")
+    two_kinds(guarded, "cut", "sleep 600", ", lease: 10s")
     wait_until(lambda: len(established(guarded)) == 2, timeout=30)
     kill_guard(guarded, "node1", "cut", for_good=True)
     wait_until(lambda: not [unit for name in ("node2", "node3") for unit in guarded.trees[name].alive()], timeout=60)

@@ -157,14 +157,14 @@ def test_killed_guards_are_started_again_and_go_on(hosts: list[str], jobs: Jobs)
 
 
 def test_host_without_contact_to_the_head_ends_its_tasks_after_the_lease_only(jobs: Jobs) -> None:
-    start(jobs, "lease", "exec sleep 600", ", lease: 30s")
+    start(jobs, "lease", "exec sleep 600", ", lease: 20s")
     wait_for(lambda: connected(jobs, "lease"), 30)
     with cut_off(jobs, "node2", "lease"):
         time.sleep(10)
-    time.sleep(25)
+    time.sleep(15)
     assert set(jobs.states("lease").values()) == {"running"}
     with cut_off(jobs, "node2", "lease"):
-        wait_for(lambda: jobs.states("lease")["server/0"] == "stopped", 70)
+        wait_for(lambda: jobs.states("lease")["server/0"] == "stopped", 60)
         assert jobs.states("lease")["server/1"] == "running"
     jobs.ok("stop", "lease")
     jobs.assert_nothing_left()
@@ -172,20 +172,20 @@ def test_host_without_contact_to_the_head_ends_its_tasks_after_the_lease_only(jo
 
 def test_host_that_stays_silent_fails_a_job_that_needs_it(jobs: Jobs) -> None:
     text = "strategy: tf1_ps\nstack: none\ncommand: [python3, -c, 'import time; time.sleep(600)']\n"
-    jobs.ok("start", jobs.file("mute", f"{text}{STRATEGIES['tf1_ps']}\npolicy: {{lease: 30s}}\n"))
+    jobs.ok("start", jobs.file("mute", f"{text}{STRATEGIES['tf1_ps']}\npolicy: {{lease: 10s}}\n"))
     wait_for(lambda: connected(jobs, "mute"), 30)
     with cut_off(jobs, "node3", "mute"):
-        ended(jobs, "mute", "failed", 100)
+        ended(jobs, "mute", "failed", 90)
         assert "ps/0 on node3 is lost: the host has not answered the guard" in jobs.status("mute")["reason"]
     jobs.ok("stop", "mute")
     jobs.assert_nothing_left()
 
 
 def test_all_hosts_end_their_tasks_when_the_head_is_gone(jobs: Jobs) -> None:
-    start(jobs, "headless", "exec sleep 600", ", lease: 30s")
+    start(jobs, "headless", "exec sleep 600", ", lease: 10s")
     wait_for(lambda: connected(jobs, "headless"), 30)
     with jobs.lab.without_network("node1"):
-        wait_for(lambda: not any(jobs.everywhere("pgrep -u tfctl; true", ["node2", "node3"]).values()), 80)
+        wait_for(lambda: not any(jobs.everywhere("pgrep -u tfctl; true", ["node2", "node3"]).values()), 60)
     wait_for(lambda: jobs("status", "headless").returncode == 0, 60)
     jobs.ok("stop", "headless")
     jobs.assert_nothing_left()

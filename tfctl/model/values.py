@@ -91,9 +91,9 @@ def local_path(value: Any, info: ValidationInfo) -> Path:
 
 
 def _lease(value: int) -> int:
-    """Return a lease (s) that a connection between guards which breaks and is made again does not use up."""
-    if value < 30:
-        raise ValueError("should be at least 30s: hosts notice only after 15 s that a connection is broken")
+    """Return a lease (s) that is longer than the time between two messages of a guard."""
+    if value < 10:
+        raise ValueError("should be at least 10s: hosts hear from each other every 5 s")
     return value
 
 
@@ -183,7 +183,7 @@ Lease = Annotated[
     AfterValidator(_lease),
     _schema(
         "integer", "string",
-        minimum=30, maximum=10 * 365 * 86400, pattern=r"^(?=.)(?!0*[12]?\ds$)(\d+d)?(\d+h)?(\d+m)?(\d+s)?$",
+        minimum=10, maximum=10 * 365 * 86400, pattern=r"^(?=.)(?!0*\ds$)(\d+d)?(\d+h)?(\d+m)?(\d+s)?$",
     ),
 ]  # fmt: skip
 Memory = Annotated[
