@@ -203,7 +203,7 @@ class _Server(asyncssh.SSHServer):
         self._owner.logins += 1
         self._owner.pending -= 1
 
-    def session_requested(self) -> tuple[asyncssh.SSHServerChannel[bytes], Process] | bool:  # type: ignore[override]
+    def session_requested(self) -> tuple[asyncssh.SSHServerChannel[bytes], Process] | bool:
         if self._sessions == MAX_SESSIONS:
             return False
         self._sessions += 1

@@ -112,6 +112,6 @@ def _remains(host: str, what: str) -> TfctlError:
     return error
 
 
-def _unknown(job: str, silent: Sequence[str]) -> NotFound:
+def _unknown(job: str, silent: Sequence[str]) -> TfctlError:
     found = unknown(job)
     return found if not silent else NotFound(f"{found.message}; {', '.join(silent)} did not answer", found.remedy)

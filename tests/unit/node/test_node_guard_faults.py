@@ -508,6 +508,22 @@ def test_stop_during_a_fault_ends_the_job_everywhere(strategy: str, fault: Fault
         next_start_is_clean(run)
 
 
+def test_guards_stop_what_a_client_has_not_stopped_but_give_it_time(tmp_path: Path) -> None:
+    run = make_run(tmp_path, "tf1_ps", "")
+    with run.hosts.running():
+        run.hosts.start()
+        run.hosts.advance(5)
+        first, *others = run.hosts.hosts.values()
+        first.mark(None)
+        run.hosts.advance(3)
+        assert all(host.alive and host.attempts[1].stopped is None for host in others)
+        run.hosts.advance(10)
+        assert not any(host.alive for host in others)
+        run.hosts.stop()
+        run.hosts.until_over(30)
+        assert run.hosts.outcome()[:2] == ("stopped", 103)
+
+
 NOTIFIED = ", notify: {command: [/srv/tfctl/ended.sh]}"
 
 

@@ -16,6 +16,8 @@ from .member import FIRST_CONTACT_S, LOOK_S, carry_out
 
 #: Added to the lease before the tasks of a silent host count as lost (s): that host may have to end them first.
 _GRACE_S = 30.0
+#: How long a client may take to mark the tasks of a job on all hosts (s), before the guards do the rest of its stop.
+_CLIENT_S = 5.0
 #: How long an order may take beyond the grace period of the tasks (s).
 _ORDER_S = 90.0
 #: How long to wait at least before starting an attempt again that could not be started (s).
@@ -70,6 +72,7 @@ class Head:
         self._listened: set[wire.TaskName] = set()
         self._cleaned: set[wire.TaskName] = set()
         self._first_tried: dict[wire.TaskName, float] = {}
+        self._stop_seen: float | None = None
         self._begin_attempt()
 
     def _begin_attempt(self) -> None:
@@ -83,7 +86,7 @@ class Head:
         self._ended_at = None if ago is None else time.monotonic() - ago
         self._retry_until, self._final, self._over = None, bool(noted.final), bool(noted.over)
         self._listened, self._cleaned = set(self._guard.servers if noted.listened else ()), set()
-        self._first_tried = {}
+        self._first_tried, self._stop_seen = {}, None
         self._all_listened = noted.listened
         self._rebooted = self._here.rebooted(self._record.attempt)
         for member in self._members.values():
@@ -210,7 +213,7 @@ class Head:
                 self._note_cleaned(action.tasks, failed)
         elif isinstance(action, rules.GiveUp):
             await self._end_tasks(action.tasks, "", give_up=True)
-        elif isinstance(action, rules.StopEverywhere):
+        elif isinstance(action, rules.StopEverywhere) and self._client_is_late():
             await self._stop_everywhere()
         elif isinstance(action, rules.Retry):
             self._plan_retry(view, action.pause)
@@ -263,6 +266,13 @@ class Head:
             if hosts[name] not in failed or tried_for > self._guard.lease + _GRACE_S:
                 self._cleaned.add(name)
 
+    def _client_is_late(self) -> bool:
+        """Return whether the client that stops the job has had the time to mark the tasks on all hosts. Before, the
+        events would name the guard as the one that has stopped them."""
+        if self._stop_seen is None:
+            self._stop_seen = time.monotonic()
+        return time.monotonic() - self._stop_seen >= _CLIENT_S
+
     async def _stop_everywhere(self) -> None:
         unmarked = [self._here.host] if self._seen.stopped is None else []
         unmarked += [host for host, member in self._members.items() if not (member.report and member.report.stopped)]
@@ -283,6 +293,8 @@ class Head:
         if view.stopped is None and time.time() < (self._retry_at or 0.0):
             return False
         if view.stopped is not None:
+            if not self._client_is_late():
+                return False
             self._retry_at = None
             self._report()
             await self._stop_everywhere()
