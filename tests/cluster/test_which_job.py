@@ -34,9 +34,6 @@ def test_commands_exit_with_7_when_there_is_no_such_job(hosts: Hosts) -> None:
     assert "no job is running" in done.err
     assert hosts("list").out == ""
     assert hosts("list", "-o", "json").objects == [{"jobs": []}]
-    done = hosts("list", "-j", "never", "-o", "json")
-    assert (done.code, done.objects) == (7, [{"jobs": []}])
-    assert "no host has a job 'never'\n  → tfctl list shows the jobs that exist" in done.err
 
 
 def test_no_command_says_that_a_job_is_gone_while_its_host_is_silent(hosts: Hosts, tmp_path: Path) -> None:

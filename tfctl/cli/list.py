@@ -32,10 +32,9 @@ def list_jobs(
     """List the jobs that the hosts know. Shows each job's latest attempt, the most recent job first.
 
     Exit code: 0 all hosts answer, 4 one cannot be reached, 8 one lacks tfctl's part. With --job, only the hosts of
-    that job count, and 7 if no host has it.
+    that job count.
     """
     from tfctl.jobs import show
-    from tfctl.jobs.state import unknown
 
     with open_fleet(None, job, inventory) as (fleet, name):
         states: list[JobState] = []
@@ -45,8 +44,6 @@ def list_jobs(
         else:
             states, errors = show.jobs(fleet, name)
             listed = states
-    if name is not None and not (states or errors):
-        errors = [unknown(name)]
     if output is OutputFormat.json:
         found: JobsObject = {"jobs": [tables.job_json(state) for state in states]}
         text.print_json(found)
