@@ -16,8 +16,7 @@ import pytest
 from loopback import Sshd, run
 
 from tfctl.errors import BadFile, Unreachable
-from tfctl.remote import control, hostvars, openssh_errors
-from tfctl.remote.ansible_cfg import AnsibleSettings
+from tfctl.remote import control, openssh_errors
 from tfctl.remote.openssh_connection import connect
 from tfctl.remote.ssh_config import resolve
 
@@ -176,18 +175,11 @@ def test_an_option_that_ssh_does_not_know_is_reported(sshd: Sshd) -> None:
         connect(sshd.host("node1", "-o", "nonsense=1"))
 
 
-def test_a_password_in_the_inventory_is_ignored(sshd: Sshd) -> None:
-    """Only Ansible uses it."""
-    variables = {
-        "ansible_host": "127.0.0.1",
-        "ansible_port": sshd.port,
-        "ansible_user": "ops",
-        "ansible_ssh_private_key_file": str(sshd.key_file),
-        "ansible_ssh_common_args": f"-o UserKnownHostsFile={sshd.known_hosts} -o GlobalKnownHostsFile=none",
-        "ansible_password": "secret",
-    }
-    with connect(hostvars.host(Path("lab.ini"), "node1", variables, AnsibleSettings(None, {}))) as connection:
-        assert run(connection, ["echo", "here"]).stdout == b"here\n"
+def test_a_host_with_a_password_in_the_inventory_is_refused(sshd: Sshd) -> None:
+    with pytest.raises(BadFile, match=r"^node1: the inventory has a password \(ansible_password\)") as caught:
+        connect(sshd.host(password=True))
+    assert "tfctl_ssh=paramiko" in caught.value.remedy
+    assert not sshd.connections
 
 
 def test_a_missing_ssh_program_is_reported(sshd: Sshd, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

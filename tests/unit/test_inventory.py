@@ -123,10 +123,10 @@ def test_inventory_ini_is_read_with_group_vars_and_host_vars(work: Path, ansible
     assert load(Path("../hosts.ini")) == expected
 
 
-def test_inventory_chooses_the_transport_and_its_password_is_ignored(work: Path) -> None:
+def test_inventory_chooses_the_transport_and_says_whether_there_is_a_password(work: Path) -> None:
     assert load_one(work / "none.ini", "").ssh == Ssh("node1")
     found = load_one(work / "both.ini", "tfctl_ssh=openssh ansible_password=secret").ssh
-    assert found == Ssh("node1", transport="openssh")
+    assert found == Ssh("node1", transport="openssh", password=True)
     assert "secret" not in repr(found)
     # The second time, the answer comes from the cache.
     assert load_one(work / "both.ini", "tfctl_ssh=openssh ansible_password=secret").ssh == found

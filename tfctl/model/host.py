@@ -31,7 +31,7 @@ class Ssh:
     """How to reach a host. Where a field is None, ssh's own configuration decides.
 
     ``args`` holds the words of ansible_ssh_common_args and ansible_ssh_extra_args. ``key`` is an absolute path.
-    ``transport`` is one of TRANSPORTS, or None.
+    ``transport`` is one of TRANSPORTS, or None. ``password`` is whether the inventory has a password for the login.
     """
 
     host: str
@@ -40,6 +40,7 @@ class Ssh:
     key: str | None = None
     args: tuple[str, ...] = ()
     transport: str | None = None
+    password: bool = False
 
 
 @dataclass(frozen=True)

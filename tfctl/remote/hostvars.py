@@ -21,6 +21,7 @@ _ADDRESS = re.compile(r"""(?!-)[^\s\x00-\x1f\x7f-\x9f'`"$\\;&<>|(){},/]+""")
 _TEMPLATE = re.compile(r"\{[{%].*?(?:[%}]\}|$)", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _OVER_SSH = ("ssh", "smart", "paramiko", "paramiko_ssh")
+_PASSWORDS = ("ansible_password", "ansible_ssh_password", "ansible_ssh_pass")
 _SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
 
 
@@ -40,6 +41,7 @@ def host(inventory: Path, name: str, variables: Mapping[str, Any], settings: Ans
         key=known.key(),
         args=tuple(word for variable in _SSH_ARGS for word in known.words(variable)),
         transport=known.transport("tfctl_ssh"),
+        password=any(variables.get(variable) not in (None, "") for variable in _PASSWORDS),
     )
     return Host(
         name=name,

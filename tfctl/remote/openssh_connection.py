@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfctl.errors import TfctlError
+from tfctl.errors import BadFile, TfctlError
 from tfctl.model.host import Host
 from tfctl.remote import control, refusals
 from tfctl.remote.dial import turn
@@ -51,7 +51,12 @@ _OPTIONS = (
 
 
 def connect(host: Host) -> OpenSshConnection:
-    """Connect as `transport.connect` does."""
+    """Connect as `transport.connect` does. Raises BadFile for a host whose inventory has a password."""
+    if host.ssh.password:
+        raise BadFile(
+            f"{host.name}: the inventory has a password (ansible_password), and the transport openssh cannot use one",
+            "log in with a key instead of the password, or set tfctl_ssh=paramiko",
+        )
     server = resolve(host)
     with turn(server):
         end = time.monotonic() + server.limit
