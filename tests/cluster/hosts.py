@@ -251,6 +251,21 @@ class Hosts:
             hold.unlink()
             self.heal(name)
 
+    @contextlib.contextmanager
+    def undoing(self, *words: object) -> Iterator[Client]:
+        """Run a command that starts tasks on all three hosts, until node1 takes its time to undo its part, because the
+        connection to node2 has broken."""
+
+        def starts() -> int:
+            return sum(call.startswith("start ") for call in self.trees["node2"].calls())
+
+        before = starts()
+        with self.held("node2"), self.lingering("node1"), self.begin(*words) as client:
+            wait_until(lambda: starts() > before and len(self.alive()) == 3)
+            self.drop("node2")
+            wait_until(lambda: not self.trees["node1"].alive())
+            yield client
+
     def hurry(self, name: str, silence: int) -> None:
         """Let its node part take a client that is silent for so many seconds for gone."""
         self._run_node(name, silence=silence)

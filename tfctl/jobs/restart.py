@@ -17,7 +17,7 @@ from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.stop import stop
 from tfctl.model.host import Host
 from tfctl.model.ports import port_for_guard
-from tfctl.node import wire
+from tfctl.node import names, wire
 from tfctl.node.judge import ENDED
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import as_error, open_session
@@ -113,7 +113,7 @@ def _guard_port(fleet: Fleet, state: JobState, sessions: Sessions) -> int:
     try:
         return port_for_guard(head, {*held, *(task.record.port for task in state.tasks if task.host == head.name)})
     except Taken:
-        if held.get(guard.port) == f"the guard of job {state.job}":  # in the words of tfctl.node.guards
+        if held.get(guard.port) == names.guard(state.job):
             return guard.port
         raise
 

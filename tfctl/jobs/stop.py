@@ -14,13 +14,11 @@ from tfctl.remote.session import Session, beating, open_session
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
 
-Name = tuple[str, int]
-
 
 def stop(
     fleet: Fleet,
     job: str,
-    tasks: Mapping[str, Iterable[Name]] | None = None,
+    tasks: Mapping[str, Iterable[wire.TaskName]] | None = None,
     attempt: int | None = None,
     run: str | None = None,
     say: Callable[[str], None] = lambda _: None,

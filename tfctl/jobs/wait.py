@@ -13,7 +13,7 @@ from tfctl.jobs import reasons, show, state
 from tfctl.jobs.answers import Answer, Answers
 from tfctl.jobs.gather import gather
 from tfctl.jobs.state import JobState, TaskState
-from tfctl.jobs.stop import Name, stop
+from tfctl.jobs.stop import stop
 from tfctl.node import judge, wire
 from tfctl.remote.fleet import Fleet
 
@@ -52,7 +52,7 @@ class Silence:
 class Cleaned(NamedTuple):
     """What a cleanup has done. ``names``: the tasks that need no more cleaning. ``stopped``: those that were alive."""
 
-    names: Sequence[Name] = ()
+    names: Sequence[wire.TaskName] = ()
     stopped: Sequence[TaskState] = ()
 
 
@@ -79,9 +79,9 @@ def wait(
     silence = silence or Silence(say)
     end = None if timeout is None else time.monotonic() + timeout
     found: JobState | None = None
-    cleaned: Collection[Name] = ()
-    announced: set[Name] = set()
-    before: set[Name] = set()
+    cleaned: Collection[wire.TaskName] = ()
+    announced: set[wire.TaskName] = set()
+    before: set[wire.TaskName] = set()
     alive: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
     complain = _each_once(say)
     for found in changes(fleet, job, attempt, silence, end, answers):
@@ -140,7 +140,7 @@ def _cleaned_by_guards(found: JobState) -> bool:
     return found.guarded and found.record.policy.clean != "none" and any(task.alive for task in found.tasks)
 
 
-def _announce(last: Mapping[TaskState, float], announced: set[Name], say: Say) -> None:
+def _announce(last: Mapping[TaskState, float], announced: set[wire.TaskName], say: Say) -> None:
     """Report each evaluator that may continue, once."""
     for task, left in last.items():
         if task.role == "evaluator" and task.name not in announced:
@@ -231,7 +231,11 @@ def going(ended: JobState, since: float | None = None) -> dict[TaskState, float]
 
 
 def clean(
-    fleet: Fleet, ended: JobState, say: Say, draining: Collection[Name] = (), cleaned: Collection[Name] = ()
+    fleet: Fleet,
+    ended: JobState,
+    say: Say,
+    draining: Collection[wire.TaskName] = (),
+    cleaned: Collection[wire.TaskName] = (),
 ) -> Cleaned:
     """Clean up a job that has ended.
 
@@ -241,7 +245,7 @@ def clean(
     """
     wanted = judge.to_clean(ended.record, ended.statuses, draining)
     chosen = [task for task in ended.tasks if task.name in wanted and task.name not in cleaned]
-    tasks: dict[str, list[Name]] = defaultdict(list)
+    tasks: dict[str, list[wire.TaskName]] = defaultdict(list)
     for task in chosen:
         tasks[task.host].append(task.name)
     if not tasks:

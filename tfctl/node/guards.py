@@ -241,7 +241,7 @@ def held_ports(system: System) -> dict[int, str]:
         if job:
             with contextlib.suppress(OSError):
                 port = _PORT.search((system.at(names.UNITS) / name).read_text())
-                found.update({int(port.group(1)): f"the guard of job {job.group(1)}"} if port else {})
+                found.update({int(port.group(1)): names.guard(job.group(1))} if port else {})
     return found
 
 

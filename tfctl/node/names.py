@@ -89,6 +89,11 @@ def deadline_units(job: str, role: str, index: int) -> tuple[str, str]:
     return f"{stem}.timer", f"{stem}.service"
 
 
+def guard(job: str) -> str:
+    """Return what hosts and messages call the guard of a job, also as the holder of a port."""
+    return f"the guard of job {job}"
+
+
 def guard_service(job: str) -> str:
     """Return the unit of the job's guard. It is not one of the job's own units: neither their drop-in nor the job's
     slice applies to it."""

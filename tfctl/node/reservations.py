@@ -132,7 +132,7 @@ def require_started(system: System, job: str, attempt: int) -> None:
     """Raise RequestRefused if that attempt is still being started."""
     by = next((one.by for one in live(system) if (one.job, one.attempt) == (job, attempt)), None)
     if by == names.GUARD_USER:
-        what = f"the guard of job {job} is starting attempt {attempt} on {host()}"
+        what = f"{names.guard(job)} is starting attempt {attempt} on {host()}"
         raise RequestRefused(Exit.BUSY, what, "try again in a moment", retry=True)
     if by is not None:
         what = f"job {job} is being started on {host()}"

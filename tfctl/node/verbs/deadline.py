@@ -10,9 +10,6 @@ from .. import jobstore, reservations, states
 from ..system import System
 from ..units import InstalledUnit, installed_units
 
-#: How long to wait for the lock while a start copies code.
-_LOCK_S = 330.0
-
 
 def run(system: System, words: Sequence[str]) -> None:
     """End the task that the words name, unless it has ended or is being stopped, or the run is not the current one.
@@ -20,7 +17,7 @@ def run(system: System, words: Sequence[str]) -> None:
     Raises RequestRefused, OSError.
     """
     job, run, role, index = words
-    with reservations.lock(system, _LOCK_S):
+    with reservations.lock(system, reservations.LONGEST_S):
         attempt = jobstore.latest(system, job)
         for unit in installed_units(system, job):
             if (unit.run, unit.task) == (run, (role, int(index))) and _is_overdue(system, attempt, unit):
