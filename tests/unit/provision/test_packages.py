@@ -1,4 +1,4 @@
-"""The role packages, which other roles include, in check mode on a host without python3-apt."""
+"""The role packages, which other roles include: when it downloads lists, and a check on a host without python3-apt."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.provision.apt_tree import AptTree
+from tests.unit.provision.test_around import check, facts, play, tasks_of
 from tests.unit.provision.test_repository import repository
 from tfctl.provision import ansible
 
@@ -68,3 +69,17 @@ def test_check_reports_no_upgrade_of_what_is_installed(tmp_path: Path, names: li
     status = "Package: make\nStatus: install ok installed\nVersion: 1\nArchitecture: amd64\n"
     (tmp_path / "host/state/status").write_text(f"{status}Maintainer: x\nDescription: x\n")
     assert_changed(tmp_path, names, changed, APT_CONFIG=f"{tmp_path}/host/apt.conf")
+
+
+def test_lists_of_packages_are_downloaded_where_there_are_none(tmp_path: Path) -> None:
+    """The module apt looks only at the age of their directory."""
+    lists = tmp_path / "lists"
+    (lists / "partial").mkdir(parents=True)
+    tasks = tasks_of("packages", "main.yml")
+    (look,) = (task for task in tasks if "ansible.builtin.find" in task)
+    (install,) = (task["ansible.builtin.apt"] for task in tasks if "ansible.builtin.apt" in task)
+    look["ansible.builtin.find"]["paths"] = str(lists)
+    for seconds in (0, 86400):
+        found = check(f"valid | int == {seconds}", valid=install["cache_valid_time"])
+        play(tmp_path, "packages", [facts(pkg_mgr="apt"), look, found])
+        (lists / "deb.debian.org_debian_dists_bookworm_InRelease").touch()
