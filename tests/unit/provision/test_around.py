@@ -500,6 +500,11 @@ def test_shared_storage_mounts_with_new_options_also_if_the_directory_was_busy(
     assert ",nfsvers=4.2\n" in (tmp_path / "mounted").read_text()
 
 
+def test_mount_that_is_in_use_when_its_options_change_has_a_remedy_of_its_own() -> None:
+    remedy = remedy_for("Unable to stop service mnt-all.mount: Job for mnt-all.mount failed.")
+    assert remedy and "end what else uses the directory" in remedy.text
+
+
 @pytest.mark.parametrize(
     ("kind", "source", "options"),
     [
