@@ -208,6 +208,25 @@ def test_logs_with_follow_and_tail_leave_out_the_old_lines_of_a_host_that_answer
     assert [lines(done.out, f"worker/{index}") for index in range(2)] == [["old 29", "old 30", "new"], ["new"]]
 
 
+def test_logs_with_follow_and_tail_print_lines_once_when_journald_does_not_confirm_them(hosts: Hosts) -> None:
+    """The task prints while the last lines are read."""
+    flag, broken = hosts.folder / "unsure.flag", hosts.trees["node1"] / "journald/broken"
+    broken.parent.mkdir()
+    broken.touch()
+    script = f"n=0; until [ -e {flag} ]; do n=$((n + 1)); echo $n; sleep 0.02; done"
+    hosts.ok("start", hosts.file("unsure", f"command: [sh, -c, '{script}']\nroles: {{worker: 1}}\n"))
+    with hosts.begin("logs", "-f", "--tail", "10000", "-j", "unsure") as client:
+        client.until(out="worker/0 │ 1\n")
+        before = len(lines(client.out, "worker/0"))
+        wait_until(lambda: len(lines(client.out, "worker/0")) > before + 10, lambda: client.err)
+        broken.unlink()
+        flag.touch()
+        done = client.done()
+    assert done.code == 0, done.err
+    numbers = lines(done.out, "worker/0")
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+
+
 def test_wait_continues_when_connections_break(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("awaited", STAY + "roles: {worker: 3}\n"))
     for name in hosts.names:

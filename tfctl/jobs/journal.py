@@ -103,6 +103,8 @@ class HostJournal:
         #: By unit and stream: a line of which journald has written only the first pieces.
         self._pieces: dict[tuple[str, str], wire.JournalEntry] = {}
         self._follows = False
+        #: Whether the last session has delivered all lines that the host had.
+        self._delivered = False
 
     @property
     def synced(self) -> bool:
@@ -115,13 +117,18 @@ class HostJournal:
         return bool(self._header.states)
 
     def skip_to(self, time: float) -> None:
-        """Leave out the lines before this time (epoch s) that have not been read."""
-        self._query, self._cursor, self._tail = replace(self._query, since=_later(time, self._ahead)), None, None
+        """Leave out the lines before this time (epoch s) that have not been read.
+
+        If there are none, the next session continues after the last line read, so that none is repeated.
+        """
+        since = time + self._ahead
+        if not self._delivered and self._time < since:
+            self._query, self._cursor, self._tail = replace(self._query, since=since), None, None
 
     def open(self, connection: Connection, follow: bool, states: bool = False) -> Session:
         """Open a session that delivers the lines after the last one read (wire: logs), with ``states`` among them."""
         query, first = self._query, self._cursor is None
-        self._follows = follow
+        self._follows, self._delivered = follow, False
         request = wire.LogsRequest(
             job=self._state.job,
             attempt=self._state.attempt,
@@ -159,7 +166,7 @@ class HostJournal:
                     shown(raw)
                 else:
                     yield from self._take(raw)
-        self._tail = None
+        self._tail, self._delivered = None, True
         if not self._follows:  # these lines have no end
             yield from filter(None, map(self._line, self._pieces.values()))
             self._pieces.clear()

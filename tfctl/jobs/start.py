@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from tfctl.errors import BadFile, NotFound, PreflightFailed, Taken, TfctlError, Undone, together
+from tfctl.errors import BadFile, PreflightFailed, Taken, TfctlError, Undone, together
 from tfctl.jobs.code import CodeArchive
 from tfctl.jobs.other_hosts import OtherHosts
 from tfctl.jobs.requirements import directories
@@ -83,9 +83,7 @@ def stop_unconfirmed(fleet: Fleet, job: str, run: str, unconfirmed: Sequence[Tfc
     stopped = "the job was stopped on the other hosts"
     try:
         stop(fleet, job, run=run)
-    except NotFound:
-        pass  # every host has undone its part
-    except TfctlError as error:
+    except TfctlError as error:  # one that no host is named in says that every host has undone its part
         if not {host for each in unconfirmed for host in each.hosts}.issuperset(error.hosts):
             stopped = f"not everything was stopped on the other hosts: {error.message}"
     return Undone(

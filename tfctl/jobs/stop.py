@@ -111,5 +111,9 @@ def _remains(host: str, what: str) -> TfctlError:
 
 
 def _unknown(job: str, silent: Sequence[str]) -> TfctlError:
+    """Return the error for a job that no host knows. It names the ``silent`` hosts, which may have it."""
     found = unknown(job)
-    return found if not silent else NotFound(f"{found.message}; {', '.join(silent)} did not answer", found.remedy)
+    if silent:
+        found = NotFound(f"{found.message}; {', '.join(silent)} did not answer", found.remedy)
+        found.hosts = (*silent,)
+    return found

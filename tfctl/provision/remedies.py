@@ -110,6 +110,11 @@ _REMEDIES = (
         "check that the file server is up and exports the directory to {host}, whose journal has the error of mount",
     ),
     Remedy(
+        r"unable to stop service \S+\.mount",
+        "stop the jobs on {host} and end what else uses the directory (fuser -vm DIRECTORY shows it), then try again: "
+        "the new options need another mount",
+    ),
+    Remedy(
         r"keeps the clock, and only chrony",
         "configure the servers of that service, and remove tfctl_ntp_servers from the inventory",
         Exit.PREFLIGHT,

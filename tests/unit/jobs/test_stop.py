@@ -79,3 +79,11 @@ def test_a_start_that_a_host_did_not_confirm_reports_what_is_left_on_the_others(
     fleet = AnsweredFleet(ALL[:2], marked, [wire.Stopped(1, (("worker", 0),), left)])
     error = stop_unconfirmed(cast(Fleet, fleet), "digits", "0123abcd", [unreachable("node2")])
     assert error.message.splitlines()[1:-1] == said
+
+
+def test_a_start_that_a_host_has_undone_names_a_host_that_no_longer_answers() -> None:
+    """It may run its part of the job."""
+    fleet = AnsweredFleet(ALL[:2], [wire.Marked(0, ()), None], [wire.Stopped(0, (), ())])
+    error = stop_unconfirmed(cast(Fleet, fleet), "digits", "0123abcd", [unreachable("node1")])
+    said = "not everything was stopped on the other hosts: no host has a job 'digits'; node2 did not answer"
+    assert error.message.splitlines()[1] == said

@@ -74,6 +74,17 @@ def test_prune_deletes_the_named_run_and_code_that_no_other_attempt_has(tree: Tr
     assert [path.name for path in (tree / names.CODE_STORE).iterdir()] == [second]
 
 
+def test_prune_deletes_a_job_whose_only_attempt_has_no_record(tree: Tree) -> None:
+    """As after a power loss during its start."""
+    (tree / names.attempt_dir("cut", 1) / "worker-0").mkdir(parents=True)
+    [stored] = answers(tree, wire.PruneRequest())
+    assert isinstance(stored, wire.Stored)
+    assert [(each.job, each.attempt, each.run, each.alive) for each in stored.attempts] == [("cut", 1, "", False)]
+    wanted = (wire.AttemptName("cut", 1, ""),)
+    assert answers(tree, wire.PruneRequest(attempts=wanted)) == [wire.Pruned(wanted, mib=0)]
+    assert not list((tree / names.JOBS).iterdir())
+
+
 def test_prune_deletes_nothing_when_one_of_the_names_is_malformed(tree: Tree) -> None:
     _keep(tree, "digits", 1, "11111111", "a" * 64)
     wanted = (wire.AttemptName("digits", 1, "11111111"), wire.AttemptName("../digits", 1, "11111111"))

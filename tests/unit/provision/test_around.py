@@ -10,6 +10,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -499,6 +500,11 @@ def test_shared_storage_mounts_with_new_options_also_if_the_directory_was_busy(
     assert ",nfsvers=4.2\n" in (tmp_path / "mounted").read_text()
 
 
+def test_mount_that_is_in_use_when_its_options_change_has_a_remedy_of_its_own() -> None:
+    remedy = remedy_for("Unable to stop service mnt-all.mount: Job for mnt-all.mount failed.")
+    assert remedy and "end what else uses the directory" in remedy.text
+
+
 @pytest.mark.parametrize(
     ("kind", "source", "options"),
     [
@@ -563,6 +569,23 @@ def test_ssh_mesh_keeps_its_own_lines_of_absent_hosts_and_copies_no_key_of_the_u
         check(f"ssh_mesh_earlier_lines == [[{known.strip()!r}], [{own!r}]]", ssh_mesh_earlier=read),
         check("ssh_mesh_earlier_lines == [[], []]", ssh_mesh_earlier=skipped),
     ], hosts="a,b")  # fmt: skip
+
+
+def test_ssh_mesh_writes_its_lines_in_one_order_whichever_hosts_take_part(tmp_path: Path) -> None:
+    """Without a in the run, b takes the lines of a from its files."""
+    (tmp_path / "templates").symlink_to(ROLES / "ssh_mesh/templates")
+    own = facts(
+        ssh_mesh_public_key={"stdout": "ssh-ed25519 AAAA"}, all_ipv4_addresses=["10.0.0.1"], all_ipv6_addresses=[],
+        ssh_host_key_ed25519_public="BBBB", ssh_host_key_ed25519_public_keytype="ssh-ed25519",
+    )  # fmt: skip
+    read, *write = tasks_of("ssh_mesh", "hosts.yml")[:3]
+    read["loop"] = [f"{tmp_path}/{{{{ inventory_hostname }}}}-{number}" for number in range(len(write))]
+    for task, path in zip(write, read["loop"], strict=True):
+        task["ansible.builtin.blockinfile"]["path"] = path
+    for words, changed in (((), 2), (("--limit", "b"), 0)):
+        output = play(tmp_path, "ssh_mesh", [own, read, *write], *words, hosts="a,b")
+        assert re.search(rf"^b .*changed={changed} ", output, re.MULTILINE), output
+    assert (tmp_path / "b-0").read_text().splitlines()[1:-1] == ["a ssh-ed25519 BBBB a", "b ssh-ed25519 BBBB b"]
 
 
 @pytest.fixture
