@@ -82,4 +82,4 @@ def test_lists_of_packages_are_downloaded_where_there_are_none(tmp_path: Path) -
     for seconds in (0, 86400):
         found = check(f"valid | int == {seconds}", valid=install["cache_valid_time"])
         play(tmp_path, "packages", [facts(pkg_mgr="apt"), look, found])
-        (lists / "deb.debian.org_debian_dists_bookworm_InRelease").touch()
+        (lists / "mirror_debian_dists_bookworm_InRelease").touch()
