@@ -168,6 +168,7 @@ def test_reset_refuses_while_a_job_runs_and_keeps_what_jobs_have_written(pair: L
 @pytest.mark.timeout(900)
 def test_reset_removes_the_packages_and_units_of_roles(pair: Lab) -> None:
     """A compiler with the packages that it needs, and the service of the firewall."""
+    pair.root_script("node2", "apt-get -qq -y purge nftables", 60)  # the image of the nodes has it
     before, node2 = snapshot(pair, "node2"), pair.testinfra("node2")
     inventory = edited(pair, pair.folder, node2="tfctl_toolchain=true tfctl_firewall=true")
     words = ("--stack", "tf2.15", "--limit", "node2")
