@@ -22,9 +22,11 @@ from tfctl.provision import ansible
 SHOW = json.dumps({"protocol": 2, "verb": "show", "job": None, "attempt": None})
 
 
-def provision(lab: Lab, *words: object, inventory: Path | None = None) -> tuple[int, dict[str, Any], str]:
+def provision(
+    lab: Lab, *words: object, inventory: Path | None = None, timeout: float = 400
+) -> tuple[int, dict[str, Any], str]:
     """Run `tfctl provision`; return its exit code, the object that -o json prints, and stderr."""
-    done = lab.tfctl("provision", inventory or lab.inventory, "-o", "json", *words, check=False, timeout=400)
+    done = lab.tfctl("provision", inventory or lab.inventory, "-o", "json", *words, check=False, timeout=timeout)
     return done.returncode, json.loads(done.stdout), done.stderr
 
 

@@ -148,7 +148,7 @@ def test_provision_explains_a_held_package_that_ansible_refused(pair: Lab) -> No
     assert (code, reason.splitlines()[0]) == (
         1, "Held packages were changed and -y was used without --allow-change-held-packages.",
     )  # fmt: skip
-    assert remedy == "apt-mark showhold on node2 names them: apt-mark unhold, then run it again"
+    assert remedy == "list them on node2 (apt-mark showhold), apt-mark unhold, then try again"
 
 
 def test_provision_names_an_unreachable_package_mirror(pair: Lab) -> None:
@@ -173,7 +173,7 @@ def test_provision_names_an_unreachable_python_package_index(pair: Lab, tmp_path
     code, reason, remedy = fault(provision(pair, inventory_of(pair, "tf2.15"), **dead))
     assert (code, "connection broken to the package index" in reason) == (1, True), reason
     assert "Connection refused" in reason
-    assert remedy == "this machine does not reach a package index that has the wheels: see `pip config list`"
+    assert remedy == "this machine does not reach a package index that has the wheels: check `pip config list`"
 
 
 def test_provision_refuses_a_wheel_with_a_wrong_hash(pair: Lab, tmp_path: Path) -> None:
@@ -198,7 +198,8 @@ def test_provision_refuses_a_wheel_with_a_wrong_hash(pair: Lab, tmp_path: Path) 
 
 
 def test_provision_begins_no_further_batch_after_a_failure(pair: Lab) -> None:
-    """Five names for two nodes. "second" fails in the batch after the canary, whose other host is completed."""
+    """Five names for two nodes, which both lack a file. "second" fails in the batch after the canary, whose other host
+    is completed."""
     node1, node2 = (line.partition(" ")[2] for line in pair.inventory.read_text().splitlines() if line[:4] == "node")
     nfs = " ".join(f"{name}={value}" for name, value in NFS.items())
     hosts = (("canary", node1), ("second", f"{node2} {nfs}"), ("third", node1), ("fourth", node2), ("fifth", node1))
@@ -206,7 +207,8 @@ def test_provision_begins_no_further_batch_after_a_failure(pair: Lab) -> None:
     lines = [f"{name} {variables} tfctl_stack=none" for name, variables in hosts]
     inventory.write_text("\n".join([*lines, "[all:vars]", "tfctl_batch=2", ""]))
     with harmed(pair, "apt-mark hold nfs-common", "apt-mark unhold nfs-common"):
-        pair.shell("node1", "sudo rm /etc/sudoers.d/tfctl")
+        for node in ("node1", "node2"):
+            pair.shell(node, "sudo rm -f /etc/sudoers.d/tfctl")
         report = provision(pair, inventory)
     assert report["exit"] == 1, report
     begun = [(host["host"], host["failed"], host["begun"]) for host in report["hosts"]]
@@ -248,7 +250,7 @@ def test_ansible_ends_when_tfctl_is_killed(pair: Lab) -> None:
 
     Its temporary files disappear from this machine and from the host, to which 0.4 GB are being sent.
     """
-    pair.shell("node2", "sudo rm -rf /opt/tfctl/stacks /etc/sudoers.d/tfctl")
+    pair.shell("node2", "sudo rm -rf /opt/tfctl/stacks /var/cache/tfctl/wheels /etc/sudoers.d/tfctl")
     inventory = inventory_of(pair, "tf2.15")
     with tempfile.TemporaryDirectory() as name:  # a short name, since it contains sockets
         kill_while_wheels_are_sent(pair, inventory, Path(name))
@@ -264,7 +266,7 @@ def kill_while_wheels_are_sent(pair: Lab, inventory: Path, temporary: Path) -> N
     )
     assert child.stderr is not None
     with child.stderr as output:
-        assert any("Copy the wheels" in line for line in output)
+        assert any("Send the wheels" in line for line in output)
         directories = "sudo sh -c 'ls -d .ansible/tmp/tfctl-ansible-* /root/.ansible/tmp/tfctl-ansible-* || true'"
         until = time.monotonic() + 20
         while not pair.shell("node2", f"{directories} 2>/dev/null"):

@@ -174,7 +174,7 @@ def test_conversion_to_tfrecords_continues_after_an_interruption(jobs: Jobs) -> 
     """Files that exist are not written again, and a damaged image is named."""
     work = f"{DATA}/make_tfrecords.py folder {DATA}/images/validation --to {DATA}/records --split validation"
     lab = jobs.lab
-    stamp = f"stat -c %y {DATA}/records/validation-00000-of-00002"
+    stamp = f"sudo stat -c %y {DATA}/records/validation-00000-of-00002"
     before = lab.shell("node1", stamp)
     assert "2 of 2 files exist" in lab.shell("node1", f"cd / && sudo -u tfctl {PYTHON} {work} --shards 2 2>&1", 120)
     assert lab.shell("node1", stamp) == before

@@ -15,7 +15,7 @@ from tests.lab.jobs import Jobs, lines_of_task
 from tests.lab.labs import Lab
 from tests.lab.test_provision import by_name, provision
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)
 
 PROGRAMS = Path(__file__).parent / "programs"
 #: The directory of CPython trees on this machine, as pyenv creates them.
