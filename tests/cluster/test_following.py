@@ -62,6 +62,7 @@ def threads(client: Client) -> int:
     return int(status.partition("Threads:")[2].split()[0])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_following_has_one_channel_and_at_most_two_threads_per_host(
     hosts: Hosts, transport: str, monkeypatch: pytest.MonkeyPatch
@@ -89,6 +90,7 @@ def test_hosts_whose_lines_are_not_followed_have_one_channel_too(hosts: Hosts) -
     assert (done.code, done.out) == (0, "worker/1 │ begun\n")
 
 
+@pytest.mark.extended
 def test_a_host_with_an_older_node_part_is_followed_over_two_channels(hosts: Hosts) -> None:
     hosts.age("node2")
     until = f"until [ -e {hosts.folder}/mixed.{{index}} ]; do sleep 0.1; done"
@@ -155,6 +157,7 @@ def test_logs_with_follow_fail_when_no_host_can_match_the_pattern(hosts: Hosts) 
     assert "→ simplify --grep" in done.err
 
 
+@pytest.mark.extended
 def test_logs_with_follow_continue_when_the_node_part_is_missing_for_a_moment(hosts: Hosts) -> None:
     """`provision` replaces it."""
     hosts.ok("start", hosts.file("replaced", STAY + "roles: {worker: 3}\n"))
@@ -172,6 +175,7 @@ def test_logs_with_follow_continue_when_the_node_part_is_missing_for_a_moment(ho
     assert "tfctl:" not in done.err
 
 
+@pytest.mark.extended
 def test_logs_with_follow_and_tail_print_the_last_lines_of_all_hosts_together(hosts: Hosts) -> None:
     command = "command: [sh, -c, 'for n in 1 2 3; do echo {index} $n; done; exec sleep 600']\n"
     hosts.ok("start", hosts.file("tailed", command + "roles: {worker: 3}\n"))
@@ -185,6 +189,7 @@ def test_logs_with_follow_and_tail_print_the_last_lines_of_all_hosts_together(ho
     assert "tfctl:" not in done.err
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("grep", [[], ["--grep", "old|new"]])
 def test_logs_with_follow_and_tail_leave_out_the_old_lines_of_a_host_that_answers_later(
     hosts: Hosts, grep: list[str]
@@ -227,6 +232,7 @@ def test_logs_with_follow_and_tail_print_lines_once_when_journald_does_not_confi
     assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
 
 
+@pytest.mark.extended
 def test_wait_continues_when_connections_break(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("awaited", STAY + "roles: {worker: 3}\n"))
     for name in hosts.names:

@@ -23,6 +23,7 @@ while True:
 """
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     "command",
     [

@@ -6,6 +6,7 @@ import re
 import sys
 from pathlib import Path
 
+import pytest
 from node_tree import wait_until
 
 from tests.cluster.guards import established, job, kill_guard, paused_guard, running_until_flagged, two_kinds, units
@@ -72,6 +73,7 @@ def test_a_job_is_not_tried_again_after_an_exit_code_that_the_policy_excludes(gu
     wait_until(lambda: not units(guarded), lambda: str(units(guarded)))
 
 
+@pytest.mark.extended
 def test_a_host_without_contact_to_the_head_ends_its_tasks_after_the_lease(guarded: Hosts) -> None:
     """The next start is clean, although the head still has a task of this job."""
     two_kinds(guarded, "cut", "sleep 600", ", lease: 10s")
@@ -85,6 +87,7 @@ def test_a_host_without_contact_to_the_head_ends_its_tasks_after_the_lease(guard
     wait_until(lambda: not units(guarded), lambda: str(units(guarded)))
 
 
+@pytest.mark.extended
 def test_a_job_ends_as_soon_as_anybody_sees_that_a_host_was_rebooted(guarded: Hosts) -> None:
     """Nothing on the rebooted host can tell the head, which otherwise waits for the lease."""
     text = f"{STAY}roles: {{worker: {{per_host: 1}}}}\n"
@@ -108,6 +111,7 @@ def test_the_bench_starts_the_same_job_without_guards(guarded: Hosts) -> None:
     assert guarded("stop", "bare").code == 0
 
 
+@pytest.mark.extended
 def test_a_guard_that_was_killed_is_started_again_and_goes_on(guarded: Hosts) -> None:
     script, flag = running_until_flagged(guarded)
     two_kinds(guarded, "killed", script)
@@ -120,6 +124,7 @@ def test_a_guard_that_was_killed_is_started_again_and_goes_on(guarded: Hosts) ->
     assert job(guarded, "killed")["state"] == "succeeded"
 
 
+@pytest.mark.extended
 def test_stopping_a_job_ends_its_guards_and_a_pending_attempt(guarded: Hosts) -> None:
     two_kinds(guarded, "pending", "sleep 1; exit 4", ", max_attempts: 5, max_restarts: 0")
     wait_until(lambda: job(guarded, "pending")["state"] == "starting", lambda: str(job(guarded, "pending")), 30)

@@ -73,6 +73,7 @@ def test_stop_at_the_moment_of_the_end_agrees_with_the_guard(guarded: Hosts) -> 
     guarded.untouched()
 
 
+@pytest.mark.extended
 def test_wait_after_the_guards_have_left_reports_the_outcome(guarded: Hosts) -> None:
     two_kinds(guarded, "past", "sleep 1; exit 6", ", max_restarts: 0")
     nothing_runs(guarded)
@@ -93,6 +94,7 @@ def test_interrupted_wait_leaves_the_job_to_its_guards(guarded: Hosts) -> None:
     assert job(guarded, "left")["state"] == "succeeded"
 
 
+@pytest.mark.extended
 def test_wait_gives_up_on_a_silent_head_although_the_job_has_failed(guarded: Hosts) -> None:
     """The guards that answer go on until the lease has passed."""
     script, flag = running_until_flagged(guarded, "exit 3")
@@ -130,6 +132,7 @@ def test_restart_of_a_running_job_gives_it_new_guards(guarded: Hosts) -> None:
     assert (job(guarded, "fresh")["state"], job(guarded, "fresh")["attempt"]) == ("succeeded", 2)
 
 
+@pytest.mark.extended
 def test_status_with_watch_shows_a_pending_attempt_once(guarded: Hosts) -> None:
     """The time until it starts is no change. What the object does not show may change once, as when a host reports."""
     two_kinds(guarded, "counted", "sleep 1; exit 4", ", max_attempts: 5, max_restarts: 0")
@@ -143,6 +146,7 @@ def test_status_with_watch_shows_a_pending_attempt_once(guarded: Hosts) -> None:
     assert sum(now == before for before, now in pairwise(pending)) <= 1, pending
 
 
+@pytest.mark.extended
 def test_restart_takes_the_place_of_a_pending_attempt(guarded: Hosts) -> None:
     script = 'test "$TFCTL_ATTEMPT" = 1 && { sleep 1; exit 4; }; sleep 1'
     two_kinds(guarded, "early", script, ", max_attempts: 5, max_restarts: 0")
@@ -153,6 +157,7 @@ def test_restart_takes_the_place_of_a_pending_attempt(guarded: Hosts) -> None:
     nothing_runs(guarded)
 
 
+@pytest.mark.extended
 def test_restart_of_one_task_is_no_failure_for_the_guards(guarded: Hosts) -> None:
     script, flag = running_until_flagged(guarded)
     two_kinds(guarded, "one", script)
@@ -185,6 +190,7 @@ def test_stop_during_a_fault_of_a_guard_leaves_nothing(fault: str, guarded: Host
     guarded.untouched()
 
 
+@pytest.mark.extended
 def test_stop_ends_an_evaluator_that_may_still_finish(guarded: Hosts) -> None:
     _start_with_evaluator(guarded, "draining", STAY, "60s")
     wait_until(lambda: job(guarded, "draining")["state"] == "succeeded", lambda: str(job(guarded, "draining")))
@@ -205,6 +211,7 @@ def test_evaluator_may_finish_after_the_chief(guarded: Hosts) -> None:
     assert (job(guarded, "drained")["state"], states(guarded, "drained")["evaluator"]) == ("succeeded", "succeeded")
 
 
+@pytest.mark.extended
 def test_evaluator_is_stopped_when_its_time_is_over(guarded: Hosts) -> None:
     _start_with_evaluator(guarded, "longer", STAY, "1s")
     nothing_runs(guarded)
@@ -229,6 +236,7 @@ def _start_with_evaluator(hosts: Hosts, name: str, evaluator: str, drain: str) -
     hosts.ok("start", hosts.file(name, text))
 
 
+@pytest.mark.extended
 def test_restart_notifies_as_the_first_attempt_did(guarded: Hosts) -> None:
     with receiver() as (url, told):
         two_kinds(guarded, "told", "sleep 1; exit 5", f", max_restarts: 0, notify: {{url: '{url}'}}")

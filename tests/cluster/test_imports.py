@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 from tests.cluster.hosts import STAY, Hosts
 
 NEVER = {"pydantic", "jinja2", "yaml", "rich", "ansible", "asyncio", "uv"}
@@ -17,6 +19,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.extended
 def test_commands_for_running_jobs_import_no_slow_library(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("light", STAY + "roles: {worker: 1}\n"))
     for words, code in (

@@ -41,6 +41,7 @@ def printing(hosts: Hosts) -> Printing:
     return Printing(hosts)
 
 
+@pytest.mark.extended
 def test_following_prints_the_last_lines_when_journald_is_slow_to_write_them(printing: Printing) -> None:
     stopped = printing.journald("stopped")
     stopped.touch()
@@ -55,6 +56,7 @@ def test_following_prints_the_last_lines_when_journald_is_slow_to_write_them(pri
     assert "tfctl:" not in done.err
 
 
+@pytest.mark.extended
 def test_logs_says_that_the_last_lines_are_missing_when_journald_fails_to_write_them(printing: Printing) -> None:
     printing.journald("stopped").touch()
     printing.end()

@@ -8,6 +8,7 @@ import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from node_tree import wait_until
 
 from tests.cluster.hosts import STAY, Hosts
@@ -21,6 +22,7 @@ ONE = "roles: {worker: {replicas: 1, hosts: node1}}\n"
 TWO = "roles: {worker: {replicas: 2, hosts: 'node1:node2'}}\n"
 
 
+@pytest.mark.extended
 def test_ten_starts_at_the_same_moment_all_succeed(guarded: Hosts) -> None:
     """The guards of node1 listen on this machine, which is node2 as well, so node2 has ports of its own."""
     text = guarded.inventory.read_text()
@@ -41,6 +43,7 @@ def test_ten_starts_at_the_same_moment_all_succeed(guarded: Hosts) -> None:
     assert len(guarded.alive()) == 20
 
 
+@pytest.mark.extended
 def test_a_start_in_the_queue_waits_for_ports_in_its_turn(hosts: Hosts) -> None:
     narrow = hosts.told("node1", tfctl_ports="23400-23400")
     hosts.inventory, before = narrow, hosts.inventory

@@ -6,6 +6,7 @@ import contextlib
 import time
 from pathlib import Path
 
+import pytest
 from loopback import Impostor
 from node_tree import wait_until
 
@@ -29,6 +30,7 @@ def test_start_is_busy_when_the_job_runs_on_hosts_outside_its_layout(hosts: Host
     assert hosts.states("moved") == {"worker/0": "running", "worker/1": "running"}
 
 
+@pytest.mark.extended
 def test_start_is_busy_when_a_guard_elsewhere_is_about_to_start_the_next_attempt(guarded: Hosts) -> None:
     failing = "command: [sh, -c, 'sleep 1; exit 4']\npolicy: {max_attempts: 5, max_restarts: 0}\n"
     guarded.ok("start", on(guarded, "tried", "node1:node2", failing))
@@ -79,6 +81,7 @@ def test_restart_is_busy_while_an_older_run_is_alive_on_other_hosts(hosts: Hosts
     assert hosts.alive() == []
 
 
+@pytest.mark.extended
 def test_start_names_hosts_outside_its_layout_that_do_not_answer_and_continues(hosts: Hosts) -> None:
     """node2 is not provisioned, and node3 takes connections but never answers."""
     hosts.refuse("node2", "echo 'sudo: tfctl-node: command not found' >&2; exit 1")

@@ -167,6 +167,7 @@ def test_pull_without_a_directory_writes_beside_the_caller(hosts: Hosts) -> None
     assert (hosts.folder / "plain-results/attempt-1/worker-0.log").exists()
 
 
+@pytest.mark.extended
 def test_pull_distinguishes_a_job_from_a_directory(hosts: Hosts, tmp_path: Path) -> None:
     ended(hosts, "named")
     assert hosts("pull", f"{tmp_path}/there").out == f"{tmp_path}/there\n"

@@ -6,6 +6,7 @@ import functools
 import json
 from pathlib import Path
 
+import pytest
 from node_tree import wait_until
 
 from tests.cluster.hosts import Hosts
@@ -36,6 +37,7 @@ def test_wait_says_that_a_worker_which_still_worked_was_stopped_because_the_job_
     assert (done.code, "stopped worker/0, because the job succeeded\n" in done.err) == (0, True), done.err
 
 
+@pytest.mark.extended
 def test_every_command_names_the_same_task_and_reason_when_two_tasks_have_failed(hosts: Hosts) -> None:
     """The host of the task that failed first is the last one to report it."""
     with hosts.behind_relay("node2") as relay:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from node_tree import wait_until
 
 from tests.cluster.hosts import Hosts
@@ -38,6 +39,7 @@ def end(hosts: Hosts, name: str, run: int) -> None:
     (hosts.folder / f"{name}.runs.{run}").touch()
 
 
+@pytest.mark.extended
 def test_following_a_start_reports_each_restart_of_a_task(hosts: Hosts) -> None:
     with hosts.begin("start", job(hosts, "recovering", 3, "recovers", ends=1), "--follow") as client:
         client.until(err="restart 1 of 3\n")
@@ -53,6 +55,7 @@ def test_following_a_start_reports_each_restart_of_a_task(hosts: Hosts) -> None:
     ]
 
 
+@pytest.mark.extended
 def test_following_a_start_reports_the_death_of_a_task_and_does_not_repeat_its_lines(hosts: Hosts) -> None:
     with hosts.begin("start", job(hosts, "dying", 1, ends=1), "--wait", "--follow") as client:
         client.until(err="~~ worker/0 on node1 failed with exit code 3; restart 1 of 1\n")
@@ -64,6 +67,7 @@ def test_following_a_start_reports_the_death_of_a_task_and_does_not_repeat_its_l
     assert "run 2 line" not in done.err
 
 
+@pytest.mark.extended
 def test_following_the_logs_reports_deaths_but_not_those_before(hosts: Hosts) -> None:
     hosts.ok("start", job(hosts, "watched", 2, ends=1))
     wait_until(lambda: hosts.status("watched")["tasks"][0]["restarts"] == 1)

@@ -39,6 +39,7 @@ def test_restart_starts_the_next_attempt_without_the_job_file(hosts: Hosts) -> N
     assert not [record for record in records if "s3cret" in record]
 
 
+@pytest.mark.extended
 def test_restart_starts_a_failed_job_whose_tasks_were_cleaned_up(hosts: Hosts) -> None:
     text = "command: [sh, -c, 'test {role}0 = ps0 && exec sleep 600; exit $((2 - TFCTL_ATTEMPT))']\n"
     assert hosts("start", hosts.file("second", text + "roles: {ps: 1, worker: 2}\n"), "--wait").code == 100
@@ -48,6 +49,7 @@ def test_restart_starts_a_failed_job_whose_tasks_were_cleaned_up(hosts: Hosts) -
     assert hosts.status("second")["attempt"] == 2
 
 
+@pytest.mark.extended
 def test_late_cleanup_leaves_the_next_attempt_alone(hosts: Hosts) -> None:
     """A client that was suspended since the end of the job may clean up after a restart."""
     text = "command: [sh, -c, 'test $TFCTL_ATTEMPT = 1 || exec sleep 600']\npolicy: {clean: all}\nroles: {worker: 3}\n"
@@ -60,6 +62,7 @@ def test_late_cleanup_leaves_the_next_attempt_alone(hosts: Hosts) -> None:
     assert set(hosts.states("late").values()) == {"running"}
 
 
+@pytest.mark.extended
 def test_late_cleanup_leaves_another_run_alone_that_has_the_same_attempt(hosts: Hosts) -> None:
     """Attempts are counted from 1 again after `prune`."""
     flag = hosts.folder / "stays"
@@ -94,6 +97,7 @@ def test_restart_with_dry_run_changes_nothing(hosts: Hosts) -> None:
     assert {name: tree.files() for name, tree in hosts.trees.items()} == files
 
 
+@pytest.mark.extended
 def test_restart_uses_the_port_of_the_guard_that_it_stops(hosts: Hosts) -> None:
     """The head has one task, and no port to spare."""
     tight = hosts.told("node1", tfctl_ports="23400-23401")
@@ -104,6 +108,7 @@ def test_restart_uses_the_port_of_the_guard_that_it_stops(hosts: Hosts) -> None:
     assert (hosts.status("tight")["attempt"], len(hosts.alive())) == (2, 3)
 
 
+@pytest.mark.extended
 def test_restart_stops_nothing_when_no_port_is_free_for_the_guard(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("tight", THREE))
     tight = hosts.told("node1", tfctl_ports="23400")
@@ -141,6 +146,7 @@ def test_restart_starts_nothing_when_one_host_refuses(hosts: Hosts) -> None:
     assert (done.code, "no longer has the restart files of worker/0 of lacks" in done.err) == (7, True)
 
 
+@pytest.mark.extended
 def test_restart_starts_nothing_when_hosts_no_longer_share_the_output(hosts: Hosts) -> None:
     """The hosts of this suite share no directory, so the test changes the record as if they had."""
     hosts.ok("start", hosts.file("apart", STAY + "roles: {worker: 3}\n"))
@@ -155,6 +161,7 @@ def test_restart_starts_nothing_when_hosts_no_longer_share_the_output(hosts: Hos
     assert hosts.status("apart")["attempt"] == 1
 
 
+@pytest.mark.extended
 def test_restart_undoes_the_next_attempt_on_ctrl_c_while_units_start(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("broken-off", THREE))
     with hosts.held("node3"), hosts.begin("restart", "broken-off") as client:
@@ -167,6 +174,7 @@ def test_restart_undoes_the_next_attempt_on_ctrl_c_while_units_start(hosts: Host
     assert hosts.status("broken-off")["attempt"] == 1
 
 
+@pytest.mark.extended
 def test_restart_says_that_the_job_was_stopped_on_ctrl_c_while_hosts_undo_the_next_attempt(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("undone", THREE))
     with hosts.undoing("restart", "undone") as client:
@@ -189,6 +197,7 @@ def test_restart_starts_nothing_when_a_host_loses_the_stop_request(hosts: Hosts)
     assert hosts.states("half") == {"worker/0": "stopped", "worker/1": "stopped", "worker/2": "running"}
 
 
+@pytest.mark.extended
 def test_restart_leaves_an_attempt_alone_that_another_user_started_meanwhile(hosts: Hosts) -> None:
     file = hosts.file("taken", STAY + "roles: {worker: 1}\n")
     hosts.ok("start", file)
@@ -218,6 +227,7 @@ def test_restart_of_one_task_restarts_it_in_place(hosts: Hosts) -> None:
     assert (done.code, "one has no ps\n  → it has worker 0 to 2" in done.err) == (7, True)
 
 
+@pytest.mark.extended
 def test_restart_refuses_one_task_of_an_ended_job(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("over", THREE))
     hosts.ok("stop", "over")

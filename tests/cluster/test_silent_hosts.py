@@ -115,6 +115,7 @@ VERBS = (
 )  # fmt: skip
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_command_dials_a_silent_host_only_once(module_hosts: Hosts, partly: str, verb: str, tmp_path: Path) -> None:
     words: dict[str, list[object]] = {

@@ -111,6 +111,7 @@ def test_stop_without_a_name_ends_the_remaining_tasks_of_an_ended_job(hosts: Hos
     assert hosts("stop", "over").err == "over: nothing was running\n"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("ending", "state", "code"), [("exit 0", "succeeded", 0), ("exit 3", "failed", 100)])
 def test_stop_keeps_how_a_job_has_ended_when_it_ends_a_task_that_was_left(
     hosts: Hosts, ending: str, state: str, code: int
@@ -128,6 +129,7 @@ def test_stop_keeps_how_a_job_has_ended_when_it_ends_a_task_that_was_left(
     assert hosts.alive() == []
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("late", [0.5, 12.0])
 def test_stop_marks_every_host_before_it_ends_a_task_on_any(late: float, hosts: Hosts) -> None:
     """worker/1 fails as soon as worker/0 ends, as a TensorFlow worker without its chief. node2 may be asked later than
@@ -150,6 +152,7 @@ def test_stop_marks_every_host_before_it_ends_a_task_on_any(late: float, hosts: 
     assert hosts("wait", "chain").code == 103
 
 
+@pytest.mark.extended
 def test_stop_exits_by_the_hosts_of_the_job_alone(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("alone", ONE))
     hosts.refuse("node3", "exit 127")

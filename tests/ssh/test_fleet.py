@@ -147,6 +147,7 @@ def test_a_lost_connection_is_replaced(sshd: Sshd, relay: Relay) -> None:
         assert [outcome.value for outcome in fleet.map(name_of)] == ["node1"]
 
 
+@pytest.mark.extended
 @both
 def test_one_login_at_a_jump_host_carries_forty_hosts_behind_it(
     sshd: Sshd, bastion: tuple[Sshd, tuple[str, ...]]

@@ -75,6 +75,7 @@ def connect(sshd: Sshd, control: Path) -> None:
     subprocess.run([*words, *options, "ops@127.0.0.1"], stdin=nothing, stdout=nothing, timeout=20, check=True)
 
 
+@pytest.mark.extended
 def test_nothing_of_ansible_is_left_on_a_host_after_tfctl_was_killed(
     sshd: Sshd, remote: Path, tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

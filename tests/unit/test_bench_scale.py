@@ -38,6 +38,7 @@ def test_scale_prints_what_commands_cost_on_each_number_of_hosts(tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.extended
 def test_scale_follows_the_lines_of_every_host_and_counts_its_traffic(tmp_path: Path) -> None:
     command = words("--hosts", "3", "--verbs", "logs", "--rate", "200", "--seconds", "1", "-o", "json")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=within(tmp_path))
@@ -55,6 +56,7 @@ def test_scale_says_why_a_command_was_not_measured_and_fails(tmp_path: Path) -> 
     assert "did not end in time" in done.stdout
 
 
+@pytest.mark.extended
 def test_scale_leaves_nothing_behind_after_ctrl_c(tmp_path: Path) -> None:
     command = words("--hosts", "2", "--verbs", "logs", "--seconds", "600")
     with subprocess.Popen(
@@ -85,6 +87,7 @@ for number in range(60):
 """
 
 
+@pytest.mark.extended
 def test_ctrl_c_while_a_measured_command_starts_leaves_no_process(tmp_path: Path) -> None:
     env = {**within(tmp_path), "PYTHONPATH": str(ROOT)}
     with subprocess.Popen([sys.executable, "-c", INTERRUPTED], env=env, start_new_session=True) as bench:

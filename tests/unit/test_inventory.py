@@ -159,6 +159,7 @@ def test_inventory_directory_is_merged_and_read_again_after_a_change(
     assert "b.yml" in refusal(work / "lab").message
 
 
+@pytest.mark.extended
 def test_inventory_program_is_run_each_time(work: Path, ansible_runs: Callable[[], int]) -> None:
     path = work / "cloud"
     listing = {"gpu": {"hosts": ["b", "a"]}, "_meta": {"hostvars": {"a": {"ansible_host": "10.0.0.1"}}}}
@@ -303,6 +304,7 @@ def test_ansible_cfg_provides_inventory_user_key_and_ssh_arguments(work: Path, m
         default_path()
 
 
+@pytest.mark.extended
 def test_inventory_cache_is_private_and_optional(work: Path, ansible_runs: Callable[[], int]) -> None:
     (work / "hosts.ini").write_text("a\n")
     expected = load(work / "hosts.ini")

@@ -72,6 +72,7 @@ def test_wheel_renders_a_job_and_finds_its_playbooks(installed: Path, tmp_path: 
     assert shown.stdout.startswith(str(installed)), shown
 
 
+@pytest.mark.extended
 def test_wheel_writes_a_new_job_and_checks_it(installed: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(installed), "XDG_CACHE_HOME": str(tmp_path)}
     for words in (["schema"], ["init", "new"], ["check", "new/job.yaml"]):
@@ -93,6 +94,7 @@ def test_wheel_provisions_outside_of_a_checkout(installed: Path, tmp_path: Path)
     assert host["unreachable"] and "Connection refused" in host["reason"]
 
 
+@pytest.mark.extended
 def test_playbooks_of_the_wheel_run_by_ansible_playbook_alone(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "packages").mkdir()
     packages = packages_without_tfctl(tmp_path / "packages")
@@ -124,6 +126,7 @@ def test_playbooks_of_the_wheel_decide_which_roles_run_by_ansible_playbook_alone
     assert "/etc/sudoers.d/tfctl" in found["roles"]["job_host"]["manages"]["paths"]
 
 
+@pytest.mark.extended
 def test_provision_of_the_wheel_decides_by_ansible_playbook_alone(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "packages").mkdir()
     packages = packages_without_tfctl(tmp_path / "packages")

@@ -33,6 +33,7 @@ def test_reset_needs_yes_where_there_is_no_terminal(inventory: Path) -> None:
     assert done.stderr == "tfctl: a reset must be confirmed, and there is no terminal\n  → add --yes\n"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("words", "answer", "code"), [([], "1", 2), ([], "yes", 2), ([], "2", 4), (["--limit", "b"], "1", 4)]
 )
@@ -53,6 +54,7 @@ def test_reset_asks_for_the_number_of_hosts(inventory: Path, words: list[str], a
     assert ("unreachable" in done.stdout) == (code == 4)
 
 
+@pytest.mark.extended
 def test_reset_does_not_ask_with_yes_or_check(inventory: Path) -> None:
     for words in (["--yes"], ["--check"]):
         done = subprocess.run(

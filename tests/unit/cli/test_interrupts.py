@@ -57,6 +57,7 @@ def test_an_interruption_during_an_import_is_one(tmp_path: Path, number: signal.
         assert json.loads(client.stdout.read()) == INTERRUPTED
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("words", [["provision"], ["reset", "--yes"]], ids=" ".join)
 def test_an_interrupted_playbook_says_how_to_continue(tmp_path: Path, words: list[str]) -> None:
     """The host is behind a proxy command that reads what Ansible sends, and answers nothing."""

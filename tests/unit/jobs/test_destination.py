@@ -34,6 +34,7 @@ def test_links_may_not_lead_out_of_the_directory(path: str, target: str, inside:
     assert leads_inside(path, target) is inside
 
 
+@pytest.mark.extended
 @given(st.lists(st.tuples(st.lists(NAMES, min_size=1, max_size=3).map("/".join), TARGETS), max_size=8))
 def test_no_combination_of_links_leads_out_of_the_directory(links: list[tuple[str, str]]) -> None:
     import tempfile

@@ -117,6 +117,7 @@ def test_local_run_with_clean_none_waits_for_the_remaining_tasks(local: Local) -
     assert done.lines["ps/0"] == ["last"]
 
 
+@pytest.mark.extended
 def test_a_local_run_says_that_limits_do_not_apply(local: Local) -> None:
     local.write(CUSTOM + "roles: {worker: {limits: {memory: 1M, cpus: 0.01}}}\n", "print('trained')")
     done = local.run()
@@ -135,6 +136,7 @@ def test_a_deadline_ends_a_task(local: Local) -> None:
     assert "worker/0 on localhost failed with SIGTERM at its deadline" in done.err
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("code", [0, 7])
 def test_a_task_that_answers_the_sigterm_of_its_deadline_fails_and_is_not_restarted(local: Local, code: int) -> None:
     command = f"command: [sh, -c, 'trap \"exit {code}\" TERM; echo begun; while :; do sleep 0.05; done']\n"
@@ -145,6 +147,7 @@ def test_a_task_that_answers_the_sigterm_of_its_deadline_fails_and_is_not_restar
     assert f"worker/0 on localhost failed with exit code {code} at its deadline" in done.err
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("script", ["echo begun; exit 7", "echo begun; sleep 2; exit 7"])
 def test_a_deadline_counts_over_all_restarts(local: Local, script: str) -> None:
     """Either a run or the pause before a restart lasts from 2 s to 4 s after the first start."""
@@ -156,12 +159,14 @@ def test_a_deadline_counts_over_all_restarts(local: Local, script: str) -> None:
     assert len(done.lines["worker/0"]) <= 2
 
 
+@pytest.mark.extended
 def test_a_task_that_sigterm_from_outside_ends_is_restarted_before_its_deadline(local: Local) -> None:
     command = "command: [sh, -c, 'test -e again && exit 0; echo > again; kill -TERM $$']\n"
     local.write(f"strategy: custom\n{command}roles: {{worker: 1}}\npolicy: {{max_restarts: 1, deadline: 10m}}\n")
     assert local.run().code == 0
 
 
+@pytest.mark.extended
 def test_a_task_that_sigterm_ends_is_restarted_in_a_local_run(local: Local) -> None:
     command = "command: [sh, -c, 'test -e again && exit 0; echo > again; kill -TERM $$']\n"
     local.write(f"strategy: custom\n{command}roles: {{worker: 1}}\npolicy: {{max_restarts: 1}}\n")
@@ -201,6 +206,7 @@ def test_long_output_arrives_complete_in_order_and_split_like_journald(local: Lo
         assert lines[-1] == "caf\ufffd ?[31m"
 
 
+@pytest.mark.extended
 def test_two_runs_at_once_use_distinct_ports(local: Local) -> None:
     local.write(
         "strategy: parameter_server\ncommand: [sh, -c, 'echo $TF_CONFIG; : > run-$TFCTL_RUN-$TFCTL_ROLE-$TFCTL_INDEX; "
@@ -258,6 +264,7 @@ def test_git_ignores_the_output(local: Local) -> None:
     assert not [name for name in names(local.folder) if name.startswith("tfctl-output")]
 
 
+@pytest.mark.extended
 def test_horovod_ranks_meet_again_after_one_has_failed(local: Local) -> None:
     """Ranks as Horovod's are: each leaves its address where all meet, and waits for that of the others."""
     local.write(

@@ -45,6 +45,7 @@ def wait_until_it_fails_at_once(tree: Tree) -> None:
     wait_until(lambda: "fails_at_once" in tree.states()["worker/0"])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("script", ["exit 3", "sleep 2; exit 3"])
 def test_a_task_that_is_given_up_has_failed_with_its_exit_code_and_is_not_started_again(
     script: str, tree: Tree

@@ -60,6 +60,7 @@ def noted(folder: Path, url: str) -> str:
 REFUSED, ACCEPTED = b"HTTP/1.0 500 No\r\n\r\n", b"HTTP/1.0 200 Yes\r\n\r\n"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("answers", "reason"),
     [
@@ -78,6 +79,7 @@ def test_the_post_is_tried_three_times(answers: list[bytes], reason: str, tmp_pa
         assert b'"reason": "worker/0 on node1 failed with exit code 7"' in bodies[-1]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("url", "reason"),
     [

@@ -128,6 +128,7 @@ def test_followed_logs_without_states_have_none(tree: Tree) -> None:
         assert [heard(session) for _ in range(20)] == [("line", "on")] * 20
 
 
+@pytest.mark.extended
 def test_followed_logs_beat_while_nothing_is_printed(tree: Tree) -> None:
     tree.run(make_plan(make_task(command=STAY)))
     wait_until(lambda: "begun" in printed(tree))
@@ -158,6 +159,7 @@ def test_lines_are_followed_while_systemd_does_not_answer_until_the_host_says_so
             os.close(descriptor)
 
 
+@pytest.mark.extended
 def test_followed_logs_beat_while_lines_take_long_to_match() -> None:
     """The client would take the host for silent, and read the same lines again."""
     source, sink = os.pipe(), os.pipe()
@@ -175,6 +177,7 @@ def test_followed_logs_beat_while_lines_take_long_to_match() -> None:
             os.close(descriptor)
 
 
+@pytest.mark.extended
 def test_logs_do_not_wait_for_the_oldest_entry_of_a_journal_that_cannot_be_read(tree: Tree) -> None:
     tree.run(make_plan(make_task()))
     hung = fake_system(str(tree.path), ACCOUNT, 30.0)._replace(journalctl=("/bin/sh", "-c", "exec sleep 600"))
@@ -267,6 +270,7 @@ def test_following_with_a_pattern_ends_with_the_client(tree: Tree) -> None:
         assert {one["MESSAGE"] for one in lines(session)} <= {"off"}
 
 
+@pytest.mark.extended
 def test_logs_gives_up_a_journald_that_does_not_answer_and_beats_meanwhile() -> None:
     source, sink = os.pipe(), os.pipe()
     try:

@@ -243,6 +243,7 @@ def test_a_program_that_passes_its_limit_has_not_done_its_work() -> None:
     assert process.returncode == -signal.SIGKILL
 
 
+@pytest.mark.extended
 def test_node_sends_heartbeats_while_units_start(tree: Tree) -> None:
     (tree / "manager").mkdir()
     (tree / "manager/hold-start").touch()
@@ -254,6 +255,7 @@ def test_node_sends_heartbeats_while_units_start(tree: Tree) -> None:
         session.expect("started")
 
 
+@pytest.mark.extended
 def test_node_waits_as_long_as_the_client_sends_heartbeats(tree: Tree) -> None:
     with tree.session("start", job="digits", code=None, ports=[2222, 2222], resolve=[], silence=3) as session:
         session.expect("hello")
@@ -341,6 +343,7 @@ def test_next_start_undoes_what_a_killed_start_has_left(tree: Tree, phase: str) 
     assert not [name for name in tree.files() if "old" in name]
 
 
+@pytest.mark.extended
 def test_process_that_survives_an_undo_stays_listed(tree: Tree) -> None:
     """Its ports stay reserved, and `stop` ends it once the file system on which it hangs works again."""
     port = free_port()

@@ -121,6 +121,7 @@ def test_stop_ends_the_tasks_while_another_start_copies_its_code(tree: Tree) -> 
     assert not [name for name in tree.files() if name.startswith(("run/systemd", "run/tfctl/env"))]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("verb", "fields", "answer"),
     [
@@ -139,6 +140,7 @@ def test_requests_wait_with_heartbeats_while_another_start_copies_its_code(
         session.expect(answer)
 
 
+@pytest.mark.extended
 def test_a_restart_whose_client_has_left_before_it_could_begin_does_nothing(tree: Tree) -> None:
     tree.run(make_plan())
     asked: dict[str, Any] = {"job": "digits", "attempt": 1, "tasks": [["worker", 0]]}

@@ -94,6 +94,7 @@ def test_a_start_asks_systemd_about_no_unit_of_an_ended_job(tree: Tree) -> None:
     assert not [call for call in tree.calls()[before:] if "tfctl-digits" in call]
 
 
+@pytest.mark.extended
 def test_a_thousand_past_jobs_of_a_hundred_tasks_take_little_traffic_and_cpu_time(tree: Tree) -> None:
     """The limit on the CPU time is generous, because the tests share the caches of their processors."""
     for number in range(1000):

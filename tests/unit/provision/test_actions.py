@@ -93,6 +93,7 @@ def gathered(gpu: dict[str, Any]) -> dict[str, Any]:
     return {**kept, **more, "smi": smi if gpu["loaded"] else None}
 
 
+@pytest.mark.extended
 def test_decision_and_notices_come_from_the_facts_and_the_text_of_an_inventory(tmp_path: Path) -> None:
     disks = {**HOST["disks"], "/data": HOST["disks"]["/srv/tfctl"]}
     seen = {**HOST, "disks": disks, "gpu": gathered({**WORKS, "newest": "6.1.0-99-amd64"})}
@@ -128,6 +129,7 @@ def test_boolean_in_place_of_the_unverified_names_means_all_or_none(given: list[
     assert (wishes.allow_unverified, wishes.driver) == (names, "auto")
 
 
+@pytest.mark.extended
 def test_faults_between_hosts_are_reported_together_with_faults_of_each_host(tmp_path: Path) -> None:
     changes: dict[str, dict[str, Any]] = {
         "clone": {"identity": {"hostname": "clone", "machine_id": "1", "boot_id": "3"}, "sudo": False},
@@ -151,6 +153,7 @@ def test_faults_between_hosts_are_reported_together_with_faults_of_each_host(tmp
     }
 
 
+@pytest.mark.extended
 def test_gpu_state_reports_reboots_and_fails_where_a_driver_has_to_work(tmp_path: Path) -> None:
     old = {**WORKS, "loaded": "535.104.05"}
     hosts: dict[str, dict[str, Any]] = {

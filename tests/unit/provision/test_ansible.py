@@ -74,6 +74,7 @@ def test_playbook_continues_on_other_hosts_when_one_fails(folder: Path) -> None:
     assert again.changed == 0
 
 
+@pytest.mark.extended
 def test_playbook_imports_no_python_file_of_the_current_directory(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -86,6 +87,7 @@ def test_playbook_imports_no_python_file_of_the_current_directory(
     assert ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), lambda _: None).exit is Exit.OK
 
 
+@pytest.mark.extended
 def test_build_warns_while_it_waits_for_another_run_and_then_continues(folder: Path) -> None:
     """The task is the one of the role openmpi. Its source stays on the host until the build has had its turn."""
     (folder / "source").touch()
@@ -120,6 +122,7 @@ def test_debug_message_of_a_role_is_a_warning(folder: Path) -> None:
     assert [event for event in events if isinstance(event, Warned)] == [Warned("a", "a is slow")]
 
 
+@pytest.mark.extended
 def test_check_with_diff_prints_each_diff_of_a_loop_and_changes_nothing(folder: Path) -> None:
     (folder / "old").write_text("there\n")
     write = {"content": "{{ item.text }}\n", "dest": f"{folder}/{{{{ item.name }}}}"}
@@ -179,6 +182,7 @@ print(host.failed or host.unreachable, host.reason)
 """
 
 
+@pytest.mark.extended
 def test_become_password_reaches_sudo_and_nobody_else(folder: Path) -> None:
     temporary = folder / "tmp"
     temporary.mkdir()
@@ -236,6 +240,7 @@ def test_error_quotes_ansible_when_it_ends_early(folder: Path) -> None:
         ansible.run(ansible.Play("test", inventory(folder, "a"), data=folder), lambda _: None)
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_signal_to_tfctl_ends_ansible_and_its_children(folder: Path, number: signal.Signals) -> None:
     """Its temporary folder disappears as well, whether tfctl can remove it or is killed at once."""
@@ -267,6 +272,7 @@ def test_signal_to_tfctl_ends_ansible_and_its_children(folder: Path, number: sig
     wait_for(lambda: not list(temporary.glob("tfctl-ansible-*")))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("seconds", ["1.", "3"])
 def test_workers_of_ansible_end_when_ansible_is_killed(folder: Path, seconds: str) -> None:
     """A worker with a long result would otherwise write for ever to a pipe that nothing reads."""
@@ -306,6 +312,7 @@ def test_playbook_removes_the_temporary_folders_of_runs_that_were_killed(
     assert sorted(path.name for path in temporary.iterdir()) == ["tfctl-ansible-link", *sorted(names[1:])]
 
 
+@pytest.mark.extended
 def test_run_removes_the_temporary_directory_of_a_host(folder: Path) -> None:
     """The host is this machine, by a local connection. The module copy works in that directory."""
     copy = {"content": "x", "dest": f"{folder}/x", "mode": "0644"}
@@ -317,6 +324,7 @@ def test_run_removes_the_temporary_directory_of_a_host(folder: Path) -> None:
     assert Path(directory).name.startswith("tfctl-ansible-") and not Path(directory).exists()
 
 
+@pytest.mark.extended
 def test_directory_on_the_hosts_that_a_user_has_set_is_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The home directories may be on a file server that root must not read."""
     (folder / "ansible.cfg").write_text(f"[defaults]\nremote_tmp = {folder}/mine\n")

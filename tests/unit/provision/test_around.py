@@ -113,6 +113,7 @@ def services(*running: str) -> dict[str, object]:
     return {name: {"name": name, "state": "running" if name in running else "stopped"} for name in names}
 
 
+@pytest.mark.extended
 def test_time_sync_keeps_the_running_time_service_and_otherwise_takes_chrony(tmp_path: Path) -> None:
     cases = [
         ("Debian", ["ssh.service"], "chrony.service"),
@@ -133,6 +134,7 @@ def test_time_sync_keeps_the_running_time_service_and_otherwise_takes_chrony(tmp
 SYSTEMCTL = "#!/bin/sh\necho $* >>$CALLS\n"
 
 
+@pytest.mark.extended
 def test_time_sync_keeps_the_configuration_of_chrony_and_a_reset_restores_it(tmp_path: Path) -> None:
     conf, kept = tmp_path / "chrony.conf", tmp_path / "var/chrony.conf"
     conf.write_text("pool mine.example\n")
@@ -187,6 +189,7 @@ def restored(folder: Path, packager: str, places: Mapping[str, Path]) -> list[st
     return list(json.loads(text))
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("packager", "unit", "conf"),
     [("apt-get", "chrony.service", "/etc/chrony/chrony.conf"), ("dnf", "chronyd.service", "/etc/chrony.conf")],
@@ -204,6 +207,7 @@ def test_time_sync_lists_the_files_and_units_that_it_changes_in_its_receipt(
     ])  # fmt: skip
 
 
+@pytest.mark.extended
 def test_proxy_must_be_a_url_with_a_port_and_answer(tmp_path: Path) -> None:
     form, answers = tasks_of("proxy", "main.yml")[:2]
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -219,6 +223,7 @@ def test_proxy_must_be_a_url_with_a_port_and_answer(tmp_path: Path) -> None:
     play(tmp_path, "proxy", [*silent])
 
 
+@pytest.mark.extended
 def test_proxy_installs_ca_certificates_where_it_is_missing(tmp_path: Path) -> None:
     """Minimal hosts have neither the program nor the directory for the certificate. The test installs nothing."""
     tasks = tasks_of("proxy", "certificates.yml")[:2]
@@ -258,6 +263,7 @@ def in_file(task: dict[str, Any], path: Path) -> dict[str, object]:
     return {**{key: value for key, value in task.items() if key != "when"}, "ansible.builtin.blockinfile": changed}
 
 
+@pytest.mark.extended
 def test_proxy_of_dnf_is_a_block_behind_the_line_of_the_owner_and_is_removed_alone(tmp_path: Path) -> None:
     conf, kept = tmp_path / "dnf.conf", tmp_path / "kept.conf"
     conf.write_text(DNF_CONF)
@@ -276,6 +282,7 @@ def test_proxy_of_dnf_is_a_block_behind_the_line_of_the_owner_and_is_removed_alo
     assert conf.read_text() == DNF_CONF
 
 
+@pytest.mark.extended
 def test_reset_removes_the_proxy_of_dnf_and_a_change_of_it_is_drift(tmp_path: Path) -> None:
     receipt: dict[str, object] = {"ansible.builtin.include_vars": str(ROLES / "proxy/vars/receipt.yml")}
     commands = tmp_path / "commands"
@@ -312,6 +319,7 @@ RANGES = ("2222", "2222-2299", " 2222 - 2299 ", "1-65535", "2222-2222",
           "2299-2222", "0-5", "1-65536", "2222-", "-2222", "2222-2230-2299", "many", "")  # fmt: skip
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("role", "file"), [("firewall", "present.yml"), ("dataset", "main.yml")])
 def test_role_accepts_the_same_ranges_of_ports_as_job_files(role: str, file: str, tmp_path: Path) -> None:
     task = tasks_of(role, file)[0]
@@ -433,6 +441,7 @@ SOURCES = (
 )
 
 
+@pytest.mark.extended
 def test_shared_storage_checks_the_form_of_the_source(tmp_path: Path) -> None:
     task = tasks_of("shared_storage", "preflight.yml")[0]
     tasks: list[dict[str, object]] = []
@@ -460,6 +469,7 @@ esac
 """
 
 
+@pytest.mark.extended
 def test_shared_storage_mounts_with_new_options_also_if_the_directory_was_busy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -505,6 +515,7 @@ def test_mount_that_is_in_use_when_its_options_change_has_a_remedy_of_its_own() 
     assert remedy and "end what else uses the directory" in remedy.text
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("kind", "source", "options"),
     [
@@ -527,6 +538,7 @@ def test_shared_storage_creates_a_mount_unit_that_systemd_accepts(
     assert options in unit.read_text()
 
 
+@pytest.mark.extended
 def test_shared_storage_names_its_unit_like_systemd_and_lists_it_in_its_receipt(tmp_path: Path) -> None:
     """A reset removes what the receipt lists."""
     tasks: list[dict[str, object]] = []
@@ -545,6 +557,7 @@ def test_shared_storage_names_its_unit_like_systemd_and_lists_it_in_its_receipt(
     play(tmp_path, "shared_storage", [*tasks, nothing])
 
 
+@pytest.mark.extended
 def test_roles_that_compare_hosts_ignore_those_that_skip_them(tmp_path: Path) -> None:
     """A variable of a group enables the roles dataset and shared_storage on some hosts of the play only."""
     found = {"dataset_found": {"missing": ["cifar10"], "archived": []}, "shared_storage_probe": {"stdout": "/srv/x"}}
@@ -571,6 +584,7 @@ def test_ssh_mesh_keeps_its_own_lines_of_absent_hosts_and_copies_no_key_of_the_u
     ], hosts="a,b")  # fmt: skip
 
 
+@pytest.mark.extended
 def test_ssh_mesh_writes_its_lines_in_one_order_whichever_hosts_take_part(tmp_path: Path) -> None:
     """Without a in the run, b takes the lines of a from its files."""
     (tmp_path / "templates").symlink_to(ROLES / "ssh_mesh/templates")
@@ -633,6 +647,7 @@ def test_data_set_is_copied_from_another_host_without_the_proxy(
     assert Dataset(entry).difference() == ""
 
 
+@pytest.mark.extended
 def test_data_set_that_cannot_be_installed_leaves_no_archive_in_the_temporary_directory(tmp_path: Path) -> None:
     archive, upload = tmp_path / "set.tgz", tmp_path / "tfctl-set"
     archive.write_text("archive")

@@ -105,6 +105,7 @@ def test_packages_are_locked_once_and_stay_locked_in_later_runs(host: Host) -> N
     assert second.record == first.record
 
 
+@pytest.mark.extended
 def test_lock_is_set_again_after_it_was_removed_or_changed_by_hand(host: Host) -> None:
     """The plugin would add no lock at all while one of the packages is locked in another version."""
     host.provision("nvidia-open=3:580.*")
@@ -113,6 +114,7 @@ def test_lock_is_set_again_after_it_was_removed_or_changed_by_hand(host: Host) -
     assert host.locked() == of(OLD)
 
 
+@pytest.mark.extended
 def test_upgrade_moves_the_locks_to_the_new_versions(host: Host) -> None:
     host.provision("nvidia-open=3:580.*")
     upgrade = host.provision("nvidia-open=3:590.*")
@@ -121,6 +123,7 @@ def test_upgrade_moves_the_locks_to_the_new_versions(host: Host) -> None:
     assert host.locked() == of(NEW)
 
 
+@pytest.mark.extended
 def test_upgrade_that_fails_leaves_the_locks(host: Host) -> None:
     host.provision("nvidia-open=3:580.*")
     wanted = host.transaction("nvidia-open=3:590.*")
@@ -137,6 +140,7 @@ def test_upgrade_of_packages_that_somebody_else_has_locked_is_refused(host: Host
     assert refused.value.fault["remedy"] == "dnf versionlock delete nvidia-open, then provision again"
 
 
+@pytest.mark.extended
 def test_module_stream_of_another_branch_is_enabled_and_stays(host: Host) -> None:
     (task,) = (each for each in yaml.safe_load((ROLE / "tasks/dnf.yml").read_text()) if "stream" in each["name"])
     for stream, changed in (("570-open", 1), ("580-open", 1), ("580-open", 0)):
@@ -145,6 +149,7 @@ def test_module_stream_of_another_branch_is_enabled_and_stays(host: Host) -> Non
         assert host["streams"] == {"nvidia-driver": stream}
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("needed", [False, True], ids=["alone", "needed by another package"])
 def test_reset_removes_the_packages_and_their_locks_but_not_those_of_others(host: Host, needed: bool) -> None:
     receipts = str(host.folder / "provision")

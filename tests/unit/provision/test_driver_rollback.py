@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tfctl.provision import ansible
 
 #: A fake of tfctl_gpu_state, as an action: a job runs on the host "busy".
@@ -56,12 +58,14 @@ def roll_back(folder: Path, **variables: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.extended
 def test_rollback_checks_its_variables(tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text("free ansible_connection=local\n")
     output = roll_back(tmp_path, nvidia_driver_packager="yum")
     assert "value of nvidia_driver_packager must be one of: auto, apt-get, dnf, got: yum" in output, output
 
 
+@pytest.mark.extended
 def test_rollback_installs_the_versions_before_the_last_change(tmp_path: Path) -> None:
     before = {"nvidia_driver": {"libcuda1": "535.2-1", "nvidia-smi": "535.2-1"}, "cuda": {"libcudart12": "1"}}
     (tmp_path / "before.json").write_text(json.dumps(before))
@@ -79,6 +83,7 @@ def test_rollback_installs_the_versions_before_the_last_change(tmp_path: Path) -
     assert "busy nvidia_driver" not in output
 
 
+@pytest.mark.extended
 def test_rollback_removes_its_pins_also_if_the_packages_cannot_be_downloaded(tmp_path: Path) -> None:
     (tmp_path / "before.json").write_text(json.dumps({"nvidia_driver": {"libcuda1": "535.2-1"}}))
     (tmp_path / "hosts").write_text("offline ansible_connection=local\n")

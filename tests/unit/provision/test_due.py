@@ -195,6 +195,7 @@ def test_role_is_skipped_until_its_inputs_change(play: ansible.Play, tmp_path: P
     assert (tmp_path / "note").read_text() == "two"
 
 
+@pytest.mark.extended
 def test_role_restores_a_file_that_was_changed_and_check_only_reports_it(play: ansible.Play, tmp_path: Path) -> None:
     run(play)
     (tmp_path / "note").write_text("mine")

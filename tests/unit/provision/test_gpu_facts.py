@@ -152,6 +152,7 @@ def test_gpu_facts_query_fewer_fields_when_nvidia_smi_is_old(fake: FakeHost) -> 
     }  # fmt: skip
 
 
+@pytest.mark.extended
 def test_gpu_facts_report_secure_boot_and_whether_the_dkms_key_is_enrolled(fake: FakeHost) -> None:
     fake.device("0000:01:00.0", "28a0", "030000")
     fake.put(tfctl_gpu_facts.SECURE_BOOT, b"\x06\x00\x00\x00\x01")
@@ -200,6 +201,7 @@ def test_gpu_facts_read_the_vendor_of_rpm_packages(fake: FakeHost) -> None:
     assert (seen["version"], seen["origins"]) == ("580.65.06", ["nvidia"])
 
 
+@pytest.mark.extended
 def test_gpu_facts_ignore_holds_by_tfctl_and_report_packages_that_drifted(fake: FakeHost) -> None:
     fake.device("0000:01:00.0", "20b5", "030200")
     fake.put("var/lib/tfctl/held.json", json.dumps({"nvidia_driver": {"libcuda1": "535.1-1", "nvidia-smi": "535.1-1"}}))
@@ -285,6 +287,7 @@ def test_boot_service_creates_every_device_node(gpu_host: FakeGpuHost) -> None:
     assert gpu_host.look()["missing_nodes"] == []
 
 
+@pytest.mark.extended
 def test_driver_is_loaded_at_boot_only_if_the_enabled_service_has_its_unit_file(gpu_host: FakeGpuHost) -> None:
     """The link of an enabled unit outlives the file."""
     assert not gpu_host.look()["at_boot"]

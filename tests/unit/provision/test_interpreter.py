@@ -13,6 +13,7 @@ PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 MODULES = sorted(path.stem for path in (PLAYBOOKS / "library").glob("tfctl_*.py"))
 
 
+@pytest.mark.extended
 def test_every_module_runs_with_the_python_that_the_inventory_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

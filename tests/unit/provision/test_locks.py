@@ -92,18 +92,21 @@ def resolved(folder: Path, text: str, before: str = "") -> dict[str, str]:
     return {name: version for name, (version, _) in locks.entries(lock).items()}
 
 
+@pytest.mark.extended
 def test_versions_fit_those_of_the_stack_and_only_new_packages_are_locked(tmp_path: Path) -> None:
     (tmp_path / "more.txt").write_text("six\n")
     assert resolved(tmp_path, "frames\n-r more.txt\n") == {"frames": "1.0", "six": "1.17.0"}
     assert resolved(tmp_path, "numpy\n") == {}
 
 
+@pytest.mark.extended
 def test_versions_of_an_earlier_lock_are_kept(tmp_path: Path, index: Path) -> None:
     wheel(index, "six", "1.18.0")
     assert resolved(tmp_path, "six") == {"six": "1.18.0"}
     assert resolved(tmp_path, "six", f"six==1.17.0 \\\n    {HASH}\n") == {"six": "1.17.0"}
 
 
+@pytest.mark.extended
 def test_conflict_with_the_stack_is_explained(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match=r"numpy>=2") as raised:
         resolved(tmp_path, "frames==2.0")
@@ -116,6 +119,7 @@ def test_tensorflow_is_that_of_the_stack(tmp_path: Path) -> None:
         resolved(tmp_path, "tensorflow==2.16")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("line", ["-e .", "six @ file://{index}/six-1.17.0-py3-none-any.whl"])
 def test_paths_and_urls_are_refused(tmp_path: Path, index: Path, line: str) -> None:
     (tmp_path / "pyproject.toml").write_text('[project]\nname = "own"\nversion = "1"\n')
@@ -123,6 +127,7 @@ def test_paths_and_urls_are_refused(tmp_path: Path, index: Path, line: str) -> N
         resolved(tmp_path, line.format(index=index))
 
 
+@pytest.mark.extended
 def test_missing_wheel_is_named(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="absent was not found"):
         resolved(tmp_path, "absent")

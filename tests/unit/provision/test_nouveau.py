@@ -52,6 +52,7 @@ class Host:
         return self.calls.read_text().count("rebuilt")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("image", ["initrd.img-6.1.0-9", "initramfs-6.1.0-9.img"])
 def test_initramfs_is_rebuilt_once_and_again_after_an_interrupted_run(tmp_path: Path, image: str) -> None:
     host = Host(tmp_path, image)

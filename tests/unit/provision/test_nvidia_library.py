@@ -122,6 +122,7 @@ def edit_a_file(place: Path) -> None:
     (place / "lib/libcudnn.so.8.9").write_text("edited")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("harm", [remove_a_link, edit_a_file])
 def test_archive_is_unpacked_once_and_again_after_damage(tmp_path: Path, harm: Callable[[Path], None]) -> None:
     links = {"cuda/lib64/libcudnn.so.8": "libcudnn.so.8.9"}
@@ -151,6 +152,7 @@ def nccl(folder: Path) -> dict[str, str]:
     return {**own, "nvidia_library_name": "nccl", "nvidia_library_version": "2.21.5"}
 
 
+@pytest.mark.extended
 def test_loader_forgets_other_versions_with_the_same_soname(tmp_path: Path) -> None:
     """It would load the one whose file has the first name."""
     source, variables = archive(tmp_path / "nccl.tgz", {"nccl/lib/libnccl.so.2": "code"}), nccl(tmp_path)
@@ -176,6 +178,7 @@ module.fail_json(msg=f"{module.params['name']} is to be installed")
 """
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(
     ("found", "given", "package"),
     [("dnf", "auto", "xz"), ("apt", "auto", "xz-utils"), ("dnf", "dnf", "xz"), ("apt", "apt-get", "xz-utils")],
@@ -190,6 +193,7 @@ def test_xz_is_installed_by_its_name_in_the_distribution(tmp_path: Path, found: 
     assert f"{package} is to be installed" in output, output
 
 
+@pytest.mark.extended
 def test_archive_with_a_wrong_hash_is_refused_and_the_installed_one_stays(tmp_path: Path) -> None:
     source = archive(tmp_path / "nccl.tgz", {"nccl/lib/libnccl.so.2": "code"})
     assert changes(unpack(tmp_path, source)) > 1
@@ -199,6 +203,7 @@ def test_archive_with_a_wrong_hash_is_refused_and_the_installed_one_stays(tmp_pa
     assert [path.name for path in (tmp_path / "cudnn").iterdir()] == ["8"]
 
 
+@pytest.mark.extended
 def test_archive_writes_nothing_outside_its_directory(tmp_path: Path) -> None:
     source = archive(tmp_path / "evil.tgz", {"cuda/lib/good": "x", "cuda/../../evil": "x"})
     unpack(tmp_path, source)
@@ -216,6 +221,7 @@ def open_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
+@pytest.mark.extended
 def test_runfile_is_run_by_nobody_with_the_final_path(open_folder: Path) -> None:
     runfile, place = open_folder / "cuda_12.2.2_linux.run", open_folder / "cudnn/8"
     runfile.write_text(RUNFILE)

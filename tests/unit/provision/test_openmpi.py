@@ -23,6 +23,7 @@ def environment(tmp_path: Path) -> Path:
     return tmp_path / "environment"
 
 
+@pytest.mark.extended
 def test_role_removes_only_links_to_an_openmpi_that_it_has_built(tmp_path: Path, environment: Path) -> None:
     given = facts(openmpi_method="distribution", openmpi_environment=str(environment))
     tasks = [given, *tasks_of("openmpi", "links.yml")]
@@ -48,6 +49,7 @@ def test_role_does_not_replace_a_program_of_the_environment_by_a_link(tmp_path: 
     assert (environment / "bin/mpicc").readlink() == built / "bin/mpicc"
 
 
+@pytest.mark.extended
 def test_archive_of_a_build_is_deleted_from_its_host_also_by_a_later_run(tmp_path: Path) -> None:
     """The run that has built it may have been interrupted when the control machine had the archive."""
     (tmp_path / "mpirun").touch()

@@ -131,6 +131,7 @@ def test_all_hosts_are_provisioned_in_batches_after_a_canary(folder: Path) -> No
     assert result.exit is Exit.PREFLIGHT
 
 
+@pytest.mark.extended
 def test_no_batch_begins_after_one_in_which_a_host_failed(folder: Path) -> None:
     """The other hosts of the failed batch are completed, and connected with those before them."""
     result, batches = provisioned(inventory(folder, "abcdefgh", failing="c", tfctl_batch=3))
@@ -142,6 +143,7 @@ def test_no_batch_begins_after_one_in_which_a_host_failed(folder: Path) -> None:
     assert fault.remedy == "repair c, then try again"
 
 
+@pytest.mark.extended
 def test_no_host_is_begun_after_a_failed_canary(folder: Path) -> None:
     link_package(folder)
     words = [sys.executable, "-m", "tfctl", "provision", str(inventory(folder, "abcde", failing="a")), "-o", "json"]
@@ -154,6 +156,7 @@ def test_no_host_is_begun_after_a_failed_canary(folder: Path) -> None:
     assert "the canary: a\n" in done.stderr
 
 
+@pytest.mark.extended
 def test_run_says_what_it_left_out_when_a_whole_batch_fails(folder: Path) -> None:
     events: list[object] = []
     path = inventory(folder, "abcde", failing="e", tfctl_batch=3)
@@ -163,18 +166,21 @@ def test_run_says_what_it_left_out_when_a_whole_batch_fails(folder: Path) -> Non
     assert warned.host == "batch 2 of 2" and "before data sets and ssh_mesh were set up" in warned.text
 
 
+@pytest.mark.extended
 def test_provision_in_one_batch_continues_without_a_failed_host(folder: Path) -> None:
     result, batches = provisioned(inventory(folder, "abcdef", failing="b", tfctl_canary=0))
     assert batches == [": abcdef", ": abcdef", ": acdef"]
     assert (logged(folder, "completed"), logged(folder, "connected"), not_begun(result)) == ("acdef", "acdef", "")
 
 
+@pytest.mark.extended
 def test_check_mode_looks_at_all_hosts_at_once(folder: Path) -> None:
     result, batches = provisioned(inventory(folder, "abcdef"), check=True)
     assert batches == [": abcdef"] * 3
     assert result.exit is Exit.OK and logged(folder, "prepared") == ""
 
 
+@pytest.mark.extended
 def test_ansible_playbook_alone_keeps_the_same_order(folder: Path) -> None:
     settings = {"ANSIBLE_ROLES_PATH": "roles", "ANSIBLE_NOCOLOR": "1"}
     words = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.ini", "playbooks/provision.yml"]
@@ -186,6 +192,7 @@ def test_ansible_playbook_alone_keeps_the_same_order(folder: Path) -> None:
     assert (logged(folder, "prepared"), logged(folder, "connected")) == ("abcd", "abd")
 
 
+@pytest.mark.extended
 def test_a_wrong_number_of_hosts_in_the_inventory_is_a_fault_of_every_host(folder: Path) -> None:
     result, _ = provisioned(inventory(folder, "ab", tfctl_batch="10%"))
     assert result.exit is Exit.BAD_FILE and logged(folder, "prepared") == ""

@@ -50,6 +50,7 @@ def assert_changed(folder: Path, names: list[str], changed: int, **variables: st
     assert re.search(rf"changed={changed} .*failed=0", done.stdout), done.stdout + done.stderr
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("names", "changed"), [(["make"], 1), (["g++"], 0), (["g++", "nosuch"], 1)])
 def test_check_simulates_the_installation_with_apt_get(tmp_path: Path, names: list[str], changed: int) -> None:
     """``nosuch``: as while the lists of packages have never been downloaded."""
@@ -61,6 +62,7 @@ def test_check_simulates_the_installation_with_apt_get(tmp_path: Path, names: li
     assert (tmp_path / "calls").read_text() == f"{options} install {' '.join(names)}\n"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("names", "changed"), [(["make"], 0), (["make", "gcc"], 1)])
 def test_check_reports_no_upgrade_of_what_is_installed(tmp_path: Path, names: list[str], changed: int) -> None:
     """The module apt, which installs the packages, upgrades none. Real apt-get has a list with another version."""
@@ -71,6 +73,7 @@ def test_check_reports_no_upgrade_of_what_is_installed(tmp_path: Path, names: li
     assert_changed(tmp_path, names, changed, APT_CONFIG=f"{tmp_path}/host/apt.conf")
 
 
+@pytest.mark.extended
 def test_lists_of_packages_are_downloaded_where_there_are_none(tmp_path: Path) -> None:
     """The module apt looks only at the age of their directory."""
     lists = tmp_path / "lists"

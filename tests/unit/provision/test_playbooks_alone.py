@@ -46,6 +46,7 @@ def test_provision_decides_without_the_tfctl_command(run: Run) -> None:
     assert ", ".join(stacks.load()) in faults["tfctl_stack: no stack is called 'tf9'"]["remedy"]
 
 
+@pytest.mark.extended
 def test_provision_refuses_a_directory_that_is_no_python_tree(run: Run, tmp_path: Path) -> None:
     playbook = ROOT / "playbooks/provision.yml"
     found = run(playbook, f"tfctl_stack=none tfctl_python_trees={tmp_path}", "--check")
@@ -53,6 +54,7 @@ def test_provision_refuses_a_directory_that_is_no_python_tree(run: Run, tmp_path
     assert fault["message"] == f"{tmp_path} is not a CPython tree" and fault["kind"] == "inventory"
 
 
+@pytest.mark.extended
 def test_explain_runs_without_the_tfctl_command(run: Run) -> None:
     found = run(ROOT / "playbooks/explain.yml", "")
     assert set(found["explained"]["stacks"]) == set(stacks.load())

@@ -41,6 +41,7 @@ def test_preflight_reports_all_faults_of_all_hosts_at_once(tmp_path: Path, capsy
     assert main.run(["preflight", str(inventory), "--stack", "tf9.9"]) == 3
 
 
+@pytest.mark.extended
 def test_preflight_names_a_variable_of_the_inventory_that_has_the_wrong_type(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

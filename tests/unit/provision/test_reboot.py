@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tfctl.provision import ansible
 
 #: A fake of tfctl_gpu_state, as an action. It logs each host that it checks. At the second check "begins" has a job.
@@ -65,6 +67,7 @@ def rebooted(folder: Path, names: list[str], batch: int) -> tuple[str, list[str]
     return ended.stdout + ended.stderr, log.read_text().split()
 
 
+@pytest.mark.extended
 def test_reboot_checks_a_host_again_when_its_batch_begins(tmp_path: Path) -> None:
     output, checked = rebooted(tmp_path, ["fine", "busy", "begins", "last"], 1)
     assert re.findall(r"fatal: \[(\w+)\].*would reboot the control node", output) == ["last"], output

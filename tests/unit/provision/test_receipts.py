@@ -257,6 +257,7 @@ def test_undo_returns_the_host_to_its_state_before(provisioned: Host) -> None:
     assert not Path(provisioned.receipts).exists() and not Path(provisioned.receipts).parent.exists()
 
 
+@pytest.mark.extended
 def test_undo_forgets_the_holds_of_its_roles_alone(provisioned: Host) -> None:
     """A package that stays is released; one that another role needs, such as the driver, stays on hold."""
     held = {"version": "1", "status": "hi "}

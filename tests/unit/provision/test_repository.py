@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from tests.unit.provision.apt_tree import AptTree
@@ -121,6 +122,7 @@ def test_pins_are_written_before_the_repository_so_that_no_moment_is_without_the
     assert [Path(file).parent.name for file in files] == ["preferences.d", "sources.list.d"]
 
 
+@pytest.mark.extended
 def test_dnf_file_names_the_repository_and_excludes_drivers(tmp_path: Path) -> None:
     for drivers in DRIVERS:
         (tmp_path / str(drivers)).mkdir()

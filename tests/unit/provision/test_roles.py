@@ -163,6 +163,7 @@ def test_tasks_reload_systemd_whether_or_not_this_run_has_changed_a_unit() -> No
     assert reloads == [True] * len(reloads) and len(reloads) > 4
 
 
+@pytest.mark.extended
 def test_each_of_these_roles_runs_alone_in_the_play_of_a_user(tmp_path: Path) -> None:
     """Nothing is changed. Most get no variables, except that nothing of the distribution is to be installed.
 
@@ -335,6 +336,7 @@ def test_role_says_what_it_manages_in_the_kinds_that_receipts_know(path: Path) -
     assert all(name.startswith(f"{role}_manage") for name in known)
 
 
+@pytest.mark.extended
 def test_reset_of_the_driver_rebuilds_the_initramfs_in_which_nouveau_was_blocked(tmp_path: Path) -> None:
     role = ansible.data_dir() / "roles/nvidia_driver"
     tasks = [{"ansible.builtin.debug": {"msg": "{{ nvidia_driver_manages.refresh | to_json }}"}}]

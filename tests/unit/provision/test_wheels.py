@@ -101,6 +101,7 @@ def test_wheels_are_downloaded_and_compiled_once(index: Path, tmp_path: Path) ->
     assert "No matching distribution" in download(tmp_path, lock).hosts[0].reason
 
 
+@pytest.mark.extended
 def test_only_a_changed_wheel_is_downloaded_again(index: Path, tmp_path: Path) -> None:
     tiny = index / "tiny-1.0-py3-none-any.whl"
     assert download(tmp_path, lock_of(tiny, wheel(index, "other", "1.0"))).exit == 0
@@ -111,6 +112,7 @@ def test_only_a_changed_wheel_is_downloaded_again(index: Path, tmp_path: Path) -
     assert new.name in cached(tmp_path)
 
 
+@pytest.mark.extended
 def test_wheel_with_a_wrong_hash_is_refused_and_not_kept(index: Path, tmp_path: Path) -> None:
     assert index.exists()
     report = download(tmp_path, f"tiny==1.0 \\\n    --hash=sha256:{'0' * 64}\n")
@@ -120,6 +122,7 @@ def test_wheel_with_a_wrong_hash_is_refused_and_not_kept(index: Path, tmp_path: 
     assert cached(tmp_path) == []
 
 
+@pytest.mark.extended
 def test_missing_wheel_is_named_with_a_remedy(index: Path, tmp_path: Path) -> None:
     assert index.exists()
     report = download(tmp_path, f"tiny==2.0 \\\n    --hash=sha256:{'0' * 64}\n")
@@ -127,6 +130,7 @@ def test_missing_wheel_is_named_with_a_remedy(index: Path, tmp_path: Path) -> No
     assert "does not reach a package index" in report.hosts[0].remedy
 
 
+@pytest.mark.extended
 def test_source_distribution_is_downloaded_without_running_it(index: Path, tmp_path: Path) -> None:
     tiny, source = index / "tiny-1.0-py3-none-any.whl", index / "own-2.0.tar.gz"
     with tarfile.open(source, "w:gz") as tar:

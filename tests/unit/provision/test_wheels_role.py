@@ -145,6 +145,7 @@ def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
 SEND, RESEND = "Send the wheels that no host has", "Send the wheels that no other host could send"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("fleet", [4], indirect=True)
 def test_wheels_leave_the_control_machine_once_and_later_only_the_changed_one_does(fleet: Fleet) -> None:
     found = fleet.run("one", "two")
@@ -162,6 +163,7 @@ def test_wheels_leave_the_control_machine_once_and_later_only_the_changed_one_do
     assert fleet.stores() == [sorted([*wheels, digest(new)])] * 4
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("fleet", [2], indirect=True)
 def test_later_batch_copies_all_wheels_from_the_first_one_if_a_host_needs_two_sets(fleet: Fleet) -> None:
     found = fleet.run("one", "then", "two")
@@ -169,6 +171,7 @@ def test_later_batch_copies_all_wheels_from_the_first_one_if_a_host_needs_two_se
     assert fleet.stores() == [sorted(digest(path) for path in fleet.index.iterdir())] * 2
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("fleet", [3], indirect=True)
 def test_control_machine_sends_only_what_the_host_that_lacks_least_is_missing(fleet: Fleet) -> None:
     fleet.fill("n2")
@@ -178,6 +181,7 @@ def test_control_machine_sends_only_what_the_host_that_lacks_least_is_missing(fl
     assert fleet.stores() == [sorted(digest(path) for path in fleet.index.iterdir())] * 3
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("fleet", [3], indirect=True)
 def test_hosts_that_reach_no_other_one_get_the_wheels_from_the_control_machine(fleet: Fleet) -> None:
     found = fleet.run("one", address="nowhere.invalid")
