@@ -34,10 +34,10 @@ def guards_of(hosts: Hosts) -> list[str]:
 
 
 def watching(hosts: Hosts) -> None:
-    """Wait until a client that has just been started asks all hosts."""
+    """Wait until a client that has just been started asks all hosts. The guards ask their systemd as well."""
     for name in hosts.trees:
         hosts.forget(name)
-    wait_until(lambda: all(hosts.shown(name) for name in hosts.trees))
+    wait_until(lambda: all(hosts.shown(name) and hosts.sessions(name) for name in hosts.trees))
 
 
 def nothing_runs(hosts: Hosts) -> None:
