@@ -144,6 +144,7 @@ def unpack(file: IO[bytes]) -> None:
         with gzip.GzipFile(fileobj=file) as plain, tarfile.open(fileobj=plain, mode="r:") as tar:
             for member in tar:
                 _put(tar, member, links)
+        _sync(".")
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise RequestRefused(Exit.BAD_FILE, f"the code cannot be unpacked on {host()}: {error}", _REMEDY) from None
 
@@ -230,12 +231,24 @@ def _put(tar: tarfile.TarFile, member: tarfile.TarInfo, links: set[Path]) -> Non
                 shutil.copyfileobj(source, target, 1 << 20)
             os.fchmod(target.fileno(), _mode(member.mode))
             target.flush()
-            os.fsync(target.fileno())  # after a power loss, the store would have empty files in place of this code
+            os.posix_fadvise(target.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # begins to write it to the disk
         os.utime(path, (member.mtime, member.mtime))
     else:
         raise RequestRefused(
             Exit.BAD_FILE, f"the code has {member.name}, which is neither file nor directory nor link", _REMEDY
         )
+
+
+def _sync(tree: str) -> None:
+    """Wait until all files are on the disk: after a power loss, the store would have empty files in their place.
+
+    They are waited for once all are being written. To wait for each in turn would take a disk some 10 ms per file.
+    """
+    for place, _, files in os.walk(tree):
+        for path in (Path(place, name) for name in files):
+            if not path.is_symlink():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
 
 
 def _give_to_root(tree: Path, group: int) -> None:
