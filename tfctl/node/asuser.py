@@ -45,8 +45,7 @@ def as_user(
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     child = os.fork()
     if child == 0:
-        _close_all_but(0, 1, 2, writer, read)
-        _child(user.pw_name, user.pw_uid, user.pw_gid, user.pw_dir, work, directory, writer)
+        _child(user.pw_name, user.pw_uid, user.pw_gid, user.pw_dir, work, directory, writer, read)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     os.close(writer)
     try:
@@ -79,10 +78,13 @@ def _close_all_but(*kept: int) -> None:
                 os.close(int(name))
 
 
-def _child(name: str, uid: int, gid: int, home: str, work: Callable[[], Any], directory: str, writer: int) -> None:
+def _child(
+    name: str, uid: int, gid: int, home: str, work: Callable[[], Any], directory: str, writer: int, read: int
+) -> None:
     """Run the work and exit. Never returns, so that none of the parent's clean-up runs in the child."""
     try:
         os.setsid()
+        _close_all_but(0, 1, 2, writer, read)
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
@@ -131,7 +133,10 @@ def _reap(child: int) -> None:
         if os.waitpid(child, os.WNOHANG)[0]:
             return
         time.sleep(0.005)
-    os.killpg(child, signal.SIGKILL)
+    try:
+        os.killpg(child, signal.SIGKILL)
+    except ProcessLookupError:  # it has not begun its session yet
+        os.kill(child, signal.SIGKILL)
     time.sleep(0.05)
     os.waitpid(child, os.WNOHANG)
 
