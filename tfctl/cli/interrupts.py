@@ -11,6 +11,9 @@ _LOOK_S = 0.02
 _IMPORT = "<frozen importlib._bootstrap>"
 
 _received = 0
+#: Whether SIGALRM will look whether the import has ended.
+_waits = False
+_ignored = False
 
 
 def install() -> None:
@@ -26,19 +29,28 @@ def received() -> bool:
     return _received > 0
 
 
+def ignore() -> None:
+    """Ignore further signals: the command has been interrupted, and only says so."""
+    global _ignored
+    _ignored = True
+
+
 def _count(number: int, frame: FrameType | None) -> None:
     global _received
     _received += 1
     _interrupt(number, frame)
 
 
-def _interrupt(_number: int, frame: FrameType | None) -> None:
+def _interrupt(number: int, frame: FrameType | None) -> None:
     """Interrupt the command. Wait until no module is being imported, or for a second signal: a module that was imported
     by halves fails later, and some libraries turn the exception into another one."""
-    if _received < 2 and _imports(frame):
-        signal.setitimer(signal.ITIMER_REAL, _LOOK_S)
-    else:
+    global _waits
+    if _ignored or (number == signal.SIGALRM and not _waits):  # the second signal has come before the alarm
+        return
+    _waits = _received < 2 and _imports(frame)
+    if not _waits:
         raise KeyboardInterrupt
+    signal.setitimer(signal.ITIMER_REAL, _LOOK_S)
 
 
 def _imports(frame: FrameType | None) -> bool:

@@ -125,6 +125,7 @@ def run(words: Sequence[str]) -> int:
 
 
 def _interrupted(words: Sequence[str]) -> int:
+    interrupts.ignore()
     say("tfctl: interrupted")
     if not getattr(sys.stdout, "used", False):  # Ctrl-C is the usual end of what prints objects until then
         _print_error(words, Exit.INTERRUPTED, "interrupted")
