@@ -101,6 +101,7 @@ def test_one_of_two_concurrent_starts_wins(hosts: Hosts) -> None:
     assert len(hosts.alive()) == 3
 
 
+@pytest.mark.extended
 def test_start_draws_other_ports_when_another_start_has_taken_its_own(hosts: Hosts) -> None:
     """Starts that all take the next lowest ports meet again at every retry."""
     text = STAY + "roles: {worker: {per_host: 3, hosts: node1}}\n"
@@ -153,6 +154,7 @@ def test_start_says_that_nothing_had_been_started_when_a_connection_breaks_befor
     hosts.untouched()
 
 
+@pytest.mark.extended
 def test_start_says_that_units_may_have_been_started_on_a_host_that_is_gone(hosts: Hosts) -> None:
     with hosts.behind_relay("node2") as relay, hosts.held("node2"):
         with hosts.begin("start", hosts.file("gone", THREE)) as client:
@@ -178,6 +180,7 @@ def test_start_undoes_every_host_when_a_connection_breaks_before_keep(hosts: Hos
     hosts.untouched()
 
 
+@pytest.mark.extended
 def test_start_that_is_undone_leaves_a_run_alone_that_somebody_has_started_meanwhile(hosts: Hosts) -> None:
     """The order to undo reaches node2 late. node2 has undone its part by itself, and the same attempt runs again."""
     file = hosts.file("again", THREE)
@@ -193,6 +196,7 @@ def test_start_that_is_undone_leaves_a_run_alone_that_somebody_has_started_meanw
     assert set(hosts.states("again").values()) == {"running"}
 
 
+@pytest.mark.extended
 def test_start_stops_the_job_when_one_host_loses_keep(hosts: Hosts) -> None:
     """The others have received `keep`; node2 has not, and undoes its part."""
     hosts.lose("node2", "keep")
@@ -228,6 +232,7 @@ def test_start_stops_the_job_when_one_host_loses_keep_also_on_ctrl_c(hosts: Host
     wait_until(lambda: hosts.alive() == [])
 
 
+@pytest.mark.extended
 def test_start_refuses_an_output_that_is_not_shared_when_several_tasks_write(hosts: Hosts) -> None:
     done = hosts("start", hosts.file("apart", STAY + "roles: {ps: 2, worker: 2}\n"))
     assert (done.code, done.out) == (8, "")
@@ -249,6 +254,7 @@ def test_start_undoes_every_host_on_ctrl_c_while_units_start(number: signal.Sign
     assert hosts.left() == []
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_start_keeps_the_job_on_every_host_when_interrupted_during_keep(number: signal.Signals, hosts: Hosts) -> None:
     with hosts.delayed("node3", "keep") as (waits, go_on), hosts.begin("start", hosts.file("whole", THREE)) as client:

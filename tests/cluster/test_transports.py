@@ -44,6 +44,7 @@ def test_a_start_is_undone_when_a_host_refuses_by_openssh(hosts: Hosts) -> None:
     hosts.untouched()
 
 
+@pytest.mark.extended
 def test_follow_continues_after_a_lost_connection_by_openssh(hosts: Hosts) -> None:
     ticking = "command: [sh, -c, 'n=0; while :; do n=$((n + 1)); echo tick $n; sleep 0.2; done']\nroles: {worker: 1}\n"
     hosts.ok("start", hosts.file("ticking", ticking))
@@ -57,6 +58,7 @@ def test_follow_continues_after_a_lost_connection_by_openssh(hosts: Hosts) -> No
     assert ticks == [str(number) for number in range(1, len(ticks) + 1)]
 
 
+@pytest.mark.extended
 def test_an_unreachable_host_has_its_exit_code_and_reason_by_openssh(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("partial", STAY + "roles: {worker: 2}\n"))
     done = hosts.with_inventory(hosts.told("node2", ansible_port=1), "status", "partial")
@@ -64,6 +66,7 @@ def test_an_unreachable_host_has_its_exit_code_and_reason_by_openssh(hosts: Host
     assert "unknown" in done.out
 
 
+@pytest.mark.extended
 def test_the_inventory_chooses_the_transport_of_a_host(hosts: Hosts) -> None:
     """The host variable is stronger than the environment."""
     inventory = hosts.told("node2", tfctl_ssh="paramiko")

@@ -36,6 +36,7 @@ def test_commands_exit_with_7_when_there_is_no_such_job(hosts: Hosts) -> None:
     assert hosts("list", "-o", "json").objects == [{"jobs": []}]
 
 
+@pytest.mark.extended
 def test_no_command_says_that_a_job_is_gone_while_its_host_is_silent(hosts: Hosts, tmp_path: Path) -> None:
     hosts.ok("start", hosts.file("there", STAY + "roles: {worker: {replicas: 1, hosts: node2}}\n"))
     with contextlib.closing(Impostor(hang_up=True)) as silent:
@@ -164,6 +165,7 @@ def test_stop_exits_by_the_hosts_of_the_job_alone(hosts: Hosts) -> None:
     assert (done.code, "no host has a job 'nonesuch'; node3 did not answer" in done.err) == (7, True)
 
 
+@pytest.mark.extended
 def test_commands_fail_when_the_inventory_that_is_set_does_not_exist(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +179,7 @@ def test_commands_fail_when_the_inventory_that_is_set_does_not_exist(
     assert hosts.ok("stop", "set") == ""
 
 
+@pytest.mark.extended
 def test_wait_says_once_that_a_task_cannot_be_stopped_while_an_evaluator_goes_on(hosts: Hosts) -> None:
     flag = hosts.folder / "evaluated"
     text = f"""\
@@ -196,6 +199,7 @@ def test_wait_says_once_that_a_task_cannot_be_stopped_while_an_evaluator_goes_on
     assert (done.code, done.err.count("not everything was stopped")) == (0, 1), done.err
 
 
+@pytest.mark.extended
 def test_wait_with_timeout_0_returns_the_state_at_once(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("asked", ONE))
     assert hosts("wait", "--timeout", "0").code == 101
@@ -237,6 +241,7 @@ def test_status_prints_every_field_of_a_failed_job(hosts: Hosts) -> None:
     ]
 
 
+@pytest.mark.extended
 def test_status_and_list_name_a_host_that_does_not_answer(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("part", STAY + "roles: {worker: 3}\n"))
     hosts.refuse("node3", "exit 127")
@@ -265,6 +270,7 @@ def without_node3(hosts: Hosts) -> Path:
     return path
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_commands_name_a_host_of_the_job_that_the_inventory_lacks(hosts: Hosts, tmp_path: Path, goes_on: bool) -> None:
     command = f"command: [sh, -c, 'echo begun; test {goes_on} = False || exec sleep 600']\n"
@@ -287,6 +293,7 @@ def test_commands_name_a_host_of_the_job_that_the_inventory_lacks(hosts: Hosts, 
     assert (tmp_path / "attempt-1/worker-1.log").read_text() == "begun\n"
 
 
+@pytest.mark.extended
 def test_wait_does_not_need_a_host_that_does_not_decide_how_the_job_ends(hosts: Hosts) -> None:
     roles = "roles: {chief: {replicas: 1, hosts: node1, command: [sleep, '3']}, ps: {replicas: 1, hosts: node3}}\n"
     hosts.ok("start", hosts.file("narrow", STAY + roles + "policy: {success: chief}\n"))
@@ -320,6 +327,7 @@ def test_status_with_watch_ends_when_the_job_ends(hosts: Hosts) -> None:
     assert (states[0], states[-1]) == ("running", "stopped")
 
 
+@pytest.mark.extended
 def test_a_job_of_another_directory_is_stopped_only_by_its_name(
     hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -338,6 +346,7 @@ def test_a_job_of_another_directory_is_stopped_only_by_its_name(
     assert hosts("stop").err == "job: theirs\ntheirs: stopped worker/0\n"
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("answer", "code", "state"), [("n", 2, "running"), ("y", 0, "stopped")])
 def test_stop_asks_on_a_terminal(answer: str, code: int, state: str, hosts: Hosts, tmp_path: Path) -> None:
     hosts.ok("start", hosts.file("asked", ONE))
@@ -355,6 +364,7 @@ def test_stop_asks_on_a_terminal(answer: str, code: int, state: str, hosts: Host
     assert hosts.states("asked") == {"worker/0": state}
 
 
+@pytest.mark.extended
 def test_the_inventory_is_that_of_the_directory_or_a_parent(
     hosts: Hosts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -372,6 +382,7 @@ def test_the_inventory_is_that_of_the_directory_or_a_parent(
     assert (done.code, done.err) == (0, "")
 
 
+@pytest.mark.extended
 def test_a_single_word_is_a_role_of_the_job_that_is_meant_or_else_a_job(hosts: Hosts) -> None:
     hosts.ok("start", hosts.file("worker", "command: [sh, -c, echo by name]\nroles: {ps: 1}\n"), "--wait")
     assert hosts("logs", "worker").out == "ps/0 │ by name\n"

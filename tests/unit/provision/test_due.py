@@ -206,6 +206,7 @@ def test_role_restores_a_file_that_was_changed_and_check_only_reports_it(play: a
     assert run(play) == (["Look"], 0, [])
 
 
+@pytest.mark.extended
 def test_role_runs_with_full_and_after_an_upgrade_of_tfctl(play: ansible.Play, tmp_path: Path) -> None:
     run(play)
     assert run(play, tfctl_full=True) == (WHOLE, 0, [])
@@ -214,6 +215,7 @@ def test_role_runs_with_full_and_after_an_upgrade_of_tfctl(play: ansible.Play, t
     assert run(play) == (WHOLE, 0, [])
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize(("momentary", "expected"), [([], WHOLE), (["note_extra"], ["Look"])])
 def test_receipt_holds_without_the_variables_that_are_momentary(
     play: ansible.Play, tmp_path: Path, momentary: list[str], expected: list[str]

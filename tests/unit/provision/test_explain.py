@@ -73,6 +73,7 @@ def test_explain_leaves_a_driver_as_it_is_if_nothing_has_to_be_done() -> None:
         assert re.search(rf"driver +{shows}$", shown("tf2.15", found), re.M), title
 
 
+@pytest.mark.extended
 def test_explain_reports_a_python_tree_that_cannot_be_packed(tmp_path: Path) -> None:
     inventory = tmp_path / "hosts.ini"
     inventory.write_text(f"here ansible_connection=local tfctl_python_trees={tmp_path}/none\n")
@@ -80,6 +81,7 @@ def test_explain_reports_a_python_tree_that_cannot_be_packed(tmp_path: Path) -> 
         provision.explain(inventory, "here")
 
 
+@pytest.mark.extended
 def test_explain_gathers_the_facts_of_a_host(tmp_path: Path) -> None:
     """The host is this machine, over a local connection."""
     inventory = tmp_path / "hosts.ini"
