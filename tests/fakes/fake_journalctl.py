@@ -11,10 +11,14 @@ journalctl(1).
 from __future__ import annotations
 
 import json
+import select
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+#: How often (ms) to look for new lines.
+LOOK_MS = 20
 
 
 def main() -> int:
@@ -32,7 +36,13 @@ def main() -> int:
     if "-u" in words:
         alternatives[-1]["_SYSTEMD_UNIT"] = {words[words.index("-u") + 1]}
     seen = -1
-    while True:
+    state: tuple[int, int] | None = None
+    closed = select.poll()
+    closed.register(1, 0)  # it tells only that the other end of a pipe has been closed, at which journalctl ends too
+    while not closed.poll(LOOK_MS if state else 0):
+        before, state = state, _state(journal)
+        if state == before and "-f" in words:
+            continue
         # What stands behind the last newline is being written at this moment.
         text = journal.read_text().rpartition("\n")[0] if journal.exists() else ""
         records = [json.loads(line) for line in text.splitlines()]
@@ -52,8 +62,14 @@ def main() -> int:
             _reach(one, journal.with_name("journald") / "damaged")
             print(one["MESSAGE"] if "cat" in words else json.dumps(one), flush=True)
         if "-f" not in words:
-            return 0
-        time.sleep(0.02)
+            break
+    return 0
+
+
+def _state(journal: Path) -> tuple[int, int]:
+    """Return the time of the last change of the journal, and its size. Both change when a line has been written."""
+    found = journal.stat() if journal.exists() else None
+    return (found.st_mtime_ns, found.st_size) if found else (0, 0)
 
 
 def _reach(record: dict[str, Any], damaged: Path) -> None:
