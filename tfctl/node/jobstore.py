@@ -27,8 +27,14 @@ def jobs(system: System) -> list[str]:
 
 def latest_of_all(system: System) -> dict[str, int]:
     """Return the `latest` attempt of each job that has one here."""
-    found = {name: latest(system, name) for name in listing(system.at(names.JOBS)) if names.JOB.fullmatch(name)}
+    found = {job: latest(system, job) for job in directories(system)}
     return {job: attempt for job, attempt in found.items() if attempt}
+
+
+def directories(system: System) -> list[str]:
+    """Return the jobs that have a directory here, sorted by name. After a power loss during a start, none of the
+    attempts of a job may have a record."""
+    return sorted(name for name in listing(system.at(names.JOBS)) if names.JOB.fullmatch(name))
 
 
 def latest(system: System, job: str) -> int:

@@ -47,7 +47,7 @@ def run(system: System, session: NodeSession, request: wire.PruneRequest) -> Non
 def _stored(system: System, only: str | None) -> Iterator[wire.StoredAttempt]:
     """Yield each attempt that is here. Raises RequestRefused."""
     busy, until = _busy(system), time.monotonic() + disks.COUNT_S
-    for job in _jobs(system) if only is None else [only]:
+    for job in jobstore.directories(system) if only is None else [only]:
         for attempt in jobstore.attempts(system, job):
             record = jobstore.read_json(system.at(names.record_file(job, attempt))) or {}
             folder = system.at(names.attempt_dir(job, attempt))
@@ -62,12 +62,6 @@ def _stored(system: System, only: str | None) -> Iterator[wire.StoredAttempt]:
                 alive=job in busy,
                 mib=disks.size_mib([folder], until),
             )
-
-
-def _jobs(system: System) -> list[str]:
-    """Return all jobs that have a directory here. After a power loss during a start, none of its attempts may have a
-    record."""
-    return sorted(name for name in jobstore.listing(system.at(names.JOBS)) if names.JOB.fullmatch(name))
 
 
 def _busy(system: System) -> set[str]:
