@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,6 +35,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             own = item.get_closest_marker("timeout")
             seconds = own.args[0] if own else LIMIT_S
             item.add_marker(pytest.mark.timeout(seconds, func_only=True), append=False)
+    # Files that run alone come first, while the other process still creates its nodes; then those with the most tests.
+    tests = Counter(item.path for item in items)
+    items.sort(key=lambda item: (item.get_closest_marker("alone") is not None, tests[item.path]), reverse=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processors(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run a file that keeps all processors busy only while the other process of the run waits.
+
+    Otherwise commands that take seconds would take minutes, and tests beside it would exceed their limits.
+    """
+    alone = request.node.get_closest_marker("alone") is not None
+    LABS.parent.mkdir(parents=True, exist_ok=True)
+    with (LABS.parent / "processors.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -21,6 +21,8 @@ from tests.lab.jobs import Jobs, lines_of_task, wait_for
 from tests.lab.labs import LABS, Lab
 from tests.lab.test_provision import by_name, edited, provision
 
+pytestmark = pytest.mark.alone  # it compiles
+
 TWO = ("--limit", "node1,node2")
 BUILDS = "changed  horovod: Build Horovod"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-horovod"

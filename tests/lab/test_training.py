@@ -17,7 +17,7 @@ import pytest
 
 from tests.lab.jobs import Jobs, lines_of_task
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = [pytest.mark.alone, pytest.mark.timeout(420)]
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "examples"
