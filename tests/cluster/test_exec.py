@@ -123,7 +123,6 @@ def test_exec_refuses_other_words(job: Hosts) -> None:
     for words, code, said in (
         (["worker", "0"], 2, "no command is given"),
         (["--", "true"], 2, "no task is named"),
-        (["busy", "--", "true"], 2, "no task is named"),
         (["chief", "--", "true"], 7, "no host has a job 'chief'"),
         (["busy", "chief", "--", "true"], 7, "busy has no chief"),
         (["worker", "7", "--", "true"], 7, "busy has no worker 7"),
@@ -132,6 +131,12 @@ def test_exec_refuses_other_words(job: Hosts) -> None:
         done = job("exec", *words)
         assert (done.code, done.out) == (code, ""), words
         assert said in done.err, words
+
+
+def test_exec_runs_beside_all_tasks_of_a_job_that_is_named(job: Hosts) -> None:
+    done = run(job, "exec", "busy", "--", "sh", "-c", "echo here")
+    lines = [line.split() for line in sorted(done.out.splitlines())]
+    assert (done.code, lines) == (0, [[task, "│", "here"] for task in ("ps/0", "worker/0", "worker/1")]), done
 
 
 def test_exec_after_a_stop_says_that_the_environment_is_gone(job: Hosts) -> None:

@@ -56,10 +56,10 @@ def run(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[JOB] ROLE [INDEX] -- COMMAND",
+            metavar="[JOB] [ROLE [INDEX]] -- COMMAND",
             show_default=False,
             help="A job's name or file (default: the running job, or the last one), then all tasks of a role, or one: "
-            "worker 3, worker/3.",
+            "worker 3, worker/3. A job alone means all of its tasks.",
         ),
     ] = None,
     job_option: JobOption = None,
@@ -69,7 +69,7 @@ def run(
         typer.Option("--output", "-o", help="text, or json: an object per line, and one per task at the end."),
     ] = OutputFormat.text,
 ) -> int:
-    """Run a command beside a task, or beside all tasks of a role.
+    """Run a command beside a task, or beside all tasks of a role or a job.
 
     The command has the task's environment and working directory. It runs as user tfctl in the same sandbox as tasks,
     with an empty stdin: what is piped to tfctl is not passed on. The exit code is that of the command or, for several
@@ -82,11 +82,11 @@ def run(
     if not command:
         raise UsageError("no command is given", "write it after two dashes: tfctl exec worker 0 -- nvidia-smi")
     with open_task(words or [], job_option, inventory) as found:
-        if found.task is None:
+        if found.task is None and not found.named:
             raise UsageError(
                 "no task is named", f"name one, as in: tfctl exec {found.state.job} worker 0 -- nvidia-smi"
             )
-        tasks = select(found.state, *found.task)
+        tasks = select(found.state, *found.task) if found.task else found.state.tasks
         if _has_input():
             say("the command has no input: what is piped to tfctl exec is not passed on")
         as_json = output is OutputFormat.json
