@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfctl.errors import BadFile, together
 from tfctl.jobs import scripts
-from tfctl.model import shell, stacks
+from tfctl.model import masking, shell, stacks
 from tfctl.model.job import Layout
-from tfctl.model.masking import without_user_info
 from tfctl.model.task import Slot
 from tfctl.node.names import HIDDEN
-
-_SECRET_OPTION = re.compile(r"--?[a-z_-]*(api[_-]?key|secret|passw(or)?d)=.", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ def _odd_words(slot: Slot) -> Iterator[str]:
     """Yield a sentence for each word or variable with a path that means something else on hosts, or nothing."""
     texts = {f"`{word}`": word.rpartition("=")[2] for word in slot.command[1:] if not re.search(r"\s", word)}
     texts |= {name: value for name, value in slot.env.items() if name not in ("HOME", "PATH", "PYTHONPATH")}
-    if any(without_user_info(word) != word or _SECRET_OPTION.match(word) for word in slot.command):
+    if masking.command(line := shlex.join(slot.command)) != line:
         yield (
             f"{slot.role}: the command contains a secret, which all users of a host can see in its list of processes; "
             "set it in `env` or `env_file`"

@@ -6,10 +6,9 @@ import shlex
 from pathlib import Path
 from typing import TypeVar
 
-from tfctl.model import env, unit
+from tfctl.model import env, masking, unit
 from tfctl.model.host import Host
 from tfctl.model.job import Job
-from tfctl.model.masking import without_user_info
 from tfctl.model.task import Task
 from tfctl.node import names, wire
 from tfctl.wording import devices, outline
@@ -111,13 +110,13 @@ def _notify(job: Job) -> wire.Notify | None:
 
 
 def text(job: Job) -> str:
-    """Return the dry run: what `start` would do, one line per task. Passwords in URLs are masked."""
+    """Return the dry run: what `start` would do, one line per task. Passwords are masked."""
     layout = job.layout
     tasks = [
         (
             task.host.name,
             f"{task} at {task.dial}, stack {task.slot.stack}{devices(task.gpus or ())}: "
-            f"{without_user_info(shlex.join(env.words(job, task)))}",
+            f"{masking.command(shlex.join(env.words(job, task)))}",
         )
         for task in job.tasks
     ]
@@ -133,7 +132,7 @@ def files(job: Job) -> dict[str, str]:
     found = {}
     for task in job.tasks:
         stem = names.stem(job.name, task.role, task.index)
-        found[f"{task.host.name}/{stem}.service"] = without_user_info(unit.text(job, task, env.environment(job, task)))
+        found[f"{task.host.name}/{stem}.service"] = masking.command(unit.text(job, task, env.environment(job, task)))
         found[f"{task.host.name}/{stem}.env"] = env.shown_file(job, task)
         found[f"{task.host.name}/tfctl-.service.d/{DROP_IN.name}"] = DROP_IN.read_text()
     return dict(sorted(found.items()))

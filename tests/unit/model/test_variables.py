@@ -14,14 +14,15 @@ from tfctl.model.host import Site
 from tfctl.model.job import Job
 from tfctl.model.layout import lay_out
 from tfctl.model.load import load
-from tfctl.model.masking import masked, without_user_info
+from tfctl.model.masking import command, masked, without_user_info
 from tfctl.model.variables import Outside, outside
 
 HEAD = "name: digits\nstrategy: custom\nstack: none\ncommand: run\nroles: {worker: 1, other: {env: {B: role}}}\n"
 
 
 def make(folder: Path, text: str, outside: Outside, env_file: str = "") -> Job:
-    (folder / "job.yaml").write_text(HEAD + text)
+    head = HEAD.replace("command: run\n", "") if "command:" in text else HEAD
+    (folder / "job.yaml").write_text(head + text)
     (folder / ".env").write_text(env_file)
     layout = lay_out(load(folder / "job.yaml"), INVENTORY, "job.yaml", outside=outside)
     sites = {host.name: Site(host.address or "", {}) for host in layout.hosts}
@@ -123,13 +124,36 @@ def test_users_and_passwords_in_urls_are_masked(text: str, shown: str) -> None:
     assert without_user_info(text) == shown == masked("URL", text)
 
 
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("python t.py --wandb-api-key=hunter2 --n 1", "python t.py --wandb-api-key=*** --n 1"),
+        ("python t.py --api_key hunter2 -v", "python t.py --api_key *** -v"),
+        ("python '--password=a hunter2' b", "python '--password=***' b"),
+        ('"python" "--token" "hunter2" "b"', '"python" "--token" "***" "b"'),
+        ("sh -c 'a --secret=\"hunter2 b\"'", "sh -c 'a --secret=\"***\"'"),
+        ("python t.py https://me:hunter2@host/ --hf_token=hunter2", "python t.py https://***@host/ --hf_token=***"),
+    ],
+)
+def test_secrets_in_a_command_are_masked(line: str, shown: str) -> None:
+    assert command(line) == shown
+
+
+def test_other_options_of_a_command_are_shown() -> None:
+    line = "t --max-tokens 512 --eos_token end --tokenizer=x --password-file=/x --no-secret --token -v --api-keys 3"
+    assert command(line) == line
+
+
 def test_no_secret_is_shown_and_each_reaches_the_root_only_file_of_its_task(tmp_path: Path) -> None:
-    text = "env_file: .env\nenv: {URL: 'https://me:hunter2@host/', TOKEN: }\n"
+    text = (
+        "command: python train.py --api-key=hunter2 --password hunter2\n"
+        "env_file: .env\nenv: {URL: 'https://me:hunter2@host/', TOKEN: }\n"
+    )
     job = make(tmp_path, text, Outside({"TOKEN": "hunter2"}), "API_KEY=hunter2\n")
     shown = "\n".join([plan.text(job), *plan.files(job).values()])
     assert "hunter2" not in shown
     assert 'API_KEY="***"\n' in shown and 'URL="https://***@host/"\n' in shown
     for each in plan.plans(job, "").values():
-        assert all(task.env.count("hunter2") == 3 and "hunter2" not in task.unit for task in each.tasks)
+        assert all(task.env.count("hunter2") == 3 and task.unit.count("hunter2") == 2 for task in each.tasks)
         assert "hunter2" not in str(each.record)
     assert env.secret_names(job, job.tasks[0]) == ("API_KEY", "URL", "TOKEN")
