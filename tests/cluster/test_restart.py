@@ -39,6 +39,16 @@ def test_restart_starts_the_next_attempt_without_the_job_file(hosts: Hosts) -> N
     assert not [record for record in records if "s3cret" in record]
 
 
+def test_restart_remembers_the_inventory_that_it_has_used(hosts: Hosts) -> None:
+    """The one of the start may be on another machine."""
+    hosts.ok("start", hosts.file("anew", THREE))
+    other = hosts.folder / "other.ini"
+    other.write_text(hosts.inventory.read_text())
+    assert hosts.with_inventory(other, "restart", "anew").code == 0
+    done = hosts.with_inventory(None, "status", "anew")
+    assert done.err == f"inventory: {other}, last used from {hosts.folder}\n"
+
+
 @pytest.mark.extended
 def test_restart_starts_a_failed_job_whose_tasks_were_cleaned_up(hosts: Hosts) -> None:
     text = "command: [sh, -c, 'test {role}0 = ps0 && exec sleep 600; exit $((2 - TFCTL_ATTEMPT))']\n"

@@ -47,7 +47,9 @@ def restart(
     wait: WaitOption = False,
     timeout: Annotated[
         str | None,
-        typer.Option("--timeout", metavar="DURATION", show_default=False, help="With --wait, wait at most this long."),
+        typer.Option(
+            "--timeout", metavar="DURATION", show_default=False, help="With --wait or --follow, wait at most this long."
+        ),
     ] = None,
     follow: FollowOption = False,
     output: OutputOption = OutputFormat.text,
@@ -100,7 +102,7 @@ def _whole(fleet: Fleet, state: JobState) -> int:
     from tfctl.jobs.restart import restart as restart_job
 
     record = restart_job(fleet, state, say)
-    start_history.remember(record.inventory, record.run)
+    start_history.remember(fleet.inventory, record.run)
     say(f"{state.job}: attempt {record.attempt}, {running(len(state.tasks), len(state.hosts))}")
     return record.attempt
 

@@ -131,7 +131,7 @@ def open_fleet(argument: str | None, option: str | None, inventory: Path | None)
     from tfctl.remote.fleet import Fleet
 
     found, name = find_job(argument, option, inventory)
-    with Fleet(found.hosts) as fleet:
+    with Fleet(found.hosts, found.source) as fleet:
         yield fleet, name
         say_clocks(fleet)
 

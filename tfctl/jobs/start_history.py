@@ -27,13 +27,12 @@ class _Entry(TypedDict):
 def inventory() -> tuple[Path, Path] | None:
     """Return the inventory last used from this directory or the nearest parent, and that directory.
 
-    None if there is none, or if it no longer exists.
+    Skip those that no longer exist. None if there is none.
     """
     known, here = _load(), _here()
     for folder in (here, *here.parents) if here else ():
-        if entry := known.get(str(folder)):
-            path = Path(entry["inventory"])
-            return (path, folder) if path.exists() else None
+        if (entry := known.get(str(folder))) and (path := Path(entry["inventory"])).exists():
+            return path, folder
     return None
 
 

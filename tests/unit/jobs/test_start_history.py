@@ -51,6 +51,17 @@ def test_an_inventory_that_was_deleted_is_not_used(file: Path, tmp_path: Path) -
     assert start_history.inventory() is None
 
 
+def test_an_inventory_of_a_parent_is_used_when_a_nearer_one_was_deleted(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start_history.remember(str(tmp_path / "gone.ini"), "0123abcd")
+    monkeypatch.chdir(tmp_path)
+    start_history.remember(str(tmp_path / "hosts.ini"), "89abcdef")
+    monkeypatch.chdir(tmp_path / "here")
+    assert file.exists()
+    assert start_history.inventory() == (tmp_path / "hosts.ini", tmp_path)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"inventory": "/old.ini"}', '{"directories": {"/": 5}}'])
 def test_a_file_of_another_form_is_ignored_and_replaced(file: Path, text: str, tmp_path: Path) -> None:
     file.parent.mkdir(parents=True)
