@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import itertools
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -135,10 +135,8 @@ def _interrupted(words: Sequence[str]) -> int:
 def wants_json(words: Sequence[str]) -> bool:
     """Return whether a command line has the option ``-o json``."""
     own = list(words[: list(words).index("--")] if "--" in words else words)
-    pairs = itertools.pairwise(own)
-    return not {"-ojson", "--output=json"}.isdisjoint(own) or any(
-        option in ("-o", "--output") and value == "json" for option, value in pairs
-    )
+    long = "" if own[:1] == ["run"] else "|--output[ =]"  # there it names a directory
+    return re.search(rf"(^| )(-[a-zA-Z]*o ?{long})json( |$)", " ".join(own)) is not None
 
 
 def _print_error(words: Sequence[str], code: int, message: str, remedy: str = "") -> None:
