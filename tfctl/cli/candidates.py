@@ -38,7 +38,7 @@ class Command(TypedDict):
 def main(words: Sequence[str]) -> int:
     """Print what the last word can become: each candidate on a line with its description behind a tab."""
     found = completion_cache.load()
-    if found.age is not None and found.age > _REFRESH_S:
+    if found.age is None or found.age > _REFRESH_S:
         _refresh(words)
     for line in candidates(words, _tree(), found, _stacks()):
         print(line)

@@ -59,8 +59,12 @@ def note(jobs: Mapping[str, Iterable[str] | None], hosts: Iterable[str], everyth
 
 def touch() -> None:
     """Pretend that the hosts have just been asked: somebody is asking them."""
-    with suppress(OSError):
+    try:
         os.utime(_file())
+    except FileNotFoundError:
+        _write({}, ())
+    except OSError:
+        pass
 
 
 def _counts(roles: Iterable[str]) -> dict[str, int]:
