@@ -150,7 +150,7 @@ def test_wait_reports_a_silent_host_and_ends_after_its_host_timeout(clients: Cli
     assert done.code == 101, done.err
     assert "~~ node2: tfctl-node has sent nothing for 15 s" in done.err
     assert "the states of its tasks are unknown" in done.err
-    assert "gave up after 1 s (--host-timeout) without an answer from node2" in done.err
+    assert "gave up after 1 s without an answer from node2; to wait longer: tfctl wait" in done.err
 
 
 def test_commands_that_wait_for_a_job_or_follow_it_report_a_silent_host(clients: Clients) -> None:

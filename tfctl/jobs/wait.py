@@ -93,7 +93,10 @@ def wait(
         _announce(last, announced, say)
         if not found.over or _cleaned_by_guards(found):
             if silent := silence.longer_than(host_timeout):
-                say(f"gave up after {host_timeout:.0f} s (--host-timeout) without an answer from {', '.join(silent)}")
+                say(
+                    f"gave up after {host_timeout:.0f} s without an answer from {', '.join(silent)}; "
+                    f"to wait longer: tfctl wait {job} --host-timeout 1h"
+                )
                 return found
             continue
         if found.guarded or not last:
