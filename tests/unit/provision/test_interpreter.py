@@ -13,6 +13,12 @@ PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 MODULES = sorted(path.stem for path in (PLAYBOOKS / "library").glob("tfctl_*.py"))
 
 
+def test_every_module_lets_ansible_choose_the_interpreter() -> None:
+    """With any other first line than this one, Ansible ignores the interpreter of the inventory."""
+    lines = {path.name: path.read_text("utf-8").splitlines()[0] for path in (PLAYBOOKS / "library").glob("*.py")}
+    assert {name: line for name, line in lines.items() if line != "#!/usr/bin/python"} == {}
+
+
 @pytest.mark.extended
 def test_every_module_runs_with_the_python_that_the_inventory_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
