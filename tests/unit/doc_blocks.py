@@ -48,6 +48,13 @@ class Block:
         return f"{self.page}:{self.line}"
 
     @property
+    def programs(self) -> list[str]:
+        """The other programs that are run behind a prompt."""
+        return [
+            name for name in re.findall(r"^\s*\$ (?:[A-Z_]+=\S+ )*(\S+)", self.text, re.MULTILINE) if name != "tfctl"
+        ]
+
+    @property
     def commands(self) -> list[list[str]]:
         """The words of each command line of tfctl, without `tfctl` itself."""
         lines = (_BEHIND.split(_BEFORE.sub("", line))[0] for line in self.text.replace("\\\n", "").splitlines())

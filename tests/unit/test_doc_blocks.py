@@ -70,14 +70,17 @@ def test_command_within_the_text_of_a_page_exists(root: Any, page: Path) -> None
         assert not unknown, f"{page.name}: tfctl {' '.join(words)}: no such option: {unknown}"
 
 
-@pytest.mark.parametrize("block", COMMANDS, ids=lambda block: block.place)
+@pytest.mark.parametrize(
+    "block", [block for block in BLOCKS if block.commands or block.programs], ids=lambda block: block.place
+)
 def test_commands_of_a_page_are_run_by_a_test_or_marked(block: Block) -> None:
     kind, _, rest = block.run.partition(" by ")
     if kind == "run" and rest:
         texts = "\n".join((ROOT / name).read_text("utf-8") for name in rest.split())
         if f'"{block.page}"' in texts:
             return  # the test reads the page and runs what it finds
-        missing = [words[0] for words in block.commands if not re.search(rf"\b{words[0]}\b", texts)]
+        named = [*(words[0] for words in block.commands), *block.programs]
+        missing = [name for name in named if not re.search(rf"\b{name}\b", texts)]
         assert not missing, f"{block.place}: {rest} does not run: {missing}"
     else:
         assert block.run == "run" or re.match(r"not run: \w+", block.run), f"{block.place}: mark it (tests/README.md)"
