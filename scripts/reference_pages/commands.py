@@ -25,7 +25,8 @@ def page() -> str:
         "# Commands",
         "`tfctl COMMAND --help` prints the same. Data goes to stdout, messages go to stderr. Where a command takes a "
         "JOB, it can be left out: commands that only report then take the running job, or the last one. Durations are "
-        "written as `90s`, `30m` or `12h`. All commands use the same [exit codes](exit-codes.md).",
+        "written as `90s`, `30m`, `12h`, `1h30m` or `14d`; a number without a unit means "
+        "seconds. All commands use the same [exit codes](exit-codes.md).",
         table(["command", "purpose"], links),
         *(_section(name, command) for name, command in found.items()),
     )

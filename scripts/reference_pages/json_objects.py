@@ -114,13 +114,15 @@ def page() -> str:
     return paragraphs(
         "# JSON output",
         "The commands on this page print JSON on stdout with the option `-o json`. Each prints one object, except "
-        "`tfctl logs`, `run` and `exec`, which print one object on each line. New versions of tfctl may add keys; they "
-        "do not remove any. Lists and objects that occur in several places are described [below](#parts).",
+        "`tfctl logs`, `run`, `exec` and `status --watch`, which print one object on each line. New versions of tfctl "
+        "may add keys; they do not remove any. Lists and objects that occur in several places are described "
+        "[below](#parts).",
         *(_section(f"## tfctl {name}", *kinds) for name, kinds in OBJECTS.items()),
         "## Errors",
         "A command that fails prints this object, and exits with the same [exit code](exit-codes.md). So does one that "
         "is interrupted before it has printed anything. A command that has results of some hosts prints these, and "
-        "reports the errors of the other hosts on stderr.",
+        "reports the errors of the other hosts on stderr. `check`, `preflight`, `provision`, `reset`, `verify` and "
+        "commands that wait for a job print their own object, also if the exit code is not 0.",
         *_description(FailedObject),
         "## Parts",
         *(_section(f"### {_title(kind)}", kind) for kind in nested),

@@ -1,4 +1,4 @@
-"""tfctl check: find mistakes in a job file, its inventory and its code, without contact to any host."""
+"""tfctl check: find mistakes in a job file, its inventory and its code, without contacting any host."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def check(
     code_limit: CodeLimitOption = 50,
     output: OutputOption = OutputFormat.text,
 ) -> int:
-    """Find mistakes in a job file without contact to any host. Reads its inventory and its code too.
+    """Find mistakes in a job file without contacting any host. Reads its inventory and its code too.
 
     start checks the same. So do render and run --local, except the size of the code. Exit code: 3 if there are errors,
     0 if there are warnings only.

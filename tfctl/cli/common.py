@@ -50,7 +50,7 @@ JobFileArgument = Annotated[
 ]
 JobFileOption = Annotated[Path | None, typer.Option("--job", "-j", show_default=False, help="The same as JOBFILE.")]
 InventoryArgument = Annotated[
-    Path | None, typer.Argument(metavar="INVENTORY", show_default=False, help="An Ansible inventory.")
+    Path | None, typer.Argument(metavar="INVENTORY", show_default=False, help="An Ansible inventory. Required.")
 ]
 SameInventoryOption = Annotated[
     Path | None, typer.Option("--inventory", "-i", show_default=False, help="The same as INVENTORY.")
@@ -88,8 +88,10 @@ EnvOption = Annotated[
 ]
 #: For commands that start a job.
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Ask the hosts and show what would be started.")]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the job has ended, then stop what still runs.")]
-FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Print the logs, and the job's name on stderr.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the job has ended.")]
+FollowOption = Annotated[
+    bool, typer.Option("--follow", "-f", help="Print the logs until the job has ended, and exit as with --wait.")
+]
 
 
 def named(argument: Path | None, option: Path | None, what: str) -> Path:

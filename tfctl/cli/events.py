@@ -25,7 +25,7 @@ def events(
     inventory: InventoryOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> int:
-    """Show what happened to a job, in order of time. That is starts, stops and restarts, and every run of every task.
+    """Show the events of a job in chronological order: starts, stops, restarts, and every run of every task.
 
     Covers all attempts that the hosts still know. Times are by this machine's clock.
     """

@@ -31,8 +31,8 @@ def list_jobs(
 ) -> int:
     """List the jobs that the hosts know. Shows each job's latest attempt, the most recent job first.
 
-    Exit code: 0 all hosts answer, 4 one cannot be reached, 8 one lacks tfctl's part. With --job, only the hosts of
-    that job count.
+    Exit code: 0 all hosts answer, 4 one cannot be reached, 8 one of them has not been provisioned. With --job,
+    only the hosts of that job count. An unknown job is an empty list.
     """
     from tfctl.jobs import show
 

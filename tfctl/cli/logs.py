@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, OutputOption, say, say_error
+from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, say, say_error
 from tfctl.cli.lines import Printer
 from tfctl.cli.times import moment
 from tfctl.cli.which import open_task
@@ -52,9 +52,11 @@ def logs(
         str | None, typer.Option(metavar="REGEX", show_default=False, help="Only lines that match.")
     ] = None,
     timestamps: Annotated[bool, typer.Option("--timestamps", "-t", help="Begin each line with its time.")] = False,
-    output: OutputOption = OutputFormat.text,
+    output: Annotated[
+        OutputFormat, typer.Option("--output", "-o", help="text, or json: an object per line.")
+    ] = OutputFormat.text,
 ) -> int:
-    """Show what tasks print, merged in order of time. Works during the job and after it."""
+    """Show what tasks print, merged in chronological order. Works during the job and after it."""
     from tfctl.jobs import logs as job_logs
     from tfctl.jobs.journal import Query
     from tfctl.jobs.state import select

@@ -42,7 +42,7 @@ def nodes(
     inventory: InventoryOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> int:
-    """Show every host and what uses it.
+    """Show the state of each host, and which jobs use it.
 
     Exit code: 0 all are ready, 4 one cannot be reached, 8 one answers but is not fit for jobs.
     """

@@ -58,7 +58,7 @@ def provision(
     ] = False,
     ask_become_pass: AskBecomePassOption = False,
     full: Annotated[
-        bool, typer.Option("--full", help="Check everything, also what has not changed since the last run.")
+        bool, typer.Option("--full", help="Run all roles, even if nothing has changed since the last run.")
     ] = False,
     requirements: Annotated[
         list[Path] | None,

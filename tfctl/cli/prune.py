@@ -37,7 +37,7 @@ def prune(
             "--older-than",
             metavar="DURATION",
             show_default=False,
-            help="Only attempts that ended at least this long ago.",
+            help="Only attempts in which nothing has changed for this long.",
         ),
     ] = None,
     keep: Annotated[

@@ -44,8 +44,8 @@ def reset(
 ) -> int:
     """Remove what `tfctl provision` has created on the hosts.
 
-    Output directories, the records of jobs and the journal stay, and so does what existed before. A host that runs a
-    job is left alone (exit code 5).
+    Output directories, the records of jobs and the journal stay, and so does what existed before. Hosts that run a
+    job are not changed (exit code 5).
     """
     from tfctl.provision import reset as use_case
 

@@ -60,13 +60,15 @@ def start(
             "--timeout",
             metavar="DURATION",
             show_default=False,
-            help="Wait at most this long: with --queue for ports and GPUs, then with --wait for the end.",
+            help="Wait at most this long: with --queue for ports and GPUs, then with --wait or --follow for the end.",
         ),
     ] = None,
     follow: FollowOption = False,
     queue: Annotated[
         bool,
-        typer.Option("--queue", help="Wait for ports and GPUs that other jobs hold, after those who wait already."),
+        typer.Option(
+            "--queue", help="Wait for ports and GPUs that other jobs hold, behind starts that are already waiting."
+        ),
     ] = False,
     code_limit: CodeLimitOption = 50,
     output: OutputOption = OutputFormat.text,

@@ -32,7 +32,7 @@ def status(
 
     LAST LINE says how long ago a running task printed its last line, if that is more than a minute: it may be frozen.
 
-    Exit code: 0 the job is shown, 4 one of its hosts cannot be reached, 8 one lacks tfctl's part.
+    Exit code: 0 the job is shown, 4 one of its hosts cannot be reached, 8 one of them has not been provisioned.
     """
     show = _print_json if output is OutputFormat.json else _print_text
     with open_job(job, job_option, inventory, lines=True) as found:

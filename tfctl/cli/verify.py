@@ -28,7 +28,7 @@ def verify(
     limit: Annotated[str, typer.Option(help="Only hosts that match this Ansible pattern.")] = "all",
     shared: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="Also prove that all hosts share this directory.", show_default=False),
+        typer.Option(metavar="DIR", help="Also test that all hosts share this directory.", show_default=False),
     ] = None,
     burn_in: Annotated[
         float | None,
@@ -37,7 +37,7 @@ def verify(
             metavar="MINUTES",
             min=0.1,
             show_default=False,
-            help="Also keep every GPU, or the processors, under load for so long.",
+            help="Also keep every GPU, or the processors, under load for this many minutes.",
         ),
     ] = None,
     junit: Annotated[
@@ -45,7 +45,7 @@ def verify(
     ] = None,
     output: OutputOption = OutputFormat.text,
 ) -> int:
-    """Prove by short jobs that the installed software works.
+    """Run short jobs to test the installed software.
 
     TensorFlow imports and sees its devices on each host. All-reduce works over all hosts and every pair, in TensorFlow
     and, if installed, in Horovod. Exit code 0 only if everything passed. --burn-in fails for a GPU that computes

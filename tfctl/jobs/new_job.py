@@ -16,7 +16,7 @@ _STACK = "tf2.15"
 
 _JOB = """\
 # {strategy}: {title}.
-#   tfctl check job.yaml                   find mistakes, without contact to any host
+#   tfctl check job.yaml                   find mistakes, without contacting any host
 #   tfctl run job.yaml --local             run it on this machine, with the active Python
 #   tfctl start job.yaml --wait --follow   run it on the hosts
 # To let an editor complete the keys, run `tfctl schema > job.schema.json` in this directory, and remove one # from:
