@@ -36,6 +36,10 @@ class Gone(Exception):
     """The client has closed its end or has been silent for too long."""
 
 
+class NotDone(Exception):
+    """The work was not done, and the client has been told why by a message of the verb. The session is over."""
+
+
 class NodeSession:
     """A session over two file descriptors. ``silence``: seconds without input after which the client is gone."""
 

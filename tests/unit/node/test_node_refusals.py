@@ -141,10 +141,13 @@ def test_start_is_refused_for_an_output_outside_the_output_roots(tree: Tree) -> 
     with tree.start() as session:
         error = refused(session, make_plan(make_task(output="/srv/x"), output="/srv/x"))
         assert error["message"].endswith("/mnt/a, /srv/tfctl")
+    with tree.start() as session:
         error = refused(session, make_plan(make_task(output="/srv/tfctl/away/x"), output="/srv/tfctl/away/x"))
         assert "outside the directories" in error["message"]
+    with tree.start() as session:
         error = refused(session, make_plan(make_task(output="/srv/tfctl/a/../b"), output="/srv/tfctl/a/../b"))
         assert error["exit"] == 3
+    with tree.start() as session:
         reserve(session, make_plan())
 
 
