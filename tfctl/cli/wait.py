@@ -22,9 +22,10 @@ from tfctl.wording import counted
 if TYPE_CHECKING:
     from tfctl.cli.objects import EndedJobObject
     from tfctl.jobs.state import JobState, TaskState
+    from tfctl.node.wire import JobStateName
     from tfctl.remote.fleet import Fleet
 
-_CODES = {"succeeded": Exit.OK, "failed": Exit.JOB_FAILED, "lost": Exit.JOB_FAILED, "stopped": Exit.JOB_STOPPED}
+_CODES: dict[JobStateName, Exit] = {"succeeded": Exit.OK, "failed": Exit.JOB_FAILED, "stopped": Exit.JOB_STOPPED}
 
 #: How long (s) the end of a wait may be delayed by a journald that is slow to write the last lines.
 _PATIENCE_S = 5.0

@@ -10,12 +10,12 @@ from records import POLICY, make_record, make_state
 from tfctl.jobs.state import JobState
 from tfctl.jobs.wait import going
 from tfctl.node.judge import LEAVE_S
-from tfctl.node.wire import TaskStateName
+from tfctl.node.wire import JobStateName, TaskStateName
 
 RECORD = make_record(leaves=["worker"], policy=POLICY._replace(drain=1800))
 
 
-def ended(ago: float, state: str = "succeeded", **states: TaskStateName) -> JobState:
+def ended(ago: float, state: JobStateName = "succeeded", **states: TaskStateName) -> JobState:
     tasks = [make_state(role, state=found) for role, found in states.items()]
     return JobState("j", 1, state, "", time.time() - ago, RECORD, tuple(tasks))
 
