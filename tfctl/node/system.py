@@ -102,7 +102,7 @@ class System(NamedTuple):
                 found[unit] = dict(line.split("=", 1) for line in block.split("\n") if "=" in line)
         return found
 
-    def going(self) -> list[str]:
+    def live_or_queued(self) -> list[str]:
         """Return the units of tasks and guards that run, start, end or have a job queued. Raises RequestRefused.
 
         One call, so that no unit is missed that is just between the two halves of a restart. Without --all, systemctl

@@ -263,7 +263,7 @@ def _prepare(system: System, plan: Plan, incoming: code.Incoming | None) -> tupl
 
     The descriptor holds the reservation. Raises RequestRefused, OSError.
     """
-    made = Reservation(
+    reservation = Reservation(
         plan.job, plan.attempt, plan.run, tuple(task.name for task in plan.tasks),
         tuple(checks.ports(plan)),
         tuple(gpu for task in plan.tasks for gpu in task.gpus),
@@ -272,28 +272,28 @@ def _prepare(system: System, plan: Plan, incoming: code.Incoming | None) -> tupl
     try:
         checks.fit(system, plan)
         if incoming and incoming.store():
-            made = made._replace(stored=plan.code or "")
+            reservation = reservation._replace(stored=plan.code or "")
         checks.programs(system, plan)
-        made = made._replace(made=tuple(_make_output(system, plan)))
+        reservation = reservation._replace(made=tuple(_make_output(system, plan)))
         with reservations.lock(system):
             reservations.sweep(system)
             checks.free(system, plan)
-            return made, _take(system, plan, made)
+            return reservation, _take(system, plan, reservation)
     except BaseException:
         if incoming:
             incoming.close()  # it holds the code, which could not be removed
-        reservations.undo_preparation(system, made)
+        reservations.undo_preparation(system, reservation)
         raise
 
 
-def _take(system: System, plan: Plan, made: Reservation) -> int:
-    descriptor = reservations.take(system, made)
+def _take(system: System, plan: Plan, reservation: Reservation) -> int:
+    descriptor = reservations.take(system, reservation)
     try:
         _remove_previous_attempt(system, plan)
         _write(system, plan)
         _check_loaded(system, plan)
     except BaseException:
-        reservations.undo(system, made)
+        reservations.undo(system, reservation)
         os.close(descriptor)
         raise
     return descriptor
