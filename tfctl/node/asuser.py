@@ -22,7 +22,7 @@ from .system import PROVISION, System, host
 
 #: Seconds to wait for the child's answer: a hung network file system must not hang the start.
 CHILD_TIMEOUT_S = 60.0
-_LOOK = "check that file system there: findmnt, dmesg"
+_LOOK = "check that file system; run on the host: findmnt; dmesg"
 _ROOM = "make room there; tfctl prune deletes jobs that are over"
 _REMEDIES = {
     errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM, errno.EACCES: PROVISION, errno.EPERM: PROVISION,

@@ -127,7 +127,8 @@ class NodeSession:
             else:
                 program, place = cast("list[str]", process.args)[0], os.uname().nodename
                 what = f"{program} on {place} ran longer than {limit:.0f} s and was killed"
-                raise RequestRefused(Exit.FAILED, what, "see what it waits for there: systemctl list-jobs, dmesg")
+                remedy = "to see what it waits for, run on the host: systemctl list-jobs; dmesg"
+                raise RequestRefused(Exit.FAILED, what, remedy)
         finally:
             with contextlib.suppress(OSError):
                 process.kill()

@@ -177,7 +177,7 @@ def run(command: list[str], timeout: float) -> ProgramResult:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout)
     except subprocess.TimeoutExpired:
         what = f"{command[0]} on {host()} ran longer than {timeout:.0f} s and was killed"
-        raise RequestRefused(Exit.FAILED, what, "run it by hand there to see what it waits for") from None
+        raise RequestRefused(Exit.FAILED, what, "run it on the host to see what it waits for") from None
     except OSError as error:
         raise RequestRefused(Exit.FAILED, f"cannot run {command[0]} on {host()}: {error.strerror}") from None
     return ProgramResult(

@@ -83,7 +83,7 @@ def test_start_is_refused_when_the_job_user_is_missing(tree: Tree, account: str,
         (errno.EROFS, "mount it read-write there (mount -o remount,rw), or choose another directory"),
         (errno.ENOSPC, "make room there; tfctl prune deletes jobs that are over"),
         (errno.EACCES, "run: tfctl provision --tags job_host"),
-        (errno.EIO, "check that file system there: findmnt, dmesg"),
+        (errno.EIO, "check that file system; run on the host: findmnt; dmesg"),
     ],
 )
 def test_a_file_system_that_cannot_be_written_to_gets_a_remedy_that_helps(number: int, remedy: str) -> None:
