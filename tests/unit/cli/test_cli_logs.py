@@ -104,7 +104,7 @@ def test_a_word_that_is_neither_duration_nor_time_is_refused(word: str) -> None:
         (Unreachable("no host answers"), Unreachable),
     ],
 )
-def test_breaking_off_a_wait_says_that_the_job_goes_on(
+def test_wait_says_that_the_job_continues_when_interrupted(
     end: BaseException, raised: type[BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(raised) as caught, detaching("digits"):
@@ -117,7 +117,7 @@ def test_breaking_off_a_wait_says_that_the_job_goes_on(
     ("state", "said"), [("succeeded", "j succeeded\n"), ("running", "j keeps running. `tfctl wait j` waits for")]
 )
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), Unreachable("no host answers")])
-def test_breaking_off_a_wait_says_how_the_job_has_ended_if_it_has(
+def test_wait_says_how_the_job_has_ended_when_interrupted_after_its_end(
     end: BaseException, state: JobStateName, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen = deque([replace(STATE, state=state)])

@@ -401,7 +401,7 @@ def test_code_that_two_starts_share_stays_when_one_is_undone(tree: Tree) -> None
             second.ask("go", "started")
 
 
-def test_share_tells_whether_hosts_share_the_output(tree: Tree) -> None:
+def test_share_reports_whether_hosts_share_the_output(tree: Tree) -> None:
     with tree.start() as session:
         reserve(session, make_plan())
         assert session.ask("share", "share", {"action": "find", "nonce": "nonce-001"}) == {"ok": False}
