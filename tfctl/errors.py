@@ -1,13 +1,13 @@
 """Errors and their exit codes.
 
-    TfctlError                 1  failed on some host
+    TfctlError                 1  failed on some host or on this machine
     ├── UsageError             2  invalid command line
     ├── BadFile                3  job file or inventory cannot be used
     ├── Unreachable            4  a host does not answer or cannot be trusted
     ├── Busy                   5  job exists, port or GPU taken
     │   └── Taken              5  other jobs hold ports or GPUs: waiting helps
     ├── Undone                 6  units had been started and were undone
-    ├── NotFound               7  no such job, task or lab
+    ├── NotFound               7  no such job, task, host or lab
     └── PreflightFailed        8  a host is not fit, or its node part speaks another protocol
 
 The codes are a public contract: scripts test them.

@@ -44,14 +44,16 @@ def serving_loop() -> Iterator[asyncio.AbstractEventLoop]:
     made.close()
 
 
-#: sshd_config(5): the default of MaxSessions.
+#: sshd_config(5): the defaults of MaxSessions and MaxAuthTries.
 MAX_SESSIONS = 10
+MAX_AUTH_TRIES = 6
 
 
 class Sshd:
     """An ssh server that runs commands by /bin/sh as this user, with ``bin`` first on their PATH.
 
-    A connection may have MAX_SESSIONS at once; each lasts until its command has ended, as sshd counts them.
+    A connection may have MAX_SESSIONS at once; each lasts until its command has ended, as sshd counts them. It is
+    closed when MAX_AUTH_TRIES keys have been refused.
     ``logins`` counts all of them; ``most_pending`` is how many clients at once had connected but not logged in.
     """
 
@@ -185,6 +187,7 @@ class _Server(asyncssh.SSHServer):
     def __init__(self, owner: Sshd) -> None:
         self._owner = owner
         self._sessions = 0
+        self._refused = 0
 
     def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
         self._connection = conn
@@ -198,6 +201,13 @@ class _Server(asyncssh.SSHServer):
         if not self._owner.may_log_in:
             self._connection.set_authorized_keys(asyncssh.import_authorized_keys(""))
         return True
+
+    def validate_public_key(self, username: str, key: asyncssh.SSHKey) -> bool:  # noqa: ARG002
+        """Refuse a key that is not among the authorized ones."""
+        self._refused += 1
+        if self._refused == MAX_AUTH_TRIES:
+            self._connection.disconnect(asyncssh.DISC_PROTOCOL_ERROR, "Too many authentication failures")
+        return False
 
     def auth_completed(self) -> None:
         self._owner.logins += 1

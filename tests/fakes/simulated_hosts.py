@@ -364,7 +364,7 @@ class SimulatedHost:
             if self.writes_for:
                 await asyncio.sleep(self.writes_for)
             if record.attempt in self.attempts:
-                raise RequestRefused(Exit.BUSY, f"job {self.job} is being started on {self.name} by somebody else")
+                raise RequestRefused(Exit.BUSY, f"another start of job {self.job} is in progress on {self.name}")
             return self.reserve(record)
 
 

@@ -402,6 +402,20 @@ def test_a_key_of_the_agent_logs_in(sshd: Sshd) -> None:
 
 @both
 @pytest.mark.usefixtures("agent")
+def test_the_fifth_key_of_an_agent_with_seven_logs_in(sshd: Sshd, tmp_path: Path) -> None:
+    strangers = [tmp_path / f"stranger{number}" for number in range(6)]
+    for file in strangers:
+        write_key(asyncssh.generate_private_key("ssh-ed25519"), file)
+    subprocess.run(["ssh-add", "-q", "-D"], check=True, timeout=10)
+    files = [str(file) for file in (*strangers[:4], sshd.key_file, *strangers[4:])]
+    subprocess.run(["ssh-add", "-q", *files], check=True, timeout=10)
+    assert works(sshd.host(key=None))
+    sshd.may_log_in = False
+    assert "rejects user ops" in refusal(sshd.host(key=None)).message
+
+
+@both
+@pytest.mark.usefixtures("agent")
 def test_a_key_with_a_passphrase_logs_in_if_the_agent_holds_it(sshd: Sshd, tmp_path: Path) -> None:
     key = asyncssh.read_private_key(sshd.key_file)
     write_key(key, tmp_path / "locked", passphrase="secret", rounds=50)

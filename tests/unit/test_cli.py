@@ -66,7 +66,8 @@ def test_a_short_command_collects_no_garbage(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == "0"
 
 
-def test_a_command_that_goes_on_collects_garbage_after_a_while_but_not_what_it_began_with() -> None:
+def test_garbage_collection_is_delayed_in_long_commands() -> None:
+    """It leaves out the objects that there were when the command began."""
     script = """
 import gc, time, weakref
 from tfctl.cli.entry import collect_later

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tfctl.remote.fleet import Fleet
 
 #: How long (s) the first client in the queue tries again when starts without --queue are faster.
-_PATIENCE_S = 5.0
+_RETRY_TIMEOUT_S = 5.0
 
 CodeLimitOption = Annotated[
     int, typer.Option("--code-limit", metavar="MB", min=1, help="The largest size of the code.")
@@ -123,7 +123,7 @@ class Ready:
 
         def attempt() -> Job:
             with OtherHosts(self.layout.name, self.layout.others, say) as others:  # what runs there may change
-                return start_job(self.fleet, self.layout, self.code, say, others, patience=_PATIENCE_S)
+                return start_job(self.fleet, self.layout, self.code, say, others, patience=_RETRY_TIMEOUT_S)
 
         return self._started(in_turn(self.fleet, self.layout.name, attempt, say, timeout))
 

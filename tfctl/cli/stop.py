@@ -8,7 +8,7 @@ import typer
 
 from tfctl.cli import text
 from tfctl.cli.common import ChangedJobArgument, InventoryOption, JobOption, OutputFormat, OutputOption, say
-from tfctl.cli.which import open_fleet, require_meant
+from tfctl.cli.which import open_fleet, require_meant, say_job
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import StoppedJobObject
@@ -36,7 +36,7 @@ def stop(
         if name is None:
             state = show.one(fleet, None, changes=True)[0]
             name, run = state.job, None if state.others else state.record.run
-            say(f"job: {name}")
+            say_job(name)
             require_meant(state, "stop")
         stopped = stop_job(fleet, name, run=run, say=say)
     if output is OutputFormat.json:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Generic, Literal, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 from tfctl.cli import text
-from tfctl.node.wire import TaskStateName
+from tfctl.node.wire import JobStateName, TaskStateName
 from tfctl.wording import plain
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from tfctl.jobs.past import PastJob
     from tfctl.jobs.state import JobState, TaskState
 
-JobStateName = Literal["unknown", "starting", "running", "succeeded", "failed", "stopped"]
 T = TypeVar("T")
 #: A task that has printed nothing for longer (s) may be frozen.
 QUIET_S = 60.0

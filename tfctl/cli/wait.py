@@ -22,12 +22,13 @@ from tfctl.wording import counted
 if TYPE_CHECKING:
     from tfctl.cli.objects import EndedJobObject
     from tfctl.jobs.state import JobState, TaskState
+    from tfctl.node.wire import JobStateName
     from tfctl.remote.fleet import Fleet
 
-_CODES = {"succeeded": Exit.OK, "failed": Exit.JOB_FAILED, "lost": Exit.JOB_FAILED, "stopped": Exit.JOB_STOPPED}
+_CODES: dict[JobStateName, Exit] = {"succeeded": Exit.OK, "failed": Exit.JOB_FAILED, "stopped": Exit.JOB_STOPPED}
 
 #: How long (s) the end of a wait may be delayed by a journald that is slow to write the last lines.
-_PATIENCE_S = 5.0
+_JOURNAL_TIMEOUT_S = 5.0
 #: How long (s) it may be delayed by a host that does not deliver them, for example from a damaged disk.
 _SILENCE_S = 15.0
 
@@ -198,7 +199,7 @@ def _last_lines(fleet: Fleet, state: JobState, task: TaskState) -> list[str]:
     def fail(error: TfctlError) -> None:
         say(f"not all of the last lines of {task} can be shown: {error.message}")
 
-    query = Query(tasks=(task.name,), tail=10, patience=_PATIENCE_S, silence=_SILENCE_S)
+    query = Query(tasks=(task.name,), tail=10, patience=_JOURNAL_TIMEOUT_S, silence=_SILENCE_S)
     items = read(fleet, state, query, fail)
     return [item.text for item in items if isinstance(item, Line)]
 

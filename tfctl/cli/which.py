@@ -92,7 +92,7 @@ def _opened(found: OpenJob) -> OpenJob:
 
     say_clocks(found.fleet)
     if not found.named:
-        say(f"job: {found.state.job}")
+        say_job(found.state.job)
     missing = absent(found.state, found.fleet.hosts)
     found.fleet.narrow(found.state.hosts)
     return replace(found, errors=[*found.errors, *missing])
@@ -153,8 +153,13 @@ def job_name(fleet: Fleet, name: str | None) -> str:
     if name is not None:
         return name
     found = show.default(*show.overview(fleet)).job
-    say(f"job: {found}")
+    say_job(found)
     return found
+
+
+def say_job(name: str) -> None:
+    """Name the job that is meant, for a command line that names none."""
+    say(f"job: {name}")
 
 
 def parse_task(words: Sequence[str]) -> tuple[str, int | None] | None:

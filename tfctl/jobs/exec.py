@@ -45,7 +45,7 @@ def execute(
             request = wire.ExecRequest(
                 state.job, state.record.run, task.role, task.index, tuple(words), environment=environment
             )
-            connection = fleet.connection(hosts[task.host], again=False)
+            connection = fleet.connection(hosts[task.host], redial_failed=False)
             sessions[str(task)] = session = open_session(connection, request)
             results[task] = _receive(session, lambda stream, data: _locked(taking, take, task, stream, data))
         except TfctlError as error:

@@ -16,7 +16,7 @@ class PastJob:
     job: str
     attempt: int
     run: str
-    state: str
+    state: wire.JobStateName
     strategy: str
     started: float
     finished: float | None
@@ -46,6 +46,7 @@ def _merged(parts: Sequence[wire.Summary]) -> PastJob | None:
     ours = [part for part in parts if (part.attempt, part.run) == (last.attempt, last.run)]
     failures = [part.finished for part in ours if part.failed]
     stops = [part.stopped for part in ours if part.stopped is not None]
+    state: wire.JobStateName
     finished: float | None
     if sum(part.succeeded for part in ours) >= last.deciders:
         state, finished = "succeeded", max((part.finished for part in ours if part.finished is not None), default=None)

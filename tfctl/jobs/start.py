@@ -28,7 +28,7 @@ from tfctl.remote.session import as_error
 Say = Callable[[str], None]
 
 #: How long (s) to keep retrying after losing a race against another start.
-_PATIENCE_S = 60.0
+_RETRY_TIMEOUT_S = 60.0
 #: The shortest and the longest pause (s) before a retry. Starts that pause equally long would meet again.
 _PAUSES_S = (0.2, 1.0)
 
@@ -39,7 +39,7 @@ def start(
     code: CodeArchive,
     say: Say,
     others: OtherHosts | None = None,
-    patience: float = _PATIENCE_S,
+    patience: float = _RETRY_TIMEOUT_S,
 ) -> Job:
     """Start the job on the fleet's hosts and return it.
 

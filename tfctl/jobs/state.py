@@ -83,17 +83,17 @@ class TaskState:
 
 @dataclass(frozen=True)
 class JobState:
-    """One run of a job. ``state`` is succeeded, failed, stopped, unknown, starting or running; ``cause`` explains it in
-    a sentence, or is empty. ``others``: the live tasks of other runs under the same name. ``culprit``: the task
-    whose failure made the job fail, or None. ``retry_at``: when the guard starts the next attempt, in epoch seconds, or
-    None. ``guarded``: a guard runs on each host that has answered, so nothing has to be cleaned up from here.
+    """One run of a job. ``cause`` explains its state in a sentence, or is empty. ``others``: the live tasks of other
+    runs under the same name. ``culprit``: the task whose failure made the job fail, or None. ``retry_at``: when the
+    guard starts the next attempt, in epoch seconds, or None. ``guarded``: a guard runs on each host that has answered,
+    so nothing has to be cleaned up from here.
     ``unreported``: the hosts that have answered without a word about this run: they have lost it, or their answer is
     older than the run. ``rebooted``: the hosts that have lost tasks by a reboot, while the guard of the head runs and
     cannot see that by itself."""
 
     job: str
     attempt: int
-    state: str
+    state: wire.JobStateName
     cause: str
     finished: float | None
     record: wire.Record

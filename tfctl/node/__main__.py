@@ -24,7 +24,7 @@ from typing import Any, Callable
 
 from . import names, wire
 from .exits import Exit
-from .session import Gone, NodeSession, RequestRefused
+from .session import Gone, NodeSession, NotDone, RequestRefused
 from .system import PROVISION, System, host
 
 _ENVIRONMENT = {
@@ -39,7 +39,7 @@ class Terminated(BaseException):
 
 
 def main(system: System = System(), words: Sequence[str] = ()) -> int:  # noqa: B008  a value
-    """Serve one request and return the exit status: 0, or 1 after an error or if the client is gone.
+    """Serve one request and return the exit status: 0, or 1 if it was not carried out or if the client is gone.
 
     ``words``: the arguments, if systemd and not a client has started the program.
     """
@@ -60,7 +60,7 @@ def serve(system: System, caller: str | None, allow: Callable[[wire.Request], ob
     _prepare(caller)
     try:
         return _serve(system, NodeSession(silence=system.silence), allow)
-    except (Gone, Terminated):
+    except (Gone, NotDone, Terminated):
         return 1
 
 
@@ -97,7 +97,7 @@ def _serve(system: System, session: NodeSession, allow: Callable[[wire.Request],
         importlib.import_module(f".verbs.{verb}", __package__).run(system, session, request)
     except RequestRefused as refused:
         session.send(refused.error)
-    except Gone:
+    except (Gone, NotDone):
         raise
     except Exception as error:
         _log_traceback(error)

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import json
 import os
+import pwd
 import select
 import signal
 import time
@@ -20,8 +21,8 @@ from .session import RequestRefused
 from .system import PROVISION, System, host
 
 #: Seconds to wait for the child's answer: a hung network file system must not hang the start.
-PATIENCE = 60.0
-_LOOK = "check that file system there: findmnt, dmesg"
+CHILD_TIMEOUT_S = 60.0
+_LOOK = "check that file system; run on the host: findmnt; dmesg"
 _ROOM = "make room there; tfctl prune deletes jobs that are over"
 _REMEDIES = {
     errno.ENOSPC: _ROOM, errno.EDQUOT: _ROOM, errno.EACCES: PROVISION, errno.EPERM: PROVISION,
@@ -31,13 +32,17 @@ _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 
 
 def as_user(
-    system: System, work: Callable[[], Any], directory: str = "/", patience: float = PATIENCE, read: int = 0
+    system: System,
+    work: Callable[[], Any],
+    directory: str = "/",
+    patience: float = CHILD_TIMEOUT_S,
+    readable_fd: int = 0,
 ) -> Any:
     """Call ``work`` as the jobs' user and return its result, which must be JSON.
 
-    Root enters ``directory`` before it drops its rights. ``read``: the one descriptor besides 0, 1 and 2 that ``work``
-    may use; as long as a child that hangs has the others, their locks are held. Raises RequestRefused as ``work`` did,
-    for an error of the operating system, or if there is no answer within ``patience`` seconds.
+    Root enters ``directory`` before it drops its rights. ``readable_fd``: the one descriptor besides 0, 1 and 2 that
+    ``work`` may use; as long as a child that hangs has the others, their locks are held. Raises RequestRefused as
+    ``work`` did, for an error of the operating system, or if there is no answer within ``patience`` seconds.
     """
     user = system.user()
     reader, writer = os.pipe()
@@ -45,7 +50,7 @@ def as_user(
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     child = os.fork()
     if child == 0:
-        _child(user.pw_name, user.pw_uid, user.pw_gid, user.pw_dir, work, directory, writer, read)
+        _child(user, work, directory, writer, readable_fd)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     os.close(writer)
     try:
@@ -60,8 +65,7 @@ def as_user(
 
 def become_user(system: System) -> None:
     """Drop root for the rest of this process, for good. Raises RequestRefused."""
-    user = system.user()
-    _drop_root(user.pw_name, user.pw_uid, user.pw_gid, user.pw_dir)
+    _drop_root(system.user())
 
 
 def os_error(error: OSError, what: str) -> RequestRefused:
@@ -78,25 +82,23 @@ def _close_all_but(*kept: int) -> None:
                 os.close(int(name))
 
 
-def _child(
-    name: str, uid: int, gid: int, home: str, work: Callable[[], Any], directory: str, writer: int, read: int
-) -> None:
+def _child(user: pwd.struct_passwd, work: Callable[[], Any], directory: str, writer: int, readable_fd: int) -> None:
     """Run the work and exit. Never returns, so that none of the parent's clean-up runs in the child."""
     try:
         os.setsid()
-        _close_all_but(0, 1, 2, writer, read)
+        _close_all_but(0, 1, 2, writer, readable_fd)
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         os.chdir(directory)
-        _drop_root(name, uid, gid, home)
+        _drop_root(user)
         answer: dict[str, Any] = {"value": work()}
     except RequestRefused as refused:
         answer = _failure(refused.error)
     except OSError as error:
-        answer = _failure(os_error(error, f"as user {name}").error)
+        answer = _failure(os_error(error, f"as user {user.pw_name}").error)
     except BaseException as error:
-        answer = _failure(wire.Error(Exit.FAILED, f"{type(error).__name__} as user {name}: {error}"))
+        answer = _failure(wire.Error(Exit.FAILED, f"{type(error).__name__} as user {user.pw_name}: {error}"))
     with contextlib.suppress(BaseException):
         data = memoryview(json.dumps(answer).encode())
         while data:
@@ -104,13 +106,13 @@ def _child(
     os._exit(0)
 
 
-def _drop_root(name: str, uid: int, gid: int, home: str) -> None:
+def _drop_root(user: pwd.struct_passwd) -> None:
     os.umask(0o027)
     if os.geteuid() == 0:
-        os.initgroups(name, gid)
-        os.setgid(gid)
-        os.setuid(uid)
-    os.environ["HOME"] = home
+        os.initgroups(user.pw_name, user.pw_gid)
+        os.setgid(user.pw_gid)
+        os.setuid(user.pw_uid)
+    os.environ["HOME"] = user.pw_dir
 
 
 def _read(reader: int, patience: float) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def free(system: System, plan: Plan) -> None:
     _names_free(system, plan)
     held = reservations.held(system)
     if plan.job in held.starting:
-        what = f"job {plan.job} is being started on {host()} by somebody else"
+        what = f"another start of job {plan.job} is in progress on {host()}"
         raise RequestRefused(Exit.BUSY, what, "try again", retry=True)
     if jobstore.highest(system, plan.job) >= plan.attempt:
         what = f"attempt {plan.attempt} of job {plan.job} is on {host()} already"

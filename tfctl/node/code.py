@@ -115,7 +115,7 @@ class Incoming:
         user = self._system.user()
         os.chown(tree, user.pw_uid, user.pw_gid)
         with (self.path / "tar.gz").open("rb") as file:
-            as_user(self._system, lambda: unpack(file), str(tree), patience=300.0, read=file.fileno())
+            as_user(self._system, lambda: unpack(file), str(tree), patience=300.0, readable_fd=file.fileno())
         _give_to_root(tree, user.pw_gid)
         self._held = os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._held, fcntl.LOCK_SH)  # before `prune` can see it

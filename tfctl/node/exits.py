@@ -30,7 +30,7 @@ class Exit(IntEnum):
 
 _MEANINGS = {
     Exit.OK: "done",
-    Exit.FAILED: "failed on some host",
+    Exit.FAILED: "failed on some host or on this machine",
     Exit.USAGE: "invalid command line",
     Exit.BAD_FILE: "invalid job file or inventory",
     Exit.UNREACHABLE: "a host does not answer, or cannot be trusted",
@@ -39,8 +39,8 @@ _MEANINGS = {
     Exit.NOT_FOUND: "no such job, task, host or lab",
     Exit.PREFLIGHT: "a host does not meet the requirements",
     Exit.JOB_FAILED: "the job failed or was lost (only from commands that wait for a job)",
-    Exit.NOT_ENDED: "the job did not end within `--timeout`, a host was silent for `--host-timeout`, or nobody reads "
-    "its logs any more (likewise)",
-    Exit.JOB_STOPPED: "the job was stopped (likewise)",
-    Exit.INTERRUPTED: "interrupted by Ctrl-C",
+    Exit.NOT_ENDED: "the job did not end within `--timeout`, a host was silent for `--host-timeout`, or the program "
+    "that read its logs has ended (only from commands that wait for a job)",
+    Exit.JOB_STOPPED: "the job was stopped (only from commands that wait for a job)",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C, SIGTERM or SIGHUP",
 }

@@ -40,10 +40,10 @@ _INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: (MIG-[^)\s]+)\)\
 _SICK = re.compile(r"\[?ERR!\]?|\[(?:Unknown Error|GPU is lost|GPU requires reset)\]")
 _CORRUPT_INFOROM = 14  # nvidia-smi(1); a warning: the card computes
 
-_SEE = "look there: nvidia-smi; dmesg | grep -i -e nvrm -e xid"
+_SEE = "run on the host: nvidia-smi; dmesg | grep -i -e nvrm -e xid"
 _PROVISION = "install or repair the driver: tfctl provision INVENTORY"
 #: After one card is lost, new processes often cannot initialise CUDA on the others either.
-_LOST = "restart the host, and leave it out until it is well"
+_LOST = "restart the host. If the error returns, remove the host from the inventory until the card is repaired"
 #: Error messages of nvidia-smi, and their remedies.
 _COMPLAINTS = (
     (r"Driver/library version mismatch", "restart the host: the driver was replaced under the running kernel"),
@@ -51,7 +51,7 @@ _COMPLAINTS = (
     (r"couldn't find libnvidia-ml", _PROVISION),
     (r"Unable to determine the device handle", _LOST),
     (r"(?<!\[)GPU is lost|(?<!\[)GPU requires reset", _LOST),  # in brackets it is a value: see _SICK
-    (r"No devices (?:were )?found", "look there: lspci -d 10de:; dmesg | grep -i nvrm"),
+    (r"No devices (?:were )?found", "run on the host: lspci -d 10de:; dmesg | grep -i nvrm"),
     (r"Failed to initialize NVML", _SEE),
 )
 
@@ -85,7 +85,7 @@ class Instance(NamedTuple):
 
 
 class GpuUser(NamedTuple):
-    """A process that uses a GPU. ``pid``: 0 if nvidia-smi does not tell."""
+    """A process that uses a GPU. ``pid``: 0 if nvidia-smi does not report it."""
 
     pid: int
     name: str

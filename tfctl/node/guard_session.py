@@ -20,7 +20,7 @@ def main(words: Sequence[str], system: System = System()) -> int:  # noqa: B008 
 
     def allow(request: wire.Request) -> None:
         if getattr(request, "job", None) != job or not _is_allowed(request):
-            raise RequestRefused(Exit.USAGE, f"the guard of {job} may not ask for that")
+            raise RequestRefused(Exit.USAGE, f"the guard of {job} is not allowed to send this request")
 
     return serve(system, names.GUARD_USER, allow)
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from . import names
-from .wire import AT_ONCE_S, Loss, Record, RecordedTask, TaskName, TaskStateName, TaskStatus
+from .wire import AT_ONCE_S, JobStateName, Loss, Record, RecordedTask, TaskName, TaskStateName, TaskStatus
 
 #: States that neither a task nor a job leaves by itself.
 ENDED = ("succeeded", "failed", "stopped", "lost")
@@ -29,13 +29,13 @@ LEAVE_S = 40.0
 
 
 class Verdict(NamedTuple):
-    """The state of a job: succeeded, failed, stopped, unknown, starting or running.
+    """The state of a job.
 
     ``reason`` explains it in a sentence, or is empty. ``finished`` is when it ended, in epoch seconds, or None.
     ``culprit`` is the task whose failure made the job fail, the first to end if there are several.
     """
 
-    state: str
+    state: JobStateName
     reason: str = ""
     finished: float | None = None
     culprit: TaskName | None = None

@@ -27,7 +27,7 @@ from .wire import TaskName
 
 _DIRECTORY = f"{names.RUN_DIR}/reserved"
 #: Seconds to wait for another start that is writing its files.
-_PATIENCE = 30.0
+_LOCK_TIMEOUT_S = 30.0
 #: How long (s) removing an attempt may take.
 _REMOVAL_S = 300.0
 #: How long (s) another start may write its files, mostly the copy of the code: the patience of requests that must not
@@ -52,7 +52,9 @@ class Reservation(NamedTuple):
 
 
 @contextlib.contextmanager
-def lock(system: System, patience: float = _PATIENCE, beat: Callable[[], object] = lambda: None) -> Iterator[None]:
+def lock(
+    system: System, patience: float = _LOCK_TIMEOUT_S, beat: Callable[[], object] = lambda: None
+) -> Iterator[None]:
     """Hold the lock that all starts on this host share.
 
     Raises RequestRefused if another process does not release it within ``patience`` seconds; ``beat`` is called

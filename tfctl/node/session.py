@@ -36,6 +36,10 @@ class Gone(Exception):
     """The client has closed its end or has been silent for too long."""
 
 
+class NotDone(Exception):
+    """The work was not done, and the client has been told why by a message of the verb. The session is over."""
+
+
 class NodeSession:
     """A session over two file descriptors. ``silence``: seconds without input after which the client is gone."""
 
@@ -123,7 +127,8 @@ class NodeSession:
             else:
                 program, place = cast("list[str]", process.args)[0], os.uname().nodename
                 what = f"{program} on {place} ran longer than {limit:.0f} s and was killed"
-                raise RequestRefused(Exit.FAILED, what, "see what it waits for there: systemctl list-jobs, dmesg")
+                remedy = "to see what it waits for, run on the host: systemctl list-jobs; dmesg"
+                raise RequestRefused(Exit.FAILED, what, remedy)
         finally:
             with contextlib.suppress(OSError):
                 process.kill()

@@ -211,14 +211,16 @@ def task_status(
     ``began``: start time in epoch seconds; ``zero``: epoch seconds at the zero of the monotonic clock; ``boot``: the
     host's boot ID; ``at_once``: it fails at once; ``max_restarts``: how often systemd restarts the task at most.
     """
-    name, end, loss = state(unit, runs, marked=marked, overdue=overdue, given_up=given_up, reserved=reserved, boot=boot)
+    task_state, end, loss = state(
+        unit, runs, marked=marked, overdue=overdue, given_up=given_up, reserved=reserved, boot=boot
+    )
     ended = ends(runs)
-    last = ended[-1] if ended and name in ("running", "starting") else None
+    last = ended[-1] if ended and task_state in ("running", "starting") else None
     exited = _number(unit, "ExecMainExitTimestampMonotonic")
     finished = (end.time if end.time is not None else zero + exited / 1e6) if end else None
     return wire.TaskStatus(
         *task,
-        state=name,
+        state=task_state,
         exit_code=end.exit_code if end else None,
         signal=end.signal if end else None,
         started=began,
@@ -227,11 +229,11 @@ def task_status(
         loss=loss,
         last_exit_code=last.exit_code if last else None,
         last_signal=last.signal if last else None,
-        overdue=True if overdue and name == "failed" else None,
-        oom=True if end and end.oom and name == "failed" else None,
+        overdue=True if overdue and task_state == "failed" else None,
+        oom=True if end and end.oom and task_state == "failed" else None,
         last_oom=True if last and last.oom else None,
         fails_at_once=True if at_once else None,
-        given_up=True if given_up and name == "failed" else None,
+        given_up=True if given_up and task_state == "failed" else None,
     )
 
 

@@ -102,7 +102,7 @@ class System(NamedTuple):
                 found[unit] = dict(line.split("=", 1) for line in block.split("\n") if "=" in line)
         return found
 
-    def going(self) -> list[str]:
+    def live_or_queued(self) -> list[str]:
         """Return the units of tasks and guards that run, start, end or have a job queued. Raises RequestRefused.
 
         One call, so that no unit is missed that is just between the two halves of a restart. Without --all, systemctl
@@ -177,7 +177,7 @@ def run(command: list[str], timeout: float) -> ProgramResult:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout)
     except subprocess.TimeoutExpired:
         what = f"{command[0]} on {host()} ran longer than {timeout:.0f} s and was killed"
-        raise RequestRefused(Exit.FAILED, what, "run it by hand there to see what it waits for") from None
+        raise RequestRefused(Exit.FAILED, what, "run it on the host to see what it waits for") from None
     except OSError as error:
         raise RequestRefused(Exit.FAILED, f"cannot run {command[0]} on {host()}: {error.strerror}") from None
     return ProgramResult(

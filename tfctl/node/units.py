@@ -62,19 +62,21 @@ def live_units(system: System) -> list[InstalledUnit]:
 
     `systemctl show` loads the file of each unit that it names, which takes about 7 ms for a unit that has ended.
     """
-    return [unit for unit in _read(system, sorted(_going(system)), ())[0] if unit.live]
+    return [unit for unit in _read(system, sorted(_live_or_queued(system)), ())[0] if unit.live]
 
 
-def going_jobs(system: System) -> set[str]:
+def jobs_with_live_units(system: System) -> set[str]:
     """Return the jobs of which a task or the guard runs, starts, ends or is about to start. Raises RequestRefused."""
-    return {match.group(1) for unit in _going(system) if (match := _UNIT.fullmatch(unit) or _GUARD.fullmatch(unit))}
+    return {
+        match.group(1) for unit in _live_or_queued(system) if (match := _UNIT.fullmatch(unit) or _GUARD.fullmatch(unit))
+    }
 
 
-def _going(system: System) -> set[str]:
+def _live_or_queued(system: System) -> set[str]:
     """Return the units of tasks and guards that have a file and run, start, end or are about to start."""
     here = jobstore.listing(system.at(names.UNITS))
     installed = {name for name in here if _UNIT.fullmatch(name) or _GUARD.fullmatch(name)}
-    return installed.intersection(system.going()) if installed else installed
+    return installed.intersection(system.live_or_queued()) if installed else installed
 
 
 def installed_and_others(

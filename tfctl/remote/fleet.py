@@ -109,7 +109,7 @@ class Fleet:
         transport.preload(chosen)
 
         def once(host: Host) -> None:
-            done(_outcome(host, lambda: work(self.connection(host, again=False))))
+            done(_outcome(host, lambda: work(self.connection(host, redial_failed=False))))
 
         for host in chosen:
             threading.Thread(target=once, args=(host,), name=host.name, daemon=True).start()
@@ -118,18 +118,18 @@ class Fleet:
         """Start to connect to all hosts, and return. A host that cannot be reached raises when it is used."""
         self.begin(lambda _: None, lambda _: None)
 
-    def connection(self, host: Host, again: bool = True) -> Connection:
+    def connection(self, host: Host, redial_failed: bool = True) -> Connection:
         """Return the connection to ``host``; reconnect if it was lost. Concurrent callers share one attempt.
 
-        Without ``again``, raise the error of an attempt that failed within the last minute instead of dialing again:
-        a command that asks several times would wait each time. Raises Unreachable.
+        Without ``redial_failed``, raise the error of an attempt that failed within the last minute instead of dialing
+        again: a command that asks several times would wait each time. Raises Unreachable.
         """
         with self._lock:
             held = self._connections.get(host.name)
             if held is not None and held.alive:
                 return held
             failed, error = self._failed.get(host.name, (0.0, None))
-            if error is not None and not again and time.monotonic() < failed + _REMEMBERED_S:
+            if error is not None and not redial_failed and time.monotonic() < failed + _REMEMBERED_S:
                 raise error
             attempt, mine = self._attempts.get(host.name), False
             if attempt is None:

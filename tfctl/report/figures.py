@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Literal
 
 from tfctl.node.names import task as task_name
+from tfctl.node.wire import JobStateName, TaskStateName
 from tfctl.report.pace import Pace
 
 
@@ -24,7 +25,7 @@ class TaskFigures:
     role: str
     index: int
     host: str
-    state: str
+    state: TaskStateName
     computes: bool = True
     gpus: int = 0
     source: Literal["timings", "log", "run time"] = "run time"
@@ -59,7 +60,7 @@ class RunFigures:
     job: str
     attempt: int
     strategy: str
-    state: str
+    state: JobStateName
     tasks: tuple[TaskFigures, ...]
     examples_per_second: float | None = None
     synchronous: bool = True
@@ -112,7 +113,7 @@ def task_figures(
     role: str,
     index: int,
     host: str,
-    state: str,
+    state: TaskStateName,
     *,
     run_time: float | None,
     pace: Pace | None = None,

@@ -236,7 +236,7 @@ def _horovod(part: str) -> Callable[[SoftwareByHost], str]:
 
 
 _PROVISION = "tfctl provision INVENTORY, and look at the log: tfctl logs --job verify"
-_CARD = "look at its temperature, power and errors there: nvidia-smi -q; dmesg | grep -i -e nvrm -e xid"
+_CARD = "to see its temperature, power and errors, run on the host: nvidia-smi -q; dmesg | grep -i -e nvrm -e xid"
 _LINK = "compare their links: ethtool DEVICE, iperf3; then the switch and its cables"
 _NETWORK = "let the hosts reach each other's ports of the job range (tfctl_ports): firewall, routes, tfctl_address"
 

@@ -43,7 +43,7 @@ class BurnedDevice(_Reported):
 
     ``gflops`` is the median of all samples of its speed (GFLOP/s), ``lowest_gflops`` the least. ``wrong``: how many
     products differed from the first one. ``celsius``: the highest temperature. ``ecc_errors``: new errors of its memory
-    that were not corrected. The last two are None if nvidia-smi does not tell.
+    that were not corrected. The last two are None if nvidia-smi does not report them.
     """
 
     device: str

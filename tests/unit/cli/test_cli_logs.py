@@ -17,6 +17,7 @@ from tfctl.cli.wait import detaching, saying_the_end
 from tfctl.errors import Exit, Unreachable, UsageError
 from tfctl.jobs.journal import Line
 from tfctl.jobs.state import JobState
+from tfctl.node.wire import JobStateName
 
 NAMES = [("chief", 0), ("worker", 0), ("worker", 10)]
 STATE = JobState(
@@ -103,7 +104,7 @@ def test_a_word_that_is_neither_duration_nor_time_is_refused(word: str) -> None:
         (Unreachable("no host answers"), Unreachable),
     ],
 )
-def test_breaking_off_a_wait_says_that_the_job_goes_on(
+def test_wait_says_that_the_job_continues_when_interrupted(
     end: BaseException, raised: type[BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(raised) as caught, detaching("digits"):
@@ -116,8 +117,8 @@ def test_breaking_off_a_wait_says_that_the_job_goes_on(
     ("state", "said"), [("succeeded", "j succeeded\n"), ("running", "j keeps running. `tfctl wait j` waits for")]
 )
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), Unreachable("no host answers")])
-def test_breaking_off_a_wait_says_how_the_job_has_ended_if_it_has(
-    end: BaseException, state: str, said: str, capsys: pytest.CaptureFixture[str]
+def test_wait_says_how_the_job_has_ended_when_interrupted_after_its_end(
+    end: BaseException, state: JobStateName, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen = deque([replace(STATE, state=state)])
     with pytest.raises((KeyboardInterrupt, typer.Abort, Unreachable)), detaching("j"), saying_the_end(seen):

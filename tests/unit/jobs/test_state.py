@@ -83,7 +83,7 @@ def test_a_job_fails_when_every_task_of_a_vital_group_is_gone(
 
 
 @pytest.mark.parametrize("gone", ["failed", "lost"])
-def test_a_parameter_server_that_goes_makes_a_job_fail_only_before_it_has_succeeded(gone: str) -> None:
+def test_judge_fails_a_job_when_a_parameter_server_is_lost_before_success(gone: str) -> None:
     """A reboot after the end of the job loses the parameter servers that still run."""
     record = make_record(_TASKS, deciders=[("worker", 0)], vital=[[("ps", 0)]])
     before: dict[str, Any] = {"worker0": "running", "worker1": "running", "ps0": gone}

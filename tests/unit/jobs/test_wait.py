@@ -10,12 +10,12 @@ from records import POLICY, make_record, make_state
 from tfctl.jobs.state import JobState
 from tfctl.jobs.wait import going
 from tfctl.node.judge import LEAVE_S
-from tfctl.node.wire import TaskStateName
+from tfctl.node.wire import JobStateName, TaskStateName
 
 RECORD = make_record(leaves=["worker"], policy=POLICY._replace(drain=1800))
 
 
-def ended(ago: float, state: str = "succeeded", **states: TaskStateName) -> JobState:
+def ended(ago: float, state: JobStateName = "succeeded", **states: TaskStateName) -> JobState:
     tasks = [make_state(role, state=found) for role, found in states.items()]
     return JobState("j", 1, state, "", time.time() - ago, RECORD, tuple(tasks))
 
@@ -35,7 +35,7 @@ def test_an_end_that_was_observed_does_not_depend_on_the_hosts_clocks() -> None:
     assert {task.role: left for task, left in going(found, 4.0).items()} == {"worker": LEAVE_S - 4, "evaluator": 1796.0}
 
 
-def test_no_task_goes_on_when_the_job_has_failed_or_all_have_ended() -> None:
+def test_judge_drains_nothing_when_the_job_has_failed_or_all_tasks_have_ended() -> None:
     assert not going(ended(1, chief="succeeded", worker="succeeded", evaluator="failed", ps="running"))
     assert not going(ended(1, "failed", chief="failed", worker="running", evaluator="running"))
     assert not going(ended(1, "running", chief="running", worker="running", evaluator="running"))

@@ -110,6 +110,7 @@ def test_gpu_trouble_is_reported_in_hello_and_refuses_only_tasks_with_gpus(tree:
         assert (hello["gpu_trouble"]["exit"], MISMATCH["fault"] in hello["gpu_trouble"]["message"]) == (8, True)
         error = refused(session, make_plan(make_task(gpus=["GPU-1"])))
         assert (error["exit"], MISMATCH["fault"] in error["message"]) == (8, True)
+    with tree.start() as session:
         reserve(session, make_plan())
 
 
@@ -122,6 +123,7 @@ def test_mig_instances_with_names_of_old_drivers_can_be_reserved(tree: Tree) -> 
         holders = [gpu["holder"] for gpu in session.expect("hello")["gpus"]]
         assert holders == ["job digits, task worker/0", ""]
         assert refused(session, make_plan(make_task(job="other", gpus=[first]), job="other"))["exit"] == 5
+    with tree.start("other") as session:
         reserve(session, make_plan(make_task(job="other", gpus=[second]), job="other"))
 
 

@@ -45,7 +45,7 @@ def test_a_guard_is_shown_its_own_job_alone(tree: Tree, more: dict[str, Any]) ->
         assert [job["job"] for job in session.expect("show")["jobs"]] == ["digits"]
     with as_guard(tree, "show", **more) as session:
         error = session.expect("error")
-        assert (error["exit"], error["message"]) == (2, "the guard of digits may not ask for that")
+        assert (error["exit"], error["message"]) == (2, "the guard of digits is not allowed to send this request")
 
 
 def test_a_guard_cannot_change_how_the_next_attempt_is_guarded(tree: Tree) -> None:

@@ -83,7 +83,7 @@ def test_start_is_refused_when_the_job_user_is_missing(tree: Tree, account: str,
         (errno.EROFS, "mount it read-write there (mount -o remount,rw), or choose another directory"),
         (errno.ENOSPC, "make room there; tfctl prune deletes jobs that are over"),
         (errno.EACCES, "run: tfctl provision --tags job_host"),
-        (errno.EIO, "check that file system there: findmnt, dmesg"),
+        (errno.EIO, "check that file system; run on the host: findmnt; dmesg"),
     ],
 )
 def test_a_file_system_that_cannot_be_written_to_gets_a_remedy_that_helps(number: int, remedy: str) -> None:
@@ -141,10 +141,13 @@ def test_start_is_refused_for_an_output_outside_the_output_roots(tree: Tree) -> 
     with tree.start() as session:
         error = refused(session, make_plan(make_task(output="/srv/x"), output="/srv/x"))
         assert error["message"].endswith("/mnt/a, /srv/tfctl")
+    with tree.start() as session:
         error = refused(session, make_plan(make_task(output="/srv/tfctl/away/x"), output="/srv/tfctl/away/x"))
         assert "outside the directories" in error["message"]
+    with tree.start() as session:
         error = refused(session, make_plan(make_task(output="/srv/tfctl/a/../b"), output="/srv/tfctl/a/../b"))
         assert error["exit"] == 3
+    with tree.start() as session:
         reserve(session, make_plan())
 
 

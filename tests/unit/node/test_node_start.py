@@ -279,7 +279,9 @@ def test_start_is_undone_with_the_cause_when_a_program_cannot_be_executed(tree: 
         assert "a directory that it may write to is missing" in error["message"]
         assert "systemd cannot execute it: status 226" in error["message"]
         assert tree.alive() == []
-        (tree / "var/lib/tfctl/home").mkdir()
+        assert session.process.wait(10) == 1
+    (tree / "var/lib/tfctl/home").mkdir()
+    with tree.start() as session:
         reserve(session, make_plan())
         session.ask("go", "started")
 
@@ -311,8 +313,10 @@ def test_second_of_two_starts_is_refused_and_may_retry(tree: Tree) -> None:
         reserve(first, make_plan())
         error = refused(second, make_plan())
         assert (error["exit"], error["retry"]) == (5, True)
+        assert second.process.wait(10) == 1
         first.hang_up()
-        reserve(second, make_plan())
+    with tree.start() as third:
+        reserve(third, make_plan())
 
 
 def test_two_concurrent_starts_never_both_reserve_the_job(tree: Tree) -> None:
@@ -397,7 +401,7 @@ def test_code_that_two_starts_share_stays_when_one_is_undone(tree: Tree) -> None
             second.ask("go", "started")
 
 
-def test_share_tells_whether_hosts_share_the_output(tree: Tree) -> None:
+def test_share_reports_whether_hosts_share_the_output(tree: Tree) -> None:
     with tree.start() as session:
         reserve(session, make_plan())
         assert session.ask("share", "share", {"action": "find", "nonce": "nonce-001"}) == {"ok": False}

@@ -17,7 +17,7 @@ from .. import code, disks, fields, guards, jobstore, names, reservations, resta
 from ..exits import Exit
 from ..session import NodeSession, RequestRefused
 from ..system import System, host
-from ..units import going_jobs, installed_units, remove_units
+from ..units import installed_units, jobs_with_live_units, remove_units
 from ..wire import AttemptName
 
 #: Begins the names of directories that were moved aside.
@@ -66,7 +66,7 @@ def _stored(system: System, only: str | None) -> Iterator[wire.StoredAttempt]:
 
 def _busy(system: System) -> set[str]:
     """Return the jobs that run, are being started or have a guard. Raises RequestRefused."""
-    return {*going_jobs(system), *(one.job for one in reservations.live(system))}
+    return {*jobs_with_live_units(system), *(one.job for one in reservations.live(system))}
 
 
 def _last_change(folder: Path) -> float:

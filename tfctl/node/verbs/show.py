@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from .. import fields, jobstore, names, reservations, statuses, summaries, wire
 from ..session import NodeSession
 from ..system import System
-from ..units import going_jobs
+from ..units import jobs_with_live_units
 
 #: The longest time (s) to ask the journal for last lines: the states are worth more than the ages.
 _JOURNAL_S = 5.0
@@ -56,8 +56,8 @@ def _of_many(system: System, request: wire.ShowRequest) -> wire.Shown:
     wanted = sorted(latest)
     past: list[wire.Summary] = []
     if request.summaries:
-        going = {*going_jobs(system), *(one.job for one in reservations.live(system))}
-        kept = {job: summaries.read(system, job, latest[job]) for job in wanted if job not in going}
+        live = {*jobs_with_live_units(system), *(one.job for one in reservations.live(system))}
+        kept = {job: summaries.read(system, job, latest[job]) for job in wanted if job not in live}
         past = [summary for summary in kept.values() if summary]
         wanted = [job for job in wanted if not kept.get(job)]
     stamps = {job: summaries.stamp(system, job, latest[job]) for job in wanted}

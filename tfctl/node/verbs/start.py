@@ -2,7 +2,8 @@
 
     hello → plan or rerun → reserved → go → started → keep → kept
 
-Until the client sends `keep`, the end of stdin, silence, a signal or any error undoes everything that was made.
+`refused` in place of `reserved`, and `undone` in place of `started`, end the session. Until the client sends `keep`,
+the end of stdin, silence, a signal or any error undoes everything that was made.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..asuser import as_user, os_error
 from ..exits import Exit
 from ..hello import hello
 from ..reservations import Reservation
-from ..session import NodeSession, RequestRefused
+from ..session import NodeSession, NotDone, RequestRefused
 from ..states import Properties
 from ..system import PROVISION, System, caller, clock_zero, host
 from ..system import run as run_to_end
@@ -35,7 +36,7 @@ _SEEN_S = 2.0
 
 
 def run(system: System, session: NodeSession, request: wire.StartRequest) -> None:
-    """Serve the whole session. Raises RequestRefused or Gone, and then leaves nothing behind."""
+    """Serve the whole session. Raises RequestRefused, NotDone or Gone, and then leaves nothing behind."""
     Start(system, session, request).serve()
 
 
@@ -115,19 +116,22 @@ class Start:
     def _reserve(self, plan: Plan) -> None:
         self._require(not self._reservation, "a plan")
         incoming = None if self._has_code else self._receive_code()
+        refusal: wire.Error | None = None
         try:
             checks.plan(plan, self._job, self._code)
             self._reservation = _prepare(self._system, plan, incoming)
             self._plan = plan
-            answer: wire.Reserved | wire.Refused = wire.Reserved()
         except RequestRefused as refused:
-            answer = wire.Refused(refused.error)
+            refusal = refused.error
         except OSError as error:
-            answer = wire.Refused(os_error(error, "cannot write").error)
+            refusal = os_error(error, "cannot write").error
         finally:
             if incoming:
                 incoming.close()
-        self._session.send(answer)
+        if refusal is not None:
+            self._session.send(wire.Refused(refusal))
+            raise NotDone
+        self._session.send(wire.Reserved())
 
     def _receive_code(self) -> code.Incoming:
         message = self._session.receive()
@@ -181,7 +185,7 @@ class Start:
                 self._undo()
                 remedy = "correct the job or the host, then start again"
                 self._session.send(wire.Undone(wire.Error(Exit.UNDONE, failure, remedy)))
-                return
+                raise NotDone
             self._set_began(self._plan, properties, before)
         self._session.send(wire.Started())
 
@@ -244,7 +248,7 @@ class Start:
             reservation, descriptor = self._reservation
             reservations.undo(self._system, reservation)
             os.close(descriptor)
-        self._reservation, self._plan, self._started, self._mark = None, None, False, None
+        self._reservation, self._mark = None, None
 
     def _require(self, fits: object, what: str) -> None:
         if not fits:
@@ -259,7 +263,7 @@ def _prepare(system: System, plan: Plan, incoming: code.Incoming | None) -> tupl
 
     The descriptor holds the reservation. Raises RequestRefused, OSError.
     """
-    made = Reservation(
+    reservation = Reservation(
         plan.job, plan.attempt, plan.run, tuple(task.name for task in plan.tasks),
         tuple(checks.ports(plan)),
         tuple(gpu for task in plan.tasks for gpu in task.gpus),
@@ -268,28 +272,28 @@ def _prepare(system: System, plan: Plan, incoming: code.Incoming | None) -> tupl
     try:
         checks.fit(system, plan)
         if incoming and incoming.store():
-            made = made._replace(stored=plan.code or "")
+            reservation = reservation._replace(stored=plan.code or "")
         checks.programs(system, plan)
-        made = made._replace(made=tuple(_make_output(system, plan)))
+        reservation = reservation._replace(made=tuple(_make_output(system, plan)))
         with reservations.lock(system):
             reservations.sweep(system)
             checks.free(system, plan)
-            return made, _take(system, plan, made)
+            return reservation, _take(system, plan, reservation)
     except BaseException:
         if incoming:
             incoming.close()  # it holds the code, which could not be removed
-        reservations.undo_preparation(system, made)
+        reservations.undo_preparation(system, reservation)
         raise
 
 
-def _take(system: System, plan: Plan, made: Reservation) -> int:
-    descriptor = reservations.take(system, made)
+def _take(system: System, plan: Plan, reservation: Reservation) -> int:
+    descriptor = reservations.take(system, reservation)
     try:
         _remove_previous_attempt(system, plan)
         _write(system, plan)
         _check_loaded(system, plan)
     except BaseException:
-        reservations.undo(system, made)
+        reservations.undo(system, reservation)
         os.close(descriptor)
         raise
     return descriptor

@@ -163,7 +163,7 @@ class Reserved(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The plan cannot be carried out. Nothing was made."""
+    """The plan cannot be carried out. Nothing was made. The session ends."""
 
     error: Error
 
@@ -186,7 +186,7 @@ class Started(NamedTuple):
 
 
 class Undone(NamedTuple):
-    """A unit could not be started. Everything was undone."""
+    """A unit could not be started. Everything was undone. The session ends."""
 
     error: Error
 

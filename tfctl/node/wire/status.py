@@ -7,6 +7,7 @@ from .codec import as_rows
 from .record import Record, TaskName
 
 TaskStateName = Literal["unknown", "pending", "starting", "running", "stopped", "succeeded", "failed", "lost"]
+JobStateName = Literal["unknown", "starting", "running", "succeeded", "failed", "stopped"]
 #: Why a task is lost: its host was shut down or rebooted, or systemd was told to stop it by something other than tfctl.
 Loss = Literal["reboot", "stop", "silence"]
 

@@ -5,13 +5,12 @@ Each device multiplies the same two matrices again and again, and compares each 
 
 import os
 import re
-import shutil
 import statistics
-import subprocess
 import sys
 import threading
 import time
 
+from gpus import fields
 from result import report
 from software import devices as seen_devices
 
@@ -82,26 +81,21 @@ def load(tf, device, seconds):
 
 
 def name(device):
-    return ", ".join(smi(device, "name")) or device[:3]
+    return ", ".join(reported(device, "name")) or device[:3]
 
 
 def readings(device):
-    """Return {field: number} of what nvidia-smi tells about a GPU."""
-    fields = "temperature.gpu", "ecc.errors.uncorrected.volatile.total"
-    said = zip(fields, smi(device, *fields))
+    """Return {field: number} of what nvidia-smi reports about a GPU."""
+    names = "temperature.gpu", "ecc.errors.uncorrected.volatile.total"
+    said = zip(names, reported(device, *names))
     return {field: int(text) for field, text in said if re.match("[0-9]+$", text)}
 
 
-def smi(device, *fields):
-    """Return these fields of nvidia-smi, or []. CUDA_VISIBLE_DEVICES has the UUIDs, in TensorFlow's order."""
-    program = shutil.which("nvidia-smi")
+def reported(device, *names):
+    """Return these fields of a device, or []. CUDA_VISIBLE_DEVICES has the UUIDs, in TensorFlow's order."""
     kind, _, number = device.partition(":")
     uuids = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    if program is None or kind != "GPU" or int(number) >= len(uuids):
-        return []
-    command = [program, "-i", uuids[int(number)], "--query-gpu=" + ",".join(fields), "--format=csv,noheader,nounits"]
-    said = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.decode().strip()
-    return said.split(", ") if said else []
+    return fields(uuids[int(number)], *names) if kind == "GPU" and int(number) < len(uuids) else []
 
 
 if __name__ == "__main__":

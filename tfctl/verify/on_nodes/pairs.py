@@ -7,12 +7,12 @@ import threading
 import time
 
 SIZE = 1 << 20  # each way: more than any buffer on the path holds
-PATIENCE_S = 30.0  # units start within some seconds of each other
+MEETING_TIMEOUT_S = 30.0  # units start within some seconds of each other
 AT_ONCE = 32
 STEP_S = 5.0
 
 
-def lost(index, addresses, nonce, patience=PATIENCE_S):
+def lost(index, addresses, nonce, patience=MEETING_TIMEOUT_S):
     """Return [{"partner", "message"}] for the hosts with which nothing could be exchanged in time.
 
     The lower index of each pair dials. The port is free again on return.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from result import ProofFailed, index, names, report
 
-PATIENCE_S = 20  # for attribute caches: NFS looks again after at most 60 s, usually after 3
+VISIBLE_TIMEOUT_S = 20  # for attribute caches: NFS looks again after at most 60 s, usually after 3
 
 
 def prove():
@@ -15,7 +15,7 @@ def prove():
     (folder / str(index())).write_text(os.environ["VERIFY_NONCE"] + " " + str(index()))
     began = time.time()
     missing = set(range(len(hosts)))
-    while missing and time.time() - began < PATIENCE_S:
+    while missing and time.time() - began < VISIBLE_TIMEOUT_S:
         list(folder.iterdir())  # makes NFS ask the server again
         missing = {other for other in missing if not seen(folder / str(other), other)}
         time.sleep(0.05)

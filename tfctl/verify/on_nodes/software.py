@@ -4,12 +4,10 @@ import ctypes
 import importlib.util
 import os
 import platform
-import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
+from gpus import uuids
 from result import ProofFailed, report
 
 #: Soname → the key of its version in tf.sysconfig.get_build_info(), or its version by CUDA's major version.
@@ -103,11 +101,7 @@ def devices(tf):
 
 
 def driver_gpus():
-    program = shutil.which("nvidia-smi")
-    if program is None or os.environ.get("CUDA_VISIBLE_DEVICES") == "-1":
-        return []
-    said = subprocess.run([program, "-L"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    return re.findall(rb"UUID: (GPU-[0-9a-f-]+)", said.stdout)
+    return [] if os.environ.get("CUDA_VISIBLE_DEVICES") == "-1" else uuids()
 
 
 def missing_libraries(tf):
