@@ -49,7 +49,10 @@ def processors(request: pytest.FixtureRequest) -> Iterator[None]:
     alone = request.node.get_closest_marker("alone") is not None
     LABS.parent.mkdir(parents=True, exist_ok=True)
     with (LABS.parent / "processors.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        # Wait in turn: otherwise the other process could begin one file after another meanwhile.
+        with (LABS.parent / "turn.lock").open("w") as turn:
+            fcntl.flock(turn, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
         yield
 
 
