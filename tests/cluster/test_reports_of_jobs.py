@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from loopback import MAX_SESSIONS
+from node_tree import wait_until
 
 from tests.cluster.hosts import STAY, Hosts
 from tfctl.node import names
@@ -16,6 +18,10 @@ from tfctl.node import names
 #: Records 101 steps of 32 examples, ten seconds for the first one and twenty for the others.
 TIMINGS = {"time": 1.0, "began": 1.0, "steps": 101, "examples": 3232, "seconds": 30.0, "first_step": 10.0,
            "first_steps": 1, "input_wait": 1.0}  # fmt: skip
+
+
+#: A task that runs until this file exists.
+UNTIL = "command: [sh, -c, 'until test -e {flag}; do sleep 0.05; done']\nroles: {{worker: 1}}\nenv: {{N: 0}}\n"
 
 
 def recording(roles: str = "{worker: 2}") -> str:
@@ -130,3 +136,55 @@ def test_sweep_prints_an_error_as_json_when_no_run_has_succeeded(hosts: Hosts) -
     error = json.loads(done.out)["error"]
     assert (error["exit"], error["message"]) == (100, "1 run has not succeeded")
     assert done.err.count("1 run has not succeeded") == 1
+
+
+def until_flag(hosts: Hosts, name: str) -> tuple[Path, Path]:
+    """Return a job file, and the file whose existence ends its runs."""
+    flag = hosts.trees["node1"] / f"srv/tfctl/{name}.flag"
+    return hosts.file(name, UNTIL.format(flag=flag)), flag
+
+
+@pytest.mark.parametrize("when", ["starts", "waits"])
+def test_sweep_waits_for_the_run_that_an_interrupted_call_has_started(hosts: Hosts, when: str) -> None:
+    file, flag = until_flag(hosts, f"cut-{when}")
+    words = ["sweep", file, "--set", "env.N=1", "-o", "json"]
+    with hosts.delayed("node1", "keep") as (arrived, go_on), hosts.begin(*words) as client:
+        wait_until(arrived)
+        if when == "starts":
+            client.process.send_signal(signal.SIGINT)
+        go_on()
+        if when == "waits":
+            _until_shown(hosts)
+            client.process.send_signal(signal.SIGINT)
+        assert client.done().code == 130
+    with hosts.begin(*words) as client:
+        _until_shown(hosts)
+        flag.touch()
+        done = client.done()
+    assert done.code == 0, done
+    [run] = json.loads(done.out)["runs"]
+    assert (run["job"], run["attempt"]) == (f"cut-{when}-1", 1)
+
+
+def _until_shown(hosts: Hosts) -> None:
+    """Wait until a client has asked node1 for the states of tasks."""
+    hosts.forget("node1")
+    wait_until(lambda: hosts.shown("node1"))
+
+
+def test_sweep_ends_when_a_job_with_the_name_of_a_run_is_running(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("busy-1", STAY + "roles: {worker: 1}\n"))
+    short = hosts.file("busy", "command: [sh, -c, 'exit 0']\nroles: {worker: 1}\nenv: {N: 0}\n")
+    done = hosts("sweep", short, "--set", "env.N=1,2")
+    assert done.code == 5, done
+    assert "wait for its end with `tfctl wait busy-1`" in done.err
+    assert hosts.alive() == ["tfctl-busy-1-worker-0.service"]
+
+
+def test_sweep_continues_after_a_run_that_needs_more_gpus_than_a_host_has(hosts: Hosts) -> None:
+    text = "command: [sh, -c, 'exit 0']\nroles: {worker: 1}\n"
+    done = hosts("sweep", hosts.file("greedy", text), "--set", "roles.worker.gpus=64,0")
+    assert done.code == 100, done
+    assert "64 GPUs requested" in done.err
+    assert "1 run has not succeeded" in done.err
+    assert hosts.status("greedy-0")["state"] == "succeeded"

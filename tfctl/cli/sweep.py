@@ -25,13 +25,13 @@ from tfctl.cli.report import FormatOption, PlotOption, ReportFormat, show
 from tfctl.cli.start import CodeLimitOption, packed
 from tfctl.cli.wait import detaching, saying_the_end, sentence
 from tfctl.cli.which import lay_out
-from tfctl.errors import Exit, NotFound, TfctlError, Unreachable, UsageError
+from tfctl.errors import Busy, Exit, NotFound, TfctlError, Unreachable, UsageError
 from tfctl.wording import counted, plain
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import PlannedRunObject, SweepObject
     from tfctl.jobs.state import JobState
-    from tfctl.model.job import Layout
+    from tfctl.model.job import Job, Layout
     from tfctl.remote.fleet import Fleet
     from tfctl.report.sweep_file import SweepResults, SweepRun
     from tfctl.report.sweep_variants import Variant
@@ -77,7 +77,8 @@ def sweep(
     The results are kept in a file. After Ctrl-C or a failure, the same command continues: runs that have succeeded are
     not repeated.
 
-    Exit code: 0 all runs succeeded, 100 some did not, 4 it is unknown whether a run has ended.
+    Exit code: 0 all runs succeeded, 100 some did not, 4 it is unknown whether a run has ended, 5 a job with the name of
+    a run is running that this sweep has not started.
     """
     from tfctl.model import load
     from tfctl.report import plot as plots
@@ -128,7 +129,7 @@ def _known(path: Path, digest: str) -> SweepResults:
 def _ended(variant: Variant, layout: Layout, code_limit: int, known: SweepResults, path: Path) -> SweepResults:
     """Start a run, or continue with the one that an earlier call has started, and wait for its end. Return the results
     with its own. A run that cannot be started is reported, and the next one begins. Raise Unreachable if it is unknown
-    whether the run has ended: the next one could slow it down."""
+    whether the run has ended, and Busy if another job of its name runs: the next one could slow it down."""
     from tfctl.remote.fleet import Fleet
     from tfctl.report.sweep_file import SweepRun, save
 
@@ -141,16 +142,23 @@ def _ended(variant: Variant, layout: Layout, code_limit: int, known: SweepResult
             attempt = _started_before(fleet, entry)
             if attempt is not None:
                 return _waited(fleet, entry, attempt, known, path)
-    with ExitStack() as stack:
-        try:
-            ready = stack.enter_context(packed(layout, code_limit))
-            job = ready.start()
-        except TfctlError as error:
-            say_error(error)
-            return known
+
+    def note(job: Job) -> None:
+        nonlocal entry, known
         entry = replace(entry, run=job.run)
         known = known.put(entry)
         save(path, known)
+
+    with ExitStack() as stack:
+        try:
+            ready = stack.enter_context(packed(layout, code_limit))
+            job = ready.start(note)  # noted first: after an interruption of the start, the job may run
+        except TfctlError as error:
+            if isinstance(error, Busy) and _runs(layout):
+                remedy = f"wait for its end with `tfctl wait {entry.job}`, then run the same command again"
+                raise Busy(error.message, remedy) from None
+            say_error(error)
+            return known
         return _waited(ready.fleet, entry, job.attempt, known, path)
 
 
@@ -165,6 +173,16 @@ def _started_before(fleet: Fleet, entry: SweepRun) -> int | None:
     guard = state.record.guard
     ours = entry.run in (state.record.run, guard.origin if guard else "")
     return state.attempt if ours and (not state.ended or state.state == "succeeded") else None
+
+
+def _runs(layout: Layout) -> bool:
+    """Return whether the job runs on any host of its inventory. Silent hosts have been reported."""
+    from tfctl.jobs import show as shown
+    from tfctl.remote.fleet import Fleet
+
+    with Fleet((*layout.hosts, *layout.others)) as fleet:
+        found, _ = shown.jobs(fleet, layout.name)
+    return any(each.alive or not each.ended for each in found)
 
 
 def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, path: Path) -> SweepResults:
