@@ -77,6 +77,29 @@ def test_a_run_gets_another_name_than_one_of_an_earlier_sweep_with_other_setting
     assert variants(file, parse(["env.BATCH=1"]), {**earlier, second.name: second.settings}) == [second]
 
 
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (["env.X=-1,1"], ["env.X=1"]),
+        (["env.X=1"], ["env.X=-1,1"]),
+        (["env.X=+"], ["env.X=.,+"]),
+        (["env.X=1,2", "env.Y=3"], ["env.Y=3", "env.X=1,2"]),
+        (["env.X=-1,1", "env.Y=3"], ["env.Y=3", "env.X=1"]),
+        (["env.X=1", "env.Y=2"], ["env.X=2", "env.Y=1"]),
+    ],
+)
+def test_a_run_has_the_name_and_output_of_an_earlier_one_with_the_same_settings_only(
+    file: Path, before: list[str], now: list[str]
+) -> None:
+    first = variants(file, parse(before))
+    second = variants(file, parse(now), {each.name: each.settings for each in first})
+    both = [*first, *second]
+    for one in both:
+        for other in both:
+            same = one.settings == other.settings
+            assert ((one.name == other.name), (one.job.output == other.job.output)) == (same, same)
+
+
 def test_long_names_end_in_a_digest() -> None:
     names = {run_name("resnet", f"multi-worker-mirrored-{number}-of-them-all") for number in range(3)}
     assert len(names) == 3
