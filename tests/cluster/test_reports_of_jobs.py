@@ -188,3 +188,16 @@ def test_sweep_continues_after_a_run_that_needs_more_gpus_than_a_host_has(hosts:
     assert "64 GPUs requested" in done.err
     assert "1 run has not succeeded" in done.err
     assert hosts.status("greedy-0")["state"] == "succeeded"
+
+
+def test_sweep_continues_after_a_run_that_was_deleted_meanwhile(hosts: Hosts) -> None:
+    file, flag = until_flag(hosts, "gone")
+    with hosts.begin("sweep", file, "--set", "env.N=1,2", "-o", "json") as client:
+        wait_until(lambda: hosts.alive() == ["tfctl-gone-1-worker-0.service"])
+        _until_shown(hosts)
+        (hosts.trees["node1"] / names.job_dir("gone-1")).rename(hosts.trees["node1"] / "deleted")
+        flag.touch()
+        done = client.done()
+    assert done.code == 100, done
+    assert "no host has attempt 1 of job 'gone-1' any more" in done.err
+    assert [run["job"] for run in json.loads(done.out)["runs"]] == ["gone-2"]

@@ -186,15 +186,19 @@ def _runs(layout: Layout) -> bool:
 
 
 def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, path: Path) -> SweepResults:
-    from tfctl.jobs.wait import wait
+    from tfctl.jobs.wait import Deleted, wait
     from tfctl.report.read import read
     from tfctl.report.sweep_file import save
 
     seen: deque[JobState] = deque(maxlen=1)
-    with detaching(entry.job), saying_the_end(seen):
-        ended = wait(fleet, entry.job, attempt, say, watch=seen.append)
-        if not ended.ended:
-            raise Unreachable(sentence(ended), "when its hosts answer again, the same command continues")
+    try:
+        with detaching(entry.job), saying_the_end(seen):
+            ended = wait(fleet, entry.job, attempt, say, watch=seen.append)
+            if not ended.ended:
+                raise Unreachable(sentence(ended), "when its hosts answer again, the same command continues")
+    except Deleted as error:
+        say_error(error)
+        return known
     say(sentence(ended))
     if ended.state != "succeeded":
         say(f"`tfctl logs {entry.job}` shows why")
