@@ -113,7 +113,7 @@ def test_sweep_runs_each_setting_once_and_continues_after_a_failure(hosts: Hosts
     ]
     first = hosts(*words)
     assert first.code == 100, first
-    assert "1 run has not succeeded" in first.err
+    assert "1 run has no result" in first.err
 
     fixed.touch()
     second = hosts(*words, "-o", "json")
@@ -134,8 +134,8 @@ def test_sweep_prints_an_error_as_json_when_no_run_has_succeeded(hosts: Hosts) -
     done = hosts("sweep", hosts.file("vain", text), "--set", "env.N=1", "-o", "json")
     assert done.code == 100, done
     error = json.loads(done.out)["error"]
-    assert (error["exit"], error["message"]) == (100, "1 run has not succeeded")
-    assert done.err.count("1 run has not succeeded") == 1
+    assert (error["exit"], error["message"]) == (100, "1 run has no result")
+    assert done.err.count("1 run has no result") == 1
 
 
 def until_flag(hosts: Hosts, name: str) -> tuple[Path, Path]:
@@ -186,7 +186,7 @@ def test_sweep_continues_after_a_run_that_needs_more_gpus_than_a_host_has(hosts:
     done = hosts("sweep", hosts.file("greedy", text), "--set", "roles.worker.gpus=64,0")
     assert done.code == 100, done
     assert "64 GPUs requested" in done.err
-    assert "1 run has not succeeded" in done.err
+    assert "1 run has no result" in done.err
     assert hosts.status("greedy-0")["state"] == "succeeded"
 
 
@@ -201,3 +201,18 @@ def test_sweep_continues_after_a_run_that_was_deleted_meanwhile(hosts: Hosts) ->
     assert done.code == 100, done
     assert "no host has attempt 1 of job 'gone-1' any more" in done.err
     assert [run["job"] for run in json.loads(done.out)["runs"]] == ["gone-2"]
+
+
+def test_sweep_reads_a_run_again_if_a_host_was_silent_when_it_was_read(hosts: Hosts) -> None:
+    printed = "command: [sh, -c, 'echo 200/200 - 2s - 10ms/step - loss: 0.5']\nroles: {worker: 2}\nenv: {N: 0}\n"
+    words = ["sweep", hosts.file("half", printed), "--set", "env.N=1", "-o", "json"]
+    with hosts.delayed("node2", "logs") as (arrived, _), hosts.begin(*words) as client:
+        wait_until(arrived)
+        hosts.drop("node2")
+        done = client.done()
+    assert done.code == 100, done
+    assert "the figures of half-1 are incomplete" in done.err
+    done = hosts(*words)
+    assert done.code == 0, done
+    [run] = json.loads(done.out)["runs"]
+    assert (run["attempt"], [task["source"] for task in run["tasks"]]) == (1, ["log", "log"])

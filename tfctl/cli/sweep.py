@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tfctl.report.sweep_variants import Variant
 
 
-class _NotSucceeded(TfctlError):
+class _NoResult(TfctlError):
     exit = Exit.JOB_FAILED
 
 
@@ -77,8 +77,8 @@ def sweep(
     The results are kept in a file. After Ctrl-C or a failure, the same command continues: runs that have succeeded are
     not repeated.
 
-    Exit code: 0 all runs succeeded, 100 some did not, 4 it is unknown whether a run has ended, 5 a job with the name of
-    a run is running that this sweep has not started.
+    Exit code: 0 all runs have results, 100 some have none, 4 it is unknown whether a run has ended, 5 a job with the
+    name of a run is running that this sweep has not started.
     """
     from tfctl.model import load
     from tfctl.report import plot as plots
@@ -101,7 +101,7 @@ def sweep(
         known = _ended(variant, layout, code_limit, known, path)
     found = known.only([variant.name for variant in variants])
     missing = counted(len(variants) - len(found), "run has", "runs have")
-    failure = _NotSucceeded(f"{missing} not succeeded", "the same command runs them again, and keeps the others")
+    failure = _NoResult(f"{missing} no result", "the same command continues, and keeps the results of the others")
     if not found:
         raise failure
     show(compare(found), output, plot)
@@ -203,10 +203,16 @@ def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, pa
     if ended.state != "succeeded":
         say(f"`tfctl logs {entry.job}` shows why")
         return known
+    errors: list[TfctlError] = []
     try:
-        [figures] = read(fleet, [entry.job], say_error)
+        [figures] = read(fleet, [entry.job], errors.append)
     except TfctlError as error:
         say_error(error)
+        return known
+    for error in errors:
+        say_error(error)
+    if any(isinstance(error, Unreachable) for error in errors):
+        say(f"the figures of {entry.job} are incomplete; the same command reads them again")
         return known
     known = known.put(replace(entry, figures=replace(figures, settings=entry.settings)))
     save(path, known)
