@@ -90,7 +90,7 @@ def sweep(
         plots.require(plot)
     values = sweep_variants.parse(settings or [])
     path = results or Path(f"{load.load(file).name}-sweep.json")
-    known = _known(path, sweep_variants.digest(file))
+    known = _known(path, sweep_variants.digest(file, env or ()))
     variants = sweep_variants.variants(file, values, {entry.job: entry.settings for entry in known.runs})
     layouts = [lay_out(file, inventory, env, variant.job) for variant in variants]
     if dry_run:
@@ -112,7 +112,7 @@ def sweep(
 
 
 def _known(path: Path, digest: str) -> SweepResults:
-    """Return the results so far. Raise UsageError if they are those of another job file."""
+    """Return the results so far. Raise UsageError if they are those of another job file or other variables."""
     from tfctl.report.sweep_file import SweepResults, load
 
     if not path.exists():
@@ -120,7 +120,7 @@ def _known(path: Path, digest: str) -> SweepResults:
     found = load(path)
     if found.jobfile != digest:
         raise UsageError(
-            f"{path} has the results of another job file, or the file has changed since then",
+            f"{path} has the results of another job file or other variables (-e), or the file has changed since then",
             f"delete {path}, or name another file with --results",
         )
     return found

@@ -118,9 +118,11 @@ def name(job: str, suffix: str) -> str:
     return f"{whole[: _LONGEST_NAME - 9].rstrip('-')}-{_digest(whole.encode(), 8)}"
 
 
-def digest(file: Path) -> str:
-    """Return a digest of the job file, which `load.load` has read."""
-    return _digest(file.read_bytes(), 16)
+def digest(file: Path, words: Iterable[str] = ()) -> str:
+    """Return a digest of what all runs share: the job file, which `load.load` has read, and the options `-e`."""
+    given = {word.partition("=")[0]: word for word in words}
+    variables = "".join(f"\0{given[name]}" for name in sorted(given))
+    return _digest(file.read_bytes() + variables.encode(errors="surrogateescape"), 16)
 
 
 def _digest(data: bytes, length: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from tfctl.model.load import load
 from tfctl.node.names import JOB as JOB_NAME
 from tfctl.report import sweep_file
 from tfctl.report.sweep_file import SweepResults, SweepRun
+from tfctl.report.sweep_variants import digest, parse, variants
 from tfctl.report.sweep_variants import name as run_name
-from tfctl.report.sweep_variants import parse, variants
 
 JOB = """\
 name: resnet
@@ -144,6 +145,14 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert sweep_file.load(path) == done
     assert (len(done.runs), done.figures, first.figures) == (1, [figures], [])
     assert (done.only(["resnet-16"]), done.only(["other"])) == ([figures], [])
+
+
+def test_variables_of_the_command_line_belong_to_what_the_runs_of_a_sweep_share(file: Path) -> None:
+    """Results that were stored without any remain valid."""
+    assert digest(file) == digest(file, []) == hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    assert digest(file, ["LR=1", "SEED=2"]) == digest(file, ["SEED=2", "LR=0", "LR=1"])
+    others = [[], ["LR=1"], ["LR=2"], ["LR"], ["LR=1", "SEED=2"], ["LR=1SEED=2"]]
+    assert len({digest(file, words) for words in others}) == len(others)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"runs": [{}]}', '{"runs": 1}', '{"other": 1}'])
