@@ -125,8 +125,12 @@ def test_sweep_runs_each_setting_once_and_continues_after_a_failure(hosts: Hosts
     ]  # fmt: skip
     assert reported(hosts, "sweep-sweep.json") == found
 
+    other = hosts(*words, "-e", "SEED=1")
+    assert (other.code, "of another job file or other variables (-e)" in other.err) == (2, True), other
     file.write_text(file.read_text() + "# changed\n")
-    assert "the results of another job file" in hosts(*words).err
+    changed = hosts(*words)
+    assert changed.code == 2, changed
+    assert "delete sweep-sweep.json and the output directories of its runs" in changed.err
 
 
 def test_sweep_prints_an_error_as_json_when_no_run_has_succeeded(hosts: Hosts) -> None:
