@@ -148,32 +148,24 @@ def until_flag(hosts: Hosts, name: str) -> tuple[Path, Path]:
     return hosts.file(name, UNTIL.format(flag=flag)), flag
 
 
-@pytest.mark.parametrize("when", ["starts", "waits"])
-def test_sweep_waits_for_the_run_that_an_interrupted_call_has_started(hosts: Hosts, when: str) -> None:
-    file, flag = until_flag(hosts, f"cut-{when}")
+@pytest.mark.parametrize("sends", ["keep", "show"])
+def test_sweep_waits_for_the_run_that_an_interrupted_call_has_started(hosts: Hosts, sends: str) -> None:
+    """The first call is interrupted while it starts the run (`keep`), or when it waits for its end (`show`)."""
+    file, flag = until_flag(hosts, f"cut-{sends}")
     words = ["sweep", file, "--set", "env.N=1", "-o", "json"]
-    with hosts.delayed("node1", "keep") as (arrived, go_on), hosts.begin(*words) as client:
+    with hosts.delayed("node1", sends) as (arrived, go_on), hosts.begin(*words) as client:
         wait_until(arrived)
-        if when == "starts":
-            client.process.send_signal(signal.SIGINT)
+        client.process.send_signal(signal.SIGINT)
         go_on()
-        if when == "waits":
-            _until_shown(hosts)
-            client.process.send_signal(signal.SIGINT)
         assert client.done().code == 130
     with hosts.begin(*words) as client:
-        _until_shown(hosts)
+        hosts.forget("node1")
+        wait_until(lambda: hosts.shown("node1"))
         flag.touch()
         done = client.done()
     assert done.code == 0, done
     [run] = json.loads(done.out)["runs"]
-    assert (run["job"], run["attempt"]) == (f"cut-{when}-1", 1)
-
-
-def _until_shown(hosts: Hosts) -> None:
-    """Wait until a client has asked node1 for the states of tasks."""
-    hosts.forget("node1")
-    wait_until(lambda: hosts.shown("node1"))
+    assert (run["job"], run["attempt"]) == (f"cut-{sends}-1", 1)
 
 
 def test_sweep_ends_when_a_job_with_the_name_of_a_run_is_running(hosts: Hosts) -> None:
@@ -196,11 +188,12 @@ def test_sweep_continues_after_a_run_that_needs_more_gpus_than_a_host_has(hosts:
 
 def test_sweep_continues_after_a_run_that_was_deleted_meanwhile(hosts: Hosts) -> None:
     file, flag = until_flag(hosts, "gone")
-    with hosts.begin("sweep", file, "--set", "env.N=1,2", "-o", "json") as client:
-        wait_until(lambda: hosts.alive() == ["tfctl-gone-1-worker-0.service"])
-        _until_shown(hosts)
+    words = ["sweep", file, "--set", "env.N=1,2", "-o", "json"]
+    with hosts.delayed("node1", "show") as (arrived, go_on), hosts.begin(*words) as client:
+        wait_until(arrived)
         (hosts.trees["node1"] / names.job_dir("gone-1")).rename(hosts.trees["node1"] / "deleted")
         flag.touch()
+        go_on()
         done = client.done()
     assert done.code == 100, done
     assert "no host has attempt 1 of job 'gone-1' any more" in done.err
