@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 from loopback import MAX_SESSIONS
+from node_tree import wait_until
 
 from tests.cluster.hosts import STAY, Hosts
 from tfctl.node import names
@@ -16,6 +18,10 @@ from tfctl.node import names
 #: Records 101 steps of 32 examples, ten seconds for the first one and twenty for the others.
 TIMINGS = {"time": 1.0, "began": 1.0, "steps": 101, "examples": 3232, "seconds": 30.0, "first_step": 10.0,
            "first_steps": 1, "input_wait": 1.0}  # fmt: skip
+
+
+#: A task that runs until this file exists.
+UNTIL = "command: [sh, -c, 'until test -e {flag}; do sleep 0.05; done']\nroles: {{worker: 1}}\nenv: {{N: 0}}\n"
 
 
 def recording(roles: str = "{worker: 2}") -> str:
@@ -107,7 +113,7 @@ def test_sweep_runs_each_setting_once_and_continues_after_a_failure(hosts: Hosts
     ]
     first = hosts(*words)
     assert first.code == 100, first
-    assert "1 run has not succeeded" in first.err
+    assert "1 run has no result" in first.err
 
     fixed.touch()
     second = hosts(*words, "-o", "json")
@@ -119,8 +125,12 @@ def test_sweep_runs_each_setting_once_and_continues_after_a_failure(hosts: Hosts
     ]  # fmt: skip
     assert reported(hosts, "sweep-sweep.json") == found
 
+    other = hosts(*words, "-e", "SEED=1")
+    assert (other.code, "of another job file or other variables (-e)" in other.err) == (2, True), other
     file.write_text(file.read_text() + "# changed\n")
-    assert "the results of another job file" in hosts(*words).err
+    changed = hosts(*words)
+    assert changed.code == 2, changed
+    assert "delete sweep-sweep.json and the output directories of its runs" in changed.err
 
 
 def test_sweep_prints_an_error_as_json_when_no_run_has_succeeded(hosts: Hosts) -> None:
@@ -128,5 +138,78 @@ def test_sweep_prints_an_error_as_json_when_no_run_has_succeeded(hosts: Hosts) -
     done = hosts("sweep", hosts.file("vain", text), "--set", "env.N=1", "-o", "json")
     assert done.code == 100, done
     error = json.loads(done.out)["error"]
-    assert (error["exit"], error["message"]) == (100, "1 run has not succeeded")
-    assert done.err.count("1 run has not succeeded") == 1
+    assert (error["exit"], error["message"]) == (100, "1 run has no result")
+    assert done.err.count("1 run has no result") == 1
+
+
+def until_flag(hosts: Hosts, name: str) -> tuple[Path, Path]:
+    """Return a job file, and the file whose existence ends its runs."""
+    flag = hosts.trees["node1"] / f"srv/tfctl/{name}.flag"
+    return hosts.file(name, UNTIL.format(flag=flag)), flag
+
+
+@pytest.mark.parametrize("sends", ["keep", "show"])
+def test_sweep_waits_for_the_run_that_an_interrupted_call_has_started(hosts: Hosts, sends: str) -> None:
+    """The first call is interrupted while it starts the run (`keep`), or when it waits for its end (`show`)."""
+    file, flag = until_flag(hosts, f"cut-{sends}")
+    words = ["sweep", file, "--set", "env.N=1", "-o", "json"]
+    with hosts.delayed("node1", sends) as (arrived, go_on), hosts.begin(*words) as client:
+        wait_until(arrived)
+        client.process.send_signal(signal.SIGINT)
+        go_on()
+        assert client.done().code == 130
+    with hosts.begin(*words) as client:
+        hosts.forget("node1")
+        wait_until(lambda: hosts.shown("node1"))
+        flag.touch()
+        done = client.done()
+    assert done.code == 0, done
+    [run] = json.loads(done.out)["runs"]
+    assert (run["job"], run["attempt"]) == (f"cut-{sends}-1", 1)
+
+
+def test_sweep_ends_when_a_job_with_the_name_of_a_run_is_running(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("busy-1", STAY + "roles: {worker: 1}\n"))
+    short = hosts.file("busy", "command: [sh, -c, 'exit 0']\nroles: {worker: 1}\nenv: {N: 0}\n")
+    done = hosts("sweep", short, "--set", "env.N=1,2")
+    assert done.code == 5, done
+    assert "wait for its end with `tfctl wait busy-1`" in done.err
+    assert hosts.alive() == ["tfctl-busy-1-worker-0.service"]
+
+
+def test_sweep_continues_after_a_run_that_needs_more_gpus_than_a_host_has(hosts: Hosts) -> None:
+    text = "command: [sh, -c, 'exit 0']\nroles: {worker: 1}\n"
+    done = hosts("sweep", hosts.file("greedy", text), "--set", "roles.worker.gpus=64,0")
+    assert done.code == 100, done
+    assert "64 GPUs requested" in done.err
+    assert "1 run has no result" in done.err
+    assert hosts.status("greedy-0")["state"] == "succeeded"
+
+
+def test_sweep_continues_after_a_run_that_was_deleted_meanwhile(hosts: Hosts) -> None:
+    file, flag = until_flag(hosts, "gone")
+    words = ["sweep", file, "--set", "env.N=1,2", "-o", "json"]
+    with hosts.delayed("node1", "show") as (arrived, go_on), hosts.begin(*words) as client:
+        wait_until(arrived)
+        (hosts.trees["node1"] / names.job_dir("gone-1")).rename(hosts.trees["node1"] / "deleted")
+        flag.touch()
+        go_on()
+        done = client.done()
+    assert done.code == 100, done
+    assert "no host has attempt 1 of job 'gone-1' any more" in done.err
+    assert [run["job"] for run in json.loads(done.out)["runs"]] == ["gone-2"]
+
+
+def test_sweep_reads_a_run_again_if_a_host_was_silent_when_it_was_read(hosts: Hosts) -> None:
+    printed = "command: [sh, -c, 'echo 200/200 - 2s - 10ms/step - loss: 0.5']\nroles: {worker: 2}\nenv: {N: 0}\n"
+    words = ["sweep", hosts.file("half", printed), "--set", "env.N=1", "-o", "json"]
+    with hosts.delayed("node2", "logs") as (arrived, _), hosts.begin(*words) as client:
+        wait_until(arrived)
+        hosts.drop("node2")
+        done = client.done()
+    assert done.code == 100, done
+    assert "the figures of half-1 are incomplete" in done.err
+    done = hosts(*words)
+    assert done.code == 0, done
+    [run] = json.loads(done.out)["runs"]
+    assert (run["attempt"], [task["source"] for task in run["tasks"]]) == (1, ["log", "log"])

@@ -61,7 +61,7 @@ def clients(module_hosts: Hosts) -> Iterator[Clients]:
         cut_off = stack.enter_context(hosts.begin("logs", "-f", "-j", "cut"))
         file = hosts.file("swept", STAY + "roles: {worker: 1}\nenv: {N: 0}\n")
         sweeping = stack.enter_context(hosts.begin("sweep", file, "--set", "env.N=1,2"))
-        wait_until((hosts.folder / "swept-sweep.json").exists, lambda: sweeping.err)
+        wait_until(lambda: "tfctl-swept-1-worker-0.service" in hosts.alive(), lambda: sweeping.err)
 
         hosts.inventory = base
         mute = stack.enter_context(hosts.behind_relay("node2"))

@@ -9,7 +9,7 @@ import json
 import sys
 import tarfile
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -178,6 +178,33 @@ def test_conversion_continues_with_the_files_that_are_missing(
     for other, count in ((images[1:], 3), (images, 4)):
         with pytest.raises(records.Problem, match="describes other images or another number of files"):
             records.missing(other, to, "train", count)
+
+
+class LosingWriter:
+    """tf.io.TFRecordWriter on a disk that loses what is written."""
+
+    def __init__(self, path: str) -> None:
+        Path(path).touch()
+
+    def __enter__(self) -> LosingWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def test_a_file_that_cannot_be_read_back_does_not_get_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The libraries of TensorFlow find no record in it."""
+    tensorflow = SimpleNamespace(
+        io=SimpleNamespace(TFRecordWriter=LosingWriter),
+        data=SimpleNamespace(TFRecordDataset=lambda path: Path(path).read_bytes().splitlines()),
+        errors=SimpleNamespace(OpError=type("OpError", (Exception,), {})),
+    )
+    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+    shard = records.Shard(tmp_path / "train-00000-of-00001", [], [1, 2])
+    with pytest.raises(records.Problem, match="was not written correctly: 0 of 2 images are readable"):
+        records.write(shard)
+    assert [path.name for path in tmp_path.iterdir()] == ["train-00000-of-00001.part"]
 
 
 WORK = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -109,11 +109,11 @@ class Ready:
     code: CodeArchive
     others: OtherHosts
 
-    def start(self) -> Job:
-        """Start the job, and remember it for later commands."""
+    def start(self, note: Callable[[Job], object] = lambda _: None) -> Job:
+        """Start the job, and remember it for later commands. ``note`` gets it before any of its units is started."""
         from tfctl.jobs.start import start as start_job
 
-        return self._started(start_job(self.fleet, self.layout, self.code, say, self.others))
+        return self._started(start_job(self.fleet, self.layout, self.code, say, self.others, note=note))
 
     def start_in_turn(self, timeout: float | None) -> Job:
         """Start the job as soon as ports and GPUs are free and no other client is ahead. ``timeout``: in seconds."""

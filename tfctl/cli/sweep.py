@@ -25,19 +25,19 @@ from tfctl.cli.report import FormatOption, PlotOption, ReportFormat, show
 from tfctl.cli.start import CodeLimitOption, packed
 from tfctl.cli.wait import detaching, saying_the_end, sentence
 from tfctl.cli.which import lay_out
-from tfctl.errors import Exit, NotFound, TfctlError, Unreachable, UsageError
+from tfctl.errors import Busy, Exit, NotFound, TfctlError, Unreachable, UsageError
 from tfctl.wording import counted, plain
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import PlannedRunObject, SweepObject
     from tfctl.jobs.state import JobState
-    from tfctl.model.job import Layout
+    from tfctl.model.job import Job, Layout
     from tfctl.remote.fleet import Fleet
     from tfctl.report.sweep_file import SweepResults, SweepRun
     from tfctl.report.sweep_variants import Variant
 
 
-class _NotSucceeded(TfctlError):
+class _NoResult(TfctlError):
     exit = Exit.JOB_FAILED
 
 
@@ -77,7 +77,8 @@ def sweep(
     The results are kept in a file. After Ctrl-C or a failure, the same command continues: runs that have succeeded are
     not repeated.
 
-    Exit code: 0 all runs succeeded, 100 some did not, 4 it is unknown whether a run has ended.
+    Exit code: 0 all runs have results, 100 some have none, 4 it is unknown whether a run has ended, 5 a job with the
+    name of a run is running that this sweep has not started.
     """
     from tfctl.model import load
     from tfctl.report import plot as plots
@@ -89,7 +90,7 @@ def sweep(
         plots.require(plot)
     values = sweep_variants.parse(settings or [])
     path = results or Path(f"{load.load(file).name}-sweep.json")
-    known = _known(path, sweep_variants.digest(file))
+    known = _known(path, sweep_variants.digest(file, env or ()))
     variants = sweep_variants.variants(file, values, {entry.job: entry.settings for entry in known.runs})
     layouts = [lay_out(file, inventory, env, variant.job) for variant in variants]
     if dry_run:
@@ -100,7 +101,7 @@ def sweep(
         known = _ended(variant, layout, code_limit, known, path)
     found = known.only([variant.name for variant in variants])
     missing = counted(len(variants) - len(found), "run has", "runs have")
-    failure = _NotSucceeded(f"{missing} not succeeded", "the same command runs them again, and keeps the others")
+    failure = _NoResult(f"{missing} no result", "the same command continues, and keeps the results of the others")
     if not found:
         raise failure
     show(compare(found), output, plot)
@@ -111,7 +112,7 @@ def sweep(
 
 
 def _known(path: Path, digest: str) -> SweepResults:
-    """Return the results so far. Raise UsageError if they are those of another job file."""
+    """Return the results so far. Raise UsageError if they are those of another job file or other variables."""
     from tfctl.report.sweep_file import SweepResults, load
 
     if not path.exists():
@@ -119,8 +120,8 @@ def _known(path: Path, digest: str) -> SweepResults:
     found = load(path)
     if found.jobfile != digest:
         raise UsageError(
-            f"{path} has the results of another job file, or the file has changed since then",
-            f"delete {path}, or name another file with --results",
+            f"{path} has the results of another job file or other variables (-e), or the file has changed since then",
+            f"delete {path} and the output directories of its runs, or change `name:` in the job file",
         )
     return found
 
@@ -128,7 +129,7 @@ def _known(path: Path, digest: str) -> SweepResults:
 def _ended(variant: Variant, layout: Layout, code_limit: int, known: SweepResults, path: Path) -> SweepResults:
     """Start a run, or continue with the one that an earlier call has started, and wait for its end. Return the results
     with its own. A run that cannot be started is reported, and the next one begins. Raise Unreachable if it is unknown
-    whether the run has ended: the next one could slow it down."""
+    whether the run has ended, and Busy if another job of its name runs: the next one could slow it down."""
     from tfctl.remote.fleet import Fleet
     from tfctl.report.sweep_file import SweepRun, save
 
@@ -141,16 +142,23 @@ def _ended(variant: Variant, layout: Layout, code_limit: int, known: SweepResult
             attempt = _started_before(fleet, entry)
             if attempt is not None:
                 return _waited(fleet, entry, attempt, known, path)
-    with ExitStack() as stack:
-        try:
-            ready = stack.enter_context(packed(layout, code_limit))
-            job = ready.start()
-        except TfctlError as error:
-            say_error(error)
-            return known
+
+    def note(job: Job) -> None:
+        nonlocal entry, known
         entry = replace(entry, run=job.run)
         known = known.put(entry)
         save(path, known)
+
+    with ExitStack() as stack:
+        try:
+            ready = stack.enter_context(packed(layout, code_limit))
+            job = ready.start(note)  # noted first: after an interruption of the start, the job may run
+        except TfctlError as error:
+            if isinstance(error, Busy) and _runs(layout):
+                remedy = f"wait for its end with `tfctl wait {entry.job}`, then run the same command again"
+                raise Busy(error.message, remedy) from None
+            say_error(error)
+            return known
         return _waited(ready.fleet, entry, job.attempt, known, path)
 
 
@@ -167,24 +175,44 @@ def _started_before(fleet: Fleet, entry: SweepRun) -> int | None:
     return state.attempt if ours and (not state.ended or state.state == "succeeded") else None
 
 
+def _runs(layout: Layout) -> bool:
+    """Return whether the job runs on any host of its inventory. Silent hosts have been reported."""
+    from tfctl.jobs import show as shown
+    from tfctl.remote.fleet import Fleet
+
+    with Fleet((*layout.hosts, *layout.others)) as fleet:
+        found, _ = shown.jobs(fleet, layout.name)
+    return any(each.alive or not each.ended for each in found)
+
+
 def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, path: Path) -> SweepResults:
-    from tfctl.jobs.wait import wait
+    from tfctl.jobs.wait import Deleted, wait
     from tfctl.report.read import read
     from tfctl.report.sweep_file import save
 
     seen: deque[JobState] = deque(maxlen=1)
-    with detaching(entry.job), saying_the_end(seen):
-        ended = wait(fleet, entry.job, attempt, say, watch=seen.append)
-        if not ended.ended:
-            raise Unreachable(sentence(ended), "when its hosts answer again, the same command continues")
+    try:
+        with detaching(entry.job), saying_the_end(seen):
+            ended = wait(fleet, entry.job, attempt, say, watch=seen.append)
+            if not ended.ended:
+                raise Unreachable(sentence(ended), "when its hosts answer again, the same command continues")
+    except Deleted as error:
+        say_error(error)
+        return known
     say(sentence(ended))
     if ended.state != "succeeded":
         say(f"`tfctl logs {entry.job}` shows why")
         return known
+    errors: list[TfctlError] = []
     try:
-        [figures] = read(fleet, [entry.job], say_error)
+        [figures] = read(fleet, [entry.job], errors.append)
     except TfctlError as error:
         say_error(error)
+        return known
+    for error in errors:
+        say_error(error)
+    if any(isinstance(error, Unreachable) for error in errors):
+        say(f"the figures of {entry.job} are incomplete; the same command reads them again")
         return known
     known = known.put(replace(entry, figures=replace(figures, settings=entry.settings)))
     save(path, known)

@@ -40,11 +40,13 @@ def start(
     say: Say,
     others: OtherHosts | None = None,
     patience: float = _RETRY_TIMEOUT_S,
+    note: Callable[[Job], object] = lambda _: None,
 ) -> Job:
     """Start the job on the fleet's hosts and return it.
 
     With ``others``, raise Busy if the job is alive on one of them, and count its attempts there too. ``patience``: how
     long (s) to try again after losing a race against another start. Raise Taken if other jobs hold what the job needs.
+    ``note`` gets the job before any of its units is started.
 
     If any host refuses, raise the errors of all that refused, after every host has undone its part; raise Undone if
     units had already been started. A KeyboardInterrupt before the first `keep` also undoes everything.
@@ -57,6 +59,7 @@ def start(
             refusals = sessions.reserve(plans(job, code.digest), code)
             if not refusals:
                 _require_shared(layout, sessions)
+                note(job)
                 sessions.go()
                 unconfirmed = sessions.keep()
                 if unconfirmed:

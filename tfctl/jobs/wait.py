@@ -29,6 +29,10 @@ _ALONE_S = 30.0
 HOST_TIMEOUT_S = 900.0
 
 
+class Deleted(NotFound):
+    """No host has the attempt any more. It was deleted, so it does not run."""
+
+
 class Silence:
     """Report hosts that fall silent or come back, and how long (s) they have been silent."""
 
@@ -73,8 +77,8 @@ def wait(
     The guards of the job clean up. Where one of them is missing, as after a reboot of its host, this function does so.
 
     The fleet must hold exactly the job's hosts. ``silence`` reports silent hosts; by default through ``say``. ``watch``
-    gets each state. ``answers``: see `changes`. Raise Unreachable if no host has answered for 30 s, and NotFound if the
-    end of the job depends on a host that the fleet lacks.
+    gets each state. ``answers``: see `changes`. Raise Unreachable if no host has answered for 30 s, Deleted if all
+    answer and none knows the job, and NotFound if the end of the job depends on a host that the fleet lacks.
     """
     silence = silence or Silence(say)
     end = None if timeout is None else time.monotonic() + timeout
@@ -159,7 +163,7 @@ def changes(
 
     A host without a sign of life for 15 s is reported to ``silence`` and asked again over a new connection; until it
     answers, its tasks are unknown. ``answers``: those of the hosts, if others follow lines meanwhile. Raise Unreachable
-    if all have been silent for 30 s, NotFound if all answer and none knows the job.
+    if all have been silent for 30 s, Deleted if all answer and none knows the job.
     """
     answers = answers or Answers(fleet, job, attempt)
     answers.begin()
@@ -202,7 +206,7 @@ def changes(
                 told = found[0].rebooted
                 show.tell_head(fleet, found[0])
             if not found and None not in latest.values():
-                raise NotFound(f"no host has attempt {attempt} of job {job!r} any more")
+                raise Deleted(f"no host has attempt {attempt} of job {job!r} any more")
             if found and (found[0] != before or time.monotonic() > reported + _TICK_S):
                 before, reported, limit = found[0], time.monotonic(), end
                 yield before

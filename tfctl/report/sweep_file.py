@@ -26,7 +26,7 @@ class SweepRun:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """``jobfile``: the digest of the job file, since only runs of the same file can be compared."""
+    """``jobfile``: the digest of the job file and the options `-e`, since only runs with the same can be compared."""
 
     jobfile: str = ""
     runs: tuple[SweepRun, ...] = ()

@@ -61,23 +61,40 @@ def variants(
 ) -> list[Variant]:
     """Return the job file with each combination of the settings, the last one varying fastest. Raise BadFile.
 
-    ``earlier``: the settings of the runs of earlier sweeps, by name. A run with other settings gets another name.
+    ``earlier``: the settings of the runs of earlier sweeps, by name. A run with the same settings gets the same name, a
+    run with other settings another one.
     """
     base = load.load(file)
     combinations = [dict(zip(settings, values, strict=True)) for values in itertools.product(*settings.values())]
     count = Counter(name_suffix(chosen.values()) for chosen in combinations)
     found = []
     for chosen in combinations:
-        suffix = name_suffix(chosen.values())
-        before = (earlier or {}).get(name(base.name, suffix), chosen)
-        if not suffix or count[suffix] > 1 or before != chosen:
-            suffix = name_suffix([suffix, _digest(json.dumps(chosen).encode(), 8)])
+        suffix = _suffix_before(base.name, chosen, earlier or {})
+        if suffix is None:
+            suffix = name_suffix(chosen.values())
+            if not suffix or count[suffix] > 1 or name(base.name, suffix) in (earlier or {}):
+                suffix = _with_digest(chosen)
         changes = {("name",): name(base.name, suffix), **{tuple(key.split(".")): text for key, text in chosen.items()}}
         if base.output not in ("", LOCAL):
             changes["output",] = f"{base.output.rstrip('/')}/{suffix}"
         job = load.load(file, changes)
         found.append(Variant(chosen, _with_own_roles(job) if "strategy" in chosen else job))
     return found
+
+
+def _suffix_before(job: str, chosen: Mapping[str, str], earlier: Mapping[str, Mapping[str, str]]) -> str | None:
+    """Return the suffix of the earlier run with these settings, in whatever order, or None if there is none."""
+    for before, settings in earlier.items():
+        if settings == chosen:
+            for suffix in (name_suffix(settings.values()), _with_digest(settings)):
+                if name(job, suffix) == before:
+                    return suffix
+    return None
+
+
+def _with_digest(settings: Mapping[str, str]) -> str:
+    """Return a suffix that other settings do not have."""
+    return name_suffix([*settings.values(), _digest(json.dumps(settings).encode(), 8)])
 
 
 def _with_own_roles(job: JobFile) -> JobFile:
@@ -101,9 +118,11 @@ def name(job: str, suffix: str) -> str:
     return f"{whole[: _LONGEST_NAME - 9].rstrip('-')}-{_digest(whole.encode(), 8)}"
 
 
-def digest(file: Path) -> str:
-    """Return a digest of the job file, which `load.load` has read."""
-    return _digest(file.read_bytes(), 16)
+def digest(file: Path, words: Iterable[str] = ()) -> str:
+    """Return a digest of what all runs share: the job file, which `load.load` has read, and the options `-e`."""
+    given = {word.partition("=")[0]: word for word in words}
+    variables = "".join(f"\0{given[name]}" for name in sorted(given))
+    return _digest(file.read_bytes() + variables.encode(errors="surrogateescape"), 16)
 
 
 def _digest(data: bytes, length: int) -> str:

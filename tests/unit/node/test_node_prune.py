@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 import pytest
 from node_tree import Tree, answers, digest, make_plan, make_task, reserve, sh, tarball
 
-from tfctl.node import code, names, wire
+from tfctl.node import code, names, summaries, wire
 from tfctl.node.session import RequestRefused
 from tfctl.node.system import System
 
@@ -83,6 +84,19 @@ def test_prune_deletes_a_job_whose_only_attempt_has_no_record(tree: Tree) -> Non
     wanted = (wire.AttemptName("cut", 1, ""),)
     assert answers(tree, wire.PruneRequest(attempts=wanted)) == [wire.Pruned(wanted, mib=0)]
     assert not list((tree / names.JOBS).iterdir())
+
+
+def test_age_of_an_attempt_does_not_depend_on_when_its_summary_was_written(tree: Tree) -> None:
+    """`tfctl list` writes it, perhaps long after the end. An attempt without a record has only its directory."""
+    _keep(tree, "digits", 1, "11111111", "a" * 64)
+    (tree / names.attempt_dir("cut", 1)).mkdir(parents=True)
+    ended = time.time() - 40 * 86400
+    for path in (tree / names.JOBS).rglob("*"):
+        os.utime(path, (ended, ended))
+    summaries.write(System(str(tree.path)), wire.Summary("digits", 1, "11111111", 1e9, "custom", 1, 1, 1, 1), 0)
+    [stored] = answers(tree, wire.PruneRequest())
+    assert isinstance(stored, wire.Stored)
+    assert {each.job: each.age > 39 * 86400 for each in stored.attempts} == {"digits": True, "cut": True}
 
 
 def test_prune_deletes_nothing_when_one_of_the_names_is_malformed(tree: Tree) -> None:

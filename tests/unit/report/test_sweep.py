@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,8 @@ from tfctl.model.load import load
 from tfctl.node.names import JOB as JOB_NAME
 from tfctl.report import sweep_file
 from tfctl.report.sweep_file import SweepResults, SweepRun
+from tfctl.report.sweep_variants import digest, parse, variants
 from tfctl.report.sweep_variants import name as run_name
-from tfctl.report.sweep_variants import parse, variants
 
 JOB = """\
 name: resnet
@@ -77,6 +78,29 @@ def test_a_run_gets_another_name_than_one_of_an_earlier_sweep_with_other_setting
     assert variants(file, parse(["env.BATCH=1"]), {**earlier, second.name: second.settings}) == [second]
 
 
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        (["env.X=-1,1"], ["env.X=1"]),
+        (["env.X=1"], ["env.X=-1,1"]),
+        (["env.X=+"], ["env.X=.,+"]),
+        (["env.X=1,2", "env.Y=3"], ["env.Y=3", "env.X=1,2"]),
+        (["env.X=-1,1", "env.Y=3"], ["env.Y=3", "env.X=1"]),
+        (["env.X=1", "env.Y=2"], ["env.X=2", "env.Y=1"]),
+    ],
+)
+def test_a_run_has_the_name_and_output_of_an_earlier_one_with_the_same_settings_only(
+    file: Path, before: list[str], now: list[str]
+) -> None:
+    first = variants(file, parse(before))
+    second = variants(file, parse(now), {each.name: each.settings for each in first})
+    both = [*first, *second]
+    for one in both:
+        for other in both:
+            same = one.settings == other.settings
+            assert ((one.name == other.name), (one.job.output == other.job.output)) == (same, same)
+
+
 def test_long_names_end_in_a_digest() -> None:
     names = {run_name("resnet", f"multi-worker-mirrored-{number}-of-them-all") for number in range(3)}
     assert len(names) == 3
@@ -121,6 +145,14 @@ def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert sweep_file.load(path) == done
     assert (len(done.runs), done.figures, first.figures) == (1, [figures], [])
     assert (done.only(["resnet-16"]), done.only(["other"])) == ([figures], [])
+
+
+def test_variables_of_the_command_line_belong_to_what_the_runs_of_a_sweep_share(file: Path) -> None:
+    """Results that were stored without any remain valid."""
+    assert digest(file) == digest(file, []) == hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+    assert digest(file, ["LR=1", "SEED=2"]) == digest(file, ["SEED=2", "LR=0", "LR=1"])
+    others = [[], ["LR=1"], ["LR=2"], ["LR"], ["LR=1", "SEED=2"], ["LR=1SEED=2"]]
+    assert len({digest(file, words) for words in others}) == len(others)
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"runs": [{}]}', '{"runs": 1}', '{"other": 1}'])

@@ -70,9 +70,13 @@ def _busy(system: System) -> set[str]:
 
 
 def _last_change(folder: Path) -> float:
-    """Return when a task of the attempt last began or ended, or a user last acted on it, in epoch seconds."""
-    times = [0.0]
-    for path in (folder, *folder.glob("*/ends.jsonl"), folder / "stopped", folder / "notes.jsonl"):
+    """Return when a task of the attempt last began or ended, or a user last acted on it, in epoch seconds.
+
+    The time of the directory counts only if there is no record: a summary that is written later changes it.
+    """
+    times, record = [0.0], folder / "job.json"
+    first = record if record.exists() else folder
+    for path in (first, *folder.glob("*/ends.jsonl"), folder / "stopped", folder / "notes.jsonl"):
         with contextlib.suppress(OSError):
             times.append(path.lstat().st_mtime)
     return max(times)
