@@ -71,9 +71,13 @@ def texts_of(path: Path) -> Iterator[str]:
         node = left.pop()
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
-        documentation = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DOCUMENTATION"
-        if not documentation and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+        if not is_documentation(node) and not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
             left += ast.iter_child_nodes(node)
+
+
+def is_documentation(node: ast.AST) -> bool:
+    """Return whether a statement is what ansible-doc prints of a module or plugin."""
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in ("DOCUMENTATION", "RETURN", "EXAMPLES")
 
 
 def messages_of(tasks: Any) -> Iterator[str]:
@@ -316,8 +320,7 @@ def lines_of_code(path: Path) -> int:
     told: set[int] = set()
     for node in (each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.stmt)):
         docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        documentation = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DOCUMENTATION"
-        if docstring or documentation:
+        if docstring or is_documentation(node):
             told.update(range(node.lineno, (node.end_lineno or 0) + 1))
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     code = [token for token in tokens if token.type not in NO_CODE]
