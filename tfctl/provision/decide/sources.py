@@ -31,12 +31,13 @@ def source(host: GpuHost, driver: Driver | None, libraries: Sequence[Library | N
     repository = _repository(host) if "repo" in methods and host.facts.system in host.nvidia.repositories else None
     if not (components or repository):
         return None
+    drivers = "repo" in (of_driver, method_of(host.gpu))  # also those of a driver that tfctl did not install
     file = holder(host.gpu.apt_sources, repository.uri) if repository else ""
     if file:
         host.findings.notices.append(f"{file} already has NVIDIA's repository: tfctl uses that entry with its key")
     elif repository:
         _refuse_unverified_key(host)
-    return PackageSource(components, repository, drivers=of_driver == "repo", file=file)
+    return PackageSource(components, repository, drivers, file)
 
 
 def method_of(gpu: GpuFacts) -> str:
