@@ -36,6 +36,11 @@ Signed-By: /usr/share/keyrings/tfctl-nvidia.asc
     "etc/apt/preferences.d/tfctl-nvidia": """\
 # Written by tfctl provision.
 # NVIDIA CUDA is the label of its repository. The host of a mirror may have other repositories too.
+# The container toolkit contains no driver.
+Package: nvidia-container-* libnvidia-container*
+Pin: release l=NVIDIA CUDA
+Pin-Priority: 100
+
 # Drivers of two origins conflict, so drivers of NVIDIA are used only if they were requested.
 Package: nvidia-* libnvidia-* cuda-drivers* libcuda1* libnvsdm*
 Pin: release l=NVIDIA CUDA
@@ -108,17 +113,24 @@ def repository(folder: Path, label: str, version: str, *names: str) -> str:
     return f"deb [trusted=yes] file:{folder} ./\n"
 
 
+#: Packages that only NVIDIA's repository has, and the version that apt would install while its drivers are not used.
+NVIDIAS = {
+    "cuda-toolkit-12-2": "99", "nvidia-driver-580": "(none)", "nvidia-container-toolkit": "99",
+    "libnvidia-container1": "99",
+}  # fmt: skip
+
+
 def test_pins_hold_for_nvidia_alone_where_one_mirror_also_has_the_distribution(tmp_path: Path) -> None:
     """Real apt-get reads both repositories, which have the same host."""
-    names = ("bash", "libcuda1")
+    names = ("bash", "libcuda1", "libnvidia-ml1")
     sources = repository(tmp_path / "debian", "Debian", "1", *names)
-    sources += repository(tmp_path / "nvidia", "NVIDIA CUDA", "99", *names, "cuda-toolkit-12-2", "nvidia-driver-580")
+    sources += repository(tmp_path / "nvidia", "NVIDIA CUDA", "99", *names, *NVIDIAS)
     tree = AptTree(tmp_path / "host", sources)
     (tmp_path / "host/etc/preferences.d/tfctl-nvidia").write_text(APT["etc/apt/preferences.d/tfctl-nvidia"])
     tree.update()
-    policy = tree.run("apt-cache", "policy", *names, "cuda-toolkit-12-2", "nvidia-driver-580").stdout
+    policy = tree.run("apt-cache", "policy", *names, *NVIDIAS).stdout
     found = dict(re.findall(r"^(\S+):\n  Installed: .*\n  Candidate: (.*)$", policy, re.MULTILINE))
-    assert found == {"bash": "1", "libcuda1": "1", "cuda-toolkit-12-2": "99", "nvidia-driver-580": "(none)"}
+    assert found == {**dict.fromkeys(names, "1"), **NVIDIAS}
 
 
 def test_pins_are_written_before_the_repository_so_that_no_moment_is_without_them() -> None:
