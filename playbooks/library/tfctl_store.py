@@ -34,6 +34,7 @@ description:
     O(files).
   - C(fetched) downloads the missing files from O(url), and compares their hashes. An interrupted download is continued
     the next time. If the other host cannot be reached, returns the C(reason).
+  - In check mode, C(checked) deletes nothing, and the other states do nothing.
 options:
   state:
     type: str
@@ -79,19 +80,23 @@ def main() -> None:
             "host": {"type": "str", "default": ""},
             "ports": {"type": "list", "elements": "int", "default": [2222, 2299]},
             "patience_s": {"type": "int", "default": PATIENCE_S},
-        }
+        },
+        supports_check_mode=True,
     )
-    finish(module, lambda: result_of(module.params))
+    finish(module, lambda: result_of(module.params, module.check_mode))
 
 
-def result_of(given: dict[str, Any]) -> dict[str, object]:
-    """Do what O(state) says."""
+def result_of(given: dict[str, Any], check: bool) -> dict[str, object]:
+    """Do what O(state) says. With ``check``, change nothing."""
     files = [StoredFile(each["name"], each["sha256"], each.get("size")) for each in given["files"]]
     store, state = FileStore(Path(given["folder"]), files), given["state"]
     if state == "checked":
-        store.trim(given["limit_mb"] * 1000**2)
+        if not check:
+            store.trim(given["limit_mb"] * 1000**2)
         missing = [file.sha256 for file in store.missing()]
         return {"missing": missing, "missing_size": store.missing_size(), "key": store.key()}
+    if check:
+        return {}
     if state == "prepared":
         pieces = store.prepare()
         return {"missing": [file.sha256 for file in store.missing()], "upload": str(store.upload), "pieces": pieces}

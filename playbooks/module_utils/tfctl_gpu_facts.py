@@ -59,6 +59,7 @@ def look(root: Path = Path("/")) -> dict[str, object] | None:
         "dkms": run(["dkms", "status"])[1] if (root / "var/lib/dkms").is_dir() else "",
         "unattended": unattended(root),
         "excluded": (root / EXCLUSION).exists() or not (root / "etc/apt").is_dir(),
+        "apt_sources": apt_sources(root),
         "container": container(),
         "kernel": tfctl_kernel_facts.look(root),
         "initramfs": next((name for name in ("update-initramfs", "dracut") if shutil.which(name, path=SBIN)), ""),
@@ -165,6 +166,13 @@ def unattended(root: Path) -> bool:
     said = content(root / "etc/apt/apt.conf.d/20auto-upgrades")
     timer = root / "etc/systemd/system/timers.target.wants/dnf-automatic.timer"
     return bool(re.search(r'Unattended-Upgrade\s+"[1-9]', said)) or timer.exists()
+
+
+def apt_sources(root: Path) -> dict[str, str]:
+    """Return the text of apt's source files that may have a repository of NVIDIA, by path, without tfctl's own."""
+    files = [root / "etc/apt/sources.list", *(root / "etc/apt/sources.list.d").glob("*.[ls]*")]
+    texts = {f"/{path.relative_to(root)}": content(path) for path in files if path.name != "tfctl-nvidia.sources"}
+    return {path: text for path, text in texts.items() if "/cuda/repos/" in text}
 
 
 def container() -> str:

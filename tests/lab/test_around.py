@@ -110,6 +110,7 @@ def test_firewall_opens_job_ports_to_the_cluster_only(site: Site) -> None:
     assert (can_connect(site, 2222), can_connect(site, 2300)) == ((True, False), (True, True))
     harms = ["nft delete element inet tfctl ports { 2222-2299 }", "nft flush ruleset", "systemctl stop tfctl_firewall",
              "rm /etc/tfctl/firewall.nft", "systemctl disable tfctl_firewall",
+             "rm /etc/systemd/system/nftables.service.d/tfctl.conf; systemctl daemon-reload",
              "rm /etc/systemd/system/tfctl_firewall.service; systemctl daemon-reload"]  # fmt: skip
     site.assert_repaired("firewall", asked, *harms, spec=lambda host: expected_state.firewall(host, "2222-2299"))
     for command in ("systemctl restart nftables", "systemctl stop nftables; systemctl start nftables"):

@@ -189,3 +189,18 @@ def test_repository_and_libraries_are_repaired_after_a_manual_change(provided: N
     output = provided.provision()
     assert "failed=0" in output and "changed=0 " not in output, output
     provided.assert_unchanged()
+
+
+def test_repository_that_the_host_already_has_is_used_and_tfctls_entry_is_removed(provided: Node) -> None:
+    """With both entries, whose keys have different paths, apt would read no package source."""
+    own, key = "/etc/apt/sources.list.d/cuda.list", "/usr/share/keyrings/cuda-archive-keyring.asc"
+    provided.root(f"cp /srv/nvidia/key.asc {key}; echo 'deb [signed-by={key}] http://127.0.0.1:8791/ /' > {own}")
+    try:
+        for changed in ("[1-9]", "0 "):
+            assert re.search(f"changed={changed}.*failed=0 ", output := provided.provision()), output
+        assert provided.root("ls /etc/apt/sources.list.d | grep tfctl || true") == ""
+        assert "127.0.0.1:8791" in provided.root("apt-get -qq update; apt-cache policy libnccl2")
+    finally:
+        provided.root(f"rm {own} {key}")
+    assert "failed=0" in provided.provision()
+    provided.assert_unchanged()

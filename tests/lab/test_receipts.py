@@ -34,6 +34,7 @@ DAMAGES = {
     "rm /etc/sudoers.d/tfctl": "/etc/sudoers.d/tfctl was removed",
     "echo '# mine' >>/etc/systemd/journald.conf.d/tfctl.conf": "/etc/systemd/journald.conf.d/tfctl.conf changed",
     "rm /etc/systemd/system/tfctl-.service.d/10-tfctl.conf": "10-tfctl.conf was removed",
+    "rm /etc/needrestart/conf.d/tfctl.conf": "/etc/needrestart/conf.d/tfctl.conf was removed",
     "rm /etc/tfctl/node.json": "/etc/tfctl/node.json was removed",
     "echo '# mine' >>/usr/local/sbin/tfctl-node": "/usr/local/sbin/tfctl-node changed",
     "chmod 777 /var/lib/tfctl/jobs": "/var/lib/tfctl/jobs changed",

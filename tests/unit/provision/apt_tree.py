@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.unit.provision.test_gpu import decided
 
-#: A host with each kind of kernel module, and one with NVSwitches, as PCI ids of its GPUs.
+#: GPUs of several generations, as PCI ids. V100 needs the proprietary kernel module; the others can use either.
 CARDS = {"V100": ["1db6"], "T4": ["1eb8"], "A100": ["20b5"], "H100": ["2331"], "RTX 4090": ["2684"]}
 
 

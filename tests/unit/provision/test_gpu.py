@@ -94,6 +94,25 @@ def compare(found: Any, expected: Any) -> None:
     assert {key: found[key] for key in expected} == expected
 
 
+def test_driver_of_ubuntu_needs_no_program_that_creates_device_nodes_because_a_rule_for_udev_does() -> None:
+    ubuntus = {"loaded": "535.161.07", "version": "535.161.07", "origins": ["canonical"], "modprobe": False}
+    decision, faults = decided({"system": "ubuntu-22.04", "gpu": {"devices": ["20b5"], **ubuntus, "at_boot": False}})
+    assert (decision["notices"], faults) == ([], [])
+
+
+@pytest.mark.parametrize("system", stacks.systems())
+def test_compiler_of_cuda_for_horovod_is_available_by_the_methods_that_the_guide_names(system: str) -> None:
+    guide = " ".join((ansible.data_dir() / "docs/howto/gpus.md").read_text().split())
+    assert "set `tfctl_cuda_method=archive`" in guide and "On Ubuntu 22.04, EL 9 and Debian 11, `repo` works" in guide
+    case: dict[str, Any] = {"system": system, "packager": "dnf" if system.startswith("el") else "apt-get"}
+    case["gpu"] = {"devices": ["20b5"], "loaded": "580.95.05", "version": "580.95.05", "origins": ["nvidia"]}
+    offered = {}
+    for method in ("archive", "repo"):
+        _, faults = decided({**case, "wishes": {"cuda_method": method, "horovod": True}})
+        offered[method] = faults == []
+    assert offered == {"archive": True, "repo": system in ("ubuntu-22.04", "el-9", "debian-11")}
+
+
 #: The facts that an installation of Debian's driver changes, and of NVIDIA's.
 INSTALLED: dict[str, Any] = {"own": True, "blacklisted": True, "persistence": True}
 DEBIANS: dict[str, Any] = {"loaded": "535.261.03", "version": "535.261.03", "origins": ["debian"], **INSTALLED}

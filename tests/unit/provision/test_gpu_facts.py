@@ -103,6 +103,15 @@ def test_gpu_facts_describe_a_host_with_a_driver(fake: FakeHost) -> None:
     assert set(seen) == {*GPU}, "fresh_host.GPU must have the same keys"
 
 
+def test_gpu_facts_contain_the_files_of_package_sources_that_name_nvidias_repository(fake: FakeHost) -> None:
+    fake.device("0000:17:00.0", "2330", "030200")
+    entry = "deb https://mirror.example/compute/cuda/repos/debian12/x86_64/ /\n"
+    fake.put("etc/apt/sources.list", "deb https://deb.example/debian bookworm main\n")
+    for name in ("cuda.list", "tfctl-nvidia.sources"):
+        fake.put(f"etc/apt/sources.list.d/{name}", entry)
+    assert fake.look()["apt_sources"] == {"/etc/apt/sources.list.d/cuda.list": entry}
+
+
 @pytest.mark.parametrize(
     ("maintainer", "origin"),
     [

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tfctl.provision import ansible
 
@@ -82,3 +83,12 @@ def test_reboot_begins_with_one_host_and_stops_when_it_fails(tmp_path: Path) -> 
     for name in ("second", "third"):
         said = "needs a reboot: old driver. It was not rebooted, because first failed after its reboot"
         assert re.search(rf"fatal: \[{name}\].*{said}", output), output
+
+
+def test_reboot_waits_for_a_host_as_long_as_the_page_says() -> None:
+    """The default of Ansible is ten minutes, in which a machine with eight GPUs may not have tested its memory."""
+    tasks = yaml.safe_load((ansible.data_dir() / "roles/nvidia_driver/tasks/batch.yml").read_text())
+    (reboot,) = (task["ansible.builtin.reboot"] for task in tasks if "ansible.builtin.reboot" in task)
+    page = " ".join((ansible.data_dir() / "docs/gpu.md").read_text().split())
+    assert f"Each host has {reboot['reboot_timeout'] // 60} minutes to boot." in page
+    assert reboot["reboot_timeout"] == 1800

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,10 @@ import pytest
 import yaml
 
 from tests.unit.provision.apt_tree import AptTree
+from tests.unit.provision.test_archives import KEY
 from tfctl.provision import ansible
+from tfctl.provision.decide import apt_sources
+from tfctl.provision.openpgp import fingerprint
 
 ROLE = ansible.data_dir() / "roles/nvidia_repo"
 #: Whether drivers of the repository are used.
@@ -32,6 +36,11 @@ Signed-By: /usr/share/keyrings/tfctl-nvidia.asc
     "etc/apt/preferences.d/tfctl-nvidia": """\
 # Written by tfctl provision.
 # NVIDIA CUDA is the label of its repository. The host of a mirror may have other repositories too.
+# The container toolkit contains no driver.
+Package: nvidia-container-* libnvidia-container*
+Pin: release l=NVIDIA CUDA
+Pin-Priority: 100
+
 # Drivers of two origins conflict, so drivers of NVIDIA are used only if they were requested.
 Package: nvidia-* libnvidia-* cuda-drivers* libcuda1* libnvsdm*
 Pin: release l=NVIDIA CUDA
@@ -72,7 +81,7 @@ def run(folder: Path, *tasks: dict[str, Any], **variables: object) -> None:
 
 
 def test_apt_files_name_the_repository_and_pin_its_packages(tmp_path: Path) -> None:
-    text = "{{ lookup('ansible.builtin.template', '" + str(ROLE) + "/templates/' ~ item ~ '.j2') }}"
+    text = "{{ lookup('ansible.builtin.template', '" + str(ROLE) + "/templates/etc/apt/' ~ item ~ '.j2') }}"
     for drivers in DRIVERS:
         (tmp_path / str(drivers)).mkdir()
     tasks = [
@@ -82,7 +91,7 @@ def test_apt_files_name_the_repository_and_pin_its_packages(tmp_path: Path) -> N
                 "content": text, "dest": f"{tmp_path}/{drivers}/{{{{ item | basename }}}}", "mode": "0644",
             },
             "loop": "{{ nvidia_repo_apt_files }}",
-            "vars": {"nvidia_repo_drivers": drivers},
+            "vars": {"nvidia_repo_drivers": drivers, "nvidia_repo_source_file": ""},
         }
         for drivers in DRIVERS
     ]  # fmt: skip
@@ -104,22 +113,130 @@ def repository(folder: Path, label: str, version: str, *names: str) -> str:
     return f"deb [trusted=yes] file:{folder} ./\n"
 
 
+#: Packages that only NVIDIA's repository has, and the version that apt would install while its drivers are not used.
+NVIDIAS = {
+    "cuda-toolkit-12-2": "99", "nvidia-driver-580": "(none)", "nvidia-container-toolkit": "99",
+    "libnvidia-container1": "99",
+}  # fmt: skip
+
+
 def test_pins_hold_for_nvidia_alone_where_one_mirror_also_has_the_distribution(tmp_path: Path) -> None:
     """Real apt-get reads both repositories, which have the same host."""
-    names = ("bash", "libcuda1")
+    names = ("bash", "libcuda1", "libnvidia-ml1")
     sources = repository(tmp_path / "debian", "Debian", "1", *names)
-    sources += repository(tmp_path / "nvidia", "NVIDIA CUDA", "99", *names, "cuda-toolkit-12-2", "nvidia-driver-580")
+    sources += repository(tmp_path / "nvidia", "NVIDIA CUDA", "99", *names, *NVIDIAS)
     tree = AptTree(tmp_path / "host", sources)
     (tmp_path / "host/etc/preferences.d/tfctl-nvidia").write_text(APT["etc/apt/preferences.d/tfctl-nvidia"])
     tree.update()
-    policy = tree.run("apt-cache", "policy", *names, "cuda-toolkit-12-2", "nvidia-driver-580").stdout
+    policy = tree.run("apt-cache", "policy", *names, *NVIDIAS).stdout
     found = dict(re.findall(r"^(\S+):\n  Installed: .*\n  Candidate: (.*)$", policy, re.MULTILINE))
-    assert found == {"bash": "1", "libcuda1": "1", "cuda-toolkit-12-2": "99", "nvidia-driver-580": "(none)"}
+    assert found == {**dict.fromkeys(names, "1"), **NVIDIAS}
 
 
 def test_pins_are_written_before_the_repository_so_that_no_moment_is_without_them() -> None:
     files = yaml.safe_load((ROLE / "vars/main.yml").read_text())["nvidia_repo_apt_files"]
-    assert [Path(file).parent.name for file in files] == ["preferences.d", "sources.list.d"]
+    assert 0 < files.index("preferences.d/") < files.index("sources.list.d/")
+
+
+URI = f"{BASE}/debian12/x86_64/"
+#: What NVIDIA's package cuda-keyring writes, as /etc/apt/sources.list.d/cuda-debian12-x86_64.list.
+KEYRING = f"deb [signed-by=/usr/share/keyrings/cuda-archive-keyring.gpg] {URI} /\n"
+STANZA = f"Types: deb\nURIs: {URI.rstrip('/')}\nSuites: /\nSigned-By: /usr/share/keyrings/cuda-archive-keyring.gpg\n"
+
+
+class Owned:
+    """A host with apt's sources of its owner, on which the role runs, with an installed key."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.apt = folder, folder / "host/etc"
+        self.tree = AptTree(folder / "host", "")
+        self.key = folder / "tfctl-nvidia.asc"
+        self.key.write_bytes(KEY)
+        self._copy_of_the_role()
+
+    def _copy_of_the_role(self) -> None:
+        """Copy the role. Tests need no root, so its tasks set no owner."""
+        role = self.folder / "roles/nvidia_repo"
+        shutil.copytree(ROLE, role)
+        for path in (role / "tasks").glob("*.yml"):
+            path.write_text(re.sub(r"^ +(owner|group): root\n", "", path.read_text(), flags=re.MULTILINE))
+
+    def run(self, *words: str) -> int:
+        """Run the role as in a user's own play. Return the number of changes."""
+        play = [{"hosts": "localhost", "connection": "local", "gather_facts": False, "roles": ["nvidia_repo"]}]
+        (self.folder / "play.yml").write_text(json.dumps(play))
+        extra = {
+            "nvidia_repo_packager": "apt-get", "nvidia_repo_url": URI, "nvidia_repo_key_url": "file:///none",
+            "nvidia_repo_key_fingerprint": fingerprint(KEY), "nvidia_repo_apt_dir": str(self.apt),
+            "nvidia_repo_key_file": str(self.key), "ansible_python_interpreter": sys.executable,
+        }  # fmt: skip
+        settings = {"ANSIBLE_ROLES_PATH": self.folder / "roles", "ANSIBLE_HOME": self.folder / "home"}
+        settings |= {"ANSIBLE_LIBRARY": ansible.data_dir() / "playbooks/library", "ANSIBLE_NOCOLOR": "1"}
+        settings |= {"ANSIBLE_MODULE_UTILS": ansible.data_dir() / "playbooks/module_utils"}
+        command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-e", json.dumps(extra), "play.yml"]
+        variables = {**os.environ, **{name: str(value) for name, value in settings.items()}}
+        done = subprocess.run(
+            [*command, *words], cwd=self.folder, env=variables, capture_output=True, text=True, timeout=90
+        )
+        changes = re.search(r"changed=(\d+).* failed=0", done.stdout)
+        assert done.returncode == 0 and changes, done.stdout + done.stderr
+        return int(changes[1])
+
+    def assert_pins_only(self) -> None:
+        """Assert that apt reads its sources, in which the owner's entry is the only one, and that there are pins."""
+        listed = self.tree.run("apt-get", "indextargets", "--format", "$(REPO_URI) $(SOURCESENTRY)")
+        assert (listed.returncode, listed.stderr) == (0, "")
+        assert (self.apt / "preferences.d/tfctl-nvidia").exists()
+        assert not (self.apt / "sources.list.d/tfctl-nvidia.sources").exists()
+
+
+def test_role_adds_no_entry_where_nvidias_own_package_has_added_the_repository(tmp_path: Path) -> None:
+    """Two entries with different keys for one repository make apt refuse to read any source."""
+    host = Owned(tmp_path)
+    own = host.apt / "sources.list.d/cuda-debian12-x86_64.list"
+    own.write_text(KEYRING)
+    assert host.run("--check") > 0 and not (host.apt / "preferences.d/tfctl-nvidia").exists()
+    assert host.run() > 0
+    host.assert_pins_only()
+    assert host.run() == 0
+    own.write_text(f"# {KEYRING}")
+    assert host.run() == 1, "the owner has disabled the entry"
+    assert (host.apt / "sources.list.d/tfctl-nvidia.sources").read_text().count(URI) == 1
+
+
+@pytest.mark.extended
+def test_role_removes_its_entry_when_the_owner_has_added_one(tmp_path: Path) -> None:
+    host = Owned(tmp_path)
+    host.run()
+    (host.apt / "sources.list.d/cuda.sources").write_text(STANZA)
+    refused = host.tree.run("apt-get", "indextargets")
+    assert "Conflicting values set for option Signed-By" in refused.stderr
+    assert host.run("--check") > 0 and (host.apt / "sources.list.d/tfctl-nvidia.sources").exists()
+    assert host.run() == 1
+    host.assert_pins_only()
+    assert host.run() == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("cuda.list", KEYRING, True),
+        ("cuda.list", f"deb {URI.rstrip('/')} /\n", True),
+        ("cuda.list", f"deb [ arch=amd64 signed-by=/x.gpg ] {URI} / # NVIDIA\n", True),
+        ("cuda.list", f"# {KEYRING}", False),
+        ("cuda.list", KEYRING.replace("debian12", "debian11"), False),
+        ("cuda.list.save", KEYRING, False),
+        ("cuda.sources", STANZA, True),
+        ("cuda.sources", f"# NVIDIA\nTypes: deb\nURIs: https://other.example/\n  {URI}\nSuites: /\n", True),
+        ("cuda.sources", f"{STANZA}Enabled: no\n", False),
+        ("cuda.sources", f"enabled: False\n{STANZA}", False),
+        ("cuda.sources", f"Types: deb\nURIs: https://other.example/\nEnabled: no\n\n{STANZA}", True),
+        ("cuda.sources", STANZA.replace("URIs", "# URIs"), False),
+    ],
+)
+def test_file_with_an_enabled_entry_of_the_repository_is_found(name: str, text: str, found: bool) -> None:
+    path = f"/etc/apt/sources.list.d/{name}"
+    assert apt_sources.holder({"/etc/apt/sources.list": "", path: text}, URI) == (path if found else "")
 
 
 @pytest.mark.extended

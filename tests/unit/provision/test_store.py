@@ -15,7 +15,7 @@ import pytest
 from ansible.module_utils import tfctl_share
 from ansible.module_utils.tfctl_install import ModuleFailed
 
-from playbooks.library.tfctl_store import FileStore, StoredFile
+from playbooks.library.tfctl_store import STATES, FileStore, StoredFile, result_of
 from roles.wheels.action_plugins import tfctl_send_wheels
 
 BIG = bytes(range(256)) * 4000
@@ -35,6 +35,15 @@ def filled(folder: Path, *files: StoredFile) -> FileStore:
     for each in files:
         (folder / each.sha256).write_bytes(CONTENTS[each.sha256])
     return FileStore(folder, [ONE, TWO])
+
+
+def test_store_changes_nothing_in_check_mode(tmp_path: Path) -> None:
+    filled(tmp_path / "store", ONE)
+    given = {"folder": str(tmp_path / "store"), "files": [TWO._asdict()], "limit_mb": 0, "url": "", "unit": "none"}
+    found = {state: result_of({**given, "state": state}, check=True) for state in STATES}
+    assert found.pop("checked")["missing"] == [TWO.sha256]
+    assert set(map(str, found.values())) == {"{}"}
+    assert [path.name for path in (tmp_path / "store").iterdir()] == [ONE.sha256]
 
 
 @pytest.fixture

@@ -101,6 +101,24 @@ def test_wheels_are_downloaded_and_compiled_once(index: Path, tmp_path: Path) ->
     assert "No matching distribution" in download(tmp_path, lock).hosts[0].reason
 
 
+def test_wheels_are_downloaded_from_the_index_that_the_inventory_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The settings of pip name no index. This one is a directory with a page for the package (PEP 503)."""
+    for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS", "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    page = tmp_path / "simple/tiny/index.html"
+    page.parent.mkdir(parents=True)
+    tiny = wheel(page.parent, "tiny", "1.0")
+    page.write_text(f'<!DOCTYPE html><a href="{tiny.name}">{tiny.name}</a>')
+    assert download(tmp_path, lock_of(tiny), index_url=(tmp_path / "simple").as_uri()).exit == 0
+    assert tiny.name in cached(tmp_path)
+    role = ansible.data_dir() / "roles/wheels"
+    assert "wheels_index_url: \"{{ tfctl_index_url | default('') }}\"" in (role / "defaults/main.yml").read_text()
+    assert 'index_url: "{{ wheels_index_url }}"' in (role / "tasks/download.yml").read_text()
+
+
 @pytest.mark.extended
 def test_only_a_changed_wheel_is_downloaded_again(index: Path, tmp_path: Path) -> None:
     tiny = index / "tiny-1.0-py3-none-any.whl"

@@ -56,7 +56,11 @@ class Fleet:
         return path
 
     def run(
-        self, *wheels: str, address: str = "127.0.0.1", batches: Sequence[int | str] = (1, "100%")
+        self,
+        *wheels: str,
+        address: str = "127.0.0.1",
+        batches: Sequence[int | str] = (1, "100%"),
+        check: bool = False,
     ) -> dict[str, list[str]]:
         """Run the role for these wheels; return the hosts that ran each task, by the task's name.
 
@@ -94,6 +98,7 @@ class Fleet:
         }  # fmt: skip
         environment = {**os.environ, **{name: str(value) for name, value in settings.items()}}
         words = [sys.executable, "-m", "ansible", "playbook", "-i", "hosts.json", "play.yml"]
+        words += ["--check"] if check else []
         done = subprocess.run(
             words, cwd=self.folder, env=environment, capture_output=True, text=True, timeout=110, check=False
         )
@@ -161,6 +166,15 @@ def test_wheels_leave_the_control_machine_once_and_later_only_the_changed_one_do
     found = fleet.run("one", "two")
     assert found[SEND] == ["n1"]
     assert fleet.stores() == [sorted([*wheels, digest(new)])] * 4
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("fleet", [2], indirect=True)
+def test_check_looks_for_the_wheels_and_copies_none(fleet: Fleet) -> None:
+    found = fleet.run("one", batches=[2], check=True)
+    assert sorted(found["Look for the wheels on the host"]) == ["n1", "n2"], fleet.output
+    assert not {SEND, RESEND, "Copy the wheels from that host"} & {*found}
+    assert not list(fleet.folder.glob("n*/store"))
 
 
 @pytest.mark.extended

@@ -116,12 +116,14 @@ class Repository:
 class PackageSource:
     """Where packages are from: ``components`` of the distribution's archive, or NVIDIA's repository.
 
-    ``drivers``: whether drivers are taken from that repository.
+    ``drivers``: whether drivers are taken from that repository. ``file``: of the host's package sources, which already
+    has the repository, or "".
     """
 
     components: tuple[str, ...]
     repository: Repository | None
     drivers: bool
+    file: str
 
 
 @dataclass(frozen=True)

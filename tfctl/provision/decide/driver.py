@@ -93,6 +93,9 @@ def _kept(host: GpuHost, version: str) -> Driver | None:
         host.findings.refuse(f"nvidia-smi: {gpu.smi.said}", _smi_remedy(gpu.smi.said))
     if gpu.missing_nodes and not gpu.modprobe:
         host.findings.refuse(reboot.missing_nodes(gpu), "install nvidia-modprobe, which creates them")
+    elif not gpu.modprobe and gpu.origins != ("canonical",):  # Ubuntu's driver has a rule for udev that creates it
+        remedy = "install nvidia-modprobe, then provision again"
+        host.findings.notices.append(f"nothing creates /dev/nvidia-uvm at the next boot: {remedy}")
     build = not (gpu.loaded or gpu.kernel.module)
     packages: tuple[str, ...] = ()
     if build:

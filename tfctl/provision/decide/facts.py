@@ -135,7 +135,8 @@ class GpuFacts:
 
     ``missing_nodes``: device nodes that CUDA needs and that do not exist, with a loaded driver. ``at_boot``: whether
     tfctl_nvidia.service creates them at each boot, with ``modprobe``: whether nvidia-modprobe is installed.
-    ``excluded``: whether the driver is excluded from ``unattended`` upgrades.
+    ``excluded``: whether the driver is excluded from ``unattended`` upgrades. ``apt_sources``: the text of the files of
+    apt's package sources that may have a repository of NVIDIA, by path, without tfctl's own.
 
     ``version``: of the driver installed; ``origins``: who made it; ``held``: its packages that somebody but tfctl put
     on hold; ``own``: whether tfctl installed it; ``drifted``: packages of tfctl's that are no longer as it left them;
@@ -164,6 +165,7 @@ class GpuFacts:
     dkms: tuple[DkmsBuild, ...]
     unattended: bool
     excluded: bool
+    apt_sources: Mapping[str, str]
     container: str
     kernel: Kernel
     initramfs: str

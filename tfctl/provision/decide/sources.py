@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfctl.model.stacks.values import SourcedValue
+from tfctl.provision.decide.apt_sources import holder
 from tfctl.provision.decide.decision import Driver, Library, PackageSource, Repository
 from tfctl.provision.decide.facts import GpuFacts
 from tfctl.provision.decide.gpu_host import GpuHost
@@ -30,7 +31,13 @@ def source(host: GpuHost, driver: Driver | None, libraries: Sequence[Library | N
     repository = _repository(host) if "repo" in methods and host.facts.system in host.nvidia.repositories else None
     if not (components or repository):
         return None
-    return PackageSource(components, repository, drivers=of_driver == "repo")
+    drivers = "repo" in (of_driver, method_of(host.gpu))  # also those of a driver that tfctl did not install
+    file = holder(host.gpu.apt_sources, repository.uri) if repository else ""
+    if file:
+        host.findings.notices.append(f"{file} already has NVIDIA's repository: tfctl uses that entry with its key")
+    elif repository:
+        _refuse_unverified_key(host)
+    return PackageSource(components, repository, drivers, file)
 
 
 def method_of(gpu: GpuFacts) -> str:
@@ -62,8 +69,12 @@ def refuse_unverified(host: GpuHost, name: str, what: str, value: str, entry: So
 
 def _repository(host: GpuHost) -> Repository:
     entry = host.nvidia.repositories[host.facts.system]
-    key = host.nvidia.keys[entry.key]
-    refuse_unverified(host, entry.key, f"key {entry.key} of NVIDIA's repository", key.fingerprint, key)
     machine = MACHINES.get(host.facts.machine, host.facts.machine)
     base = mirrored(host, f"{host.nvidia.mirror}/{entry.path}/{machine}")
-    return Repository(f"{base}/", f"{base}/{entry.key}.pub", key.fingerprint)
+    return Repository(f"{base}/", f"{base}/{entry.key}.pub", host.nvidia.keys[entry.key].fingerprint)
+
+
+def _refuse_unverified_key(host: GpuHost) -> None:
+    name = host.nvidia.repositories[host.facts.system].key
+    key = host.nvidia.keys[name]
+    refuse_unverified(host, name, f"key {name} of NVIDIA's repository", key.fingerprint, key)
