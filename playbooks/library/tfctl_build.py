@@ -40,6 +40,16 @@ options:
   result: {type: path, required: true, description: Where to leave what was built.}
 """
 
+EXAMPLES = """
+- name: Build libexample
+  tfctl_build:
+    name: libexample
+    script: cc -shared -fPIC -o "$RESULT" -x c "$ARCHIVE"
+    directory: /var/tmp/libexample
+    archive: /root/example.c
+    result: /usr/local/lib/libexample.so
+"""
+
 LIMIT_S = 3600
 NICENESS = 10
 #: The number of lines of a build's output that are reported.

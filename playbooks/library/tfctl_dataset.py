@@ -13,8 +13,7 @@ DOCUMENTATION = """
 module: tfctl_dataset
 short_description: Check and install data sets
 description:
-  - C(checked) changes nothing. It returns the names of the data sets that are C(missing), or whose files have changed,
-    and of those that are C(archived), because their archive is on the host.
+  - C(checked) changes nothing. It finds the data sets that are missing, or whose files have changed.
   - C(installed) downloads a data set from O(source), unless its archive is on the host, compares its hash, unpacks it
     beside its final place and moves it there.
 options:
@@ -28,6 +27,11 @@ options:
     {type: str, default: '', description: "For installed: a URL, also file://. If it is empty, the data set's own."}
   server: {type: str, default: '', description: "For installed: the host from which the archive has been copied."}
   reason: {type: str, default: '', description: "For installed: why it could not be copied."}
+"""
+
+RETURN = """
+missing: {type: list, elements: str, returned: 'with C(checked)', description: Data sets to install.}
+archived: {type: list, elements: str, returned: 'with C(checked)', description: Those whose archive is on the host.}
 """
 
 

@@ -41,6 +41,23 @@ options:
   store: {type: path, default: /var/cache/tfctl/wheels, description: The directory with the wheels on this host.}
 """
 
+EXAMPLES = """
+- name: Install the environment of a stack
+  tfctl_environment:
+    path: /opt/tfctl/stacks/mine-0123456789ab
+    link: /opt/tfctl/stacks/mine
+    python: /usr/bin/python3.11
+    lock: "{{ lookup('file', 'mine.txt') }}"
+    uv_lock: "{{ lookup('file', 'uv.txt') }}"
+    imports: {numpy: 1.26.4}
+    wheels: "{{ wheels_downloaded.files }}"
+"""
+
+RETURN = """
+differs: {type: bool, returned: success, description: Whether the environment was or is to be built.}
+build: {type: bool, returned: success, description: Whether O(wheels) are needed for that.}
+"""
+
 PROBE = """
 import importlib, json, sys
 print(json.dumps({name: importlib.import_module(name).__version__ for name in sys.argv[1:]}))

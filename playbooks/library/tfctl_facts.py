@@ -10,7 +10,7 @@ DOCUMENTATION = """
 module: tfctl_facts
 short_description: Gather the facts about a host that decide what it gets
 description:
-  - Reads the host and changes nothing. Returns C(seen); tfctl/provision/decide/facts.py documents it.
+  - Reads the host and changes nothing.
   - The action plugin tfctl_decide runs this module.
 options:
   uid: {type: int, required: true, description: UID and GID of the job user and its group.}
@@ -18,6 +18,10 @@ options:
   address: {type: str, default: '', description: Where the other hosts reach this one.}
   pythons: {type: list, elements: path, default: [], description: Interpreters on this host that stacks may use.}
   libraries: {type: list, elements: str, default: [], description: System libraries that CPython trees require.}
+"""
+
+RETURN = """
+seen: {type: dict, returned: success, description: The facts. tfctl/provision/decide/facts.py documents them.}
 """
 
 

@@ -13,12 +13,25 @@ DOCUMENTATION = """
 module: tfctl_gpu_state
 short_description: Say whether a host's driver works, and whether it needs a reboot
 description:
-  - The module gathers the state; the action plugin of the same name judges it. Returns C(ready), whether the driver is
-    loaded and has its device nodes, C(persistent), whether persistence mode is on, C(reason), why the host needs a
-    reboot, C(objection), why it must not be rebooted, and C(boot_id).
+  - The module gathers the state; the action plugin of the same name judges it, and takes the options.
 options:
   insist: {type: bool, default: false, description: "Whether a host whose driver does not work is a failed one."}
   control: {type: dict, required: true, description: "machine_id, boot_id and local, of the machine tfctl runs on."}
+"""
+
+EXAMPLES = """
+- name: Check that the driver works
+  tfctl_gpu_state:
+    control: {machine_id: "", boot_id: "", local: false}
+    insist: true
+"""
+
+RETURN = """
+ready: {type: bool, returned: success, description: Whether the driver is loaded and has its device nodes.}
+persistent: {type: bool, returned: success, description: Whether persistence mode is on.}
+reason: {type: str, returned: success, description: Why the host needs a reboot. Empty if it does not.}
+objection: {type: str, returned: success, description: Why the host must not be rebooted. Empty if it may be.}
+boot_id: {type: str, returned: success, description: The boot ID of the host.}
 """
 
 UNITS = Path("/run/systemd/system")  # the jobs' units; other units are in /etc

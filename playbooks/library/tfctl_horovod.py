@@ -44,6 +44,11 @@ options:
   wheel: {type: path, description: The wheel on this host. It is deleted.}
 """
 
+RETURN = """
+differs: {type: bool, returned: success, description: Whether Horovod was or is to be installed or removed.}
+unpack: {type: bool, returned: success, description: Whether O(wheel) is needed for that.}
+"""
+
 MARKER = "tfctl-horovod.json"
 PROBE = """
 import json, sys

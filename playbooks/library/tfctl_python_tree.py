@@ -27,6 +27,19 @@ options:
   sha256: {type: str, required: true, description: The hash of the archive.}
 """
 
+EXAMPLES = """
+- name: Install CPython 3.7
+  tfctl_python_tree:
+    path: /opt/tfctl/python/3.7
+    archive: /var/tmp/python-3.7.tar.gz
+    python: "3.7"
+    sha256: "{{ tree.sha256 }}"
+"""
+
+RETURN = """
+differs: {type: bool, returned: success, description: Whether O(archive) was or is needed.}
+"""
+
 
 def main() -> None:
     text, path = {"type": "str", "required": True}, {"type": "path", "required": True}

@@ -28,6 +28,32 @@ options:
   folder: {type: path, default: /var/lib/tfctl/provision, description: The directory of the receipts.}
 """
 
+EXAMPLES = """
+- name: Record what exists before the role
+  tfctl_receipt:
+    state: begin
+    role: motd
+    manages: {paths: [/etc/motd.d/cluster]}
+
+- name: Describe the cluster to users
+  ansible.builtin.copy:
+    content: "Jobs are started with tfctl.\n"
+    dest: /etc/motd.d/cluster
+    mode: "0644"
+
+- name: Record what the role has created
+  tfctl_receipt:
+    state: end
+    role: motd
+    digest: "1"
+    manages: {paths: [/etc/motd.d/cluster]}
+"""
+
+RETURN = """
+removed: {type: list, elements: str, returned: 'with C(absent)', description: What was removed.}
+kept: {type: list, elements: str, returned: 'with C(absent)', description: 'What stays, and why.'}
+"""
+
 
 def main() -> None:
     module = AnsibleModule(

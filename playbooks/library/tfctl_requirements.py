@@ -32,6 +32,10 @@ options:
   store: {type: path, default: /var/cache/tfctl/wheels, description: The directory with the wheels on this host.}
 """
 
+RETURN = """
+differs: {type: bool, returned: success, description: Whether the packages were or are to be installed.}
+"""
+
 
 def main() -> None:
     module = AnsibleModule(

@@ -21,6 +21,12 @@ options:
   folder: {type: path, default: /opt/tfctl/stacks, description: Where stacks are.}
 """
 
+EXAMPLES = """
+- name: Return to the environment before the last update
+  tfctl_rollback:
+    stack: tf2.15
+"""
+
 
 def main() -> None:
     module = AnsibleModule(

@@ -25,15 +25,13 @@ DOCUMENTATION = """
 module: tfctl_store
 short_description: Keep files on a host by their hashes, and copy them from host to host
 description:
-  - C(checked) returns which of O(files) are C(missing), their C(missing_size) in bytes, and a C(key) that hosts with
-    the same files have in common. It deletes other files, those that were used least recently first, until they take
-    at most O(limit_mb).
-  - C(prepared) creates C(upload), a directory of the login user, and returns the C(pieces) of files in it with their
-    sizes. C(received) puts the pieces together, and compares the hashes.
-  - C(served) serves the files at the C(url) that it returns, until C(stopped), or for an hour. It fails without all of
-    O(files).
+  - C(checked) finds out which of O(files) are missing. It deletes other files, those that were used least recently
+    first, until they take at most O(limit_mb).
+  - C(prepared) creates a directory of the login user for the files. C(received) puts the pieces in it together, and
+    compares the hashes.
+  - C(served) serves the files until C(stopped), or for an hour. It fails without all of O(files).
   - C(fetched) downloads the missing files from O(url), and compares their hashes. An interrupted download is continued
-    the next time. If the other host cannot be reached, returns the C(reason).
+    the next time. It does not fail if the other host cannot be reached.
   - In check mode, C(checked) deletes nothing, and the other states do nothing.
 options:
   state:
@@ -50,6 +48,25 @@ options:
   host: {type: str, default: '', description: 'For C(served): the name or address of this host in the C(url).'}
   ports: {type: list, elements: int, default: [2222, 2299], description: 'For C(served): the first and the last port.'}
   patience_s: {type: int, default: 10, description: 'For C(fetched): seconds without a byte.'}
+"""
+
+EXAMPLES = """
+- name: Look for the files on the host
+  tfctl_store:
+    state: checked
+    folder: /var/cache/models
+    files: [{name: model.tar, sha256: "{{ model_sha256 }}"}]
+  register: models
+"""
+
+RETURN = """
+missing: {type: list, elements: str, returned: 'with C(checked) and C(prepared)', description: Hashes to send or fetch.}
+missing_size: {type: int, returned: 'with C(checked)', description: Their size in bytes.}
+key: {type: str, returned: 'with C(checked)', description: The same on hosts with the same files.}
+upload: {type: str, returned: 'with C(prepared)', description: A directory of the login user for the files.}
+pieces: {type: dict, returned: 'with C(prepared)', description: The sizes of the pieces that are in it.}
+url: {type: str, returned: 'with C(served)', description: Where other hosts fetch the files.}
+reason: {type: str, returned: 'with C(fetched)', description: Why the other host could not be reached. Or empty.}
 """
 
 STATES = ["checked", "prepared", "received", "served", "fetched", "stopped"]

@@ -1,22 +1,43 @@
-"""The modules run with the Python that the inventory names for the host."""
+"""The modules run with the Python that the inventory names for the host, and are documented as Ansible's are."""
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 MODULES = sorted(path.stem for path in (PLAYBOOKS / "library").glob("tfctl_*.py"))
+DOCUMENTED = ("DOCUMENTATION", "EXAMPLES", "RETURN")
+
+
+def module(name: str) -> str:
+    return (PLAYBOOKS / f"library/{name}.py").read_text("utf-8")
 
 
 def test_every_module_lets_ansible_choose_the_interpreter() -> None:
     """With any other first line than this one, Ansible ignores the interpreter of the inventory."""
-    lines = {path.name: path.read_text("utf-8").splitlines()[0] for path in (PLAYBOOKS / "library").glob("*.py")}
+    lines = {name: module(name).splitlines()[0] for name in MODULES}
     assert {name: line for name, line in lines.items() if line != "#!/usr/bin/python"} == {}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_documentation_of_a_module_is_complete(name: str) -> None:
+    values = [node for node in ast.parse(module(name)).body if isinstance(node, ast.Assign)]
+    texts = {ast.unparse(node.targets[0]): node.value for node in values}
+    parts = {part: yaml.safe_load(ast.literal_eval(texts[part])) for part in DOCUMENTED if part in texts}
+    options = parts["DOCUMENTATION"]["options"]
+    assert parts["DOCUMENTATION"]["module"] == name
+    assert all(value["description"] and value["returned"] for value in parts.get("RETURN", {}).values())
+    for task in parts.get("EXAMPLES", []):
+        if arguments := task.get(name):
+            assert arguments.keys() <= options.keys()
+            assert {option for option, value in options.items() if value.get("required")} <= arguments.keys()
 
 
 @pytest.mark.extended
