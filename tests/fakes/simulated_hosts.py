@@ -67,6 +67,8 @@ class SimulatedHost:
         self._deaf = self._hanging = self._systemd_is_silent = False
         #: How long (s) a start takes to write its files. It hears nobody meanwhile, and others wait for it.
         self.writes_for = 0.0
+        #: How long (s) the host takes to keep an attempt that a guard starts.
+        self.keep_for = 0.0
         self._writing = asyncio.Lock()
         #: What happens at the moment in which the host keeps an attempt that a guard starts.
         self.at_keep: Callable[[], object] = lambda: None
@@ -347,6 +349,7 @@ class SimulatedHost:
                     self.launch(made)
                     send(wire.Started())
                 elif isinstance(message, wire.Keep):
+                    await asyncio.sleep(self.keep_for)
                     self.keep(made)
                     made = None
                     self.at_keep()

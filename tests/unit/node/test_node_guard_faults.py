@@ -162,6 +162,15 @@ def writes_slowly(number: int, seconds: float) -> Step:
     return act
 
 
+def keeps_slowly(number: int, seconds: float) -> Step:
+    """Let this host take this long to keep the next attempt."""
+
+    def act(run: Run) -> None:
+        run[number].keep_for = seconds
+
+    return act
+
+
 def when_kept(number: int, step: Step) -> Step:
     """Let this happen at the moment in which this host keeps the next attempt."""
 
@@ -328,6 +337,14 @@ FAULTS = {
     "a host takes minutes to prepare the next attempt": Fault(
         (wait(5), first_fails, wait(5)),
         (writes_slowly(2, 200), wait(210), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
+    ),
+    "the head takes long to keep the next attempt": Fault(
+        (wait(5), first_fails, wait(5)),
+        (keeps_slowly(1, 20), wait(40), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
+    ),
+    "a host takes long to keep the next attempt": Fault(
+        (wait(5), first_fails, wait(5)),
+        (keeps_slowly(2, 20), wait(40), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
     ),
     # It undoes that attempt, and the head tries again.
     "a host is cut off while it prepares the next attempt": Fault(

@@ -309,8 +309,10 @@ class Head:
             self._retry_later(rules.verdict(view).reason, f"attempt {record.attempt} could not be started: {trouble}")
             return False
         self._here.note(record.attempt, "start", f"after the failure of attempt {self._record.attempt}")
-        self._seen = await self._here.show() or self._seen
-        self._begin_attempt()
+        kept = await self._kept(record.run)
+        if kept is not None:
+            self._seen = kept
+            self._begin_attempt()
         return False
 
     def _retry_later(self, why: str, trouble: str) -> None:
@@ -341,12 +343,30 @@ class Head:
         first, *others = sorted(hosts)
         trouble = await self._prepare([first], record) or await self._prepare(others, record)
         trouble = trouble or await self._order(hosts, lambda number, _: link.LaunchOrder(number))
-        trouble = trouble or await self._order([self._here.host], lambda number, _: link.KeepOrder(number))
+        if not trouble:
+            trouble = await self._order([self._here.host], lambda number, _: link.KeepOrder(number))
+            if trouble and await self._kept(record.run):
+                trouble = {}
         if trouble:
             await self._order(hosts, lambda number, _: link.AbortOrder(number))
             return "; ".join(trouble.values())
         await self._order(self._members, lambda number, _: link.KeepOrder(number))
         return ""
+
+    async def _kept(self, run: str) -> wire.JobStatus | None:
+        """Return the attempt with this run once this host has kept it, or None if it has undone it.
+
+        Until one of the two has happened, the other hosts cannot be told what to do. So this waits however long the
+        node part takes.
+        """
+        while True:
+            with suppress(RequestFailed):
+                seen = await self._here.show()
+                if seen is None or seen.run != run:
+                    return None
+                if seen.kept:
+                    return seen
+            await asyncio.sleep(LOOK_S)
 
     async def _prepare(self, hosts: Iterable[str], record: wire.Record) -> Mapping[str, str]:
         """Have these hosts reserve the attempt, and return the errors by host."""
