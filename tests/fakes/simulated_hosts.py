@@ -12,7 +12,7 @@ import asyncio
 import json
 import re
 import shutil
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -67,6 +67,8 @@ class SimulatedHost:
         self._deaf = self._hanging = self._systemd_is_silent = False
         #: How long (s) a start takes to write its files. It hears nobody meanwhile, and others wait for it.
         self.writes_for = 0.0
+        #: What happens just before the host makes an attempt that a guard starts.
+        self.at_reserve: Callable[[], object] = lambda: None
         #: How long (s) the host takes to keep an attempt that a guard starts.
         self.keep_for = 0.0
         self._writing = asyncio.Lock()
@@ -85,8 +87,8 @@ class SimulatedHost:
         folder = self.system.at(names.attempt_dir(self.job, record.attempt))
         self.system.at(names.guard_dir(self.job, record.attempt)).mkdir(parents=True)
         pending = {task.name: _status(task.name, "pending") for task in record.tasks if task.host == self.name}
-        for name in pending:
-            (folder / names.task_key(*name)).mkdir()
+        for name in ("stopped", *(names.task_key(*name) for name in pending)):
+            (folder / name).mkdir()
         (folder / "job.json").write_text(json.dumps(wire.encode(record)))
         found = self.attempts[record.attempt] = Attempt(record, pending)
         return found
@@ -152,6 +154,7 @@ class SimulatedHost:
         (found.overdue if overdue else found.marked).update(unfinished & set(found.tasks if tasks is None else tasks))
         if tasks is None and (unfinished or (self.guard is not None and report and report.retry_at is not None)):
             found.stopped = found.stopped or self._time()
+            jobstore.mark(self.system, self.job, number)
         self._touch(found)
         return found
 
@@ -168,10 +171,11 @@ class SimulatedHost:
         for name in ending:
             if name not in left:
                 self.end(name, 0, attempt)
-        if tasks is None:
-            self.restart_files.clear()
-            if self.guard is not None and (everywhere or not self.guarded):
-                self.remove_guard()
+        async with self._writing:
+            if tasks is None and attempt is self.attempts[max(self.attempts)]:
+                self.restart_files.clear()
+                if self.guard is not None and (everywhere or not self.guarded):
+                    self.remove_guard()
         return [f"{names.task(*name)} on {self.name} does not end, not even by SIGKILL" for name in left]
 
     # What happens to it.
@@ -366,6 +370,7 @@ class SimulatedHost:
         async with self._writing:
             if self.writes_for:
                 await asyncio.sleep(self.writes_for)
+            self.at_reserve()
             if record.attempt in self.attempts:
                 raise RequestRefused(Exit.BUSY, f"job {self.job} is being started on {self.name} by somebody else")
             return self.reserve(record)
@@ -428,13 +433,19 @@ class SimulatedHosts:
 
     def stop(self) -> None:
         """Run `tfctl stop`: all hosts that answer mark the tasks before any host ends one."""
-        there = {name: host for name, host in self.hosts.items() if name not in self.network.off}
-        marked = {name: host.mark(None) for name, host in there.items()}
-        complete = len(there) == len(self.hosts)
+        self.end_marked(self.mark())
+
+    def mark(self) -> dict[str, Attempt | None]:
+        """Do the first half of `tfctl stop`: have all hosts that answer mark their tasks."""
+        return {name: host.mark(None) for name, host in self.hosts.items() if name not in self.network.off}
+
+    def end_marked(self, marked: Mapping[str, Attempt | None]) -> None:
+        """Do the second half of `tfctl stop`."""
+        complete = len(marked) == len(self.hosts)
         self._together(
-            host.end_marked(attempt, None, everywhere=complete)
-            for name, host in there.items()
-            if (attempt := marked[name]) is not None
+            self.hosts[name].end_marked(attempt, None, everywhere=complete)
+            for name, attempt in marked.items()
+            if attempt is not None
         )
 
     def end(self, tasks: Iterable[wire.TaskName], code: int = 0) -> None:

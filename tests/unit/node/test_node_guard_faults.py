@@ -541,6 +541,25 @@ def test_guards_stop_what_a_client_has_not_stopped_but_give_it_time(tmp_path: Pa
         assert run.hosts.outcome()[:2] == ("stopped", 103)
 
 
+@pytest.mark.parametrize("strategy", ALL)
+def test_stop_that_marks_the_job_as_the_next_attempt_begins_cancels_it(strategy: str, tmp_path: Path) -> None:
+    """The head sees the mark only after it has begun to start the attempt."""
+    run = make_run(tmp_path, strategy, ", max_attempts: 2")
+    marked: dict[str, Any] = {}
+    with run.hosts.running():
+        run.hosts.start()
+        run.hosts.advance(5)
+        first_fails(run)
+        run[1].at_reserve = lambda: marked.update(run.hosts.mark())
+        while not marked:
+            run.hosts.advance(0.5)
+        run.hosts.advance(2)
+        run.hosts.end_marked(marked)
+        run.hosts.until_over(30)
+        agrees(run.hosts.outcome(), FAILED)
+        assert not run.hosts.network.tracebacks
+
+
 NOTIFIED = ", notify: {command: [/srv/tfctl/ended.sh]}"
 
 

@@ -343,6 +343,8 @@ class Head:
         first, *others = sorted(hosts)
         trouble = await self._prepare([first], record) or await self._prepare(others, record)
         trouble = trouble or await self._order(hosts, lambda number, _: link.LaunchOrder(number))
+        if not trouble and self._here.is_stopped(self._record.attempt):  # meanwhile
+            trouble = {self._here.host: "the job was stopped"}
         if not trouble:
             trouble = await self._order([self._here.host], lambda number, _: link.KeepOrder(number))
             if trouble and await self._kept(record.run):

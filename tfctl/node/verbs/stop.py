@@ -49,7 +49,8 @@ def run(system: System, session: NodeSession, request: wire.StopRequest) -> None
         reservations.require_started(system, job, attempt)
     tasks = [task for task in jobstore.tasks(system, job, attempt) if wanted is None or task in wanted]
     run = record.run if record else ""
-    units = _units(system, job, run, tasks, whole=wanted is None and only is None and this_run is None)
+    whole = wanted is None and only is None and this_run is None
+    units = _units(system, job, run, tasks, whole=whole)
     unmarked = _mark(system, record, tasks, units, request, whole=wanted is None) if record else []
     everywhere = False
     if request.hold:
@@ -64,6 +65,9 @@ def run(system: System, session: NodeSession, request: wire.StopRequest) -> None
         if wanted is None and attempt == jobstore.latest(system, job) and this_run in (None, run):
             restart_files.delete(system, job)
             _remove_guard(system, job, everywhere=everywhere)
+        latest = jobstore.latest(system, job)
+        if whole and record and latest > attempt and _is_by_its_guard(jobstore.record(system, job, latest), record):
+            raise reservations.guard_is_starting(job, latest)
     left = (*survivors.values(), *_remains(system, ended), *unmarked)
     live = tuple(unit.task for unit in units if unit.live)
     with contextlib.suppress(Gone):
@@ -176,6 +180,11 @@ def _awaits_retry(system: System, job: str, attempt: int) -> bool:
     """Return whether the guard is about to start the next attempt."""
     found = guards.report(system, job, attempt)
     return found is not None and found.retry_at is not None and bool(guards.installed(system, job))
+
+
+def _is_by_its_guard(later: wire.Record | None, record: wire.Record) -> bool:
+    """Return whether the guard of an attempt has started a later one. If a user has, it has another guard."""
+    return bool(later and later.guard and record.guard and later.guard.origin == record.guard.origin)
 
 
 def _remove_guard(system: System, job: str, *, everywhere: bool) -> None:
