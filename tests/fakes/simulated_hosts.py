@@ -35,6 +35,8 @@ from tfctl.node.system import System
 
 #: How long (s) a task takes to end after SIGTERM.
 TERM_S = 0.5
+#: How long (s) a stop lets the guards mark the tasks of hosts that its client has not reached.
+GUARDS_S = 10.0
 #: How long (s) a stop waits for a task that not even SIGKILL ends.
 HANG_S = 20.0
 #: How long (s) the program of the policy's `notify` takes.
@@ -159,10 +161,12 @@ class SimulatedHost:
         return found
 
     async def end_marked(
-        self, attempt: Attempt, tasks: Collection[wire.TaskName] | None, *, everywhere: bool
+        self, attempt: Attempt, tasks: Collection[wire.TaskName] | None, *, everywhere: bool, by_client: bool = False
     ) -> list[str]:
         """End these tasks with SIGTERM. After all have ended, also remove what only a job that goes on needs. Return a
         sentence for each task that does not end."""
+        if by_client and not everywhere and self.alive and self.guarded and attempt.stopped is not None:
+            await asyncio.sleep(attempt.stopped + GUARDS_S - self._time())
         ending = [name for name in attempt.tasks if tasks is None or name in tasks]
         running = [name for name in ending if attempt.tasks[name].state == "running"]
         if running:
@@ -443,7 +447,7 @@ class SimulatedHosts:
         """Do the second half of `tfctl stop`."""
         complete = len(marked) == len(self.hosts)
         self._together(
-            self.hosts[name].end_marked(attempt, None, everywhere=complete)
+            self.hosts[name].end_marked(attempt, None, everywhere=complete, by_client=True)
             for name, attempt in marked.items()
             if attempt is not None
         )

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from simulated_hosts import SimulatedHosts
+from simulated_hosts import GUARDS_S, SimulatedHosts
 
 from tests.unit.model.four_hosts import INVENTORY
 from tfctl.model import load, plan
@@ -534,7 +534,9 @@ def test_guards_stop_what_a_client_has_not_stopped_but_give_it_time(tmp_path: Pa
         first.mark(None)
         run.hosts.advance(3)
         assert all(host.alive and host.attempts[1].stopped is None for host in others)
-        run.hosts.advance(10)
+        run.hosts.advance(GUARDS_S - 4)
+        assert all(host.attempts[1].stopped is not None for host in others), "the first host ends its tasks in a second"
+        run.hosts.advance(4)
         assert not any(host.alive for host in others)
         run.hosts.stop()
         run.hosts.until_over(30)

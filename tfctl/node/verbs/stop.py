@@ -23,6 +23,9 @@ _MORE_S = 15.0
 _SWEEP_S = 2.0
 #: How long a port may take to be free once its process has ended.
 _PORT_S = 2.0
+#: How long (s) after the mark of the job the guards may take to mark the tasks of hosts that a client has not reached:
+#: they give the client 5 s to do so itself, notice the mark within 2 s and give the order within 1 s.
+_GUARDS_S = 10.0
 #: So many hosts of a job, the first ones, send the names of all: from each host, they would be quadratic in number.
 _NAMING = 3
 #: Where the hierarchy that systemd keeps processes in is mounted: version 1, hybrid, version 2 alone.
@@ -56,6 +59,8 @@ def run(system: System, session: NodeSession, request: wire.StopRequest) -> None
     if request.hold:
         hosts = _all_hosts(record, jobstore.tasks(system, job, attempt)) if record else ()
         everywhere = _await_go(session, wire.Marked(attempt if record else 0, hosts))
+        if whole and record and not everywhere and any(unit.live for unit in units):
+            _await_guards(system, record, beat)
     survivors = end_units(system, [unit.unit for unit in units], _limit(system, units), beat)
     with reservations.lock(system, reservations.LONGEST_S, beat):
         # The next start may have written its own files under the names of units that have ended.
@@ -132,6 +137,21 @@ def _await_go(session: NodeSession, marked: wire.Marked) -> bool:
             raise RequestRefused(Exit.USAGE, f"{type(message).__name__.lower()} is out of order in a stop")
         return bool(message.everywhere)
     return False
+
+
+def _await_guards(system: System, record: wire.Record, beat: Callable[[], object]) -> None:
+    """Give the guards of the job the time to mark the tasks on the hosts that the client could not reach.
+
+    A task there that fails because those of this host have ended would otherwise count as failed, and the job too.
+    """
+    marked, unit = jobstore.marked(system, record.job, record.attempt), names.guard_service(record.job)
+    has_guards = len({task.host for task in record.tasks}) > 1 and states.is_live(system.show([unit])[unit])
+    if marked is None or not has_guards:
+        return
+    until = time.monotonic() + min(_GUARDS_S, marked + _GUARDS_S - time.time())
+    while time.monotonic() < until:
+        beat()
+        time.sleep(0.1)
 
 
 def _units(system: System, job: str, run: str, tasks: Sequence[TaskName], *, whole: bool) -> list[InstalledUnit]:
