@@ -6,6 +6,7 @@ the table FAULTS meets a job of each strategy, once until the job is over and on
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -577,6 +578,24 @@ def test_people_are_notified_once_although_the_guard_is_killed_meanwhile(tmp_pat
         run.hosts.until_over(10)
         assert len(run[1].notified) == 1
         agrees(run.hosts.outcome(), SUCCEEDED)
+        assert not run.hosts.network.tracebacks
+
+
+def test_people_are_told_which_task_has_failed_first_although_its_host_reports_it_later(tmp_path: Path) -> None:
+    """The rank on the head fails because that on node2 has."""
+    run = make_run(tmp_path, "horovod", NOTIFIED + ", clean: none")
+    with run.hosts.running():
+        run.hosts.start()
+        run.hosts.advance(5)
+        cut(2)(run)
+        run[2].end(("worker", 1), 3)
+        run.hosts.advance(0.1)
+        run[1].end(("worker", 0), 1)
+        run.hosts.advance(1.5)
+        heal(run)
+        run.hosts.advance(10)
+        [told] = run[1].notified
+        assert json.loads(told)["reason"] == "worker/1 on node2 failed with exit code 3"
         assert not run.hosts.network.tracebacks
 
 

@@ -36,7 +36,7 @@ def view(chief: str, ps: str, worker: str, of: wire.Record | None = None, code: 
         wire.TaskStatus(*name, state, code if state == "failed" else None, None, 2.0, None, 0)
         for name, state in zip(TASKS, states, strict=True)
     ]
-    return View(of or record(), tasks, **{"stopped": None, "age": 5.0, "attempt_age": 5.0, **more})
+    return View(of or record(), tasks, **{"stopped": None, "age": 5.0, "attempt_age": 5.0, "ended_for": 2.0, **more})
 
 
 def test_a_job_that_runs_is_left_alone() -> None:
@@ -62,6 +62,13 @@ def test_nothing_is_stopped_if_the_policy_says_so() -> None:
 def test_tasks_are_stopped_only_once() -> None:
     """A process that not even SIGKILL ends must not keep the guard busy."""
     assert next_action(view("succeeded", "running", "stopped", cleaned={PS, WORKER})) == Finish()
+
+
+def test_what_has_failed_first_may_be_reported_later() -> None:
+    for clean in ("running", "none"):
+        seen = view("failed", "running", "running", record(clean), code=1, ended_for=1.0)
+        assert next_action(seen) is None
+        assert next_action(seen._replace(ended_for=2.0)) is not None
 
 
 def test_a_failed_job_is_over_after_its_last_attempt() -> None:

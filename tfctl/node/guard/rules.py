@@ -12,6 +12,9 @@ from .. import judge, names, wire
 #: The pause before the second attempt (s). Each further one doubles it.
 _BACKOFF_S = 10.0
 _LONGEST_BACKOFF_S = 300.0
+#: How long (s) to wait once the job has failed, for reports of tasks that have failed before. The head sees its own
+#: tasks at once, and a member looks once a second.
+_FIRST_S = 2.0
 #: How long (s) the members may take to report what they have seen before to a guard that was started again.
 _REPORTS_S = 15.0
 
@@ -96,6 +99,8 @@ def next_action(view: View) -> Action | None:
 
 def _after(view: View, found: judge.Verdict, alive: tuple[wire.TaskName, ...], unknown: bool) -> Action | None:
     """Return what to do once the job has succeeded or failed."""
+    if found.state == "failed" and view.ended_for < _FIRST_S:
+        return None
     draining = judge.draining(view.record, view.tasks, view.ended_for) if found.state == "succeeded" else {}
     again = found.state == "failed" and retries(view, found)
     ended = judge.to_clean(view.record, view.tasks, draining)
