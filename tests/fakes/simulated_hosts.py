@@ -259,7 +259,7 @@ class SimulatedHost:
         return str(self.system.at(names.guard_socket_file(self.job)))
 
     def _time(self) -> float:
-        return EPOCH + self.network.now
+        return self.network.time(self.name)
 
     def _touch(self, attempt: Attempt) -> None:
         """Let a look at the times of files show that something has changed."""

@@ -599,6 +599,24 @@ def test_people_are_told_which_task_has_failed_first_although_its_host_reports_i
         assert not run.hosts.network.tracebacks
 
 
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+def test_the_task_that_failed_first_decides_about_another_attempt_although_clocks_differ(
+    ahead: float, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path, "horovod", ", max_attempts: 2, fail_exit_codes: [3]")
+    run.hosts.network.ahead["node2"] = ahead
+    with run.hosts.running():
+        run.hosts.start()
+        run.hosts.advance(5)
+        first, second = (1, 2) if ahead < 0 else (2, 1)
+        run[first].end(("worker", first - 1), 3)
+        run.hosts.advance(0.5)
+        run[second].end(("worker", second - 1), 1)
+        run.hosts.until_over(15)
+        assert [*run[1].attempts] == [1]
+        assert not run.hosts.network.tracebacks
+
+
 def one_by_one(run: Run) -> None:
     """Stop each task by its name, as `tfctl stop JOB ROLE INDEX` does."""
     for host in run.hosts.hosts.values():

@@ -24,6 +24,8 @@ _ORDER_S = 90.0
 _AGAIN_S = 10.0
 #: How long the members may take to hear that the job is over (s).
 _END_S = 3.0
+#: Smaller differences between clocks (s) are not corrected, as clients do not correct them.
+_CLOCK_S = 2.0
 #: How many connections may be authenticating at a time: tasks can connect too.
 _STRANGERS = 256
 
@@ -33,12 +35,37 @@ Tell = Callable[[wire.Record, judge.Verdict], Awaitable[None]]
 
 class _Member:
     """Another host. ``silent_since``: on the monotonic clock; None once it has reported the current attempt over its
-    connection."""
+    connection. ``ahead``: by how much its clock is ahead of this host's (s), as far as its reports tell."""
 
     def __init__(self) -> None:
         self.link: link.Link | None = None
         self.report: link.MemberReport | None = None
         self.silent_since: float | None = time.monotonic()
+        self.ahead: float | None = None
+
+    def connect(self, connection: link.Link) -> None:
+        self.link, self.ahead = connection, None
+
+    def take(self, report: link.MemberReport) -> None:
+        """Note a report, and what it tells about the member's clock. Of several over one connection, the one that was
+        on its way for the shortest time tells most."""
+        self.report = report
+        if report.time is not None:
+            found = report.time - time.time()
+            self.ahead = found if self.ahead is None else max(self.ahead, found)
+
+    def by_our_clock(self, tasks: Iterable[wire.TaskStatus]) -> list[wire.TaskStatus]:
+        """Return the member's tasks with their times by the clock of this host, because they are compared."""
+        ahead = self.ahead or 0.0
+        if abs(ahead) <= _CLOCK_S:
+            return [*tasks]
+        return [
+            task._replace(
+                started=None if task.started is None else task.started - ahead,
+                finished=None if task.finished is None else task.finished - ahead,
+            )
+            for task in tasks
+        ]
 
     def heard(self, run: str) -> None:
         """Note whether the member is silent about the attempt with this run. It is if it has undone its start."""
@@ -163,7 +190,7 @@ class Head:
         The others are lost once the host has been silent for too long, or a client has seen that it was rebooted.
         """
         reports: dict[str, Sequence[wire.TaskStatus] | None] = dict.fromkeys(self._members)
-        reports.update((host, report.tasks) for host, report in self._reports().items())
+        reports.update((host, self._members[host].by_our_clock(one.tasks)) for host, one in self._reports().items())
         reports[self._here.host] = self._seen.tasks
         silent, gone = set(), set()
         for host, member in self._members.items():
@@ -446,13 +473,13 @@ class Head:
         if member.link is not None:
             member.link.close()
             self._answer_all(hello.host)
-        member.link = connection
+        member.connect(connection)
         connection.send(self._sign_of_life())
         try:
             while True:
                 message = await connection.receive(wire.FOLLOW_SILENCE_S)
                 if isinstance(message, link.MemberReport):
-                    member.report = message
+                    member.take(message)
                     member.heard(self._record.run)
                     self._woken.set()
                 elif isinstance(message, link.OrderResult):
