@@ -128,6 +128,12 @@ def test_there_is_no_other_attempt_after_a_stop_or_the_deadline() -> None:
     assert next_action(view("failed", "stopped", "stopped", of, code=1, age=61.0)) == Finish()
 
 
+def test_there_is_no_other_attempt_that_would_begin_after_the_deadline() -> None:
+    of = record(max_attempts=3, number=2, deadline=60)
+    assert next_action(view("failed", "stopped", "stopped", of, code=1, age=39.0)) == Retry(20.0)
+    assert next_action(view("failed", "stopped", "stopped", of, code=1, age=41.0)) == Finish()
+
+
 def test_a_stop_on_one_host_stops_all_of_them() -> None:
     assert next_action(view("stopped", "running", "running", stopped=4.0)) == StopEverywhere()
     assert next_action(view("stopped", "stopped", "unknown", stopped=4.0)) is None

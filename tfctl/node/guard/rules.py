@@ -113,9 +113,8 @@ def _after(view: View, found: judge.Verdict, alive: tuple[wire.TaskName, ...], u
     if waits and (unknown or any(name not in view.cleaned for name in alive)):
         return None
     if again:
-        guard = view.record.guard
-        assert guard
-        return Retry(min(_LONGEST_BACKOFF_S, _BACKOFF_S * 2 ** (guard.number - 1)))
+        assert view.record.guard
+        return Retry(_pause(view.record.guard))
     return Finish()
 
 
@@ -144,13 +143,18 @@ def retries(view: View, found: judge.Verdict) -> bool:
     guard = view.record.guard
     if guard is None or guard.number >= guard.max_attempts or view.stopped is not None or view.final:
         return False
-    if guard.deadline is not None and view.age > guard.deadline:
+    if guard.deadline is not None and view.age + _pause(guard) > guard.deadline:
         return False
     culprit = next((task for task in view.tasks if task.name == found.culprit), None)
     code = _exit_code(culprit) if culprit else None
     if code in guard.fail_exit_codes or (culprit and (culprit.overdue or culprit.loss == "reboot")):
         return False
     return not guard.retry_exit_codes or code in guard.retry_exit_codes
+
+
+def _pause(guard: wire.RecordedGuard) -> float:
+    """Return how long to wait before the next attempt (s)."""
+    return min(_LONGEST_BACKOFF_S, _BACKOFF_S * 2 ** (guard.number - 1))
 
 
 def _exit_code(task: wire.TaskStatus) -> int | None:
