@@ -427,6 +427,12 @@ FAULTS = {
         (deafen(3), wait(8), cut(3), wait(22)),
         (listen(3), wait(2), heal, wait(8), succeed), {SERVED: SUCCEEDED}, policy=", start_timeout: 29s",
     ),
+    # Its guard lets a task end for the grace period.
+    "a host that is cut off ends its tasks slowly": Fault(
+        (wait(5), cut(3), wait(10)),
+        (wait(LEASE + 60), expect(("running", 101, "^$")), wait(30), heal),
+        {group: lost(task, SILENT) for group, task in THIRD.items()}, policy=", grace: 60s",
+    ),
     "the deadline passes": Fault(
         (wait(5),), (wait(16),), {ALL: ("failed", 100, "with SIGTERM at its deadline$")}, policy=", deadline: 20s"
     ),
@@ -441,6 +447,7 @@ FAULTS = {
 @cache
 def make_job(strategy: str, policy: str, more: str = "") -> Job:
     """Return a job of this strategy, as `start` makes it from a job file."""
+    policy += "" if "grace: " in policy else ", grace: 15s"
     with TemporaryDirectory() as folder:
         file = Path(folder, "job.yaml")
         file.write_text(

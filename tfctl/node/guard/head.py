@@ -14,8 +14,10 @@ from . import link, rules
 from .host_access import HostAccess, RequestFailed
 from .member import FIRST_CONTACT_S, LOOK_S, carry_out
 
-#: Added to the lease before the tasks of a silent host count as lost (s): that host may have to end them first.
+#: Added to the lease before the tasks of a silent host count as lost (s), at least: it may have to end them first.
 _GRACE_S = 30.0
+#: How much longer (s) than the grace period that may take.
+_AFTER_GRACE_S = 15.0
 #: How long a client may take to mark the tasks of a job on all hosts (s), before the guards do the rest of its stop.
 _CLIENT_S = 5.0
 #: How long an order may take beyond the grace period of the tasks (s).
@@ -129,6 +131,11 @@ class Head:
         assert self._record.guard
         return self._record.guard
 
+    @property
+    def _patience(self) -> float:
+        """How long (s) a host may be silent, or may be unable to end its tasks."""
+        return self._guard.lease + max(_GRACE_S, self._record.policy.grace + _AFTER_GRACE_S)
+
     async def run(self) -> None:
         """Return when the guard may leave."""
         server = (
@@ -196,7 +203,7 @@ class Head:
         for host, member in self._members.items():
             if member.silent_since is not None:
                 silent.add(host)
-                late = time.monotonic() - member.silent_since > self._guard.lease + _GRACE_S
+                late = time.monotonic() - member.silent_since > self._patience
                 if late or host in self._rebooted:
                     reports[host] = [one for one in reports[host] or () if one.state in judge.ENDED]
                     gone.add(host)
@@ -290,7 +297,7 @@ class Head:
         hosts = {task.name: task.host for task in self._record.tasks}
         for name in tasks:
             tried_for = now - self._first_tried.setdefault(name, now)
-            if hosts[name] not in failed or tried_for > self._guard.lease + _GRACE_S:
+            if hosts[name] not in failed or tried_for > self._patience:
                 self._cleaned.add(name)
 
     def _client_is_late(self) -> bool:
