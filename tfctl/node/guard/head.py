@@ -28,6 +28,8 @@ _AGAIN_S = 10.0
 _END_S = 3.0
 #: Smaller differences between clocks (s) are not corrected, as clients do not correct them.
 _CLOCK_S = 2.0
+#: How many connections may wait to be accepted: asyncio sets this again on the socket that systemd has opened.
+_BACKLOG = 4096
 #: How many connections may be authenticating at a time: tasks can connect too.
 _STRANGERS = 256
 
@@ -138,9 +140,9 @@ class Head:
 
     async def run(self) -> None:
         """Return when the guard may leave."""
-        server = (
-            await asyncio.start_server(self._accept, sock=self._listener, limit=link.LIMIT) if self._listener else None
-        )
+        server = None
+        if self._listener is not None:
+            server = await asyncio.start_server(self._accept, sock=self._listener, limit=link.LIMIT, backlog=_BACKLOG)
         beating = asyncio.ensure_future(self._beat())
         try:
             while not self._over and not await self._step():
