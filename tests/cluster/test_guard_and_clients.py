@@ -190,6 +190,29 @@ def test_stop_during_a_fault_of_a_guard_leaves_nothing(fault: str, guarded: Host
     guarded.untouched()
 
 
+def test_a_task_that_fails_because_others_were_stopped_counts_as_stopped_on_a_host_that_refused(
+    guarded: Hosts,
+) -> None:
+    ended = guarded.trees["node2"] / "var/lib/tfctl/jobs/uneven/1/code/ended"
+    server = "trap ': >ended; exit 0' TERM; while :; do sleep 0.1; done"
+    chief = f"until test -e {ended}; do sleep 0.1; done; exit 1"
+    text = f"""\
+        command: [sh, -c, {json.dumps(server)}]
+        roles:
+          chief: {{replicas: 1, hosts: node1, command: [sh, -c, {json.dumps(chief)}]}}
+          server: {{replicas: 2, hosts: "node2,node3"}}
+        policy: {{success: chief, max_restarts: 0}}
+        """
+    guarded.ok("start", guarded.file("uneven", text))
+    wait_until(lambda: len(established(guarded)) == 2, timeout=30)
+    guarded.refuse("node1", "echo no >&2; exit 1")
+    assert guarded("stop", "uneven").code != 0
+    guarded.heal("node1")
+    nothing_runs(guarded)
+    assert ended.exists()
+    assert job(guarded, "uneven")["state"] == "stopped"
+
+
 @pytest.mark.extended
 def test_stop_ends_an_evaluator_that_may_still_finish(guarded: Hosts) -> None:
     _start_with_evaluator(guarded, "draining", STAY, "60s")

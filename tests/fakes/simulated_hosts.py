@@ -12,7 +12,7 @@ import asyncio
 import json
 import re
 import shutil
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -35,6 +35,8 @@ from tfctl.node.system import System
 
 #: How long (s) a task takes to end after SIGTERM.
 TERM_S = 0.5
+#: How long (s) a stop lets the guards mark the tasks of hosts that its client has not reached.
+GUARDS_S = 10.0
 #: How long (s) a stop waits for a task that not even SIGKILL ends.
 HANG_S = 20.0
 #: How long (s) the program of the policy's `notify` takes.
@@ -67,6 +69,10 @@ class SimulatedHost:
         self._deaf = self._hanging = self._systemd_is_silent = False
         #: How long (s) a start takes to write its files. It hears nobody meanwhile, and others wait for it.
         self.writes_for = 0.0
+        #: What happens just before the host makes an attempt that a guard starts.
+        self.at_reserve: Callable[[], object] = lambda: None
+        #: How long (s) the host takes to keep an attempt that a guard starts.
+        self.keep_for = 0.0
         self._writing = asyncio.Lock()
         #: What happens at the moment in which the host keeps an attempt that a guard starts.
         self.at_keep: Callable[[], object] = lambda: None
@@ -83,8 +89,8 @@ class SimulatedHost:
         folder = self.system.at(names.attempt_dir(self.job, record.attempt))
         self.system.at(names.guard_dir(self.job, record.attempt)).mkdir(parents=True)
         pending = {task.name: _status(task.name, "pending") for task in record.tasks if task.host == self.name}
-        for name in pending:
-            (folder / names.task_key(*name)).mkdir()
+        for name in ("stopped", *(names.task_key(*name) for name in pending)):
+            (folder / name).mkdir()
         (folder / "job.json").write_text(json.dumps(wire.encode(record)))
         found = self.attempts[record.attempt] = Attempt(record, pending)
         return found
@@ -150,14 +156,17 @@ class SimulatedHost:
         (found.overdue if overdue else found.marked).update(unfinished & set(found.tasks if tasks is None else tasks))
         if tasks is None and (unfinished or (self.guard is not None and report and report.retry_at is not None)):
             found.stopped = found.stopped or self._time()
+            jobstore.mark(self.system, self.job, number)
         self._touch(found)
         return found
 
     async def end_marked(
-        self, attempt: Attempt, tasks: Collection[wire.TaskName] | None, *, everywhere: bool
+        self, attempt: Attempt, tasks: Collection[wire.TaskName] | None, *, everywhere: bool, by_client: bool = False
     ) -> list[str]:
         """End these tasks with SIGTERM. After all have ended, also remove what only a job that goes on needs. Return a
         sentence for each task that does not end."""
+        if by_client and not everywhere and self.alive and self.guarded and attempt.stopped is not None:
+            await asyncio.sleep(attempt.stopped + GUARDS_S - self._time())
         ending = [name for name in attempt.tasks if tasks is None or name in tasks]
         running = [name for name in ending if attempt.tasks[name].state == "running"]
         if running:
@@ -166,10 +175,11 @@ class SimulatedHost:
         for name in ending:
             if name not in left:
                 self.end(name, 0, attempt)
-        if tasks is None:
-            self.restart_files.clear()
-            if self.guard is not None and (everywhere or not self.guarded):
-                self.remove_guard()
+        async with self._writing:
+            if tasks is None and attempt is self.attempts[max(self.attempts)]:
+                self.restart_files.clear()
+                if self.guard is not None and (everywhere or not self.guarded):
+                    self.remove_guard()
         return [f"{names.task(*name)} on {self.name} does not end, not even by SIGKILL" for name in left]
 
     # What happens to it.
@@ -249,7 +259,7 @@ class SimulatedHost:
         return str(self.system.at(names.guard_socket_file(self.job)))
 
     def _time(self) -> float:
-        return EPOCH + self.network.now
+        return self.network.time(self.name)
 
     def _touch(self, attempt: Attempt) -> None:
         """Let a look at the times of files show that something has changed."""
@@ -347,6 +357,7 @@ class SimulatedHost:
                     self.launch(made)
                     send(wire.Started())
                 elif isinstance(message, wire.Keep):
+                    await asyncio.sleep(self.keep_for)
                     self.keep(made)
                     made = None
                     self.at_keep()
@@ -363,6 +374,7 @@ class SimulatedHost:
         async with self._writing:
             if self.writes_for:
                 await asyncio.sleep(self.writes_for)
+            self.at_reserve()
             if record.attempt in self.attempts:
                 raise RequestRefused(Exit.BUSY, f"another start of job {self.job} is in progress on {self.name}")
             return self.reserve(record)
@@ -425,13 +437,19 @@ class SimulatedHosts:
 
     def stop(self) -> None:
         """Run `tfctl stop`: all hosts that answer mark the tasks before any host ends one."""
-        there = {name: host for name, host in self.hosts.items() if name not in self.network.off}
-        marked = {name: host.mark(None) for name, host in there.items()}
-        complete = len(there) == len(self.hosts)
+        self.end_marked(self.mark())
+
+    def mark(self) -> dict[str, Attempt | None]:
+        """Do the first half of `tfctl stop`: have all hosts that answer mark their tasks."""
+        return {name: host.mark(None) for name, host in self.hosts.items() if name not in self.network.off}
+
+    def end_marked(self, marked: Mapping[str, Attempt | None]) -> None:
+        """Do the second half of `tfctl stop`."""
+        complete = len(marked) == len(self.hosts)
         self._together(
-            host.end_marked(attempt, None, everywhere=complete)
-            for name, host in there.items()
-            if (attempt := marked[name]) is not None
+            self.hosts[name].end_marked(attempt, None, everywhere=complete, by_client=True)
+            for name, attempt in marked.items()
+            if attempt is not None
         )
 
     def end(self, tasks: Iterable[wire.TaskName], code: int = 0) -> None:

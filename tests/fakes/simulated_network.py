@@ -58,6 +58,8 @@ class Network:
     def __init__(self, addresses: Mapping[str, str]) -> None:
         self._addresses = addresses
         self.now = 1000.0
+        #: By how many seconds the clocks of hosts are ahead.
+        self.ahead: dict[str, float] = {}
         self.off: set[str] = set()
         self._cut: set[frozenset[str]] = set()
         self._listeners: dict[tuple[str, int], Listener] = {}
@@ -72,7 +74,7 @@ class Network:
     def simulated(self) -> Iterator[None]:
         """Let this process have the simulated time during the block, and close the event loop after it."""
         real = time.time, time.monotonic
-        time.time, time.monotonic = lambda: EPOCH + self.now, lambda: self.now
+        time.time, time.monotonic = self.time, lambda: self.now
         try:
             yield
         finally:
@@ -84,6 +86,11 @@ class Network:
                 self.loop.run_until_complete(asyncio.wait(tasks, timeout=1.0))
             time.time, time.monotonic = real
             self.loop.close()
+
+    def time(self, host: str = "") -> float:
+        """Return the time by the clock of this host, or of the one whose process asks."""
+        process = PROCESS.get(None)
+        return EPOCH + self.now + self.ahead.get(host or (process.host if process else ""), 0.0)
 
     def advance(self, seconds: float) -> None:
         """Let this time pass."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -13,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.lab.labs import TFCTL, Lab
@@ -70,6 +72,18 @@ class Jobs:
     def ok(self, *words: object, timeout: float = 90) -> str:
         """Run tfctl, which must succeed; return its stdout."""
         done = self(*words, timeout=timeout)
+        assert done.returncode == 0, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def elsewhere(self, *words: object) -> str:
+        """Run tfctl as on another machine that has only the inventory: with empty home and current directories. Return
+        its stdout."""
+        settings = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+        with TemporaryDirectory() as home:
+            done = subprocess.run(
+                self.command(*words), capture_output=True, text=True, timeout=90, cwd=home,
+                env={**settings, "HOME": home}, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
         assert done.returncode == 0, f"{words}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 

@@ -83,6 +83,7 @@ def test_job_whose_client_was_killed_ends_by_itself(strategy: str, jobs: Jobs) -
     client.send_signal(signal.SIGKILL)
     client.communicate(timeout=10)
     ended(jobs, name, "succeeded")
+    assert json.loads(jobs.elsewhere("status", name, "-o", "json"))["state"] == "succeeded"
     all_is_over(jobs, name)
 
 
@@ -106,9 +107,12 @@ def test_tasks_cannot_signal_trace_or_read_the_guard(jobs: Jobs) -> None:
     wait_for(lambda: connected(jobs, "reach"), 30)
     pid = guard_pid(jobs, "node1", "reach")
     user = "setpriv --reuid=tfctl --regid=tfctl --clear-groups"
+    # PTRACE_SEIZE traces the guard without stopping it, until this program ends (ptrace(2)).
+    trace = f'python3 -c "import ctypes, sys; sys.exit(ctypes.CDLL(None).ptrace(0x4206, {pid}, None, None) != 0)"'
+    assert jobs.root("node1", f"{trace} && echo done") == "done", "only the user must be the reason"
     for attack in (
         f"kill -9 {pid}",
-        f"cat /proc/{pid}/mem",
+        trace,
         f"cat /proc/{pid}/environ",
         "cat /run/credentials/tfctlguard-reach.service/key",
         "cat /run/tfctl/guard/reach.key",

@@ -134,11 +134,16 @@ def require_started(system: System, job: str, attempt: int) -> None:
     """Raise RequestRefused if that attempt is still being started."""
     by = next((one.by for one in live(system) if (one.job, one.attempt) == (job, attempt)), None)
     if by == names.GUARD_USER:
-        what = f"{names.guard(job)} is starting attempt {attempt} on {host()}"
-        raise RequestRefused(Exit.BUSY, what, "try again in a moment", retry=True)
+        raise guard_is_starting(job, attempt)
     if by is not None:
         what = f"job {job} is being started on {host()}"
         raise RequestRefused(Exit.BUSY, what, "end that start first, by Ctrl-C", retry=True)
+
+
+def guard_is_starting(job: str, attempt: int) -> RequestRefused:
+    """Return the error for a request about a job whose guard is just starting this attempt."""
+    what = f"{names.guard(job)} is starting attempt {attempt} on {host()}"
+    return RequestRefused(Exit.BUSY, what, "try again in a moment", retry=True)
 
 
 def sweep(system: System) -> None:

@@ -6,6 +6,7 @@ the table FAULTS meets a job of each strategy, once until the job is over and on
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from simulated_hosts import SimulatedHosts
+from simulated_hosts import GUARDS_S, SimulatedHosts
 
 from tests.unit.model.four_hosts import INVENTORY
 from tfctl.model import load, plan
@@ -158,6 +159,15 @@ def writes_slowly(number: int, seconds: float) -> Step:
 
     def act(run: Run) -> None:
         run[number].writes_for = seconds
+
+    return act
+
+
+def keeps_slowly(number: int, seconds: float) -> Step:
+    """Let this host take this long to keep the next attempt."""
+
+    def act(run: Run) -> None:
+        run[number].keep_for = seconds
 
     return act
 
@@ -329,6 +339,14 @@ FAULTS = {
         (wait(5), first_fails, wait(5)),
         (writes_slowly(2, 200), wait(210), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
     ),
+    "the head takes long to keep the next attempt": Fault(
+        (wait(5), first_fails, wait(5)),
+        (keeps_slowly(1, 20), wait(40), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
+    ),
+    "a host takes long to keep the next attempt": Fault(
+        (wait(5), first_fails, wait(5)),
+        (keeps_slowly(2, 20), wait(40), succeed), {ALL: SUCCEEDED}, FAILED, ", max_attempts: 2",
+    ),
     # It undoes that attempt, and the head tries again.
     "a host is cut off while it prepares the next attempt": Fault(
         (wait(5), first_fails, wait(5), writes_slowly(2, 20)),
@@ -409,6 +427,12 @@ FAULTS = {
         (deafen(3), wait(8), cut(3), wait(22)),
         (listen(3), wait(2), heal, wait(8), succeed), {SERVED: SUCCEEDED}, policy=", start_timeout: 29s",
     ),
+    # Its guard lets a task end for the grace period.
+    "a host that is cut off ends its tasks slowly": Fault(
+        (wait(5), cut(3), wait(10)),
+        (wait(LEASE + 60), expect(("running", 101, "^$")), wait(30), heal),
+        {group: lost(task, SILENT) for group, task in THIRD.items()}, policy=", grace: 60s",
+    ),
     "the deadline passes": Fault(
         (wait(5),), (wait(16),), {ALL: ("failed", 100, "with SIGTERM at its deadline$")}, policy=", deadline: 20s"
     ),
@@ -423,6 +447,7 @@ FAULTS = {
 @cache
 def make_job(strategy: str, policy: str, more: str = "") -> Job:
     """Return a job of this strategy, as `start` makes it from a job file."""
+    policy += "" if "grace: " in policy else ", grace: 15s"
     with TemporaryDirectory() as folder:
         file = Path(folder, "job.yaml")
         file.write_text(
@@ -517,11 +542,32 @@ def test_guards_stop_what_a_client_has_not_stopped_but_give_it_time(tmp_path: Pa
         first.mark(None)
         run.hosts.advance(3)
         assert all(host.alive and host.attempts[1].stopped is None for host in others)
-        run.hosts.advance(10)
+        run.hosts.advance(GUARDS_S - 4)
+        assert all(host.attempts[1].stopped is not None for host in others), "the first host ends its tasks in a second"
+        run.hosts.advance(4)
         assert not any(host.alive for host in others)
         run.hosts.stop()
         run.hosts.until_over(30)
         assert run.hosts.outcome()[:2] == ("stopped", 103)
+
+
+@pytest.mark.parametrize("strategy", ALL)
+def test_stop_that_marks_the_job_as_the_next_attempt_begins_cancels_it(strategy: str, tmp_path: Path) -> None:
+    """The head sees the mark only after it has begun to start the attempt."""
+    run = make_run(tmp_path, strategy, ", max_attempts: 2")
+    marked: dict[str, Any] = {}
+    with run.hosts.running():
+        run.hosts.start()
+        run.hosts.advance(5)
+        first_fails(run)
+        run[1].at_reserve = lambda: marked.update(run.hosts.mark())
+        while not marked:
+            run.hosts.advance(0.5)
+        run.hosts.advance(2)
+        run.hosts.end_marked(marked)
+        run.hosts.until_over(30)
+        agrees(run.hosts.outcome(), FAILED)
+        assert not run.hosts.network.tracebacks
 
 
 NOTIFIED = ", notify: {command: [/srv/tfctl/ended.sh]}"
@@ -539,6 +585,42 @@ def test_people_are_notified_once_although_the_guard_is_killed_meanwhile(tmp_pat
         run.hosts.until_over(10)
         assert len(run[1].notified) == 1
         agrees(run.hosts.outcome(), SUCCEEDED)
+        assert not run.hosts.network.tracebacks
+
+
+def test_people_are_told_which_task_has_failed_first_although_its_host_reports_it_later(tmp_path: Path) -> None:
+    """The rank on the head fails because that on node2 has."""
+    run = make_run(tmp_path, "horovod", NOTIFIED + ", clean: none")
+    with run.hosts.running():
+        run.hosts.start()
+        run.hosts.advance(5)
+        cut(2)(run)
+        run[2].end(("worker", 1), 3)
+        run.hosts.advance(0.1)
+        run[1].end(("worker", 0), 1)
+        run.hosts.advance(1.5)
+        heal(run)
+        run.hosts.advance(10)
+        [told] = run[1].notified
+        assert json.loads(told)["reason"] == "worker/1 on node2 failed with exit code 3"
+        assert not run.hosts.network.tracebacks
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+def test_the_task_that_failed_first_decides_about_another_attempt_although_clocks_differ(
+    ahead: float, tmp_path: Path
+) -> None:
+    run = make_run(tmp_path, "horovod", ", max_attempts: 2, fail_exit_codes: [3]")
+    run.hosts.network.ahead["node2"] = ahead
+    with run.hosts.running():
+        run.hosts.start()
+        run.hosts.advance(5)
+        first, second = (1, 2) if ahead < 0 else (2, 1)
+        run[first].end(("worker", first - 1), 3)
+        run.hosts.advance(0.5)
+        run[second].end(("worker", second - 1), 1)
+        run.hosts.until_over(15)
+        assert [*run[1].attempts] == [1]
         assert not run.hosts.network.tracebacks
 
 

@@ -36,7 +36,7 @@ def view(chief: str, ps: str, worker: str, of: wire.Record | None = None, code: 
         wire.TaskStatus(*name, state, code if state == "failed" else None, None, 2.0, None, 0)
         for name, state in zip(TASKS, states, strict=True)
     ]
-    return View(of or record(), tasks, **{"stopped": None, "age": 5.0, "attempt_age": 5.0, **more})
+    return View(of or record(), tasks, **{"stopped": None, "age": 5.0, "attempt_age": 5.0, "ended_for": 2.0, **more})
 
 
 def test_a_job_that_runs_is_left_alone() -> None:
@@ -62,6 +62,13 @@ def test_nothing_is_stopped_if_the_policy_says_so() -> None:
 def test_tasks_are_stopped_only_once() -> None:
     """A process that not even SIGKILL ends must not keep the guard busy."""
     assert next_action(view("succeeded", "running", "stopped", cleaned={PS, WORKER})) == Finish()
+
+
+def test_what_has_failed_first_may_be_reported_later() -> None:
+    for clean in ("running", "none"):
+        seen = view("failed", "running", "running", record(clean), code=1, ended_for=1.0)
+        assert next_action(seen) is None
+        assert next_action(seen._replace(ended_for=2.0)) is not None
 
 
 def test_a_failed_job_is_over_after_its_last_attempt() -> None:
@@ -121,6 +128,12 @@ def test_there_is_no_other_attempt_after_a_stop_or_the_deadline() -> None:
     assert next_action(view("failed", "stopped", "stopped", of, code=1, age=61.0)) == Finish()
 
 
+def test_there_is_no_other_attempt_that_would_begin_after_the_deadline() -> None:
+    of = record(max_attempts=3, number=2, deadline=60)
+    assert next_action(view("failed", "stopped", "stopped", of, code=1, age=39.0)) == Retry(20.0)
+    assert next_action(view("failed", "stopped", "stopped", of, code=1, age=41.0)) == Finish()
+
+
 def test_a_stop_on_one_host_stops_all_of_them() -> None:
     assert next_action(view("stopped", "running", "running", stopped=4.0)) == StopEverywhere()
     assert next_action(view("stopped", "stopped", "unknown", stopped=4.0)) is None
@@ -153,7 +166,7 @@ def test_whether_a_task_listens_is_not_known_while_its_host_is_silent_or_has_not
     assert isinstance(next_action(deaf), StopTasks)
 
 
-def test_a_guard_no_longer_reads_who_listens_once_its_servers_do(tmp_path: Path) -> None:
+def test_guard_stops_checking_ports_when_all_servers_listen(tmp_path: Path) -> None:
     of = record(start_timeout=30, servers=(PS, WORKER))
     here = HostAccess("digits", "n2", System(prefix=str(tmp_path)))
     member = Member(here, b"", wire.JobStatus("digits", 1, of.run, of, None, ()))

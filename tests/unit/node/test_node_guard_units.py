@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_system import fake_system
 from node_tree import ACCOUNT, HERE, RUN, Session, Tree, make_plan, make_task, refused, request
 
-from tfctl.node import guards, names
+from tfctl.node import guards, names, wire
+from tfctl.node.guard.head import Head
+from tfctl.node.guard.host_access import HostAccess
+from tfctl.node.system import System
+
+#: Where Linux reports the length of the queue of a socket that listens: tcpi_sacked of struct tcp_info (tcp(7)).
+BACKLOG = slice(28, 32)
 
 
 def test_a_failed_program_for_the_end_of_the_job_is_no_failed_unit_once_the_guard_is_removed(tree: Tree) -> None:
@@ -65,3 +77,25 @@ def test_a_guard_cannot_change_how_the_next_attempt_is_guarded(tree: Tree) -> No
 def test_a_guard_has_no_port_that_only_root_may_use(tree: Tree) -> None:
     with tree.start() as session:
         assert refused(session, guarded(port=80))["message"] == "80 is not a port for the guard"
+
+
+def test_all_guards_of_a_large_job_can_connect_to_the_head_at_once(tmp_path: Path) -> None:
+    """The program passes the socket of the unit to asyncio, which sets the length of its queue again."""
+    record = wire.decode(wire.Record, guarded()["record"])
+    here = HostAccess("digits", "node1", System(prefix=str(tmp_path)))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+
+        async def look() -> bytes:
+            head = Head(here, b"", wire.JobStatus("digits", 1, RUN, record, None, ()), 0.0, listener)
+            guarding = asyncio.ensure_future(head.run())
+            await asyncio.sleep(0.1)
+            found = listener.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BACKLOG.stop)
+            guarding.cancel()
+            with suppress(asyncio.CancelledError):
+                await guarding
+            return found
+
+        length = int.from_bytes(asyncio.run(look())[BACKLOG], sys.byteorder)
+    [wanted] = re.findall(r"^Backlog=([0-9]+)$", guards._PEERS, re.MULTILINE)
+    assert length == min(int(wanted), int(Path("/proc/sys/net/core/somaxconn").read_text()))

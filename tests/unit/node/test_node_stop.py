@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, TypedDict
 
 import pytest
-from node_tree import RUN, STAY, Tree, free_port, make_plan, make_task, reserve, sh, wait_until
+from node_tree import RUN, STAY, Session, Tree, free_port, make_plan, make_task, reserve, sh, wait_until
 
 from tfctl.node import names
 
@@ -42,9 +43,9 @@ def another_start(tree: Tree) -> Iterator[Callable[[], None]]:
         yield file.close
 
 
-def guarded(plan: dict[str, Any]) -> dict[str, Any]:
-    """Give the job of a plan a guard, which ends at once on these hosts."""
-    guard = {"head": "node1", "address": "10.9.0.1", "port": 0, "origin": RUN, "lease": 600, "max_attempts": 2}
+def guarded(plan: dict[str, Any], origin: str = RUN) -> dict[str, Any]:
+    """Give the job of a plan a guard, which ends at once on these hosts. ``origin``: the run of its first attempt."""
+    guard = {"head": "node1", "address": "10.9.0.1", "port": 0, "origin": origin, "lease": 600, "max_attempts": 2}
     return {**plan, "record": {**plan["record"], "guard": guard}, "guard": {"key": 64 * "0"}}
 
 
@@ -96,17 +97,32 @@ def test_stop_leaves_the_files_of_a_start_that_began_meanwhile(begun: bool, tree
     assert tree.states()["worker/0"]["state"] == "running"
 
 
-def test_stop_leaves_the_guard_of_a_start_that_began_meanwhile(tree: Tree) -> None:
+@contextmanager
+def starting_meanwhile(tree: Tree, origin: str) -> Iterator[Session]:
+    """Begin a stop of attempt 1, which then ends by itself, and start attempt 2. Yield the session of the stop."""
     tree.run(guarded(make_plan(make_task(command=sh("until test -e ended; do sleep 0.1; done")))))
     with tree.session("stop", **STOP, hold=True) as session:
         session.expect("marked")
         (tree / "var/lib/tfctl/jobs/digits/1/code/ended").touch()
         wait_until(lambda: not [unit for unit in tree.alive() if unit.startswith("tfctl-")])
         with tree.start() as other:
-            reserve(other, guarded(make_plan(make_task(attempt=2, run="89abcdef"), attempt=2, run="89abcdef")))
-            assert session.ask("go", "stopped", {"everywhere": True})["left"] == []
+            reserve(other, guarded(make_plan(make_task(attempt=2, run="89abcdef"), attempt=2, run="89abcdef"), origin))
+            yield session
             other.ask("go", "started")
             other.ask("keep", "kept")
+
+
+def test_stop_leaves_the_guard_of_a_start_that_began_meanwhile(tree: Tree) -> None:
+    with starting_meanwhile(tree, origin="89abcdef") as session:
+        assert session.ask("go", "stopped", {"everywhere": True})["left"] == []
+    assert (tree / names.UNITS / names.guard_service("digits")).exists()
+
+
+def test_stop_says_that_the_guard_is_starting_the_next_attempt(tree: Tree) -> None:
+    with starting_meanwhile(tree, origin=RUN) as session:
+        error = session.ask("go", "error", {"everywhere": True})
+        assert (error["exit"], error["retry"], error["remedy"]) == (5, True, "try again in a moment")
+        assert re.match("the guard of .*digits is starting attempt 2 on ", error["message"])
     assert (tree / names.UNITS / names.guard_service("digits")).exists()
 
 

@@ -14,8 +14,10 @@ from . import link, rules
 from .host_access import HostAccess, RequestFailed
 from .member import FIRST_CONTACT_S, LOOK_S, carry_out
 
-#: Added to the lease before the tasks of a silent host count as lost (s): that host may have to end them first.
+#: Added to the lease before the tasks of a silent host count as lost (s), at least: it may have to end them first.
 _GRACE_S = 30.0
+#: How much longer (s) than the grace period that may take.
+_AFTER_GRACE_S = 15.0
 #: How long a client may take to mark the tasks of a job on all hosts (s), before the guards do the rest of its stop.
 _CLIENT_S = 5.0
 #: How long an order may take beyond the grace period of the tasks (s).
@@ -24,6 +26,10 @@ _ORDER_S = 90.0
 _AGAIN_S = 10.0
 #: How long the members may take to hear that the job is over (s).
 _END_S = 3.0
+#: Smaller differences between clocks (s) are not corrected, as clients do not correct them.
+_CLOCK_S = 2.0
+#: How many connections may wait to be accepted: asyncio sets this again on the socket that systemd has opened.
+_BACKLOG = 4096
 #: How many connections may be authenticating at a time: tasks can connect too.
 _STRANGERS = 256
 
@@ -33,12 +39,37 @@ Tell = Callable[[wire.Record, judge.Verdict], Awaitable[None]]
 
 class _Member:
     """Another host. ``silent_since``: on the monotonic clock; None once it has reported the current attempt over its
-    connection."""
+    connection. ``ahead``: by how much its clock is ahead of this host's (s), as far as its reports tell."""
 
     def __init__(self) -> None:
         self.link: link.Link | None = None
         self.report: link.MemberReport | None = None
         self.silent_since: float | None = time.monotonic()
+        self.ahead: float | None = None
+
+    def connect(self, connection: link.Link) -> None:
+        self.link, self.ahead = connection, None
+
+    def take(self, report: link.MemberReport) -> None:
+        """Note a report, and what it tells about the member's clock. Of several over one connection, the one that was
+        on its way for the shortest time tells most."""
+        self.report = report
+        if report.time is not None:
+            found = report.time - time.time()
+            self.ahead = found if self.ahead is None else max(self.ahead, found)
+
+    def by_our_clock(self, tasks: Iterable[wire.TaskStatus]) -> list[wire.TaskStatus]:
+        """Return the member's tasks with their times by the clock of this host, because they are compared."""
+        ahead = self.ahead or 0.0
+        if abs(ahead) <= _CLOCK_S:
+            return [*tasks]
+        return [
+            task._replace(
+                started=None if task.started is None else task.started - ahead,
+                finished=None if task.finished is None else task.finished - ahead,
+            )
+            for task in tasks
+        ]
 
     def heard(self, run: str) -> None:
         """Note whether the member is silent about the attempt with this run. It is if it has undone its start."""
@@ -102,11 +133,16 @@ class Head:
         assert self._record.guard
         return self._record.guard
 
+    @property
+    def _patience(self) -> float:
+        """How long (s) a host may be silent, or may be unable to end its tasks."""
+        return self._guard.lease + max(_GRACE_S, self._record.policy.grace + _AFTER_GRACE_S)
+
     async def run(self) -> None:
         """Return when the guard may leave."""
-        server = (
-            await asyncio.start_server(self._accept, sock=self._listener, limit=link.LIMIT) if self._listener else None
-        )
+        server = None
+        if self._listener is not None:
+            server = await asyncio.start_server(self._accept, sock=self._listener, limit=link.LIMIT, backlog=_BACKLOG)
         beating = asyncio.ensure_future(self._beat())
         try:
             while not self._over and not await self._step():
@@ -163,13 +199,13 @@ class Head:
         The others are lost once the host has been silent for too long, or a client has seen that it was rebooted.
         """
         reports: dict[str, Sequence[wire.TaskStatus] | None] = dict.fromkeys(self._members)
-        reports.update((host, report.tasks) for host, report in self._reports().items())
+        reports.update((host, self._members[host].by_our_clock(one.tasks)) for host, one in self._reports().items())
         reports[self._here.host] = self._seen.tasks
         silent, gone = set(), set()
         for host, member in self._members.items():
             if member.silent_since is not None:
                 silent.add(host)
-                late = time.monotonic() - member.silent_since > self._guard.lease + _GRACE_S
+                late = time.monotonic() - member.silent_since > self._patience
                 if late or host in self._rebooted:
                     reports[host] = [one for one in reports[host] or () if one.state in judge.ENDED]
                     gone.add(host)
@@ -263,7 +299,7 @@ class Head:
         hosts = {task.name: task.host for task in self._record.tasks}
         for name in tasks:
             tried_for = now - self._first_tried.setdefault(name, now)
-            if hosts[name] not in failed or tried_for > self._guard.lease + _GRACE_S:
+            if hosts[name] not in failed or tried_for > self._patience:
                 self._cleaned.add(name)
 
     def _client_is_late(self) -> bool:
@@ -309,8 +345,10 @@ class Head:
             self._retry_later(rules.verdict(view).reason, f"attempt {record.attempt} could not be started: {trouble}")
             return False
         self._here.note(record.attempt, "start", f"after the failure of attempt {self._record.attempt}")
-        self._seen = await self._here.show() or self._seen
-        self._begin_attempt()
+        kept = await self._kept(record.run)
+        if kept is not None:
+            self._seen = kept
+            self._begin_attempt()
         return False
 
     def _retry_later(self, why: str, trouble: str) -> None:
@@ -341,12 +379,32 @@ class Head:
         first, *others = sorted(hosts)
         trouble = await self._prepare([first], record) or await self._prepare(others, record)
         trouble = trouble or await self._order(hosts, lambda number, _: link.LaunchOrder(number))
-        trouble = trouble or await self._order([self._here.host], lambda number, _: link.KeepOrder(number))
+        if not trouble and self._here.is_stopped(self._record.attempt):  # meanwhile
+            trouble = {self._here.host: "the job was stopped"}
+        if not trouble:
+            trouble = await self._order([self._here.host], lambda number, _: link.KeepOrder(number))
+            if trouble and await self._kept(record.run):
+                trouble = {}
         if trouble:
             await self._order(hosts, lambda number, _: link.AbortOrder(number))
             return "; ".join(trouble.values())
         await self._order(self._members, lambda number, _: link.KeepOrder(number))
         return ""
+
+    async def _kept(self, run: str) -> wire.JobStatus | None:
+        """Return the attempt with this run once this host has kept it, or None if it has undone it.
+
+        Until one of the two has happened, the other hosts cannot be told what to do. So this waits however long the
+        node part takes.
+        """
+        while True:
+            with suppress(RequestFailed):
+                seen = await self._here.show()
+                if seen is None or seen.run != run:
+                    return None
+                if seen.kept:
+                    return seen
+            await asyncio.sleep(LOOK_S)
 
     async def _prepare(self, hosts: Iterable[str], record: wire.Record) -> Mapping[str, str]:
         """Have these hosts reserve the attempt, and return the errors by host."""
@@ -424,13 +482,13 @@ class Head:
         if member.link is not None:
             member.link.close()
             self._answer_all(hello.host)
-        member.link = connection
+        member.connect(connection)
         connection.send(self._sign_of_life())
         try:
             while True:
                 message = await connection.receive(wire.FOLLOW_SILENCE_S)
                 if isinstance(message, link.MemberReport):
-                    member.report = message
+                    member.take(message)
                     member.heard(self._record.run)
                     self._woken.set()
                 elif isinstance(message, link.OrderResult):

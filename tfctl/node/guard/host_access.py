@@ -86,6 +86,10 @@ class HostAccess:
         """Return the hosts that were rebooted during the attempt, as far as a client has noticed it."""
         return jobstore.rebooted(self._system, self.job, attempt)
 
+    def is_stopped(self, attempt: int) -> bool:
+        """Return whether a user has stopped the attempt, as far as this host knows."""
+        return jobstore.marked(self._system, self.job, attempt) is not None
+
     def listening(self, tasks: Iterable[wire.RecordedTask]) -> tuple[wire.TaskName, ...]:
         """Return the tasks of this host whose port has a listener."""
         ports = sockets.listening(self._system.at("/proc"))

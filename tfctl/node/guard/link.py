@@ -22,12 +22,13 @@ _NONCE = re.compile(r"[0-9a-f]{32}")
 
 class MemberReport(NamedTuple):
     """The member's tasks of the attempt ``run``. ``stopped``: the time of the job's stop mark here. ``listening``: its
-    tasks whose port has a listener."""
+    tasks whose port has a listener. ``time``: the member's clock. Older guards do not send it."""
 
     run: str
     tasks: tuple[wire.TaskStatus, ...]
     stopped: Optional[float] = None
     listening: tuple[wire.TaskName, ...] = ()
+    time: Optional[float] = None
 
 
 class GuardBeat(NamedTuple):

@@ -74,7 +74,7 @@ class Member:
     def _tell(self) -> None:
         if self._link is not None:
             seen = self._seen
-            self._link.send(link.MemberReport(seen.run, seen.tasks, seen.stopped, self._listening))
+            self._link.send(link.MemberReport(seen.run, seen.tasks, seen.stopped, self._listening, time.time()))
 
     @property
     def _alive(self) -> tuple[wire.TaskName, ...]:

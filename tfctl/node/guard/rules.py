@@ -12,6 +12,9 @@ from .. import judge, names, wire
 #: The pause before the second attempt (s). Each further one doubles it.
 _BACKOFF_S = 10.0
 _LONGEST_BACKOFF_S = 300.0
+#: How long (s) to wait once the job has failed, for reports of tasks that have failed before. The head sees its own
+#: tasks at once, and a member looks once a second.
+_FIRST_S = 2.0
 #: How long (s) the members may take to report what they have seen before to a guard that was started again.
 _REPORTS_S = 15.0
 
@@ -96,6 +99,8 @@ def next_action(view: View) -> Action | None:
 
 def _after(view: View, found: judge.Verdict, alive: tuple[wire.TaskName, ...], unknown: bool) -> Action | None:
     """Return what to do once the job has succeeded or failed."""
+    if found.state == "failed" and view.ended_for < _FIRST_S:
+        return None
     draining = judge.draining(view.record, view.tasks, view.ended_for) if found.state == "succeeded" else {}
     again = found.state == "failed" and retries(view, found)
     ended = judge.to_clean(view.record, view.tasks, draining)
@@ -108,9 +113,8 @@ def _after(view: View, found: judge.Verdict, alive: tuple[wire.TaskName, ...], u
     if waits and (unknown or any(name not in view.cleaned for name in alive)):
         return None
     if again:
-        guard = view.record.guard
-        assert guard
-        return Retry(min(_LONGEST_BACKOFF_S, _BACKOFF_S * 2 ** (guard.number - 1)))
+        assert view.record.guard
+        return Retry(_pause(view.record.guard))
     return Finish()
 
 
@@ -139,13 +143,18 @@ def retries(view: View, found: judge.Verdict) -> bool:
     guard = view.record.guard
     if guard is None or guard.number >= guard.max_attempts or view.stopped is not None or view.final:
         return False
-    if guard.deadline is not None and view.age > guard.deadline:
+    if guard.deadline is not None and view.age + _pause(guard) > guard.deadline:
         return False
     culprit = next((task for task in view.tasks if task.name == found.culprit), None)
     code = _exit_code(culprit) if culprit else None
     if code in guard.fail_exit_codes or (culprit and (culprit.overdue or culprit.loss == "reboot")):
         return False
     return not guard.retry_exit_codes or code in guard.retry_exit_codes
+
+
+def _pause(guard: wire.RecordedGuard) -> float:
+    """Return how long to wait before the next attempt (s)."""
+    return min(_LONGEST_BACKOFF_S, _BACKOFF_S * 2 ** (guard.number - 1))
 
 
 def _exit_code(task: wire.TaskStatus) -> int | None:

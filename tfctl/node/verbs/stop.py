@@ -23,6 +23,9 @@ _MORE_S = 15.0
 _SWEEP_S = 2.0
 #: How long a port may take to be free once its process has ended.
 _PORT_S = 2.0
+#: How long (s) after the mark of the job the guards may take to mark the tasks of hosts that a client has not reached:
+#: they give the client 5 s to do so itself, notice the mark within 2 s and give the order within 1 s.
+_GUARDS_S = 10.0
 #: So many hosts of a job, the first ones, send the names of all: from each host, they would be quadratic in number.
 _NAMING = 3
 #: Where the hierarchy that systemd keeps processes in is mounted: version 1, hybrid, version 2 alone.
@@ -49,12 +52,15 @@ def run(system: System, session: NodeSession, request: wire.StopRequest) -> None
         reservations.require_started(system, job, attempt)
     tasks = [task for task in jobstore.tasks(system, job, attempt) if wanted is None or task in wanted]
     run = record.run if record else ""
-    units = _units(system, job, run, tasks, whole=wanted is None and only is None and this_run is None)
+    whole = wanted is None and only is None and this_run is None
+    units = _units(system, job, run, tasks, whole=whole)
     unmarked = _mark(system, record, tasks, units, request, whole=wanted is None) if record else []
     everywhere = False
     if request.hold:
         hosts = _all_hosts(record, jobstore.tasks(system, job, attempt)) if record else ()
         everywhere = _await_go(session, wire.Marked(attempt if record else 0, hosts))
+        if whole and record and not everywhere and any(unit.live for unit in units):
+            _await_guards(system, record, beat)
     survivors = end_units(system, [unit.unit for unit in units], _limit(system, units), beat)
     with reservations.lock(system, reservations.LONGEST_S, beat):
         # The next start may have written its own files under the names of units that have ended.
@@ -64,6 +70,9 @@ def run(system: System, session: NodeSession, request: wire.StopRequest) -> None
         if wanted is None and attempt == jobstore.latest(system, job) and this_run in (None, run):
             restart_files.delete(system, job)
             _remove_guard(system, job, everywhere=everywhere)
+        latest = jobstore.latest(system, job)
+        if whole and record and latest > attempt and _is_by_its_guard(jobstore.record(system, job, latest), record):
+            raise reservations.guard_is_starting(job, latest)
     left = (*survivors.values(), *_remains(system, ended), *unmarked)
     live = tuple(unit.task for unit in units if unit.live)
     with contextlib.suppress(Gone):
@@ -130,6 +139,21 @@ def _await_go(session: NodeSession, marked: wire.Marked) -> bool:
     return False
 
 
+def _await_guards(system: System, record: wire.Record, beat: Callable[[], object]) -> None:
+    """Give the guards of the job the time to mark the tasks on the hosts that the client could not reach.
+
+    A task there that fails because those of this host have ended would otherwise count as failed, and the job too.
+    """
+    marked, unit = jobstore.marked(system, record.job, record.attempt), names.guard_service(record.job)
+    has_guards = len({task.host for task in record.tasks}) > 1 and states.is_live(system.show([unit])[unit])
+    if marked is None or not has_guards:
+        return
+    until = time.monotonic() + min(_GUARDS_S, marked + _GUARDS_S - time.time())
+    while time.monotonic() < until:
+        beat()
+        time.sleep(0.1)
+
+
 def _units(system: System, job: str, run: str, tasks: Sequence[TaskName], *, whole: bool) -> list[InstalledUnit]:
     """Return the tasks' units. Of a whole job, also return every live unit, even if it has no file or no record."""
     installed = installed_units(system, job)
@@ -176,6 +200,11 @@ def _awaits_retry(system: System, job: str, attempt: int) -> bool:
     """Return whether the guard is about to start the next attempt."""
     found = guards.report(system, job, attempt)
     return found is not None and found.retry_at is not None and bool(guards.installed(system, job))
+
+
+def _is_by_its_guard(later: wire.Record | None, record: wire.Record) -> bool:
+    """Return whether the guard of an attempt has started a later one. If a user has, it has another guard."""
+    return bool(later and later.guard and record.guard and later.guard.origin == record.guard.origin)
 
 
 def _remove_guard(system: System, job: str, *, everywhere: bool) -> None:
