@@ -209,9 +209,9 @@ def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, pa
     except TfctlError as error:
         say_error(error)
         return known
-    for error in errors:
-        say_error(error)
-    if any(isinstance(error, Unreachable) for error in errors):
+    for missing in errors:
+        say_error(missing)
+    if any(isinstance(missing, Unreachable) for missing in errors):
         say(f"the figures of {entry.job} are incomplete; the same command reads them again")
         return known
     known = known.put(replace(entry, figures=replace(figures, settings=entry.settings)))

@@ -154,7 +154,7 @@ def retries(view: View, found: judge.Verdict) -> bool:
 
 def _pause(guard: wire.RecordedGuard) -> float:
     """Return how long to wait before the next attempt (s)."""
-    return min(_LONGEST_BACKOFF_S, _BACKOFF_S * 2 ** (guard.number - 1))
+    return min(_LONGEST_BACKOFF_S, _BACKOFF_S * 2.0 ** (guard.number - 1))
 
 
 def _exit_code(task: wire.TaskStatus) -> int | None:
