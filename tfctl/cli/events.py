@@ -25,7 +25,7 @@ def events(
     inventory: InventoryOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> int:
-    """Show the events of a job in chronological order: starts, stops, restarts, and every run of every task.
+    """Show the events of a job in chronological order. These are starts, stops, restarts, and all runs of its tasks.
 
     Covers all attempts that the hosts still know. Times are by this machine's clock.
     """

@@ -69,7 +69,7 @@ def run(
         typer.Option("--output", "-o", help="text, or json: an object per line, and one per task at the end."),
     ] = OutputFormat.text,
 ) -> int:
-    """Run a command beside a task, or beside all tasks of a role or a job.
+    """Run a command beside one task or several.
 
     The command has the task's environment and working directory. It runs as user tfctl in the same sandbox as tasks,
     with an empty stdin: what is piped to tfctl is not passed on. The exit code is that of the command or, for several
