@@ -302,6 +302,7 @@ def test_provision_rebuilds_a_damaged_environment_even_after_an_interruption(clu
     assert left == ""
 
 
+@pytest.mark.timeout(300)  # it runs the playbook twice
 def test_playbook_run_by_ansible_playbook_provisions_like_tfctl(pair: Lab) -> None:
     """ansible-playbook runs in a directory without ansible.cfg. tfctl then finds nothing to change."""
     pair.shell("node1", "sudo rm /etc/sudoers.d/tfctl /usr/local/sbin/tfctl-node")
