@@ -122,7 +122,7 @@ def page() -> str:
         "A command that fails prints this object, and exits with the same [exit code](exit-codes.md). So does one that "
         "is interrupted before it has printed anything. A command that has results of some hosts prints these, and "
         "reports the errors of the other hosts on stderr. `check`, `preflight`, `provision`, `reset`, `verify` and "
-        "commands that wait for a job print their own object, also if the exit code is not 0.",
+        "commands that wait for a job print their own object even if the exit code is not 0.",
         *_description(FailedObject),
         "## Parts",
         *(_section(f"### {_title(kind)}", kind) for kind in nested),

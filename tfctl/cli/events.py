@@ -25,7 +25,7 @@ def events(
     inventory: InventoryOption = None,
     output: OutputOption = OutputFormat.text,
 ) -> int:
-    """Show the events of a job in chronological order. These are starts, stops, restarts, and all runs of its tasks.
+    """Show the events of a job in chronological order. These include all runs of its tasks, and what its guards did.
 
     Covers all attempts that the hosts still know. Times are by this machine's clock.
     """

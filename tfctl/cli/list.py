@@ -32,7 +32,7 @@ def list_jobs(
     """List the jobs that the hosts know. Shows each job's latest attempt, the most recent job first.
 
     Exit code: 0 all hosts answer, 4 one cannot be reached, 8 one of them has not been provisioned. With --job,
-    only the hosts of that job count. An unknown job is an empty list.
+    only the hosts of that job count. For an unknown job, the list is empty.
     """
     from tfctl.jobs import show
 

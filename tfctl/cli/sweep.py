@@ -77,8 +77,8 @@ def sweep(
     The results are kept in a file. After Ctrl-C or a failure, the same command continues: runs that have succeeded are
     not repeated.
 
-    Exit code: 0 all runs have results, 100 some have none, 4 it is unknown whether a run has ended, 5 a job with the
-    name of a run is running that this sweep has not started.
+    Exit code: 0 all runs have results, 100 some have none, 4 it is unknown whether a run has ended, 5 a job that this
+    sweep has not started is running under the name of a run.
     """
     from tfctl.model import load
     from tfctl.report import plot as plots

@@ -170,7 +170,10 @@ class Owned:
             "nvidia_repo_key_fingerprint": fingerprint(KEY), "nvidia_repo_apt_dir": str(self.apt),
             "nvidia_repo_key_file": str(self.key), "ansible_python_interpreter": sys.executable,
         }  # fmt: skip
-        settings: dict[str, object] = {"ANSIBLE_ROLES_PATH": self.folder / "roles", "ANSIBLE_HOME": self.folder / "home"}
+        settings: dict[str, object] = {
+            "ANSIBLE_ROLES_PATH": self.folder / "roles",
+            "ANSIBLE_HOME": self.folder / "home",
+        }
         settings |= {"ANSIBLE_LIBRARY": ansible.data_dir() / "playbooks/library", "ANSIBLE_NOCOLOR": "1"}
         settings |= {"ANSIBLE_MODULE_UTILS": ansible.data_dir() / "playbooks/module_utils"}
         command = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "-e", json.dumps(extra), "play.yml"]
