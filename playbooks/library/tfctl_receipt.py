@@ -37,7 +37,8 @@ EXAMPLES = """
 
 - name: Describe the cluster to users
   ansible.builtin.copy:
-    content: "Jobs are started with tfctl.\n"
+    content: |
+      Jobs are started with tfctl.
     dest: /etc/motd.d/cluster
     mode: "0644"
 

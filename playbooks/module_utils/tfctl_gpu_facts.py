@@ -169,10 +169,13 @@ def unattended(root: Path) -> bool:
 
 
 def apt_sources(root: Path) -> dict[str, str]:
-    """Return the text of apt's source files that may have a repository of NVIDIA, by path, without tfctl's own."""
+    """Return the text of apt's source files that may have a repository of NVIDIA, by path, without tfctl's own.
+
+    Users and passwords in URLs are left out.
+    """
     files = [root / "etc/apt/sources.list", *(root / "etc/apt/sources.list.d").glob("*.[ls]*")]
     texts = {f"/{path.relative_to(root)}": content(path) for path in files if path.name != "tfctl-nvidia.sources"}
-    return {path: text for path, text in texts.items() if "/cuda/repos/" in text}
+    return {path: re.sub(r"(?<=://)[^/\s]+@", "", text) for path, text in texts.items() if "/cuda/repos/" in text}
 
 
 def container() -> str:

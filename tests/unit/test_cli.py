@@ -217,6 +217,12 @@ def test_json_option_behind_the_dashes_belongs_to_the_command_on_the_hosts() -> 
 def test_json_option_is_found_in_each_form() -> None:
     for words in ("-o json", "-ojson", "--output json", "--output=json", "-fo json", "-fojson"):
         assert main.wants_json(["logs", *words.split()]), words
-    for words in ("logs -o text json", "logs --job json", "run --local --output json", "run --output=json"):
+    for words in (
+        "logs -o text json",
+        "logs --job json",
+        "logs --grep -efoo",
+        "run --local --output json",
+        "run --output=json",
+    ):
         assert not main.wants_json(words.split()), words
     assert main.wants_json(["run", "--local", "-o", "json"])

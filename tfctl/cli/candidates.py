@@ -111,7 +111,8 @@ def _starting(beginning: str, found: Sequence[str]) -> list[str]:
 
 def _refresh(words: Sequence[str]) -> None:
     """Ask the hosts which jobs there are, in a process that goes on without this one."""
-    completion_cache.touch()
+    if not completion_cache.touch():
+        return  # each key would ask them again
     own = list(words)
     named = [own[number + 1] for number, word in enumerate(own[:-2]) if word in ("-i", "--inventory")]
     command = [sys.executable, "-m", "tfctl", "list", *(["-i", named[0]] if named else [])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import os
 import re
@@ -135,8 +136,13 @@ def _interrupted(words: Sequence[str]) -> int:
 def wants_json(words: Sequence[str]) -> bool:
     """Return whether a command line has the option ``-o json``."""
     own = list(words[: list(words).index("--")] if "--" in words else words)
-    long = "" if own[:1] == ["run"] else "|--output[ =]"  # there it names a directory
-    return re.search(rf"(^| )(-[a-zA-Z]*o ?{long})json( |$)", " ".join(own)) is not None
+    long = own[:1] != ["run"]  # there --output names a directory
+    for word, value in itertools.pairwise([*own, ""]):
+        if (short := re.fullmatch("-[a-z]*o(json)?", word)) and (short[1] or value == "json"):
+            return True
+        if long and (word == "--output=json" or (word, value) == ("--output", "json")):
+            return True
+    return False
 
 
 def _print_error(words: Sequence[str], code: int, message: str, remedy: str = "") -> None:

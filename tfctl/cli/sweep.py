@@ -121,7 +121,8 @@ def _known(path: Path, digest: str) -> SweepResults:
     if found.jobfile != digest:
         raise UsageError(
             f"{path} has the results of another job file or other variables (-e), or the file has changed since then",
-            f"delete {path} and the output directories of its runs, or change `name:` in the job file",
+            f"delete {path} and the output directories of its runs, or change `name:` in the job file, and the file of "
+            "--results",
         )
     return found
 

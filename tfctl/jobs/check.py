@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +62,7 @@ def _odd_words(slot: Slot) -> Iterator[str]:
     """Yield a sentence for each word or variable with a path that means something else on hosts, or nothing."""
     texts = {f"`{word}`": word.rpartition("=")[2] for word in slot.command[1:] if not re.search(r"\s", word)}
     texts |= {name: value for name, value in slot.env.items() if name not in ("HOME", "PATH", "PYTHONPATH")}
-    if masking.command(line := shlex.join(slot.command)) != line:
+    if masking.command(slot.command) != [*slot.command]:
         yield (
             f"{slot.role}: the command contains a secret, which all users of a host can see in its list of processes; "
             "set it in `env` or `env_file`"

@@ -57,14 +57,15 @@ def note(jobs: Mapping[str, Iterable[str] | None], hosts: Iterable[str], everyth
         _write(counted, names)
 
 
-def touch() -> None:
-    """Pretend that the hosts have just been asked: somebody is asking them."""
-    try:
-        os.utime(_file())
-    except FileNotFoundError:
+def touch() -> bool:
+    """Pretend that the hosts have just been asked: somebody is asking them. Return whether that could be noted."""
+    if load().age is None:  # the file is missing or damaged
         _write({}, ())
-    except OSError:
-        pass
+    else:
+        with suppress(OSError):
+            os.utime(_file())
+    age = load().age
+    return age is not None and age < 1.0
 
 
 def _counts(roles: Iterable[str]) -> dict[str, int]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 MASK = "***"
 #: Words in the names of variables. TOKENIZERS_PARALLELISM is no secret.
 _NAME = re.compile(r"TOKEN(?!IZ)|SECRET|PASSW|PASSPHRASE|CREDENTIAL|KEY|(^|_)(PASS|PWD|AUTH|DSN)(_|$)", re.IGNORECASE)
 _USER_INFO = re.compile(r"(?<=://)[^/\s?#]+(?=@)")
-_SECRET = r"--?(?:[a-z_-]*(?:api[_-]?key|secret|passw(?:or)?d|(?:api|access|auth|hf|hub)[_-]token)|token)"
-#: Options such as --api-key=VALUE, and --password VALUE in a command line or in the words of a unit file.
-_OPTION = re.compile(
-    rf"""(?P<name>(?<![^\s"']){_SECRET}(?:=["']?|["']?\s+["']?(?!-)))"""
-    r"""(?:(?<=["'])[^"'\n]+|(?<==)[^"'\n]+(?=["'])|[^\s"']+)""",
-    re.IGNORECASE,
+#: Options whose value is a secret. --no-password and --ask-password have none.
+_OPTION = (
+    r"(?!--?(?:no|ask|use|with)[_-])--?"
+    r"(?:[a-z_-]*(?:api[_-]?key|secret|passw(?:or)?d|(?:api|access|auth|hf|hub)[_-]token)|token)"
+)
+_WORD = re.compile(rf"({_OPTION})(=.+)?", re.IGNORECASE | re.DOTALL)
+#: The same in a script that a word contains, as in sh -c SCRIPT.
+_IN_SCRIPT = re.compile(
+    rf"""(?<![^\s"'])({_OPTION}(?:=|[^\S\n]+(?!-)))(?:"[^"\n]*"|'[^'\n]*'|[^\s"']+)""", re.IGNORECASE
 )
 
 
@@ -22,9 +26,19 @@ def masked(name: str, value: str) -> str:
     return MASK if value and _NAME.search(name) else without_user_info(value)
 
 
-def command(line: str) -> str:
-    """Return a command line, or a unit that has one, as it may be shown: without passwords in URLs and options."""
-    return _OPTION.sub(rf"\g<name>{MASK}", without_user_info(line))
+def command(words: Sequence[str]) -> list[str]:
+    """Return the words of a command as they may be shown: without passwords in URLs and secret values of options."""
+    shown, is_value = [], False
+    for word in words:
+        option = _WORD.fullmatch(word)
+        if is_value and not word.startswith("-"):
+            shown.append(MASK)
+        elif option and option[2]:
+            shown.append(f"{option[1]}={MASK}")
+        else:
+            shown.append(without_user_info(_IN_SCRIPT.sub(rf"\1{MASK}", word)))
+        is_value = option is not None and not option[2]
+    return shown
 
 
 def without_user_info(text: str) -> str:

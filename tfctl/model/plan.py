@@ -116,7 +116,7 @@ def text(job: Job) -> str:
         (
             task.host.name,
             f"{task} at {task.dial}, stack {task.slot.stack}{devices(task.gpus or ())}: "
-            f"{masking.command(shlex.join(env.words(job, task)))}",
+            f"{shlex.join(masking.command(env.words(job, task)))}",
         )
         for task in job.tasks
     ]
@@ -132,7 +132,7 @@ def files(job: Job) -> dict[str, str]:
     found = {}
     for task in job.tasks:
         stem = names.stem(job.name, task.role, task.index)
-        found[f"{task.host.name}/{stem}.service"] = masking.command(unit.text(job, task, env.environment(job, task)))
+        found[f"{task.host.name}/{stem}.service"] = unit.text(job, task, env.environment(job, task), masked=True)
         found[f"{task.host.name}/{stem}.env"] = env.shown_file(job, task)
         found[f"{task.host.name}/tfctl-.service.d/{DROP_IN.name}"] = DROP_IN.read_text()
     return dict(sorted(found.items()))

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfctl.model import env, shell
+from tfctl.model import env, masking, shell
 from tfctl.model.job import Job
 from tfctl.model.task import Task
 from tfctl.model.text import unit_word
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 
-def text(job: Job, task: Task, own: Mapping[str, str]) -> str:
-    """Return the unit file (systemd.service(5)) of one task. ``own``: its environment."""
+def text(job: Job, task: Task, own: Mapping[str, str], masked: bool = False) -> str:
+    """Return the unit file (systemd.service(5)) of one task. ``own``: its environment. ``masked``: to be shown."""
+    words = env.unit_words(job, task)
     return template().render(
         job=job,
         task=task,
@@ -29,7 +30,7 @@ def text(job: Job, task: Task, own: Mapping[str, str]) -> str:
         note_program=names.NOTE_PROGRAM,
         end_program=names.END_PROGRAM,
         unset=" ".join(env.unset(own)),
-        words=" ".join(unit_word(word) for word in env.unit_words(job, task)),
+        words=" ".join(unit_word(word) for word in (masking.command(words) if masked else words)),
         kill_mode=shell.kill_mode(task.slot.command),
         policy=job.layout.policy,
         rules=job.layout.rules,

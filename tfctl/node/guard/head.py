@@ -56,7 +56,8 @@ class _Member:
         self.report = report
         if report.time is not None:
             found = report.time - time.time()
-            self.ahead = found if self.ahead is None else max(self.ahead, found)
+            stepped = self.ahead is not None and found < self.ahead - wire.FOLLOW_SILENCE_S  # no report takes so long
+            self.ahead = found if self.ahead is None or stepped else max(self.ahead, found)
 
     def by_our_clock(self, tasks: Iterable[wire.TaskStatus]) -> list[wire.TaskStatus]:
         """Return the member's tasks with their times by the clock of this host, because they are compared."""
@@ -341,6 +342,10 @@ class Head:
             attempt=self._record.attempt + 1, run=secrets.token_hex(4), started=time.time(), guard=guard
         )
         trouble = await self._start(record)
+        if trouble and self._here.is_stopped(self._record.attempt):
+            with suppress(RequestFailed):  # the next step then stops the job everywhere
+                self._seen = await self._here.show() or self._seen
+            return False
         if trouble:
             self._retry_later(rules.verdict(view).reason, f"attempt {record.attempt} could not be started: {trouble}")
             return False

@@ -52,8 +52,8 @@ def run(system: System, session: NodeSession, request: wire.StopRequest) -> None
         reservations.require_started(system, job, attempt)
     tasks = [task for task in jobstore.tasks(system, job, attempt) if wanted is None or task in wanted]
     run = record.run if record else ""
-    whole = wanted is None and only is None and this_run is None
-    units = _units(system, job, run, tasks, whole=whole)
+    whole = wanted is None and only is None  # also if the client names the run that it means
+    units = _units(system, job, run, tasks, whole=whole and this_run is None)
     unmarked = _mark(system, record, tasks, units, request, whole=wanted is None) if record else []
     everywhere = False
     if request.hold:

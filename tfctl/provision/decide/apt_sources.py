@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 #: What disables the entries of a stanza, as apt reads it.
 _NO = ("no", "false", "without", "off", "disable", "0")
 #: A line of a .list file, up to the URI. Options may contain spaces.
-_LINE = re.compile(r"\s*deb(?:-src)?\s+(?:\[[^]]*\]\s*)?([^\s#]+)")
+_LINE = re.compile(r"\s*deb\s+(?:\[[^]]*\]\s*)?([^\s#]+)")
 #: A field of a stanza with the lines that continue it.
 _FIELD = re.compile(r"^([\w-]+):(.*(?:\n[ \t].*)*)", re.MULTILINE)
 
@@ -43,5 +43,5 @@ def _of_stanzas(text: str) -> Iterator[str]:
     lines = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
     for stanza in re.split(r"\n[ \t]*\n", lines):
         fields = {name.lower(): value.strip() for name, value in _FIELD.findall(stanza)}
-        if fields.get("enabled", "yes").lower() not in _NO:
+        if fields.get("enabled", "yes").lower() not in _NO and "deb" in fields.get("types", "").split():
             yield from fields.get("uris", "").split()
