@@ -190,8 +190,9 @@ def test_stop_during_a_fault_of_a_guard_leaves_nothing(fault: str, guarded: Host
     guarded.untouched()
 
 
+@pytest.mark.parametrize("words", [["uneven"], []], ids=["named", "not named"])
 def test_a_task_that_fails_because_others_were_stopped_counts_as_stopped_on_a_host_that_refused(
-    guarded: Hosts,
+    words: list[str], guarded: Hosts
 ) -> None:
     ended = guarded.trees["node2"] / "var/lib/tfctl/jobs/uneven/1/code/ended"
     server = "trap ': >ended; exit 0' TERM; while :; do sleep 0.1; done"
@@ -206,7 +207,7 @@ def test_a_task_that_fails_because_others_were_stopped_counts_as_stopped_on_a_ho
     guarded.ok("start", guarded.file("uneven", text))
     wait_until(lambda: len(established(guarded)) == 2, timeout=30)
     guarded.refuse("node1", "echo no >&2; exit 1")
-    assert guarded("stop", "uneven").code != 0
+    assert guarded("stop", *words).code != 0
     guarded.heal("node1")
     nothing_runs(guarded)
     assert ended.exists()
