@@ -176,7 +176,7 @@ def test_host_without_contact_to_the_head_ends_its_tasks_after_the_lease_only(jo
 
 def test_host_that_stays_silent_fails_a_job_that_needs_it(jobs: Jobs) -> None:
     text = "strategy: tf1_ps\nstack: none\ncommand: [python3, -c, 'import time; time.sleep(600)']\n"
-    jobs.ok("start", jobs.file("mute", f"{text}{STRATEGIES['tf1_ps']}\npolicy: {{lease: 10s}}\n"))
+    jobs.ok("start", jobs.file("mute", f"{text}{STRATEGIES['tf1_ps']}\npolicy: {{lease: 10s, grace: 15s}}\n"))
     wait_for(lambda: connected(jobs, "mute"), 30)
     with cut_off(jobs, "node3", "mute"):
         ended(jobs, "mute", "failed", 90)
