@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import sys
 
 import pytest
 from records import make_state
 
+from tests.unit.cli.terminal import Terminal
 from tfctl.cli.exec import _Raw
 from tfctl.cli.lines import Splitter
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_characters_and_ends_of_lines_stay_whole_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,13 +7,9 @@ import sys
 
 import pytest
 
+from tests.unit.cli.terminal import Terminal
 from tfctl.cli.pull import _Line
 from tfctl.jobs.pull import PullProgress
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_pull_shows_its_progress_in_one_line_and_removes_it(monkeypatch: pytest.MonkeyPatch) -> None:

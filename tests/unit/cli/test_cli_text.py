@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from records import make_record, make_state
 
+from tests.unit.cli.terminal import Terminal
 from tfctl.cli import common, tables, text
 from tfctl.cli.host_results import host_lines
 from tfctl.cli.progress import ProgressDisplay
@@ -19,11 +20,6 @@ from tfctl.provision.events import HostDone, Warned
 from tfctl.provision.faults import Fault
 from tfctl.provision.results import HostResult, PlayResult
 from tfctl.wording import plain
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture(autouse=True)
