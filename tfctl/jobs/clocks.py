@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tfctl.node import wire
-
-#: Smaller differences (s) are neither reported nor corrected.
-LIMIT_S = 2.0
+from tfctl.node.clocks import LIMIT_S, corrected_tasks, correction, earlier
 
 
 def offset(asked: float, theirs: float | None, answered: float) -> float:
@@ -36,8 +34,7 @@ def remark(offsets: Mapping[str, float]) -> str:
 
 def ahead(offsets: Mapping[str, float] | None, host: str) -> float:
     """Return what to subtract from the times of a host (s): 0 unless its clock differs by more than LIMIT_S."""
-    found = (offsets or {}).get(host, 0.0)
-    return found if abs(found) > LIMIT_S else 0.0
+    return correction((offsets or {}).get(host))
 
 
 def corrected(status: wire.JobStatus, seconds: float) -> wire.JobStatus:
@@ -47,14 +44,12 @@ def corrected(status: wire.JobStatus, seconds: float) -> wire.JobStatus:
     """
     if not seconds:
         return status
-    tasks = tuple(
-        task._replace(started=_earlier(task.started, seconds), finished=_earlier(task.finished, seconds))
-        for task in status.tasks
-    )
     guard = status.guard and status.guard._replace(
-        retry_at=_earlier(status.guard.retry_at, seconds), finished=_earlier(status.guard.finished, seconds)
+        retry_at=earlier(status.guard.retry_at, seconds), finished=earlier(status.guard.finished, seconds)
     )
-    return status._replace(tasks=tasks, stopped=_earlier(status.stopped, seconds), guard=guard)
+    return status._replace(
+        tasks=corrected_tasks(status.tasks, seconds), stopped=earlier(status.stopped, seconds), guard=guard
+    )
 
 
 def corrected_summary(summary: wire.Summary, host: str, offsets: Mapping[str, float]) -> wire.Summary:
@@ -65,10 +60,6 @@ def corrected_summary(summary: wire.Summary, host: str, offsets: Mapping[str, fl
     seconds = ahead(offsets, host)
     return summary._replace(
         started=summary.started - (ahead(offsets, summary.head) if summary.head else 0.0),
-        finished=_earlier(summary.finished, seconds),
-        stopped=_earlier(summary.stopped, seconds),
+        finished=earlier(summary.finished, seconds),
+        stopped=earlier(summary.stopped, seconds),
     )
-
-
-def _earlier(time: float | None, seconds: float) -> float | None:
-    return None if time is None else time - seconds

@@ -5,7 +5,9 @@ attempts of the job. The guard of the *head*, the host of the first decider, dec
 out its orders.
 
     rules.py        what to do, as pure functions over the states of all tasks
-    head.py         the head: collect reports, follow the rules, give orders, notify people
+    head.py         the head: put reports together, follow the rules, have orders given, notify people
+    members.py      the other hosts, as the head sees them: connections, reports, orders
+    attempts.py     start the next attempt on all hosts or on none
     member.py       any other host: report, obey, and stop the tasks here if the head is silent for too long
     host_access.py  this host: its tasks' states, and the requests that the node part serves as root
     link.py         an authenticated connection between two guards

@@ -1,0 +1,206 @@
+"""The other hosts of the job, as the guard of the head sees them: their connections, reports and orders."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+
+from .. import clocks, wire
+from . import link
+from .host_access import HostAccess
+from .member import carry_out
+
+#: How long an order may take beyond the grace period of the tasks (s).
+ORDER_S = 90.0
+#: How many connections may wait to be accepted: asyncio sets this again on the socket that systemd has opened.
+_BACKLOG = 4096
+#: How many connections may be authenticating at a time: tasks can connect too.
+_STRANGERS = 256
+
+
+class _Member:
+    """Another host. ``silent_since``: on the monotonic clock; None once it has reported the current attempt over its
+    connection. ``ahead``: by how much its clock is ahead of this host's (s), as far as its reports tell."""
+
+    def __init__(self) -> None:
+        self.link: link.Link | None = None
+        self.report: link.MemberReport | None = None
+        self.silent_since: float | None = time.monotonic()
+        self.ahead: float | None = None
+
+    def connect(self, connection: link.Link) -> None:
+        self.link, self.ahead = connection, None
+
+    def take(self, report: link.MemberReport) -> None:
+        """Note a report, and what it tells about the member's clock. Of several over one connection, the one that was
+        on its way for the shortest time tells most."""
+        self.report = report
+        if report.time is not None:
+            seen = report.time - time.time()
+            stepped = self.ahead is not None and seen < self.ahead - wire.FOLLOW_SILENCE_S  # no report takes so long
+            self.ahead = seen if self.ahead is None or stepped else max(self.ahead, seen)
+
+    def heard(self, run: str) -> None:
+        """Note whether the member is silent about the attempt with this run. It is if it has undone its start."""
+        if self.link is not None and self.report is not None and self.report.run == run:
+            self.silent_since = None
+        elif self.silent_since is None:
+            self.silent_since = time.monotonic()
+
+
+class Members:
+    """The hosts of the job's record other than the head, ``here``. ``sign_of_life`` makes a beat.
+
+    ``woken`` is set when a member has reported or its connection has ended.
+    """
+
+    def __init__(
+        self, here: HostAccess, key: bytes, record: wire.Record, sign_of_life: Callable[[], link.GuardBeat]
+    ) -> None:
+        self._here, self._key, self._sign_of_life = here, key, sign_of_life
+        self._members = {task.host: _Member() for task in record.tasks if task.host != here.host}
+        self._run, self._patience = record.run, record.policy.grace + ORDER_S
+        self._strangers = asyncio.Semaphore(_STRANGERS)
+        self._answers: dict[int, tuple[str, asyncio.Future[str | None]]] = {}
+        self._orders = 0
+        self.woken = asyncio.Event()
+
+    def watch(self, run: str) -> None:
+        """Begin to watch the attempt with this run."""
+        self._run = run
+        for member in self._members.values():
+            member.silent_since = None
+            member.heard(run)
+
+    async def listen(self, listener: socket.socket) -> asyncio.AbstractServer:
+        """Accept the connections of the members."""
+        return await asyncio.start_server(self._accept, sock=listener, limit=link.LIMIT, backlog=_BACKLOG)
+
+    # What they have reported.
+
+    def reports(self) -> dict[str, link.MemberReport]:
+        """Return what members have reported about the current attempt, by host."""
+        reports = {host: member.report for host, member in self._members.items()}
+        return {host: report for host, report in reports.items() if report and report.run == self._run}
+
+    def tasks(self) -> dict[str, Sequence[wire.TaskStatus] | None]:
+        """Return the tasks of each member as it has last reported them, or None, with times by this host's clock."""
+        reports = self.reports()
+        return {
+            host: clocks.corrected_tasks(reports[host].tasks, clocks.correction(member.ahead))
+            if host in reports
+            else None
+            for host, member in self._members.items()
+        }
+
+    def silent_for(self) -> dict[str, float]:
+        """Return the hosts that do not report the current attempt at present, and for how long they have not (s)."""
+        now = time.monotonic()
+        return {
+            host: now - member.silent_since for host, member in self._members.items() if member.silent_since is not None
+        }
+
+    def disconnected(self) -> list[str]:
+        """Return the hosts that have no connection to this one."""
+        return [host for host, member in self._members.items() if member.link is None]
+
+    # What they are told.
+
+    def beat(self) -> None:
+        """Give all members a sign of life."""
+        self._send(self._sign_of_life())
+
+    async def dismiss(self, over: link.JobOver, within: float) -> None:
+        """Tell the members that the job is over, and wait ``within`` seconds at most for them to leave."""
+        self._send(over)
+        until = time.monotonic() + within
+        while time.monotonic() < until and len(self.disconnected()) < len(self._members):
+            await asyncio.sleep(0.05)
+
+    async def order(
+        self, hosts: Iterable[str], order: Callable[[int, str], link.Order], within: float | None = None
+    ) -> Mapping[str, str]:
+        """Give an order to these hosts at once, and return the errors by host. The head may be one of them.
+
+        ``order``: makes that of a host from a number. ``within``: how long a host may take (s); if None, as long as it
+        may take to end tasks.
+        """
+        wanted = list(hosts)
+        patience = self._patience if within is None else within
+        errors = await asyncio.gather(*(self._give(host, order, patience) for host in wanted))
+        return {host: error for host, error in zip(wanted, errors) if error is not None}
+
+    async def _give(self, host: str, order: Callable[[int, str], link.Order], within: float) -> str | None:
+        """Return why the host has not carried out the order, or None."""
+        self._orders += 1
+        number = self._orders
+        if host == self._here.host:
+            return await carry_out(self._here, order(number, host))
+        connection = self._members[host].link
+        if connection is None:
+            return f"{host} does not answer"
+        answer: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._answers[number] = host, answer
+        connection.send(order(number, host))
+        try:
+            return await asyncio.wait_for(answer, within)
+        except asyncio.TimeoutError:
+            return f"{host} did not carry out an order in time"
+        finally:
+            self._answers.pop(number, None)
+
+    def _send(self, message: link.Message) -> None:
+        for member in self._members.values():
+            if member.link is not None:
+                member.link.send(message)
+
+    # Their connections.
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with self._strangers:
+                connection, hello = await link.accept(reader, writer, self._key, set(self._members))
+        except link.Broken:
+            writer.close()
+            return
+        member = self._members[hello.host]
+        if member.link is not None:
+            member.link.close()
+            self._answer_all(hello.host)
+        member.connect(connection)
+        connection.send(self._sign_of_life())
+        try:
+            with suppress(link.Broken):
+                await self._hear(connection, hello.host)
+        finally:
+            connection.close()
+            if member.link is connection:
+                member.link = None
+                member.heard(self._run)
+                self._answer_all(hello.host)
+            self.woken.set()
+
+    async def _hear(self, connection: link.Link, host: str) -> None:
+        """Take what the member says. Raises Broken."""
+        member = self._members[host]
+        while True:
+            message = await connection.receive(wire.FOLLOW_SILENCE_S)
+            if isinstance(message, link.MemberReport):
+                member.take(message)
+                member.heard(self._run)
+                self.woken.set()
+            elif isinstance(message, link.OrderResult):
+                self._answer(host, message.id, message.error)
+
+    def _answer_all(self, host: str) -> None:
+        """Let all orders fail that were given to this host over a connection that has ended."""
+        for number in list(self._answers):
+            self._answer(host, number, f"{host} does not answer any more")
+
+    def _answer(self, host: str, number: int, error: str | None) -> None:
+        asked, answer = self._answers.get(number, ("", None))
+        if asked == host and answer is not None and not answer.done():
+            answer.set_result(error)
