@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,18 @@ JOB = "name: digits\nstrategy: custom\nstack: tf2.15\ncommand: python train.py\n
 HOSTS = "[gpu]\nnode[1:3] ansible_host=192.0.2.1 tfctl_ports=3000-3009\n"
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One directory for all tests, because Ansible takes a second to read the inventory of a new one."""
+    return tmp_path_factory.mktemp("check")
+
+
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(place: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with a job that has no mistakes."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = tmp_path / "job"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
+    folder = place / "job"
+    shutil.rmtree(folder, ignore_errors=True)
     (folder / "bin").mkdir(parents=True)
     (folder / "train.py").write_text("")
     (folder / "bin/run").write_text("")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,29 +20,38 @@ from tfctl.model.strategies import STRATEGIES
 FILES = ["job.yaml", "train.py", "hosts.ini"]
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One directory for several tests, because Ansible takes a second to read the inventory of a new one."""
+    return tmp_path_factory.mktemp("new")
+
+
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def _own_cache(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(place / "cache"))
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES))
 def test_init_writes_a_job_without_mistakes_for_each_strategy(
-    strategy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    strategy: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    folder = place / "my-job"
+    shutil.rmtree(folder, ignore_errors=True)
+    monkeypatch.chdir(place)
     assert run(["init", "my-job", "--strategy", strategy]) == 0
     captured = capsys.readouterr()
     assert captured.out.split() == [f"my-job/{name}" for name in FILES]
     assert captured.err == "enter your hosts in my-job/hosts.ini, then run: tfctl preflight my-job/hosts.ini\n"
-    job = load(tmp_path / "my-job/job.yaml")
-    assert (job.name, job.strategy, job.inventory) == ("my-job", strategy, tmp_path / "my-job/hosts.ini")
+    job = load(folder / "job.yaml")
+    assert (job.name, job.strategy, job.inventory) == ("my-job", strategy, folder / "hosts.ini")
     assert (job.output == "local") == (not STRATEGIES[strategy].why_shared)
     assert run(["check", "my-job/job.yaml"]) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("my-job: no errors; ") and captured.err == ""
     assert run(["render", "my-job/job.yaml"]) == 0
-    ast.parse((tmp_path / "my-job/train.py").read_text())
-    text = (tmp_path / "my-job/job.yaml").read_text()
+    ast.parse((folder / "train.py").read_text())
+    text = (folder / "job.yaml").read_text()
     assert list(Draft7Validator(job_schema()).iter_errors(yaml.safe_load(text))) == []
     assert max(map(len, text.splitlines())) <= 120
 

@@ -20,9 +20,15 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 CASES = sorted(path.name for path in GOLDEN.iterdir())
 
 
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for all tests, because Ansible takes a second to read an inventory that is not in it."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def _own_cache(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
 
 
 @pytest.mark.parametrize("case", CASES)

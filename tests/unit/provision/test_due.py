@@ -228,6 +228,7 @@ def test_receipt_holds_without_the_variables_that_are_momentary(
     assert run(play, momentary=momentary)[0] == expected
 
 
+@pytest.mark.extended
 def test_role_that_failed_runs_again(play: ansible.Play, tmp_path: Path) -> None:
     (tmp_path / "note").mkdir()
     with pytest.raises(AssertionError, match="note"):

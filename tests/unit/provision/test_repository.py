@@ -193,6 +193,7 @@ class Owned:
         assert not (self.apt / "sources.list.d/tfctl-nvidia.sources").exists()
 
 
+@pytest.mark.extended
 def test_role_adds_no_entry_where_nvidias_own_package_has_added_the_repository(tmp_path: Path) -> None:
     """Two entries with different keys for one repository make apt refuse to read any source."""
     host = Owned(tmp_path)

@@ -422,6 +422,7 @@ def test_playbook_sets_only_variables_that_the_roles_declare() -> None:
     assert [role for role in PARTS if role in roles] == sorted(roles, key=PARTS.index)
 
 
+@pytest.mark.extended  # ansible-lint, which runs with every change, makes the same check
 def test_playbooks_pass_the_syntax_check() -> None:
     playbooks = sorted(map(str, (ansible.data_dir() / "playbooks").glob("*.yml")))
     words = [*ANSIBLE, "playbook", "--syntax-check", "-i", "localhost,", *playbooks]
