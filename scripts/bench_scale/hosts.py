@@ -190,7 +190,8 @@ class Talk:
                 self._show()
                 self._host.followers.add(self._show)
                 self._beat()
-            self._journal = Journal(self._host.name, next(iter(last.units)), self._host.rate, self._send)
+            collect = self._request.collect or 0.0
+            self._journal = Journal(self._host.name, next(iter(last.units)), self._host.rate, collect, self._send)
             self._journal.follow(self._request.cursor)
         else:
             self._end(1 if isinstance(last, wire.Error) else 0)

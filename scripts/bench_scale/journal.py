@@ -32,14 +32,15 @@ class Journal:
     """The output of one task, ``rate`` lines a second from the moment at which it is first followed.
 
     The lines are numbered from 0, and the time of each follows from its number, so that a client that continues after a
-    cursor gets each line once. The hosts do not print at the same moments.
+    cursor gets each line once. The hosts do not print at the same moments. ``collect``: for how long (s) the lines are
+    collected that are sent together.
     """
 
     #: By host.
     _began: ClassVar[dict[str, float]] = {}
 
-    def __init__(self, host: str, unit: str, rate: float, send: Callable[[bytes], None]) -> None:
-        self._host, self._unit, self._rate, self._send = host, unit, rate, send
+    def __init__(self, host: str, unit: str, rate: float, collect: float, send: Callable[[bytes], None]) -> None:
+        self._host, self._unit, self._rate, self._collect, self._send = host, unit, rate, collect, send
         self._next = 0
         self._start = 0.0
         self._paused = False
@@ -67,10 +68,10 @@ class Journal:
         if not self._paused:
             due = max(self._next, int((now - self._start) * self._rate) + 1) if now >= self._start else self._next
             if due > self._next:
-                Lateness.worst = max(Lateness.worst, now - self._time(self._next))
+                Lateness.worst = max(Lateness.worst, now - self._time(self._next) - self._collect)
                 self._send("".join(self._entry(number) for number in range(self._next, due)).encode())
                 self._next = due
-        pause = max(_PIECE_S, self._time(self._next) - now)
+        pause = max(_PIECE_S, self._time(self._next) + self._collect - now)
         self._timer = asyncio.get_running_loop().call_later(pause, self._wake)
 
     def _time(self, number: int) -> float:

@@ -125,8 +125,11 @@ class HostJournal:
         if not self._delivered and self._time < since:
             self._query, self._cursor, self._tail = replace(self._query, since=since), None, None
 
-    def open(self, connection: Connection, follow: bool, states: bool = False) -> Session:
-        """Open a session that delivers the lines after the last one read (wire: logs), with ``states`` among them."""
+    def open(self, connection: Connection, follow: bool, states: bool = False, collect: float = 0.0) -> Session:
+        """Open a session that delivers the lines after the last one read (wire: logs), with ``states`` among them.
+
+        ``collect``: for how long (s) the host may collect lines while they are followed.
+        """
         query, first = self._query, self._cursor is None
         self._follows, self._delivered = follow, False
         request = wire.LogsRequest(
@@ -141,6 +144,7 @@ class HostJournal:
             grep=query.grep and query.grep.pattern,
             patience=query.patience,
             states=states or None,
+            collect=collect or None,
         )
         session, asked = open_session(connection, request), time.time()
         self._header = session.expect(wire.Logs, wire.SILENCE_S)

@@ -35,6 +35,9 @@ Fail = Callable[[TfctlError], object]
 
 #: How long (s) a followed line waits for older lines from other hosts.
 WINDOW_S = 0.3
+#: With more hosts than _CROWD, each collects its lines for so long (s). Then the client does not fall behind, because
+#: what it pays for a message is more than what it pays for a line.
+_COLLECT_S, _CROWD = 0.5, 50
 #: How long (s) lines are collected before they are sorted.
 _PAUSE_S = 0.05
 _RETRY_S, _RETRY_MOST_S = 0.5, 5.0
@@ -70,8 +73,8 @@ def follow(
     fail: Fail | None = None,
 ) -> Iterator[list[Item]]:
     """Yield the lines so far and gaps, then new ones as they come, in batches, until ``over`` is set and all lines
-    printed by then have been read. Order is exact within a host, and across hosts within WINDOW_S. What the hosts say
-    about their tasks meanwhile goes to ``answers``.
+    printed by then have been read. Order is exact within a host, and across hosts as long as no line is late by more
+    than WINDOW_S. What the hosts say about their tasks meanwhile goes to ``answers``.
 
     ``fail`` is called for a host whose lines, or whose last ones, cannot be read, and for one that the inventory lacks;
     by default, the error is reported through ``say``. End early if no host is left whose lines can be read."""
@@ -88,13 +91,14 @@ def follow(
         for source in sources:
             if of_hosts(failed, [source.host.name]):
                 source.skip_to(began)
-    followers = [_Follower(source, fleet, news, over, gone, say, fail, answers) for source in sources]
+    collect = _COLLECT_S if len(sources) > _CROWD else 0.0
+    followers = [_Follower(source, collect, fleet, news, over, gone, say, fail, answers) for source in sources]
     answers.note_following()
     for follower in followers:
         threading.Thread(target=follower.run, daemon=True).start()
     threading.Thread(target=_hang_up, args=(over, followers), daemon=True).start()
     try:
-        yield from _in_order(news, len(followers))
+        yield from _in_order(news, len(followers), WINDOW_S + collect)
     finally:
         gone.set()
         over.set()
@@ -106,6 +110,7 @@ class _Follower:
     def __init__(
         self,
         source: HostJournal,
+        collect: float,
         fleet: Fleet,
         news: queue.Queue[Item | None],
         over: threading.Event,
@@ -114,7 +119,7 @@ class _Follower:
         fail: Fail,
         answers: Answers,
     ) -> None:
-        self._source, self._fleet, self._news = source, fleet, news
+        self._source, self._collect, self._fleet, self._news = source, collect, fleet, news
         self._over, self._gone, self._say, self._fail, self._answers = over, gone, say, fail, answers
         self._session: Session | None = None
         self._away = 0.0
@@ -174,7 +179,7 @@ class _Follower:
         host = self._source.host
         connection, states = self._fleet.connection(host), follow and self._answers.expects(host)
         with closed_when_silent(connection) if states else nullcontext():
-            self._session = self._source.open(connection, follow, states)
+            self._session = self._source.open(connection, follow, states, self._collect)
             self._read(connection, self._session, follow)
 
     def _read(self, connection: Connection, session: Session, follow: bool) -> None:
@@ -277,8 +282,9 @@ def _to_end(source: HostJournal, session: Session, fail: Fail) -> Iterator[Item]
         fail(error)
 
 
-def _in_order(news: queue.Queue[Item | None], hosts: int) -> Iterator[list[Item]]:
-    """Yield lines ordered by time (one host's as they came), each within WINDOW_S, until every host has ended."""
+def _in_order(news: queue.Queue[Item | None], hosts: int, window: float) -> Iterator[list[Item]]:
+    """Yield lines ordered by time (one host's as they came), each within ``window`` seconds, until every host has
+    ended."""
     waiting: dict[str, list[Item]] = {}
     since = due = 0.0
     while hosts:
@@ -290,6 +296,6 @@ def _in_order(news: queue.Queue[Item | None], hosts: int) -> Iterator[list[Item]
             else:
                 since = since if waiting else time.monotonic()
                 waiting.setdefault(line.host, []).append(line)
-        if waiting and (time.monotonic() - since >= WINDOW_S or not hosts):
+        if waiting and (time.monotonic() - since >= window or not hosts):
             yield list(heapq.merge(*waiting.values(), key=attrgetter("time")))
             waiting = {}

@@ -5,6 +5,8 @@ A thread reads the states, because systemd can be slow to answer and the lines m
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import select
 import subprocess
@@ -21,7 +23,10 @@ from .system import System, host
 
 #: How often (s) to see whether the client has left and whether states have changed, while there are no lines.
 _TURN_S = 0.25
-_CHUNK = 1 << 18
+#: Bytes read at once.
+_CHUNK = 1 << 20
+#: fcntl.F_SETPIPE_SZ, which Python has since 3.10.
+_SET_PIPE_SIZE = 1031
 
 
 def run(
@@ -32,17 +37,22 @@ def run(
     shown: wire.ShowRequest | None = None,
     *,
     follow: bool = True,
+    collect: float = 0.0,
     limit: float = wire.FOLLOW_SILENCE_S,
 ) -> None:
     """Run journalctl and send its lines, or those that are ``wanted``, to its end or, with ``follow``, until the client
     closes stdin.
 
     ``shown``: also send the answer to this request, first and at every change, and a beat while nothing else is sent.
+    ``collect``: for how long (s) to collect lines that are sent together.
     Raise RequestRefused if the states could not be read for ``limit`` seconds. Raises Gone.
     """
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert process.stdout
     source, poll = process.stdout.fileno(), select.poll()
+    if collect:  # so that journalctl need not wait meanwhile
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(source, _SET_PIPE_SIZE, _CHUNK)
     poll.register(source, select.POLLIN)
     states = _States(system, shown, limit) if shown else None
     # The client waits for the first states. Behind all lines so far, they would be late.
@@ -64,6 +74,7 @@ def run(
                 send(wire.line(found))
             within = 0.0
             if poll.poll(_TURN_S * 1000):
+                time.sleep(collect)
                 data = os.read(source, _CHUNK)
                 if not data:
                     break

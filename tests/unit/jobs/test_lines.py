@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tfctl.jobs.journal import Gap, Line
-from tfctl.jobs.logs import Item, _in_order, _last
+from tfctl.jobs.logs import WINDOW_S, Item, _in_order, _last
 from tfctl.node import wire
 
 
@@ -22,7 +22,7 @@ def ordered(*lines: Line | None, hosts: int = 2) -> list[list[Item]]:
     news: queue.Queue[Item | None] = queue.Queue()
     for each in lines:
         news.put(each)
-    return list(_in_order(news, hosts))
+    return list(_in_order(news, hosts, WINDOW_S))
 
 
 def test_lines_of_several_hosts_are_merged_by_time() -> None:
@@ -62,7 +62,7 @@ class Flood(queue.Queue[Item | None]):
 
 def test_lines_are_printed_while_new_ones_keep_arriving() -> None:
     """A flood would otherwise be held back, and grow, for as long as it lasts."""
-    batches = _in_order(Flood(), 1)
+    batches = _in_order(Flood(), 1, WINDOW_S)
     assert next(batches)
     assert next(batches)
 

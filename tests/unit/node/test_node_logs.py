@@ -177,6 +177,32 @@ def test_followed_logs_beat_while_lines_take_long_to_match() -> None:
             os.close(descriptor)
 
 
+class Recorder(NodeSession):
+    """A session that keeps what it sends."""
+
+    def __init__(self, source: int) -> None:
+        super().__init__(source, source)
+        self.sent: list[bytes] = []
+
+    def send_raw(self, data: bytes) -> None:
+        self.sent.append(data)
+
+
+@pytest.mark.parametrize(("collect", "together"), [(0.0, False), (1.0, True)])
+def test_lines_are_sent_together_only_if_the_client_has_them_collected(collect: float, together: bool) -> None:
+    """What a client pays for a message is more than what it pays for a line."""
+    words = ["/bin/sh", "-c", "for n in 1 2 3 4; do echo $n; sleep 0.1; done"]
+    source, sink = os.pipe()
+    try:
+        session = Recorder(source)
+        following_lines.run(System(), session, words, None, None, collect=collect)
+        assert b"".join(session.sent) == b"1\n2\n3\n4\n"
+        assert (len(session.sent) == 1) == together
+    finally:
+        os.close(source)
+        os.close(sink)
+
+
 @pytest.mark.extended
 def test_logs_do_not_wait_for_the_oldest_entry_of_a_journal_that_cannot_be_read(tree: Tree) -> None:
     tree.run(make_plan(make_task()))

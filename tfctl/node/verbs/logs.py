@@ -26,6 +26,8 @@ from ..system import System, host
 SYNC_S = 60.0
 #: How long (s) to wait for the oldest entry of the journal. Reading from a damaged disk may never end.
 _OLDEST_S = 5.0
+#: The longest time (s) for which a client may have lines collected.
+_COLLECT_S = 5.0
 #: The longest CPU time (s) to match one line: a pattern such as (a+)+$ can take years.
 LINE_S = 1.0
 
@@ -58,7 +60,8 @@ def run(system: System, session: NodeSession, request: wire.LogsRequest) -> None
         from .. import following
 
         shown = wire.ShowRequest(job, attempt, later=True, brief=True) if states else None
-        following.run(system, session, words, wanted_line, shown, follow=request.follow)
+        collect = min(request.collect or 0.0, _COLLECT_S) if request.follow else 0.0
+        following.run(system, session, words, wanted_line, shown, follow=request.follow, collect=collect)
     else:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores SIGPIPE, and journalctl would inherit that
         os.execv(words[0], words)

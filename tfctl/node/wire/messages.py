@@ -403,7 +403,8 @@ class LogsRequest(NamedTuple):
     ``since``, ``until``: epoch seconds. ``grep``: send only lines that match this regular expression of Python's, and
     pieces of split lines. The host may ignore it. ``patience``: how long (s) journald may take to write what tasks have
     printed; by default a minute. ``states``: with ``follow``, also send what `show` with `follow`, `later` and `brief`
-    sends. A host with an older node part ignores that.
+    sends. ``collect``: with ``follow``, for how long (s) to collect lines that are then sent together; by default, each
+    is sent at once. A host with an older node part ignores the last two.
 
     node    beat every 5 s, then logs, then journalctl's own JSON lines;
             with grep or states, among them beats and, as the last line, perhaps an error.
@@ -422,6 +423,7 @@ class LogsRequest(NamedTuple):
     grep: Optional[str] = None
     patience: Optional[float] = None
     states: Optional[bool] = None
+    collect: Optional[float] = None
 
 
 class Logs(NamedTuple):
