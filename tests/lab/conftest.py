@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
@@ -40,19 +41,34 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: (item.get_closest_marker("alone") is not None, tests[item.path]), reverse=True)
 
 
+class Processors:
+    """What keeps all processors busy is done only while the other process of the run waits.
+
+    Otherwise commands that take seconds would take minutes, and exceed their limits.
+    """
+
+    held = False
+
+    @classmethod
+    @contextmanager
+    def hold(cls, *, alone: bool) -> Iterator[None]:
+        """Use the processors, ``alone`` or beside the other process."""
+        LABS.parent.mkdir(parents=True, exist_ok=True)
+        with (LABS.parent / "processors.lock").open("w") as lock:
+            # Wait in turn: otherwise the other process could begin one file after another meanwhile.
+            with (LABS.parent / "turn.lock").open("w") as turn:
+                fcntl.flock(turn, fcntl.LOCK_EX)
+                fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+            cls.held = True
+            try:
+                yield
+            finally:
+                cls.held = False
+
+
 @pytest.fixture(scope="module", autouse=True)
 def processors(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Run a file that keeps all processors busy only while the other process of the run waits.
-
-    Otherwise commands that take seconds would take minutes, and tests beside it would exceed their limits.
-    """
-    alone = request.node.get_closest_marker("alone") is not None
-    LABS.parent.mkdir(parents=True, exist_ok=True)
-    with (LABS.parent / "processors.lock").open("w") as lock:
-        # Wait in turn: otherwise the other process could begin one file after another meanwhile.
-        with (LABS.parent / "turn.lock").open("w") as turn:
-            fcntl.flock(turn, fcntl.LOCK_EX)
-            fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+    with Processors.hold(alone=request.node.get_closest_marker("alone") is not None):
         yield
 
 
@@ -100,7 +116,9 @@ def node(run_name: str, tmp_path_factory: pytest.TempPathFactory, request: pytes
 @pytest.fixture(scope="session")
 def cluster(lab: Lab) -> Lab:
     """The lab of the run after `tfctl provision`."""
-    lab.tfctl("provision", lab.inventory, timeout=400)
+    # Before a file begins: the first test of most files needs the cluster.
+    with nullcontext() if Processors.held else Processors.hold(alone=True):
+        lab.tfctl("provision", lab.inventory, timeout=400)
     return lab
 
 
