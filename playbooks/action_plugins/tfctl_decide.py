@@ -19,7 +19,6 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
 from tfctl import schema
 from tfctl.errors import TfctlError
 from tfctl.provision.decide import readings
-from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.wanted import Wishes
 from tfctl.provision.inspection import HostSettings, Inspection, refused
 
@@ -89,7 +88,7 @@ class ActionModule(ActionBase):
         if result.get("failed") or result.get("skipped"):
             return result
         try:
-            facts = schema.parse(Facts, readings.read(result["seen"]))
+            facts = readings.read(result["seen"])
         except schema.SchemaError as error:
             raise AnsibleActionFail(f"tfctl_facts: {error}") from None
         decided = inspection.decide(facts, sent, received, write=not self._task.check_mode)
