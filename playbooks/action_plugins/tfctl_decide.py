@@ -20,7 +20,7 @@ from tfctl import schema
 from tfctl.errors import TfctlError
 from tfctl.provision.decide import readings
 from tfctl.provision.decide.wanted import Wishes
-from tfctl.provision.inspection import HostSettings, Inspection, refused
+from tfctl.provision.inspection import HostSettings, Inspection, refused, wishes_of
 
 DOCUMENTATION = """
 name: tfctl_decide
@@ -75,7 +75,7 @@ class ActionModule(ActionBase):
             for name, value in given.items()
             if value is not None
         }
-        settings = HostSettings(**values)
+        settings = HostSettings(**{**values, "wishes": wishes_of(values.get("wishes", {}))})
         # Where relative paths of the inventory begin. A list of hosts has no directory.
         base = Path((task_vars or {}).get("inventory_dir") or Path.cwd())
         try:
