@@ -17,6 +17,9 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 
 T = TypeVar("T")
 
+#: A JSON object, as Ansible passes it on. The types of its values are not known until ``parse`` has checked them.
+Plain = dict[str, object]
+
 #: The metadata of a field that data cannot contain.
 DERIVED: Mapping[str, bool] = {"derived": True}
 
@@ -33,9 +36,9 @@ def parse(kind: type[T], data: object) -> T:
     return cast("T", _value(kind, data, ()))
 
 
-def plain(value: object) -> dict[str, object]:
+def plain(value: object) -> Plain:
     """Return a dataclass as dictionaries, lists and scalars that JSON can hold."""
-    return cast("dict[str, object]", _plain(value))
+    return cast("Plain", _plain(value))
 
 
 def _value(kind: Any, data: object, place: tuple[str, ...]) -> object:

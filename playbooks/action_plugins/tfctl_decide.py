@@ -19,9 +19,8 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
 from tfctl import schema
 from tfctl.errors import TfctlError
 from tfctl.provision.decide import readings
-from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.wanted import Wishes
-from tfctl.provision.inspection import HostSettings, Inspection, refused
+from tfctl.provision.inspection import HostSettings, Inspection, refused, wishes_of
 
 DOCUMENTATION = """
 name: tfctl_decide
@@ -76,7 +75,7 @@ class ActionModule(ActionBase):
             for name, value in given.items()
             if value is not None
         }
-        settings = HostSettings(**values)
+        settings = HostSettings(**{**values, "wishes": wishes_of(values.get("wishes", {}))})
         # Where relative paths of the inventory begin. A list of hosts has no directory.
         base = Path((task_vars or {}).get("inventory_dir") or Path.cwd())
         try:
@@ -89,7 +88,7 @@ class ActionModule(ActionBase):
         if result.get("failed") or result.get("skipped"):
             return result
         try:
-            facts = schema.parse(Facts, readings.read(result["seen"]))
+            facts = readings.read(result["seen"])
         except schema.SchemaError as error:
             raise AnsibleActionFail(f"tfctl_facts: {error}") from None
         decided = inspection.decide(facts, sent, received, write=not self._task.check_mode)

@@ -13,10 +13,9 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
     ROOT = Path(__file__).resolve().parents[2]
     sys.path.append(str(ROOT.parents[1] if ROOT.name == "_ansible" else ROOT))
 
-from tfctl import schema
 from tfctl.provision.decide import readings, reboot
 from tfctl.provision.decide.fault import fault
-from tfctl.provision.decide.reboot import Control, DriverState
+from tfctl.provision.decide.reboot import Control
 
 ARGUMENTS = {
     "insist": {"type": "bool", "default": False},
@@ -35,8 +34,7 @@ class ActionModule(ActionBase):
         result.update(self._execute_module("tfctl_gpu_state", {}, task_vars=task_vars))
         if result.get("failed") or result.get("skipped"):
             return result
-        seen = result.pop("state")
-        state = schema.parse(DriverState, {**seen, "gpu": readings.read_gpu(seen["gpu"])})
+        state = readings.driver_state(result.pop("state"))
         if state.gpu is None:
             return {**result, "failed": True, "msg": "the GPU is gone from the PCI bus; see dmesg on the host"}
         judged = reboot.judge(state.gpu, state, Control(**given["control"]))

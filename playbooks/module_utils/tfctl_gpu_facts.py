@@ -32,7 +32,7 @@ OLD_QUERY = "uuid,name,driver_version"  # nvidia-smi lacks compute_cap before 51
 def look(root: Path = Path("/")) -> dict[str, object] | None:
     """Return the facts as plain JSON, or None without NVIDIA hardware or driver. ``root``: another tree, for tests.
 
-    tfctl/provision/decide/readings.py reads what programs have printed.
+    SeenGpu in tfctl/provision/decide/readings.py documents them.
     """
     devices, switches = pci(root)
     if not devices and not (root / "proc/driver/nvidia/version").exists():

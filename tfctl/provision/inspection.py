@@ -5,10 +5,9 @@ Ansible's plugins import this module: standard library and PyYAML only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 from tfctl import schema
 from tfctl.errors import TfctlError
@@ -28,6 +27,7 @@ from tfctl.provision.python_tree import pack
 
 if TYPE_CHECKING:
     from tfctl.model.stacks import Stack
+    from tfctl.provision.explanation import Explanation
     from tfctl.provision.requirements import LockedPackages
 
 #: How the inventory may write booleans, as Ansible reads them.
@@ -44,7 +44,7 @@ class HostSettings:
     ``address``: where the other hosts reach this one. ``time_sync``: whether provisioning will synchronize the clock.
     ``ports``: those of jobs, such as 2222-2299. ``shared_storage``: how provisioning mounts or checks a shared
     directory. ``requirements``: requirements files of jobs. ``index_url``: the package index for them, in place of that
-    of pip's settings. ``explain``: return what each stack would be here, and no fault. ``wishes``: see Wishes.
+    of pip's settings. ``explain``: return what each stack would be here, and no fault.
     """
 
     uid: int
@@ -61,19 +61,20 @@ class HostSettings:
     requirements: tuple[str, ...] = ()
     index_url: str = ""
     explain: bool = False
-    wishes: Mapping[str, Any] = field(default_factory=dict)
+    wishes: Wishes = field(default_factory=Wishes)
 
 
 class InspectionResult(TypedDict, total=False):
-    """``faults``: what prevents provisioning; without any, the ``decision``. ``compared``: for tfctl_compare_hosts.
-    ``requirements``: what the role of this name installs. ``explained``: if that was asked for."""
+    """What Ansible gets. ``faults``: what prevents provisioning; without any, the ``decision`` (Decision).
+    ``compared``: for tfctl_compare_hosts (ComparedHost). ``requirements``: what the role of this name installs.
+    ``explained``: if that was asked for."""
 
     faults: list[ModuleFault]
-    decision: Any
-    compared: Any
+    decision: schema.Plain
+    compared: schema.Plain
     requirements: list[LockedPackages]
     notices: tuple[str, ...]
-    explained: Any
+    explained: Explanation[ModuleFault]
 
 
 class Inspection:
@@ -89,7 +90,7 @@ class Inspection:
             shared=shared,
             operators=settings.operators,
             stack=settings.stack,
-            wishes=wishes_of(settings.wishes),
+            wishes=settings.wishes,
             trees=tuple(pack(Path(tree), cache() / "pythons") for tree in settings.trees),
             remote_tmp=remote_tmp,
             stacks=catalogue.load(local_paths(settings.stack_dirs, base)),
@@ -142,10 +143,13 @@ def refused(error: TfctlError) -> ModuleFault:
     return fault(error.message, error.remedy, "inventory")
 
 
-def wishes_of(given: Mapping[str, Any]) -> Wishes:
-    """Return the settings. A boolean in place of a list of names stands for all names, or for none."""
-    settings = {name: value for name, value in given.items() if value is not None}
-    names = [name.strip() for name in settings.pop("allow_unverified", [])]
+def wishes_of(given: schema.Plain) -> Wishes:
+    """Return the settings that the action was given, where None stands for the default.
+
+    A boolean in place of a list of names stands for all names, or for none.
+    """
+    wishes = schema.parse(Wishes, {name: value for name, value in given.items() if value is not None})
+    names = tuple(name.strip() for name in wishes.allow_unverified)
     if len(names) == 1 and names[0].lower() in _YES | _NO:
-        names = [ALL] if names[0].lower() in _YES else []
-    return Wishes(allow_unverified=tuple(names), **settings)
+        names = (ALL,) if names[0].lower() in _YES else ()
+    return replace(wishes, allow_unverified=names)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 if find_spec("tfctl") is None:  # Ansible has an environment of its own
     # A checkout, or the directory of the installed package.
@@ -14,18 +13,19 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
 
 from tfctl.provision.decide import datasets
 from tfctl.provision.faults import ModuleFault
+from tfctl.schema import Plain
 
 
 class FilterModule:
     """``tfctl_datasets`` completes the entries; ``tfctl_dataset_faults`` returns what is wrong with them."""
 
-    def filters(self) -> dict[str, Callable[[Sequence[Mapping[str, Any]]], object]]:
+    def filters(self) -> dict[str, Callable[[Sequence[Plain]], object]]:
         return {"tfctl_datasets": completed, "tfctl_dataset_faults": faults}
 
 
-def completed(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def completed(entries: Sequence[Plain]) -> list[Plain]:
     return [datasets.completed(entry) for entry in entries]
 
 
-def faults(entries: Sequence[Mapping[str, Any]]) -> list[ModuleFault]:
+def faults(entries: Sequence[Plain]) -> list[ModuleFault]:
     return [found for entry in entries for found in datasets.faults(entry)]

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from ansible.module_utils import tfctl_gpu_facts
 from tests.unit.provision.fresh_host import HOST
 from tests.unit.provision.test_gpu import gpu_facts
 from tfctl.provision import ansible
-from tfctl.provision.decide import readings
+from tfctl.provision.decide.facts import DirectGpuFacts
 from tfctl.provision.inspection import wishes_of
 
 #: A fake of a module. It returns what the test gives to the host. The clock of the host is off by what the test gives.
@@ -85,8 +86,7 @@ def run(folder: Path, tasks: str, hosts: dict[str, dict[str, Any]]) -> tuple[dic
 def gathered(gpu: dict[str, Any]) -> dict[str, Any]:
     """Return what the modules would gather on a host with this driver."""
     known = gpu_facts({**gpu, "smi": []})
-    read = readings.packages((), {}, None)
-    kept = {name: value for name, value in known.items() if name not in (*read, "persistence")}
+    kept = {each.name: known[each.name] for each in fields(DirectGpuFacts)}
     smi = {"query": tfctl_gpu_facts.QUERY, "code": 0, "said": "\n".join(gpu["smi"])}
     packages = [["libcuda1", gpu["version"], "NVIDIA", ""]]
     more: dict[str, Any] = {"packages": packages, "holds": {}, "installer": None, "persistenced": False, "dkms": ""}

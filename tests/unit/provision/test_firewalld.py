@@ -10,7 +10,6 @@ import pytest
 from ansible.module_utils import tfctl_facts
 
 from tests.unit.provision.test_comparison import host
-from tfctl import schema
 from tfctl.provision.decide import readings
 from tfctl.provision.decide.comparison import compare
 from tfctl.provision.decide.facts import Firewalld
@@ -53,7 +52,7 @@ trusted{active}
 
 def firewalld(ports: str = "", sources: str = "", rule: str = "") -> Firewalld:
     text = ZONES.format(space=" ", ports=ports, sources=sources, active=" (active)" if sources else "", rule=rule)
-    return schema.parse(Firewalld, {"default": "public", "zones": readings.zones(text)})
+    return Firewalld("public", readings.zones(text))
 
 
 def test_zones_of_firewalld_are_read() -> None:

@@ -9,18 +9,18 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import fake_driver
 import pytest
 from ansible.module_utils import tfctl_gpu_facts, tfctl_kernel_facts, tfctl_programs
 from jinja2 import Template
 
-from tests.unit.provision.fresh_host import GPU
+from tests.unit.provision.fresh_host import HOST
 from tfctl import schema
 from tfctl.provision.decide import readings
 from tfctl.provision.decide.cards import cards
-from tfctl.provision.decide.facts import GpuFacts
+from tfctl.provision.decide.facts import DkmsBuild, GpuFacts, GpuProcess, Smi, SmiGpu
+from tfctl.provision.decide.readings import SeenGpu
 
 PROPRIETARY = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024
 GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)
@@ -57,8 +57,8 @@ class FakeHost:
         (self.bin / "rows").write_text("".join(f"{line}\n" for line in lines))
         self.program("dpkg-query", f"cat {self.bin}/rows; exit 1")
 
-    def look(self) -> Any:
-        return readings.read_gpu(tfctl_gpu_facts.look(self.root))
+    def look(self) -> GpuFacts:
+        return readings.gpu_facts(schema.parse(SeenGpu, tfctl_gpu_facts.look(self.root)))
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_gpu_facts_run_no_program_on_a_host_without_a_gpu(fake: FakeHost) -> Non
     fake.device("0000:00:1f.0", "1234", "060100", vendor="8086")
     for name in ("nvidia-smi", "dpkg-query", "rpm", "systemd-detect-virt"):
         fake.program(name, f"touch {fake.bin}/asked")
-    assert fake.look() is None
+    assert tfctl_gpu_facts.look(fake.root) is None
     assert not (fake.bin / "asked").exists()
 
 
@@ -94,13 +94,12 @@ def test_gpu_facts_describe_a_host_with_a_driver(fake: FakeHost) -> None:
     )
     fake.put("etc/apt/apt.conf.d/20auto-upgrades", 'APT::Periodic::Unattended-Upgrade "1";\n')
     seen = fake.look()
-    assert [card.name for card in cards(schema.parse(GpuFacts, seen))] == ["H100 SXM5 80GB"]
-    assert (seen["switches"], seen["loaded"], seen["fabric_manager"]) == (1, "580.65.06", "580.65.06")
-    assert (seen["version"], seen["origins"], seen["held"]) == ("580.65.06", ["nvidia"], ["nvidia-open-580"])
-    assert seen["processes"] == [{"pid": 31, "name": "python3"}]
-    assert (seen["unattended"], seen["container"], seen["own"]) == (True, "", False)
-    assert seen["smi"]["gpus"][0]["uuid"] == "GPU-1"
-    assert set(seen) == {*GPU}, "fresh_host.GPU must have the same keys"
+    assert [card.name for card in cards(seen)] == ["H100 SXM5 80GB"]
+    assert (seen.switches, seen.loaded, seen.fabric_manager) == (1, "580.65.06", "580.65.06")
+    assert (seen.version, seen.origins, seen.held) == ("580.65.06", ("nvidia",), ("nvidia-open-580",))
+    assert seen.processes == (GpuProcess(31, "python3"),)
+    assert (seen.unattended, seen.container, seen.own) == (True, "", False)
+    assert seen.smi.gpus[0].uuid == "GPU-1"
 
 
 def test_gpu_facts_contain_the_files_of_package_sources_that_name_nvidias_repository(fake: FakeHost) -> None:
@@ -109,7 +108,14 @@ def test_gpu_facts_contain_the_files_of_package_sources_that_name_nvidias_reposi
     fake.put("etc/apt/sources.list", "deb https://deb.example/debian bookworm main\n")
     for name in ("cuda.list", "tfctl-nvidia.sources"):
         fake.put(f"etc/apt/sources.list.d/{name}", entry)
-    assert fake.look()["apt_sources"] == {"/etc/apt/sources.list.d/cuda.list": entry}
+    assert fake.look().apt_sources == {"/etc/apt/sources.list.d/cuda.list": entry}
+
+
+def test_gpu_facts_that_do_not_match_their_schema_are_refused_with_the_place(fake: FakeHost) -> None:
+    fake.device("0000:17:00.0", "2330", "030200")
+    seen = {**HOST, "gpu": {**(tfctl_gpu_facts.look(fake.root) or {}), "dkms": None}}
+    with pytest.raises(schema.SchemaError, match=r"^gpu/dkms: expected text, not None$"):
+        readings.read(seen)
 
 
 @pytest.mark.parametrize(
@@ -135,8 +141,8 @@ def test_gpu_facts_keep_the_error_of_nvidia_smi_when_the_driver_is_broken(fake: 
         "echo 'NVML library version: 535.183'; exit 18",
     )
     seen = fake.look()
-    assert (seen["loaded"], seen["smi"]["gpus"]) == ("535.161.07", [])
-    assert "version mismatch NVML library" in seen["smi"]["said"]
+    assert (seen.loaded, seen.smi.gpus) == ("535.161.07", ())
+    assert "version mismatch NVML library" in seen.smi.said
 
 
 def test_gpu_facts_stop_waiting_when_nvidia_smi_hangs(fake: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +150,7 @@ def test_gpu_facts_stop_waiting_when_nvidia_smi_hangs(fake: FakeHost, monkeypatc
     fake.put("proc/driver/nvidia/version", PROPRIETARY)
     fake.program("nvidia-smi", "exec sleep 60")
     monkeypatch.setattr(tfctl_programs, "LIMIT_S", 0.5)
-    assert fake.look()["smi"] == {"said": "nvidia-smi ran longer than 0.5 s and was killed", "gpus": []}
+    assert fake.look().smi == Smi("nvidia-smi ran longer than 0.5 s and was killed", ())
 
 
 def test_gpu_facts_query_fewer_fields_when_nvidia_smi_is_old(fake: FakeHost) -> None:
@@ -155,10 +161,9 @@ def test_gpu_facts_query_fewer_fields_when_nvidia_smi_is_old(fake: FakeHost) -> 
         "case $1 in *compute_cap*) echo 'Field \"compute_cap\" is not a valid field to query.'; exit 2;; esac;"
         "echo 'GPU-2, NVIDIA GeForce GT 710, 470.57.02'",
     )
-    assert fake.look()["smi"]["gpus"][0] == {
-        "uuid": "GPU-2", "name": "NVIDIA GeForce GT 710", "capability": "", "driver": "470.57.02", "mig": False,
-        "persistence": True,
-    }  # fmt: skip
+    assert fake.look().smi.gpus[0] == SmiGpu(
+        "GPU-2", "NVIDIA GeForce GT 710", capability="", driver="470.57.02", mig=False, persistence=True
+    )
 
 
 @pytest.mark.extended
@@ -168,11 +173,11 @@ def test_gpu_facts_report_secure_boot_and_whether_the_dkms_key_is_enrolled(fake:
     fake.put("var/lib/dkms/mok.pub", "key")
     fake.program("mokutil", 'echo "$2 is not enrolled"; exit 0')
     seen = fake.look()
-    assert (seen["secure_boot"], seen["mok"]) == (True, False)
+    assert (seen.secure_boot, seen.mok) == (True, False)
     fake.program("mokutil", 'echo "$2 is already enrolled"; exit 1')
-    assert fake.look()["mok"] is True
+    assert fake.look().mok is True
     fake.put(tfctl_gpu_facts.SECURE_BOOT, b"\x06\x00\x00\x00\x00")
-    assert fake.look()["secure_boot"] is False
+    assert fake.look().secure_boot is False
 
 
 def test_gpu_facts_recognise_a_driver_from_a_run_installer(fake: FakeHost) -> None:
@@ -181,7 +186,7 @@ def test_gpu_facts_recognise_a_driver_from_a_run_installer(fake: FakeHost) -> No
     fake.put("usr/lib/x86_64-linux-gnu/libnvidia-ml.so.550.54.14", "")
     fake.program("systemd-detect-virt", "echo lxc")
     seen = fake.look()
-    assert (seen["origins"], seen["version"], seen["container"]) == (["run"], "550.54.14", "lxc")
+    assert (seen.origins, seen.version, seen.container) == (("run",), "550.54.14", "lxc")
 
 
 @pytest.mark.parametrize(
@@ -195,7 +200,7 @@ def test_gpu_facts_recognise_a_driver_from_a_run_installer(fake: FakeHost) -> No
 )  # fmt: skip
 def test_dkms_status_is_parsed_in_both_formats(line: str, found: tuple[str, ...]) -> None:
     seen = readings.dkms(f"virtualbox/7.0, 6.1.0-18-amd64, x86_64: installed\n{line}\n")
-    assert [tuple(each.values()) for each in seen] == [found]
+    assert seen == (DkmsBuild(*found),)
 
 
 def test_gpu_facts_read_the_vendor_of_rpm_packages(fake: FakeHost) -> None:
@@ -207,7 +212,7 @@ def test_gpu_facts_read_the_vendor_of_rpm_packages(fake: FakeHost) -> None:
         "kmod-nvidia-open-dkms\\t3:580.65.06-1.el9\\tNVIDIA Corporation (none)\\n'",
     )
     seen = fake.look()
-    assert (seen["version"], seen["origins"]) == ("580.65.06", ["nvidia"])
+    assert (seen.version, seen.origins) == ("580.65.06", ("nvidia",))
 
 
 @pytest.mark.extended
@@ -216,9 +221,9 @@ def test_gpu_facts_ignore_holds_by_tfctl_and_report_packages_that_drifted(fake: 
     fake.put("var/lib/tfctl/held.json", json.dumps({"nvidia_driver": {"libcuda1": "535.1-1", "nvidia-smi": "535.1-1"}}))
     fake.packages("hi libcuda1 535.1-1 Debian NVIDIA <x>", "hi nvidia-smi 535.1-1 Debian NVIDIA <x>")
     seen = fake.look()
-    assert (seen["own"], seen["held"], seen["drifted"]) == (True, [], [])
+    assert (seen.own, seen.held, seen.drifted) == (True, (), ())
     fake.packages("ii libcuda1 535.1-1 Debian NVIDIA <x>", "hi nvidia-smi 535.2-1 Debian NVIDIA <x>")
-    assert fake.look()["drifted"] == ["libcuda1", "nvidia-smi"]
+    assert fake.look().drifted == ("libcuda1", "nvidia-smi")
 
 
 class FakeGpuHost(FakeHost):
@@ -283,8 +288,8 @@ def test_device_node_of_unified_memory_is_missing_although_nvidia_smi_works(gpu_
     gpu_host.run("dkms", "autoinstall")
     gpu_host.run("modprobe", "nvidia", "nvidia-uvm")
     seen = gpu_host.look()
-    assert (seen["loaded"], seen["smi"]["said"], len(seen["smi"]["gpus"])) == ("535.261.03", "", 1)
-    assert seen["missing_nodes"] == ["/dev/nvidia-uvm"]
+    assert (seen.loaded, seen.smi.said, len(seen.smi.gpus)) == ("535.261.03", "", 1)
+    assert seen.missing_nodes == ("/dev/nvidia-uvm",)
 
 
 def test_boot_service_creates_every_device_node(gpu_host: FakeGpuHost) -> None:
@@ -293,32 +298,32 @@ def test_boot_service_creates_every_device_node(gpu_host: FakeGpuHost) -> None:
     for line in boot_commands(gpu_host):
         assert gpu_host.run(*shlex.split(line)) == 0, line
     assert sorted(path.name for path in (gpu_host.root / "dev").iterdir()) == ["nvidia-uvm", "nvidia0", "nvidiactl"]
-    assert gpu_host.look()["missing_nodes"] == []
+    assert gpu_host.look().missing_nodes == ()
 
 
 @pytest.mark.extended
 def test_driver_is_loaded_at_boot_only_if_the_enabled_service_has_its_unit_file(gpu_host: FakeGpuHost) -> None:
     """The link of an enabled unit outlives the file."""
-    assert not gpu_host.look()["at_boot"]
+    assert not gpu_host.look().at_boot
     gpu_host.put(tfctl_gpu_facts.UNIT, "[Service]\n")
-    assert not gpu_host.look()["at_boot"]
+    assert not gpu_host.look().at_boot
     link = gpu_host.root / tfctl_gpu_facts.AT_BOOT
     link.parent.mkdir(parents=True)
     link.symlink_to(f"/{tfctl_gpu_facts.UNIT}")
-    assert gpu_host.look()["at_boot"]
+    assert gpu_host.look().at_boot
     (gpu_host.root / tfctl_gpu_facts.UNIT).unlink()
-    assert not gpu_host.look()["at_boot"]
+    assert not gpu_host.look().at_boot
 
 
 def test_boot_service_fails_without_a_module_for_the_running_kernel(gpu_host: FakeGpuHost) -> None:
     assert gpu_host.run("dkms", "autoinstall") == 11, "the headers are missing"
     assert gpu_host.run(*shlex.split(boot_commands(gpu_host)[0])) == 1
     seen = gpu_host.look()
-    assert (seen["loaded"], seen["kernel"]["module"], seen["kernel"]["headers"]) == ("", False, False)
-    assert seen["dkms"] == [{"version": "535.261.03", "kernel": "", "state": "added"}]
+    assert (seen.loaded, seen.kernel.module, seen.kernel.headers) == ("", False, False)
+    assert seen.dkms == (DkmsBuild("535.261.03", kernel="", state="added"),)
     gpu_host.install_headers()
     gpu_host.run("dkms", "autoinstall", "--kernelver", gpu_host.release)
-    assert gpu_host.look()["kernel"]["module"]
+    assert gpu_host.look().kernel.module
 
 
 def test_persistence_is_off_when_the_daemon_runs_without_the_mode(gpu_host: FakeGpuHost) -> None:
@@ -326,11 +331,11 @@ def test_persistence_is_off_when_the_daemon_runs_without_the_mode(gpu_host: Fake
     gpu_host.install_headers()
     gpu_host.run("dkms", "autoinstall")
     gpu_host.run("nvidia-persistenced", "--no-persistence-mode")
-    assert not gpu_host.look()["persistence"]
+    assert not gpu_host.look().persistence
     drop_in = ROLE / "files/etc/systemd/system/nvidia-persistenced.service.d/tfctl.conf"
     (command,) = re.findall(r"^ExecStartPost=/usr/bin/(.*)$", drop_in.read_text(), re.MULTILINE)
     gpu_host.run(*shlex.split(command))
-    assert gpu_host.look()["persistence"]
+    assert gpu_host.look().persistence
 
 
 def test_kernel_facts_name_the_metapackage_of_the_running_series(fake: FakeHost) -> None:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import Any
 
 from tfctl.provision.decide.fault import fault
 from tfctl.provision.faults import ModuleFault
+from tfctl.schema import Plain
 
 #: Below this directory are data sets, unless dest is set, and all archives.
 LOCAL = "/var/lib/tfctl/datasets"
-DEFAULTS: Mapping[str, Any] = {"source": "", "sha256": "", "unpack": False, "files": {}, "dest": LOCAL}
+DEFAULTS: Plain = {"source": "", "sha256": "", "unpack": False, "files": {}, "dest": LOCAL}
 FIELDS = ("name", *DEFAULTS)
 #: Built-in settings. Keras has the same hash of CIFAR-10, and other libraries have that of its binary form. ImageNet
 #: has no URL: its owner grants access to each user.
-KNOWN: Mapping[str, Mapping[str, Any]] = {
+KNOWN: Mapping[str, Plain] = {
     "cifar10": {
         "source": "https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
         "sha256": "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
@@ -33,19 +33,19 @@ KNOWN: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def completed(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry with its built-in settings and defaults."""
+def completed(entry: Plain) -> Plain:
+    """Return the entry with its built-in settings and defaults. The values are as the user wrote them."""
     name = str(entry.get("name", ""))
     return {**DEFAULTS, **KNOWN.get(name, {}), **entry, "name": name}
 
 
-def faults(entry: Mapping[str, Any]) -> list[ModuleFault]:
+def faults(entry: Plain) -> list[ModuleFault]:
     """Return what is wrong with an entry of the inventory."""
     return [fault(message, remedy, "inventory") for message, remedy in _faults(completed(entry))]
 
 
-def _faults(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    name, source, dest = entry["name"], str(entry["source"]), PurePosixPath(str(entry["dest"]))
+def _faults(entry: Plain) -> Iterator[tuple[str, str]]:
+    name, source, dest = str(entry["name"]), str(entry["source"]), PurePosixPath(str(entry["dest"]))
     here, extra = f"tfctl_datasets: {name!r}", sorted({*entry} - {*FIELDS})
     if extra:
         yield f"{here}: unknown key {', '.join(extra)}", f"the keys are {', '.join(FIELDS)}"

@@ -129,46 +129,55 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class GpuFacts:
-    """``switches``: the number of NVSwitches. ``loaded``: the version of the driver in the kernel. ``processes`` have a
+class DirectGpuFacts:
+    """The facts about NVIDIA on a host that the module tfctl_gpu_facts returns in this form.
+
+    ``switches``: the number of NVSwitches. ``loaded``: the version of the driver in the kernel. ``processes`` have a
     GPU open.
 
     ``missing_nodes``: device nodes that CUDA needs and that do not exist, with a loaded driver. ``at_boot``: whether
     tfctl_nvidia.service creates them at each boot, with ``modprobe``: whether nvidia-modprobe is installed.
     ``excluded``: whether the driver is excluded from ``unattended`` upgrades. ``apt_sources``: the text of the files of
     apt's package sources that may have a repository of NVIDIA, by path, without tfctl's own.
-
-    ``version``: of the driver installed; ``origins``: who made it; ``held``: its packages that somebody but tfctl put
-    on hold; ``own``: whether tfctl installed it; ``drifted``: packages of tfctl's that are no longer as it left them;
-    ``fabric_manager``: its version. A version is "" if there is none.
     """
 
     devices: tuple[Device, ...]
     switches: int
     loaded: str
-    smi: Smi
     missing_nodes: tuple[str, ...]
     at_boot: bool
     modprobe: bool
     processes: tuple[GpuProcess, ...]
-    version: str
-    origins: tuple[str, ...]
-    held: tuple[str, ...]
-    own: bool
-    drifted: tuple[str, ...]
-    fabric_manager: str
     nouveau: bool
     blacklisted: bool
-    persistence: bool
     secure_boot: bool
     mok: bool
-    dkms: tuple[DkmsBuild, ...]
     unattended: bool
     excluded: bool
     apt_sources: Mapping[str, str]
     container: str
     kernel: Kernel
     initramfs: str
+
+
+@dataclass(frozen=True)
+class GpuFacts(DirectGpuFacts):
+    """All facts about NVIDIA on a host. Those listed here are what readings.py reads from the rest of the answer.
+
+    ``version``: of the driver installed; ``origins``: who made it; ``held``: its packages that somebody but tfctl put
+    on hold; ``own``: whether tfctl installed it; ``drifted``: packages of tfctl's that are no longer as it left them;
+    ``fabric_manager``: its version. A version is "" if there is none.
+    """
+
+    smi: Smi
+    version: str
+    origins: tuple[str, ...]
+    held: tuple[str, ...]
+    own: bool
+    drifted: tuple[str, ...]
+    fabric_manager: str
+    persistence: bool
+    dkms: tuple[DkmsBuild, ...]
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,19 @@
-"""Read what programs of a host have printed, as the modules pass it on, so that it becomes Facts."""
+"""Turn the answers of modules into Facts: read what programs of a host have printed, as the modules pass it on.
+
+The classes whose names begin with Seen are the answers.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
+from tfctl import schema
 from tfctl.provision.decide.cards import numbers
+from tfctl.provision.decide.facts import DirectGpuFacts, DkmsBuild, Facts, Firewalld, GpuFacts, Smi, SmiGpu, Zone
+from tfctl.provision.decide.reboot import DriverState
 
 MAKERS = (("Debian", "debian"), ("NVIDIA", "nvidia"), ("Ubuntu", "canonical"), ("RPM Fusion", "rpmfusion"))
 PACKAGE = re.compile(
@@ -21,7 +28,6 @@ LIBRARY = re.compile(
 VERSION = re.compile(r"(?:^|:)(\d{3}\.\d+(?:\.\d+)?)")
 #: The first line of a zone in the output of `firewall-cmd --list-all-zones`: "public (default, active)".
 ZONE = re.compile(r"^(\S+)(?: \(.*\))?$")
-KEYS = {"target": "target", "interfaces": "interfaces", "sources": "sources", "ports": "ports"}
 
 
 class NvidiaPackage(NamedTuple):
@@ -33,79 +39,129 @@ class NvidiaPackage(NamedTuple):
     held: str
 
 
-def read(seen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what tfctl_facts has gathered, in the form of Facts."""
-    gpu, firewalld = seen.get("gpu"), seen.get("firewalld")
-    if firewalld is not None:
-        firewalld = {**firewalld, "zones": zones(firewalld["zones"])}
-    return {**seen, "gpu": read_gpu(gpu), "firewalld": firewalld}
+@dataclass(frozen=True)
+class SeenSmi:
+    """What nvidia-smi has answered. ``query``: the fields that it was asked for; ``code``: its exit code."""
+
+    query: str
+    code: int
+    said: str
 
 
-def read_gpu(seen: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return what tfctl_gpu_facts has gathered, in the form of GpuFacts."""
-    if seen is None:
-        return None
-    known = dict(seen)
-    shown = smi(known.pop("smi"))
-    found = [NvidiaPackage(*row) for row in known.pop("packages")]
-    return {
-        **packages(found, known.pop("holds"), known.pop("installer")),
-        "persistence": known.pop("persistenced") and all(each["persistence"] for each in shown["gpus"]),
-        **known,
-        "smi": shown,
-        "dkms": dkms(seen["dkms"]),
-    }
+@dataclass(frozen=True)
+class SeenGpu(DirectGpuFacts):
+    """What the module tfctl_gpu_facts returns.
+
+    ``smi``: None if nvidia-smi was not asked. ``packages``: the fields of NvidiaPackage. ``holds``: the versions of the
+    driver's packages that tfctl put on hold. ``installer``: the version of what NVIDIA's own installer has installed,
+    or None. ``persistenced``: whether this daemon runs. ``dkms``: the output of `dkms status`.
+    """
+
+    smi: SeenSmi | None
+    packages: tuple[tuple[str, ...], ...]
+    holds: Mapping[str, str]
+    installer: str | None
+    persistenced: bool
+    dkms: str
 
 
-def smi(answer: Mapping[str, Any] | None) -> dict[str, Any]:
+@dataclass(frozen=True)
+class SeenFirewalld:
+    """``zones``: the output of `firewall-cmd --list-all-zones`."""
+
+    default: str
+    zones: str
+
+
+@dataclass(frozen=True)
+class SeenOutput:
+    """The parts of an answer that contain what programs have printed."""
+
+    gpu: SeenGpu | None = None
+    firewalld: SeenFirewalld | None = None
+
+
+def read(seen: schema.Plain) -> Facts:
+    """Return the answer of tfctl_facts as Facts. Raises SchemaError."""
+    facts = schema.parse(Facts, {**seen, "gpu": None, "firewalld": None})
+    output = schema.parse(SeenOutput, {"gpu": seen.get("gpu"), "firewalld": seen.get("firewalld")})
+    firewalld = Firewalld(output.firewalld.default, zones(output.firewalld.zones)) if output.firewalld else None
+    return replace(facts, gpu=gpu_facts(output.gpu) if output.gpu else None, firewalld=firewalld)
+
+
+def driver_state(seen: schema.Plain) -> DriverState:
+    """Return the answer of tfctl_gpu_state as DriverState. Raises SchemaError."""
+    state = schema.parse(DriverState, {**seen, "gpu": None})
+    output = schema.parse(SeenOutput, {"gpu": seen["gpu"]})
+    return replace(state, gpu=gpu_facts(output.gpu) if output.gpu else None)
+
+
+def gpu_facts(seen: SeenGpu) -> GpuFacts:
+    """Return the answer of tfctl_gpu_facts as GpuFacts."""
+    direct = {each.name: getattr(seen, each.name) for each in fields(DirectGpuFacts)}
+    shown = smi(seen.smi)
+    ours = [package for package in (NvidiaPackage(*row) for row in seen.packages) if PACKAGE.match(package.name)]
+    return GpuFacts(
+        **direct,
+        smi=shown,
+        version=version(ours) or seen.installer or "",
+        origins=origins(ours, seen.installer),
+        held=tuple(sorted(package.name for package in ours if package.held and package.name not in seen.holds)),
+        own=bool(seen.holds),
+        drifted=drifted(ours, seen.holds),
+        fabric_manager=fabric_manager(ours),
+        persistence=seen.persistenced and all(each.persistence for each in shown.gpus),
+        dkms=dkms(seen.dkms),
+    )
+
+
+def smi(answer: SeenSmi | None) -> Smi:
     """Return the GPUs that nvidia-smi shows, or what it said. None: it was not asked."""
     if answer is None:
-        return {"said": "", "gpus": []}
-    if answer["code"]:
-        return {"said": " ".join(answer["said"].split())[:300] or "it printed nothing", "gpus": []}
-    lines = [line for line in answer["said"].splitlines() if line.strip()]
-    return {"said": "", "gpus": [gpu_of(answer["query"], line) for line in lines]}
+        return Smi("", ())
+    if answer.code:
+        return Smi(" ".join(answer.said.split())[:300] or "it printed nothing", ())
+    lines = [line for line in answer.said.splitlines() if line.strip()]
+    return Smi("", tuple(gpu_of(answer.query, line) for line in lines))
 
 
-def gpu_of(query: str, line: str) -> dict[str, object]:
+def gpu_of(query: str, line: str) -> SmiGpu:
     """Return a GPU that nvidia-smi shows. ``query``: the fields in ``line``."""
     row = dict(zip(query.split(","), (cell.strip() for cell in line.split(","))))
-    return {
-        "uuid": row["uuid"],
-        "name": row.get("name", ""),
-        "capability": row.get("compute_cap", ""),
-        "driver": row.get("driver_version", ""),
-        "mig": row.get("mig.mode.current") == "Enabled",
-        "persistence": row.get("persistence_mode") != "Disabled",
-    }
+    return SmiGpu(
+        uuid=row["uuid"],
+        name=row.get("name", ""),
+        capability=row.get("compute_cap", ""),
+        driver=row.get("driver_version", ""),
+        mig=row.get("mig.mode.current") == "Enabled",
+        persistence=row.get("persistence_mode") != "Disabled",
+    )
 
 
-def packages(found: Sequence[NvidiaPackage], holds: Mapping[str, str], installer: str | None) -> dict[str, object]:
-    """Return what the package manager knows of a driver, or what NVIDIA's own installer left.
-
-    ``holds``: the versions of the driver's packages that tfctl put on hold. ``installer``: the version of what NVIDIA's
-    own installer has installed, or None. GpuFacts describes the result.
-    """
-    ours = [package for package in found if PACKAGE.match(package.name)]
-    now = {package.name: (package.version, bool(package.held)) for package in ours}
+def version(ours: Sequence[NvidiaPackage]) -> str:
+    """Return the version of the driver's libraries, the newest if there are several, or "" if there is none."""
     libraries = [package.version for package in ours if LIBRARY.match(package.name)]
-    versions = sorted({match[1] for match in map(VERSION.search, libraries) if match}, key=numbers)
+    return max((match[1] for match in map(VERSION.search, libraries) if match), key=numbers, default="")
+
+
+def origins(ours: Sequence[NvidiaPackage], installer: str | None) -> tuple[str, ...]:
+    """Return who made the driver. ``installer``: see SeenGpu."""
+    makers = {maker(package.maintainer) for package in ours}
+    return tuple(sorted(makers if installer is None else {*makers, "run"}))
+
+
+def drifted(ours: Sequence[NvidiaPackage], holds: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the packages that are no longer as tfctl left them. Without a version, one was not put on hold."""
+    now = {package.name: (package.version, bool(package.held)) for package in ours}
+    return tuple(
+        sorted(name for name, version in holds.items() if name not in now or (version and now[name] != (version, True)))
+    )
+
+
+def fabric_manager(ours: Sequence[NvidiaPackage]) -> str:
+    """Return the version of NVIDIA's fabric manager, or ""."""
     fabric = [VERSION.search(package.version) for package in ours if "fabricmanager" in package.name]
-    origins = {maker(package.maintainer) for package in ours}
-    if installer is not None:
-        origins.add("run")
-        versions = versions or [installer]
-    return {
-        "version": versions[-1] if versions else "",
-        "origins": sorted(origins),
-        "held": sorted(package.name for package in ours if package.held and package.name not in holds),
-        "own": bool(holds),
-        # Without a version, the package was not put on hold.
-        "drifted": sorted(
-            name for name, version in holds.items() if name not in now or (version and now[name] != (version, True))
-        ),
-        "fabric_manager": fabric[0][1] if fabric and fabric[0] else "",
-    }
+    return fabric[0][1] if fabric and fabric[0] else ""
 
 
 def maker(maintainer: str) -> str:
@@ -113,23 +169,33 @@ def maker(maintainer: str) -> str:
     return next((name for word, name in MAKERS if word in maintainer), "unknown")
 
 
-def dkms(text: str) -> list[dict[str, str]]:
+def dkms(text: str) -> tuple[DkmsBuild, ...]:
     """Parse `dkms status` of version 2 (`nvidia, 470.57, 5.10.0-8-amd64, x86_64: installed`) or 3
     (`nvidia/535.104, …`)."""
     shape = re.compile(r"nvidia[\w-]*[/,] ?([^,:]+)(?:, ([^,]+), [^:]+)?: (\w+)")
     found = [match.groups() for match in map(shape.match, text.splitlines()) if match]
-    return [{"version": version, "kernel": release or "", "state": state} for version, release, state in found]
+    return tuple(DkmsBuild(version, release or "", state) for version, release, state in found)
 
 
-def zones(text: str) -> list[dict[str, object]]:
-    """Parse the zones. Of rich rules, it is only noted whether one accepts something."""
-    found: list[dict[str, object]] = []
+def zones(text: str) -> tuple[Zone, ...]:
+    """Parse the zones."""
+    blocks: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         if match := ZONE.match(line):
-            found.append({"name": match[1], "target": "", "interfaces": [], "sources": [], "ports": [], "rules": False})
-        key, _, value = line.strip().partition(": ")
-        if found and key in KEYS:
-            found[-1][key] = value if key == "target" else value.split()
-        elif found and line.strip().startswith("rule ") and line.rstrip().endswith(" accept"):
-            found[-1]["rules"] = True
-    return found
+            blocks.append((match[1], []))
+        elif blocks:
+            blocks[-1][1].append(line.strip())
+    return tuple(zone(name, lines) for name, lines in blocks)
+
+
+def zone(name: str, lines: Sequence[str]) -> Zone:
+    """Parse the lines of a zone. Of rich rules, it is only noted whether one accepts something."""
+    values = {key: value for key, _, value in (line.partition(": ") for line in lines)}
+    return Zone(
+        name,
+        target=values.get("target", ""),
+        interfaces=tuple(values.get("interfaces", "").split()),
+        sources=tuple(values.get("sources", "").split()),
+        ports=tuple(values.get("ports", "").split()),
+        rules=any(line.startswith("rule ") and line.endswith(" accept") for line in lines),
+    )
