@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -167,51 +167,91 @@ def changes(
     """
     answers = answers or Answers(fleet, job, attempt)
     answers.begin()
-    latest: dict[str, Sequence[wire.JobStatus] | None] = {}
-    errors: dict[str, TfctlError] = {}
-    last_answer = time.monotonic()
-    before, reported, computed = None, 0.0, 0.0
-    run = ""
-    asked: set[str] = set()  # hosts that do not know the run although it has begun
-    told: tuple[str, ...] = ()
-    # However soon the end is, allow time for one first answer.
-    limit = None if end is None else max(end, last_answer + _ALONE_S)
+    reports = _Reports(fleet, silence)
+    before: JobState | None = None
+    computed = yielded = 0.0
+    limit = None if end is None else max(end, time.monotonic() + _ALONE_S)  # allow time for one first answer
     try:
         while limit is None or time.monotonic() < limit:
-            for name, answer in _news(answers, computed + _PACE_S, limit):
-                latest[name] = None if isinstance(answer, TfctlError) else answer
-                errors.pop(name, None)
-                if isinstance(answer, TfctlError):
-                    errors[name] = answer
-                silence.note(name, errors.get(name))
-            if any(answer is not None for answer in latest.values()):
-                last_answer = time.monotonic()
-            elif time.monotonic() - max(last_answer, answers.since) > _ALONE_S or _hopeless(errors, fleet):
-                raise together(list(errors.values())) if errors else Unreachable("no host answers")
-            if len(latest) < len(fleet.hosts):
+            reports.note(_news(answers, computed + _PACE_S, limit), answers.since)
+            if not reports.complete:
                 continue
             computed = time.monotonic()
-            found = state.jobs(latest, fleet.clock_offsets)
-            if found and found[0].run != run:
-                run, asked, told = found[0].run, set(), ()
-            if found and (late := set(found[0].unreported) - asked):
-                fresh = {name: shown and shown.jobs for name, shown in show.about_run(fleet, found[0], late).items()}
-                for name, newer in fresh.items():
-                    if newer is not None:  # otherwise ask again: the session that follows may have nothing to report
-                        latest[name] = newer
-                        if not any(each.run == run for each in newer):
-                            asked.add(name)
-                found = state.jobs({**latest, **fresh}, fleet.clock_offsets)
-            if found and found[0].rebooted not in ((), told):
-                told = found[0].rebooted
-                show.tell_head(fleet, found[0])
-            if not found and None not in latest.values():
+            now = reports.job()
+            if now is None and reports.all_answer:
                 raise Deleted(f"no host has attempt {attempt} of job {job!r} any more")
-            if found and (found[0] != before or time.monotonic() > reported + _TICK_S):
-                before, reported, limit = found[0], time.monotonic(), end
-                yield before
+            if now and (now != before or time.monotonic() > yielded + _TICK_S):
+                before, yielded, limit = now, time.monotonic(), end
+                yield now
     finally:
         answers.end()
+
+
+class _Reports:
+    """What each host of a job has said last about it, and the state of the job that follows."""
+
+    def __init__(self, fleet: Fleet, silence: Silence) -> None:
+        self._fleet, self._silence = fleet, silence
+        #: By host; None for one that does not answer.
+        self._latest: dict[str, Sequence[wire.JobStatus] | None] = {}
+        self._errors: dict[str, TfctlError] = {}
+        self._last_answer = time.monotonic()
+        self._run = ""
+        #: Hosts that do not know the run although it has begun.
+        self._without_run: set[str] = set()
+        #: The rebooted hosts that the guard of the head has been told about.
+        self._told: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is an answer or an error of every host."""
+        return len(self._latest) == len(self._fleet.hosts)
+
+    @property
+    def all_answer(self) -> bool:
+        """Whether every host that has said anything answers now."""
+        return None not in self._latest.values()
+
+    def note(self, news: Iterable[Answer], since: float) -> None:
+        """Take note of what hosts have said. ``since``: from when on (time.monotonic) they could. Raise Unreachable if
+        all have been silent for 30 s, or their errors if trying again is no use."""
+        for name, answer in news:
+            self._errors.pop(name, None)
+            if isinstance(answer, TfctlError):
+                self._latest[name], self._errors[name] = None, answer
+            else:
+                self._latest[name] = answer
+            self._silence.note(name, self._errors.get(name))
+        if any(answer is not None for answer in self._latest.values()):
+            self._last_answer = time.monotonic()
+        elif time.monotonic() - max(self._last_answer, since) > _ALONE_S or _hopeless(self._errors, self._fleet):
+            raise together(list(self._errors.values())) if self._errors else Unreachable("no host answers")
+
+    def job(self) -> JobState | None:
+        """Return the state of the job, or None if no host knows it. Ask the hosts that should know its run and do not,
+        and tell the guard of the head which hosts were rebooted."""
+        job = self._state(self._latest)
+        if job and job.run != self._run:
+            self._run, self._without_run, self._told = job.run, set(), ()
+        if job and (late := set(job.unreported) - self._without_run):
+            job = self._asked_again(job, late)
+        if job and job.rebooted not in ((), self._told):
+            self._told = job.rebooted
+            show.tell_head(self._fleet, job)
+        return job
+
+    def _asked_again(self, job: JobState, late: Collection[str]) -> JobState | None:
+        """Ask hosts that have not reported the run. Return the state of the job by their answers."""
+        fresh = {name: shown and shown.jobs for name, shown in show.about_run(self._fleet, job, late).items()}
+        for name, newer in fresh.items():
+            if newer is not None:  # otherwise ask again: the session that follows may have nothing to report
+                self._latest[name] = newer
+                if not any(each.run == self._run for each in newer):
+                    self._without_run.add(name)
+        return self._state({**self._latest, **fresh})
+
+    def _state(self, answers: Mapping[str, Sequence[wire.JobStatus] | None]) -> JobState | None:
+        return next(iter(state.jobs(answers, self._fleet.clock_offsets)), None)
 
 
 def _news(answers: Answers, due: float, limit: float | None) -> list[Answer]:
