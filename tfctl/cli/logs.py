@@ -63,8 +63,8 @@ def logs(
 
     times = moment(since, "--since"), moment(until, "--until")
     pattern = None if grep is None else job_logs.pattern(grep)
-    with open_task(words or [], job, inventory) as found:
-        fleet, state, wanted = found.fleet, found.state, found.task
+    with open_task(words or [], job, inventory) as opened:
+        fleet, state, wanted = opened.fleet, opened.state, opened.task
         tasks = None if wanted is None else tuple(task.name for task in select(state, *wanted))
         query = Query(tasks, *times, tail, pattern)
         printer = Printer(state, timestamps, output is OutputFormat.json)

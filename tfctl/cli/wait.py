@@ -65,9 +65,9 @@ def wait(
     host was silent for --host-timeout, 103 it was stopped, 4 no host answers.
     """
     longest, silent = limit(timeout, waits=True), seconds(host_timeout, "--host-timeout")
-    with open_job(job, job_option, inventory) as found, detaching(found.state.job):
-        state, as_json = found.state, output is OutputFormat.json
-        return until_ended(found.fleet, state.job, state.attempt, longest, host_timeout=silent, as_json=as_json)
+    with open_job(job, job_option, inventory) as opened, detaching(opened.state.job):
+        state, as_json = opened.state, output is OutputFormat.json
+        return until_ended(opened.fleet, state.job, state.attempt, longest, host_timeout=silent, as_json=as_json)
 
 
 def until_ended(
@@ -96,8 +96,8 @@ def until_ended(
         culprit = ended.culprit
         lines = None if follow or culprit is None else _last_lines(fleet, ended, culprit)
     if as_json:
-        found: EndedJobObject = {**job_json(ended), "last_lines": lines}
-        print_json(found)
+        shown: EndedJobObject = {**job_json(ended), "last_lines": lines}
+        print_json(shown)
     elif lines and culprit:
         heading = f"the last {counted(len(lines), 'line')} of {culprit} on {culprit.host}:"
         say("\n  ".join([heading, *map(visible, lines)]))
