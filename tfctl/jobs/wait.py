@@ -82,41 +82,41 @@ def wait(
     """
     silence = silence or Silence(say)
     end = None if timeout is None else time.monotonic() + timeout
-    found: JobState | None = None
+    now: JobState | None = None
     cleaned: Collection[wire.TaskName] = ()
     announced: set[wire.TaskName] = set()
     before: set[wire.TaskName] = set()
     alive: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
     complain = _each_once(say)
-    for found in changes(fleet, job, attempt, silence, end, answers):
-        watch(found)
-        _require_deciders(fleet, found)
-        alive = alive if found.ended else time.monotonic()
-        before.update(task.name for task in found.tasks if task.alive)
-        last = going(found, None if alive is None else time.monotonic() - alive)
+    for now in changes(fleet, job, attempt, silence, end, answers):
+        watch(now)
+        _require_deciders(fleet, now)
+        alive = alive if now.ended else time.monotonic()
+        before.update(task.name for task in now.tasks if task.alive)
+        last = going(now, None if alive is None else time.monotonic() - alive)
         _announce(last, announced, say)
-        if not found.over or _cleaned_by_guards(found):
+        if not now.over or _cleaned_by_guards(now):
             if silent := silence.longer_than(host_timeout):
                 say(
                     f"gave up after {host_timeout:.0f} s without an answer from {', '.join(silent)}; "
                     f"to wait longer: tfctl wait {job} --host-timeout 1h"
                 )
-                return found
+                return now
             continue
-        if found.guarded or not last:
+        if now.guarded or not last:
             break
         if not cleaned:
-            cleaned, stopped = clean(fleet, found, complain, draining=[task.name for task in last])
+            cleaned, stopped = clean(fleet, now, complain, draining=[task.name for task in last])
             if stopped:
-                say(reasons.stopped(found, stopped))
-    if found is None:
+                say(reasons.stopped(now, stopped))
+    if now is None:
         raise Unreachable(f"job {job}: no host has reported its state")
-    if not found.ended:
-        return found
-    by_guard = [task for task in found.tasks if task.name in before - {*cleaned} and task.state == "stopped"]
-    stopped = [] if found.guarded else clean(fleet, found, complain, cleaned=cleaned).stopped
-    final = _judged_again(fleet, found)
-    if stopped or (by_guard and found.state != "stopped"):
+    if not now.ended:
+        return now
+    by_guard = [task for task in now.tasks if task.name in before - {*cleaned} and task.state == "stopped"]
+    stopped = [] if now.guarded else clean(fleet, now, complain, cleaned=cleaned).stopped
+    final = _judged_again(fleet, now)
+    if stopped or (by_guard and now.state != "stopped"):
         say(reasons.stopped(final, [*by_guard, *stopped]))
     return final
 
@@ -133,18 +133,18 @@ def _each_once(say: Say) -> Say:
     return say_once
 
 
-def _require_deciders(fleet: Fleet, found: JobState) -> None:
+def _require_deciders(fleet: Fleet, job: JobState) -> None:
     """Raise NotFound if the fleet lacks a host whose tasks decide how the job ends: it would never answer."""
-    if not found.over:
-        deciders = set(found.record.deciders)
-        hosts = {task.host for task in found.tasks if task.name in deciders}
-        if missing := of_hosts(state.absent(found, fleet.hosts), hosts):
+    if not job.over:
+        deciders = set(job.record.deciders)
+        hosts = {task.host for task in job.tasks if task.name in deciders}
+        if missing := of_hosts(state.absent(job, fleet.hosts), hosts):
             raise together(missing)
 
 
-def _cleaned_by_guards(found: JobState) -> bool:
+def _cleaned_by_guards(job: JobState) -> bool:
     """Return whether the guards of the job are about to stop tasks."""
-    return found.guarded and found.record.policy.clean != "none" and any(task.alive for task in found.tasks)
+    return job.guarded and job.record.policy.clean != "none" and any(task.alive for task in job.tasks)
 
 
 def _announce(last: Mapping[TaskState, float], announced: set[wire.TaskName], say: Say) -> None:
