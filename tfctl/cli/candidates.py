@@ -37,15 +37,15 @@ class Command(TypedDict):
 
 def main(words: Sequence[str]) -> int:
     """Print what the last word can become: each candidate on a line with its description behind a tab."""
-    found = completion_cache.load()
-    if found.age is None or found.age > _REFRESH_S:
+    known = completion_cache.load()
+    if known.age is None or known.age > _REFRESH_S:
         _refresh(words)
-    for line in candidates(words, _tree(), found, _stacks()):
+    for line in candidates(words, _tree(), known, _stacks()):
         print(line)
     return 0
 
 
-def candidates(words: Sequence[str], tree: Command, found: CompletionNames, stacks: Sequence[str]) -> list[str]:
+def candidates(words: Sequence[str], tree: Command, known: CompletionNames, stacks: Sequence[str]) -> list[str]:
     """Return the candidates for the last word. ``words``: those behind `tfctl`; the last one may be empty."""
     *before, last = words or [""]
     if "--" in before:
@@ -63,50 +63,50 @@ def candidates(words: Sequence[str], tree: Command, found: CompletionNames, stac
         else:
             given.append(word)
     if pending:
-        return _starting(last, _values(pending, found, stacks))
+        return _starting(last, _values(pending, known, stacks))
     if last.startswith("-"):
         return _starting(last, [option for option in command["options"] if option.startswith("--")])
     if command["commands"]:
         return _starting(last, [f"{name}\t{each['help']}" for name, each in command["commands"].items()])
-    return _starting(last, _arguments(command["arguments"], given, found, stacks))
+    return _starting(last, _arguments(command["arguments"], given, known, stacks))
 
 
-def _values(kind: str, found: CompletionNames, stacks: Sequence[str]) -> list[str]:
+def _values(kind: str, known: CompletionNames, stacks: Sequence[str]) -> list[str]:
     """Return the values of an option."""
     if kind.startswith("[") or "|" in kind:
         return kind.strip("[]<>").split("|")
-    return {"JOB": [*found.jobs, FILES], "HOST": list(found.hosts), "STACK": list(stacks)}.get(kind, [FILES])
+    return {"JOB": [*known.jobs, FILES], "HOST": list(known.hosts), "STACK": list(stacks)}.get(kind, [FILES])
 
 
-def _arguments(form: str, given: Sequence[str], found: CompletionNames, stacks: Sequence[str]) -> list[str]:
+def _arguments(form: str, given: Sequence[str], known: CompletionNames, stacks: Sequence[str]) -> list[str]:
     """Return the candidates for the next argument, after those that are given."""
     if "ROLE" in form:
-        return _task(given, found)
+        return _task(given, known)
     if "STACK" in form:
         return list(stacks)
     if "JOB" in form and "JOBFILE" not in form:
-        return [*found.jobs, FILES] if not given else [FILES]
+        return [*known.jobs, FILES] if not given else [FILES]
     return [FILES] if form else []
 
 
-def _task(given: Sequence[str], found: CompletionNames) -> list[str]:
+def _task(given: Sequence[str], known: CompletionNames) -> list[str]:
     """Return the candidates in ``[JOB] [ROLE [INDEX]]``."""
-    job = given[0] if given and given[0] in found.jobs else None
+    job = given[0] if given and given[0] in known.jobs else None
     rest = given[1:] if job else given
-    jobs = [found.jobs[job]] if job else list(found.jobs.values())
+    jobs = [known.jobs[job]] if job else list(known.jobs.values())
     roles: dict[str, int] = {}
     for each in jobs:
         for role, count in each.items():
             roles[role] = max(count, roles.get(role, 0))
     if not rest:
-        return [*roles, *([] if job else [*found.jobs, FILES])]
+        return [*roles, *([] if job else [*known.jobs, FILES])]
     if len(rest) == 1 and rest[0] in roles:
         return [str(number) for number in range(roles[rest[0]])]
     return []
 
 
-def _starting(beginning: str, found: Sequence[str]) -> list[str]:
-    return [each for each in dict.fromkeys(found) if each.startswith(beginning) or each == FILES]
+def _starting(beginning: str, offered: Sequence[str]) -> list[str]:
+    return [each for each in dict.fromkeys(offered) if each.startswith(beginning) or each == FILES]
 
 
 def _refresh(words: Sequence[str]) -> None:
@@ -135,9 +135,9 @@ def _tree() -> Command:
     version = f"{tfctl.__version__}-{max(path.stat().st_mtime_ns for path in here.glob('*.py'))}"
     file = user_cache_path("tfctl") / "completion" / "commands.json"
     with suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads(file.read_text())
-        if found["version"] == version:
-            tree: Command = found["tree"]
+        cached = json.loads(file.read_text())
+        if cached["version"] == version:
+            tree: Command = cached["tree"]
             return tree
     from tfctl.cli.completion import tree as build
 

@@ -81,24 +81,24 @@ def run(
     command = context.meta.get(_COMMAND) or []
     if not command:
         raise UsageError("no command is given", "write it after two dashes: tfctl exec worker 0 -- nvidia-smi")
-    with open_task(words or [], job_option, inventory) as found:
-        if found.task is None and not found.named:
+    with open_task(words or [], job_option, inventory) as opened:
+        if opened.task is None and not opened.named:
             raise UsageError(
-                "no task is named", f"name one, as in: tfctl exec {found.state.job} worker 0 -- nvidia-smi"
+                "no task is named", f"name one, as in: tfctl exec {opened.state.job} worker 0 -- nvidia-smi"
             )
-        tasks = select(found.state, *found.task) if found.task else found.state.tasks
+        tasks = select(opened.state, *opened.task) if opened.task else opened.state.tasks
         if _has_input():
             say("the command has no input: what is piped to tfctl exec is not passed on")
         as_json = output is OutputFormat.json
-        take = _Json(found.state) if as_json else _Raw() if len(tasks) == 1 else _Prefixed(tasks)
+        take = _Json(opened.state) if as_json else _Raw() if len(tasks) == 1 else _Prefixed(tasks)
         try:
-            results = execute(found.fleet, found.state, tasks, command, take)
+            results = execute(opened.fleet, opened.state, tasks, command, take)
         finally:
             take.close()
     for task in tasks:
         result = results[task]
         if as_json:
-            print(json.dumps(_ended_json(tables.place_json(found.state, task), result)), flush=True)
+            print(json.dumps(_ended_json(tables.place_json(opened.state, task), result)), flush=True)
         elif isinstance(result, TfctlError):
             say_error(result)
         elif result.signal:

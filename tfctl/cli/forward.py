@@ -43,12 +43,13 @@ def forward(
     from tfctl.remote.tunnel import Tunnel
 
     task_words, port, local = parse(words or [])
-    with open_task(task_words, job_option, inventory) as found:
-        task = task_of(found)
-        host = found.host(task)
-        with Tunnel(lambda: found.fleet.connection(host), port, [port, 0] if local is None else [local], say) as tunnel:
+    with open_task(task_words, job_option, inventory) as opened:
+        task = task_of(opened)
+        host = opened.host(task)
+        locals_ = [port, 0] if local is None else [local]
+        with Tunnel(lambda: opened.fleet.connection(host), port, locals_, say) as tunnel:
             if output is OutputFormat.json:
-                place = tables.place_json(found.state, task)
+                place = tables.place_json(opened.state, task)
                 forwarded: ForwardedObject = {
                     **place,
                     "address": "127.0.0.1",

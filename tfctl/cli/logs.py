@@ -63,8 +63,8 @@ def logs(
 
     times = moment(since, "--since"), moment(until, "--until")
     pattern = None if grep is None else job_logs.pattern(grep)
-    with open_task(words or [], job, inventory) as found:
-        fleet, state, wanted = found.fleet, found.state, found.task
+    with open_task(words or [], job, inventory) as opened:
+        fleet, state, wanted = opened.fleet, opened.state, opened.task
         tasks = None if wanted is None else tuple(task.name for task in select(state, *wanted))
         query = Query(tasks, *times, tail, pattern)
         printer = Printer(state, timestamps, output is OutputFormat.json)
@@ -81,7 +81,6 @@ def _follow(fleet: Fleet, state: JobState, query: Query, printer: Printer) -> Ex
     """Print the lines of a job, and of the attempts after it, until it has ended. Return the exit code for the hosts
     whose lines are missing, each of which is reported once."""
     from tfctl.jobs import logs as job_logs
-    from tfctl.jobs.journal import Query
 
     errors: dict[str, TfctlError] = {}
 
@@ -92,13 +91,8 @@ def _follow(fleet: Fleet, state: JobState, query: Query, printer: Printer) -> Ex
 
     answers = job_logs.answers_of(fleet, state, query)
     watch = _Watch(fleet, state, query.tasks, answers)
-    attempts = watch.attempts
-    while True:
-        for lines in job_logs.follow(fleet, attempts.state, query, attempts.over, say, answers, fail):
-            printer(lines)
-        if not attempts.advance():
-            break
-        query = Query(query.tasks, grep=query.grep)
+    for lines in job_logs.follow_attempts(fleet, watch.attempts, query, say, answers, fail):
+        printer(lines)
     if watch.error is not None:
         raise watch.error
     return first_of(error.exit for error in errors.values())
@@ -127,8 +121,7 @@ class _Watch:
             silence = Silence(lambda _: None)
             for later in changes(fleet, state.job, state.attempt, silence, answers=answers):
                 if self.attempts.note(later):
-                    reporter = FailureReporter(say, tasks)
-                    say(f"~~ attempt {later.attempt} has begun")
+                    reporter.begin(later.attempt)
                 reporter.note(later)
                 if later.over:
                     break

@@ -19,13 +19,12 @@ from tfctl.cli.common import (
     wants_json,
 )
 from tfctl.cli.times import limit
-from tfctl.cli.which import open_task, require_meant
+from tfctl.cli.which import open_task, require_meant, task_of
 from tfctl.wording import running
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import RestartedJobObject
-    from tfctl.jobs.state import JobState
-    from tfctl.remote.fleet import Fleet
+    from tfctl.cli.which import OpenJob
 
 
 def add_to(app: typer.Typer) -> None:
@@ -63,56 +62,57 @@ def restart(
     from tfctl.cli.wait import detaching, until_ended
 
     longest, as_json = limit(timeout, wait or follow), wants_json(output, follow)
-    with open_task(words or [], job_option, inventory, changes=True) as found:
-        fleet, state = found.fleet, found.state
-        if not (found.named or dry_run):
+    with open_task(words or [], job_option, inventory, changes=True) as opened:
+        state = opened.state
+        if not (opened.named or dry_run):
             require_meant(state, "restart")
         if dry_run:
-            attempt, planned = _planned(fleet, state, found.task)
+            attempt, planned = _planned(opened)
             if as_json:
                 _print_json(state.job, attempt)
             else:
                 typer.echo(planned)
             return 0
-        attempt = _task(fleet, state, found.task) if found.task else _whole(fleet, state)
+        attempt = _task(opened) if opened.task else _whole(opened)
         with detaching(state.job):
             if not as_json:
                 typer.echo(state.job, err=follow)
             elif not wait:
                 _print_json(state.job, attempt)
             if wait or follow:
-                return until_ended(fleet, state.job, attempt, longest, follow, as_json=as_json)
+                return until_ended(opened.fleet, state.job, attempt, longest, follow, as_json=as_json)
             return 0
 
 
-def _planned(fleet: Fleet, state: JobState, wanted: tuple[str, int | None] | None) -> tuple[int, str]:
+def _planned(opened: OpenJob) -> tuple[int, str]:
     """Return the number of the attempt that would run, and text about what would happen."""
     from tfctl.jobs.restart import preview
-    from tfctl.jobs.state import select_one
 
-    if wanted is None:
-        return state.attempt + 1, preview(fleet, state)
-    task = select_one(state, *wanted)
+    state = opened.state
+    if opened.task is None:
+        return state.attempt + 1, preview(opened.fleet, state)
+    task = task_of(opened)
     return state.attempt, f"{state.job}: attempt {state.attempt}, {task} on {task.host}, {task.state} now"
 
 
-def _whole(fleet: Fleet, state: JobState) -> int:
+def _whole(opened: OpenJob) -> int:
     """Restart the whole job. Return the number of the attempt that runs now."""
     from tfctl.jobs import start_history
     from tfctl.jobs.restart import restart as restart_job
 
-    record = restart_job(fleet, state, say)
-    start_history.remember(fleet.inventory, record.run)
+    state = opened.state
+    record = restart_job(opened.fleet, state, say)
+    start_history.remember(opened.inventory, record.run)
     say(f"{state.job}: attempt {record.attempt}, {running(len(state.tasks), len(state.hosts))}")
     return record.attempt
 
 
-def _task(fleet: Fleet, state: JobState, wanted: tuple[str, int | None]) -> int:
+def _task(opened: OpenJob) -> int:
+    """Restart the task that the command line names. Return the number of its attempt."""
     from tfctl.jobs.restart import restart_task
-    from tfctl.jobs.state import select_one
 
-    task = select_one(state, *wanted)
-    restart_task(fleet, state, task)
+    state, task = opened.state, task_of(opened)
+    restart_task(opened.fleet, state, task)
     say(f"{state.job}: {task} runs again on {task.host}")
     return state.attempt
 

@@ -42,11 +42,11 @@ def ssh(
     """
     from tfctl.remote import login
 
-    with open_task(words or [], job_option, inventory) as found:
-        task = task_of(found)
-        command = login.words(found.host(task))
+    with open_task(words or [], job_option, inventory) as opened:
+        task = task_of(opened)
+        command = login.words(opened.host(task))
         if output is OutputFormat.json:
-            login_command: LoginObject = {**tables.place_json(found.state, task), "command": [*command]}
+            login_command: LoginObject = {**tables.place_json(opened.state, task), "command": [*command]}
             text.print_json(login_command)
             return 0
     say(f"{task} runs on {task.host}" if task.alive else f"{task} was on {task.host}, {task.state} now")

@@ -35,21 +35,21 @@ def status(
     Exit code: 0 the job is shown, 4 one of its hosts cannot be reached, 8 one of them has not been provisioned.
     """
     show = _print_json if output is OutputFormat.json else _print_text
-    with open_job(job, job_option, inventory, lines=True) as found:
-        state = found.state
+    with open_job(job, job_option, inventory, lines=True) as opened:
+        state = opened.state
         show(state)
-        for error in found.errors:
+        for error in opened.errors:
             say_error(error)
         if watch and not state.over:
             from tfctl.jobs.wait import Silence, changes
 
-            for later in changes(found.fleet, state.job, state.attempt, Silence(say)):
+            for later in changes(opened.fleet, state.job, state.attempt, Silence(say)):
                 if later != state:
                     show(state := later)
                     require_reader()
                 if later.over:
                     break
-    return for_missing_hosts(state, found.errors)
+    return for_missing_hosts(state, opened.errors)
 
 
 def _print_json(state: JobState) -> None:

@@ -55,15 +55,15 @@ def tensorboard(
     """
     from tfctl.jobs.exec import execute
 
-    with open_task(words or [], job_option, inventory) as found, ExitStack() as stack:
-        state = found.state
-        task = task_of(found) if found.task else _with_output(found)
+    with open_task(words or [], job_option, inventory) as opened, ExitStack() as stack:
+        state = opened.state
+        task = task_of(opened) if opened.task else _with_output(opened)
         if state.record.stack == "none":
             raise NotFound(f"{state.job} has no stack, and so no TensorBoard", "copy its output: tfctl pull")
-        watch = _Watch(found, task, port, stack, output)
+        watch = _Watch(opened, task, port, stack, output)
         command = ["tensorboard", "--logdir", state.record.output, "--host", "127.0.0.1", "--port", "0"]
         say(f"starting TensorBoard on {task.host}, for {state.record.output}")
-        result = execute(found.fleet, state, [task], command, watch.take, environment=False)[task]
+        result = execute(opened.fleet, state, [task], command, watch.take, environment=False)[task]
     if isinstance(result, TfctlError):
         raise result
     if result.status == _NO_PROGRAM:
@@ -74,9 +74,9 @@ def tensorboard(
     raise TfctlError(f"TensorBoard on {task.host} has ended: {watch.last or 'it printed nothing'}")
 
 
-def _with_output(found: OpenJob) -> TaskState:
+def _with_output(opened: OpenJob) -> TaskState:
     """Return the first task that decides the job. If its host does not answer, another one that has the output."""
-    state = found.state
+    state = opened.state
     deciders = [task for task in state.tasks if task.name in state.record.deciders]
     tasks = [*deciders, *(state.tasks if state.record.shared else ())]
     return next((task for task in tasks if task.state != "unknown"), (tasks or state.tasks)[0])
@@ -86,10 +86,10 @@ class _Watch:
     """Reads what TensorBoard prints, and opens the tunnel once it says where it listens. ``last``: its last line."""
 
     def __init__(
-        self, found: OpenJob, task: TaskState, port: int | None, stack: ExitStack, output: OutputFormat
+        self, opened: OpenJob, task: TaskState, port: int | None, stack: ExitStack, output: OutputFormat
     ) -> None:
         self.last = ""
-        self._found, self._task, self._host, self._port, self._stack = found, task, found.host(task), port, stack
+        self._job, self._task, self._host, self._port, self._stack = opened, task, opened.host(task), port, stack
         self._output = output
         self._lines = {stream: Splitter() for stream in (1, 2)}
         self._open = False
@@ -105,11 +105,11 @@ class _Watch:
         from tfctl.remote.tunnel import Tunnel
 
         locals_ = [self._port] if self._port else [_USUAL_PORT, 0]
-        tunnel = Tunnel(lambda: self._found.fleet.connection(self._host), port, locals_, say)
+        tunnel = Tunnel(lambda: self._job.fleet.connection(self._host), port, locals_, say)
         self._stack.enter_context(tunnel)
         url = f"http://127.0.0.1:{tunnel.local}/"
         if self._output is OutputFormat.json:
-            shown: TensorboardObject = {**tables.place_json(self._found.state, self._task), "url": url}
+            shown: TensorboardObject = {**tables.place_json(self._job.state, self._task), "url": url}
             text.print_json(shown)
         else:
             typer.echo(url)

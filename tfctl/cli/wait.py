@@ -20,7 +20,10 @@ from tfctl.errors import Exit, TfctlError, Unreachable
 from tfctl.wording import counted
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from tfctl.cli.objects import EndedJobObject
+    from tfctl.jobs.attempts import Attempts
     from tfctl.jobs.state import JobState, TaskState
     from tfctl.node.wire import JobStateName
     from tfctl.remote.fleet import Fleet
@@ -62,9 +65,9 @@ def wait(
     host was silent for --host-timeout, 103 it was stopped, 4 no host answers.
     """
     longest, silent = limit(timeout, waits=True), seconds(host_timeout, "--host-timeout")
-    with open_job(job, job_option, inventory) as found, detaching(found.state.job):
-        state, as_json = found.state, output is OutputFormat.json
-        return until_ended(found.fleet, state.job, state.attempt, longest, host_timeout=silent, as_json=as_json)
+    with open_job(job, job_option, inventory) as opened, detaching(opened.state.job):
+        state, as_json = opened.state, output is OutputFormat.json
+        return until_ended(opened.fleet, state.job, state.attempt, longest, host_timeout=silent, as_json=as_json)
 
 
 def until_ended(
@@ -86,15 +89,15 @@ def until_ended(
     seen: deque[JobState] = deque(maxlen=1)
     with saying_the_end(seen):
         if follow:
-            ended = _followed(fleet, job, attempt, timeout, seen.append)
+            ended = _followed(fleet, job, attempt, timeout, seen)
         else:
             silent = HOST_TIMEOUT_S if host_timeout is None else host_timeout
             ended = wait(fleet, job, attempt, say, timeout, silent, watch=seen.append)
         culprit = ended.culprit
         lines = None if follow or culprit is None else _last_lines(fleet, ended, culprit)
     if as_json:
-        found: EndedJobObject = {**job_json(ended), "last_lines": lines}
-        print_json(found)
+        shown: EndedJobObject = {**job_json(ended), "last_lines": lines}
+        print_json(shown)
     elif lines and culprit:
         heading = f"the last {counted(len(lines), 'line')} of {culprit} on {culprit.host}:"
         say("\n  ".join([heading, *map(visible, lines)]))
@@ -137,58 +140,67 @@ def exit_code(state: JobState) -> Exit:
     return _CODES.get(state.state, Exit.NOT_ENDED)
 
 
-def _followed(
-    fleet: Fleet, job: str, attempt: int, timeout: float | None, note: Callable[[JobState], object]
-) -> JobState:
-    """Print the logs on stdout while waiting in a thread. Return when the wait ends. ``note`` gets each state. Raise
+def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None, seen: deque[JobState]) -> JobState:
+    """Print the logs on stdout while waiting in a thread. Return when the wait ends. ``seen`` gets each state. Raise
     BrokenPipeError if nobody reads the logs any more and the job has not ended."""
     from tfctl.jobs import show
     from tfctl.jobs.attempts import Attempts
-    from tfctl.jobs.failures import FailureReporter
     from tfctl.jobs.journal import Query
-    from tfctl.jobs.logs import answers_of, follow
+    from tfctl.jobs.logs import answers_of, follow_attempts
     from tfctl.jobs.wait import Silence, wait
 
     state, _ = show.one(fleet, job)
     query = Query()
-    answers = answers_of(fleet, state, query)
-    attempts, reporter, latest = Attempts(state), FailureReporter(say), state
-    over = threading.Event()
-    ended: list[JobState | BaseException] = []
+    answers, attempts = answers_of(fleet, state, query), Attempts(state)
+    watch = _reporting(attempts, seen)
 
-    def watch(found: JobState) -> None:
-        nonlocal reporter, latest
-        latest = found
-        note(found)
-        if attempts.note(found):
-            reporter = FailureReporter(say)
-            say(f"~~ attempt {found.attempt} has begun")
-        reporter.note(found)
+    def wait_for_end() -> JobState:
+        silence = Silence(lambda _: None)  # those who read the logs report silent hosts
+        return wait(fleet, job, attempt, say, timeout, silence=silence, watch=watch, answers=answers)
 
-    def waiting() -> None:
-        try:
-            silence = Silence(lambda _: None)  # those who read the logs report silent hosts
-            ended.append(wait(fleet, job, attempt, say, timeout, silence=silence, watch=watch, answers=answers))
-        except BaseException as error:
-            ended.append(error)
-        attempts.end()
-        over.set()
-
-    threading.Thread(target=waiting, daemon=True).start()
+    ended = _in_thread(wait_for_end, attempts.end)
     printer = Printer(state)
     try:
-        while True:
-            for lines in follow(fleet, attempts.state, query, attempts.over, say, answers):
-                printer(lines)
-            if not attempts.advance():
-                break
+        for lines in follow_attempts(fleet, attempts, query, say, answers):
+            printer(lines)
     except BrokenPipeError:
-        if not latest.over:
+        if not (seen[-1] if seen else state).over:
             raise
-    over.wait()
-    if isinstance(ended[0], BaseException):
-        raise ended[0]
-    return ended[0]
+    return ended.result()
+
+
+def _reporting(attempts: Attempts, seen: deque[JobState]) -> Callable[[JobState], None]:
+    """Return a function that reports failures, restarts and new attempts when it gets the next state of a job. It
+    passes each state on to ``attempts`` and ``seen``."""
+    from tfctl.jobs.failures import FailureReporter
+
+    reporter = FailureReporter(say)
+
+    def watch(state: JobState) -> None:
+        seen.append(state)
+        if attempts.note(state):
+            reporter.begin(state.attempt)
+        reporter.note(state)
+
+    return watch
+
+
+def _in_thread(work: Callable[[], JobState], after: Callable[[], object]) -> Future[JobState]:
+    """Call ``work`` in a thread that does not keep the program from ending, and ``after`` when it has ended. Return
+    its future result."""
+    from concurrent.futures import Future
+
+    result: Future[JobState] = Future()
+
+    def run() -> None:
+        try:
+            result.set_result(work())
+        except BaseException as error:
+            result.set_exception(error)
+        after()
+
+    threading.Thread(target=run, daemon=True).start()
+    return result
 
 
 def _last_lines(fleet: Fleet, state: JobState, task: TaskState) -> list[str]:

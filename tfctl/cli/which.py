@@ -30,12 +30,13 @@ _TASK = re.compile(r"[a-z][a-z0-9_]*/[^/.]*")
 @dataclass(frozen=True)
 class OpenJob:
     """A job as its hosts report it. ``fleet`` holds exactly its hosts. ``errors``: of hosts that did not answer, and of
-    hosts of the job that the inventory lacks. ``task``: the role, and the index or None, that the command line names;
-    None for the whole job. ``named``: it names the job."""
+    hosts of the job that the inventory lacks. ``inventory``: its path. ``task``: the role, and the index or None, that
+    the command line names; None for the whole job. ``named``: it names the job."""
 
     fleet: Fleet
     state: JobState
     errors: list[TfctlError]
+    inventory: str
     task: tuple[str, int | None] | None = None
     named: bool = True
 
@@ -59,9 +60,10 @@ def open_job(
     """
     from tfctl.jobs import show
 
-    with open_fleet(argument, option, inventory) as (fleet, name):
+    chosen, name = find_job(argument, option, inventory)
+    with _connected(chosen) as fleet:
         state, errors = show.one(fleet, name, changes, lines)
-        yield _opened(OpenJob(fleet, state, errors, named=name is not None))
+        yield _opened(OpenJob(fleet, state, errors, chosen.source, named=name is not None))
 
 
 @contextmanager
@@ -77,25 +79,27 @@ def open_task(
 
     job, task = split_words(words, option is not None)
     if job is None or task is not None or not _may_be_role(job):
-        with open_job(job, option, inventory, changes) as found:
-            yield replace(found, task=task)
+        with open_job(job, option, inventory, changes) as opened:
+            yield replace(opened, task=task)
         return
-    with open_fleet(None, None, inventory) as (fleet, _):
+    chosen = find_inventory(inventory)
+    with _connected(chosen) as fleet:
         state, errors = show.named(fleet, job, changes)
         is_role = any(each.role == job for each in state.tasks)
-        yield _opened(OpenJob(fleet, state, errors, (job, None) if is_role else None, named=not is_role))
+        role = (job, None) if is_role else None
+        yield _opened(OpenJob(fleet, state, errors, chosen.source, role, named=not is_role))
 
 
-def _opened(found: OpenJob) -> OpenJob:
+def _opened(asked: OpenJob) -> OpenJob:
     """Report what the user should know about a job and its hosts, and leave only these in its fleet."""
     from tfctl.jobs.state import absent
 
-    say_clocks(found.fleet)
-    if not found.named:
-        say_job(found.state.job)
-    missing = absent(found.state, found.fleet.hosts)
-    found.fleet.narrow(found.state.hosts)
-    return replace(found, errors=[*found.errors, *missing])
+    say_clocks(asked.fleet)
+    if not asked.named:
+        say_job(asked.state.job)
+    missing = absent(asked.state, asked.fleet.hosts)
+    asked.fleet.narrow(asked.state.hosts)
+    return replace(asked, errors=[*asked.errors, *missing])
 
 
 def for_missing_hosts(state: JobState, errors: Sequence[TfctlError]) -> Exit:
@@ -128,11 +132,18 @@ def require_meant(state: JobState, verb: str) -> None:
 @contextmanager
 def open_fleet(argument: str | None, option: str | None, inventory: Path | None) -> Iterator[tuple[Fleet, str | None]]:
     """Yield all hosts of the inventory, connected on first use, and the job's name if one is given."""
+    chosen, name = find_job(argument, option, inventory)
+    with _connected(chosen) as fleet:
+        yield fleet, name
+
+
+@contextmanager
+def _connected(inventory: Inventory) -> Iterator[Fleet]:
+    """Yield all hosts of an inventory, connected on first use. Then name those whose clocks differ."""
     from tfctl.remote.fleet import Fleet
 
-    found, name = find_job(argument, option, inventory)
-    with Fleet(found.hosts, found.source) as fleet:
-        yield fleet, name
+    with Fleet(inventory.hosts) as fleet:
+        yield fleet
         say_clocks(fleet)
 
 
@@ -152,9 +163,9 @@ def job_name(fleet: Fleet, name: str | None) -> str:
 
     if name is not None:
         return name
-    found = show.default(*show.overview(fleet)).job
-    say_job(found)
-    return found
+    meant = show.default(*show.overview(fleet)).job
+    say_job(meant)
+    return meant
 
 
 def say_job(name: str) -> None:
@@ -172,14 +183,14 @@ def parse_task(words: Sequence[str]) -> tuple[str, int | None] | None:
     return role, int(index[0]) if index else None
 
 
-def task_of(found: OpenJob) -> TaskState:
+def task_of(opened: OpenJob) -> TaskState:
     """Return the one task that the command line names. Raise UsageError if it names none, NotFound for several."""
     from tfctl.jobs.state import select_one
 
-    if found.task is None:
-        tasks = ", ".join(str(task) for task in found.state.tasks[:3])
-        raise UsageError(f"which task of {found.state.job}?", f"name one, such as {tasks}")
-    return select_one(found.state, *found.task)
+    if opened.task is None:
+        tasks = ", ".join(str(task) for task in opened.state.tasks[:3])
+        raise UsageError(f"which task of {opened.state.job}?", f"name one, such as {tasks}")
+    return select_one(opened.state, *opened.task)
 
 
 def split_words(words: Sequence[str], job_is_named: bool) -> tuple[str | None, tuple[str, int | None] | None]:

@@ -36,7 +36,7 @@ def load() -> CompletionNames:
         jobs = {
             str(job): {str(role): int(count) for role, count in roles.items()} for job, roles in found["jobs"].items()
         }
-        return CompletionNames(jobs, tuple(map(str, found["hosts"])), max(0.0, time.time() - _file().stat().st_mtime))
+        return CompletionNames(jobs, tuple(map(str, found["hosts"])), _age())
     return CompletionNames()
 
 
@@ -54,18 +54,24 @@ def note(jobs: Mapping[str, Iterable[str] | None], hosts: Iterable[str], everyth
         counted = {**counted, **{job: roles for job, roles in before.jobs.items() if job not in counted}}
         names = tuple(dict.fromkeys([*before.hosts, *names]))
     if (counted, names) != (before.jobs, before.hosts) or before.age is None or before.age > 1.0:
-        _write(counted, names)
+        with suppress(OSError):
+            _write(counted, names)
 
 
 def touch() -> bool:
     """Pretend that the hosts have just been asked: somebody is asking them. Return whether that could be noted."""
-    if load().age is None:  # the file is missing or damaged
-        _write({}, ())
-    else:
-        with suppress(OSError):
+    with suppress(OSError):
+        if load().age is None:  # the file is missing or damaged
+            _write({}, ())
+        else:
             os.utime(_file())
-    age = load().age
-    return age is not None and age < 1.0
+        return _age() < 1.0
+    return False
+
+
+def _age() -> float:
+    """Return how long ago (s) the file was written or touched. Raises OSError."""
+    return max(0.0, time.time() - _file().stat().st_mtime)
 
 
 def _counts(roles: Iterable[str]) -> dict[str, int]:
@@ -76,11 +82,11 @@ def _counts(roles: Iterable[str]) -> dict[str, int]:
 
 
 def _write(jobs: Mapping[str, Mapping[str, int]], hosts: tuple[str, ...]) -> None:
+    """Replace the file. Raises OSError."""
     kept = {"jobs": dict(list(jobs.items())[:_JOBS]), "hosts": hosts[:_HOSTS]}
-    with suppress(OSError):
-        file = _file()
-        file.parent.mkdir(parents=True, exist_ok=True)
-        files.replace(file, json.dumps(kept))
+    file = _file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    files.replace(file, json.dumps(kept))
 
 
 def _file() -> Path:

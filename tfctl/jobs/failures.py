@@ -23,6 +23,11 @@ class FailureReporter:
         if before is not None:
             self._seen = {task.name: (task.status.restarts, _is_gone(task)) for task in before.tasks}
 
+    def begin(self, attempt: int) -> None:
+        """Report that an attempt has begun. All failures and restarts in it will be reported."""
+        self._seen.clear()
+        self._say(f"~~ attempt {attempt} has begun")
+
     def note(self, state: JobState) -> None:
         """Report what has happened since the state before."""
         for task in state.tasks:

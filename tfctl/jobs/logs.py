@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from tfctl.errors import Exit, NotFound, TfctlError, Unreachable, UsageError, of_exit, of_hosts
 from tfctl.jobs import clocks
 from tfctl.jobs.answers import Answers, closed_when_silent
+from tfctl.jobs.attempts import Attempts
 from tfctl.jobs.gather import gather
 from tfctl.jobs.journal import Gap, HostJournal, Line, Query
 from tfctl.jobs.state import JobState, absent
@@ -102,6 +103,17 @@ def follow(
     finally:
         gone.set()
         over.set()
+
+
+def follow_attempts(
+    fleet: Fleet, attempts: Attempts, query: Query, say: Say, answers: Answers, fail: Fail | None = None
+) -> Iterator[list[Item]]:
+    """Yield the lines of an attempt as `follow` does, and then all lines of each attempt after it."""
+    while True:
+        yield from follow(fleet, attempts.state, query, attempts.over, say, answers, fail)
+        if not attempts.advance():
+            return
+        query = Query(query.tasks, grep=query.grep)
 
 
 class _Follower:

@@ -124,21 +124,23 @@ def pull_files(
     sessions: dict[str, Session] = {}
     try:
         with beating(sessions):
-            return _pull(fleet, state, destination, progress, fail, sessions)
+            listings = _listings(fleet, state, destination, fail, sessions)
+            wanted, links, kept = _select(state, listings, destination, fail)
+            counter = _Counter(wanted, progress)
+            _require_space(destination, counter.now.all_bytes)
+            _fetch_all(fleet, wanted, destination, fail, sessions, counter)
+            _make_links(links, destination, fail)
+            return Pulled(counter.now.files, counter.now.bytes, kept)
     finally:
         for session in list(sessions.values()):
             session.close()
 
 
-def _pull(
-    fleet: Fleet,
-    state: JobState,
-    destination: Destination,
-    progress: Callable[[PullProgress], object],
-    fail: Fail,
-    sessions: dict[str, Session],
-) -> Pulled:
-    # If the hosts share the output, one of those that answer sends it.
+def _listings(
+    fleet: Fleet, state: JobState, destination: Destination, fail: Fail, sessions: dict[str, Session]
+) -> dict[str, list[wire.OutputFile]]:
+    """Open a session with each host of the job, write what it sends about its tasks, and return the files of its
+    output. If the hosts share the output, one of those that answer sends it."""
     answering = [task.host for task in state.tasks if task.state != "unknown"]
     source = answering[0] if state.record.shared and answering else None
 
@@ -147,43 +149,17 @@ def _pull(
         request = wire.PullRequest(state.job, state.attempt, output=source in (None, host))
         sessions[host] = session = open_session(connection, request)
         _write_files_of_tasks(session, destination)
-        listed: list[wire.OutputFile] = []
-        last = False
-        while not last:
-            part = session.expect(wire.Listing, wire.SILENCE_S)
-            listed += part.files
-            last = part.last
-            for what in part.skipped:
-                fail(TfctlError(f"{host}: {plain(what)}; it was left out"))
-        return listed
+        return _listing(session, fail)
 
-    hosts = [host for host in fleet.hosts if host.name in state.hosts]
     for missing in absent(state, fleet.hosts):
         fail(missing)
     listings: dict[str, list[wire.OutputFile]] = {}
-    for asked in fleet.map(ask, hosts):
+    for asked in fleet.map(ask, [host for host in fleet.hosts if host.name in state.hosts]):
         if asked.error is not None:
             fail(asked.error)
         else:
             listings[asked.host.name] = asked.get()
-    wanted, links, kept = _select(state, listings, destination, fail)
-    counter = _Counter(wanted, progress)
-    _require_space(destination, counter.now.all_bytes)
-
-    def fetch(connection: Connection) -> None:
-        name = connection.host.name
-        for fault in _fetch(sessions[name], wanted[name], destination, counter):
-            fail(TfctlError(f"{name}: {plain(fault.message)}", fault.remedy))
-
-    for fetched in fleet.map(fetch, [host for host in hosts if wanted.get(host.name)]):
-        if fetched.error is not None:
-            fail(fetched.error)
-    for path, target in links:
-        try:
-            destination.link(path, target)
-        except TfctlError as error:
-            fail(error)
-    return Pulled(counter.now.files, counter.now.bytes, kept)
+    return listings
 
 
 def _write_files_of_tasks(session: Session, destination: Destination) -> None:
@@ -192,6 +168,19 @@ def _write_files_of_tasks(session: Session, destination: Destination) -> None:
         destination.write(_of_task(found.attempt, task.name, "service"), task.unit)
         if task.tf_config is not None:
             destination.write(_of_task(found.attempt, task.name, "tf_config.json"), task.tf_config + "\n")
+
+
+def _listing(session: Session, fail: Fail) -> list[wire.OutputFile]:
+    """Receive the list of a host's files. ``fail`` is called for each that the host leaves out."""
+    listed: list[wire.OutputFile] = []
+    last = False
+    while not last:
+        part = session.expect(wire.Listing, wire.SILENCE_S)
+        listed += part.files
+        last = part.last
+        for what in part.skipped:
+            fail(TfctlError(f"{session.host}: {plain(what)}; it was left out"))
+    return listed
 
 
 def _select(
@@ -235,6 +224,26 @@ def _plausible(file: wire.OutputFile) -> wire.OutputFile:
     return file
 
 
+def _fetch_all(
+    fleet: Fleet,
+    wanted: Mapping[str, Sequence[_Wanted]],
+    destination: Destination,
+    fail: Fail,
+    sessions: Mapping[str, Session],
+    counter: _Counter,
+) -> None:
+    """Receive the wanted files from all hosts at once."""
+
+    def fetch(connection: Connection) -> None:
+        name = connection.host.name
+        for fault in _fetch(sessions[name], wanted[name], destination, counter):
+            fail(TfctlError(f"{name}: {plain(fault.message)}", fault.remedy))
+
+    for fetched in fleet.map(fetch, [host for host in fleet.hosts if host.name in wanted]):
+        if fetched.error is not None:
+            fail(fetched.error)
+
+
 def _fetch(
     session: Session, wanted: Sequence[_Wanted], destination: Destination, counter: _Counter
 ) -> Iterator[TfctlError]:
@@ -276,6 +285,15 @@ def _receive(session: Session, one: _Wanted, part: Part, counter: _Counter) -> s
         for data in session.payload(message.size, wire.SILENCE_S):
             part.write(data)
             counter.add(size=len(data))
+
+
+def _make_links(links: Iterable[tuple[str, str]], destination: Destination, fail: Fail) -> None:
+    """Make symbolic links from their paths and targets. ``fail`` is called for each that cannot be made."""
+    for path, target in links:
+        try:
+            destination.link(path, target)
+        except TfctlError as error:
+            fail(error)
 
 
 class _Counter:

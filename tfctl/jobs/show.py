@@ -40,11 +40,11 @@ def ask(
     def ask_one(connection: Connection) -> T:
         asked = time.time()
         with open_session(connection, request) as session:
-            found = session.expect(answer, wire.SILENCE_S)
-        if isinstance(found, (wire.Shown, wire.Events)):
-            fleet.clock_offsets[connection.host.name] = clocks.offset(asked, found.time, time.time())
-            return cast("T", found._replace(jobs=fleet.records.whole(connection, found), brief=()))
-        return found
+            received = session.expect(answer, wire.SILENCE_S)
+        if isinstance(received, (wire.Shown, wire.Events)):
+            fleet.clock_offsets[connection.host.name] = clocks.offset(asked, received.time, time.time())
+            return cast("T", received._replace(jobs=fleet.records.whole(connection, received), brief=()))
+        return received
 
     outcomes = fleet.map(ask_one, hosts)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
@@ -59,8 +59,8 @@ def jobs(fleet: Fleet, job: str | None = None) -> tuple[list[JobState], list[Tfc
         return _asked(fleet, wire.ShowRequest(job))
     listed, errors = overview(fleet)
     whole = {each.job: each for each in _in_full(fleet, [each.job for each in listed if isinstance(each, PastJob)])}
-    found = [each if isinstance(each, JobState) else whole.get(each.job) for each in listed]
-    return [each for each in found if each], errors
+    states = [each if isinstance(each, JobState) else whole.get(each.job) for each in listed]
+    return [each for each in states if each], errors
 
 
 def overview(fleet: Fleet, lines: bool = False) -> tuple[list[JobState | PastJob], list[TfctlError]]:
@@ -86,10 +86,10 @@ def overview(fleet: Fleet, lines: bool = False) -> tuple[list[JobState | PastJob
     asked = dict.fromkeys([*(each.job for each in over), *open_, *late])
     again = [job for job in asked if job in whole or job in open_]
     once: list[JobState | PastJob] = [*states, *over]
-    found = [*(each for each in once if each.job not in again), *_in_full(fleet, again)]
-    found.sort(key=lambda each: -each.started)
-    _note(fleet, found, everything=not errors)
-    return found, errors
+    all_jobs = [*(each for each in once if each.job not in again), *_in_full(fleet, again)]
+    all_jobs.sort(key=lambda each: -each.started)
+    _note(fleet, all_jobs, everything=not errors)
+    return all_jobs, errors
 
 
 def one(fleet: Fleet, job: str | None, changes: bool = False, lines: bool = False) -> tuple[JobState, list[TfctlError]]:
@@ -101,21 +101,21 @@ def one(fleet: Fleet, job: str | None, changes: bool = False, lines: bool = Fals
     it.
     """
     if job is None:
-        found, errors = overview(fleet, lines)
-        return _whole(fleet, default(found, errors, changes)), errors
+        all_jobs, errors = overview(fleet, lines)
+        return _whole(fleet, default(all_jobs, errors, changes)), errors
     return _one(fleet, job, lines)
 
 
 def named(fleet: Fleet, word: str, changes: bool = False, lines: bool = False) -> tuple[JobState, list[TfctlError]]:
     """Return the job that ``word`` means: the one chosen without a name if it has a role of that name, else the job
     of that name. Raise as `one`."""
-    found, errors = overview(fleet, lines)
+    all_jobs, errors = overview(fleet, lines)
     chosen = None
     with suppress(NotFound, UsageError):
-        chosen = _whole(fleet, default(found, (), changes))
+        chosen = _whole(fleet, default(all_jobs, (), changes))
     if chosen and any(task.role == word for task in chosen.tasks):
         return chosen, errors
-    for each in found:
+    for each in all_jobs:
         if each.job == word:
             return _whole(fleet, each), errors
     unknown = state.unknown(word)
@@ -126,24 +126,24 @@ def named(fleet: Fleet, word: str, changes: bool = False, lines: bool = False) -
     raise state.unless_silent(unknown, errors)
 
 
-def about_run(fleet: Fleet, found: JobState, hosts: Collection[str]) -> dict[str, wire.Shown | None]:
-    """Ask these hosts about the attempt of ``found``, now that another host has reported it.
+def about_run(fleet: Fleet, job: JobState, hosts: Collection[str]) -> dict[str, wire.Shown | None]:
+    """Ask these hosts about the attempt of ``job``, now that another host has reported it.
 
     They may have answered before it began. Only their next answer says whether they have lost it.
     """
     chosen = [host for host in fleet.hosts if host.name in hosts]
     try:
-        return ask(fleet, wire.ShowRequest(found.job, found.attempt), wire.Shown, chosen)[0]
+        return ask(fleet, wire.ShowRequest(job.job, job.attempt), wire.Shown, chosen)[0]
     except TfctlError:
         return dict.fromkeys(hosts)
 
 
-def tell_head(fleet: Fleet, found: JobState) -> None:
+def tell_head(fleet: Fleet, job: JobState) -> None:
     """Tell the guard of the head which hosts were rebooted: they have no guard any more that could do so."""
-    assert found.record.guard
-    head = [host for host in fleet.hosts if host.name == found.record.guard.head]
+    assert job.record.guard
+    head = [host for host in fleet.hosts if host.name == job.record.guard.head]
     with suppress(TfctlError):
-        ask(fleet, wire.ShowRequest(found.job, found.attempt, rebooted=found.rebooted), wire.Shown, head)
+        ask(fleet, wire.ShowRequest(job.job, job.attempt, rebooted=job.rebooted), wire.Shown, head)
 
 
 def _one(fleet: Fleet, job: str, lines: bool = False) -> tuple[JobState, list[TfctlError]]:
@@ -155,13 +155,13 @@ def _one(fleet: Fleet, job: str, lines: bool = False) -> tuple[JobState, list[Tf
 
 def _asked(fleet: Fleet, request: wire.ShowRequest) -> tuple[list[JobState], list[TfctlError]]:
     answers, errors = ask(fleet, request, wire.Shown)
-    found = _states(fleet, answers)
-    if found and found[0].unreported:
-        found = _states(fleet, {**answers, **about_run(fleet, found[0], found[0].unreported)})
-    if found and found[0].rebooted:
-        tell_head(fleet, found[0])
-    _note(fleet, found, everything=False)
-    return found, errors
+    states = _states(fleet, answers)
+    if states and states[0].unreported:
+        states = _states(fleet, {**answers, **about_run(fleet, states[0], states[0].unreported)})
+    if states and states[0].rebooted:
+        tell_head(fleet, states[0])
+    _note(fleet, states, everything=False)
+    return states, errors
 
 
 def _states(fleet: Fleet, answers: Mapping[str, wire.Shown | None]) -> list[JobState]:
@@ -171,37 +171,37 @@ def _states(fleet: Fleet, answers: Mapping[str, wire.Shown | None]) -> list[JobS
 
 def _in_full(fleet: Fleet, names: Sequence[str]) -> list[JobState]:
     """Return these jobs with their tasks. Ask for a few at a time: the length of an answer is limited."""
-    found: list[JobState] = []
+    states: list[JobState] = []
     for first in range(0, len(names), _AT_ONCE):
         answers, _ = ask(fleet, wire.ShowRequest(jobs=tuple(names[first : first + _AT_ONCE])), wire.Shown)
-        found += _states(fleet, answers)
-    return found
+        states += _states(fleet, answers)
+    return states
 
 
-def _whole(fleet: Fleet, found: JobState | PastJob) -> JobState:
+def _whole(fleet: Fleet, job: JobState | PastJob) -> JobState:
     """Return a job with its tasks. Raise as `one` if no host knows it any more."""
-    return found if isinstance(found, JobState) else _one(fleet, found.job)[0]
+    return job if isinstance(job, JobState) else _one(fleet, job.job)[0]
 
 
-def _note(fleet: Fleet, found: Sequence[JobState | PastJob], *, everything: bool) -> None:
+def _note(fleet: Fleet, known: Sequence[JobState | PastJob], *, everything: bool) -> None:
     """Note the jobs for completion. The roles of a job that is over stay as they are known."""
-    roles = {each.job: [task.role for task in each.tasks] if isinstance(each, JobState) else None for each in found}
+    roles = {each.job: [task.role for task in each.tasks] if isinstance(each, JobState) else None for each in known}
     completion_cache.note(roles, [host.name for host in fleet.hosts], everything=everything)
 
 
 def default(
-    found: Sequence[JobState | PastJob], errors: Sequence[TfctlError], changes: bool = False
+    all_jobs: Sequence[JobState | PastJob], errors: Sequence[TfctlError], changes: bool = False
 ) -> JobState | PastJob:
-    """Return the job that is meant if none is named. Raise as `one`. ``found``, ``errors``: what `overview` returns."""
-    going = [each for each in found if not each.ended]
+    """Return the job that is meant if none is named. Raise as `one`. ``all_jobs``, ``errors``: those of `overview`."""
+    going = [each for each in all_jobs if not each.ended]
     if changes and not going:
-        going = [each for each in found if each.alive]
+        going = [each for each in all_jobs if each.alive]
     if len(going) == 1:
         return going[0]
     if changes:
         if not going:
             raise state.unless_silent(UsageError("no job is running", "name a job: tfctl list shows all"), errors)
         raise UsageError(f"several jobs are running: {', '.join(each.job for each in going)}", "name one of them")
-    if not found:
+    if not all_jobs:
         raise state.unless_silent(NotFound("no host has a job", "start one: tfctl start job.yaml"), errors)
-    return found[0]
+    return all_jobs[0]

@@ -194,8 +194,8 @@ def jobs(
     clocks of hosts are ahead of this machine's.
     """
     shown: dict[str, dict[str, wire.JobStatus]] = {}
-    for host, found in answers.items():
-        for each in found or ():
+    for host, statuses in answers.items():
+        for each in statuses or ():
             shown.setdefault(each.job, {})[host] = clocks.corrected(each, clocks.ahead(offsets, host))
     states = [_job(job, by_host, answers, offsets) for job, by_host in shown.items()]
     return sorted(states, key=lambda state: -state.record.started)
@@ -213,9 +213,9 @@ def unless_silent(missing: TfctlError, errors: Sequence[TfctlError]) -> TfctlErr
         return missing
     silent = together(errors)
     message = f"{missing.message}, but not all hosts have answered:\n{silent.message}"
-    found = of_exit(silent.exit, message, silent.remedy)
-    found.hosts = silent.hosts
-    return found
+    error = of_exit(silent.exit, message, silent.remedy)
+    error.hosts = silent.hosts
+    return error
 
 
 def absent(state: JobState, hosts: Iterable[Host]) -> list[TfctlError]:
@@ -232,18 +232,18 @@ def absent(state: JobState, hosts: Iterable[Host]) -> list[TfctlError]:
 
 def select(state: JobState, role: str, index: int | None) -> tuple[TaskState, ...]:
     """Return the tasks of a role, or the one with this index. Raise NotFound, listing the job's tasks."""
-    found = tuple(task for task in state.tasks if task.role == role and index in (None, task.index))
-    if not found:
+    tasks = tuple(task for task in state.tasks if task.role == role and index in (None, task.index))
+    if not tasks:
         raise NotFound(f"{state.job} has no {role}{'' if index is None else f' {index}'}", f"it has {_listed(state)}")
-    return found
+    return tasks
 
 
 def select_one(state: JobState, role: str, index: int | None) -> TaskState:
     """Return one task; without an index, the only one of its role. Raise NotFound, listing the job's tasks."""
-    found = select(state, role, index)
-    if len(found) > 1:
-        raise NotFound(f"{state.job} has {len(found)} tasks of role {role}", f"name one: it has {_listed(state)}")
-    return found[0]
+    tasks = select(state, role, index)
+    if len(tasks) > 1:
+        raise NotFound(f"{state.job} has {len(tasks)} tasks of role {role}", f"name one: it has {_listed(state)}")
+    return tasks[0]
 
 
 def _job(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -82,41 +82,41 @@ def wait(
     """
     silence = silence or Silence(say)
     end = None if timeout is None else time.monotonic() + timeout
-    found: JobState | None = None
+    now: JobState | None = None
     cleaned: Collection[wire.TaskName] = ()
     announced: set[wire.TaskName] = set()
     before: set[wire.TaskName] = set()
     alive: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
     complain = _each_once(say)
-    for found in changes(fleet, job, attempt, silence, end, answers):
-        watch(found)
-        _require_deciders(fleet, found)
-        alive = alive if found.ended else time.monotonic()
-        before.update(task.name for task in found.tasks if task.alive)
-        last = going(found, None if alive is None else time.monotonic() - alive)
+    for now in changes(fleet, job, attempt, silence, end, answers):
+        watch(now)
+        _require_deciders(fleet, now)
+        alive = alive if now.ended else time.monotonic()
+        before.update(task.name for task in now.tasks if task.alive)
+        last = going(now, None if alive is None else time.monotonic() - alive)
         _announce(last, announced, say)
-        if not found.over or _cleaned_by_guards(found):
+        if not now.over or _cleaned_by_guards(now):
             if silent := silence.longer_than(host_timeout):
                 say(
                     f"gave up after {host_timeout:.0f} s without an answer from {', '.join(silent)}; "
                     f"to wait longer: tfctl wait {job} --host-timeout 1h"
                 )
-                return found
+                return now
             continue
-        if found.guarded or not last:
+        if now.guarded or not last:
             break
         if not cleaned:
-            cleaned, stopped = clean(fleet, found, complain, draining=[task.name for task in last])
+            cleaned, stopped = clean(fleet, now, complain, draining=[task.name for task in last])
             if stopped:
-                say(reasons.stopped(found, stopped))
-    if found is None:
+                say(reasons.stopped(now, stopped))
+    if now is None:
         raise Unreachable(f"job {job}: no host has reported its state")
-    if not found.ended:
-        return found
-    by_guard = [task for task in found.tasks if task.name in before - {*cleaned} and task.state == "stopped"]
-    stopped = [] if found.guarded else clean(fleet, found, complain, cleaned=cleaned).stopped
-    final = _judged_again(fleet, found)
-    if stopped or (by_guard and found.state != "stopped"):
+    if not now.ended:
+        return now
+    by_guard = [task for task in now.tasks if task.name in before - {*cleaned} and task.state == "stopped"]
+    stopped = [] if now.guarded else clean(fleet, now, complain, cleaned=cleaned).stopped
+    final = _judged_again(fleet, now)
+    if stopped or (by_guard and now.state != "stopped"):
         say(reasons.stopped(final, [*by_guard, *stopped]))
     return final
 
@@ -133,18 +133,18 @@ def _each_once(say: Say) -> Say:
     return say_once
 
 
-def _require_deciders(fleet: Fleet, found: JobState) -> None:
+def _require_deciders(fleet: Fleet, job: JobState) -> None:
     """Raise NotFound if the fleet lacks a host whose tasks decide how the job ends: it would never answer."""
-    if not found.over:
-        deciders = set(found.record.deciders)
-        hosts = {task.host for task in found.tasks if task.name in deciders}
-        if missing := of_hosts(state.absent(found, fleet.hosts), hosts):
+    if not job.over:
+        deciders = set(job.record.deciders)
+        hosts = {task.host for task in job.tasks if task.name in deciders}
+        if missing := of_hosts(state.absent(job, fleet.hosts), hosts):
             raise together(missing)
 
 
-def _cleaned_by_guards(found: JobState) -> bool:
+def _cleaned_by_guards(job: JobState) -> bool:
     """Return whether the guards of the job are about to stop tasks."""
-    return found.guarded and found.record.policy.clean != "none" and any(task.alive for task in found.tasks)
+    return job.guarded and job.record.policy.clean != "none" and any(task.alive for task in job.tasks)
 
 
 def _announce(last: Mapping[TaskState, float], announced: set[wire.TaskName], say: Say) -> None:
@@ -167,51 +167,91 @@ def changes(
     """
     answers = answers or Answers(fleet, job, attempt)
     answers.begin()
-    latest: dict[str, Sequence[wire.JobStatus] | None] = {}
-    errors: dict[str, TfctlError] = {}
-    last_answer = time.monotonic()
-    before, reported, computed = None, 0.0, 0.0
-    run = ""
-    asked: set[str] = set()  # hosts that do not know the run although it has begun
-    told: tuple[str, ...] = ()
-    # However soon the end is, allow time for one first answer.
-    limit = None if end is None else max(end, last_answer + _ALONE_S)
+    reports = _Reports(fleet, silence)
+    before: JobState | None = None
+    computed = yielded = 0.0
+    limit = None if end is None else max(end, time.monotonic() + _ALONE_S)  # allow time for one first answer
     try:
         while limit is None or time.monotonic() < limit:
-            for name, answer in _news(answers, computed + _PACE_S, limit):
-                latest[name] = None if isinstance(answer, TfctlError) else answer
-                errors.pop(name, None)
-                if isinstance(answer, TfctlError):
-                    errors[name] = answer
-                silence.note(name, errors.get(name))
-            if any(answer is not None for answer in latest.values()):
-                last_answer = time.monotonic()
-            elif time.monotonic() - max(last_answer, answers.since) > _ALONE_S or _hopeless(errors, fleet):
-                raise together(list(errors.values())) if errors else Unreachable("no host answers")
-            if len(latest) < len(fleet.hosts):
+            reports.note(_news(answers, computed + _PACE_S, limit), answers.since)
+            if not reports.complete:
                 continue
             computed = time.monotonic()
-            found = state.jobs(latest, fleet.clock_offsets)
-            if found and found[0].run != run:
-                run, asked, told = found[0].run, set(), ()
-            if found and (late := set(found[0].unreported) - asked):
-                fresh = {name: shown and shown.jobs for name, shown in show.about_run(fleet, found[0], late).items()}
-                for name, newer in fresh.items():
-                    if newer is not None:  # otherwise ask again: the session that follows may have nothing to report
-                        latest[name] = newer
-                        if not any(each.run == run for each in newer):
-                            asked.add(name)
-                found = state.jobs({**latest, **fresh}, fleet.clock_offsets)
-            if found and found[0].rebooted not in ((), told):
-                told = found[0].rebooted
-                show.tell_head(fleet, found[0])
-            if not found and None not in latest.values():
+            now = reports.job()
+            if now is None and reports.all_answer:
                 raise Deleted(f"no host has attempt {attempt} of job {job!r} any more")
-            if found and (found[0] != before or time.monotonic() > reported + _TICK_S):
-                before, reported, limit = found[0], time.monotonic(), end
-                yield before
+            if now and (now != before or time.monotonic() > yielded + _TICK_S):
+                before, yielded, limit = now, time.monotonic(), end
+                yield now
     finally:
         answers.end()
+
+
+class _Reports:
+    """What each host of a job has said last about it, and the state of the job that follows."""
+
+    def __init__(self, fleet: Fleet, silence: Silence) -> None:
+        self._fleet, self._silence = fleet, silence
+        #: By host; None for one that does not answer.
+        self._latest: dict[str, Sequence[wire.JobStatus] | None] = {}
+        self._errors: dict[str, TfctlError] = {}
+        self._last_answer = time.monotonic()
+        self._run = ""
+        #: Hosts that do not know the run although it has begun.
+        self._without_run: set[str] = set()
+        #: The rebooted hosts that the guard of the head has been told about.
+        self._told: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is an answer or an error of every host."""
+        return len(self._latest) == len(self._fleet.hosts)
+
+    @property
+    def all_answer(self) -> bool:
+        """Whether every host that has said anything answers now."""
+        return None not in self._latest.values()
+
+    def note(self, news: Iterable[Answer], since: float) -> None:
+        """Take note of what hosts have said. ``since``: from when on (time.monotonic) they could. Raise Unreachable if
+        all have been silent for 30 s, or their errors if trying again is no use."""
+        for name, answer in news:
+            self._errors.pop(name, None)
+            if isinstance(answer, TfctlError):
+                self._latest[name], self._errors[name] = None, answer
+            else:
+                self._latest[name] = answer
+            self._silence.note(name, self._errors.get(name))
+        if any(answer is not None for answer in self._latest.values()):
+            self._last_answer = time.monotonic()
+        elif time.monotonic() - max(self._last_answer, since) > _ALONE_S or _hopeless(self._errors, self._fleet):
+            raise together(list(self._errors.values())) if self._errors else Unreachable("no host answers")
+
+    def job(self) -> JobState | None:
+        """Return the state of the job, or None if no host knows it. Ask the hosts that should know its run and do not,
+        and tell the guard of the head which hosts were rebooted."""
+        job = self._state(self._latest)
+        if job and job.run != self._run:
+            self._run, self._without_run, self._told = job.run, set(), ()
+        if job and (late := set(job.unreported) - self._without_run):
+            job = self._asked_again(job, late)
+        if job and job.rebooted not in ((), self._told):
+            self._told = job.rebooted
+            show.tell_head(self._fleet, job)
+        return job
+
+    def _asked_again(self, job: JobState, late: Collection[str]) -> JobState | None:
+        """Ask hosts that have not reported the run. Return the state of the job by their answers."""
+        fresh = {name: shown and shown.jobs for name, shown in show.about_run(self._fleet, job, late).items()}
+        for name, newer in fresh.items():
+            if newer is not None:  # otherwise ask again: the session that follows may have nothing to report
+                self._latest[name] = newer
+                if not any(each.run == self._run for each in newer):
+                    self._without_run.add(name)
+        return self._state({**self._latest, **fresh})
+
+    def _state(self, answers: Mapping[str, Sequence[wire.JobStatus] | None]) -> JobState | None:
+        return next(iter(state.jobs(answers, self._fleet.clock_offsets)), None)
 
 
 def _news(answers: Answers, due: float, limit: float | None) -> list[Answer]:

@@ -52,10 +52,8 @@ class Defect(TfctlError):
 class Fleet:
     """Connections to ``hosts``, made on first use and kept until `close`. A context manager."""
 
-    def __init__(self, hosts: Iterable[Host], inventory: str = "") -> None:
+    def __init__(self, hosts: Iterable[Host]) -> None:
         self.hosts = tuple(hosts)
-        #: The file that names them, for commands that remember it.
-        self.inventory = inventory
         self._connecting = threading.BoundedSemaphore(CONNECTING)
         self._lock = threading.Lock()
         self._connections: dict[str, Connection] = {}

@@ -33,10 +33,10 @@ def run_rows(report: Report) -> Rows:
 def task_rows(run: RunFigures) -> Rows:
     """Return a row for each task, below the headings, then the mean, minimum, maximum and spread of computing tasks."""
     rows = [list(_TASK_HEADINGS), *(_task_row(task) for task in run.tasks)]
-    found = {name: spread(getattr(task, name) for task in run.computing) for name in _SPREADS}
-    if any(found.values()):
+    spreads = {name: spread(getattr(task, name) for task in run.computing) for name in _SPREADS}
+    if any(spreads.values()):
         rows += [
-            [name, "", "", _of(found["seconds"], name), "", _of(found["examples_per_second"], name), "", "", ""]
+            [name, "", "", _of(spreads["seconds"], name), "", _of(spreads["examples_per_second"], name), "", "", ""]
             for name in ("mean", "minimum", "maximum", "spread")
         ]
     return rows
@@ -167,7 +167,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> str:
 
 def _run_row(compared: ComparedRun) -> list[str]:
     run = compared.run
-    found = spread(task.examples_per_second for task in run.computing) or spread(task.seconds for task in run.computing)
+    pace = spread(task.examples_per_second for task in run.computing) or spread(task.seconds for task in run.computing)
     return [
         run.name,
         run.strategy,
@@ -176,7 +176,7 @@ def _run_row(compared: ComparedRun) -> list[str]:
         str(run.devices),
         _number(run.seconds),
         _number(run.examples_per_second),
-        *(_of(found, name) for name in ("mean", "minimum", "maximum", "spread")),
+        *(_of(pace, name) for name in ("mean", "minimum", "maximum", "spread")),
         "" if compared.speed_up is None else f"{compared.speed_up:.2f}",
         _percent(compared.efficiency),
     ]
@@ -202,13 +202,13 @@ def _json_run(compared: ComparedRun) -> RunFiguresObject:
     return {
         **_flat_run(compared),
         "settings": dict(run.settings),
-        "spread": {name: _spread_object(found) for name, found in spreads.items()},
+        "spread": {name: _spread_object(figures) for name, figures in spreads.items()},
         "tasks": [_json_task(task) for task in run.tasks],
     }
 
 
-def _spread_object(found: Spread | None) -> SpreadObject | None:
-    return None if found is None else cast("SpreadObject", asdict(found))
+def _spread_object(figures: Spread | None) -> SpreadObject | None:
+    return None if figures is None else cast("SpreadObject", asdict(figures))
 
 
 def _flat_run(compared: ComparedRun) -> FlatRunObject:
@@ -232,10 +232,10 @@ def _json_task(task: TaskFigures) -> TaskFiguresObject:
     return cast("TaskFiguresObject", asdict(task))
 
 
-def _of(found: Spread | None, name: str) -> str:
-    if found is None:
+def _of(figures: Spread | None, name: str) -> str:
+    if figures is None:
         return ""
-    value: float = getattr(found, name)
+    value: float = getattr(figures, name)
     return _percent(value) if name == "spread" else _number(value)
 
 

@@ -112,3 +112,17 @@ def test_known_jobs_are_replaced_or_added(tmp_path: Path, monkeypatch: pytest.Mo
     assert completion_cache.load().jobs == {}
     completion_cache._file().write_text("[]")
     assert completion_cache.load() == CompletionNames()
+
+
+def test_hosts_are_asked_for_completion_only_if_that_can_be_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert completion_cache.touch() and completion_cache.load().age is not None
+    completion_cache.note({"one": ["worker"]}, ["node1"], everything=True)
+    os.utime(completion_cache._file(), (0, 0))
+    assert completion_cache.touch() and completion_cache.load().jobs == {"one": {"worker": 1}}
+    completion_cache._file().write_text("[]")
+    assert completion_cache.touch() and completion_cache.load().jobs == {}
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    assert not completion_cache.touch()

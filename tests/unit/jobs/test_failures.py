@@ -74,3 +74,12 @@ def test_only_new_failures_of_the_selected_tasks_are_reported() -> None:
     FailureReporter(found.append, before=job(FAILED)).note(job(FAILED))
     FailureReporter(found.append, tasks=[("ps", 0)]).note(job(FAILED))
     assert found == []
+
+
+def test_failures_are_reported_again_in_the_next_attempt() -> None:
+    found: list[str] = []
+    reporter = FailureReporter(found.append)
+    reporter.note(job(FAILED))
+    reporter.begin(2)
+    reporter.note(job(FAILED))
+    assert found == [found[0], "~~ attempt 2 has begun", found[0]]
