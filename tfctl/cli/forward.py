@@ -46,8 +46,8 @@ def forward(
     with open_task(task_words, job_option, inventory) as opened:
         task = task_of(opened)
         host = opened.host(task)
-        locals_ = [port, 0] if local is None else [local]
-        with Tunnel(lambda: opened.fleet.connection(host), port, locals_, say) as tunnel:
+        local_ports = [port, 0] if local is None else [local]
+        with Tunnel(lambda: opened.fleet.connection(host), port, local_ports, say) as tunnel:
             if output is OutputFormat.json:
                 place = tables.place_json(opened.state, task)
                 forwarded: ForwardedObject = {
