@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_
 
 T = TypeVar("T")
 
-#: A JSON object, as Ansible passes it on. The types of its values are not known until ``parse`` has checked them.
+#: A JSON object.
 Plain = dict[str, object]
 
 #: The metadata of a field that data cannot contain.

@@ -116,7 +116,8 @@ def node(run_name: str, tmp_path_factory: pytest.TempPathFactory, request: pytes
 @pytest.fixture(scope="session")
 def cluster(lab: Lab) -> Lab:
     """The lab of the run after `tfctl provision`."""
-    # Before a file begins: the first test of most files needs the cluster.
+    # pytest sets this fixture up before `processors`, unless the first test of a file does not need it. Then this
+    # process has locked the processors already, and would wait for itself.
     with nullcontext() if Processors.held else Processors.hold(alone=True):
         lab.tfctl("provision", lab.inventory, timeout=400)
     return lab

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfctl.errors import Exit, NotFound, TfctlError, Unreachable, UsageError, of_exit, of_hosts
 from tfctl.jobs import clocks
@@ -36,8 +36,8 @@ Fail = Callable[[TfctlError], object]
 
 #: How long (s) a followed line waits for older lines from other hosts.
 WINDOW_S = 0.3
-#: With more hosts than _CROWD, each collects its lines for so long (s). Then the client does not fall behind, because
-#: what it pays for a message is more than what it pays for a line.
+#: With more hosts than _CROWD, each collects its lines for so long (s), so that the client does not fall behind: a
+#: message costs it more CPU time than a line.
 _COLLECT_S, _CROWD = 0.5, 50
 #: How long (s) lines are collected before they are sorted.
 _PAUSE_S = 0.05
@@ -74,8 +74,8 @@ def follow(
     fail: Fail | None = None,
 ) -> Iterator[list[Item]]:
     """Yield the lines so far and gaps, then new ones as they come, in batches, until ``over`` is set and all lines
-    printed by then have been read. Order is exact within a host, and across hosts as long as no line is late by more
-    than WINDOW_S. What the hosts say about their tasks meanwhile goes to ``answers``.
+    printed by then have been read. Order is exact within a host, and across hosts unless a line is very late
+    (`_in_order`). What the hosts say about their tasks meanwhile goes to ``answers``.
 
     ``fail`` is called for a host whose lines, or whose last ones, cannot be read, and for one that the inventory lacks;
     by default, the error is reported through ``say``. End early if no host is left whose lines can be read."""
@@ -191,7 +191,7 @@ class _Follower:
         host = self._source.host
         connection, states = self._fleet.connection(host), follow and self._answers.expects(host)
         with closed_when_silent(connection) if states else nullcontext():
-            self._session = self._source.open(connection, follow, states, self._collect)
+            self._session = self._source.open(connection, follow, states, self._collect if follow else 0.0)
             self._read(connection, self._session, follow)
 
     def _read(self, connection: Connection, session: Session, follow: bool) -> None:
@@ -295,19 +295,43 @@ def _to_end(source: HostJournal, session: Session, fail: Fail) -> Iterator[Item]
 
 
 def _in_order(news: queue.Queue[Item | None], hosts: int, window: float) -> Iterator[list[Item]]:
-    """Yield lines ordered by time (one host's as they came), each within ``window`` seconds, until every host has
-    ended."""
-    waiting: dict[str, list[Item]] = {}
-    since = due = 0.0
+    """Yield lines ordered by time (one host's as they came) until every host has ended.
+
+    Each line is held for at most ``window`` seconds, and at least for two thirds of that: a line that arrives so much
+    later than newer ones of other hosts is still in order.
+    """
+    waiting: dict[str, deque[_Arrival]] = {}
+    due = 0.0
     while hosts:
         batch = gather(news, 0.1, due, _AHEAD)
-        due = time.monotonic() + _PAUSE_S
+        now = time.monotonic()
+        due = now + _PAUSE_S
         for line in batch:
             if line is None:
                 hosts -= 1
             else:
-                since = since if waiting else time.monotonic()
-                waiting.setdefault(line.host, []).append(line)
-        if waiting and (time.monotonic() - since >= window or not hosts):
-            yield list(heapq.merge(*waiting.values(), key=attrgetter("time")))
-            waiting = {}
+                waiting.setdefault(line.host, deque()).append(_Arrival(now, line))
+        oldest = min((lines[0].time for lines in waiting.values()), default=now)
+        if waiting and (now - oldest >= window or not hosts):
+            yield _held_since(waiting, now - window * 2 / 3 if hosts else now)
+
+
+class _Arrival(NamedTuple):
+    """A line or a gap, and when it arrived (time.monotonic)."""
+
+    time: float
+    item: Item
+
+
+def _held_since(waiting: dict[str, deque[_Arrival]], since: float) -> list[Item]:
+    """Take out the lines that have been held since this time, and with them newer arrivals that belong before them."""
+    newest = max(each.item.time for lines in waiting.values() for each in lines if each.time <= since)
+    streams: list[list[Item]] = []
+    for host, lines in list(waiting.items()):
+        taken: list[Item] = []
+        while lines and (lines[0].time <= since or lines[0].item.time <= newest):
+            taken.append(lines.popleft().item)
+        streams.append(taken)
+        if not lines:
+            del waiting[host]
+    return list(heapq.merge(*streams, key=attrgetter("time")))

@@ -82,41 +82,41 @@ def wait(
     """
     silence = silence or Silence(say)
     end = None if timeout is None else time.monotonic() + timeout
-    now: JobState | None = None
+    latest: JobState | None = None
     cleaned: Collection[wire.TaskName] = ()
     announced: set[wire.TaskName] = set()
     before: set[wire.TaskName] = set()
     alive: float | None = None  # when it was last seen not to have ended: its hosts' clocks may be wrong
     complain = _each_once(say)
-    for now in changes(fleet, job, attempt, silence, end, answers):
-        watch(now)
-        _require_deciders(fleet, now)
-        alive = alive if now.ended else time.monotonic()
-        before.update(task.name for task in now.tasks if task.alive)
-        last = going(now, None if alive is None else time.monotonic() - alive)
+    for latest in changes(fleet, job, attempt, silence, end, answers):
+        watch(latest)
+        _require_deciders(fleet, latest)
+        alive = alive if latest.ended else time.monotonic()
+        before.update(task.name for task in latest.tasks if task.alive)
+        last = going(latest, None if alive is None else time.monotonic() - alive)
         _announce(last, announced, say)
-        if not now.over or _cleaned_by_guards(now):
+        if not latest.over or _cleaned_by_guards(latest):
             if silent := silence.longer_than(host_timeout):
                 say(
                     f"gave up after {host_timeout:.0f} s without an answer from {', '.join(silent)}; "
                     f"to wait longer: tfctl wait {job} --host-timeout 1h"
                 )
-                return now
+                return latest
             continue
-        if now.guarded or not last:
+        if latest.guarded or not last:
             break
         if not cleaned:
-            cleaned, stopped = clean(fleet, now, complain, draining=[task.name for task in last])
+            cleaned, stopped = clean(fleet, latest, complain, draining=[task.name for task in last])
             if stopped:
-                say(reasons.stopped(now, stopped))
-    if now is None:
+                say(reasons.stopped(latest, stopped))
+    if latest is None:
         raise Unreachable(f"job {job}: no host has reported its state")
-    if not now.ended:
-        return now
-    by_guard = [task for task in now.tasks if task.name in before - {*cleaned} and task.state == "stopped"]
-    stopped = [] if now.guarded else clean(fleet, now, complain, cleaned=cleaned).stopped
-    final = _judged_again(fleet, now)
-    if stopped or (by_guard and now.state != "stopped"):
+    if not latest.ended:
+        return latest
+    by_guard = [task for task in latest.tasks if task.name in before - {*cleaned} and task.state == "stopped"]
+    stopped = [] if latest.guarded else clean(fleet, latest, complain, cleaned=cleaned).stopped
+    final = _judged_again(fleet, latest)
+    if stopped or (by_guard and latest.state != "stopped"):
         say(reasons.stopped(final, [*by_guard, *stopped]))
     return final
 
@@ -177,12 +177,12 @@ def changes(
             if not reports.complete:
                 continue
             computed = time.monotonic()
-            now = reports.job()
-            if now is None and reports.all_answer:
+            latest = reports.job()
+            if latest is None and reports.all_answer:
                 raise Deleted(f"no host has attempt {attempt} of job {job!r} any more")
-            if now and (now != before or time.monotonic() > yielded + _TICK_S):
-                before, yielded, limit = now, time.monotonic(), end
-                yield now
+            if latest and (latest != before or time.monotonic() > yielded + _TICK_S):
+                before, yielded, limit = latest, time.monotonic(), end
+                yield latest
     finally:
         answers.end()
 

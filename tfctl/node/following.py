@@ -5,7 +5,6 @@ A thread reads the states, because systemd can be slow to answer and the lines m
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import select
@@ -50,9 +49,12 @@ def run(
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert process.stdout
     source, poll = process.stdout.fileno(), select.poll()
-    if collect:  # so that journalctl need not wait meanwhile
-        with contextlib.suppress(OSError):
+    if collect:
+        try:  # journalctl must not have to wait meanwhile
             fcntl.fcntl(source, _SET_PIPE_SIZE, _CHUNK)
+        except OSError:
+            collect = 0.0
+    behind = False  # whether journalctl prints faster than lines are collected, as when it begins with old lines
     poll.register(source, select.POLLIN)
     states = _States(system, shown, limit) if shown else None
     # The client waits for the first states. Behind all lines so far, they would be late.
@@ -73,16 +75,25 @@ def run(
             if found := states and states.changed(within):
                 send(wire.line(found))
             within = 0.0
-            if poll.poll(_TURN_S * 1000):
-                time.sleep(collect)
+            if poll.poll(0 if behind else _TURN_S * 1000):
+                if not behind:
+                    time.sleep(collect)
                 data = os.read(source, _CHUNK)
                 if not data:
                     break
+                behind = bool(collect) and (behind or len(data) > _CHUNK // 2)
                 lines, newline, rest = (rest + data).rpartition(b"\n")
+                together = b""
                 for chosen in _chosen(lines + newline, wanted):
-                    if chosen:
+                    if collect:
+                        together += chosen
+                    elif chosen:
                         send(chosen)
                     beat()
+                if together:
+                    send(together)
+            else:
+                behind = False
             beat()
         else:
             return

@@ -146,7 +146,7 @@ def refused(error: TfctlError) -> ModuleFault:
 def wishes_of(given: schema.Plain) -> Wishes:
     """Return the settings that the action was given, where None stands for the default.
 
-    A boolean in place of a list of names stands for all names, or for none.
+    A boolean in place of a list of names stands for all names, or for none. Raises SchemaError.
     """
     wishes = schema.parse(Wishes, {name: value for name, value in given.items() if value is not None})
     names = tuple(name.strip() for name in wishes.allow_unverified)

@@ -114,7 +114,7 @@ def test_known_jobs_are_replaced_or_added(tmp_path: Path, monkeypatch: pytest.Mo
     assert completion_cache.load() == CompletionNames()
 
 
-def test_hosts_are_asked_for_completion_only_if_that_can_be_noted(
+def test_the_time_at_which_hosts_are_asked_for_completion_is_noted_if_that_is_possible(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

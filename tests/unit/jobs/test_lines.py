@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import threading
 import time
 from typing import Any
 
@@ -36,6 +37,26 @@ def test_lines_of_one_host_keep_their_order() -> None:
     other = line(7, "b")
     [found] = ordered(first, second, third, other, None, None)
     assert [each for each in found if each.host == "a"] == [first, second, third]
+
+
+def test_a_line_that_arrives_late_is_printed_before_newer_ones_of_other_hosts() -> None:
+    """Whenever it arrives: hosts collect their lines at different moments."""
+    news: queue.Queue[Item | None] = queue.Queue()
+    window, late = 0.9, 0.4
+    began = time.monotonic()
+
+    def print_lines(host: str, delay: float) -> None:
+        for number in range(20):
+            time.sleep(max(0.0, began + number * 0.1 + delay - time.monotonic()))
+            news.put(line(number * 0.1, host))
+        news.put(None)
+
+    for host, delay in (("a", 0.0), ("b", late)):
+        threading.Thread(target=print_lines, args=(host, delay), daemon=True).start()
+    batches = list(_in_order(news, 2, window))
+    times = [item.time for batch in batches for item in batch]
+    assert len(batches) > 1
+    assert times == sorted(times)
 
 
 def test_silent_hosts_do_not_hold_up_the_others() -> None:

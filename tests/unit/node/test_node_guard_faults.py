@@ -493,8 +493,8 @@ def next_start_is_clean(run: Run) -> None:
 
 
 def each_fault(strategies_in_ci: int) -> pytest.MarkDecorator:
-    """Run a test with each fault and each strategy that it concerns. With every change, only some strategies are run,
-    which are others from fault to fault."""
+    """Run a test with each fault and each strategy that it concerns. CI runs so many of the strategies, a different
+    choice for each fault; the extended tests run the others."""
     found = []
     for number, (name, fault) in enumerate(FAULTS.items()):
         strategies = [strategy for strategy in ALL if any(strategy in group for group in fault.outcomes)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from typing import Any
 
@@ -128,6 +129,17 @@ def test_followed_logs_without_states_have_none(tree: Tree) -> None:
         assert [heard(session) for _ in range(20)] == [("line", "on")] * 20
 
 
+def test_followed_lines_of_a_task_are_collected_if_the_client_asks_for_it(tree: Tree) -> None:
+    tree.run(make_plan(make_task(command=sh("for n in 1 2 3; do echo $n; sleep 0.3; done; exec sleep 600"))))
+    with following(tree, states=None, collect=2.0) as session:
+        session.expect("logs")
+        assert session.process.stdout
+        data = b""
+        while not re.search(rb'"MESSAGE": ?"3"', data):
+            data, before = data + os.read(session.process.stdout.fileno(), 100_000), data
+        assert before == b""
+
+
 @pytest.mark.extended
 def test_followed_logs_beat_while_nothing_is_printed(tree: Tree) -> None:
     tree.run(make_plan(make_task(command=STAY)))
@@ -188,10 +200,10 @@ class Recorder(NodeSession):
         self.sent.append(data)
 
 
-@pytest.mark.parametrize(("collect", "together"), [(0.0, False), (1.0, True)])
+@pytest.mark.parametrize(("collect", "together"), [(0.0, False), (3.0, True)])
 def test_lines_are_sent_together_only_if_the_client_has_them_collected(collect: float, together: bool) -> None:
-    """What a client pays for a message is more than what it pays for a line."""
-    words = ["/bin/sh", "-c", "for n in 1 2 3 4; do echo $n; sleep 0.1; done"]
+    """A message costs the client more CPU time than a line."""
+    words = ["/bin/sh", "-c", "for n in 1 2 3 4; do echo $n; sleep 0.3; done"]
     source, sink = os.pipe()
     try:
         session = Recorder(source)

@@ -17,7 +17,7 @@ from ansible.module_utils import tfctl_gpu_facts
 from tests.unit.provision.fresh_host import HOST
 from tests.unit.provision.test_gpu import gpu_facts
 from tfctl.provision import ansible
-from tfctl.provision.decide.facts import DirectGpuFacts
+from tfctl.provision.decide.facts import UnchangedGpuFacts
 from tfctl.provision.inspection import wishes_of
 
 #: A fake of a module. It returns what the test gives to the host. The clock of the host is off by what the test gives.
@@ -86,7 +86,7 @@ def run(folder: Path, tasks: str, hosts: dict[str, dict[str, Any]]) -> tuple[dic
 def gathered(gpu: dict[str, Any]) -> dict[str, Any]:
     """Return what the modules would gather on a host with this driver."""
     known = gpu_facts({**gpu, "smi": []})
-    kept = {each.name: known[each.name] for each in fields(DirectGpuFacts)}
+    kept = {each.name: known[each.name] for each in fields(UnchangedGpuFacts)}
     smi = {"query": tfctl_gpu_facts.QUERY, "code": 0, "said": "\n".join(gpu["smi"])}
     packages = [["libcuda1", gpu["version"], "NVIDIA", ""]]
     more: dict[str, Any] = {"packages": packages, "holds": {}, "installer": None, "persistenced": False, "dkms": ""}

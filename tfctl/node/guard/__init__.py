@@ -5,7 +5,7 @@ attempts of the job. The guard of the *head*, the host of the first decider, dec
 out its orders.
 
     rules.py        what to do, as pure functions over the states of all tasks
-    head.py         the head: put reports together, follow the rules, have orders given, notify people
+    head.py         the head: put reports together, follow the rules, decide on orders, notify people
     members.py      the other hosts, as the head sees them: connections, reports, orders
     attempts.py     start the next attempt on all hosts or on none
     member.py       any other host: report, obey, and stop the tasks here if the head is silent for too long

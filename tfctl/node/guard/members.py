@@ -52,7 +52,7 @@ class _Member:
 
 
 class Members:
-    """The hosts of the job's record other than the head, ``here``. ``sign_of_life`` makes a beat.
+    """The hosts of the job's record other than the head, ``here``. ``sign_of_life`` returns the beat to send.
 
     ``woken`` is set when a member has reported or its connection has ended.
     """
@@ -62,7 +62,7 @@ class Members:
     ) -> None:
         self._here, self._key, self._sign_of_life = here, key, sign_of_life
         self._members = {task.host: _Member() for task in record.tasks if task.host != here.host}
-        self._run, self._patience = record.run, record.policy.grace + ORDER_S
+        self._run, self._order_limit = record.run, record.policy.grace + ORDER_S
         self._strangers = asyncio.Semaphore(_STRANGERS)
         self._answers: dict[int, tuple[str, asyncio.Future[str | None]]] = {}
         self._orders = 0
@@ -125,12 +125,12 @@ class Members:
     ) -> Mapping[str, str]:
         """Give an order to these hosts at once, and return the errors by host. The head may be one of them.
 
-        ``order``: makes that of a host from a number. ``within``: how long a host may take (s); if None, as long as it
-        may take to end tasks.
+        ``order``: returns the order from its number and the name of the host. ``within``: how long a host may take (s);
+        if None, as long as it may take to end tasks.
         """
         wanted = list(hosts)
-        patience = self._patience if within is None else within
-        errors = await asyncio.gather(*(self._give(host, order, patience) for host in wanted))
+        limit = self._order_limit if within is None else within
+        errors = await asyncio.gather(*(self._give(host, order, limit) for host in wanted))
         return {host: error for host, error in zip(wanted, errors) if error is not None}
 
     async def _give(self, host: str, order: Callable[[int, str], link.Order], within: float) -> str | None:
@@ -184,7 +184,7 @@ class Members:
             self.woken.set()
 
     async def _hear(self, connection: link.Link, host: str) -> None:
-        """Take what the member says. Raises Broken."""
+        """Process the messages of a member until the connection breaks. Raises Broken."""
         member = self._members[host]
         while True:
             message = await connection.receive(wire.FOLLOW_SILENCE_S)

@@ -60,7 +60,7 @@ def run(system: System, session: NodeSession, request: wire.LogsRequest) -> None
         from .. import following
 
         shown = wire.ShowRequest(job, attempt, later=True, brief=True) if states else None
-        collect = min(request.collect or 0.0, _COLLECT_S) if request.follow else 0.0
+        collect = max(0.0, min(request.collect or 0.0, _COLLECT_S))
         following.run(system, session, words, wanted_line, shown, follow=request.follow, collect=collect)
     else:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores SIGPIPE, and journalctl would inherit that

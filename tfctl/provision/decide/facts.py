@@ -129,7 +129,7 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class DirectGpuFacts:
+class UnchangedGpuFacts:
     """The facts about NVIDIA on a host that the module tfctl_gpu_facts returns in this form.
 
     ``switches``: the number of NVSwitches. ``loaded``: the version of the driver in the kernel. ``processes`` have a
@@ -161,8 +161,8 @@ class DirectGpuFacts:
 
 
 @dataclass(frozen=True)
-class GpuFacts(DirectGpuFacts):
-    """All facts about NVIDIA on a host. Those listed here are what readings.py reads from the rest of the answer.
+class GpuFacts(UnchangedGpuFacts):
+    """All facts about NVIDIA on a host. readings.py computes those listed here from what programs have printed.
 
     ``version``: of the driver installed; ``origins``: who made it; ``held``: its packages that somebody but tfctl put
     on hold; ``own``: whether tfctl installed it; ``drifted``: packages of tfctl's that are no longer as it left them;

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tfctl import schema
 from tfctl.provision.decide.cards import numbers
-from tfctl.provision.decide.facts import DirectGpuFacts, DkmsBuild, Facts, Firewalld, GpuFacts, Smi, SmiGpu, Zone
+from tfctl.provision.decide.facts import DkmsBuild, Facts, Firewalld, GpuFacts, Smi, SmiGpu, UnchangedGpuFacts, Zone
 from tfctl.provision.decide.reboot import DriverState
 
 MAKERS = (("Debian", "debian"), ("NVIDIA", "nvidia"), ("Ubuntu", "canonical"), ("RPM Fusion", "rpmfusion"))
@@ -49,7 +49,7 @@ class SeenSmi:
 
 
 @dataclass(frozen=True)
-class SeenGpu(DirectGpuFacts):
+class SeenGpu(UnchangedGpuFacts):
     """What the module tfctl_gpu_facts returns.
 
     ``smi``: None if nvidia-smi was not asked. ``packages``: the fields of NvidiaPackage. ``holds``: the versions of the
@@ -98,7 +98,7 @@ def driver_state(seen: schema.Plain) -> DriverState:
 
 def gpu_facts(seen: SeenGpu) -> GpuFacts:
     """Return the answer of tfctl_gpu_facts as GpuFacts."""
-    direct = {each.name: getattr(seen, each.name) for each in fields(DirectGpuFacts)}
+    direct = {each.name: getattr(seen, each.name) for each in fields(UnchangedGpuFacts)}
     shown = smi(seen.smi)
     ours = [package for package in (NvidiaPackage(*row) for row in seen.packages) if PACKAGE.match(package.name)]
     return GpuFacts(
