@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import queue
 import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from node_tree import wait_until
 
 from tests.cluster.hosts import STAY, Client, Hosts
+from tfctl.jobs import logs, show
 from tfctl.jobs.answers import Answers
+from tfctl.jobs.journal import Query
 from tfctl.model.host import TRANSPORTS
 from tfctl.remote import inventory
 from tfctl.remote.fleet import Fleet
@@ -55,6 +59,24 @@ def test_logs_with_follow_end_when_the_job_ends(hosts: Hosts) -> None:
         done = client.done()
     assert done.code == 0, done.err
     assert [lines(done.out, f"worker/{index}") for index in range(3)] == [counted(index) for index in range(3)]
+
+
+def test_lines_are_collected_on_the_hosts_when_many_are_followed(hosts: Hosts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "_CROWD", 2)
+    monkeypatch.setattr(logs, "_COLLECT_S", 3.0)
+    hosts.ok("start", hosts.file("collected", STAY + "roles: {worker: 3}\n"))
+    with Fleet(inventory.load(hosts.inventory).hosts) as fleet:
+        state, _ = show.one(fleet, "collected")
+        answers = logs.answers_of(fleet, state, Query())
+        answers.begin()
+        began, over = time.monotonic(), threading.Event()
+        batches = logs.follow(fleet, state, Query(), over, print, answers)
+        first = next(batches)
+        assert time.monotonic() - began > 3.0
+        assert {line.host for line in first} == {*hosts.names}
+        over.set()
+        assert [*batches] == []
+        answers.end()
 
 
 def threads(client: Client) -> int:

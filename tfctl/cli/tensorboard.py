@@ -89,7 +89,7 @@ class _Watch:
         self, opened: OpenJob, task: TaskState, port: int | None, stack: ExitStack, output: OutputFormat
     ) -> None:
         self.last = ""
-        self._job, self._task, self._host, self._port, self._stack = opened, task, opened.host(task), port, stack
+        self._opened, self._task, self._host, self._port, self._stack = opened, task, opened.host(task), port, stack
         self._output = output
         self._lines = {stream: Splitter() for stream in (1, 2)}
         self._open = False
@@ -104,12 +104,12 @@ class _Watch:
     def _tunnel(self, port: int) -> None:
         from tfctl.remote.tunnel import Tunnel
 
-        locals_ = [self._port] if self._port else [_USUAL_PORT, 0]
-        tunnel = Tunnel(lambda: self._job.fleet.connection(self._host), port, locals_, say)
+        local_ports = [self._port] if self._port else [_USUAL_PORT, 0]
+        tunnel = Tunnel(lambda: self._opened.fleet.connection(self._host), port, local_ports, say)
         self._stack.enter_context(tunnel)
         url = f"http://127.0.0.1:{tunnel.local}/"
         if self._output is OutputFormat.json:
-            shown: TensorboardObject = {**tables.place_json(self._job.state, self._task), "url": url}
+            shown: TensorboardObject = {**tables.place_json(self._opened.state, self._task), "url": url}
             text.print_json(shown)
         else:
             typer.echo(url)

@@ -90,16 +90,16 @@ def open_task(
         yield _opened(OpenJob(fleet, state, errors, chosen.source, role, named=not is_role))
 
 
-def _opened(asked: OpenJob) -> OpenJob:
+def _opened(opened: OpenJob) -> OpenJob:
     """Report what the user should know about a job and its hosts, and leave only these in its fleet."""
     from tfctl.jobs.state import absent
 
-    say_clocks(asked.fleet)
-    if not asked.named:
-        say_job(asked.state.job)
-    missing = absent(asked.state, asked.fleet.hosts)
-    asked.fleet.narrow(asked.state.hosts)
-    return replace(asked, errors=[*asked.errors, *missing])
+    say_clocks(opened.fleet)
+    if not opened.named:
+        say_job(opened.state.job)
+    missing = absent(opened.state, opened.fleet.hosts)
+    opened.fleet.narrow(opened.state.hosts)
+    return replace(opened, errors=[*opened.errors, *missing])
 
 
 def for_missing_hosts(state: JobState, errors: Sequence[TfctlError]) -> Exit:
