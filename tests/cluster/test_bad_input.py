@@ -151,7 +151,7 @@ def test_start_names_the_remedy_when_there_are_fewer_ports_than_tasks(hosts: Hos
 # -- the inventory
 
 INVENTORIES = {
-    "not there": (None, False, "no such inventory\n  → `tfctl lab up` makes"),
+    "not there": (None, False, "this inventory does not exist\n  → check the path; `tfctl init DIR` writes"),
     "empty": ("", False, "no hosts in it\n  → an inventory has one host a line"),
     "of another kind": ("a b c\n", False, "Expected key=value"),
     "a program that fails": ("#!/bin/sh\necho 'the cloud is down' >&2\nexit 1\n", True, "the cloud is down"),
@@ -271,7 +271,8 @@ def test_start_suggests_a_stack_when_neither_host_nor_tfctl_has_the_named_one(li
 
 def test_start_suggests_provision_when_a_host_lacks_a_stack_of_tfctl(hosts: Hosts) -> None:
     file = write(hosts, GOOD.replace("none", "tf2.18"))
-    refused(hosts("start", file), 8, "stack tf2.18 is not installed on", "→ run: tfctl provision --stack tf2.18")
+    remedy = "→ run: tfctl provision INVENTORY --stack tf2.18"
+    refused(hosts("start", file), 8, "stack tf2.18 is not installed on", remedy)
 
 
 # -- words

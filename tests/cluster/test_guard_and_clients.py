@@ -146,6 +146,18 @@ def test_status_with_watch_shows_a_pending_attempt_once(guarded: Hosts) -> None:
     assert sum(now == before for before, now in pairwise(pending)) <= 1, pending
 
 
+def test_wait_that_times_out_between_a_failure_and_the_next_attempt_does_not_say_that_the_job_is_over(
+    guarded: Hosts,
+) -> None:
+    """A script that reads exit code 100 would start the job a second time."""
+    two_kinds(guarded, "between", "sleep 1; exit 4", ", max_attempts: 5, max_restarts: 0")
+    with paused_guard(guarded, "node1", "between"):
+        wait_until(lambda: job(guarded, "between")["state"] == "failed", timeout=30)
+        done = guarded("wait", "between", "--timeout", "0")
+        assert (done.code, "its guard may start another attempt" in done.err) == (101, True)
+    assert guarded("stop", "between").code == 0
+
+
 @pytest.mark.extended
 def test_restart_takes_the_place_of_a_pending_attempt(guarded: Hosts) -> None:
     script = 'test "$TFCTL_ATTEMPT" = 1 && { sleep 1; exit 4; }; sleep 1'

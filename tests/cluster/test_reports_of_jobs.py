@@ -177,6 +177,27 @@ def test_sweep_ends_when_a_job_with_the_name_of_a_run_is_running(hosts: Hosts) -
     assert hosts.alive() == ["tfctl-busy-1-worker-0.service"]
 
 
+def test_a_second_sweep_with_the_same_file_of_results_is_refused(hosts: Hosts) -> None:
+    file = hosts.file("twice", f"{STAY}roles: {{worker: 1}}\n")
+    with hosts.begin("sweep", file, "--set", "env.N=1") as first:
+        first.until(err="twice-1 is running")
+        second = hosts("sweep", file, "--set", "env.N=2")
+        assert (second.code, "another sweep writes to twice-sweep.json" in second.err) == (5, True)
+        hosts.ok("stop", "twice-1")
+        first.done()
+
+
+def test_sweep_does_not_mix_results_of_different_values_from_the_shell(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["sweep", hosts.file("shell", "command: 'true'\nroles: {worker: 1}\n"), "--set", "env.N=1", "-e", "RATE"]
+    monkeypatch.setenv("RATE", "0.1")
+    assert hosts(*words).code == 0
+    monkeypatch.setenv("RATE", "0.2")
+    changed = hosts(*words)
+    assert (changed.code, "has the results of another job file or other variables" in changed.err) == (2, True)
+
+
 def test_sweep_continues_after_a_run_that_needs_more_gpus_than_a_host_has(hosts: Hosts) -> None:
     text = "command: [sh, -c, 'exit 0']\nroles: {worker: 1}\n"
     done = hosts("sweep", hosts.file("greedy", text), "--set", "roles.worker.gpus=64,0")

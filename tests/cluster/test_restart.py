@@ -246,7 +246,7 @@ def test_restart_refuses_one_task_of_an_ended_job(hosts: Hosts) -> None:
     text = "command: [sh, -c, 'exit {index}']\nroles: {worker: 2}\n"
     assert hosts("start", hosts.file("failed", text), "--wait").code == 100
     done = hosts("restart", "failed", "worker/1")
-    assert (done.code, "failed has failed, and worker/1 would be alone" in done.err) == (7, True)
+    assert (done.code, "failed has failed, so worker/1 cannot be restarted alone" in done.err) == (7, True)
     assert hosts.alive() == []
 
 

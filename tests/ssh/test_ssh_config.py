@@ -88,7 +88,17 @@ def test_settings_of_an_ssh_config_are_applied(tmp_path: Path) -> None:
     assert (found.port, found.user, found.keys) == (3, "own", ("/with space/key",))
 
 
-@pytest.mark.parametrize("said", ["Port 7", "Host *\n  Port 7", "Host x 10.?.0.1\n  Port 7", "Match user me\n Port 7"])
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Port 7",
+        "Host *\n  Port 7",
+        "Host x 10.?.0.1\n  Port 7",
+        "Host other\nHost\t10.*\n\tPort\t7",
+        "Host other\nHost = 10.*\n Port = 7",
+        "Match user me\n Port 7",
+    ],
+)
 def test_an_ssh_config_that_may_affect_the_host_is_resolved_by_ssh(
     home: Path, monkeypatch: pytest.MonkeyPatch, said: str
 ) -> None:

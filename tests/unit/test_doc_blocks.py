@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 from collections.abc import Iterator, Sequence
@@ -99,6 +100,13 @@ def test_commands_that_need_no_hosts_succeed(
     for block in RUN[page]:
         for words in block.commands:
             assert main.run(words) == 0, f"{block.place}: tfctl {' '.join(words)}: {capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "inventory/example.ini"], ids=lambda page: page.name)
+def test_lists_in_an_ini_inventory_are_python_literals(page: Path) -> None:
+    """Ansible passes on any other value as text: with JSON's ``true``, for example, a list is none."""
+    for value in re.findall(r"^ *#?tfctl_\w+=([\[{].*)$", page.read_text(), re.MULTILINE):
+        ast.literal_eval(value)
 
 
 def job_files() -> Iterator[tuple[Block, dict[str, Any]]]:

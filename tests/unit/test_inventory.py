@@ -191,7 +191,7 @@ def test_inventory_that_is_invalid_is_refused(work: Path, text: str, message: st
 def test_inventory_that_is_missing_is_refused_with_a_remedy(work: Path) -> None:
     error = refusal(work / "hosts.ini")
     assert error.message == f"{work}/hosts.ini: no such inventory"
-    assert "tfctl lab up" in error.remedy
+    assert "tfctl init" in error.remedy
 
 
 @pytest.mark.parametrize(
@@ -302,6 +302,13 @@ def test_ansible_cfg_provides_inventory_user_key_and_ssh_arguments(work: Path, m
     (work / "ansible.cfg").write_text("inventory\n")
     with pytest.raises(BadFile, match=r"ansible\.cfg: "):
         default_path()
+
+
+def test_cached_inventory_is_that_of_the_variables_in_its_paths(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (work / "hosts.ini").write_text("a ansible_ssh_private_key_file=$KEYS/id\n")
+    for folder in ("/one", "/two"):
+        monkeypatch.setenv("KEYS", folder)
+        assert load(work / "hosts.ini").hosts[0].ssh.key == f"{folder}/id"
 
 
 @pytest.mark.extended

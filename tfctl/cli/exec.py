@@ -59,7 +59,7 @@ def run(
             metavar="[JOB] [ROLE [INDEX]] -- COMMAND",
             show_default=False,
             help="A job's name or file (default: the running job, or the last one), then all tasks of a role, or one: "
-            "worker 3, worker/3. A job alone means all of its tasks.",
+            "worker 3, worker/3. For all tasks of a job, name the job alone.",
         ),
     ] = None,
     job_option: JobOption = None,

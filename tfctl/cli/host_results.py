@@ -1,4 +1,5 @@
-"""What `provision`, `preflight` and `reset` share: the sudo password, how a run is shown, and the faults of hosts."""
+"""What `provision`, `preflight`, `reset` and `stacks explain` share: the sudo password, how a run is shown, and the
+faults of hosts."""
 
 from __future__ import annotations
 

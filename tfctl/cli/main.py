@@ -138,7 +138,7 @@ def wants_json(words: Sequence[str]) -> bool:
     own = list(words[: list(words).index("--")] if "--" in words else words)
     long = own[:1] != ["run"]  # there --output names a directory
     for word, value in itertools.pairwise([*own, ""]):
-        if (short := re.fullmatch("-[a-z]*o(json)?", word)) and (short[1] or value == "json"):
+        if (short := re.fullmatch("-[a-zA-Z]*o(json)?", word)) and (short[1] or value == "json"):
             return True
         if long and (word == "--output=json" or (word, value) == ("--output", "json")):
             return True

@@ -363,7 +363,7 @@ class SweepObject(TypedDict):
 
 
 class StacksObject(TypedDict):
-    """``stacks``: all stacks, the newest first."""
+    """``stacks``: those that tfctl ships, the oldest first, then your own."""
 
     stacks: list[Stack]
 

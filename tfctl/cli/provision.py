@@ -45,7 +45,10 @@ def provision(
     check: Annotated[bool, typer.Option("--check", help="Change nothing; report what would change.")] = False,
     diff: Annotated[bool, typer.Option("--diff", help="Show the changes in files.")] = False,
     reboot: Annotated[
-        bool, typer.Option("--reboot", help="Reboot hosts whose new driver needs it, but never one that runs a job.")
+        bool,
+        typer.Option(
+            "--reboot", help="Reboot hosts whose driver needs it, unless a job or a process on a GPU runs there."
+        ),
     ] = False,
     python_tree: PythonTreeOption = None,
     rollback: Annotated[

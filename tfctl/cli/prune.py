@@ -71,8 +71,12 @@ def prune(
         typer.echo(ATTEMPTS.text(shown))
     for sentence in done.kept:
         say(f"kept: {sentence}")
-    if dry_run or not shown:
-        say(f"{_counted(shown)} would be deleted" if dry_run and shown else "there is nothing to delete")
+    if not chosen:
+        say("there is nothing to delete")
+    elif dry_run:
+        say(f"{_counted(shown)} would be deleted")
+    elif not shown:
+        say("nothing was deleted")
     else:
         say(f"deleted {_counted(shown)}" + ("" if done.mib is None else f", {_size(done.mib)}"))
     for error in errors:

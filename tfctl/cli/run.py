@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tfctl.cli.common import EnvOption, JobFileArgument, JobFileOption, OutputFormat, named, say
-from tfctl.errors import BadFile, UsageError
+from tfctl.errors import BadFile, Exit, UsageError
 from tfctl.wording import counted
 
 
@@ -20,7 +20,10 @@ def add_to(app: typer.Typer) -> None:
 def run(
     jobfile: JobFileArgument = None,
     job_option: JobFileOption = None,
-    local: Annotated[bool, typer.Option("--local", help="Run on this machine; for hosts: `tfctl start`.")] = False,
+    local: Annotated[
+        bool,
+        typer.Option("--local", help="Required: run the tasks on this machine. `tfctl start` runs them on hosts."),
+    ] = False,
     env: EnvOption = None,
     output: Annotated[
         Path | None,
@@ -35,7 +38,7 @@ def run(
     """Run every task of a job on this machine. Uses the active Python, to write and debug the script.
 
     Needs no ssh, systemd, root or inventory. Prints the logs; Ctrl-C ends all tasks. Exit code: 0 the job succeeded,
-    100 it failed, 130 Ctrl-C.
+    100 it failed, 101 the program that read the logs has ended before, 130 Ctrl-C.
     """
     from platformdirs import user_cache_path
 
@@ -49,7 +52,10 @@ def run(
 
     jobfile = named(jobfile, job_option, "job file")
     if not local:
-        raise UsageError("run works only on this machine: add --local", f"on hosts: tfctl start {jobfile}")
+        raise UsageError(
+            "`tfctl run` needs --local",
+            f"on this machine: tfctl run {jobfile} --local\non the hosts: tfctl start {jobfile}",
+        )
     given = variables.outside(env or (), os.environ).given
     job = load.load(jobfile)
     out = (output or Path(code.LOCAL_OUTPUT, job.name)).expanduser().absolute()
@@ -65,7 +71,13 @@ def run(
         for remark in checked.warnings:
             say(remark)
         say(f"{job.name}: {counted(len(job_here.tasks), 'task runs', 'tasks run')} here; output in {out}")
-        ended = local_job.run(Printer(local_job.state, as_json=lines is OutputFormat.json))
+        try:
+            ended = local_job.run(Printer(local_job.state, as_json=lines is OutputFormat.json))
+        except BrokenPipeError:
+            ended = local_job.state
+            if not ended.over:
+                say(f"the program that read the logs has ended, and tfctl has ended {job.name} too")
+                return Exit.NOT_ENDED
     say(sentence(ended))
     return exit_code(ended)
 

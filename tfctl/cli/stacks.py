@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tfctl import schema
-from tfctl.cli.common import InventoryOption, OutputFormat, OutputOption, PythonTreeOption
+from tfctl.cli.common import AskBecomePassOption, InventoryOption, OutputFormat, OutputOption, PythonTreeOption
 from tfctl.errors import Exit
 from tfctl.wording import plain, with_remedy
 
@@ -67,6 +67,7 @@ def explain(
     ] = None,
     inventory: InventoryOption = None,
     python_tree: PythonTreeOption = None,
+    ask_become_pass: AskBecomePassOption = False,
     output: OutputOption = OutputFormat.text,
 ) -> int:
     """Show what a stack contains or, with --host, what would be chosen there and why."""
@@ -76,12 +77,14 @@ def explain(
         known = stacks.get(stack, _directories(inventory))
         _print(schema.plain(known), _contents(known), output)
         return Exit.OK
+    from tfctl.cli.host_results import ask_become_password
     from tfctl.cli.which import find_inventory
     from tfctl.provision.run import explain as explain_host
 
     hosts = find_inventory(inventory)
     known = stacks.get(stack, hosts.stack_dirs)
-    found = explain_host(Path(hosts.source), host, tuple(python_tree or ()))
+    password = ask_become_password() if ask_become_pass else None
+    found = explain_host(Path(hosts.source), host, tuple(python_tree or ()), password)
     _print({"stack": stack, "host": host, **found}, _on_host(known, host, found), output)
     return Exit.PREFLIGHT if found["stacks"][stack]["faults"] else Exit.OK
 
@@ -187,7 +190,7 @@ def _chosen(stack: Stack, own: StackOnHost[FaultJson]) -> Iterator[tuple[str, st
     yield "edition", f"{own['edition']} ({own['why']})"
     yield "environment", f"{own['environment']} ({own['state']})" if own["environment"] else "none"
     if own["before"]:
-        yield "before it", f"{own['before']} (tfctl provision --rollback)"
+        yield "before it", f"{own['before']} (tfctl provision INVENTORY --rollback)"
     if stack.gpu and own["edition"] == "gpu":
         driver = own["driver"]
         yield "driver", f"{driver['version']} by {driver['method']}" if driver else "as it is"

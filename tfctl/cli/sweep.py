@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections import deque
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -80,7 +83,7 @@ def sweep(
     Exit code: 0 all runs have results, 100 some have none, 4 it is unknown whether a run has ended, 5 a job that this
     sweep has not started is running under the name of a run.
     """
-    from tfctl.model import load
+    from tfctl.model import load, variables
     from tfctl.report import plot as plots
     from tfctl.report import sweep_variants
     from tfctl.report.figures import compare
@@ -90,15 +93,19 @@ def sweep(
         plots.require(plot)
     values = sweep_variants.parse(settings or [])
     path = results or Path(f"{load.load(file).name}-sweep.json")
-    known = _known(path, sweep_variants.digest(file, env or ()))
+    outside = variables.outside(env or (), os.environ).given
+    digest = sweep_variants.digest(file, [f"{name}={value}" for name, value in outside.items()])
+    known = _known(path, digest)
     variants = sweep_variants.variants(file, values, {entry.job: entry.settings for entry in known.runs})
     layouts = [lay_out(file, inventory, env, variant.job) for variant in variants]
     if dry_run:
         _print_plan(variants, layouts, known, output)
         return 0
-    for number, (variant, layout) in enumerate(zip(variants, layouts, strict=True), 1):
-        say(f"run {number} of {len(variants)}: {_settings(variant)}")
-        known = _ended(variant, layout, code_limit, known, path)
+    with _locked(path):
+        known = _known(path, digest)  # now that no other sweep changes it
+        for number, (variant, layout) in enumerate(zip(variants, layouts, strict=True), 1):
+            say(f"run {number} of {len(variants)}: {_settings(variant)}")
+            known = _ended(variant, layout, code_limit, known, path)
     found = known.only([variant.name for variant in variants])
     missing = counted(len(variants) - len(found), "run has", "runs have")
     failure = _NoResult(f"{missing} no result", "the same command continues, and keeps the results of the others")
@@ -109,6 +116,22 @@ def sweep(
         return Exit.OK
     say_error(failure)
     return failure.exit
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Keep other sweeps of this user from writing to this file of results. Raise Busy if one does."""
+    from platformdirs import user_cache_path
+
+    lock = user_cache_path("tfctl") / "sweeps" / sha256(bytes(path.absolute())).hexdigest()[:32]
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            remedy = "wait for its end, or name another file with --results"
+            raise Busy(f"another sweep writes to {path}", remedy) from None
+        yield
 
 
 def _known(path: Path, digest: str) -> SweepResults:
@@ -173,7 +196,7 @@ def _started_before(fleet: Fleet, entry: SweepRun) -> int | None:
         return None
     guard = state.record.guard
     ours = entry.run in (state.record.run, guard.origin if guard else "")
-    return state.attempt if ours and (not state.ended or state.state == "succeeded") else None
+    return state.attempt if ours and (not state.over or state.state == "succeeded") else None
 
 
 def _runs(layout: Layout) -> bool:
@@ -183,7 +206,7 @@ def _runs(layout: Layout) -> bool:
 
     with Fleet((*layout.hosts, *layout.others)) as fleet:
         found, _ = shown.jobs(fleet, layout.name)
-    return any(each.alive or not each.ended for each in found)
+    return any(each.alive or not each.over for each in found)
 
 
 def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, path: Path) -> SweepResults:
@@ -195,7 +218,7 @@ def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, pa
     try:
         with detaching(entry.job), saying_the_end(seen):
             ended = wait(fleet, entry.job, attempt, say, watch=seen.append)
-            if not ended.ended:
+            if not ended.over:
                 raise Unreachable(sentence(ended), "when its hosts answer again, the same command continues")
     except Deleted as error:
         say_error(error)

@@ -12,7 +12,9 @@ from tfctl.errors import UsageError
 def limit(timeout: str | None, waits: bool) -> float | None:
     """Return ``--timeout`` in seconds; 0 looks once. Raise UsageError (2), also if the command never waits."""
     if timeout is not None and not waits:
-        raise UsageError("--timeout limits waiting, but nothing waits", "add --wait or --follow, or to start: --queue")
+        raise UsageError(
+            "--timeout needs an option that waits", "add --wait or --follow; `tfctl start` also has --queue"
+        )
     return 0.0 if timeout in ("0", "0s") else seconds(timeout)
 
 

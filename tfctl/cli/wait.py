@@ -137,7 +137,7 @@ def saying_the_end(seen: deque[JobState]) -> Iterator[None]:
 
 def exit_code(state: JobState) -> Exit:
     """Return the exit code of a command that waits for a job."""
-    return _CODES.get(state.state, Exit.NOT_ENDED)
+    return _CODES.get(state.state, Exit.NOT_ENDED) if state.over else Exit.NOT_ENDED
 
 
 def _followed(fleet: Fleet, job: str, attempt: int, timeout: float | None, seen: deque[JobState]) -> JobState:
@@ -221,4 +221,5 @@ def sentence(state: JobState) -> str:
     if not state.ended:
         return f"{state.job} is {state.state}" + (f": {state.reason}" if state.reason else "")
     after = f" after {lasted(state.record.started, state.finished)}" if state.finished else ""
-    return f"{state.job} {state.state}{after}" + (f": {state.reason}" if state.reason else "")
+    again = "" if state.over else "; its guard may start another attempt"
+    return f"{state.job} {state.state}{after}" + (f": {state.reason}" if state.reason else "") + again

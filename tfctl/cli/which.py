@@ -229,7 +229,8 @@ def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path
     if named is not None:
         if not named.exists():
             raise BadFile(
-                f"{jobfile}: inventory: {named} does not exist", "name one with -i, or create a lab's: tfctl lab up"
+                f"{jobfile}: inventory: {named} does not exist",
+                "correct `inventory:` in the job file, or name the inventory with -i",
             )
         return inventory.load(named)
     if chosen := os.environ.get("TFCTL_INVENTORY"):

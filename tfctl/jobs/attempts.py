@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 
 from tfctl.jobs.state import JobState
 
@@ -16,17 +17,17 @@ class Attempts:
     def __init__(self, state: JobState) -> None:
         self.state = state
         self.over = threading.Event()
-        self._next: JobState | None = None
+        self._next: deque[JobState] = deque()
         self._ended = False
         self._lock = threading.Lock()
 
     def note(self, found: JobState) -> bool:
         """Take note of the latest state. Return whether it is the first of an attempt."""
         with self._lock:
-            current = self._next or self.state
+            current = self._next[-1] if self._next else self.state
             if found.attempt == current.attempt:
                 return False
-            self._next = found
+            self._next.append(found)
             self.over.set()
             return True
 
@@ -39,10 +40,10 @@ class Attempts:
     def advance(self) -> bool:
         """Go on to the next attempt. Return whether there is one. Call it once all of `state` has been read."""
         with self._lock:
-            if self._next is None:
+            if not self._next:
                 return False
-            self.state, self._next = self._next, None
+            self.state = self._next.popleft()
             self.over = threading.Event()
-            if self._ended:
+            if self._ended or self._next:
                 self.over.set()
             return True

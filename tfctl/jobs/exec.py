@@ -112,5 +112,5 @@ def _end(sessions: Mapping[str, Session], threads: Sequence[threading.Thread]) -
     for thread in threads:
         if running and thread.ident is not None:
             thread.join(_END_S / len(threads))
-    for session in sessions.values():
+    for session in list(sessions.values()):
         session.close()

@@ -50,7 +50,8 @@ node1 ansible_host=192.0.2.11
 node2 ansible_host=192.0.2.12
 
 [all:vars]
-# The user of the ssh login, who can use sudo without a password; with a password, add -K to provision.
+# The user that logs in to the hosts by ssh and can use sudo. Remove the # and enter yours.
+# If sudo needs a password, add -K to tfctl preflight, provision and reset.
 #ansible_user=ubuntu
 #ansible_ssh_private_key_file=~/.ssh/id_ed25519
 # The stack (TensorFlow version) to install.

@@ -102,7 +102,7 @@ def choose(
     if unsure:
         jobs = listed(list(dict.fromkeys(attempt.name.job for attempt in unsure)))
         say(f"{jobs}: kept, because hosts that do not answer may still run tasks")
-    return [attempt for attempt in chosen if attempt not in unsure]
+    return [attempt for attempt in chosen if not (silent and attempt.missing)]
 
 
 def prune(fleet: Fleet, chosen: Sequence[Attempt]) -> PruneResult:

@@ -81,7 +81,8 @@ def restart_task(fleet: Fleet, state: JobState, task: TaskState) -> None:
         raise NotFound(f"{state.job} was stopped", _FILE)
     if state.state == "succeeded" or (state.ended and not others):
         raise NotFound(
-            f"{state.job} has {state.state}, and {task} would be alone", f"the whole job: tfctl restart {state.job}"
+            f"{state.job} has {state.state}, so {task} cannot be restarted alone",
+            f"restart the whole job: tfctl restart {state.job}",
         )
 
     def ask(connection: Connection) -> None:

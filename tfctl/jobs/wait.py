@@ -111,7 +111,7 @@ def wait(
                 say(reasons.stopped(latest, stopped))
     if latest is None:
         raise Unreachable(f"job {job}: no host has reported its state")
-    if not latest.ended:
+    if not latest.over:
         return latest
     by_guard = [task for task in latest.tasks if task.name in before - {*cleaned} and task.state == "stopped"]
     stopped = [] if latest.guarded else clean(fleet, latest, complain, cleaned=cleaned).stopped

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
+from typing import NamedTuple
 
 from tfctl.errors import BadFile, PreflightFailed
 from tfctl.model.stacks import Stack
@@ -18,9 +19,10 @@ from tfctl.model.stacks import Stack
 _TIMEOUT_S = 20
 #: Prints the name → version of every package that a Python has, as JSON.
 _PRINT_PACKAGES = """
-import importlib.metadata as m, json
+import importlib.metadata as m, json, platform
 found = (d for d in m.distributions() if {"Name", "Version"} <= {*(d.metadata or ())})  # pip leaves broken ones
-print(json.dumps({d.metadata["Name"].lower().replace("-", "_"): d.version for d in found}))
+packages = {d.metadata["Name"].lower().replace("-", "_"): d.version for d in found}
+print(json.dumps({"python": platform.python_version(), "packages": packages}))
 """
 _TENSORFLOWS = ("tensorflow", "tensorflow_cpu", "tensorflow_macos", "tf_nightly")
 
@@ -62,7 +64,7 @@ def gpus_in(text: str) -> tuple[str, ...]:
 
 def python_stack(environ: Mapping[str, str]) -> Stack | None:
     """Return the `python` on PATH as a stack named "python", with its package versions; None without TensorFlow."""
-    packages = _packages(environ)
+    packages = _active_python(environ).packages
     versions = {name: match[0] for name, text in packages.items() if (match := re.match(r"\d+(\.\d+)+", text))}
     tensorflow = next((versions[name] for name in _TENSORFLOWS if name in versions), None)
     if tensorflow is None:
@@ -84,15 +86,16 @@ def require_packages(file: Path, environ: Mapping[str, str]) -> None:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BadFile(f"requirements: {file} cannot be read: {error}") from None
-    packages = _packages(environ)
+    python = _active_python(environ)
+    of_python = {"python_full_version": python.version, "python_version": ".".join(python.version.split(".")[:2])}
     lacking: list[str] = []
     for line in lines:
         try:
             wanted = Requirement(line.partition("#")[0].strip())
         except InvalidRequirement:
             continue
-        version = packages.get(re.sub(r"[-_.]+", "_", wanted.name).lower())
-        applies = wanted.marker is None or wanted.marker.evaluate()
+        version = python.packages.get(re.sub(r"[-_.]+", "_", wanted.name).lower())
+        applies = wanted.marker is None or wanted.marker.evaluate(of_python if python.version else None)
         if applies and (version is None or not wanted.specifier.contains(version, True)):
             lacking.append(f"{wanted} ({version} is installed)" if version else str(wanted))
     if lacking:
@@ -100,11 +103,20 @@ def require_packages(file: Path, environ: Mapping[str, str]) -> None:
         raise PreflightFailed(message, f"python -m pip install -r {file}")
 
 
-def _packages(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return {package: version} of the `python` on PATH; names have underscores."""
+class _Python(NamedTuple):
+    """The `python` on PATH: its version, or "" if it cannot be run, and {package: version}; names have underscores."""
+
+    version: str
+    packages: Mapping[str, str]
+
+
+def _active_python(environ: Mapping[str, str]) -> _Python:
     lines = _output_of(["python", "-c", _PRINT_PACKAGES], environ).splitlines()
-    found = next((line for line in lines if line.startswith("{")), "{}")  # a site's hooks may print too
-    return {name.replace(".", "_"): version for name, version in json.loads(found).items()}
+    line = next((line for line in lines if line.startswith('{"python"')), None)  # a site's hooks may print too
+    if line is None:
+        return _Python("", {})
+    found = json.loads(line)
+    return _Python(found["python"], {name.replace(".", "_"): version for name, version in found["packages"].items()})
 
 
 def _output_of(words: list[str], environ: Mapping[str, str]) -> str:

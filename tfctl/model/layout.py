@@ -155,8 +155,9 @@ def _check_folders(job: JobFile, slots: Iterable[Slot]) -> None:
     for host in dict.fromkeys(slot.host for slot in slots):
         if not any(job.output_path.startswith(root.rstrip("/") + "/") for root in host.output_roots):
             raise BadFile(
-                f"output: {job.output_path} is not below {' or '.join(host.output_roots)}, "
-                f"which {host.name} allows (tfctl_output_roots)"
+                f"output: {job.output_path} is not below a directory in which {host.name} lets jobs write "
+                f"(tfctl_output_roots: {', '.join(host.output_roots)})",
+                "choose another `output`, or add its directory to tfctl_output_roots and run tfctl provision INVENTORY",
             )
 
 

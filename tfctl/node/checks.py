@@ -83,7 +83,7 @@ def fit(system: System, plan: Plan) -> None:
     drop_in(system)
     for stack in dict.fromkeys([plan.stack, *(stack_of(task.env) for task in plan.tasks)]):
         if stack != "none" and not system.at(names.stack_dir(stack)).is_dir():
-            remedy = f"run: tfctl provision --stack {stack}"
+            remedy = f"run: tfctl provision INVENTORY --stack {stack}"
             raise RequestRefused(Exit.PREFLIGHT, f"stack {stack} is not installed on {host()}", remedy, stack=stack)
     for path in dict.fromkeys(_variable(task.env, "TFCTL_REQUIREMENTS") for task in plan.tasks):
         if path:

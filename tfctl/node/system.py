@@ -18,7 +18,7 @@ from . import names, versions, wire
 from .exits import Exit
 from .session import RequestRefused
 
-PROVISION = "run: tfctl provision --tags job_host"
+PROVISION = "run: tfctl provision INVENTORY --tags job_host"
 _QUIET = ("--no-pager", "--no-ask-password")
 #: The properties read of each unit. Monotonic timestamps are the only ones that all versions print alike.
 PROPERTIES = (

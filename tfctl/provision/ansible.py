@@ -24,7 +24,7 @@ from tfctl.provision.events import Collector, Event, Message
 from tfctl.provision.results import PlayResult
 from tfctl.provision.role_variables import inventory_variables
 from tfctl.provision.run_folder import GRACE_S, RunFolder, run_folder
-from tfctl.remote import ansible_cfg
+from tfctl.remote import ansible_cfg, inventory
 
 #: Hosts that Ansible works on at the same time. Each needs a process of about 50 MB on this machine.
 FORKS = 50
@@ -74,9 +74,7 @@ def run(play: Play, listen: Callable[[Event], None]) -> PlayResult:
     KeyboardInterrupt, once Ansible has ended, for Ctrl-C and SIGTERM.
     """
     if not play.inventory.exists():
-        raise BadFile(
-            f"{play.inventory}: no such inventory", "`tfctl lab up` makes a cluster here, and an inventory for it"
-        )
+        raise BadFile(f"{play.inventory}: this inventory does not exist", inventory.MISSING)
     collector = Collector(inventory_variables(play.data / "playbooks/roles"))
     with _terminated_as_interrupted(), run_folder(play.become_password) as folder:
         with (folder.path / "output").open("w+", encoding="utf-8", errors="replace") as output:

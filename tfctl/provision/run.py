@@ -96,14 +96,17 @@ def preflight(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
     return provision(replace(request, tags=("preflight",), check=True), listen)
 
 
-def explain(source: Path, host: str, python_trees: tuple[Path, ...] = ()) -> Explanation[FaultJson]:
-    """Inspect one host and return what each stack would be on it.
+def explain(
+    source: Path, host: str, python_trees: tuple[Path, ...] = (), become_password: str | None = None
+) -> Explanation[FaultJson]:
+    """Inspect one host and return what each stack would be on it. The arguments are those of ProvisionRequest.
 
     Raises UsageError for a pattern that matches several hosts, Unreachable or TfctlError for a host that cannot be
     inspected, and whatever ansible.run raises.
     """
     given: Variables = {"tfctl_more_trees": _packed(python_trees)}
-    (found, *more) = ansible.run(ansible.Play("explain", source, host, variables=given), lambda _: None).hosts
+    play = ansible.Play("explain", source, host, variables=given, become_password=become_password)
+    (found, *more) = ansible.run(play, lambda _: None).hosts
     if more:
         raise UsageError(f"--host {host} matches several hosts", "name one")
     if found.explained is None:

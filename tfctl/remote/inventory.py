@@ -19,6 +19,8 @@ from tfctl.remote import ansible_cfg, hostvars, inventory_cache
 if TYPE_CHECKING:
     import subprocess
 
+#: What to do about an inventory that does not exist.
+MISSING = "check the path; `tfctl init DIR` writes an inventory to start from"
 #: Timeout in seconds. A dynamic inventory may query a slow cloud.
 LIMIT_S = 120.0
 
@@ -30,7 +32,7 @@ def load(path: Path) -> Inventory:
     """
     path = Path(os.path.normpath(ansible_cfg.expanded(path).absolute()))
     if not path.exists():
-        raise BadFile(f"{path}: no such inventory", "`tfctl lab up` makes a cluster here, and an inventory for it")
+        raise BadFile(f"{path}: this inventory does not exist", MISSING)
     digest = inventory_cache.digest(path, _program)
     found = inventory_cache.get(digest, str(path))
     if found is None:

@@ -17,6 +17,7 @@ from tfctl.remote import ansible_cfg
 
 #: Most answers kept. The oldest are dropped first.
 KEPT = 200
+_VARIABLE = re.compile(rb"\$\{?(\w+)")
 _PLUGIN = re.compile(rb"^[\"']?plugin[\"']?\s*:", re.MULTILINE)
 
 
@@ -33,14 +34,23 @@ def digest(path: Path, program: Callable[[], str]) -> str | None:
     # Every installed version of Ansible rewrites the command file; asking for its version takes half a second.
     add(tfctl.__version__, path, Path.cwd(), Path.home(), command, state.st_mtime_ns, state.st_size)
     add(*sorted(f"{name}={value}" for name, value in os.environ.items() if name.startswith("ANSIBLE_")))
+
+    def add_variables(content: bytes) -> None:
+        """Add the environment variables that a path may contain."""
+        names = {name.decode() for name in _VARIABLE.findall(content)}
+        add(*(f"{name}={os.environ[name]}" for name in sorted(names & os.environ.keys())))
+
     config = ansible_cfg.find()
-    add(config, *([config.read_bytes()] if config else []))
+    if config:
+        add(config, config.read_bytes())
+        add_variables(config.read_bytes())
     try:
         for file in _files(path):
             content, mode = file.read_bytes(), file.stat().st_mode
             if _is_dynamic(file, content, mode):
                 return None
             add(file, mode, content)
+            add_variables(content)
     except OSError:
         return None
     return total.hexdigest()

@@ -126,7 +126,7 @@ def _is_harmless(file: Path, address: str, depth: int = 0) -> bool:
         return True
     applies = True
     for line in lines:
-        key, _, rest = line.strip().replace("=", " ", 1).partition(" ")
+        key, _, rest = re.sub(r"\s*[\s=]\s*", " ", line.strip(), count=1).partition(" ")
         key = key.lower()
         if key == "host":
             applies = matches(rest.replace('"', " ").split(), address)

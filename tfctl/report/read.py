@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tfctl.errors import NotFound, TfctlError, together
-from tfctl.jobs import logs, state
+from tfctl.jobs import clocks, logs, state
 from tfctl.jobs.journal import Line, Query
 from tfctl.jobs.state import JobState, TaskState
 from tfctl.model.progress import any_format, format_of
@@ -84,18 +84,21 @@ def _states(fleet: Fleet, names: Sequence[str]) -> tuple[list[JobState], list[Tf
 
     def ask(connection: Connection) -> list[wire.JobStatus]:
         answers: list[wire.Shown] = []
+        asked = time.time()
         for first in range(0, len(requests), _AT_ONCE):
             with ExitStack() as stack:
                 some = requests[first : first + _AT_ONCE]
                 sessions = [stack.enter_context(open_session(connection, request)) for request in some]
                 answers += [session.expect(wire.Shown, wire.SILENCE_S) for session in sessions]
+            if first == 0:
+                fleet.clock_offsets[connection.host.name] = clocks.offset(asked, answers[0].time, time.time())
         return [job for shown in answers for job in fleet.records.whole(connection, shown)]
 
     outcomes = fleet.map(ask)
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     if len(errors) == len(outcomes):
         raise together(errors)
-    return state.jobs({outcome.host.name: outcome.value for outcome in outcomes}), errors
+    return state.jobs({outcome.host.name: outcome.value for outcome in outcomes}, fleet.clock_offsets), errors
 
 
 def _run(fleet: Fleet, job: JobState, fail: Fail) -> RunFigures:

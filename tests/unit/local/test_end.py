@@ -111,7 +111,7 @@ def test_a_closed_pipe_ends_the_run(local: Local) -> None:
     pids = family(local)
     assert running.stdout is not None
     running.stdout.close()
-    assert running.wait(timeout=15) == 0
+    assert running.wait(timeout=15) == 101
     assert not [pid for pid in pids if lives(pid)]
 
 

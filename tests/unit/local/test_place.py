@@ -104,6 +104,11 @@ GPU 1: NVIDIA A100-SXM4-40GB (UUID: GPU-d37e37ac)
     assert machine.visible_gpus({"PATH": str(tmp_path / "nowhere")}) == ()
 
 
+def printed(packages: dict[str, str]) -> str:
+    """Return what the active Python prints when it has these packages."""
+    return json.dumps({"python": "3.11.2", "packages": packages})
+
+
 @pytest.mark.parametrize(
     ("packages", "strategy", "switch", "said"),
     [
@@ -119,7 +124,7 @@ def test_the_active_python_serves_as_the_stack(
 ) -> None:
     """Keras 2 is switched on where the strategy needs it and it is there."""
     file = job_file(tmp_path, f"strategy: {strategy}\nstack: tf2.15\ncommand: run\nroles: {{worker: 1}}\n")
-    environ = program(tmp_path, "python", f"echo of sitecustomize; echo '{json.dumps(packages)}'")
+    environ = program(tmp_path, "python", f"echo of sitecustomize; echo '{printed(packages)}'")
     with place(load.load(file), file, tmp_path, environ, tmp_path / "ports") as job:
         told = environment(job, job.tasks[0], environ, Path("/library"))
     assert told.get("TF_USE_LEGACY_KERAS") == switch
@@ -137,7 +142,7 @@ def test_a_broken_package_does_not_hide_others(tmp_path: Path) -> None:
 
 def test_estimator_is_refused_when_the_active_tensorflow_lacks_it(tmp_path: Path) -> None:
     file = job_file(tmp_path, "strategy: estimator\ncommand: run\nroles: {chief: 1}\n")
-    environ = program(tmp_path, "python", 'echo \'{"tensorflow": "2.21.0"}\'')
+    environ = program(tmp_path, "python", f"echo '{printed({'tensorflow': '2.21.0'})}'")
     with (
         pytest.raises(BadFile, match="stack python has TensorFlow 2"),
         place(load.load(file), file, tmp_path, environ, tmp_path / "ports"),

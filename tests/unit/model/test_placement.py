@@ -128,7 +128,7 @@ def test_troubleshooting_quotes_the_message_about_held_ports_as_it_is_printed(ma
         (PS.replace("chief: 1", "chief: 2"), "roles/chief: parameter_server has at most 1, not 2"),
         (PS.replace("worker: 3", "worker: 1, woker: 1"), "has no such role; did you mean `worker`?"),
         (HEAD + "roles: {worker: {replicas: 1, hosts: cpu}}", "roles/worker/hosts: 'cpu' matches no host"),
-        (HEAD + "output: /etc\nroles: {worker: 1}", "output: /etc is not below /srv/tfctl, which node1 allows"),
+        (HEAD + "output: /etc\nroles: {worker: 1}", "node1 lets jobs write (tfctl_output_roots: /srv/tfctl)"),
         (HEAD + "policy: {success: chief}\nroles: {worker: 1}", "policy/success: chief, but the job has no such task"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -57,13 +58,16 @@ def test_environment_of_a_host_determines_edition_and_python() -> None:
 def test_local_run_names_the_packages_that_the_active_python_lacks(tmp_path: Path) -> None:
     python = tmp_path / "bin/python"
     python.parent.mkdir()
-    python.write_text('#!/bin/sh\necho \'{"six": "1.16.0", "zope.interface": "7.0"}\'\n')
+    packages = {"six": "1.16.0", "zope.interface": "7.0"}
+    python.write_text(f"#!/bin/sh\necho '{json.dumps({'python': '3.8.10', 'packages': packages})}'\n")
     python.chmod(0o755)
     file = tmp_path / "requirements.txt"
     file.write_text("six  # any\nzope.interface>=6\n--index-url https://example.org\n\nwin ; sys_platform == 'win32'\n")
     environ = {"PATH": f"{python.parent}:/usr/bin:/bin"}
     machine.require_packages(file, environ)
-    file.write_text("six>=1.17\nattrs\n")
-    with pytest.raises(PreflightFailed, match=r"six>=1\.17 \(1\.16\.0 is installed\), attrs\n") as raised:
+    file.write_text("tomli; python_version >= '3.11'\n")  # the Python of tfctl itself
+    machine.require_packages(file, environ)
+    file.write_text("six>=1.17\nattrs; python_version < '3.9'\n")
+    with pytest.raises(PreflightFailed, match=r"six>=1\.17 \(1\.16\.0 is installed\), attrs") as raised:
         machine.require_packages(file, environ)
     assert raised.value.remedy == f"python -m pip install -r {file}"

@@ -74,7 +74,7 @@ def test_start_is_refused_when_the_job_user_is_missing(tree: Tree, account: str,
     with tree.start(account=account) as session:
         error = refused(session, make_plan())
         assert (error["exit"], message in error["message"]) == (8, True)
-        assert error["remedy"] == "run: tfctl provision --tags job_host"
+        assert error["remedy"] == "run: tfctl provision INVENTORY --tags job_host"
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_start_is_refused_when_the_job_user_is_missing(tree: Tree, account: str,
     [
         (errno.EROFS, "mount it read-write there (mount -o remount,rw), or choose another directory"),
         (errno.ENOSPC, "make room there; tfctl prune deletes jobs that are over"),
-        (errno.EACCES, "run: tfctl provision --tags job_host"),
+        (errno.EACCES, "run: tfctl provision INVENTORY --tags job_host"),
         (errno.EIO, "check that file system; run on the host: findmnt; dmesg"),
     ],
 )

@@ -41,8 +41,8 @@ def driver(host: GpuHost) -> Driver | None:
     _notice(host)
     version = gpu.version or gpu.loaded
     if version and bounds.newest and _branch(version) > bounds.newest:
-        message = f"driver {version} is there; {bounds.newest} is the last branch for {named(found)}"
-        host.findings.refuse(message, "remove it, reboot, then provision again")
+        message = f"driver {version} is installed; {bounds.newest} is the newest branch that supports {named(found)}"
+        host.findings.refuse(message, "remove this driver, reboot the host, then run tfctl provision INVENTORY again")
         return None
     if version and numbers(version) >= numbers(host.needs.driver.min) and wish in ("auto", str(_branch(version))):
         return _kept(host, version)

@@ -56,8 +56,8 @@ def decide(
         return None, None
     if own.edition == "gpu" and (gpu is None or gpu.cuda is None):
         findings.notices.append(
-            "Horovod is built without NCCL, since wheels of CUDA have no nvcc: it reduces by way of the CPU. "
-            "With tfctl_cuda_method repo, distribution or archive it has NCCL"
+            "Horovod is built without NCCL and averages gradients on the CPU, because the wheels of CUDA do not "
+            "contain nvcc. To build it with NCCL, set tfctl_cuda_method=archive, then run tfctl provision again"
         )
     return mpi, _build(facts, stack, stack.horovod, own, mpi, compiler, cuda)
 

@@ -39,7 +39,7 @@ def nccl(host: GpuHost) -> Library | None:
     found = library(replace(host, findings=trial), "nccl", method)
     for fault in trial.faults:
         host.findings.notices.append(
-            f"{fault['message']}: Horovod is built without NCCL, so it reduces by way of the CPU"
+            f"{fault['message']}: Horovod is built without NCCL, so it averages gradients on the CPU"
         )
     return found
 

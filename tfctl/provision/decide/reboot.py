@@ -60,7 +60,7 @@ def judge(gpu: GpuFacts, state: DriverState, control: Control) -> RebootDecision
     if objection:
         problem += f". tfctl does not reboot it: {objection}"
     if why and not remedy:
-        remedy = "tfctl provision --reboot, or reboot it yourself and provision again"
+        remedy = "tfctl provision INVENTORY --reboot, or reboot it yourself and provision it again"
     return RebootDecision(why, objection, problem, remedy)
 
 
