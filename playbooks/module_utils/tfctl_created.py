@@ -342,11 +342,11 @@ def _simulate(names: Sequence[str]) -> set[str]:
     if shutil.which("apt-get"):
         output = _run(*_APT, "-s", "--allow-change-held-packages", "purge", *names)
         return {*re.findall(r"^(?:Remv|Purg) ([^ :]+)", output, re.M)}
-    # dnf aborts with exit code 1 after it has printed its table.
-    output = _run(*_DNF, "--assumeno", "remove", *names, codes=(0, 1))
+    # Without -q, with which dnf prints no table. It aborts with exit code 1 after the table.
+    output = _run(_DNF[0], *_DNF[2:], "--assumeno", "remove", *names, codes=(0, 1))
     if "Operation aborted" not in output:
         raise ModuleFailed(f"dnf cannot remove {' '.join(names)}: {output.strip()}")
-    return {*re.findall(r"^ (\S+) +\w+ +\S+ ", output, re.M)}
+    return {*re.findall(r"^ (\S+) +(?:noarch|x86_64|aarch64|i686) +\S+ ", output, re.M)}
 
 
 def _bare(name: str) -> str:

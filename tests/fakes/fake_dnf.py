@@ -6,10 +6,11 @@ names; FAKE_LOCKS names the list of locks:
     {"installed": {NAME: VERSION}, "offers": {NAME: [VERSION, oldest first]}, "needs": {NAME: [NAME]}, "calls": [LINE],
      "streams": {MODULE: STREAM}}
 
-A VERSION contains the epoch, as in 3:580.65.06-1.el9, and a NAME that needs others has the same versions as they. Like
-the plugin, `install` regards the other versions of a locked package as missing, `versionlock add` adds nothing if one
-of the packages is locked already, and `versionlock delete` ignores a package without a lock. `module enable` refuses to
-switch to another stream unless module_stream_switch is set (dnf.conf(5)); `module reset` forgets the stream.
+With -q, no table of changes is printed. A VERSION contains the epoch, as in 3:580.65.06-1.el9, and a NAME that needs
+others has the same versions as they. Like the plugin, `install` regards the other versions of a locked package as
+missing, `versionlock add` adds nothing if one of the packages is locked already, and `versionlock delete` ignores a
+package without a lock. `module enable` refuses to switch to another stream unless module_stream_switch is set
+(dnf.conf(5)); `module reset` forgets the stream.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def matching(host: Host, spec: str, with_locks: bool) -> tuple[str, str] | None:
     return found
 
 
-def install_packages(host: Host, specs: list[str], act: bool, with_locks: bool) -> int:
+def install_packages(host: Host, specs: list[str], act: bool, with_locks: bool, quiet: bool) -> int:
     changes = {}
     for spec in specs:
         found = matching(host, spec, with_locks)
@@ -80,13 +81,13 @@ def install_packages(host: Host, specs: list[str], act: bool, with_locks: bool) 
         name, version = found
         changes.update(dict.fromkeys([name, *host["needs"].get(name, [])], version))
     changes = {name: version for name, version in changes.items() if host["installed"].get(name) != version}
-    return transaction(host, "Installing", changes, act)
+    return transaction(host, "Installing", changes, act, quiet)
 
 
-def remove(host: Host, specs: list[str], act: bool) -> int:
+def remove(host: Host, specs: list[str], act: bool, quiet: bool) -> int:
     names = {spec.removesuffix(f".{ARCH}") for spec in specs}
     names |= {name for name in host["installed"] if names & {*host["needs"].get(name, [])}}
-    return transaction(host, "Removing", {name: host["installed"][name] for name in sorted(names)}, act)
+    return transaction(host, "Removing", {name: host["installed"][name] for name in sorted(names)}, act, quiet)
 
 
 def module(host: Host, verb: str, spec: str, may_switch: bool) -> int:
@@ -110,11 +111,13 @@ def module(host: Host, verb: str, spec: str, may_switch: bool) -> int:
     return 0
 
 
-def transaction(host: Host, title: str, changes: dict[str, str], act: bool) -> int:
+def transaction(host: Host, title: str, changes: dict[str, str], act: bool, quiet: bool) -> int:
     if not changes:
         print("Nothing to do.")
         return 0
-    print(f"{title}:", *(f" {name} {ARCH} {version} repository 1 k" for name, version in changes.items()), sep="\n")
+    if not quiet:
+        print(" Package  Architecture  Version  Repository  Size")
+        print(f"{title}:", *(f" {name} {ARCH} {version} repository 1 k" for name, version in changes.items()), sep="\n")
     if not act:
         print("\nOperation aborted.")
         return 1
@@ -135,8 +138,8 @@ def dnf(host: Host, words: list[str]) -> int:
         return module(host, rest[0], rest[1], "--setopt=module_stream_switch=1" in options)
     act = "--assumeno" not in options
     if verb == "remove":
-        return remove(host, rest, act)
-    return install_packages(host, rest, act, "--disableplugin=versionlock" not in options)
+        return remove(host, rest, act, "-q" in options)
+    return install_packages(host, rest, act, "--disableplugin=versionlock" not in options, "-q" in options)
 
 
 def rpm(host: Host, words: list[str]) -> int:

@@ -15,7 +15,7 @@ import yaml
 from ansible.module_utils import tfctl_created, tfctl_transaction
 from ansible.module_utils.tfctl_created import begin, end, undo
 from ansible.module_utils.tfctl_install import ModuleFailed
-from ansible.module_utils.tfctl_receipts import read_all
+from ansible.module_utils.tfctl_receipts import Manages, read_all
 from ansible.module_utils.tfctl_transaction import Dnf, Transaction, transaction
 
 from tfctl.provision import ansible
@@ -103,6 +103,20 @@ def test_packages_are_locked_once_and_stay_locked_in_later_runs(host: Host) -> N
     second = host.transaction("nvidia-open=3:580.*")
     assert (second.install, second.reinstall, second.release, second.hold) == ([], [], [], [])
     assert second.record == first.record
+
+
+def test_package_that_another_one_needs_stays_when_its_role_is_undone(host: Host) -> None:
+    """`dnf remove` would remove both."""
+    receipts = f"{host.folder}/provision"
+    manages: Manages = {"packages": ["openmpi", "gcc"]}
+    begin("openmpi", manages, receipts)
+    installed = {**host["installed"], "openmpi": "2:4.1.1-5.el9", "gcc": "0:11.5.0-5.el9"}
+    host.change(installed=installed)
+    end("openmpi", "digest", manages, receipts)
+    host.change(installed={**installed, "solver": "0:1-1.el9"}, needs={"solver": ["openmpi"]})
+    found = undo(read_all(receipts), receipts)
+    assert found.kept == ["package openmpi.x86_64: solver need it"]
+    assert sorted(host["installed"]) == ["openmpi", "postgresql", "solver"]
 
 
 @pytest.mark.extended
