@@ -135,6 +135,16 @@ SYSTEMCTL = "#!/bin/sh\necho $* >>$CALLS\n"
 
 
 @pytest.mark.extended
+def test_lists_of_an_ini_inventory_may_be_text_with_commas(tmp_path: Path) -> None:
+    """Otherwise a template would take each letter for a server."""
+    play(tmp_path, "time_sync", [
+        check("time_sync_servers == ['ntp1.example', 'ntp2.example']", tfctl_ntp_servers="ntp1.example, ntp2.example"),
+        check("time_sync_servers == ['ntp1.example']", tfctl_ntp_servers=["ntp1.example"]),
+        check("time_sync_servers == []"),
+    ])  # fmt: skip
+
+
+@pytest.mark.extended
 def test_time_sync_keeps_the_configuration_of_chrony_and_a_reset_restores_it(tmp_path: Path) -> None:
     conf, kept = tmp_path / "chrony.conf", tmp_path / "var/chrony.conf"
     conf.write_text("pool mine.example\n")
@@ -146,7 +156,6 @@ def test_time_sync_keeps_the_configuration_of_chrony_and_a_reset_restores_it(tmp
                 arguments.pop(own, None)
             if "dest" in arguments and not arguments.get("remote_src"):
                 arguments["src"] = str(ROLES / "time_sync/templates" / arguments["src"])
-        task.pop("notify", None)
     given = {"time_sync_chrony_conf": str(conf), "time_sync_kept_conf": str(kept), "time_sync_servers": ["ntp.example"]}
     for _ in range(2):
         play(tmp_path, "time_sync", [{**task, "vars": given} for task in files])
