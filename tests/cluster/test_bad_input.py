@@ -151,7 +151,7 @@ def test_start_names_the_remedy_when_there_are_fewer_ports_than_tasks(hosts: Hos
 # -- the inventory
 
 INVENTORIES = {
-    "not there": (None, False, "this inventory does not exist\n  → check the path; `tfctl init DIR` writes"),
+    "not there": (None, False, "no such inventory\n  → check the path; `tfctl init DIR` writes"),
     "empty": ("", False, "no hosts in it\n  → an inventory has one host a line"),
     "of another kind": ("a b c\n", False, "Expected key=value"),
     "a program that fails": ("#!/bin/sh\necho 'the cloud is down' >&2\nexit 1\n", True, "the cloud is down"),

@@ -32,7 +32,7 @@ def load(path: Path) -> Inventory:
     """
     path = Path(os.path.normpath(ansible_cfg.expanded(path).absolute()))
     if not path.exists():
-        raise BadFile(f"{path}: this inventory does not exist", MISSING)
+        raise BadFile(f"{path}: no such inventory", MISSING)
     digest = inventory_cache.digest(path, _program)
     found = inventory_cache.get(digest, str(path))
     if found is None:
