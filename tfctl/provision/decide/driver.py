@@ -42,7 +42,7 @@ def driver(host: GpuHost) -> Driver | None:
     version = gpu.version or gpu.loaded
     if version and bounds.newest and _branch(version) > bounds.newest:
         message = f"driver {version} is installed; {bounds.newest} is the newest branch that supports {named(found)}"
-        host.findings.refuse(message, "remove this driver, reboot the host, then run tfctl provision INVENTORY again")
+        host.findings.refuse(message, "remove this driver, reboot the host, then provision again")
         return None
     if version and numbers(version) >= numbers(host.needs.driver.min) and wish in ("auto", str(_branch(version))):
         return _kept(host, version)
