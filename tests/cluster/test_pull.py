@@ -114,11 +114,11 @@ def test_pull_says_how_to_make_place_for_a_file(hosts: Hosts, tmp_path: Path) ->
     assert hosts("pull", "blocked", tmp_path, "-o", "json").objects[0]["faults"] == [message]
 
 
-@pytest.mark.parametrize("path", ["../escaped", "/tmp/escaped", "a/../../escaped", "", "a//b", ".", "nul\0"])
+@pytest.mark.parametrize("path", ["../escaped", "{tmp}/escaped", "a/../../escaped", "", "a//b", ".", "nul\0"])
 def test_a_host_cannot_write_outside_the_directory(hosts: Hosts, path: str, tmp_path: Path) -> None:
     ended(hosts, "evil", ALONE)
     one = {"size": 4, "seconds": 1, "nanoseconds": 1}
-    hosts.lie("node1", {"path": path, **one}, {"path": "fine", **one})
+    hosts.lie("node1", {"path": path.format(tmp=tmp_path), **one}, {"path": "fine", **one})
     inside = tmp_path / "deep/er"
     done = hosts("pull", "evil", inside)
     assert done.code == 1

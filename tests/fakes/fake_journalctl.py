@@ -60,7 +60,7 @@ def main() -> int:
             options["--no-tail"] = ""
         for one in found:
             _reach(one, journal.with_name("journald") / "damaged")
-            print(one["MESSAGE"] if "cat" in words else json.dumps(one), flush=True)
+            print(one["MESSAGE"] if "cat" in words else json.dumps(_shown(one, options)), flush=True)
         if "-f" not in words:
             break
     return 0
@@ -70,6 +70,15 @@ def _state(journal: Path) -> tuple[int, int]:
     """Return the time of the last change of the journal, and its size. Both change when a line has been written."""
     found = journal.stat() if journal.exists() else None
     return (found.st_mtime_ns, found.st_size) if found else (0, 0)
+
+
+def _shown(record: dict[str, Any], options: dict[str, str]) -> dict[str, Any]:
+    """Return the fields that --output-fields names, and those that journalctl prints in any case."""
+    if "--output-fields" not in options:
+        return record
+    always = ("__CURSOR", "__REALTIME_TIMESTAMP", "__MONOTONIC_TIMESTAMP", "_BOOT_ID")
+    wanted = {*always, *options["--output-fields"].split(",")}
+    return {name: value for name, value in record.items() if name in wanted}
 
 
 def _reach(record: dict[str, Any], damaged: Path) -> None:

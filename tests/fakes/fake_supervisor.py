@@ -93,7 +93,9 @@ def supervise(manager: Manager, name: str, ready: int) -> None:
         again = result not in ("success", "resources") and unit["Restart"] == "on-failure"
         again = again or _status(manager, name) in unit.get("RestartForceExitStatus", "").split()
         again = again and _status(manager, name) not in unit.get("RestartPreventExitStatus", "").split()
-        if again and not manager.stopping(name) and restarts < int(unit.get("StartLimitBurst", "5")) - 1:
+        limited = unit.get("StartLimitIntervalSec") != "0"  # systemd.unit(5): 0 disables the limit
+        may = not limited or restarts < int(unit.get("StartLimitBurst", "5")) - 1
+        if again and not manager.stopping(name) and may:
             restarts += 1
             manager.update(name, ActiveState="activating", SubState="auto-restart")
             until = time.monotonic() + seconds(unit.get("RestartSec", "100ms"))

@@ -336,7 +336,7 @@ def make_task(
     words = " ".join('"' + word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%") + '"' for word in command)
     paths = " ".join(f'"{path}"' for path in names.writable(job, attempt, output))
     unit = (
-        f"[Unit]\nDescription=tfctl {job} {role}/{index}\nStartLimitIntervalSec=0\nStartLimitBurst=4\n\n"
+        f"[Unit]\nDescription=tfctl {job} {role}/{index}\nStartLimitIntervalSec=infinity\nStartLimitBurst=4\n\n"
         f"[Service]\nType=exec\nSlice={names.job_slice(job)}\nEnvironmentFile={names.env_file(job, role, index)}\n"
         f"UnsetEnvironment=http_proxy https_proxy\nWorkingDirectory={names.code_dir(job, attempt)}\n"
         f"ExecStartPre=-{names.NOTE_PROGRAM} begin {names.task_dir(job, attempt, role, index)} %b\n"

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -327,7 +326,7 @@ def test_inventory_cache_is_private_and_optional(work: Path, ansible_runs: Calla
     assert load(work / "hosts.ini") == expected
 
 
-def test_cached_inventory_loads_quickly_without_heavy_imports(work: Path) -> None:
+def test_cached_inventory_is_loaded_without_ansible_and_heavy_imports(work: Path) -> None:
     (work / "hosts.ini").write_text("[gpu]\nnode[1:200] ansible_user=ops\n")
     load(work / "hosts.ini")
     script = (
@@ -336,7 +335,3 @@ def test_cached_inventory_loads_quickly_without_heavy_imports(work: Path) -> Non
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout.strip() == "[]"
-    began = time.perf_counter()
-    assert len(load(work / "hosts.ini").hosts) == 200
-    # 2 ms here; Ansible would take 400.
-    assert time.perf_counter() - began < 0.1

@@ -42,7 +42,7 @@ def test_lines_of_one_host_keep_their_order() -> None:
 def test_a_line_that_arrives_late_is_printed_before_newer_ones_of_other_hosts() -> None:
     """Whenever it arrives: hosts collect their lines at different moments."""
     news: queue.Queue[Item | None] = queue.Queue()
-    window, late = 0.9, 0.4
+    window, late = 1.8, 0.4
     began = time.monotonic()
 
     def print_lines(host: str, delay: float) -> None:

@@ -74,6 +74,12 @@ def test_a_guard_cannot_change_how_the_next_attempt_is_guarded(tree: Tree) -> No
                 assert session.expect("error")["exit"] == 2
 
 
+def test_systemd_starts_a_guard_again_until_it_has_failed_20_times_in_10_minutes(tree: Tree) -> None:
+    tree.run(guarded())
+    unit = (tree / names.UNITS / names.guard_service("digits")).read_text()
+    assert {"StartLimitIntervalSec=600", "StartLimitBurst=20", "Restart=on-failure"} <= {*unit.splitlines()}
+
+
 def test_a_guard_has_no_port_that_only_root_may_use(tree: Tree) -> None:
     with tree.start() as session:
         assert refused(session, guarded(port=80))["message"] == "80 is not a port for the guard"

@@ -24,6 +24,9 @@ ASK: dict[str, Any] = {
 }  # fmt: skip
 
 
+FIELDS = "--output-fields=MESSAGE,_TRANSPORT,_SYSTEMD_UNIT,_STREAM_ID,_LINE_BREAK,N_DROPPED,OBJECT_SYSTEMD_UNIT"
+
+
 def lines(session: Session) -> list[dict[str, Any]]:
     assert session.process.stdout
     rest = session._rest + session.process.stdout.read()
@@ -250,7 +253,7 @@ def test_logs_refuse_an_unknown_job(tree: Tree) -> None:
 )
 def test_logs_pass_the_right_arguments_to_journalctl(asked: dict[str, Any], words: list[str]) -> None:
     found = logs.command(System(), "0123abcd", ["a.service", "b.service"], wire.LogsRequest("digits", **asked))
-    assert found[:7] == ["/bin/journalctl", "-q", "--no-pager", "--all", "-o", "json", found[6]]
+    assert found[:7] == ["/bin/journalctl", "-q", "--no-pager", "--all", "-o", "json", FIELDS]
     printed = ["TFCTL_RUN=0123abcd", "_SYSTEMD_UNIT=a.service", "_SYSTEMD_UNIT=b.service"]
     dropped = ["_TRANSPORT=driver", "MESSAGE_ID=a596d6fe7bfa4994828e72309e95d61e"]
     objects = ["OBJECT_SYSTEMD_UNIT=a.service", "OBJECT_SYSTEMD_UNIT=b.service"]
