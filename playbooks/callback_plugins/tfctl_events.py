@@ -99,7 +99,8 @@ class CallbackModule(CallbackBase):
         self._host(result, "failed")
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
-        self._host(result, "unreachable")
+        # Ansible also calls this for a task that ignores it, such as one that was delegated to another host.
+        self._host(result, "ok" if result.task.ignore_unreachable else "unreachable")
 
     def v2_runner_on_skipped(self, result: Any) -> None:
         self._host(result, "skipped")

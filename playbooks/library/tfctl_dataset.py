@@ -7,7 +7,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_datasets import Dataset
-from ansible.module_utils.tfctl_install import ModuleFailed, finish
+from ansible.module_utils.tfctl_install import ModuleFailed, alone, finish
 
 DOCUMENTATION = """
 module: tfctl_dataset
@@ -70,7 +70,9 @@ def installed(dataset: Dataset, given: dict[str, Any]) -> dict[str, object]:
             raise ModuleFailed(given["reason"], f"check that {{host}} reaches {server} at tfctl_ports, then try again")
         message = f"{server}, from which {dataset.name} is copied, does not have it"
         raise ModuleFailed(message, f"correct the error of {server} first")
-    dataset.install(given["source"] or dataset.source)
+    with alone(dataset.place.with_name(f".{dataset.name}.lock"), f"installs the data set {dataset.name}"):
+        if dataset.difference():  # another run may have installed it meanwhile
+            dataset.install(given["source"] or dataset.source)
     return {"changed": True}
 
 

@@ -80,7 +80,7 @@ def write(given: dict[str, Any]) -> dict[str, object]:
         begin(given["role"], given["manages"], given["folder"])
     else:
         end(given["role"], given["digest"], given["manages"], given["folder"])
-    return {}
+    return {"role": given["role"]}
 
 
 def remove(given: dict[str, Any], act: bool) -> dict[str, object]:

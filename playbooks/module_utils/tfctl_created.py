@@ -102,7 +102,9 @@ def created(receipt: Receipt) -> dict[str, list[str]]:
         for kind, names in receipt["before"].items()
     }
     packages, earlier = {*installed_packages()}, {*listed.get("packages", ())}
-    return {**found, "packages": sorted(packages & earlier | packages - {*receipt["installed"]})}
+    # Without a snapshot, `end` has listed the new packages of a run that failed.
+    new = packages - {*receipt["installed"]} if receipt["installed"] else set()
+    return {**found, "packages": sorted(packages & earlier | new)}
 
 
 def _is_own_mount(path: str) -> bool:

@@ -70,7 +70,7 @@ class Dataset:
         if not self.unpack:
             part.mkdir()
             link_or_copy(self.archive, part / Path(self.source).name)
-        elif zipfile.is_zipfile(self.archive):
+        elif zipfile.is_zipfile(self.archive) and not tarfile.is_tarfile(self.archive):  # a tar may end with a zip
             with zipfile.ZipFile(self.archive) as file:
                 file.extractall(part)
         else:
@@ -101,7 +101,7 @@ def unpack(file: Path, folder: Path) -> None:
                     raise ModuleFailed(f"{member.name} in the archive would lie outside its directory")
                 member.uid = member.gid = 0
                 member.uname = member.gname = "root"
-                member.mode = member.mode & 0o755 | 0o400
+                member.mode = member.mode & 0o755 | (0o555 if member.isdir() else 0o444)  # jobs read it
                 archive.extract(member, folder)
     except tarfile.TarError as fault:
         raise ModuleFailed(f"the archive cannot be unpacked: {fault}") from fault

@@ -107,7 +107,9 @@ def transaction(
     ours = {name: version for name, version in sorted(final.items()) if NVIDIA.search(name)}
     free = any(OF_A_KERNEL.match(name) for name in ours)
     there = manager.installed(ours)
-    replaced = {name: now[name].version for name in before if name in now} if {*versions} & {*before} else {}
+    # As they were recorded: an interrupted run may have changed them already.
+    last = {name: version or now[name].version for name, version in before.items() if name in now}
+    replaced = last if any(final[name] != version for name, version in last.items()) else {}
     wanted = [manager.exact(name, final[name]) if name in final else name for name in map(bare, asked)]
     return Transaction(
         install=wanted if versions else [],

@@ -88,7 +88,7 @@ class Inspection:
         self._wanted = Wanted(
             uid=settings.uid,
             shared=shared,
-            operators=settings.operators,
+            operators=tuple(name.strip() for name in settings.operators),
             stack=settings.stack,
             wishes=settings.wishes,
             trees=tuple(pack(Path(tree), cache() / "pythons") for tree in settings.trees),
@@ -102,7 +102,7 @@ class Inspection:
             "uid": self._wanted.uid,
             "directories": directories(self._wanted.shared, self._wanted.remote_tmp),
             "address": self._settings.address,
-            "pythons": [*self._settings.pythons],
+            "pythons": [path.strip() for path in self._settings.pythons],
             "libraries": sorted({library for tree in self._wanted.trees for library in tree.needs}),
         }
 

@@ -159,6 +159,10 @@ def index_settings() -> dict[str, str]:
     """Return pip's index and certificates as settings of uv."""
     found = {}
     for name, key in _SETTINGS.items():
+        option = key.partition(".")[2].upper().replace("-", "_")
+        if given := os.environ.get(f"PIP_{option}"):  # `pip config get` does not show variables
+            found[name] = given
+            continue
         words = [sys.executable, "-m", "pip", "config", "get", key]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
         if done.returncode == 0 and done.stdout.strip():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,8 @@ def play(tmp_path: Path) -> ansible.Play:
         path.write_text(text)
     wrapper = (real / "playbooks/tasks/role.yml").read_text()
     folder = tmp_path / "receipts"
-    (tmp_path / "playbooks/role.yml").write_text(wrapper.replace("    state:", f"    folder: {folder}\n    state:"))
+    in_folder = re.sub(r"^( +)state:", rf"\1folder: {folder}\n\1state:", wrapper, flags=re.MULTILINE)
+    (tmp_path / "playbooks/role.yml").write_text(in_folder)
     (tmp_path / "playbooks/library/receipts.py").write_text(
         "#!/usr/bin/python\nfrom dataclasses import asdict\nfrom ansible.module_utils.basic import AnsibleModule\n"
         "from ansible.module_utils.tfctl_receipts import check_all\n"
@@ -233,5 +235,7 @@ def test_role_that_failed_runs_again(play: ansible.Play, tmp_path: Path) -> None
     (tmp_path / "note").mkdir()
     with pytest.raises(AssertionError, match="note"):
         run(play)
+    receipt = json.loads((tmp_path / "receipts/note.json").read_text())
+    assert (receipt["digest"], receipt["installed"]) == ("", []), "what is installed from now on is not the role's"
     (tmp_path / "note").rmdir()
     assert run(play)[1] == 1

@@ -220,6 +220,8 @@ def _problem(stack: Stack) -> str:
         if not own.machines or not {*own.machines} <= {*MACHINES}:
             found = ", ".join(own.machines) or "an empty list"
             return f"editions/{name}/machines: expected {' or '.join(MACHINES)}, not {found}"
+    if stack.horovod and not (stack.gcc and stack.openmpi and "tensorflow" in stack.imports):
+        return "horovod: this also needs gcc, openmpi, and tensorflow in imports"
     return ""
 
 
