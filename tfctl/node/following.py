@@ -97,7 +97,7 @@ def run(
             beat()
         else:
             return
-        if process.wait() > 0:
+        if process.wait() != 0:
             raise RequestRefused(Exit.FAILED, f"journalctl on {host()} ended with status {process.returncode}")
     finally:
         process.kill()

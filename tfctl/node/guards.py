@@ -43,6 +43,7 @@ LoadCredential=key:{key}
 Restart=on-failure
 RestartSec=2s
 OOMScoreAdjust=-900
+MemoryMax=1G
 SyslogIdentifier=tfctl-guard
 UMask=0022
 NoNewPrivileges=yes

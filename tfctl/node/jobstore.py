@@ -250,7 +250,7 @@ def write_record(system: System, record: wire.Record) -> None:
 
 
 def write(path: Path, data: bytes, mode: int = 0o644, *, on_disk: bool = False) -> None:
-    """Write a file that root owns, atomically. ``on_disk``: wait until its content is on the disk."""
+    """Write a file that root owns, atomically. ``on_disk``: wait until its content and its name are on the disk."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
@@ -261,12 +261,23 @@ def write(path: Path, data: bytes, mode: int = 0o644, *, on_disk: bool = False) 
                 file.flush()
                 os.fsync(descriptor)
         temporary.replace(path)
+        if on_disk:
+            _sync(path.parent)
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(path)  # an error of write(), such as a full file system, names no file
         raise
+
+
+def _sync(folder: Path) -> None:
+    """Wait until the names of the files in a directory are on the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _actions(system: System, job: str, attempt: int) -> Path:

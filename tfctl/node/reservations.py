@@ -180,13 +180,23 @@ def undo(system: System, reservation: Reservation) -> None:
 
 def undo_preparation(system: System, reservation: Reservation) -> None:
     """Remove what a start makes before it takes its reservation: new code, and directories that are still empty."""
-    if reservation.stored:
+    if reservation.stored and not _is_used(system, reservation.stored):
         from . import code  # slow to import, for it needs tarfile
 
         code.discard(system, reservation.stored)
     if reservation.made:
         with contextlib.suppress(RequestRefused):
             as_user(system, lambda: _remove_empty(reservation.made))
+
+
+def _is_used(system: System, digest: str) -> bool:
+    """Return whether an attempt here has this code: the next attempt of its job needs it."""
+    records = (
+        jobstore.read_json(system.at(names.record_file(job, attempt)))
+        for job in jobstore.directories(system)
+        for attempt in jobstore.attempts(system, job)
+    )
+    return any(record is not None and record.get("code") == digest for record in records)
 
 
 def _all(system: System) -> Iterator[tuple[Reservation, bool]]:

@@ -1,8 +1,8 @@
 """Keep an attempt's unit and environment files, with the variables' values, to start its next attempt from them.
 
-The values are never written to disk. Once a task has ended, its files move to /run/tfctl/ended/JOB, readable by root
-only, until the job is stopped or started again, or the host reboots. So any permitted user can restart a failed job
-from any machine.
+The values are never written to disk. Once tfctl has stopped a task, or starts its job again, its files move to
+/run/tfctl/ended/JOB, readable by root only, until the job is stopped or started again, or the host reboots. So any
+permitted user can restart a failed job from any machine.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ The installed program uses the defaults of System. Only tests can pass another.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pwd
@@ -20,6 +21,8 @@ from .session import RequestRefused
 
 PROVISION = "run: tfctl provision INVENTORY --tags job_host"
 _QUIET = ("--no-pager", "--no-ask-password")
+#: How long (s) to wait for the end of a program that was killed.
+_KILLED_S = 1.0
 #: The properties read of each unit. Monotonic timestamps are the only ones that all versions print alike.
 PROPERTIES = (
     "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "ControlGroup", "NeedDaemonReload",
@@ -172,14 +175,24 @@ def caller() -> str:
 
 
 def run(command: list[str], timeout: float) -> ProgramResult:
-    """Run a program and wait for it. Raises RequestRefused if it cannot be started or takes too long."""
+    """Run a program and wait for it. Raises RequestRefused if it cannot be started or takes too long.
+
+    A program that hangs in the kernel does not end when it is killed, so this does not wait for that.
+    """
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        what = f"{command[0]} on {host()} ran longer than {timeout:.0f} s and was killed"
-        raise RequestRefused(Exit.FAILED, what, "run it on the host to see what it waits for") from None
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     except OSError as error:
         raise RequestRefused(Exit.FAILED, f"cannot run {command[0]} on {host()}: {error.strerror}") from None
+    try:
+        output, errors = process.communicate(timeout=timeout)
+    except BaseException as error:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_KILLED_S)
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        what = f"{command[0]} on {host()} ran longer than {timeout:.0f} s and was killed"
+        raise RequestRefused(Exit.FAILED, what, "run it on the host to see what it waits for") from None
     return ProgramResult(
-        done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace").strip()
+        process.returncode, output.decode("utf-8", "replace"), errors.decode("utf-8", "replace").strip()
     )

@@ -1,4 +1,5 @@
-"""The guard's program. systemd runs it as `guard JOB`, with the key of the job as a credential (tfctl.node.guards)."""
+"""The guard's program. systemd runs it as `guard run JOB`, with the key of the job as a credential
+(tfctl.node.guards)."""
 
 from __future__ import annotations
 

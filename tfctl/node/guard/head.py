@@ -111,11 +111,11 @@ class Head:
         tasks = self._statuses()
         for report in self._members.reports().values():
             self._listened.update(report.listening)
-        if self._guard.start_timeout is not None:
-            self._listened.update(self._here.listening(self._record.tasks))
         # A task that has run and ended has come up.
         self._listened.update(task.name for task in tasks if task.state in judge.ENDED)
         limited = self._guard.start_timeout is not None
+        if limited and not self._all_listened:
+            self._listened.update(self._here.listening(self._record.tasks))
         if limited and not self._all_listened and self._listened >= {*self._guard.servers}:
             self._all_listened = True
             self._report()

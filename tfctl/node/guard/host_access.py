@@ -70,9 +70,10 @@ class HostAccess:
 
     async def show(self) -> wire.JobStatus | None:
         """Return the latest attempt of the job on this host. It has a guard. Raises RequestFailed."""
-        self._seen, self._asked = self._signature(), time.monotonic()
+        seen, asked = self._signature(), time.monotonic()
         async with _Session(self._system, wire.ShowRequest(self.job)) as session:
             shown = await session.expect(wire.Shown)
+        self._seen, self._asked = seen, asked
         found = shown.jobs[0] if shown.jobs else None
         if found is not None and found.record.guard is None:
             raise RequestFailed(f"attempt {found.attempt} of {self.job} was started without a guard")
@@ -116,7 +117,8 @@ class HostAccess:
             hello = await session.expect(wire.Hello)
             wanted = {task.name for task in record.tasks if task.host == self.host}
             if not wanted <= set(hello.restartable) or not hello.code:
-                raise RequestFailed(f"{self.host} no longer has the restart files of attempt {record.attempt - 1}")
+                lost = f"the restart files or the code of attempt {record.attempt - 1}"
+                raise RequestFailed(f"{self.host} no longer has {lost}")
             session.send(wire.Rerun(record))
             answer = await session.receive((wire.Reserved, wire.Refused), wire.RESERVE_S)
             if isinstance(answer, wire.Refused):

@@ -15,6 +15,9 @@ from .member import carry_out
 
 #: How long an order may take beyond the grace period of the tasks (s).
 ORDER_S = 90.0
+#: The longest message of a member (bytes): the states of the tasks of one host. A connection may buffer twice as much
+#: before it has authenticated.
+_REPORT_LIMIT = 1 << 19
 #: How many connections may wait to be accepted: asyncio sets this again on the socket that systemd has opened.
 _BACKLOG = 4096
 #: How many connections may be authenticating at a time: tasks can connect too.
@@ -77,7 +80,7 @@ class Members:
 
     async def listen(self, listener: socket.socket) -> asyncio.AbstractServer:
         """Accept the connections of the members."""
-        return await asyncio.start_server(self._accept, sock=listener, limit=link.LIMIT, backlog=_BACKLOG)
+        return await asyncio.start_server(self._accept, sock=listener, limit=_REPORT_LIMIT, backlog=_BACKLOG)
 
     # What they have reported.
 

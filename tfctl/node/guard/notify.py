@@ -46,10 +46,17 @@ async def _post(url: str, body: bytes) -> str:
     return trouble
 
 
+class _NoRedirect(request.HTTPRedirectHandler):
+    """Follow no redirect: the POST would become a GET without the body."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
 def _post_once(url: str, body: bytes) -> str:
     try:
         asked = request.Request(url, body, {"Content-Type": "application/json"})
-        with request.urlopen(asked, timeout=_TIMEOUT_S):
+        with request.build_opener(_NoRedirect).open(asked, timeout=_TIMEOUT_S):
             return ""
     except error.HTTPError as refused:
         return f"status {refused.code}"

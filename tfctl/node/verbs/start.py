@@ -354,8 +354,9 @@ def _write(system: System, plan: Plan) -> None:
 
 
 def _write_task(system: System, plan: Plan, task: PlannedTask) -> None:
-    jobstore.write(system.at(names.env_file(plan.job, *task.name)), task.env.encode(), 0o600)
+    # First the unit, by which `undo` finds the other files of a start that was interrupted.
     jobstore.write(system.at(names.unit_file(plan.job, *task.name)), task.unit.encode())
+    jobstore.write(system.at(names.env_file(plan.job, *task.name)), task.env.encode(), 0o600)
     deadline = unitfile.facts(task.unit).deadline
     if deadline is not None:
         deadlines.write(system, plan.job, plan.run, task.name, deadline)
