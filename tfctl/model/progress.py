@@ -39,7 +39,7 @@ class ProgressFormat:
 
 #: The formats that need no pattern, recognised by their lines.
 #: Sources: benchmark_cnn.py of tf_cnn_benchmarks; the files *_synthetic_benchmark.py in Horovod's examples; Progbar of
-#: Keras 2 and 3 (the line that ends an epoch, also with verbose=2).
+#: Keras 2 and 3 (what ends an epoch, also with verbose=2).
 FORMATS: Mapping[str, ProgressFormat] = {
     found.name: found
     for found in (
@@ -57,7 +57,9 @@ FORMATS: Mapping[str, ProgressFormat] = {
         ),
         ProgressFormat(
             "keras",
-            r"^\s*(?P<step>[0-9]+)/(?P=step) (?:\[=+\] - |━+ |- )[0-9]+m?s\b"
+            # By default, Keras rewrites one line, and Keras 3 colors it.
+            r"(?:^|\r)\s*(?:\x1b\[1m)?(?P<step>[0-9]+)/(?P=step)(?:\x1b\[0m)? "
+            r"(?:\[=+\] - |(?:\x1b\[32m)?━+(?:\x1b\[[0-9]+m)* (?:\x1b\[1m)?|- )[0-9]+m?s\b"
             rf"(?=(?:.* (?P<step_time>{_NUMBER}[mun]?s)/step)?)(?=(?:.*\bloss: (?P<loss>{_NUMBER}))?)",
         ),
     )

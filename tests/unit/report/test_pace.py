@@ -51,7 +51,22 @@ Epoch 2/2
 200/200 ━━━━━━━━━━━━━━━━━━━━ 2s 10ms/step - accuracy: 0.90 - loss: 0.40
 """
 KERAS_3_BRIEF = "200/200 - 5s - 20ms/step - accuracy: 0.8 - loss: 0.50\n200/200 - 2s - 10ms/step - loss: 0.40\n"
+#: As it is printed, without a terminal too: each state of the bar is behind a \r, in one line per epoch.
+KERAS_2_RAW = "\r  1/200 [....] - ETA: 5s - loss: 0.9\b\b\r200/200 [====] - 5s 20ms/step - loss: 0.50 - acc: 0.80\n"
+KERAS_3_RAW = (
+    "\r\x1b[1m  1/200\x1b[0m \x1b[37m━━━━\x1b[0m \x1b[1m5s\x1b[0m 20ms/step - loss: 0.9"
+    "\r\x1b[1m200/200\x1b[0m \x1b[32m━━━━\x1b[0m\x1b[37m\x1b[0m \x1b[1m5s\x1b[0m 20ms/step - loss: 0.50\n"
+)
 KERAS = Pace("log", steps=400, steps_per_second=100.0, loss=0.4)
+
+
+@pytest.mark.parametrize("text", [KERAS_2_RAW, KERAS_3_RAW], ids=["Keras 2", "Keras 3"])
+def test_default_output_of_keras_is_recognised_by_hosts_and_client(text: str) -> None:
+    """A host compares whole lines, the client the states of the bar."""
+    line = text.removesuffix("\n")
+    assert any_format().search(line) and format_of("keras").expression.search(line)
+    found = of_lines(line.split("\r"), None)
+    assert found and (found.steps, found.steps_per_second, found.loss) == (200, 50.0, 0.5)
 
 
 @pytest.mark.parametrize(
