@@ -88,13 +88,10 @@ def test_restarting_task_is_starting_until_it_runs_again(tree: Tree) -> None:
 
 def test_restart_is_completed_when_its_client_dies(tree: Tree) -> None:
     tree.run(make_plan())
-    hold = tree / "manager/hold-restart"
-    hold.touch()
     with tree.session("restart", job="digits", attempt=1, tasks=[["worker", 0]]) as session:
-        wait_until(lambda: tree.alive() == [])
-        session.process.stdin.close()
-        hold.unlink()
-        tree.wait_for("worker/0", "running")
+        wait_until(lambda: any(call.startswith("restart ") for call in tree.calls()))
+        session.hang_up()
+    tree.wait_for("worker/0", "running")
 
 
 def test_restart_says_why_a_task_cannot_be_restarted(tree: Tree) -> None:

@@ -378,10 +378,10 @@ def test_each_role_with_a_receipt_has_its_tag_and_a_gpu_role_also_runs_the_nvidi
 
 def test_selinux_labels_are_restored_between_the_role_and_its_receipt() -> None:
     """The receipt contains the times of files, which a label changes."""
-    tasks = read(ansible.data_dir() / "playbooks/tasks/role.yml")
+    tasks = read(ansible.data_dir() / "playbooks/tasks/role.yml")[1]["block"]
     kinds = [next(name for name in task if name.startswith(("tfctl_", "ansible.builtin."))) for task in tasks]
-    assert kinds == ["tfctl_receipt", "ansible.builtin.include_role", "ansible.builtin.include_tasks", "tfctl_receipt"]
-    (relabel,) = read(ansible.data_dir() / "playbooks/tasks" / tasks[2]["ansible.builtin.include_tasks"])
+    assert kinds == ["ansible.builtin.include_role", "ansible.builtin.include_tasks", "tfctl_receipt"]
+    (relabel,) = read(ansible.data_dir() / "playbooks/tasks" / tasks[1]["ansible.builtin.include_tasks"])
     assert relabel["ansible.builtin.command"]["argv"].startswith("{{ ['restorecon', ")
 
 
@@ -390,7 +390,7 @@ def inclusions() -> Iterator[tuple[str, set[str]]]:
     data = ansible.data_dir()
     for path in [*data.glob("playbooks/*.yml"), *data.glob("playbooks/tasks/*.yml"), *data.glob("roles/*/tasks/*.yml")]:
         for task in read(path):
-            for each in [task, *task.get("tasks", [])]:
+            for each in [task, *task.get("tasks", []), *task.get("block", [])]:
                 for kind in ("ansible.builtin.import_role", "ansible.builtin.include_role"):
                     if kind in each:
                         yield each[kind]["name"], {*each.get("vars", {})}
