@@ -117,11 +117,17 @@ def fresh_host(system: str, card: int | None, sent: bool) -> Facts:
         system=system,
         title=stacks.systems()[system].title,
         machine="aarch64" if card == CARDS["Grace Hopper (GH200)"] else "x86_64",
-        python={**PYTHON, "pythons": {}, "trees": trees, "libc": [2, 31]},
+        python={**PYTHON, "pythons": of_system(system), "trees": trees, "libc": [2, 31]},
         packager="apt-get" if system.startswith(("debian", "ubuntu")) else "dnf",
         disks={path: {**FREE, "free_mb": 500_000} for path in HOST["disks"]},
         gpu=fresh_gpu(card, "6.8.0-40-generic" if system.startswith("ubuntu") else "6.1.0-18-amd64") if card else None,
     )
+
+
+def of_system(system: str) -> dict[str, str]:
+    """Return the Python that every host with this system has: that of the package python3."""
+    pythons = stacks.systems()[system].pythons
+    return {version: f"/usr/bin/python{version}" for version, packages in pythons.items() if [*packages] == ["python3"]}
 
 
 def fresh_gpu(card: int, release: str) -> dict[str, Any]:
