@@ -239,7 +239,7 @@ def test_reboot_happens_only_when_needed_allowed_and_no_job_runs(gpus: Gpus) -> 
     waits = f"needs a reboot: driver {installed} is installed, 530.30.02 is loaded"
     host = gpus.provision("node1", tags="nvidia_driver")
     assert (host["code"], host["reason"]) == (1, waits), host
-    assert "tfctl provision --reboot" in host["remedy"]
+    assert "tfctl provision INVENTORY --reboot" in host["remedy"]
     unit = "tfctl-busy-worker-0.service"
     busy = f"printf '[Service]\\nExecStart=/bin/sleep infinity\\n' > /run/systemd/system/{unit}; systemctl start {unit}"
     gpus.root("node1", busy)

@@ -128,6 +128,11 @@ def test_job_host_runs_alone_in_a_play_of_the_user(pair: Lab) -> None:
     expected_state.job_host(node1)
     for words in ((), ("--check",)):
         assert re.search("changed=0 .*failed=0 ", output := play_job_host(pair, *words)), output
+
+
+@pytest.mark.timeout(300)
+def test_job_host_refuses_other_ids_of_its_user_and_operators_that_do_not_exist(pair: Lab) -> None:
+    node1 = pair.testinfra("node1")
     output = play_job_host(pair, job_host_uid=879)
     assert "the user tfctl has the ID 880 here instead of 879" in output, output
     assert "the group tfctl has the ID 880 here instead of 879" in output, output

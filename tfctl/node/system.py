@@ -189,6 +189,9 @@ def run(command: list[str], timeout: float) -> ProgramResult:
         process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_KILLED_S)
+        for pipe in (process.stdout, process.stderr):
+            assert pipe
+            pipe.close()
         if not isinstance(error, subprocess.TimeoutExpired):
             raise
         what = f"{command[0]} on {host()} ran longer than {timeout:.0f} s and was killed"

@@ -27,13 +27,16 @@ def shown(tree: Tree, request: wire.Request) -> wire.Shown:
     return found
 
 
-def test_a_record_is_on_the_disk_before_it_has_its_name(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_is_on_the_disk_before_it_has_its_name_and_then_the_name_too(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = tree / names.record_file("digits", 1)
     file.parent.mkdir(parents=True)
     written: list[tuple[int, bool]] = []
     monkeypatch.setattr(os, "fsync", lambda one: written.append((os.fstat(one).st_size, file.exists())))
     jobstore.write_record(System(prefix=str(tree.path)), make_record())
-    assert written == [(file.stat().st_size, False)]
+    assert written[0] == (file.stat().st_size, False)
+    assert [exists for _, exists in written] == [False, True]
 
 
 def test_a_brief_answer_does_not_grow_with_the_number_of_tasks(tree: Tree) -> None:

@@ -171,7 +171,7 @@ def test_gpu_state_reports_reboots_and_fails_where_a_driver_has_to_work(tmp_path
     assert results["works"]["boot_id"] == "b1" and "state" not in results["works"]
     (fault,) = results["insisting"]["faults"]
     assert (fault["message"], fault["kind"]) == (f"needs a reboot: {reason}", "failed")
-    assert fault["remedy"].startswith("tfctl provision --reboot")
+    assert fault["remedy"].startswith("tfctl provision INVENTORY --reboot")
     assert results["unloaded"]["msg"] == "the driver is installed, and is not loaded"
 
 

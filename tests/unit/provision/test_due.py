@@ -137,10 +137,11 @@ def play(tmp_path: Path) -> ansible.Play:
         path = tmp_path / "roles/note" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    wrapper = (real / "playbooks/tasks/role.yml").read_text()
     folder = tmp_path / "receipts"
-    in_folder = re.sub(r"^( +)state:", rf"\1folder: {folder}\n\1state:", wrapper, flags=re.MULTILINE)
-    (tmp_path / "playbooks/role.yml").write_text(in_folder)
+    for name in ("role.yml", "failed_role.yml"):
+        tasks_of_role = (real / "playbooks/tasks" / name).read_text()
+        in_folder = re.sub(r"^( +)state:", rf"\1folder: {folder}\n\1state:", tasks_of_role, flags=re.MULTILINE)
+        (tmp_path / "playbooks" / name).write_text(in_folder)
     (tmp_path / "playbooks/library/receipts.py").write_text(
         "#!/usr/bin/python\nfrom dataclasses import asdict\nfrom ansible.module_utils.basic import AnsibleModule\n"
         "from ansible.module_utils.tfctl_receipts import check_all\n"
