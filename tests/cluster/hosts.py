@@ -106,12 +106,12 @@ class Hosts:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "tfctl-requirements.json").write_text("{}")
 
-    def told(self, name: str, **variables: object) -> Path:
-        """Write an inventory with more variables for one host, and with a connection timeout of 1 s."""
+    def told(self, name: str, *, timeout: int = 1, **variables: object) -> Path:
+        """Write an inventory with more variables for one host, and with this timeout of connections (s)."""
         path = self.folder / f"told-{name}.ini"
         more = "".join(f" {key}={value}" for key, value in variables.items())
         text = re.sub(rf"^({name} .*)$", rf"\1{more}", self.inventory.read_text(), flags=re.MULTILINE)
-        path.write_text(text.replace("-o GlobalKnownHostsFile", "-o ConnectTimeout=1 -o GlobalKnownHostsFile"))
+        path.write_text(text.replace("-o GlobalKnownHostsFile", f"-o ConnectTimeout={timeout} -o GlobalKnownHostsFile"))
         return path
 
     @contextlib.contextmanager
@@ -121,7 +121,7 @@ class Hosts:
         with contextlib.closing(Relay(server.port)) as relay:
             known = server.known_hosts.read_text()
             server.known_hosts.write_text(f"{known}[127.0.0.1]:{relay.port} {public(server.key)}\n")
-            self.inventory = self.told(name, ansible_port=relay.port)
+            self.inventory = self.told(name, timeout=3, ansible_port=relay.port)
             try:
                 yield relay
             finally:

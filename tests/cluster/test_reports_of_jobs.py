@@ -180,7 +180,7 @@ def test_sweep_ends_when_a_job_with_the_name_of_a_run_is_running(hosts: Hosts) -
 def test_a_second_sweep_with_the_same_file_of_results_is_refused(hosts: Hosts) -> None:
     file = hosts.file("twice", f"{STAY}roles: {{worker: 1}}\n")
     with hosts.begin("sweep", file, "--set", "env.N=1") as first:
-        first.until(err="twice-1 is running")
+        wait_until(lambda: hosts.alive() == ["tfctl-twice-1-worker-0.service"], lambda: first.err)
         second = hosts("sweep", file, "--set", "env.N=2")
         assert (second.code, "another sweep writes to twice-sweep.json" in second.err) == (5, True)
         hosts.ok("stop", "twice-1")
@@ -190,7 +190,14 @@ def test_a_second_sweep_with_the_same_file_of_results_is_refused(hosts: Hosts) -
 def test_sweep_does_not_mix_results_of_different_values_from_the_shell(
     hosts: Hosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["sweep", hosts.file("shell", "command: 'true'\nroles: {worker: 1}\n"), "--set", "env.N=1", "-e", "RATE"]
+    words = [
+        "sweep",
+        hosts.file("shell", "command: [sh, -c, 'exit 0']\nroles: {worker: 1}\n"),
+        "--set",
+        "env.N=1",
+        "-e",
+        "RATE",
+    ]
     monkeypatch.setenv("RATE", "0.1")
     assert hosts(*words).code == 0
     monkeypatch.setenv("RATE", "0.2")

@@ -91,7 +91,7 @@ def test_restart_is_completed_when_its_client_dies(tree: Tree) -> None:
     with tree.session("restart", job="digits", attempt=1, tasks=[["worker", 0]]) as session:
         wait_until(lambda: any(call.startswith("restart ") for call in tree.calls()))
         session.hang_up()
-    tree.wait_for("worker/0", "running")
+    assert "tfctl-digits-worker-0.service" in tree.calls()[-1]
 
 
 def test_restart_says_why_a_task_cannot_be_restarted(tree: Tree) -> None:
