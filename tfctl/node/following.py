@@ -83,15 +83,15 @@ def run(
                     break
                 behind = bool(collect) and (behind or len(data) > _CHUNK // 2)
                 lines, newline, rest = (rest + data).rpartition(b"\n")
-                together = b""
+                together: list[bytes] = []
                 for chosen in _chosen(lines + newline, wanted):
-                    if collect:
-                        together += chosen
+                    if chosen and collect:
+                        together.append(chosen)
                     elif chosen:
                         send(chosen)
                     beat()
                 if together:
-                    send(together)
+                    send(b"".join(together))
             else:
                 behind = False
             beat()

@@ -42,8 +42,9 @@ def digest(path: Path, program: Callable[[], str]) -> str | None:
 
     config = ansible_cfg.find()
     if config:
-        add(config, config.read_bytes())
-        add_variables(config.read_bytes())
+        content = config.read_bytes()
+        add(config, content)
+        add_variables(content)
     try:
         for file in _files(path):
             content, mode = file.read_bytes(), file.stat().st_mode

@@ -113,12 +113,11 @@ class Head:
             self._listened.update(report.listening)
         # A task that has run and ended has come up.
         self._listened.update(task.name for task in tasks if task.state in judge.ENDED)
-        limited = self._guard.start_timeout is not None
-        if limited and not self._all_listened:
+        if self._guard.start_timeout is not None and not self._all_listened:
             self._listened.update(self._here.listening(self._record.tasks))
-        if limited and not self._all_listened and self._listened >= {*self._guard.servers}:
-            self._all_listened = True
-            self._report()
+            if self._listened >= {*self._guard.servers}:
+                self._all_listened = True
+                self._report()
         view = rules.View(
             self._record, tasks, self._stopped(), time.time() - self._began, time.time() - self._attempt_began,
             listened=self._listened, cleaned=self._cleaned, failure=self._failure, final=self._final,
