@@ -6,7 +6,7 @@ import fcntl
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -95,14 +95,13 @@ def sweep(
     path = results or Path(f"{load.load(file).name}-sweep.json")
     outside = variables.outside(env or (), os.environ).given
     digest = sweep_variants.digest(file, [f"{name}={value}" for name, value in outside.items()])
-    known = _known(path, digest)
-    variants = sweep_variants.variants(file, values, {entry.job: entry.settings for entry in known.runs})
-    layouts = [lay_out(file, inventory, env, variant.job) for variant in variants]
-    if dry_run:
-        _print_plan(variants, layouts, known, output)
-        return 0
-    with _locked(path):
-        known = _known(path, digest)  # now that no other sweep changes it
+    with nullcontext() if dry_run else _locked(path):
+        known = _known(path, digest)
+        variants = sweep_variants.variants(file, values, {entry.job: entry.settings for entry in known.runs})
+        layouts = [lay_out(file, inventory, env, variant.job) for variant in variants]
+        if dry_run:
+            _print_plan(variants, layouts, known, output)
+            return 0
         for number, (variant, layout) in enumerate(zip(variants, layouts, strict=True), 1):
             say(f"run {number} of {len(variants)}: {_settings(variant)}")
             known = _ended(variant, layout, code_limit, known, path)
