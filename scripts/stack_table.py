@@ -18,7 +18,7 @@ from tfctl.model import stacks
 from tfctl.provision.decide.decision import Decision
 from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.host import decide
-from tfctl.provision.decide.wanted import ALL, Wanted, Wishes
+from tfctl.provision.decide.wanted import ALL, Preferences, Wanted
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/stacks.md"
 BEGIN, END = "<!-- Written by scripts/stack_table.py: do not edit. -->\n", "<!-- End of what it writes. -->\n"
@@ -67,7 +67,7 @@ def outcome(
     """Return what a fresh host gets. ``sent``: whether it has got each Python that stacks accept as a tree.
     ``openmpi``: the value of tfctl_openmpi."""
     host = fresh_host(system, card, sent)
-    wanted = Wanted(880, ("/srv/tfctl",), ("ops",), stack, Wishes(horovod=horovod, openmpi=openmpi))
+    wanted = Wanted(880, ("/srv/tfctl",), ("ops",), stack, Preferences(horovod=horovod, openmpi=openmpi))
     decision, messages = decided(host, wanted)
     if not messages:
         return result(decision)
@@ -86,7 +86,7 @@ def decided(host: Facts, wanted: Wanted) -> tuple[Decision, list[str]]:
 
 
 def allowing(wanted: Wanted, names: Iterable[str]) -> Wanted:
-    return replace(wanted, wishes=replace(wanted.wishes, allow_unverified=tuple(names)))
+    return replace(wanted, preferences=replace(wanted.preferences, allow_unverified=tuple(names)))
 
 
 def result(decision: Decision) -> Outcome:

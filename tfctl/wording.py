@@ -35,7 +35,7 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def few(names: Sequence[str]) -> str:
+def abbreviated(names: Sequence[str]) -> str:
     """Return up to three names as ``listed`` does, and how many more there are: ``a, b, c and 5 others``."""
     rest = len(names) - 3
     return listed([*names[:3], counted(rest, "other")] if rest > 0 else names)

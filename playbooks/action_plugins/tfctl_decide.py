@@ -19,8 +19,8 @@ if find_spec("tfctl") is None:  # Ansible has an environment of its own
 from tfctl import schema
 from tfctl.errors import TfctlError
 from tfctl.provision.decide import readings
-from tfctl.provision.decide.wanted import Wishes
-from tfctl.provision.inspection import HostSettings, Inspection, refused, wishes_of
+from tfctl.provision.decide.wanted import Preferences
+from tfctl.provision.inspection import HostSettings, Inspection, preferences_of, refused
 
 DOCUMENTATION = """
 name: tfctl_decide
@@ -45,9 +45,9 @@ options:
   requirements: {type: list, elements: str, default: [], description: Requirements files of jobs.}
   index_url: {type: str, default: '', no_log: true, description: 'The package index for them, in place of pip''s.'}
   explain: {type: bool, default: false, description: Return what each stack would be here, C(explained), and no fault.}
-  wishes: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
+  preferences: {type: dict, default: {}, description: The settings that choose between several ways; roles/preflight.}
 """
-#: The types of Ansible's arguments, by the annotations of HostSettings and Wishes.
+#: The types of Ansible's arguments, by the annotations of HostSettings and Preferences.
 TYPES: dict[str, dict[str, Any]] = {
     "int": {"type": "int"},
     "bool": {"type": "bool"},
@@ -56,13 +56,13 @@ TYPES: dict[str, dict[str, Any]] = {
 }
 
 
-def arguments_of(settings: type[HostSettings | Wishes]) -> dict[str, dict[str, Any]]:
+def arguments_of(settings: type[HostSettings | Preferences]) -> dict[str, dict[str, Any]]:
     """Return the specification of the arguments that a dataclass has as fields. One without a default is required."""
     found = {each.name: each for each in fields(settings) if str(each.type) in TYPES}
     return {name: {**TYPES[str(each.type)], "required": each.default is MISSING} for name, each in found.items()}
 
 
-ARGUMENTS = {**arguments_of(HostSettings), "wishes": {"type": "dict", "options": arguments_of(Wishes)}}
+ARGUMENTS = {**arguments_of(HostSettings), "preferences": {"type": "dict", "options": arguments_of(Preferences)}}
 ARGUMENTS["index_url"]["no_log"] = True  # it may contain a password
 
 
@@ -75,7 +75,7 @@ class ActionModule(ActionBase):
             for name, value in given.items()
             if value is not None
         }
-        settings = HostSettings(**{**values, "wishes": wishes_of(values.get("wishes", {}))})
+        settings = HostSettings(**{**values, "preferences": preferences_of(values.get("preferences", {}))})
         # Where relative paths of the inventory begin. A list of hosts has no directory.
         base = Path((task_vars or {}).get("inventory_dir") or Path.cwd())
         try:

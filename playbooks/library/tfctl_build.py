@@ -20,7 +20,7 @@ from typing import Any
 
 from ansible.module_utils import tfctl_install
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import ModuleFailed, beside, finish, nobodys, scratch
+from ansible.module_utils.tfctl_install import ModuleFailed, directory_for_nobody, finish, scratch, temporary_path
 
 DOCUMENTATION = """
 module: tfctl_build
@@ -81,7 +81,7 @@ def build(name: str, script: str, directory: str, archive: str, result: str) -> 
     with scratch(work.with_name(".lock"), f"builds {name}", work):
         if is_built(Path(result)):
             return
-        source = nobodys(work) / Path(archive).name
+        source = directory_for_nobody(work) / Path(archive).name
         shutil.copyfile(archive, source)
         run_script(script, work, {"ARCHIVE": str(source), "RESULT": f"{work}/result"}, f"{name} could not be built")
         keep(work / "result", Path(result))
@@ -89,7 +89,7 @@ def build(name: str, script: str, directory: str, archive: str, result: str) -> 
 
 def keep(built: Path, result: Path) -> None:
     """Copy what the user nobody built to a file of root's. It must not be a link to a file that nobody cannot read."""
-    part = beside(result)
+    part = temporary_path(result)
     part.unlink(missing_ok=True)
     with os.fdopen(os.open(built, os.O_RDONLY | os.O_NOFOLLOW), "rb") as source, part.open("xb") as target:
         shutil.copyfileobj(source, target)
@@ -112,7 +112,7 @@ def run_script(script: str, folder: Path, more: dict[str, str], failure: str) ->
     path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
     child = subprocess.Popen(
         ["sh", "-eu", "-c", script],
-        cwd=folder, env={**path, "HOME": str(folder), "TMPDIR": str(folder), **more}, preexec_fn=give_way,
+        cwd=folder, env={**path, "HOME": str(folder), "TMPDIR": str(folder), **more}, preexec_fn=lower_priority,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
     )  # fmt: skip
     try:
@@ -125,7 +125,7 @@ def run_script(script: str, folder: Path, more: dict[str, str], failure: str) ->
         raise ModuleFailed("\n".join([failure, *errors_of(output)]))
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """Begin a session whose priority is below that of jobs. With autogroups (sched(7)), nice(2) counts only in one.
 
     Then become the user nobody, which cannot write to the autogroup.

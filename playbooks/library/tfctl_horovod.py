@@ -13,13 +13,13 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.tfctl_install import (
     ModuleFailed,
-    beside,
     compared,
     finish,
     make_parents,
     read,
     run,
     scratch,
+    temporary_path,
     unprivileged,
     write,
 )
@@ -111,7 +111,7 @@ class HorovodInstallation:
         """Unpack the wheel; ``home`` exists only once it is complete and verified. Raises ModuleFailed."""
         if self.home is None or self.wheel is None:
             raise ModuleFailed(f"{self.home}: there is no wheel to install it from")
-        part = beside(self.home)
+        part = temporary_path(self.home)
         with scratch(self.home.with_name(".lock"), "installs Horovod", part):
             make_parents(part / "new")
             self._fill(self.wheel, part / "new")

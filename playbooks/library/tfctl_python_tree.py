@@ -58,7 +58,7 @@ def install(wanted: dict[str, Any], act: bool) -> dict[str, object]:
         part, old = (path.with_name(f".{path.name}.{end}") for end in ("part", "old"))
         with scratch(path.with_name(".lock"), f"unpacks {path.name}", part, old):
             unpack(archive, wanted["sha256"], part)
-            prove(part, version, archive.name)
+            check_interpreter(part, version, archive.name)
             if path.exists():  # a running task may import from it
                 path.rename(old)
             part.rename(path)
@@ -74,7 +74,7 @@ def unpack(archive: Path, sha256: str, part: Path) -> None:
         tar.extractall(part, **trust)
 
 
-def prove(part: Path, version: str, name: str) -> None:
+def check_interpreter(part: Path, version: str, name: str) -> None:
     """Run the tree's interpreter, compile its modules, and note its files.
 
     Raises ModuleFailed if it does not run here.

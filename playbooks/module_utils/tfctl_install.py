@@ -125,14 +125,14 @@ def link_or_copy(file: Path, path: Path) -> None:
         shutil.copyfile(file, path)
 
 
-def beside(path: Path) -> Path:
+def temporary_path(path: Path) -> Path:
     """Return a temporary path in the same directory."""
     return path.with_name(f".{path.name}.tfctl")
 
 
 def point(link: Path, target: str) -> None:
     """Create or replace a link in one step."""
-    part = beside(link)
+    part = temporary_path(link)
     part.unlink(missing_ok=True)
     part.symlink_to(target)
     part.replace(link)
@@ -140,7 +140,7 @@ def point(link: Path, target: str) -> None:
 
 def write(path: Path, text: str) -> None:
     """Create or replace a file in one step. Everybody can read it."""
-    part = beside(path)
+    part = temporary_path(path)
     part.write_text(text, encoding="utf-8")
     part.chmod(0o644)
     part.replace(path)
@@ -167,7 +167,7 @@ def as_nobody() -> dict[str, Any]:
     return {"user": NOBODY, "group": NOBODY, "extra_groups": []} if os.geteuid() == 0 else {}
 
 
-def nobodys(folder: Path) -> Path:
+def directory_for_nobody(folder: Path) -> Path:
     """Create a directory in which only the user nobody can write, besides root."""
     folder.mkdir(0o700)
     if os.geteuid() == 0:

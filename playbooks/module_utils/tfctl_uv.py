@@ -12,10 +12,10 @@ from typing import Any
 from ansible.module_utils.tfctl_install import (
     ModuleFailed,
     as_nobody,
+    directory_for_nobody,
     last_lines,
     link_or_copy,
     make_parents,
-    nobodys,
     remove,
     run,
 )
@@ -116,7 +116,7 @@ class Wheels:
 
     def _build(self, sources: str, python: str) -> Path:
         """Return a directory with wheels of the sources, which were built as the user nobody. Raises ModuleFailed."""
-        place = nobodys(self._part / "built")
+        place = directory_for_nobody(self._part / "built")
         words = ("build", "--wheel", "--no-build-isolation", "--python", python, "--out-dir", str(place))
         for name, path in self._files.items():
             if name.endswith(".tar.gz") and path.name in sources:

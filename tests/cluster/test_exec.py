@@ -122,7 +122,7 @@ def test_exec_names_a_signal(job: Hosts) -> None:
 def test_exec_refuses_other_words(job: Hosts) -> None:
     for words, code, said in (
         (["worker", "0"], 2, "no command is given"),
-        (["--", "true"], 2, "no task is named"),
+        (["--", "true"], 2, "no task specified"),
         (["chief", "--", "true"], 7, "no host has a job 'chief'"),
         (["busy", "chief", "--", "true"], 7, "busy has no chief"),
         (["worker", "7", "--", "true"], 7, "busy has no worker 7"),

@@ -99,7 +99,7 @@ def test_pull_names_what_it_leaves_out(hosts: Hosts, tmp_path: Path) -> None:
     assert done.code == 1
     assert "node1: pipe: it is neither a file nor a link; it was left out" in done.err
     for name, target in (("out", "/etc/passwd"), ("further", "inner/../../../..")):
-        assert f"output/node1/{name} is a link to {target}, which leads out of" in done.err
+        assert f"output/node1/{name} is a link to {target}, which is outside" in done.err
     assert (tmp_path / "output/node1/inner/up").read_text() == "yes"
     assert not (tmp_path / "output/node1/out").is_symlink()
 
@@ -110,7 +110,7 @@ def test_pull_says_how_to_make_place_for_a_file(hosts: Hosts, tmp_path: Path) ->
     (tmp_path / "output/node1/model").mkdir(parents=True)
     done = hosts("pull", "blocked", tmp_path)
     message = f"node1: cannot write {tmp_path}/output/node1/model: Is a directory"
-    assert (done.code, f"{message}\n  → make room, or move what is in the way" in done.err) == (1, True), done
+    assert (done.code, f"{message}\n  → free some space, or move the file" in done.err) == (1, True), done
     assert hosts("pull", "blocked", tmp_path, "-o", "json").objects[0]["faults"] == [message]
 
 

@@ -202,7 +202,10 @@ def test_sweep_does_not_mix_results_of_different_values_from_the_shell(
     assert hosts(*words).code == 0
     monkeypatch.setenv("RATE", "0.2")
     changed = hosts(*words)
-    assert (changed.code, "has the results of another job file or other variables" in changed.err) == (2, True)
+    assert (changed.code, "contains results for a different job file or different variables" in changed.err) == (
+        2,
+        True,
+    )
 
 
 def test_sweep_continues_after_a_run_that_needs_more_gpus_than_a_host_has(hosts: Hosts) -> None:

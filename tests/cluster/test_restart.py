@@ -179,7 +179,7 @@ def test_restart_undoes_the_next_attempt_on_ctrl_c_while_units_start(hosts: Host
         client.process.send_signal(signal.SIGINT)
         done = client.done()
     assert (done.code, done.out) == (130, "")
-    assert "broken-off was stopped and not started again\nnothing of the job runs" in done.err
+    assert "broken-off was stopped and not started again\nno part of the job is running" in done.err
     wait_until(lambda: hosts.alive() == [])
     assert hosts.status("broken-off")["attempt"] == 1
 
@@ -191,7 +191,7 @@ def test_restart_says_that_the_job_was_stopped_on_ctrl_c_while_hosts_undo_the_ne
         client.process.send_signal(signal.SIGINT)
         done = client.done()
     assert (done.code, done.out) == (130, "")
-    assert "undone was stopped and not started again\neach host undoes its part by itself" in done.err
+    assert "undone was stopped and not started again\neach host undoes its part on its own" in done.err
     assert "undone runs" not in done.err
     wait_until(lambda: hosts.alive() == [])
     wait_until(lambda: hosts.status("undone")["attempt"] == 1)  # its files are deleted after its tasks have ended

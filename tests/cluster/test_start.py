@@ -125,7 +125,7 @@ def test_start_undoes_every_host_when_a_connection_breaks_while_units_start(host
         done = client.done()
     assert (done.code, done.out) == (6, "")
     assert "node2: the connection broke" in done.err
-    assert "nothing of the job runs" in done.err
+    assert "no part of the job is running" in done.err
     hosts.untouched()
 
 
@@ -272,7 +272,7 @@ def test_start_says_that_hosts_undo_their_parts_on_ctrl_c_while_they_do_so(hosts
         client.process.send_signal(signal.SIGINT)
         done = client.done()
     assert (done.code, done.out) == (130, "")
-    assert "each host undoes its part by itself, after 30 s of silence at the latest\n" in done.err
+    assert "each host undoes its part on its own, at most 30 s after it loses contact\n" in done.err
     assert "undone runs" not in done.err
     hosts.untouched()
 

@@ -92,7 +92,7 @@ def test_commands_choose_the_only_running_job_or_ask_which_one(hosts: Hosts) -> 
 
 def test_commands_reject_words_that_are_not_a_job(hosts: Hosts) -> None:
     for words, code, said in (
-        (["status", "one", "-j", "two"], 2, "two jobs are named, one and two"),
+        (["status", "one", "-j", "two"], 2, "two jobs specified: one and two"),
         (["status", "Not_A_Job"], 2, "'Not_A_Job' is neither a job's name nor a job file"),
         (["stop", "./none.yaml"], 3, "none.yaml: no such job file"),
         (["wait", "--timeout", "soon", "x"], 2, "--timeout: 'soon' is not a duration"),
@@ -376,7 +376,7 @@ def test_the_inventory_is_that_of_the_directory_or_a_parent(
     assert (done.code, done.err) == (0, f"inventory: {hosts.inventory}, last used from {hosts.folder}\n")
     monkeypatch.chdir(tmp_path)
     done = hosts.with_inventory(None, "status", "near")
-    assert (done.code, "no inventory is named" in done.err) == (2, True)
+    assert (done.code, "no inventory specified" in done.err) == (2, True)
     monkeypatch.setenv("TFCTL_INVENTORY", str(hosts.inventory))
     done = hosts.with_inventory(None, "status", "near")
     assert (done.code, done.err) == (0, "")

@@ -288,7 +288,7 @@ class Listener(node_session.NodeSession):
     def send(self, message: wire.NodeMessage) -> None:
         self.heard.append(wire.node_message(wire.line(message)))
 
-    def attend(self, process: subprocess.Popen[bytes], said: IO[bytes], limit: float) -> str:  # noqa: ARG002
+    def read_output(self, process: subprocess.Popen[bytes], said: IO[bytes], limit: float) -> str:  # noqa: ARG002
         errors = said.read().decode()
         process.wait(20)
         return errors

@@ -265,18 +265,18 @@ def test_nccl_of_debian_is_installed_held_and_loadable(gpus: Gpus) -> None:
     refused = gpus.provision("node2", tags="nccl", tfctl_driver="none", tfctl_nccl_method="distribution")
     assert (refused["code"], "CUDA cannot start without /dev/nvidia-uvm" in refused["reason"]) == (8, True), refused
     gpus.root("node2", "nvidia-modprobe -u -c=0")
-    wishes = {"tags": "nccl", "tfctl_driver": "none", "tfctl_nccl_method": "distribution"}
-    host = gpus.provision("node2", **wishes)
+    preferences = {"tags": "nccl", "tfctl_driver": "none", "tfctl_nccl_method": "distribution"}
+    host = gpus.provision("node2", **preferences)
     assert host["code"] == 0, host
     nccl = (gpus.lab.testinfra("node2"), {"libnccl2": "2.22.3", "libnccl-dev": "2.22.3"}, "libnccl.so.2")
     expected_state.nccl(*nccl)
-    gpus.assert_unchanged("node2", **wishes)
+    gpus.assert_unchanged("node2", **preferences)
     gpus.root("node2", "apt-get -qy --allow-change-held-packages remove libnccl-dev")
     expected_state.is_violated(expected_state.nccl, *nccl)
-    host = gpus.provision("node2", **wishes)
+    host = gpus.provision("node2", **preferences)
     assert (host["code"], host["changed"]) == (0, 1), host
     expected_state.nccl(*nccl)
-    gpus.assert_unchanged("node2", **wishes)
+    gpus.assert_unchanged("node2", **preferences)
 
 
 def test_cuda_of_debian_is_installed_held_and_loadable(gpus: Gpus) -> None:

@@ -33,8 +33,8 @@ LIBRARY = "horovod/tensorflow/mpi_lib.*.so"
 @pytest.fixture(scope="module")
 def inventory(cluster: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An inventory of the lab in which the first two nodes have Horovod, until the last test of a file."""
-    wish = "tfctl_horovod=true"
-    path = edited(cluster, tmp_path_factory.mktemp("horovod"), node1=wish, node2=wish)
+    setting = "tfctl_horovod=true"
+    path = edited(cluster, tmp_path_factory.mktemp("horovod"), node1=setting, node2=setting)
     with (LABS.parent / "horovod.lock").open("w") as lock:
         # Of the two processes that run the suite, one builds Horovod. The other then finds the wheel in the cache.
         fcntl.flock(lock, fcntl.LOCK_EX)

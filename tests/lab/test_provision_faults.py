@@ -83,7 +83,7 @@ def test_provision_refuses_an_unsupported_system(pair: Lab) -> None:
     with harmed(pair, arch, "umount /usr/lib/os-release"):
         code, reason, remedy = fault(provision(pair, inventory_of(pair, "none")))
     assert (code, reason) == (8, "Arch is not supported")
-    assert "supported are Debian 11, Debian 12" in remedy and "--limit '!node2'" in remedy
+    assert "supported systems: Debian 11, Debian 12" in remedy and "--limit '!node2'" in remedy
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_provision_names_an_unreachable_package_mirror(pair: Lab) -> None:
         code, reason, remedy = fault(provision(pair, inventory_of(pair, "none", **NFS)))
     assert (code, reason.startswith("Failed to update apt cache after 5 retries")) == (1, True), reason
     assert f"Failed to fetch {DEAD}/debian/" in reason and "Connection refused" in reason
-    assert remedy == "node2 does not reach its package sources: check its apt or dnf settings"
+    assert remedy == "node2 cannot reach its package sources: check its apt or dnf settings"
 
 
 def test_provision_names_an_unreachable_python_package_index(pair: Lab, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_provision_names_an_unreachable_python_package_index(pair: Lab, tmp_path
     code, reason, remedy = fault(provision(pair, inventory_of(pair, "tf2.15"), **dead))
     assert (code, "connection broken to the package index" in reason) == (1, True), reason
     assert "Connection refused" in reason
-    assert remedy == "this machine does not reach a package index that has the wheels: check `pip config list`"
+    assert remedy == "this machine cannot reach a package index that has the wheels: check `pip config list`"
 
 
 def test_provision_refuses_a_wheel_with_a_wrong_hash(pair: Lab, tmp_path: Path) -> None:

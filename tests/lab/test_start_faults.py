@@ -96,7 +96,7 @@ def test_start_leaves_nothing_when_its_client_dies_before_keep(
     else:
         assert process.returncode == 130, err
         assert "interrupted" in err
-        assert phase == "connected" or "nothing of the job runs" in err
+        assert phase == "connected" or "no part of the job is running" in err
 
 
 # -- a host refuses
@@ -285,7 +285,7 @@ def test_start_is_refused_when_the_output_directory_is_full(jobs: Jobs) -> None:
     small = "mount -t tmpfs -o nr_inodes=2,mode=1777 tmpfs /srv/tfctl; install -d -o tfctl /srv/tfctl/tight"
     file = jobs.file("tight", "command: sleep 600\nroles: {ps: 2, worker: 4}\n")
     with changed(jobs, "node1", small, "umount /srv/tfctl"):
-        refused(jobs, file, 8, "node1: no file can be made in /srv/tfctl/tight", "whether it is full")
+        refused(jobs, file, 8, "node1: cannot create a file in /srv/tfctl/tight", "whether it is full")
 
 
 def test_restart_is_refused_when_the_output_directory_is_no_longer_shared(jobs: Jobs) -> None:

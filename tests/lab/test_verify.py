@@ -93,7 +93,7 @@ def test_verify_names_a_pair_of_hosts_that_cannot_communicate(cluster: Lab) -> N
     assert {hosts for (proof, hosts), each in results.items() if each["state"] == "failed"} == {
         "node1 node2 node3", "node2 node3",
     }  # fmt: skip
-    assert "nothing passes between them over TCP" in results["allreduce-pair", "node2 node3"]["message"]
+    assert "they cannot connect to each other over TCP" in results["allreduce-pair", "node2 node3"]["message"]
     assert "firewall" in results["allreduce", "node1 node2 node3"]["remedy"]
 
 

@@ -101,7 +101,7 @@ def test_an_exception_that_is_no_tfctl_error_is_raised(sshd: Sshd) -> None:
         fleet.begin(lambda _: 1 // 0, outcomes.put)
         error = outcomes.get(timeout=WAIT).error
         assert isinstance(error, TfctlError)
-        assert "node1: this is a defect in tfctl: ZeroDivisionError" in error.message
+        assert "node1: this is a bug in tfctl: ZeroDivisionError" in error.message
 
 
 @both

@@ -159,9 +159,9 @@ def test_verb_takes_its_file_as_argument_or_option_but_not_both(
     assert main.run([verb, option, "none.yaml", *local]) == 3
     assert "none.yaml" in capsys.readouterr().err
     assert main.run([verb, *local]) == 2
-    assert f"no {what} is named" in capsys.readouterr().err
+    assert f"no {what} specified" in capsys.readouterr().err
     assert main.run([verb, "one", option, "two", *local]) == 2
-    assert "two are named, one and two" in capsys.readouterr().err
+    assert "given twice: one and two" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_verb_takes_its_file_as_argument_or_option_but_not_both(
         (Busy("node1 says \x1b[2J"), 5, "tfctl: node1 says ?[2J\n"),
         (KeyboardInterrupt(), 130, "tfctl: interrupted\n"),
         (PermissionError(13, "Permission denied", "/no"), 1, "tfctl: /no: Permission denied\n"),
-        (ZeroDivisionError("oh"), 1, "tfctl: this is a defect in tfctl: ZeroDivisionError: oh\n"),
+        (ZeroDivisionError("oh"), 1, "tfctl: this is a bug in tfctl: ZeroDivisionError: oh\n"),
     ],
 )
 def test_error_is_printed_as_a_sentence_with_its_exit_code(

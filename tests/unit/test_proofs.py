@@ -153,7 +153,7 @@ def test_allreduce_names_the_disconnected_pair_when_the_whole_ring_hangs() -> No
         answer("b", False, message=hung, lost=[]),
         answer("c", False, message=hung, lost=[{"partner": 0, "message": "it did not connect"}]),
     ]
-    assert bad_pairs(answers) == {("a", "c"): "a: nothing passes between them over TCP: timed out"}
+    assert bad_pairs(answers) == {("a", "c"): "a: they cannot connect to each other over TCP: timed out"}
     assert BY_NAME["allreduce"].judge(answers)[0].state == "failed"
 
 

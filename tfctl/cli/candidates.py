@@ -36,7 +36,7 @@ class Command(TypedDict):
 
 
 def main(words: Sequence[str]) -> int:
-    """Print what the last word can become: each candidate on a line with its description behind a tab."""
+    """Print what the last word can become: each candidate on a line with its description after a tab."""
     known = completion_cache.load()
     if known.age is None or known.age > _REFRESH_S:
         _refresh(words)
@@ -46,7 +46,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def candidates(words: Sequence[str], tree: Command, known: CompletionNames, stacks: Sequence[str]) -> list[str]:
-    """Return the candidates for the last word. ``words``: those behind `tfctl`; the last one may be empty."""
+    """Return the candidates for the last word. ``words``: those after `tfctl`; the last one may be empty."""
     *before, last = words or [""]
     if "--" in before:
         return [FILES]
@@ -111,7 +111,7 @@ def _starting(beginning: str, offered: Sequence[str]) -> list[str]:
 
 def _refresh(words: Sequence[str]) -> None:
     """Ask the hosts which jobs there are, in a process that goes on without this one."""
-    if not completion_cache.touch():
+    if not completion_cache.mark_as_refreshing():
         return  # each key would ask them again
     own = list(words)
     named = [own[number + 1] for number, word in enumerate(own[:-2]) if word in ("-i", "--inventory")]

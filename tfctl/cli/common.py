@@ -66,7 +66,7 @@ PythonTreeOption = Annotated[
     typer.Option(
         metavar="DIR",
         show_default=False,
-        help="A CPython on this machine for hosts without one that fits their stack, such as "
+        help="A CPython directory on this machine, for hosts without a Python that their stack accepts, such as "
         "~/.pyenv/versions/3.7.16; may be repeated.",
     ),
 ]
@@ -97,10 +97,10 @@ FollowOption = Annotated[
 def named(argument: Path | None, option: Path | None, what: str) -> Path:
     """Return the required file, given as argument or option. Raise UsageError for two, typer.BadParameter for none."""
     if argument and option and argument != option:
-        raise UsageError(f"two are named, {argument} and {option}", "name one")
+        raise UsageError(f"{what} given twice: {argument} and {option}", "specify only one")
     found = argument or option
     if found is None:
-        raise typer.BadParameter(f"no {what} is named", param_hint=what.replace(" ", "").upper())
+        raise typer.BadParameter(f"no {what} specified", param_hint=what.replace(" ", "").upper())
     return found
 
 
@@ -123,5 +123,5 @@ def error_json(code: int, message: str, remedy: str = "") -> ErrorObject:
 
 
 def say_error(error: TfctlError) -> None:
-    """Write an error to stderr: its message, then its remedy behind an arrow."""
+    """Write an error to stderr: its message, then its remedy after an arrow."""
     say(with_remedy(f"tfctl: {error.message}", error.remedy))

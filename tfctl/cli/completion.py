@@ -86,7 +86,7 @@ def completion(
     hosts. If that was more than half a minute ago, pressing Tab asks the hosts again in the background.
     """
     if shell is None:
-        raise UsageError("no shell is named", "tfctl completion bash, zsh or fish")
+        raise UsageError("no shell specified", "tfctl completion bash, zsh or fish")
     typer.echo(_SCRIPTS[shell], nl=False)
 
 

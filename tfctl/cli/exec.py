@@ -84,7 +84,7 @@ def run(
     with open_task(words or [], job_option, inventory) as opened:
         if opened.task is None and not opened.named:
             raise UsageError(
-                "no task is named", f"name one, as in: tfctl exec {opened.state.job} worker 0 -- nvidia-smi"
+                "no task specified", f"name one, as in: tfctl exec {opened.state.job} worker 0 -- nvidia-smi"
             )
         tasks = select(opened.state, *opened.task) if opened.task else opened.state.tasks
         if _has_input():

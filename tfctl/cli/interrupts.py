@@ -25,7 +25,7 @@ def install() -> None:
 
 
 def received() -> bool:
-    """Return whether a signal has come."""
+    """Return whether a signal has been received."""
     return _received > 0
 
 

@@ -76,12 +76,12 @@ def main() -> NoReturn:
 
 #: Commands of other tools, and what they are called here.
 _MEANT = {
-    "ps": "tfctl status shows the tasks of a job, tfctl list shows all jobs",
-    "ls": "tfctl list shows the jobs, tfctl nodes shows the hosts",
+    "ps": "tfctl status shows the tasks of a job; tfctl list shows all jobs",
+    "ls": "tfctl list shows the jobs; tfctl nodes shows the hosts",
     "jobs": "tfctl list shows the jobs",
     "hosts": "tfctl nodes shows the hosts",
-    "top": "tfctl status --watch shows a job at every change, tfctl nodes shows the load of the hosts",
-    "describe": "tfctl status JOB shows a job, tfctl events JOB shows what happened to it",
+    "top": "tfctl status --watch shows a job at every change; tfctl nodes shows the load of the hosts",
+    "describe": "tfctl status JOB shows a job; tfctl events JOB shows what happened to it",
     "explain": "tfctl stacks explain STACK shows what a stack contains",
     "submit": "tfctl start JOBFILE starts a job",
     "launch": "tfctl start JOBFILE starts a job",
@@ -157,7 +157,7 @@ def _unexpected(error: Exception, words: Sequence[str]) -> int:
     """Report an exception that is not a TfctlError, and return the exit code.
 
     Typer's usage errors keep their text and exit code 2. File errors and full disks are named. Anything else is a
-    defect in tfctl.
+    bug in tfctl.
     """
     if hasattr(error, "exit_code") and hasattr(error, "show"):
         error.show()
@@ -170,7 +170,7 @@ def _unexpected(error: Exception, words: Sequence[str]) -> int:
         say(f"tfctl: {message}")
         _print_error(words, Exit.FAILED, message)
         return Exit.FAILED
-    message = f"this is a defect in tfctl: {type(error).__name__}: {error}"
+    message = f"this is a bug in tfctl: {type(error).__name__}: {error}"
     say_error(TfctlError(message, "TFCTL_TRACEBACK=1 shows where it happened"))
     _print_error(words, Exit.FAILED, message, "TFCTL_TRACEBACK=1 shows where it happened")
     return Exit.FAILED

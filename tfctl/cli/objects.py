@@ -369,7 +369,7 @@ class StacksObject(TypedDict):
 
 
 class ExplainedObject(Explanation[FaultJson]):
-    """What each stack would be on a host (`--host`)."""
+    """What each stack would install on a host (`--host`)."""
 
     stack: str
     host: str

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from tfctl.cli.common import say
 from tfctl.provision.events import Began, HostDone, TaskStarted, Warned
-from tfctl.wording import few, plain
+from tfctl.wording import abbreviated, plain
 
 if TYPE_CHECKING:
     from tfctl.provision.events import Event
@@ -57,7 +57,7 @@ class ProgressDisplay:
     def _begin(self, event: Began) -> None:
         self._hosts = len(event.hosts)
         if event.batch:
-            self._shown.line(f"{event.batch}: {few(event.hosts)}", "bold", True)
+            self._shown.line(f"{event.batch}: {abbreviated(event.hosts)}", "bold", True)
 
     def _host_done(self, event: HostDone) -> None:
         self._shown.host_done()

@@ -53,7 +53,7 @@ def restart(
     follow: FollowOption = False,
     output: OutputOption = OutputFormat.text,
 ) -> int:
-    """Stop a job and run its next attempt, or restart one task. Both run as they were first started.
+    """Stop a job and run its next attempt, or restart one task. Both use the code and settings of the original start.
 
     The hosts keep the files that this needs until the job is stopped or they reboot. To run a changed job file or code,
     use tfctl start. A single task restarts in the same attempt; docs/strategies.md describes how this affects the

@@ -38,7 +38,7 @@ def run(
     """Run every task of a job on this machine. Uses the active Python, to write and debug the script.
 
     Needs no ssh, systemd, root or inventory. Prints the logs; Ctrl-C ends all tasks. Exit code: 0 the job succeeded,
-    100 it failed, 101 the program that read the logs has ended before, 130 Ctrl-C.
+    100 it failed, 101 the program that read the logs exited first, 130 Ctrl-C.
     """
     from platformdirs import user_cache_path
 
@@ -56,7 +56,7 @@ def run(
             "`tfctl run` needs --local",
             f"on this machine: tfctl run {jobfile} --local\non the hosts: tfctl start {jobfile}",
         )
-    given = variables.outside(env or (), os.environ).given
+    given = variables.external(env or (), os.environ).given
     job = load.load(jobfile)
     out = (output or Path(code.LOCAL_OUTPUT, job.name)).expanduser().absolute()
     ports = user_cache_path("tfctl") / "local-ports"

@@ -12,7 +12,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def schema() -> None:
-    """Print the JSON Schema of the job file. Editors complete keys and mark mistakes with it."""
+    """Print the JSON Schema of the job file. Editors use it to complete keys and mark mistakes."""
     from tfctl.model.json_schema import job_schema
 
     typer.echo(json.dumps(job_schema(), indent=2))

@@ -70,7 +70,7 @@ def explain(
     ask_become_pass: AskBecomePassOption = False,
     output: OutputOption = OutputFormat.text,
 ) -> int:
-    """Show what a stack contains or, with --host, what would be chosen there and why."""
+    """Show what a stack contains or, with --host, what that host would get and why."""
     from tfctl.model import stacks
 
     if host is None:

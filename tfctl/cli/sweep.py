@@ -26,7 +26,7 @@ from tfctl.cli.common import (
 )
 from tfctl.cli.report import FormatOption, PlotOption, ReportFormat, show
 from tfctl.cli.start import CodeLimitOption, packed
-from tfctl.cli.wait import detaching, saying_the_end, sentence
+from tfctl.cli.wait import detaching, reporting_the_outcome, sentence
 from tfctl.cli.which import lay_out
 from tfctl.errors import Busy, Exit, NotFound, TfctlError, Unreachable, UsageError
 from tfctl.wording import counted, plain
@@ -93,7 +93,7 @@ def sweep(
         plots.require(plot)
     values = sweep_variants.parse(settings or [])
     path = results or Path(f"{load.load(file).name}-sweep.json")
-    outside = variables.outside(env or (), os.environ).given
+    outside = variables.external(env or (), os.environ).given
     digest = sweep_variants.digest(file, [f"{name}={value}" for name, value in outside.items()])
     with nullcontext() if dry_run else _locked(path):
         known = _known(path, digest)
@@ -142,9 +142,10 @@ def _known(path: Path, digest: str) -> SweepResults:
     found = load(path)
     if found.jobfile != digest:
         raise UsageError(
-            f"{path} has the results of another job file or other variables (-e), or the file has changed since then",
-            f"delete {path} and the output directories of its runs, or change `name:` in the job file, and the file of "
-            "--results",
+            f"{path} contains results for a different job file or different variables (-e), or the job file has "
+            "changed since",
+            f"delete {path} and the output directories of its runs, or change `name:` in the job file (and the file of "
+            "--results, if you use it)",
         )
     return found
 
@@ -215,7 +216,7 @@ def _waited(fleet: Fleet, entry: SweepRun, attempt: int, known: SweepResults, pa
 
     seen: deque[JobState] = deque(maxlen=1)
     try:
-        with detaching(entry.job), saying_the_end(seen):
+        with detaching(entry.job), reporting_the_outcome(seen):
             ended = wait(fleet, entry.job, attempt, say, watch=seen.append)
             if not ended.over:
                 raise Unreachable(sentence(ended), "when its hosts answer again, the same command continues")

@@ -97,9 +97,9 @@ def _took(result: ProofResult) -> str:
 
 def _found(result: ProofResult, results: ProofResults) -> str:
     """Return a proof's details and, if it tests pairs, how many passed and which was the slowest."""
-    from tfctl.verify.report import Burned, Speed
+    from tfctl.verify.report import BurnInReport, Speed
 
-    if isinstance(result.details, Burned):
+    if isinstance(result.details, BurnInReport):
         return ", ".join(f"{device.device} {device.gflops:.0f} GFLOP/s" for device in result.details.devices)
     facts = [f"{name} {_shown(value)}" for name, value in result.facts().items() if value not in (None, "", [], {})]
     pairs = [r for r in results.all if r.proof == f"{result.proof}-pair"]

@@ -56,7 +56,8 @@ def wait(
     ] = "15m",
     output: OutputOption = OutputFormat.text,
 ) -> int:
-    """Wait until a job has ended. Its guards stop what then still runs, mostly parameter servers.
+    """Wait until a job has ended. The job's guards (one small process per host) then stop tasks that are
+    still running, such as parameter servers.
 
     If the job has failed, the last lines of the task that made it fail are printed on stderr.
     With -o json, stdout gets the job as `tfctl status` prints it, with these lines as last_lines.
@@ -87,7 +88,7 @@ def until_ended(
     from tfctl.jobs.wait import HOST_TIMEOUT_S, wait
 
     seen: deque[JobState] = deque(maxlen=1)
-    with saying_the_end(seen):
+    with reporting_the_outcome(seen):
         if follow:
             ended = _followed(fleet, job, attempt, timeout, seen)
         else:
@@ -114,14 +115,14 @@ def detaching(job: str) -> Iterator[None]:
     except _SilentAfterEnd:
         raise
     except (KeyboardInterrupt, BrokenPipeError, Unreachable) as error:
-        say(f"{job} keeps running. `tfctl wait {job}` waits for its end, `tfctl stop {job}` ends it")
+        say(f"{job} keeps running. To wait for its end, run `tfctl wait {job}`; to stop it, run `tfctl stop {job}`")
         if isinstance(error, BrokenPipeError):
             raise typer.Exit(Exit.NOT_ENDED) from None
         raise
 
 
 @contextmanager
-def saying_the_end(seen: deque[JobState]) -> Iterator[None]:
+def reporting_the_outcome(seen: deque[JobState]) -> Iterator[None]:
     """Print how the job has ended if Ctrl-C or unreachable hosts interrupt what follows its end, such as cleaning up.
     `detaching` around it then prints nothing. ``seen``: the last state of the job that was seen, or nothing."""
     try:

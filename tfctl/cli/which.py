@@ -240,7 +240,7 @@ def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path
     if default is not None and (default.exists() or recent is None or os.environ.get("ANSIBLE_INVENTORY")):
         return inventory.load(default)
     if recent is None:
-        raise UsageError("no inventory is named", "give one with -i, or as `inventory:` in the job file")
+        raise UsageError("no inventory specified", "give one with -i, or as `inventory:` in the job file")
     path, folder = recent
     say(f"inventory: {path}, last used from {folder}")
     return inventory.load(path)
@@ -253,7 +253,7 @@ def lay_out(file: Path, option: Path | None, env: Sequence[str] | None = None, j
     """
     from tfctl.model import layout, load, variables
 
-    outside = variables.outside(env or (), os.environ)
+    outside = variables.external(env or (), os.environ)
     job = job or load.load(file)
     return layout.lay_out(job, find_inventory(option, file, job.inventory), str(file), outside=outside)
 
@@ -266,7 +266,7 @@ def find_job(argument: str | None, option: str | None, inventory: Path | None) -
     from tfctl.node.names import JOB
 
     if argument and option and argument != option:
-        raise UsageError(f"two jobs are named, {argument} and {option}", "name one")
+        raise UsageError(f"two jobs specified: {argument} and {option}", "specify only one")
     word = argument or option
     if word and ("/" in word or word.endswith((".yaml", ".yml"))):
         from tfctl.model import load

@@ -70,6 +70,6 @@ def _odd_words(slot: Slot) -> Iterator[str]:
     for name, value in texts.items():
         where = f"{slot.role}: {name}"
         if value.startswith("~/"):
-            yield f"{where}: `~` stays as it is, because no shell replaces it; write the full path"
+            yield f"{where}: `~` is not expanded, because no shell runs the command; write the full path"
         elif hidden := next((root for root in HIDDEN if Path(value).is_relative_to(root)), None):
             yield f"{where}: tasks cannot see {hidden} of the hosts; use a directory such as /srv/tfctl"

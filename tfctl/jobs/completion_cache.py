@@ -58,7 +58,7 @@ def note(jobs: Mapping[str, Iterable[str] | None], hosts: Iterable[str], everyth
             _write(counted, names)
 
 
-def touch() -> bool:
+def mark_as_refreshing() -> bool:
     """Pretend that the hosts have just been asked: somebody is asking them. Return whether that could be noted."""
     with suppress(OSError):
         if load().age is None:  # the file is missing or damaged

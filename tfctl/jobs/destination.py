@@ -75,7 +75,7 @@ class Destination:
     def link(self, path: str, target: str) -> None:
         """Make a symbolic link. Raises TfctlError if it leads out of the directory or something else is there."""
         if not leads_inside(path, target):
-            raise TfctlError(f"{path} is a link to {target}, which leads out of {self.path}; it was left out")
+            raise TfctlError(f"{path} is a link to {target}, which is outside {self.path}; it was left out")
         with _writing(self.path / path), self._parent(path) as (parent, name):
             with suppress(FileNotFoundError):
                 if stat.S_ISLNK(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
@@ -199,5 +199,6 @@ def _writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise TfctlError(
-            f"cannot write {path}: {error.strerror}", "make room, or move what is in the way; then run it again"
+            f"cannot write {path}: {error.strerror}",
+            "free some space, or move the file that is in the way, and try again",
         ) from None

@@ -33,7 +33,8 @@ def faults(slot: Slot, folder: Path, sent: Collection[str] | None) -> Iterator[B
     place = task(slot.role, slot.index)
     if script.startswith("~") or program.startswith("~"):
         remedy = "give its path in `code`, or the full path of a file that the hosts have"
-        yield BadFile(f"{place}: no shell replaces the `~` of {script or program}", remedy)
+        message = f"{place}: the `~` in {script or program} is not expanded, because no shell runs the command"
+        yield BadFile(message, remedy)
         return
     if script:
         yield from _not_there(place, script, folder, sent)
@@ -65,7 +66,7 @@ def script_of(command: Sequence[str]) -> str:
 def remarks(folder: Path, names: Iterable[str]) -> list[str]:
     """Return a sentence for each line of these files that sets or removes TF_CONFIG, losing tfctl's value."""
     return [
-        f"{name}, line {line} changes TF_CONFIG, which tfctl sets for each task: take it out"
+        f"{name}, line {line} changes TF_CONFIG, which tfctl sets for each task: remove that line"
         for name in names
         if name.endswith(".py")
         for line in _lines(folder / name)

@@ -1,6 +1,6 @@
 """The client's side of a start: one session per host, advanced in lockstep (protocol: tfctl.node.wire).
 
-If this process ends before `keep`, for any reason, each host undoes its part by itself. Undoing it from here is only
+If this process ends before `keep`, for any reason, each host undoes its part on its own. Undoing it from here is only
 faster.
 """
 
@@ -87,7 +87,7 @@ class Sessions:
         writer, blind = self._share(secrets.token_hex(8))
         if writer in blind:
             raise PreflightFailed(
-                f"{writer}: no file can be made in {output}", "check whether it is full or mounted read-only"
+                f"{writer}: cannot create a file in {output}", "check whether it is full or mounted read-only"
             )
         if blind:
             raise PreflightFailed(
@@ -133,14 +133,14 @@ class Sessions:
         """Make every host undo its part, unless that has begun already. Return a sentence about what is left."""
         if self._left is None:
             # This remains if the next line is interrupted.
-            self._left = f"each host undoes its part by itself, after {wire.SILENCE_S:.0f} s of silence at the latest"
+            self._left = f"each host undoes its part on its own, at most {wire.SILENCE_S:.0f} s after it loses contact"
             self._left = self._undo()
         return self._left if self._job else self._not_started
 
     def _undo(self) -> str:
         silent = self._sweep(self._hang_up())
         if not silent:
-            return "nothing of the job runs: every host has undone its part"
+            return "no part of the job is running: every host has undone its part"
         units = "may have started units and " if self._may_run else ""
         return (
             f"{', '.join(silent)} {units}did not receive the order to undo its part; it does so by itself "
@@ -218,7 +218,7 @@ class Sessions:
             try:
                 answers[host] = work(host, self._sessions[host])
             except Exception as error:  # an unexpected error must not pass for success
-                what = f"{host}: this is a defect in tfctl: {type(error).__name__}: {error}"
+                what = f"{host}: this is a bug in tfctl: {type(error).__name__}: {error}"
                 errors[host] = error if isinstance(error, TfctlError) else TfctlError(what)
                 errors[host].hosts = (host,)
                 self._lost.add(host)

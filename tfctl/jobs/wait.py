@@ -188,7 +188,7 @@ def changes(
 
 
 class _Reports:
-    """What each host of a job has said last about it, and the state of the job that follows."""
+    """The latest report from each host of a job, and the job state derived from these reports."""
 
     def __init__(self, fleet: Fleet, silence: Silence) -> None:
         self._fleet, self._silence = fleet, silence
@@ -213,8 +213,8 @@ class _Reports:
         return None not in self._latest.values()
 
     def note(self, news: Iterable[Answer], since: float) -> None:
-        """Take note of what hosts have said. ``since``: from when on (time.monotonic) they could. Raise Unreachable if
-        all have been silent for 30 s, or their errors if trying again is no use."""
+        """Record the answers of hosts. ``since``: the time (time.monotonic) from which they could answer. Raise
+        Unreachable if all have been silent for 30 s, or their errors if trying again is no use."""
         for name, answer in news:
             self._errors.pop(name, None)
             if isinstance(answer, TfctlError):

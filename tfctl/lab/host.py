@@ -47,7 +47,7 @@ def require_linux() -> None:
     if sys.platform != "linux":
         raise PreflightFailed(
             "a lab boots Linux nodes and needs a Linux machine",
-            "The other verbs work here, against the machines of an inventory.",
+            "All other commands work on this machine.",
         )
 
 

@@ -19,7 +19,7 @@ from tfctl.model.job import Job, Layout
 from tfctl.model.jobfile import JobFile, Limits
 from tfctl.model.layout import lay_out
 from tfctl.model.task import Slot, Task
-from tfctl.model.variables import Outside
+from tfctl.model.variables import ExternalVariables
 
 #: Where all tasks run. macOS has no loopback address but 127.0.0.1. The ports lie below the ephemeral range.
 HERE = Host("localhost", Ssh("localhost"), address="127.0.0.1", ports=(20000, 29999), output_roots=("/",))
@@ -50,7 +50,7 @@ def place(
     stack = machine.python_stack(environ)
     known = {**stacks.load(), **({stack.name: stack} if stack else {})}
     local = _here(job, stack.name if stack else "none", output)
-    layout = lay_out(local, Inventory("this machine", (HERE,)), str(file), known, Outside(environ, given))
+    layout = lay_out(local, Inventory("this machine", (HERE,)), str(file), known, ExternalVariables(environ, given))
     if any(role.limits != Limits() for role in job.roles.values()):
         layout = replace(layout, notes=(*layout.notes, "limits apply on hosts only; the tasks run here without them"))
     with machine.free_ports(len(layout.slots), HERE.ports, locks) as ports:
@@ -74,7 +74,7 @@ def _assigned(layout: Layout, site: Site) -> tuple[Layout, tuple[Task, ...]]:
     with suppress(Busy):
         return layout, assign(layout, {HERE.name: site})
     for how, reduce in _FALLBACKS.items():
-        note = f"{len(site.gpus or ())} GPUs are here, fewer than the job requests: {how}"
+        note = f"this machine has {len(site.gpus or ())} GPUs, fewer than the job requests: {how}"
         changed = replace(layout, slots=tuple(map(reduce, layout.slots)), notes=(*layout.notes, note))
         with suppress(Busy):
             return changed, assign(changed, {HERE.name: site})

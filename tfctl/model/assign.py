@@ -70,7 +70,7 @@ def _no_port(slot: Slot, layout: Layout, site: Site) -> TfctlError:
     if wanted > last - first + 1:
         return BadFile(message, "widen the range, or spread the tasks over more hosts")
     holders = ", ".join(f"{port} {who}" for port, who in list(site.held.items())[:3])
-    return Taken(f"{message}; held are {holders}", f"widen the range, stop what holds them, or {QUEUE}")
+    return Taken(f"{message}; in use: {holders}", f"widen the range, stop the processes that use them, or {QUEUE}")
 
 
 def _dialable(host: Host, site: Site) -> str:

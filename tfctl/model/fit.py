@@ -39,4 +39,4 @@ def _check(strategy: Strategy, stack: str, known: Mapping[str, Stack]) -> None:
     if lacking:
         fitting = ", ".join(name for name, other in known.items() if not strategy.lacking(other))
         instead = f", or {strategy.instead}" if strategy.instead else ""
-        raise BadFile(f"strategy {strategy.name}: stack {stack} {lacking}", f"take one of {fitting}{instead}")
+        raise BadFile(f"strategy {strategy.name}: stack {stack} {lacking}", f"use one of {fitting}{instead}")

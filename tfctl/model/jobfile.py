@@ -101,7 +101,7 @@ class RoleSpec(_Model):
     @model_validator(mode="after")
     def _either(self) -> RoleSpec:
         if self.replicas is not None and self.per_host is not None:
-            raise ValueError("replicas and per_host are two ways to say how many; give one")
+            raise ValueError("set either replicas or per_host, not both")
         return self
 
 

@@ -18,8 +18,8 @@ from tfctl.model.strategies.base import Counts, Strategy
 from tfctl.model.task import Slot
 from tfctl.model.text import near
 from tfctl.model.values import LOCAL
-from tfctl.model.variables import Outside, by_role
-from tfctl.wording import few, listed
+from tfctl.model.variables import ExternalVariables, by_role
+from tfctl.wording import abbreviated, listed
 
 
 def lay_out(
@@ -27,7 +27,7 @@ def lay_out(
     inventory: Inventory,
     place: str,
     known: Mapping[str, Stack] | None = None,
-    outside: Outside = Outside(),  # noqa: B008
+    outside: ExternalVariables = ExternalVariables(),  # noqa: B008
 ) -> Layout:
     """Check the roles against the strategy and give every task a host.
 
@@ -74,7 +74,7 @@ def _check_variables(inventory: Inventory) -> None:
     for name, hosts in inventory.unknown.items():
         if meant := difflib.get_close_matches(name.removeprefix("tfctl_"), known, n=1, cutoff=0.8):
             raise BadFile(
-                f"{inventory.source}: {name} (of {few(hosts)}) is no variable of tfctl",
+                f"{inventory.source}: {name} (of {abbreviated(hosts)}) is not a tfctl variable",
                 f"did you mean {known[meant[0]]}?",
             )
 
@@ -115,7 +115,7 @@ def _no_such_role(role: str, strategy: Strategy) -> BadFile:
 def _slots(job: JobFile, role: str, spec: RoleSpec, env: Mapping[str, str], inventory: Inventory) -> Iterator[Slot]:
     with located(f"roles/{role}/hosts"):
         hosts = pattern.select(inventory, spec.hosts)
-    for index, host in enumerate(_dealt(spec, hosts)):
+    for index, host in enumerate(_distributed(spec, hosts)):
         yield Slot(
             role=role,
             index=index,
@@ -129,7 +129,7 @@ def _slots(job: JobFile, role: str, spec: RoleSpec, env: Mapping[str, str], inve
         )
 
 
-def _dealt(spec: RoleSpec, hosts: tuple[Host, ...]) -> list[Host]:
+def _distributed(spec: RoleSpec, hosts: tuple[Host, ...]) -> list[Host]:
     """Return the host of each of the role's tasks."""
     if spec.per_host is not None:
         return [host for host in hosts for _ in range(spec.per_host)]

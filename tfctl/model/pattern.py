@@ -30,7 +30,7 @@ def select(inventory: Inventory, pattern: str) -> tuple[Host, ...]:
         else:
             wanted |= names
     if parts and all(part[0] in "&!" for part in parts):
-        raise BadFile(f"{pattern!r} only takes hosts away", "begin with a set to take them from: all:" + pattern)
+        raise BadFile(f"{pattern!r} only excludes hosts", "begin with the hosts to exclude them from: all:" + pattern)
     found = tuple(host for host in inventory.hosts if host.name in wanted)
     if not found:
         groups = ", ".join(inventory.groups) or "none"

@@ -41,6 +41,6 @@ def port_for_guard(host: Host, taken: Collection[int], draw: Random | None = Non
     if not free:
         raise Taken(
             f"{host.name}: no port in {first}-{last} (tfctl_ports) is free for the guard of the job",
-            f"widen the range, stop what holds them, or {QUEUE}",
+            f"widen the range, stop the processes that use them, or {QUEUE}",
         )
     return draw.choice(free) if draw else free[0]

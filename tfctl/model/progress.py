@@ -78,8 +78,8 @@ def progress(text: str) -> str:
         raise ValueError(f"the group {unknown[0]} is not known; the groups are {', '.join(GROUPS)}")
     if not any(name in groups for name in _SPEEDS):
         raise ValueError(
-            f"{text!r} is neither {_names()} nor has it a named group that says how fast the task is, "
-            "such as (?P<examples_per_second>[0-9.]+)"
+            f"{text!r} is none of the formats ({_names()}), and has no named group for the speed of the task, such as "
+            "(?P<examples_per_second>[0-9.]+)"
         )
     return text
 

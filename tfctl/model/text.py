@@ -45,7 +45,7 @@ def clean(value: str) -> str:
     newline, lone surrogates, noncharacters (systemd ignores the whole line), or more bytes than Linux takes."""
     for position, char in enumerate(value):
         if char not in "\t\n" and unicodedata.category(char) in ("Cc", "Cs"):
-            raise ValueError(f"control character {char!a} at position {position}; take it out")
+            raise ValueError(f"control character {char!a} at position {position}; remove it")
         if char in "\u2028\u2029" or 0xFDD0 <= ord(char) <= 0xFDEF or ord(char) & 0xFFFE == 0xFFFE:
             raise ValueError(
                 f"character {char!a} at position {position} is not allowed in a unit; put the text in a file"
@@ -107,7 +107,8 @@ def split(command: str) -> tuple[str, ...]:
     found = _SHELL.search(_unquoted(command))
     if found:
         what = "a new line" if found[0] == "\n" else repr(found[0])
-        raise ValueError(f"{what} needs a shell and there is none: quote it, or use [sh, -c, 'exec …']")
+        remedy = "quote it, or use [sh, -c, 'exec …']"
+        raise ValueError(f"only a shell interprets {what}, and no shell runs the command: {remedy}")
     try:
         return tuple(shlex.split(command))
     except ValueError as error:

@@ -13,14 +13,14 @@ from tfctl.wording import listed
 
 
 @dataclass(frozen=True)
-class Outside:
+class ExternalVariables:
     """The variables from outside the job file: ``shell``, the environment of tfctl, and ``given``, those of `-e`."""
 
     shell: Mapping[str, str] = field(default_factory=dict, repr=False)
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def outside(words: Iterable[str], shell: Mapping[str, str]) -> Outside:
+def external(words: Iterable[str], shell: Mapping[str, str]) -> ExternalVariables:
     """Return the variables of options `-e NAME=VALUE` or, with the value that the shell has, `-e NAME`.
 
     Raise UsageError, which shows no value.
@@ -35,10 +35,10 @@ def outside(words: Iterable[str], shell: Mapping[str, str]) -> Outside:
             given[name] = clean(value if equals else shell[name])
         except ValueError as error:
             raise UsageError(f"-e {name}: {error}") from None
-    return Outside(shell, given)
+    return ExternalVariables(shell, given)
 
 
-def by_role(job: JobFile, sources: Outside) -> dict[str, dict[str, str]]:
+def by_role(job: JobFile, sources: ExternalVariables) -> dict[str, dict[str, str]]:
     """Return the variables of each role. Those of `-e` override the role's `env`, the job's `env` and `env_file`.
 
     Raise BadFile if a value that the job file leaves to the shell is missing.

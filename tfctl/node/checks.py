@@ -149,7 +149,7 @@ def _unit(plan: Plan, task: PlannedTask) -> None:
             output=plan.output, ports=task.ports, gpus=task.gpus,
         )  # fmt: skip
     except unitfile.NotAllowed as error:
-        what = f"the unit of {names.task(*task.name)} is not one that this host takes: {error}"
+        what = f"the unit of {names.task(*task.name)} was rejected by this host: {error}"
         raise RequestRefused(Exit.PREFLIGHT, what, PROVISION) from None
 
 
@@ -245,7 +245,12 @@ def _ports_free(wanted: list[int], held: reservations.Held) -> None:
         if port in held.ports:
             raise _taken(f"port {port}", held.ports[port], "try again;", retry=True)
         if not sockets.is_free(port):
-            raise _taken(f"port {port}", sockets.holder(port), "end it, or give other ports:", retry=False)
+            raise _taken(
+                f"port {port}",
+                sockets.holder(port),
+                "stop that process, or set other ports in the job file;",
+                retry=False,
+            )
 
 
 def _gpus_free(system: System, wanted: list[str], held: reservations.Held) -> None:
@@ -263,7 +268,7 @@ def _gpus_free(system: System, wanted: list[str], held: reservations.Held) -> No
         if gpu not in here:
             raise RequestRefused(Exit.PREFLIGHT, f"{host()} has no GPU {gpu}", "see what it has: nvidia-smi -L")
         if here[gpu]:
-            raise _taken(f"GPU {gpu}", here[gpu], "end it:", retry=False)
+            raise _taken(f"GPU {gpu}", here[gpu], "stop that process;", retry=False)
 
 
 def _taken(what: str, by: str, remedy: str, retry: bool) -> RequestRefused:

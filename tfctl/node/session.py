@@ -103,7 +103,7 @@ class NodeSession:
 
         return beat
 
-    def attend(self, process: subprocess.Popen[bytes], said: IO[bytes], limit: float) -> str:
+    def read_output(self, process: subprocess.Popen[bytes], said: IO[bytes], limit: float) -> str:
         """Return what the process writes to ``said`` until it closes it. Send beats meanwhile.
 
         Raises RequestRefused after ``limit`` seconds, and Gone as soon as the client is gone: the process is killed.

@@ -10,7 +10,7 @@ from tfctl.provision.explanation import with_exit_codes
 from tfctl.provision.faults import Fault, without_passwords
 from tfctl.provision.order import batch_name
 from tfctl.provision.results import HostResult, PlayResult, TaskResult, faults_of
-from tfctl.wording import few
+from tfctl.wording import abbreviated
 
 #: The role that only inspects hosts.
 _INSPECTION = "preflight"
@@ -188,7 +188,7 @@ class Collector:
 
     def _reason_for_waiting(self) -> Fault:
         batch = self._batches[-1]
-        names = few([host for host in batch.hosts if self._failed(host)])
+        names = abbreviated([host for host in batch.hosts if self._failed(host)])
         return Fault(f"not begun, because {names} failed in {batch.batch}", f"repair {names}, then try again")
 
 

@@ -1,4 +1,4 @@
-"""What each stack would be on one host, and why, as decide/explain.py returns it."""
+"""What each stack would install on one host, and why, as decide/explain.py returns it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import fault
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.space import directories
-from tfctl.provision.decide.wanted import ALL, Wanted, Wishes
+from tfctl.provision.decide.wanted import ALL, Preferences, Wanted
 from tfctl.provision.faults import ModuleFault
 from tfctl.provision.python_tree import pack
 
@@ -61,7 +61,7 @@ class HostSettings:
     requirements: tuple[str, ...] = ()
     index_url: str = ""
     explain: bool = False
-    wishes: Wishes = field(default_factory=Wishes)
+    preferences: Preferences = field(default_factory=Preferences)
 
 
 class InspectionResult(TypedDict, total=False):
@@ -90,7 +90,7 @@ class Inspection:
             shared=shared,
             operators=tuple(name.strip() for name in settings.operators),
             stack=settings.stack,
-            wishes=settings.wishes,
+            preferences=settings.preferences,
             trees=tuple(pack(Path(tree), cache() / "pythons") for tree in settings.trees),
             remote_tmp=remote_tmp,
             stacks=catalogue.load(local_paths(settings.stack_dirs, base)),
@@ -143,13 +143,13 @@ def refused(error: TfctlError) -> ModuleFault:
     return fault(error.message, error.remedy, "inventory")
 
 
-def wishes_of(given: schema.Plain) -> Wishes:
+def preferences_of(given: schema.Plain) -> Preferences:
     """Return the settings that the action was given, where None stands for the default.
 
     A boolean in place of a list of names stands for all names, or for none. Raises SchemaError.
     """
-    wishes = schema.parse(Wishes, {name: value for name, value in given.items() if value is not None})
-    names = tuple(name.strip() for name in wishes.allow_unverified)
+    preferences = schema.parse(Preferences, {name: value for name, value in given.items() if value is not None})
+    names = tuple(name.strip() for name in preferences.allow_unverified)
     if len(names) == 1 and names[0].lower() in _YES | _NO:
         names = (ALL,) if names[0].lower() in _YES else ()
-    return replace(wishes, allow_unverified=names)
+    return replace(preferences, allow_unverified=names)

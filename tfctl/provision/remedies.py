@@ -44,7 +44,7 @@ _REMEDIES = (
         r"checksum for .* did not match",
         "the download differs from the expected file: check your mirror, and do not bypass the check",
     ),
-    Remedy(r"https?://\S+: request failed", "check that {host} reaches this URL, or name a mirror in the inventory"),
+    Remedy(r"https?://\S+: request failed", "check that {host} can reach this URL, or name a mirror in the inventory"),
     Remedy(
         r"incorrect sudo password",
         "the login user of {host} has another password: try again, with --limit if not all hosts have the same",
@@ -83,7 +83,9 @@ _REMEDIES = (
         "let firewalld accept the cluster's hosts (docs/around.md says how), and set tfctl_firewall=false for {host}",
         Exit.PREFLIGHT,
     ),
-    Remedy(r"the table inet tfctl of nftables does not contain", "look what else changes it: nft monitor on {host}"),
+    Remedy(
+        r"the table inet tfctl of nftables does not contain", "find out what else changes it: nft monitor on {host}"
+    ),
     Remedy(r"is not a URL such as http", "write it as http://HOST:PORT in the inventory", Exit.BAD_FILE),
     Remedy(r"the proxy .* does not answer", "start it, or correct its address in the inventory", Exit.PREFLIGHT),
     Remedy(
@@ -104,7 +106,7 @@ _REMEDIES = (
     Remedy(r"which the mount would hide", "move these files away (ls -A shows them on {host})", Exit.PREFLIGHT),
     Remedy(r"/dev/fuse is missing", "load the module fuse on {host} (modprobe fuse), or use nfs", Exit.PREFLIGHT),
     Remedy(r"mktemp: failed to create", "on the file server, make the UID of user tfctl (tfctl_uid) the owner"),
-    Remedy(r"is not the directory that .* has: ", "look on {host} what is mounted there: findmnt -T DIRECTORY"),
+    Remedy(r"is not the directory that .* has: ", "check what is mounted there on {host}: findmnt -T DIRECTORY"),
     Remedy(
         r"unable to (re)?start service \S+\.mount",
         "check that the file server is up and exports the directory to {host}, whose journal has the error of mount",
@@ -121,7 +123,7 @@ _REMEDIES = (
     ),
     Remedy(
         r"the clock is not synchronized",
-        "check that {host} reaches the time servers by UDP port 123, and how far its clock is off: chronyc tracking",
+        "check that {host} can reach the time servers on UDP port 123; to see its offset: chronyc tracking",
     ),
     Remedy(
         r"connect to host .*(timed out|no route|refused|unreachable)|could not resolve hostname|banner exchange"
@@ -145,7 +147,7 @@ _REMEDIES = (
     Remedy(r"held packages were changed", "list them on {host} (apt-mark showhold), apt-mark unhold, then try again"),
     Remedy(
         r"failed to fetch|unable to locate package|failed to update apt cache|no package .* available",
-        "{host} does not reach its package sources: check its apt or dnf settings",
+        "{host} cannot reach its package sources: check its apt or dnf settings",
     ),
     Remedy(
         r"does not match the hash|hash mismatch|hashes are required",
@@ -153,7 +155,7 @@ _REMEDIES = (
     ),
     Remedy(
         r"no matching distribution|could not find a version|max retries exceeded|name resolution|connection broken",
-        "this machine does not reach a package index that has the wheels: check `pip config list`",
+        "this machine cannot reach a package index that has the wheels: check `pip config list`",
     ),
     Remedy(
         r"horovod could not be built",

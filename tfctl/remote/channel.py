@@ -258,7 +258,7 @@ def running(host: str, command: str) -> TimeoutError:
 def stuck(host: str, command: str) -> Unreachable:
     """Return the error for a process that has not read its input for SEND_S."""
     return Unreachable(
-        f"{host}: `{command}` takes no input", "the machine may be overloaded, or a file system there hangs"
+        f"{host}: `{command}` does not read its input", "the machine may be overloaded, or a file system there hangs"
     )
 
 

@@ -200,7 +200,7 @@ def _outcome(host: Host, work: Callable[[], T]) -> HostOutcome[T]:
     except TimeoutError as late:
         error = Unreachable(str(late) or f"{host.name}: no answer in time", "try again")
     except BaseException as cause:
-        error = Defect(f"{host.name}: this is a defect in tfctl: {type(cause).__name__}: {cause}")
+        error = Defect(f"{host.name}: this is a bug in tfctl: {type(cause).__name__}: {cause}")
         error.__cause__ = cause
     error.hosts = (host.name,)
     return HostOutcome(host, error=error)

@@ -55,7 +55,7 @@ def connect(host: Host) -> OpenSshConnection:
     if host.ssh.password:
         raise BadFile(
             f"{host.name}: the inventory has a password (ansible_password), and the transport openssh cannot use one",
-            "log in with a key, and take the password out of the inventory",
+            "log in with a key, and remove the password from the inventory",
         )
     server = resolve(host)
     with turn(server):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tfctl.errors import Exit
-from tfctl.verify.report import Burned, BurnedDevice, HostReport, Pair, Software, Speed
+from tfctl.verify.report import BurnInDevice, BurnInReport, HostReport, Pair, Software, Speed
 from tfctl.verify.results import ProofResult
 from tfctl.wording import counted
 
@@ -140,7 +140,7 @@ def burned(answers: Sequence[HostAnswer]) -> list[ProofResult]:
         faults = [] if answer.ok else [answer.report.message]
         for device in answer.report.burned:
             faults += _faults(device, alike.get(device.name, []))
-        details = Burned(devices=answer.report.burned)
+        details = BurnInReport(devices=answer.report.burned)
         state, remedy = ("failed", _remedy(answer, _CARD)) if faults else ("ok", "")
         text = "\n".join(faults)
         results.append(
@@ -149,7 +149,7 @@ def burned(answers: Sequence[HostAnswer]) -> list[ProofResult]:
     return results
 
 
-def _faults(device: BurnedDevice, alike: Collection[float]) -> list[str]:
+def _faults(device: BurnInDevice, alike: Collection[float]) -> list[str]:
     """Return what is wrong with the device. Only GPUs have limits of speed: other programs use the processors too."""
     found = []
     if device.wrong:
@@ -199,7 +199,7 @@ def _bad_pairs(answers: Sequence[HostAnswer]) -> dict[tuple[str, ...], str]:
     for answer in answers:
         for lost in answer.report.lost:
             names = _named(answer, answers[lost.partner])
-            found.setdefault(names, f"{answer.host}: nothing passes between them over TCP: {lost.message}")
+            found.setdefault(names, f"{answer.host}: they cannot connect to each other over TCP: {lost.message}")
         if trouble := answer.report.broken:
             names = _named(answer, answers[trouble.partner])
             broken.setdefault(names, []).append(f"{answer.host}: {trouble.message}")

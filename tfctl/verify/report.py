@@ -38,7 +38,7 @@ class Pair(_Reported):
     seconds: float
 
 
-class BurnedDevice(_Reported):
+class BurnInDevice(_Reported):
     """A device that was under load. ``device``: such as GPU:0. ``name``: that of the card, or CPU.
 
     ``gflops`` is the median of all samples of its speed (GFLOP/s), ``lowest_gflops`` the least. ``wrong``: how many
@@ -59,10 +59,10 @@ class BurnedDevice(_Reported):
         return self.device.startswith("GPU")
 
 
-class Burned(_Reported):
+class BurnInReport(_Reported):
     """The devices of a host after the burn-in."""
 
-    devices: tuple[BurnedDevice, ...]
+    devices: tuple[BurnInDevice, ...]
 
 
 class Trouble(_Reported):
@@ -89,4 +89,4 @@ class HostReport(_Reported):
     pairs: tuple[Pair, ...] = ()
     lost: tuple[Trouble, ...] = ()
     broken: Trouble | None = None
-    burned: tuple[BurnedDevice, ...] = ()
+    burned: tuple[BurnInDevice, ...] = ()

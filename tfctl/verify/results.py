@@ -8,7 +8,7 @@ from typing import TypedDict
 from xml.etree import ElementTree
 
 from tfctl.errors import Exit, first_of
-from tfctl.verify.report import Burned, Software, Speed
+from tfctl.verify.report import BurnInReport, Software, Speed
 
 
 class ResultObject(TypedDict):
@@ -51,7 +51,7 @@ class ProofResult:
     message: str = ""
     remedy: str = ""
     seconds: float | None = None
-    details: Software | Speed | Burned | None = None
+    details: Software | Speed | BurnInReport | None = None
     exit: Exit = Exit.FAILED
 
     def facts(self) -> dict[str, object]:

@@ -71,7 +71,7 @@ def run(verification: Verification, say: Callable[[str], None]) -> ProofResults:
     results = [ProofResult("tensorflow", (host.name,), "not-tried", "the inventory sets no stack") for host in without]
     for name, hosts in by_stack.items():
         stack = stacks.get(name, verification.inventory.stack_dirs)
-        results += _StackProofs(verification, stack.name, say).prove(hosts)
+        results += _StackProofs(verification, stack.name, say).run(hosts)
     return ProofResults(tuple(results))
 
 
@@ -81,7 +81,7 @@ class _StackProofs:
     def __init__(self, verification: Verification, stack: str, say: Callable[[str], None]) -> None:
         self._verification, self._stack, self._say = verification, stack, say
 
-    def prove(self, hosts: Sequence[Host]) -> list[ProofResult]:
+    def run(self, hosts: Sequence[Host]) -> list[ProofResult]:
         self._announce(SOFTWARE, len(hosts))
         software = self._ask(SOFTWARE, hosts)
         results = [*SOFTWARE.judge(software), *same_software(software)]
@@ -93,7 +93,7 @@ class _StackProofs:
         for proof in proofs:
             names = tuple(host.name for host in fit)
             obstacle = (
-                f"{counted(len(names), 'host is', 'hosts are')} fit for it, {proof.least_hosts} are needed"
+                f"{counted(len(names), 'host is', 'hosts are')} able to run it, but {proof.least_hosts} are needed"
                 if len(names) < proof.least_hosts
                 else proof.obstacle(known)
             )

@@ -13,7 +13,7 @@ from records import make_record, make_state
 
 from tfctl.cli.lines import Printer
 from tfctl.cli.times import moment
-from tfctl.cli.wait import detaching, saying_the_end
+from tfctl.cli.wait import detaching, reporting_the_outcome
 from tfctl.errors import Exit, Unreachable, UsageError
 from tfctl.jobs.journal import Line
 from tfctl.jobs.state import JobState
@@ -114,13 +114,14 @@ def test_wait_says_that_the_job_continues_when_interrupted(
 
 
 @pytest.mark.parametrize(
-    ("state", "said"), [("succeeded", "j succeeded\n"), ("running", "j keeps running. `tfctl wait j` waits for")]
+    ("state", "said"),
+    [("succeeded", "j succeeded\n"), ("running", "j keeps running. To wait for its end, run `tfctl wait j`")],
 )
 @pytest.mark.parametrize("end", [KeyboardInterrupt(), Unreachable("no host answers")])
 def test_wait_says_how_the_job_has_ended_when_interrupted_after_its_end(
     end: BaseException, state: JobStateName, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seen = deque([replace(STATE, state=state)])
-    with pytest.raises((KeyboardInterrupt, typer.Abort, Unreachable)), detaching("j"), saying_the_end(seen):
+    with pytest.raises((KeyboardInterrupt, typer.Abort, Unreachable)), detaching("j"), reporting_the_outcome(seen):
         raise end
     assert capsys.readouterr().err.startswith(said)

@@ -125,11 +125,11 @@ def test_the_time_at_which_hosts_are_asked_for_completion_is_noted_if_that_is_po
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert completion_cache.touch() and completion_cache.load().age is not None
+    assert completion_cache.mark_as_refreshing() and completion_cache.load().age is not None
     completion_cache.note({"one": ["worker"]}, ["node1"], everything=True)
     os.utime(completion_cache._file(), (0, 0))
-    assert completion_cache.touch() and completion_cache.load().jobs == {"one": {"worker": 1}}
+    assert completion_cache.mark_as_refreshing() and completion_cache.load().jobs == {"one": {"worker": 1}}
     completion_cache._file().write_text("[]")
-    assert completion_cache.touch() and completion_cache.load().jobs == {}
+    assert completion_cache.mark_as_refreshing() and completion_cache.load().jobs == {}
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
-    assert not completion_cache.touch()
+    assert not completion_cache.mark_as_refreshing()

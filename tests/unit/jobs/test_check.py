@@ -66,8 +66,8 @@ def test_check_prints_a_line_for_a_job_without_mistakes(capsys: pytest.CaptureFi
     ("lines", "sentence"),
     [
         ("command: python trian.py", "worker/0: trian.py is not in the code that is sent to the hosts: /"),
-        ("command: python ~/train.py", "worker/0: no shell replaces the `~` of ~/train.py → give its path in `code`"),
-        ("command: ~/run", "worker/0: no shell replaces the `~` of ~/run"),
+        ("command: python ~/train.py", "worker/0: the `~` in ~/train.py is not expanded, because no shell runs"),
+        ("command: ~/run", "worker/0: the `~` in ~/run is not expanded"),
         ("command: train.py --epochs 3", "worker/0: train.py is not on the PATH → write `python train.py` or"),
         ("command: ./none.sh", "worker/0: ./none.sh is not in the code that is sent to the hosts: /"),
         ("command: bin/run", "worker/0: bin/run is not executable → run: chmod +x /"),
@@ -96,7 +96,7 @@ def test_check_names_an_error_and_its_remedy(
     ("lines", "sentence"),
     [
         ("stack: tf2.16", "stack tf2.16: tfctl has none of this name, so the hosts must have their own in /opt"),
-        ("command: python train.py ~/data", "worker: `~/data`: `~` stays as it is, because no shell replaces it"),
+        ("command: python train.py ~/data", "worker: `~/data`: `~` is not expanded, because no shell runs the command"),
         ("command: python train.py --data=/home/me/x", "worker: `--data=/home/me/x`: tasks cannot see /home of the"),
         ("env: {DATA: /root}", "worker: DATA: tasks cannot see /root of the hosts; use a directory such as"),
         ("env: {DATA: ~/x}", "worker: DATA: `~` stays as it is"),
@@ -152,7 +152,7 @@ def test_check_names_a_misspelt_variable_of_the_inventory_and_leaves_others_alon
         code, [error], _ = check(capsys)
         assert code == 3
         where = f"{inventory}: tfctl_stck (of node1, node2 and node3)"
-        assert error == f"{where} is no variable of tfctl → did you mean tfctl_stack?"
+        assert error == f"{where} is not a tfctl variable → did you mean tfctl_stack?"
 
 
 def test_render_refuses_the_same_errors_and_prints_the_same_warnings(

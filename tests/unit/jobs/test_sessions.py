@@ -40,7 +40,7 @@ class Odd:
 
 def test_go_reports_a_defect_when_a_session_raises_an_unexpected_error() -> None:
     sessions = Sessions(Fleet([]), {"node1": Odd()}, {}, "nothing was begun")  # type: ignore[dict-item]
-    with pytest.raises(Undone, match="node1: this is a defect in tfctl: KeyError"):
+    with pytest.raises(Undone, match="node1: this is a bug in tfctl: KeyError"):
         sessions.go()
 
 

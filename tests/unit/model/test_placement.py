@@ -107,7 +107,7 @@ def test_ports_in_use_are_skipped(make_job: MakeJob) -> None:
 
 def test_a_held_port_range_is_busy_and_a_small_one_is_a_bad_file(make_job: MakeJob) -> None:
     text = HEAD + "ports: 3000-3001\nroles: {worker: {replicas: 2, hosts: node1}}\n"
-    with pytest.raises(Busy, match=r"node1: 2 tasks.* 3000-3001 \(ports\); held are 3000 job a"):
+    with pytest.raises(Busy, match=r"node1: 2 tasks.* 3000-3001 \(ports\); in use: 3000 job a"):
         make_job(text, held={3000: "job a"})
     with pytest.raises(BadFile, match="fewer free ports"):
         make_job(text.replace("3000-3001", "3000-3000"))

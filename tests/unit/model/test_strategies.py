@@ -436,7 +436,7 @@ def test_estimator_is_refused_on_a_stack_without_tf_estimator(tmp_path: Path) ->
     with pytest.raises(BadFile) as caught:
         laid_out(tmp_path, "estimator", "stack: new", *known)
     assert "stack new has TensorFlow 2.21.0, but tf.estimator was removed in 2.16" in caught.value.message
-    assert caught.value.remedy == "take one of tf2.15"
+    assert caught.value.remedy == "use one of tf2.15"
     assert laid_out(tmp_path, "estimator", "stack: tf2.15", *known)
     assert laid_out(tmp_path, "estimator", "stack: our-own", *known), "the hosts may have it"
 
@@ -447,7 +447,7 @@ def test_parameter_server_is_refused_on_an_older_tensorflow(stack: str, make_job
         make_job(text("parameter_server", smallest("parameter_server"), f"stack: {stack}"))
     assert (
         caught.value.remedy
-        == "take one of tf2.4, tf2.11, tf2.15, tf2.17, tf2.18, tf2.20, tf2.21, or tf1_ps for a TensorFlow 1 program"
+        == "use one of tf2.4, tf2.11, tf2.15, tf2.17, tf2.18, tf2.20, tf2.21, or tf1_ps for a TensorFlow 1 program"
     )
     assert make_job(text("tf1_ps", smallest("tf1_ps"), f"stack: {stack}"))
 
@@ -457,7 +457,7 @@ def test_horovod_is_refused_on_a_stack_without_it(tmp_path: Path) -> None:
     with pytest.raises(BadFile) as caught:
         laid_out(tmp_path, "horovod", "stack: new", *known)
     assert "stack new has no Horovod for its TensorFlow 2.21.0" in caught.value.message
-    assert caught.value.remedy == "take one of tf2.15, or the strategy multi_worker_mirrored"
+    assert caught.value.remedy == "use one of tf2.15, or the strategy multi_worker_mirrored"
     assert laid_out(tmp_path, "horovod", "stack: tf2.15", *known)
     assert laid_out(tmp_path, "horovod", "stack: our-own", *known), "the hosts may have it"
 

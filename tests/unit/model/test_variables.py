@@ -16,12 +16,12 @@ from tfctl.model.job import Job
 from tfctl.model.layout import lay_out
 from tfctl.model.load import load
 from tfctl.model.masking import command, masked, without_user_info
-from tfctl.model.variables import Outside, outside
+from tfctl.model.variables import ExternalVariables, outside
 
 HEAD = "name: digits\nstrategy: custom\nstack: none\ncommand: run\nroles: {worker: 1, other: {env: {B: role}}}\n"
 
 
-def make(folder: Path, text: str, outside: Outside, env_file: str = "") -> Job:
+def make(folder: Path, text: str, outside: ExternalVariables, env_file: str = "") -> Job:
     head = HEAD.replace("command: run\n", "") if "command:" in text else HEAD
     (folder / "job.yaml").write_text(head + text)
     (folder / ".env").write_text(env_file)
@@ -37,24 +37,24 @@ def values(job: Job, names: str) -> dict[str, list[str | None]]:
 
 def test_variables_of_options_override_the_role_the_job_and_its_file(tmp_path: Path) -> None:
     text, file = "env_file: .env\nenv: {A: job, B: job}\n", "A=file\nB=file\nC=file\nD=file\n"
-    job = make(tmp_path, text, Outside({"C": "shell"}, {"D": "given"}), file)
+    job = make(tmp_path, text, ExternalVariables({"C": "shell"}, {"D": "given"}), file)
     assert values(job, "A B C D") == {
         "worker/0": ["job", "job", "file", "given"],
         "other/0": ["job", "role", "file", "given"],
     }
-    job = make(tmp_path, text, Outside({}, {"B": "given"}), file)
+    job = make(tmp_path, text, ExternalVariables({}, {"B": "given"}), file)
     assert values(job, "B") == {"worker/0": ["given"], "other/0": ["given"]}
 
 
 def test_a_variable_without_a_value_is_taken_from_the_shell(tmp_path: Path) -> None:
-    job = make(tmp_path, "env: {A: , E: ''}\n", Outside({"A": "${HOME} {role} {x}", "E": "no"}))
+    job = make(tmp_path, "env: {A: , E: ''}\n", ExternalVariables({"A": "${HOME} {role} {x}", "E": "no"}))
     assert values(job, "A E")["worker/0"] == ["${HOME} {role} {x}", ""]
-    assert values(make(tmp_path, "env: [A]\n", Outside({}, {"A": "given"})), "A")["worker/0"] == ["given"]
+    assert values(make(tmp_path, "env: [A]\n", ExternalVariables({}, {"A": "given"})), "A")["worker/0"] == ["given"]
 
 
 def test_variables_that_the_shell_lacks_are_named_together(tmp_path: Path) -> None:
     with pytest.raises(BadFile) as caught:
-        make(tmp_path, "env: [ABSENT, HERE, GONE]\n", Outside({"HERE": "1"}))
+        make(tmp_path, "env: [ABSENT, HERE, GONE]\n", ExternalVariables({"HERE": "1"}))
     assert str(caught.value) == (
         "job.yaml: env: the job file takes ABSENT and GONE from the shell, where they are not set\n"
         "  export ABSENT=VALUE, or add -e ABSENT=VALUE to the command"
@@ -63,14 +63,13 @@ def test_variables_that_the_shell_lacks_are_named_together(tmp_path: Path) -> No
 
 def test_a_value_of_the_shell_that_cannot_reach_a_process_is_refused_without_showing_it(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="env: A, as the shell has it: control character") as caught:
-        make(tmp_path, "env: [A]\n", Outside({"A": "hunter2\x07"}))
+        make(tmp_path, "env: [A]\n", ExternalVariables({"A": "hunter2\x07"}))
     assert "hunter2" not in str(caught.value)
 
 
 def test_placeholders_are_filled_in_the_values_of_the_job_file_alone(tmp_path: Path) -> None:
-    job = make(
-        tmp_path, "env_file: .env\nenv: {A: '{role} $${role}'}\n", Outside({}, {"C": "{role}"}), "B={role} {x}\n"
-    )
+    text = "env_file: .env\nenv: {A: '{role} $${role}'}\n"
+    job = make(tmp_path, text, ExternalVariables({}, {"C": "{role}"}), "B={role} {x}\n")
     assert values(job, "A B C")["worker/0"] == ["worker ${role}", "{role} {x}", "{role}"]
 
 
@@ -152,7 +151,7 @@ def test_no_secret_is_shown_and_each_reaches_the_root_only_file_of_its_task(tmp_
         "command: python train.py --api-key=hunter2 --password hunter2\n"
         "env_file: .env\nenv: {URL: 'https://me:hunter2@host/', TOKEN: }\n"
     )
-    job = make(tmp_path, text, Outside({"TOKEN": "hunter2"}), "API_KEY=hunter2\n")
+    job = make(tmp_path, text, ExternalVariables({"TOKEN": "hunter2"}), "API_KEY=hunter2\n")
     shown = "\n".join([plan.text(job), *plan.files(job).values()])
     assert "hunter2" not in shown
     assert 'API_KEY="***"\n' in shown and 'URL="https://***@host/"\n' in shown

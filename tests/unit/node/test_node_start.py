@@ -239,7 +239,7 @@ def test_a_program_that_passes_its_limit_has_not_done_its_work() -> None:
     process = subprocess.Popen(["/bin/sleep", "600"], stderr=subprocess.PIPE, bufsize=0)
     assert process.stderr
     with process.stderr, pytest.raises(RequestRefused, match=r"^/bin/sleep on .* ran longer than 1 s and was killed$"):
-        session.attend(process, process.stderr, 1.0)
+        session.read_output(process, process.stderr, 1.0)
     assert process.returncode == -signal.SIGKILL
 
 

@@ -18,7 +18,7 @@ from tests.unit.provision.fresh_host import HOST
 from tests.unit.provision.test_gpu import gpu_facts
 from tfctl.provision import ansible
 from tfctl.provision.decide.facts import UnchangedGpuFacts
-from tfctl.provision.inspection import wishes_of
+from tfctl.provision.inspection import preferences_of
 
 #: A fake of a module. It returns what the test gives to the host. The clock of the host is off by what the test gives.
 MODULE = """
@@ -125,8 +125,8 @@ def test_decision_and_notices_come_from_the_facts_and_the_text_of_an_inventory(t
     ],
 )
 def test_boolean_in_place_of_the_unverified_names_means_all_or_none(given: list[str], names: tuple[str, ...]) -> None:
-    wishes = wishes_of({"allow_unverified": given, "driver": None})
-    assert (wishes.allow_unverified, wishes.driver) == (names, "auto")
+    preferences = preferences_of({"allow_unverified": given, "driver": None})
+    assert (preferences.allow_unverified, preferences.driver) == (names, "auto")
 
 
 @pytest.mark.extended
@@ -172,7 +172,7 @@ def test_gpu_state_reports_reboots_and_fails_where_a_driver_has_to_work(tmp_path
     (fault,) = results["insisting"]["faults"]
     assert (fault["message"], fault["kind"]) == (f"needs a reboot: {reason}", "failed")
     assert fault["remedy"].startswith("tfctl provision INVENTORY --reboot")
-    assert results["unloaded"]["msg"] == "the driver is installed, and is not loaded"
+    assert results["unloaded"]["msg"] == "the driver is installed, but not loaded"
 
 
 def state(gpu: dict[str, Any], units: list[str] | None = None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from tfctl.provision.decide.facts import Facts
 from tfctl.provision.decide.fault import Findings
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.toolchain import toolchain
-from tfctl.provision.decide.wanted import Wishes
+from tfctl.provision.decide.wanted import Preferences
 from tfctl.provision.faults import ModuleFault
 
 
@@ -125,7 +125,7 @@ def test_toolchain_picks_a_compiler_that_the_stack_and_nvcc_support(
 
 
 def test_distribution_without_a_supported_compiler_is_refused() -> None:
-    asked = wanted(wishes=Wishes(toolchain=True))
+    asked = wanted(preferences=Preferences(toolchain=True))
     decision, _ = decide(facts(), asked)
     assert decision.toolchain and decision.toolchain.gcc == 12
     stack = replace(stacks.get("tf2.15"), gcc=stacks.Gcc(15, 16))

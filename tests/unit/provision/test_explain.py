@@ -35,7 +35,7 @@ def test_explain_describes_the_cpu_edition_on_a_host_without_gpus() -> None:
     text = shown("tf2.15", found)
     assert text.startswith("tf2.15 on node1: Debian GNU/Linux 12 (bookworm), x86_64, no NVIDIA GPU\n")
     assert "3.11 from this host: /usr/bin/python3.11" in text
-    assert "cpu (no NVIDIA GPU is here)" in text
+    assert "cpu (this host has no NVIDIA GPU)" in text
     assert "before it      tf2.15-bbbbbbbbbbbb (tfctl provision INVENTORY --rollback)" in text
     assert "tf2.0   no: tf2.0 takes Python 3.7, 3.6; Debian GNU/Linux 12 (bookworm) has 3.11" in text
     assert "tf2.18  would do, with Python 3.11 from this host" in text

@@ -20,7 +20,7 @@ from tfctl.provision.decide import libraries, readings, reboot
 from tfctl.provision.decide.facts import GpuFacts
 from tfctl.provision.decide.host import decide
 from tfctl.provision.decide.reboot import Control, DriverState
-from tfctl.provision.decide.wanted import Wishes
+from tfctl.provision.decide.wanted import Preferences
 from tfctl.provision.faults import ModuleFault
 
 HOSTS: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "gpu_hosts.yaml").read_text())
@@ -61,7 +61,7 @@ def decided(case: dict[str, Any]) -> tuple[Any, list[ModuleFault]]:
     seen["python"] = {**HOST["python"], "pythons": {version: f"/usr/bin/python{version}"}}
     roomy = {path: {**each, "free_mb": 50_000} for path, each in HOST["disks"].items()}
     gpu = gpu_facts(case["gpu"], case.get("system", "debian-12")) if case["gpu"] is not None else None
-    asked = wanted(stack=case.get("stack", "tf2.15"), wishes=Wishes(**case.get("wishes", {})))
+    asked = wanted(stack=case.get("stack", "tf2.15"), preferences=Preferences(**case.get("preferences", {})))
     decision, faults = decide(facts(**seen, disks=roomy, gpu=gpu), asked)
     return schema.plain(decision), faults
 
@@ -108,7 +108,7 @@ def test_compiler_of_cuda_for_horovod_is_available_by_the_methods_that_the_guide
     case["gpu"] = {"devices": ["20b5"], "loaded": "580.95.05", "version": "580.95.05", "origins": ["nvidia"]}
     offered = {}
     for method in ("archive", "repo"):
-        _, faults = decided({**case, "wishes": {"cuda_method": method, "horovod": True}})
+        _, faults = decided({**case, "preferences": {"cuda_method": method, "horovod": True}})
         offered[method] = faults == []
     assert offered == {"archive": True, "repo": system in ("ubuntu-22.04", "el-9", "debian-11")}
 
@@ -121,7 +121,7 @@ NVIDIAS: dict[str, Any] = {"loaded": "580.95.05", "version": "580.95.05", "origi
 
 @pytest.mark.parametrize(
     ("case", "installed"),
-    [({}, DEBIANS), ({"system": "ubuntu-22.04", "wishes": {"driver_method": "repo"}}, NVIDIAS)],
+    [({}, DEBIANS), ({"system": "ubuntu-22.04", "preferences": {"driver_method": "repo"}}, NVIDIAS)],
 )
 def test_inputs_of_the_driver_roles_stay_the_same_after_an_installation(
     case: dict[str, Any], installed: dict[str, Any]
@@ -144,8 +144,8 @@ def test_inputs_of_the_driver_roles_stay_the_same_after_an_installation(
 
 def test_gpu_decision_keeps_the_source_of_a_driver_after_tfctl_has_installed_it() -> None:
     """Otherwise the inputs of the role nvidia_repo would differ in a second run, and its pins exclude the driver."""
-    wishes = {"driver_method": "repo", "cuda_method": "repo"}
-    case = {"system": "ubuntu-22.04", "wishes": wishes}
+    preferences = {"driver_method": "repo", "cuda_method": "repo"}
+    case = {"system": "ubuntu-22.04", "preferences": preferences}
     decision, faults = decided({**case, "gpu": {"devices": ["20b5"]}})
     assert faults == [] and decision["gpu"]["source"]["drivers"]
     settled, faults = decided({**case, "gpu": {"devices": ["20b5"], **NVIDIAS}})
@@ -194,15 +194,15 @@ UNLOADED = {"loaded": "", "smi": [], "persistence": False}
         ({"persistence": False, "own": False}, "", ""),
         (
             {**UNLOADED, "module": False},
-            "the driver is installed, and has no module for the running kernel 6.1.0-18-amd64",
+            "the driver is installed, but has no module for the running kernel 6.1.0-18-amd64",
             "dkms status",
         ),
         (
             {**UNLOADED, "secure_boot": True, "dkms": [{"version": "535.161.07", "kernel": "", "state": "installed"}]},
-            "the driver is installed, and Secure Boot does not load its module",
+            "the driver is installed, but Secure Boot prevents its module from loading",
             "mokutil --import",
         ),
-        (UNLOADED, "the driver is installed, and is not loaded", "journalctl -b -u tfctl_nvidia.service"),
+        (UNLOADED, "the driver is installed, but not loaded", "journalctl -b -u tfctl_nvidia.service"),
     ],
 )
 def test_driver_that_does_not_work_is_named_with_its_remedy(gpu: dict[str, Any], problem: str, remedy: str) -> None:

@@ -23,7 +23,7 @@ from tfctl.provision.decide import decision
 from tfctl.provision.decide import horovod as horovod_decision
 from tfctl.provision.decide.fault import Findings
 from tfctl.provision.decide.host import decide
-from tfctl.provision.decide.wanted import Wishes
+from tfctl.provision.decide.wanted import Preferences
 
 # The user nobody could not enter the directories of the tests.
 tfctl_install.NOBODY = os.geteuid()
@@ -32,9 +32,9 @@ VERSION = "__version__ = '0.28.1'\n"
 BUILT = "def mpi_built(): return {mpi}\ndef gloo_built(): return 1\n"
 
 
-def decided(seen: dict[str, Any] | None = None, stack: str = "tf2.15", **wishes: Any) -> tuple[Any, Any, Any]:
+def decided(seen: dict[str, Any] | None = None, stack: str = "tf2.15", **preferences: Any) -> tuple[Any, Any, Any]:
     """Return the decisions about Open MPI and Horovod as plain data, and the faults, of an otherwise fit host."""
-    asked = wanted(stack=stack, wishes=Wishes(**{"horovod": True, **wishes}))
+    asked = wanted(stack=stack, preferences=Preferences(**{"horovod": True, **preferences}))
     decision, faults = decide(facts(**(seen or {})), asked)
     plain = schema.plain(decision)
     return plain["openmpi"], plain["horovod"], faults
@@ -63,7 +63,7 @@ def test_decision_names_exact_build_inputs() -> None:
 
 def test_decision_builds_openmpi_from_source_in_a_directory_named_by_its_inputs() -> None:
     (fault,) = decided(openmpi="source")[2]
-    assert "nobody has compared the hash of Open MPI 4.1.8" in fault["message"]
+    assert "the hash of Open MPI 4.1.8" in fault["message"]
     assert "set tfctl_allow_unverified: [openmpi-4.1.8]" in fault["remedy"]
     mirror = "file:///mirror/o.tar.bz2"
     openmpi, horovod, faults = decided(openmpi="source", openmpi_url=mirror, allow_unverified=("openmpi-4.1.8",))
@@ -76,13 +76,13 @@ def test_decision_builds_openmpi_from_source_in_a_directory_named_by_its_inputs(
 
 def test_decision_removes_openmpi_links_when_it_is_no_longer_requested() -> None:
     name = decided()[1]["environment"].rpartition("/")[2]
-    for wishes in ({"horovod": False}, {"openmpi": "none"}):
-        openmpi = decided({"openmpis": [name]}, **wishes)[0]
+    for preferences in ({"horovod": False}, {"openmpi": "none"}):
+        openmpi = decided({"openmpis": [name]}, **preferences)[0]
         assert (openmpi["method"], openmpi["prefix"]) == ("none", "")
 
 
 @pytest.mark.parametrize(
-    ("seen", "wishes", "same"),
+    ("seen", "preferences", "same"),
     [
         ({"mpiruns": {"/usr": "4.1.4"}, "login": "alice"}, {}, True),
         ({"python": {**PYTHON, "given": {"/usr/local/bin/python3.10": "3.10"}}}, {}, False),
@@ -92,9 +92,9 @@ def test_decision_removes_openmpi_links_when_it_is_no_longer_requested() -> None
     ids=["more-there", "python", "system", "without-mpi"],
 )
 def test_build_key_is_shared_only_by_hosts_with_equal_inputs(
-    seen: dict[str, Any], wishes: dict[str, Any], same: bool
+    seen: dict[str, Any], preferences: dict[str, Any], same: bool
 ) -> None:
-    assert (decided(seen, **wishes)[1]["key"] == decided()[1]["key"]) is same
+    assert (decided(seen, **preferences)[1]["key"] == decided()[1]["key"]) is same
 
 
 def test_decision_builds_horovod_with_gloo_alone_when_openmpi_is_none() -> None:
@@ -111,7 +111,7 @@ def test_decision_reports_a_broken_openmpi_only_when_mpirun_fails() -> None:
 
 def test_decision_is_the_same_before_and_after_its_packages_are_installed() -> None:
     """Otherwise the digests of the roles would differ, and a second run would run them again."""
-    asked = wanted(wishes=Wishes(toolchain=True, horovod=True))
+    asked = wanted(preferences=Preferences(toolchain=True, horovod=True))
     assert decide(facts(), asked) == decide(facts(mpiruns={"/usr": "4.1.4"}), asked)
 
 
@@ -119,7 +119,7 @@ def test_decision_refuses_an_unknown_openmpi_and_a_stack_without_horovod() -> No
     (fault,) = decided(openmpi="mpich")[2]
     assert fault["message"] == "tfctl_openmpi is 'mpich'" and fault["kind"] == "inventory"
     without = replace(stacks.get("tf2.15"), name="tf9", horovod=None)
-    asked = wanted(stack="tf9", stacks={**stacks.load(), "tf9": without}, wishes=Wishes(horovod=True))
+    asked = wanted(stack="tf9", stacks={**stacks.load(), "tf9": without}, preferences=Preferences(horovod=True))
     found, _ = decide(facts(), wanted())
     assert found.stack
     findings = Findings()
@@ -136,7 +136,7 @@ def decision_with_gpus(cuda: str) -> tuple[decision.HorovodBuild, list[str]]:
     assert found.stack
     toolkit = decision.Library("repo", "12.2", True, (), None, (), cuda, "libcudart.so.12") if cuda else None
     gpu, findings = decision.GpuSoftware(None, toolkit, None, None, None), Findings()
-    asked, stack = wanted(wishes=Wishes(horovod=True)), replace(found.stack, edition="gpu")
+    asked, stack = wanted(preferences=Preferences(horovod=True)), replace(found.stack, edition="gpu")
     _, horovod = horovod_decision.decide(facts(), asked, stacks.get("tf2.15"), stack, gpu, findings)
     assert isinstance(horovod, decision.HorovodBuild)
     return horovod, findings.notices

@@ -87,7 +87,7 @@ def test_python_tree_in_use_is_kept_when_a_preferred_one_exists() -> None:
         ([tree("3.7", machine="aarch64")], {}, "is built for aarch64; this is x86_64"),
         ([tree("3.7")], {"libc": [2, 31]}, "needs the C library 2.35; Debian GNU/Linux 12 has 2.31"),
         ([tree("3.7")], {"lacking": ["libssl.so.3"]}, "needs libssl.so.3, which this host lacks"),
-        ([tree("3.7")], {"given": {"/opt/py": ""}}, "tfctl_pythons: /opt/py is not there, or does not run"),
+        ([tree("3.7")], {"given": {"/opt/py": ""}}, "tfctl_pythons: /opt/py does not exist, or cannot import"),
     ],
 )
 def test_python_choice_reports_why_nothing_fits_the_host(trees: list[Any], seen: dict[str, Any], message: str) -> None:

@@ -105,7 +105,7 @@ def test_collector_reports_ok_failed_and_unreachable_hosts() -> None:
                 "url": "https://a.example/cudnn.tgz",
             },
             "https://a.example/cudnn.tgz: Request failed: <urlopen error [Errno 104] Connection reset>",
-            "check that n1 reaches this URL",
+            "check that n1 can reach this URL",
             Exit.FAILED,
         ),
         (

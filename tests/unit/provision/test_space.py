@@ -42,9 +42,9 @@ def apart(special: Mapping[str, Mapping[str, int | None]]) -> dict[str, dict[str
 def test_each_full_directory_is_a_fault(path: str) -> None:
     name = "/home/ops" if path == HOME else path
     (message,) = found(apart({path: {"free_mb": 0}}))
-    assert message == f"0 MB are free for {name}, {SPARE_MB.get(path, OTHER_MB)} MB are needed"
+    assert message == f"0 MB are free for {name}, but {SPARE_MB.get(path, OTHER_MB)} MB are needed"
     (message,) = found(apart({path: {"free_inodes": 3}}))
-    assert message == f"3 inodes are free for {name}, 100 are needed"
+    assert message == f"3 inodes are free for {name}, but 100 are needed"
 
 
 def test_the_remedy_for_a_full_directory_of_the_jobs_names_prune() -> None:
@@ -55,11 +55,11 @@ def test_the_remedy_for_a_full_directory_of_the_jobs_names_prune() -> None:
 
 def test_stack_needs_space_for_itself_and_for_its_wheels() -> None:
     little = {"free_mb": 100}
-    assert found(apart({STACKS: little}), 2600) == ["100 MB are free for /opt/tfctl, 2600 MB are needed"]
-    assert found(apart({WHEELS: little}), 2600) == [f"100 MB are free for {WHEELS}, 1050 MB are needed"]
+    assert found(apart({STACKS: little}), 2600) == ["100 MB are free for /opt/tfctl, but 2600 MB are needed"]
+    assert found(apart({WHEELS: little}), 2600) == [f"100 MB are free for {WHEELS}, but 1050 MB are needed"]
     assert found(apart(dict.fromkeys((STACKS, WHEELS, "/var/tmp", HOME), little))) == []
     assert found(apart({STACKS: {"free_inodes": 20_000}}), 2600) == [
-        "20000 inodes are free for /opt/tfctl, 40000 are needed"
+        "20000 inodes are free for /opt/tfctl, but 40000 are needed"
     ]
 
 
@@ -69,7 +69,7 @@ def test_space_is_added_up_for_directories_on_one_file_system() -> None:
     names = f"/opt/tfctl, {WHEELS}, /var/lib/tfctl/jobs and 8 other directories"
     assert found({path: {**FREE, "free_mb": total} for path in ALL}, 2600) == []
     (message,) = found({path: {**FREE, "free_mb": total - 1} for path in ALL}, 2600)
-    assert message == f"{total - 1} MB are free for {names}, {total} MB are needed"
+    assert message == f"{total - 1} MB are free for {names}, but {total} MB are needed"
 
 
 def test_file_system_without_a_fixed_number_of_inodes_has_enough() -> None:

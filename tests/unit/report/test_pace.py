@@ -105,8 +105,8 @@ def test_a_pattern_of_the_job_file_reads_its_groups() -> None:
     ("text", "fault"),
     [
         ("step (", "neither tf_cnn_benchmarks, horovod, keras nor a regular expression: "),
-        ("tf_cnn", "nor has it a named group that says how fast the task is"),
-        ("(?P<loss>x)", "nor has it a named group that says how fast the task is"),
+        ("tf_cnn", "has no named group for the speed of the task"),
+        ("(?P<loss>x)", "has no named group for the speed of the task"),
         ("(?P<steps>x)", "the group steps is not known; the groups are step, examples, "),
     ],
 )

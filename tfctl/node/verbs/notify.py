@@ -24,6 +24,6 @@ def run(system: System, session: NodeSession, request: wire.NotifyRequest) -> No
     process = system.managing("start", "--", unit)
     assert process.stderr
     with process.stderr as errors:
-        complaints = session.attend(process, errors, _LIMIT_S)
+        complaints = session.read_output(process, errors, _LIMIT_S)
     end = states.end_from_systemd(system.show([unit])[unit]) if complaints else None
     session.send(wire.Notified((end and (end.signal or f"exit code {end.exit_code}")) or complaints or None))

@@ -136,7 +136,7 @@ def _delete(session: NodeSession, directories: Collection[Path]) -> None:
     )  # fmt: skip
     assert process.stderr
     with process.stderr as errors:
-        complaints = session.attend(process, errors, _LIMIT_S)
+        complaints = session.read_output(process, errors, _LIMIT_S)
     if complaints:
         last = complaints.rpartition("\n")[2]
         raise RequestRefused(

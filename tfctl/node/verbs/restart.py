@@ -40,7 +40,7 @@ def run(system: System, session: NodeSession, request: wire.RestartRequest) -> N
         process = system.managing("restart", "--", *(unit.unit for unit in units), *timers)
     assert process.stderr
     with process.stderr as errors:
-        complaints = session.attend(process, errors, _LAUNCH_S + max(grace(system, unit) for unit in units))
+        complaints = session.read_output(process, errors, _LAUNCH_S + max(grace(system, unit) for unit in units))
     _require_executed(system, attempt, units, before, failed=bool(complaints))
     session.send(wire.Restarted(attempt, tuple(unit.task for unit in units)))
 

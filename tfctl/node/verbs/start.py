@@ -176,7 +176,7 @@ class Start:
             process = self._system.managing("start", "--", *units, *timers, *guard)
             assert process.stderr
             with process.stderr as errors:
-                complaints = self._session.attend(process, errors, _LAUNCH_S)
+                complaints = self._session.read_output(process, errors, _LAUNCH_S)
             properties = wait_for_execution(self._system, [*units, *timers], failed=bool(complaints))
             failure = self._failure(self._plan, properties)
             if complaints and not failure and guard:

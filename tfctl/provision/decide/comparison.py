@@ -12,7 +12,7 @@ from tfctl.provision.decide.facts import Clock, Facts, Firewalld, Identity
 from tfctl.provision.decide.fault import fault
 from tfctl.provision.decide.firewall import blocked
 from tfctl.provision.faults import ModuleFault
-from tfctl.wording import few, listed
+from tfctl.wording import abbreviated, listed
 
 #: Clocks that differ by less (s) are accepted.
 CLOCK_S = 2.0
@@ -100,11 +100,11 @@ def _equal(hosts: Mapping[str, ComparedHost]) -> Iterator[tuple[str, ModuleFault
         hostname, machine_id = host.identity.hostname, host.identity.machine_id
         if same := [other for other in hostnames[hostname] if hosts[other].identity != host.identity]:
             remedy = "give each host its own hostname: hostnamectl set-hostname NAME"
-            yield name, fault(f"the hostname {hostname} is also that of {few(same)}", remedy)
+            yield name, fault(f"the hostname {hostname} is also that of {abbreviated(same)}", remedy)
         same = [other for other in machine_ids[machine_id] if hosts[other].identity != host.identity]
         if same and machine_id:
             remedy = "create another: rm -f /etc/machine-id /var/lib/dbus/machine-id; systemd-machine-id-setup; reboot"
-            yield name, fault(f"the machine ID {machine_id} is also that of {few(same)}", remedy)
+            yield name, fault(f"the machine ID {machine_id} is also that of {abbreviated(same)}", remedy)
 
 
 def _unreachable(hosts: Mapping[str, ComparedHost], others: bool) -> Iterator[tuple[str, ModuleFault]]:
@@ -151,7 +151,8 @@ def _blocking(hosts: Mapping[str, ComparedHost]) -> Iterator[tuple[str, ModuleFa
             yield (
                 name,
                 fault(
-                    f"firewalld does not let {few(others)} connect to the ports of jobs, {host.ports} (tfctl_ports)",
+                    f"firewalld does not let {abbreviated(others)} connect to the ports of jobs, {host.ports} "
+                    "(tfctl_ports)",
                     f"firewall-cmd --permanent --zone=trusted {sources}; firewall-cmd --reload",
                 ),
             )
@@ -181,13 +182,13 @@ def _difference(name: str, clocks: Mapping[str, Ahead]) -> str:
 
 
 def _theirs(names: list[str]) -> str:
-    return f"that of {names[0]}" if len(names) == 1 else f"those of {few(names)}"
+    return f"that of {names[0]}" if len(names) == 1 else f"those of {abbreviated(names)}"
 
 
 def _aliases(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
     """Yield the names of each machine that has several."""
     names = _names_by({name: host.identity for name, host in hosts.items()})
-    yield from (f"{few(same)} are the same machine" for same in names.values() if len(same) > 1)
+    yield from (f"{abbreviated(same)} are the same machine" for same in names.values() if len(same) > 1)
 
 
 def _not_shared(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
@@ -201,9 +202,9 @@ def _not_shared(hosts: Mapping[str, ComparedHost]) -> Iterator[str]:
     refused = [strategy.name for strategy in STRATEGIES.values() if strategy.shared_output]
     local = [strategy.name for strategy in STRATEGIES.values() if not strategy.why_shared]
     yield (
-        f"the hosts share no directory of tfctl_output_roots ({few(sorted({*chain(*roots)}))}): `start` will refuse "
-        f"jobs of {listed(refused)}, and jobs with several ps; jobs of {listed(local)} run with `output: local` in the "
-        "job file"
+        f"the hosts share no directory of tfctl_output_roots ({abbreviated(sorted({*chain(*roots)}))}): `start` will "
+        f"refuse jobs of {listed(refused)}, and jobs with several ps; jobs of {listed(local)} run with `output: local` "
+        "in the job file"
     )
 
 

@@ -29,13 +29,13 @@ MODPROBE = "nvidia-modprobe"  # the program that creates device nodes, and its p
 
 def driver(host: GpuHost) -> Driver | None:
     """Return the decision about the driver, or None if there is nothing to do."""
-    gpu, wish = host.gpu, host.wishes.driver
-    if not re.fullmatch(r"auto|none|\d{3}", wish):
-        host.findings.refuse(f"tfctl_driver is {wish!r}", "give auto, none, or a branch such as 580", "inventory")
+    gpu, requested = host.gpu, host.preferences.driver
+    if not re.fullmatch(r"auto|none|\d{3}", requested):
+        host.findings.refuse(f"tfctl_driver is {requested!r}", "give auto, none, or a branch such as 580", "inventory")
         return None
     found = usable(gpu, host.needs)
     bounds = limits(found)
-    if wish == "none" or gpu.container:
+    if requested == "none" or gpu.container:
         _judge_foreign(host, bounds)
         return None
     _notice(host)
@@ -44,9 +44,9 @@ def driver(host: GpuHost) -> Driver | None:
         message = f"driver {version} is installed; {bounds.newest} is the newest branch that supports {named(found)}"
         host.findings.refuse(message, "remove this driver, reboot the host, then provision again")
         return None
-    if version and numbers(version) >= numbers(host.needs.driver.min) and wish in ("auto", str(_branch(version))):
+    if version and numbers(version) >= numbers(host.needs.driver.min) and requested in ("auto", str(_branch(version))):
         return _kept(host, version)
-    return _installed(host, found, bounds, wish)
+    return _installed(host, found, bounds, requested)
 
 
 def _judge_foreign(host: GpuHost, bounds: Generation) -> None:
@@ -121,17 +121,17 @@ def _kept(host: GpuHost, version: str) -> Driver | None:
     )
 
 
-def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, wish: str) -> Driver | None:
+def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, requested: str) -> Driver | None:
     """Install a driver, or another branch. Report everything that prevents it at once."""
     gpu, facts, refuse = host.gpu, host.facts, host.findings.refuse
     if bounds.modules is None:
         refuse(
-            f"no one kernel module serves all of {named(found)}: some need the open one, some the proprietary",
+            f"no single kernel module supports all of {named(found)}: some need the open one, some the proprietary",
             "move the GPUs to different hosts, or leave this one out with --limit '!{host}'",
         )
         return None
     method = _method(host, bounds)
-    chosen = _chosen_branch(host, method, bounds, wish, found) if method else None
+    chosen = _chosen_branch(host, method, bounds, requested, found) if method else None
     if not method or not chosen:
         return None
     is_open = bounds.modules == "open" or (bounds.modules == "either" and chosen >= OPEN_SINCE)
@@ -160,17 +160,17 @@ def _installed(host: GpuHost, found: Sequence[GpuModel], bounds: Generation, wis
 def _method(host: GpuHost, bounds: Generation) -> str | None:
     """Return repo or distribution, or None with a fault. auto follows the installed driver, else prefers the
     distribution."""
-    wish, origins, offered = host.wishes.driver_method, host.gpu.origins, host.packaged_driver
-    if wish not in METHODS:
-        host.findings.refuse(f"tfctl_driver_method is {wish!r}", f"give {', '.join(METHODS)}", "inventory")
+    requested, origins, offered = host.preferences.driver_method, host.gpu.origins, host.packaged_driver
+    if requested not in METHODS:
+        host.findings.refuse(f"tfctl_driver_method is {requested!r}", f"give {', '.join(METHODS)}", "inventory")
         return None
-    if wish == "distribution" and not offered:
+    if requested == "distribution" and not offered:
         message = f"tfctl supports no NVIDIA driver from the packages of {host.facts.title}"
         host.findings.refuse(message, "set tfctl_driver_method: repo")
         return None
     fabric = host.gpu.switches and host.facts.system.startswith("debian")  # Debian has no fabric manager
     near = offered and not fabric and _branches(host, "distribution", bounds)
-    if wish == "distribution" or (wish == "auto" and origins != ("nvidia",) and near):
+    if requested == "distribution" or (requested == "auto" and origins != ("nvidia",) and near):
         return "distribution"
     return "repo" if has_repository(host, "tfctl_driver: none, and install it yourself") else None
 
@@ -187,26 +187,28 @@ def _branches(host: GpuHost, method: str, bounds: Generation) -> list[int]:
     return [each for each in offered.branches if low <= each <= high]
 
 
-def _chosen_branch(host: GpuHost, method: str, bounds: Generation, wish: str, found: Sequence[GpuModel]) -> int | None:
+def _chosen_branch(
+    host: GpuHost, method: str, bounds: Generation, requested: str, found: Sequence[GpuModel]
+) -> int | None:
     """Return the branch to install, or None with a fault if none fits."""
     low, high = max(bounds.oldest, _branch(host.needs.driver.min)), bounds.newest
     span = f"{low} to {high}" if high else f"{low} or later"
     packaged = host.packaged_driver
     offered = packaged.branches if method == "distribution" and packaged else ()
     has = f"{host.facts.title} has {' and '.join(map(str, offered))}" if offered else ""
-    if wish == "auto":
+    if requested == "auto":
         fitting = _branches(host, method, bounds)
         if not fitting:
             message = f"{named(found)} and {host.stack} need a driver of branch {span}" + (f"; {has}" if has else "")
             host.findings.refuse(message, "set tfctl_driver_method: repo" if has else "set tfctl_edition: cpu")
         return fitting[-1] if fitting else None
-    chosen = int(wish)
+    chosen = int(requested)
     if chosen < low or (high and chosen > high):
         message = f"tfctl_driver is {chosen}; {named(found)} and {host.stack} need a branch of {span}"
         host.findings.refuse(message, "set tfctl_driver: auto, or a branch of that range")
         return None
     if offered and chosen not in offered:
-        remedy = "take one of these, or set tfctl_driver_method: repo"
+        remedy = "use one of these, or set tfctl_driver_method: repo"
         host.findings.refuse(f"tfctl_driver is {chosen}; {has}", remedy)
         return None
     return chosen

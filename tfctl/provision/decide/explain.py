@@ -39,7 +39,7 @@ def _on_host(facts: Facts, wanted: Wanted) -> StackOnHost[ModuleFault]:
     found, faults = decide(facts, wanted)
     stack, gpus = found.stack, found.gpu
     link = facts.links.get(entry.name, StackLink("", ""))
-    edition = stack.edition if stack else gpu.edition_of(facts, entry, wanted.wishes.edition, Findings())
+    edition = stack.edition if stack else gpu.edition_of(facts, entry, wanted.preferences.edition, Findings())
     host = gpu.gpu_host_of(facts, wanted, entry, Findings()) if edition == "gpu" else None
     methods = {name: _methods(host, name) for name in TITLES} if host else {}
     python = cast("ChosenPython", schema.plain(stack.python)) if stack else None
@@ -68,10 +68,10 @@ def _state(stack: ChosenStack | None, link: StackLink) -> str:
 
 def _why(facts: Facts, wanted: Wanted, edition: str) -> str:
     """Return why the host gets this edition."""
-    if wanted.wishes.edition != "auto":
-        return f"tfctl_edition is {wanted.wishes.edition}"
+    if wanted.preferences.edition != "auto":
+        return f"tfctl_edition is {wanted.preferences.edition}"
     if facts.gpu is None:
-        return "no NVIDIA GPU is here"
+        return "this host has no NVIDIA GPU"
     there = named(cards(facts.gpu))
     return there if edition == "gpu" else f"{there} cannot serve it"
 

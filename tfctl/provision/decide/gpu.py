@@ -24,12 +24,12 @@ def edition_of(facts: Facts, stack: Stack, wish: str, findings: Findings) -> str
     if wish not in ("auto", "cpu", "gpu"):
         findings.refuse(f"tfctl_edition is {wish!r}", "give auto, cpu or gpu", "inventory")
     elif wish == "gpu" and (gpu is None or needs is None):
-        there = f"{stack.name} has no edition for GPUs" if gpu else "no NVIDIA GPU is here"
+        there = f"{stack.name} has no edition for GPUs" if gpu else "this host has no NVIDIA GPU"
         findings.refuse(f"tfctl_edition is gpu, and {there}", "set tfctl_edition: auto")
     if wish == "cpu" or gpu is None:
         return "cpu"
     if needs is None:
-        findings.notices.append(f"{named(cards(gpu))} is here, and {stack.name} has only an edition for CPUs")
+        findings.notices.append(f"this host has {named(cards(gpu))}, but {stack.name} has only a CPU edition")
         return "cpu"
     found = usable(gpu, needs)
     if not found:
@@ -43,7 +43,7 @@ def gpu_host_of(facts: Facts, wanted: Wanted, stack: Stack, findings: Findings) 
     if facts.gpu is None or stack.gpu is None:
         return None
     needs = _with_driver_for(usable(facts.gpu, stack.gpu), stack.gpu, wanted.nvidia)
-    return GpuHost(facts, facts.gpu, stack.name, needs, wanted.wishes, wanted.nvidia, findings)
+    return GpuHost(facts, facts.gpu, stack.name, needs, wanted.preferences, wanted.nvidia, findings)
 
 
 def _with_driver_for(found: Sequence[GpuModel], needs: GpuSupport, nvidia: Nvidia) -> GpuSupport:
@@ -67,8 +67,8 @@ def decide(host: GpuHost, stacks: Mapping[str, Stack]) -> GpuSoftware | None:
     if any(each.mig for each in gpu.smi.gpus):
         findings.notices.append("MIG is on: a task sees one instance, and NCCL does not reach across them")
     chosen = driver(host)
-    cuda = library(host, "cuda", host.wishes.cuda_method)
-    cudnn = library(host, "cudnn", host.wishes.cudnn_method)
+    cuda = library(host, "cuda", host.preferences.cuda_method)
+    cudnn = library(host, "cudnn", host.preferences.cudnn_method)
     found = nccl(host)
     origin = source(host, chosen, (cuda, cudnn, found))
     if not (chosen or cuda or cudnn or found or origin):

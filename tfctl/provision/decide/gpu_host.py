@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tfctl.model.stacks.nvidia import Branches, Distribution, GpuSupport, Nvidia
 from tfctl.provision.decide.facts import Facts, GpuFacts
 from tfctl.provision.decide.fault import Findings
-from tfctl.provision.decide.wanted import Wishes
+from tfctl.provision.decide.wanted import Preferences
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class GpuHost:
     gpu: GpuFacts
     stack: str
     needs: GpuSupport
-    wishes: Wishes
+    preferences: Preferences
     nvidia: Nvidia
     findings: Findings
 

@@ -38,7 +38,7 @@ def decide(
 
     ``own`` and ``gpu`` are parts of the decision. Add a notice if the GPUs cannot reduce by themselves.
     """
-    if not wanted.wishes.horovod:
+    if not wanted.preferences.horovod:
         there = own.environment in facts.horovods
         return openmpi.without(facts, own), Horovod("", own.path, "") if there else None
     if stack.horovod is None:

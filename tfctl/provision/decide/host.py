@@ -28,7 +28,7 @@ def decide(facts: Facts, wanted: Wanted) -> tuple[Decision, list[ModuleFault]]:
             message = f"tfctl_operators: {name!r} is not a user name"
             findings.faults.append(fault(message, "give plain user names", "inventory"))
     known = wanted.known()
-    for name in wanted.wishes.allow_unverified:
+    for name in wanted.preferences.allow_unverified:
         if name not in known and name != ALL:
             unverified = [each for each, entry in known.items() if not entry.trusted]
             message = f"tfctl_allow_unverified: no key or hash is called {name!r}"
@@ -38,7 +38,7 @@ def decide(facts: Facts, wanted: Wanted) -> tuple[Decision, list[ModuleFault]]:
         stack, gpus = _stack(facts, wanted, findings)
     if stack:
         entry = wanted.stacks[stack.name]
-        if wanted.wishes.toolchain:
+        if wanted.preferences.toolchain:
             compiler = toolchain(facts, wanted, entry, stack.edition == "gpu", findings)
         mpi, hvd = horovod.decide(facts, wanted, entry, stack, gpus, findings)
     faults = [*findings.faults, *space.faults(facts, wanted, stack)]
@@ -51,7 +51,9 @@ def _system_faults(facts: Facts, wanted: Wanted) -> Iterator[ModuleFault]:
         yield fault(f"the login user {facts.login} cannot become root", "let that user use sudo, or log in as root")
     if facts.system not in wanted.systems:
         titles = ", ".join(system.title for system in wanted.systems.values())
-        yield fault(f"{facts.title} is not supported", f"supported are {titles}; leave it out with --limit '!{{host}}'")
+        yield fault(
+            f"{facts.title} is not supported", f"supported systems: {titles}; leave it out with --limit '!{{host}}'"
+        )
     if facts.init != "systemd":
         yield fault(f"PID 1 is {facts.init or 'unknown'}, not systemd", "jobs are units: boot it with systemd")
     elif facts.systemd < OLDEST_SYSTEMD:
@@ -93,7 +95,7 @@ def _stack(facts: Facts, wanted: Wanted, findings: Findings) -> tuple[ChosenStac
         remedy = f"choose from {', '.join(wanted.stacks)}; none installs no TensorFlow"
         findings.refuse(f"tfctl_stack: no stack is called {name!r}", remedy, "inventory")
         return None, None
-    edition = gpu.edition_of(facts, stack, wanted.wishes.edition, findings)
+    edition = gpu.edition_of(facts, stack, wanted.preferences.edition, findings)
     host = gpu.gpu_host_of(facts, wanted, stack, findings) if edition == "gpu" else None
     gpus = gpu.decide(host, wanted.stacks) if host else None
     chosen = stack.editions[edition]

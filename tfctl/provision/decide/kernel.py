@@ -45,7 +45,7 @@ def first_packages(host: GpuHost) -> tuple[str, ...]:
     if "epel-release" in offered if offered is not None else not host.facts.title.startswith("Red Hat"):
         return ("epel-release",)
     host.findings.refuse(
-        f"{host.facts.title} has no DKMS in its package sources, which builds the driver's module",
+        f"the package sources of {host.facts.title} do not contain DKMS, which builds the driver's module",
         "enable EPEL, which has it, then provision again; or install the driver yourself, and set tfctl_driver: none",
     )
     return ()
@@ -90,7 +90,7 @@ def repaired(host: GpuHost, version: str) -> tuple[str, ...]:
     if any(each.version == version for each in gpu.dkms):
         judge_build(host)
         return headers(host)
-    message = f"driver {version} is installed, and has no module for the running kernel {release}"
+    message = f"driver {version} is installed, but has no module for the running kernel {release}"
     remedy = f"install the module for {release} from where the driver is from, or boot a kernel that has one"
     if gpu.origins == ("run",):
         remedy = "run NVIDIA's installer again, or boot a kernel that has the module"

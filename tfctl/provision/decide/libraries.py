@@ -30,10 +30,10 @@ def nccl(host: GpuHost) -> Library | None:
 
     TensorFlow contains its own or has it as a wheel, so only Horovod needs it, and can do without: then add a notice.
     """
-    method = host.wishes.nccl_method
+    method = host.preferences.nccl_method
     if method != "auto" or host.needs.wheels:
         return library(host, "nccl", method)
-    if not host.wishes.horovod:
+    if not host.preferences.horovod:
         return None
     trial = Findings()
     found = library(replace(host, findings=trial), "nccl", method)

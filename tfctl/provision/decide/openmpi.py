@@ -24,7 +24,7 @@ def openmpi(
 ) -> OpenMpi | None:
     """Return the decision about Open MPI, or None if there is nothing to do, or with a fault. ``own``: that about the
     stack."""
-    method = wanted.wishes.openmpi
+    method = wanted.preferences.openmpi
     if method not in METHODS:
         findings.refuse(f"tfctl_openmpi is {method!r}", f"it is {', '.join(METHODS)}", "inventory")
         return None
@@ -58,8 +58,8 @@ def _from_source(
     if offered is None:
         raise AssertionError(f"{stack.name} has a Horovod and no Open MPI")
     name = f"openmpi-{offered.version}"
-    if not (offered.trusted or wanted.wishes.allows(name)):
-        message = f"nobody has compared the hash of Open MPI {offered.version} ({offered.sha256}) with its own"
+    if not (offered.trusted or wanted.preferences.allows(name)):
+        message = f"the hash of Open MPI {offered.version} ({offered.sha256}) has not been verified"
         findings.refuse(
             message, f"compare it, then set tfctl_allow_unverified: [{name}]; or tfctl_openmpi: distribution"
         )
@@ -73,7 +73,7 @@ def _from_source(
         environment=own.path,
         packages=(),
         broken=False,
-        source=Tarball(wanted.wishes.openmpi_url or offered.url, offered.sha256),
+        source=Tarball(wanted.preferences.openmpi_url or offered.url, offered.sha256),
         key=hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16],
         compiler=compiler,
     )

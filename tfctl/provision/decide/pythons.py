@@ -23,8 +23,8 @@ def choose(facts: Facts, wanted: Wanted, stack: Stack, findings: Findings) -> Py
     """Return the interpreter for the stack, or None with a fault."""
     for path, version in facts.python.given.items():
         if not version:
-            message = f"tfctl_pythons: {path} is not there, or does not run with ctypes, ssl and zlib"
-            findings.refuse(message, "correct it, or take it out: --python-tree sends a Python of this machine")
+            message = f"tfctl_pythons: {path} does not exist, or cannot import ctypes, ssl and zlib"
+            findings.refuse(message, "correct or remove it: --python-tree sends a Python of this machine")
     for provider in PROVIDERS:
         for version in stack.pythons:
             found = provider(facts, wanted, stack, version, findings)

@@ -101,16 +101,16 @@ def _defect(gpu: GpuFacts) -> tuple[str, str]:
     if gpu.smi.said or not answers:
         return f"nvidia-smi: {gpu.smi.said or 'it shows no GPU'}", f"see dmesg on {{host}}; {_RESTART}"
     if gpu.version and answers != [gpu.version]:
-        return f"nvidia-smi answers with driver {', '.join(answers)}, {gpu.version} is installed", _RESTART
+        return f"nvidia-smi reports driver {', '.join(answers)}, but {gpu.version} is installed", _RESTART
     if gpu.missing_nodes:
-        remedy = "see on {host} why they were not created: systemctl status tfctl_nvidia.service"
+        remedy = "to see why they were not created, run on {host}: systemctl status tfctl_nvidia.service"
         return missing_nodes(gpu), remedy
     if gpu.switches and gpu.fabric_manager != gpu.version:
         message = f"fabric manager {gpu.fabric_manager or 'none'} and driver {gpu.version} differ: CUDA cannot start"
         return message, "install nvidia-fabricmanager in the driver's version on {host}"
     if gpu.own and not gpu.persistence:
         return "nvidia-persistenced does not run, or persistence mode is off", (
-            "see on {host} why: systemctl status nvidia-persistenced.service"
+            "to see why, run on {host}: systemctl status nvidia-persistenced.service"
         )
     return "", ""
 
@@ -119,16 +119,16 @@ def _not_loaded(gpu: GpuFacts) -> tuple[str, str]:
     release = gpu.kernel.release
     if not gpu.kernel.module:
         log = "dkms status, and make.log below /var/lib/dkms"
-        return f"the driver is installed, and has no module for the running kernel {release}", (
-            f"see on {{host}} why DKMS has not built it: {log}"
+        return f"the driver is installed, but has no module for the running kernel {release}", (
+            f"to see why DKMS has not built it, check on {{host}}: {log}"
         )
     if gpu.secure_boot and not gpu.mok and gpu.dkms:
-        return "the driver is installed, and Secure Boot does not load its module", (
+        return "the driver is installed, but Secure Boot prevents its module from loading", (
             "enrol the key of DKMS on {host} (mokutil --import), or turn Secure Boot off"
         )
     return (
-        "the driver is installed, and is not loaded",
-        "see on {host} why: journalctl -b -u tfctl_nvidia.service; dmesg",
+        "the driver is installed, but not loaded",
+        "to see why, run on {host}: journalctl -b -u tfctl_nvidia.service; dmesg",
     )
 
 

@@ -49,20 +49,20 @@ def _method_of_driver(host: GpuHost, driver: Driver | None) -> str:
     """Return the method whose source the driver needs, or "". A driver that tfctl has installed keeps its source."""
     if driver and driver.packages:
         return driver.method
-    return method_of(host.gpu) if host.gpu.own and host.wishes.driver != "none" else ""
+    return method_of(host.gpu) if host.gpu.own and host.preferences.driver != "none" else ""
 
 
 def mirrored(host: GpuHost, url: str) -> str:
     """Return the URL, moved to the user's mirror of NVIDIA's download host if there is one."""
-    own, mirror = host.nvidia.mirror, host.wishes.nvidia_mirror.rstrip("/")
+    own, mirror = host.nvidia.mirror, host.preferences.nvidia_mirror.rstrip("/")
     return mirror + url[len(own) :] if mirror and url.startswith(f"{own}/") else url
 
 
 def refuse_unverified(host: GpuHost, name: str, what: str, value: str, entry: SourcedValue) -> None:
-    """Add a fault for a value that nobody has verified, unless the inventory allows it by ``name``."""
-    if not (entry.trusted or host.wishes.allows(name)):
+    """Add a fault for a value that has not been verified, unless the inventory allows it by ``name``."""
+    if not (entry.trusted or host.preferences.allows(name)):
         host.findings.refuse(
-            f"{what}: nobody has verified {value}, from {' and '.join(entry.sources)}",
+            f"{what}: {value} has not been verified; it is from {' and '.join(entry.sources)}",
             f"compare it with NVIDIA's own, then set tfctl_allow_unverified: [{name}]",
         )
 

@@ -64,14 +64,14 @@ def faults(facts: Facts, wanted: Wanted, stack: ChosenStack | None) -> Iterator[
             remedy = "free some space there (df -h and du -xsh show where it is used)"
             if JOBS in asked:
                 remedy += "; tfctl prune --older-than 14d deletes jobs that are over"
-            yield fault(f"{disk.free_mb} MB are free for {names}, {megabytes} MB are needed", remedy)
+            yield fault(f"{disk.free_mb} MB are free for {names}, but {megabytes} MB are needed", remedy)
         inodes = sum(need.inodes for need in asked.values())
         if disk.free_inodes is not None and disk.free_inodes < inodes:
             remedy = "delete files there (df -i and du --inodes -xs show where they are)"
-            yield fault(f"{disk.free_inodes} inodes are free for {names}, {inodes} are needed", remedy)
+            yield fault(f"{disk.free_inodes} inodes are free for {names}, but {inodes} are needed", remedy)
     if stack and facts.disks[STACKS].noexec:
         at = facts.disks[STACKS].at
-        yield fault(f"{at} is mounted noexec, and stacks hold programs", f"mount -o remount,exec {at}")
+        yield fault(f"{at} is mounted noexec, but stacks contain programs", f"mount -o remount,exec {at}")
 
 
 def needs(wanted: Wanted, stack: ChosenStack | None) -> dict[str, Need]:

@@ -16,7 +16,7 @@ ALL = "all"
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Preferences:
     """The settings of the inventory that choose between several ways. roles/preflight documents each."""
 
     toolchain: bool = False
@@ -33,7 +33,7 @@ class Wishes:
     allow_unverified: tuple[str, ...] = ()
 
     def allows(self, name: str) -> bool:
-        """Return whether a key or hash of this name may be used although nobody has verified it."""
+        """Return whether a key or hash of this name may be used although it has not been verified."""
         return name in self.allow_unverified or ALL in self.allow_unverified
 
 
@@ -49,7 +49,7 @@ class Wanted:
     shared: tuple[str, ...]
     operators: tuple[str, ...] = ()
     stack: str = ""
-    wishes: Wishes = field(default_factory=Wishes)
+    preferences: Preferences = field(default_factory=Preferences)
     trees: tuple[PythonTree, ...] = ()
     remote_tmp: str = "~/.ansible/tmp"
     stacks: Mapping[str, Stack] = field(default_factory=catalogue.load)

@@ -21,7 +21,7 @@ SAMPLES = 30
 TOLERANCE = 1e-4
 
 
-def prove():
+def main():
     import tensorflow as tf
 
     tf.compat.v1.enable_eager_execution()  # TensorFlow 1.15
@@ -29,7 +29,7 @@ def prove():
     devices = [device for device in seen_devices(tf) if device.startswith("GPU")] or ["CPU:0"]
     before = {device: readings(device) for device in devices}
     found, faults = {}, []
-    threads = [threading.Thread(target=run, args=(tf, device, seconds, found, faults)) for device in devices]
+    threads = [threading.Thread(target=put_under_load, args=(tf, device, seconds, found, faults)) for device in devices]
     for thread in threads:
         thread.start()
     hottest = dict.fromkeys(devices)
@@ -48,7 +48,7 @@ def prove():
     return {"burned": [found[device] for device in devices]}
 
 
-def run(tf, device, seconds, found, faults):
+def put_under_load(tf, device, seconds, found, faults):
     """Put the device under load, and add what was measured to ``found``, or an exception to ``faults``."""
     try:
         found[device] = load(tf, device, seconds)
@@ -100,4 +100,4 @@ def reported(device, *names):
 
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    report(prove)
+    report(main)

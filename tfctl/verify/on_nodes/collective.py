@@ -16,7 +16,7 @@ PAIR_SECONDS = 30.0
 GROUP = 1000  # the strategy uses the group keys below this
 
 
-def prove():
+def main():
     own, places, hosts = index(), addresses(), names()
     unmet = lost(own, places, os.environ["VERIFY_NONCE"])
     note(lost=unmet)
@@ -91,4 +91,4 @@ def part(tf, strategy):
 
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    report(prove)
+    report(main)

@@ -6,7 +6,7 @@ from collective import over_all, strategy_over
 from result import report
 
 
-def prove():
+def main():
     import tensorflow as tf
 
     return {"all": over_all(tf, strategy_over(tf, "NCCL"))}
@@ -14,4 +14,4 @@ def prove():
 
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
-    report(prove)
+    report(main)

@@ -8,7 +8,7 @@ from rounds import BYTES, rounds, timed
 MOST_HOSTS = 24  # test pairs up to this many hosts: each pair is a process set that all ranks create together
 
 
-def prove():
+def main():
     import horovod.tensorflow as hvd
 
     hvd.init()
@@ -69,4 +69,4 @@ def reduce(hvd, ranks, name, **more):
 if __name__ == "__main__":
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
-    report(prove)
+    report(main)

@@ -27,10 +27,10 @@ def addresses() -> List[str]:
     return json.loads(os.environ["TF_CONFIG"])["cluster"]["worker"]
 
 
-def report(prove: Callable[[], Dict[str, Any]]) -> None:
-    """Call ``prove`` and report its details, the message of its ProofFailed, or any other exception. Then exit."""
+def report(main: Callable[[], Dict[str, Any]]) -> None:
+    """Call ``main`` and report its details, the message of its ProofFailed, or any other exception. Then exit."""
     try:
-        result = dict(prove(), ok=True)
+        result = dict(main(), ok=True)
     except ProofFailed as fault:
         result = dict(fault.details, ok=False, message=str(fault))
     except Exception as fault:

@@ -38,7 +38,7 @@ REMEDIES = {
 }
 
 
-def prove():
+def main():
     gpus = driver_gpus()
     if gpus:
         start_cuda(len(gpus))
@@ -144,4 +144,4 @@ def computes(tf, device):
 
 
 if __name__ == "__main__":
-    sys.exit(report(prove))
+    sys.exit(report(main))
