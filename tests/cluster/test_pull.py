@@ -39,7 +39,7 @@ def test_pull_copies_output_logs_units_and_events(hosts: Hosts, tmp_path: Path) 
     assert (done.code, done.out) == (0, f"{tmp_path}/got\n"), done
     assert done.err == "whole: 3 files of output, 25 B\n"
     found = {str(path.relative_to(tmp_path / "got")) for path in (tmp_path / "got").rglob("*") if path.is_file()}
-    assert found - {".tfctl-pull/lock"} == {
+    assert found - {".tfctl-pull/lock", ".gitignore"} == {
         "events.json", "status.json", "output/node1/model", "output/node1/logs/train/events", "output/node2/model",
         *(f"attempt-1/worker-{n}.{suffix}" for n in (0, 1) for suffix in ("log", "service", "tf_config.json")),
     }  # fmt: skip

@@ -26,8 +26,8 @@ FILES = ":files"
 
 
 class Command(TypedDict):
-    """``arguments``: what the help shows, such as ``[JOB] [ROLE [INDEX]]``. ``options``: with the value that each
-    takes, as the help shows it; empty for none. ``commands``: those below this one."""
+    """``arguments``: what the help shows, such as ``[JOB] [ROLE [INDEX]]``, or choices, separated by `|`. ``options``:
+    with the value that each takes, as the help shows it; empty for none. ``commands``: those below this one."""
 
     help: str
     arguments: str
@@ -80,12 +80,14 @@ def _values(kind: str, known: CompletionNames, stacks: Sequence[str]) -> list[st
 
 def _arguments(form: str, given: Sequence[str], known: CompletionNames, stacks: Sequence[str]) -> list[str]:
     """Return the candidates for the next argument, after those that are given."""
+    if "|" in form:
+        return [] if given else form.split("|")
     if "ROLE" in form:
         return _task(given, known)
     if "STACK" in form:
         return list(stacks)
     if "JOB" in form and "JOBFILE" not in form:
-        return [*known.jobs, FILES] if not given else [FILES]
+        return [*known.jobs, FILES] if not given or form.endswith("...") else [FILES]
     return [FILES] if form else []
 
 

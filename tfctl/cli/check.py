@@ -42,8 +42,8 @@ def check(
 ) -> int:
     """Find mistakes in a job file without contacting any host. Reads its inventory and its code too.
 
-    start checks the same. So do render and run --local, except the size of the code. Exit code: 3 if there are errors,
-    0 if there are warnings only.
+    start checks the same, and render the same except the size of the code. run --local checks only the job file and
+    that its scripts exist. Exit code: 3 if there are errors, 0 if there are warnings only.
     """
     file = named(jobfile, job_option, "job file")
     layout: Layout | None = None
@@ -79,7 +79,7 @@ def _check(layout: Layout, code_limit: int) -> tuple[list[BadFile], list[str]]:
     from tfctl.model import plan
     from tfctl.model.assign import draft
 
-    listing = code.select(layout.code, layout.include, layout.env_file)
+    listing = code.of_job(layout)
     checked = check.check(layout, listing.names, listing.names)
     code.archive(listing, code_limit)
     plan.files(draft(layout))

@@ -102,9 +102,11 @@ def _command(command: Any) -> Command:
     arguments = []
     for parameter in command.params:
         if parameter.param_type_name == "argument":
-            arguments.append(parameter.metavar or parameter.name.upper())
+            arguments.append(_choices(parameter) or parameter.metavar or parameter.name.upper())
         elif not parameter.hidden:
             options.update(dict.fromkeys([*parameter.opts, *parameter.secondary_opts], _value(parameter)))
+    if "JOBFILE" in arguments:  # which `--job` is the same as
+        options = {name: "JOBFILE" if value == "JOB" else value for name, value in options.items()}
     help_text = (command.help or "").strip().partition("\n\n")[0].replace("\n", " ")
     commands = {name: _command(each) for name, each in getattr(command, "commands", {}).items()}
     return {
@@ -119,7 +121,15 @@ def _value(parameter: Any) -> str:
     """Return the kind of value that an option takes."""
     if parameter.is_flag or parameter.count:
         return ""
-    if choices := getattr(parameter.type, "choices", None):
-        return "|".join(str(getattr(each, "value", each)) for each in choices)
+    if choices := _choices(parameter):
+        return choices
     kinds = {"job_option": "JOB", "job": "JOB", "host": "HOST", "limit": "HOST", "stack": "STACK"}
     return kinds.get(parameter.name) or parameter.metavar or "VALUE"
+
+
+def _choices(parameter: Any) -> str:
+    """Return the values to choose from, separated by `|`, or "" if there is no choice."""
+    from tfctl.model.strategies import STRATEGIES
+
+    choices = STRATEGIES if parameter.name == "strategy" else getattr(parameter.type, "choices", None) or ()
+    return "|".join(str(getattr(each, "value", each)) for each in choices)

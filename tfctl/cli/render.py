@@ -53,7 +53,7 @@ def render(
     from tfctl.model.masking import MASK
 
     layout = lay_out(named(jobfile, job_option, "job file"), inventory, env)
-    listing = code.select(layout.code, layout.include, layout.env_file)
+    listing = code.of_job(layout)
     checked = check.check(layout, listing.names, listing.names)
     checked.require()
     job = draft(layout)

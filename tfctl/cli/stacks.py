@@ -110,9 +110,10 @@ def lock(
 
 def _directories(inventory: Path | None) -> tuple[str, ...]:
     """Return the directories with stacks of one's own: of this inventory, else of the default one if there is one."""
+    from tfctl.cli.which import default_inventory
     from tfctl.remote import inventory as inventories
 
-    source = inventory or inventories.default_path()
+    source = inventory or default_inventory()
     if source is None or not (inventory or source.exists()):
         return ()
     return inventories.load(source).stack_dirs

@@ -221,7 +221,6 @@ def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path
 
     Raise BadFile if it cannot be used, UsageError if there is none.
     """
-    from tfctl.jobs import start_history
     from tfctl.remote import inventory
 
     if option is not None:
@@ -233,17 +232,28 @@ def find_inventory(option: Path | None, jobfile: Path | None = None, named: Path
                 "correct `inventory:` in the job file, or name the inventory with -i",
             )
         return inventory.load(named)
-    if chosen := os.environ.get("TFCTL_INVENTORY"):
-        return inventory.load(Path(chosen))
-    default, recent = inventory.default_path(), start_history.inventory()
-    # The one in ansible.cfg may not exist yet, like a lab's; one set in the environment is always meant.
-    if default is not None and (default.exists() or recent is None or os.environ.get("ANSIBLE_INVENTORY")):
-        return inventory.load(default)
-    if recent is None:
+    default = default_inventory()
+    if default is None:
         raise UsageError("no inventory specified", "give one with -i, or as `inventory:` in the job file")
+    return inventory.load(default)
+
+
+def default_inventory() -> Path | None:
+    """Return the inventory that is used if none is specified. That of ansible.cfg may not exist yet, like a lab's."""
+    from tfctl.jobs import start_history
+    from tfctl.remote import inventory
+
+    if chosen := os.environ.get("TFCTL_INVENTORY"):
+        return Path(chosen)
+    default, recent = inventory.default_path(), start_history.inventory()
+    # One set in the environment is always meant.
+    if default is not None and (default.exists() or recent is None or os.environ.get("ANSIBLE_INVENTORY")):
+        return default
+    if recent is None:
+        return None
     path, folder = recent
     say(f"inventory: {path}, last used from {folder}")
-    return inventory.load(path)
+    return path
 
 
 def lay_out(file: Path, option: Path | None, env: Sequence[str] | None = None, job: JobFile | None = None) -> Layout:

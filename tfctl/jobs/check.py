@@ -12,7 +12,12 @@ from tfctl.jobs import scripts
 from tfctl.model import masking, shell, stacks
 from tfctl.model.job import Layout
 from tfctl.model.task import Slot
+from tfctl.model.text import Verbatim
 from tfctl.node.names import HIDDEN
+
+#: A variable of the shell, as `$NAME` or, in commands, as `${NAME}`. In `env`, `${` is refused unless it is meant.
+_VARIABLE = re.compile(r"(?<!\$)\$([A-Za-z_]\w*)", re.ASCII)
+_VARIABLE_IN_COMMAND = re.compile(r"(?<!\$)\$\{?([A-Za-z_]\w*)", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -40,7 +45,7 @@ def check(layout: Layout, sent: Collection[str] | None, files: Iterable[str]) ->
         tuple(error for slot in slots for error in scripts.faults(slot, layout.code, sent)),
         (
             *layout.notes,
-            *dict.fromkeys(warning for slot in slots for warning in _odd_words(slot)),
+            *dict.fromkeys(warning for slot in slots for warning in (*_odd_words(slot), *_references(slot))),
             *shell.remarks(slots),
             *scripts.remarks(layout.code, files),
         ),
@@ -48,13 +53,14 @@ def check(layout: Layout, sent: Collection[str] | None, files: Iterable[str]) ->
 
 
 def unknown_stacks(layout: Layout) -> list[str]:
-    """Return a sentence for each stack that tfctl does not ship. Only the hosts know whether it is there."""
+    """Return a sentence for each stack that neither tfctl nor the inventory has. The hosts may have it."""
     named = dict.fromkeys(slot.stack for slot in layout.slots)
+    directories = tuple(dict.fromkeys(path for host in (*layout.hosts, *layout.others) for path in host.stack_dirs))
     return [
         f"stack {name}: tfctl has none of this name, so the hosts must have their own in /opt/tfctl/stacks; "
-        f"{stacks.others(name)}"
+        f"{stacks.others(name, directories)}"
         for name in named
-        if name != stacks.NONE and name not in stacks.load()
+        if name != stacks.NONE and name not in stacks.load(directories)
     ]
 
 
@@ -73,3 +79,22 @@ def _odd_words(slot: Slot) -> Iterator[str]:
             yield f"{where}: `~` is not expanded, because no shell runs the command; write the full path"
         elif hidden := next((root for root in HIDDEN if Path(value).is_relative_to(root)), None):
             yield f"{where}: tasks cannot see {hidden} of the hosts; use a directory such as /srv/tfctl"
+
+
+def _references(slot: Slot) -> Iterator[str]:
+    """Yield a sentence for each variable that a shell would replace, and tfctl does not.
+
+    A value from outside the job file, such as a password, counts only if it is nothing but a variable.
+    """
+    for name, value in slot.env.items():
+        if found := _VARIABLE.fullmatch(value) if isinstance(value, Verbatim) else _VARIABLE.search(value):
+            yield (
+                f"{slot.role}: {name}: tfctl does not replace `${found[1]}`; to take a variable from the shell, write "
+                "its name without a value in `env` of the job file"
+            )
+    if not shell.is_shell(slot.command):
+        for reference in dict.fromkeys(_VARIABLE_IN_COMMAND.findall(" ".join(slot.command))):
+            yield (
+                f"{slot.role}: `${reference}` in the command is not replaced, because no shell runs the command; use "
+                "[sh, -c, 'exec …']"
+            )

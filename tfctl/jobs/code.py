@@ -1,8 +1,9 @@
 """Pack the job's code as one tarball. The same files always give the same bytes.
 
 In a git work tree it holds tracked files and untracked ones that git does not ignore; elsewhere, everything but .git,
-__pycache__ and the output of local runs. If git cannot list the files of a work tree, nothing is packed. Files that
-look like secrets are left out unless git tracks them or the job file lists them.
+__pycache__, the output of local runs and the results of `tfctl pull`. If git cannot list the files of a work tree,
+nothing is packed. Files that look like secrets are left out unless git tracks them or the job file lists them. The
+inventory, which may contain passwords of root, is left out unless the job file lists it.
 """
 
 from __future__ import annotations
@@ -20,14 +21,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfctl.errors import BadFile
+from tfctl.jobs.destination import is_destination
 from tfctl.wording import plain
+
+if TYPE_CHECKING:
+    from tfctl.model.job import Layout
 
 LIMIT_MB = 50
 #: Where `run --local` puts a job's output, usually beside the code.
 LOCAL_OUTPUT = "tfctl-output"
 _SKIPPED = (".git", "__pycache__", LOCAL_OUTPUT)
+#: Directories of variables that Ansible reads beside an inventory.
+_INVENTORY_FOLDERS = ("group_vars", "host_vars")
 #: Files of environment variables (not their templates) and of keys in binary formats.
 _SECRET_NAME = re.compile(r"\.env(\.(?!example$|sample$|template$|dist$).*)?|.*\.(p12|pfx|ppk)")
 #: How every private key of OpenSSH and OpenSSL begins (RFC 7468).
@@ -41,7 +49,7 @@ _GIT_S = 60.0
 @dataclass(frozen=True)
 class CodeListing:
     """``names`` are the files to pack, sorted and relative to the folder. ``left_out`` are those that look like
-    secrets, apart from the job's own file of variables."""
+    secrets, apart from the job's own file of variables and its inventory."""
 
     folder: Path
     names: tuple[str, ...]
@@ -67,23 +75,33 @@ class CodeArchive:
     names: tuple[str, ...]
 
 
+def of_job(layout: Layout) -> CodeListing:
+    """List the files to pack for a job (`select`)."""
+    return select(layout.code, layout.include, layout.env_file, Path(layout.inventory))
+
+
 def pack(folder: Path, limit_mb: int = LIMIT_MB, include: Sequence[str] = ()) -> CodeArchive:
     """Select the folder's files and pack them (`select`, `archive`)."""
     return archive(select(folder, include), limit_mb)
 
 
-def select(folder: Path, include: Sequence[str] = (), env_file: Path | None = None) -> CodeListing:
+def select(
+    folder: Path, include: Sequence[str] = (), env_file: Path | None = None, inventory: Path | None = None
+) -> CodeListing:
     """List the files to pack. ``include``: files that are packed even if git ignores them or they look like secrets.
 
-    ``env_file``, whose variables the tasks get anyway, counts as a secret. Raise BadFile for a directory that cannot be
-    read, for an included file that does not exist, and if git cannot list the files of its work tree.
+    ``env_file``, whose variables the tasks get anyway, counts as a secret. ``inventory``, which may be a directory, is
+    not packed, even if git tracks it, nor are group_vars and host_vars beside it. Raise BadFile for a directory that
+    cannot be read, for an included file that does not exist, and if git cannot list the files of its work tree.
     """
     for name in include:
         if not (folder / name).is_file():
             raise BadFile(f"code/include: {folder / name} is not a file", "correct the list: paths relative to `code`")
     try:
         found = set(names(folder, strict=True))
-        own = found.intersection([os.path.relpath(env_file.resolve(), folder.resolve())] if env_file else [])
+        if inventory:
+            found -= _within(found, folder, [inventory, *(inventory.parent / name for name in _INVENTORY_FOLDERS)])
+        own = _within(found, folder, [env_file] if env_file else [])
         suspects = {name for name in found.difference(include) if name in own or _may_be_secret(folder / name)}
     except OSError as error:
         raise _unreadable(folder, error) from None
@@ -121,9 +139,19 @@ def names(folder: Path, strict: bool = False) -> Iterator[str]:
         yield from (name for name in listed if os.path.lexists(folder / name))
         return
     for parent, folders, files in os.walk(folder, onerror=_refuse if strict else None):
-        folders[:] = [name for name in folders if name not in _SKIPPED]
+        folders[:] = [name for name in folders if name not in _SKIPPED and not is_destination(Path(parent, name))]
         links = [name for name in folders if Path(parent, name).is_symlink()]
         yield from (str(Path(parent, name).relative_to(folder)) for name in (*files, *links))
+
+
+def _within(names: Iterable[str], folder: Path, paths: Iterable[Path]) -> set[str]:
+    """Return the names that are one of the paths or below one. A path may be a link in the folder, or its target."""
+    places = [
+        os.path.relpath(place, start)
+        for path in paths
+        for place, start in ((path.absolute(), folder.absolute()), (path.resolve(), folder.resolve()))
+    ]
+    return {name for name in names if any(name == place or name.startswith(f"{place}/") for place in places)}
 
 
 def _tarball(folder: Path, names: Iterable[str], limit_mb: int) -> bytes:

@@ -2,7 +2,8 @@
 
 Every path is opened component by component, relative to the directory, and never through a link. A file appears under
 its name when it is complete. Until then it is in the directory `.tfctl-pull`, under a name that says which version of
-the file it is: the next pull continues it.
+the file it is: the next pull continues it. A directory that a pull has made is ignored by git, because the next start
+would send it to the hosts.
 """
 
 from __future__ import annotations
@@ -22,13 +23,20 @@ _PARTS = ".tfctl-pull"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+def is_destination(folder: Path) -> bool:
+    """Return whether a pull has written to this directory."""
+    return (folder / _PARTS).is_dir()
+
+
 class Destination:
     """A directory to write to, made if it is missing. A context manager that locks it. Raises Busy, TfctlError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with _writing(path):
-            path.mkdir(parents=True, exist_ok=True)
+            if not path.is_dir():
+                path.mkdir(parents=True, exist_ok=True)
+                (path / ".gitignore").write_text("*\n")
             self._root = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._parts = self._enter(self._root, _PARTS)
             self._lock = os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._parts)

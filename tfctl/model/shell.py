@@ -30,7 +30,7 @@ def kill_mode(command: Sequence[str]) -> KillMode:
     """
     if command[0].endswith(".sh"):
         return "control-group"
-    if not _is_shell(command):
+    if not is_shell(command):
         return "mixed"
     script = _inline_script(command)
     handles_it = script is not None and ("trap" in script or _ENDS_WITH_EXEC.search(script.rstrip()))
@@ -48,7 +48,8 @@ def remarks(slots: Iterable[Slot]) -> list[str]:
     ]
 
 
-def _is_shell(command: Sequence[str]) -> bool:
+def is_shell(command: Sequence[str]) -> bool:
+    """Return whether the program is a shell, which replaces variables and `~`."""
     return command[0].rpartition("/")[2] in _SHELLS
 
 
@@ -66,5 +67,5 @@ def _inline_script(command: Sequence[str]) -> str | None:
 
 
 def _stays(command: Sequence[str]) -> bool:
-    script = _inline_script(command) if _is_shell(command) else None
+    script = _inline_script(command) if is_shell(command) else None
     return script is not None and not _REPLACED.search(script)

@@ -44,13 +44,18 @@ def test_explain_shows_the_contents_of_a_stack(name: str, capsys: pytest.Capture
 
 def test_explaining_an_unknown_stack_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["stacks", "explain", "tf9"]) == 3
-    assert "there is no such stack" in capsys.readouterr().err
+    assert "there is no stack tf9\n" in capsys.readouterr().err
 
 
-def test_the_table_shows_where_a_stack_of_the_inventory_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_shows_where_a_stack_of_the_inventory_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = own_stack(tmp_path / "stacks")
     (tmp_path / "hosts.ini").write_text("node1\n[all:vars]\ntfctl_stack_dirs=stacks\n")
     inventory = ["-i", str(tmp_path / "hosts.ini")]
+    monkeypatch.setenv("TFCTL_INVENTORY", inventory[1])
+    assert said(capsys, "stacks") == said(capsys, "stacks", *inventory)
+    assert said(capsys, "stacks", "explain", "mine") == said(capsys, "stacks", "explain", "mine", *inventory)
     *_, last = said(capsys, "stacks", *inventory).splitlines()
     assert last.split() == ["mine", "2.15.1", "3.11", "-", "-", str(file), "-"]
     assert f"from {file}" in said(capsys, "stacks", "explain", "mine", *inventory)

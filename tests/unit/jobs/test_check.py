@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.provision.test_stacks import own_stack
 from tfctl.cli.main import run
 from tfctl.model.host import VARIABLES
 from tfctl.provision.ansible import data_dir
@@ -99,7 +100,12 @@ def test_check_names_an_error_and_its_remedy(
         ("command: python train.py ~/data", "worker: `~/data`: `~` is not expanded, because no shell runs the command"),
         ("command: python train.py --data=/home/me/x", "worker: `--data=/home/me/x`: tasks cannot see /home of the"),
         ("env: {DATA: /root}", "worker: DATA: tasks cannot see /root of the hosts; use a directory such as"),
-        ("env: {DATA: ~/x}", "worker: DATA: `~` stays as it is"),
+        ("env: {DATA: ~/x}", "worker: DATA: `~` is not expanded"),
+        ("env: {KEY: $WANDB_API_KEY}", "worker: KEY: tfctl does not replace `$WANDB_API_KEY`; to take a variable from"),
+        ("env: {DATA: /srv/$NAME}", "worker: DATA: tfctl does not replace `$NAME`"),
+        ("env_file: .env", "worker: FROM_FILE: tfctl does not replace `$OTHER`"),
+        ('command: python train.py "$DATA"', "worker: `$DATA` in the command is not replaced, because no shell runs"),
+        ("command: [python, train.py, '--data=${DATA}/x']", "worker: `$DATA` in the command is not replaced"),
         ("roles: {worker: {hosts: 'gpu,cpu'}}", "roles/worker/hosts: `cpu` matches no host of /"),
         ("command: [sh, -c, 'a; b']", "`sh -c` without `exec`"),
         ("command: python train.py --wandb-api-key=hunter2", "worker: the command contains a secret, which all users"),
@@ -109,11 +115,30 @@ def test_check_names_an_error_and_its_remedy(
 def test_check_warns_of_what_is_probably_a_mistake(
     lines: str, sentence: str, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    (folder / ".env").write_text("FROM_FILE=$OTHER\nPASSWORD=a$b\n")
     write(folder, lines)
     code, errors, warnings = check(capsys)
     assert (code, errors, len(warnings)) == (0, [], 1)
     assert warnings[0].startswith(sentence)
     assert "hunter2" not in warnings[0]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    ['command: sh -c "exec echo $HOME"', "command: [bash, -c, 'exec echo ${HOME}']", "env: {COST: 'US$ 5', A: $$b}"],
+)
+def test_check_does_not_warn_of_variables_that_a_shell_replaces(
+    lines: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(folder, lines)
+    assert check(capsys) == (0, [], [])
+
+
+def test_check_knows_the_stacks_of_the_inventory(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    own_stack(folder / "stacks")
+    (folder / "hosts.ini").write_text(f"{HOSTS}[all:vars]\ntfctl_stack_dirs=stacks\n")
+    write(folder, "stack: mine")
+    assert check(capsys) == (0, [], [])
 
 
 def test_check_names_all_errors_of_the_commands_once_per_role(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

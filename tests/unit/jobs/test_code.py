@@ -13,6 +13,7 @@ import pytest
 from tfctl.errors import BadFile
 from tfctl.jobs import code as job_code
 from tfctl.jobs.code import CodeArchive, pack, select
+from tfctl.jobs.destination import Destination
 
 
 def names(code: CodeArchive) -> list[str]:
@@ -181,6 +182,49 @@ def test_the_file_of_variables_is_a_secret_that_needs_no_remark(tmp_path: Path) 
     listing = select(tmp_path, SECRETS, file)
     assert (set(SECRETS) <= set(listing.names), file.name in listing.names, listing.remarks) == (True, False, ())
     assert file.name in select(tmp_path, [file.name], file).names
+
+
+@pytest.mark.parametrize("tracked", [False, True])
+def test_an_inventory_and_its_variables_are_packed_only_if_the_job_file_lists_them(
+    tracked: bool, tmp_path: Path
+) -> None:
+    """Otherwise every job could read a password of sudo in it."""
+    files = ("train.py", "hosts.ini", "group_vars/all.yml", "host_vars/node1/vault.yml", "data/group_vars/x")
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("ansible_become_password: x\n")
+    if tracked:
+        subprocess.run(["git", "init", "-q", tmp_path], check=True)
+        subprocess.run(["git", "-C", tmp_path, "add", "."], check=True)
+    inventory = tmp_path / "hosts.ini"
+    listing = select(tmp_path, inventory=inventory)
+    assert (listing.names, listing.remarks) == (("data/group_vars/x", "train.py"), ())
+    assert "hosts.ini" in select(tmp_path, ["hosts.ini"], inventory=inventory).names
+    assert select(tmp_path, inventory=tmp_path / "data").names == ("hosts.ini", "train.py")
+    assert len(select(tmp_path, inventory=tmp_path).names) == 5, "the code is not left out"
+
+
+def test_a_link_to_the_inventory_is_not_packed(tmp_path: Path) -> None:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (tmp_path / "hosts.ini").write_text("node1\n")
+    (folder / "hosts.ini").symlink_to("../hosts.ini")
+    assert select(folder, inventory=folder / "hosts.ini").names == ()
+
+
+@pytest.mark.parametrize("git", [False, True])
+def test_results_of_pull_are_not_packed(git: bool, tmp_path: Path) -> None:
+    if git:
+        subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / "train.py").write_text("")
+    with Destination(tmp_path / "digits-results") as destination:
+        destination.write("output/node1/model", "weights")
+    assert select(tmp_path).names == ("train.py",)
+
+
+def test_pull_does_not_make_git_ignore_a_directory_of_the_user(tmp_path: Path) -> None:
+    with Destination(tmp_path):
+        assert not (tmp_path / ".gitignore").exists()
 
 
 def test_an_included_file_that_does_not_exist_is_refused(tmp_path: Path) -> None:

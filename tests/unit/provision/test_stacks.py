@@ -73,7 +73,7 @@ def test_every_lock_file_belongs_to_a_stack() -> None:
 
 
 def test_unknown_stack_suggests_the_nearest_name() -> None:
-    with pytest.raises(BadFile, match=r"--stack tf2\.51: there is no such stack") as raised:
+    with pytest.raises(BadFile, match=r"there is no stack tf2\.51") as raised:
         stacks.get("tf2.51")
     assert raised.value.remedy.startswith("did you mean tf2.")
 

@@ -188,7 +188,7 @@ def get(name: str, directories: tuple[str, ...] = ()) -> Stack:
     """Return the named stack. Raise BadFile, suggesting the nearest name, if there is none."""
     stacks = load(directories)
     if name not in stacks:
-        raise BadFile(f"--stack {name}: there is no such stack", others(name, directories))
+        raise BadFile(f"there is no stack {name}", others(name, directories))
     return stacks[name]
 
 
