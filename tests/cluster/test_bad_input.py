@@ -305,6 +305,31 @@ def test_commands_reject_words_that_they_do_not_know(words: str, code: int, said
     refused(hosts(*words.split()), code, said)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "status never-was", "logs -j never-was", "wait never-was", "stop never-was", "restart never-was",
+        "events never-was", "prune never-was", "report never-was", "pull never-was", "tensorboard never-was",
+        "exec never-was worker 0 -- true", "ssh never-was worker 0", "forward never-was worker 0:1",
+        "nodes -j never-was",
+    ],
+)  # fmt: skip
+def test_every_command_for_jobs_prints_an_error_as_an_object(words: str, hosts: Hosts) -> None:
+    command, dashes, rest = words.partition(" --")
+    done = hosts(*f"{command} -o json{dashes}{rest}".split())
+    assert (done.code, [list(found) for found in done.objects]) == (7, [["error"]]), done
+    error = done.objects[0]["error"]
+    assert (error["exit"], "never-was" in error["message"]) == (7, True)
+
+
+@pytest.mark.parametrize(("lines", "code"), [("stack: tf2.51\n", 8), ("command: no-such-program\n", 8), ("x: 1\n", 3)])
+def test_start_prints_an_error_as_an_object(lines: str, code: int, hosts: Hosts) -> None:
+    key = lines.partition(":")[0]
+    kept = [line for line in GOOD.splitlines() if not line.startswith(key)]
+    done = hosts("start", write(hosts, "\n".join([*kept, lines])), "-o", "json")
+    assert (done.code, done.objects[0]["error"]["exit"]) == (code, code), done
+
+
 @pytest.mark.parametrize("words", ["start", "strat job.yaml", "start job.yaml --wate", "logs -n x"])
 def test_commands_reject_unknown_options_in_one_sentence(words: str, hosts: Hosts) -> None:
     done = hosts(*words.split())

@@ -107,6 +107,13 @@ def test_restart_with_dry_run_changes_nothing(hosts: Hosts) -> None:
     assert {name: tree.files() for name, tree in hosts.trees.items()} == files
 
 
+def test_restart_and_stop_print_objects(hosts: Hosts) -> None:
+    hosts.ok("start", hosts.file("both", THREE))
+    assert hosts("restart", "both", "-o", "json").objects == [{"job": "both", "attempt": 2}]
+    stopped = hosts("stop", "both", "-o", "json").objects
+    assert stopped == [{"job": "both", "stopped": ["worker/0", "worker/1", "worker/2"]}]
+
+
 @pytest.mark.extended
 def test_restart_uses_the_port_of_the_guard_that_it_stops(hosts: Hosts) -> None:
     """The head has one task, and no port to spare."""
