@@ -114,6 +114,13 @@ class Hosts:
         path.write_text(text.replace("-o GlobalKnownHostsFile", f"-o ConnectTimeout={timeout} -o GlobalKnownHostsFile"))
         return path
 
+    def without(self, name: str) -> Path:
+        """Write an inventory that lacks this host."""
+        path = self.folder / f"without-{name}.ini"
+        lines = self.inventory.read_text().splitlines(keepends=True)
+        path.write_text("".join(line for line in lines if not line.startswith(f"{name} ")))
+        return path
+
     @contextlib.contextmanager
     def behind_relay(self, name: str) -> Iterator[Relay]:
         """Reach this host through a network that can fail, during the block."""

@@ -114,6 +114,12 @@ def test_exec_reports_a_host_that_does_not_answer_and_runs_on_the_others(job: Ho
     assert "node2: /usr/local/sbin/tfctl-node cannot be run" in done.err
 
 
+def test_exec_exits_with_7_when_the_inventory_lacks_the_host(job: Hosts) -> None:
+    done = job.with_inventory(job.without("node2"), "exec", "busy", "worker", 1, "--", "true")
+    said = "tfctl: node2, where busy has tasks, is not in this inventory\n  → name another with -i\n"
+    assert (done.code, done.out, done.err) == (7, "", said)
+
+
 def test_exec_names_a_signal(job: Hosts) -> None:
     done = run(job, "exec", "worker", 0, "--", "sh", "-c", "kill -KILL $$")
     assert (done.code, "worker/0: the command was ended by SIGKILL" in done.err) == (137, True), done

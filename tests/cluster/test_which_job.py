@@ -262,21 +262,13 @@ def test_status_and_list_name_a_host_that_does_not_answer(hosts: Hosts) -> None:
     assert hosts("stop", "part").code == 0
 
 
-def without_node3(hosts: Hosts) -> Path:
-    """Write an inventory that lacks this host."""
-    path = hosts.folder / "two.ini"
-    lines = hosts.inventory.read_text().splitlines(keepends=True)
-    path.write_text("".join(line for line in lines if not line.startswith("node3 ")))
-    return path
-
-
 @pytest.mark.extended
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_commands_name_a_host_of_the_job_that_the_inventory_lacks(hosts: Hosts, tmp_path: Path, goes_on: bool) -> None:
     command = f"command: [sh, -c, 'echo begun; test {goes_on} = False || exec sleep 600']\n"
     hosts.ok("start", hosts.file("wide", command + "roles: {worker: 3}\n"))
     wait_until(lambda: hosts.ok("logs", "wide").count("begun") == 3 and (goes_on or hosts("wait", "wide").code == 0))
-    two = without_node3(hosts)
+    two = hosts.without("node3")
     said = "tfctl: node3, where wide has tasks, is not in this inventory\n  → name another with -i\n"
 
     done = hosts.with_inventory(two, "status", "wide")
@@ -288,6 +280,9 @@ def test_commands_name_a_host_of_the_job_that_the_inventory_lacks(hosts: Hosts, 
     assert (done.code, done.out, done.err) == (0, "worker/0 │ begun\n", "")
     done = hosts.with_inventory(two, "wait", "wide", "--timeout", "3s")
     assert (done.code, done.err) == (7, said)
+    for verb in ("ssh", "logs"):
+        done = hosts.with_inventory(two, verb, "wide", "worker", 2)
+        assert (done.code, done.out, done.err) == (7, "", said), verb
     done = hosts.with_inventory(two, "pull", "wide", tmp_path)
     assert (done.code, done.err.endswith(said), done.err.count(said)) == (7, True, 1)
     assert (tmp_path / "attempt-1/worker-1.log").read_text() == "begun\n"
@@ -297,7 +292,7 @@ def test_commands_name_a_host_of_the_job_that_the_inventory_lacks(hosts: Hosts, 
 def test_wait_does_not_need_a_host_that_does_not_decide_how_the_job_ends(hosts: Hosts) -> None:
     roles = "roles: {chief: {replicas: 1, hosts: node1, command: [sleep, '3']}, ps: {replicas: 1, hosts: node3}}\n"
     hosts.ok("start", hosts.file("narrow", STAY + roles + "policy: {success: chief}\n"))
-    two = without_node3(hosts)
+    two = hosts.without("node3")
     assert hosts.with_inventory(two, "wait", "narrow").code == 0
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tfctl.cli.common import say
-from tfctl.errors import BadFile, Exit, NotFound, TfctlError, UsageError, first_of, of_hosts
+from tfctl.errors import BadFile, Exit, TfctlError, UsageError, first_of, of_hosts
 
 if TYPE_CHECKING:
     from tfctl.jobs.state import JobState, TaskState
@@ -42,10 +42,12 @@ class OpenJob:
 
     def host(self, task: TaskState) -> Host:
         """Return the host of a task. Raise NotFound if the inventory does not have it."""
+        from tfctl.jobs.state import not_in_inventory
+
         for host in self.fleet.hosts:
             if host.name == task.host:
                 return host
-        raise NotFound(f"{task} is on {task.host}, which is not in this inventory")
+        raise not_in_inventory(self.state, task.host)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from tfctl.errors import TfctlError
-from tfctl.jobs.state import JobState, TaskState
+from tfctl.jobs.state import JobState, TaskState, not_in_inventory
 from tfctl.node import wire
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import Session, beating, open_session
@@ -41,7 +41,7 @@ def execute(
     def run(task: TaskState) -> None:
         try:
             if task.host not in hosts:
-                raise TfctlError(f"{task} is on {task.host}, which is not in this inventory")
+                raise not_in_inventory(state, task.host)
             request = wire.ExecRequest(
                 state.job, state.record.run, task.role, task.index, tuple(words), environment=environment
             )

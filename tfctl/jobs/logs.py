@@ -16,13 +16,13 @@ from contextlib import nullcontext, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfctl.errors import Exit, NotFound, TfctlError, Unreachable, UsageError, of_exit, of_hosts
+from tfctl.errors import Exit, TfctlError, Unreachable, UsageError, of_exit, of_hosts
 from tfctl.jobs import clocks
 from tfctl.jobs.answers import Answers, closed_when_silent
 from tfctl.jobs.attempts import Attempts
 from tfctl.jobs.gather import gather
 from tfctl.jobs.journal import Gap, HostJournal, Line, Query
-from tfctl.jobs.state import JobState, absent
+from tfctl.jobs.state import JobState, absent, not_in_inventory
 from tfctl.model.host import Host
 from tfctl.remote.fleet import Fleet
 from tfctl.remote.session import Session
@@ -249,7 +249,7 @@ def _hosts(fleet: Fleet, state: JobState, query: Query) -> list[Host]:
     names = _names(state, query)
     found = [host for host in fleet.hosts if host.name in names]
     if not found:
-        raise NotFound(f"the hosts of {state.job} ({', '.join(sorted(names))}) are not in this inventory")
+        raise not_in_inventory(state, *sorted(names))
     return found
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tfctl.errors import Busy, NotFound, Taken, TfctlError, together
 from tfctl.jobs.sessions import Sessions, open_sessions
-from tfctl.jobs.state import JobState, TaskState
+from tfctl.jobs.state import JobState, TaskState, not_in_inventory
 from tfctl.jobs.stop import stop
 from tfctl.model.host import Host
 from tfctl.model.ports import port_for_guard
@@ -130,9 +130,7 @@ def _hosts(fleet: Fleet, state: JobState) -> list[Host]:
     known = {host.name: host for host in fleet.hosts}
     missing = [name for name in state.hosts if name not in known]
     if missing:
-        raise NotFound(
-            f"{', '.join(missing)}, where {state.job} has tasks, is not in this inventory", "name another with -i"
-        )
+        raise not_in_inventory(state, *missing)
     return [known[name] for name in state.hosts]
 
 

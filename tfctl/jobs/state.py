@@ -221,13 +221,16 @@ def unless_silent(missing: TfctlError, errors: Sequence[TfctlError]) -> TfctlErr
 def absent(state: JobState, hosts: Iterable[Host]) -> list[TfctlError]:
     """Return an error for each host of the job that is not among ``hosts``, those of the inventory."""
     known = {host.name for host in hosts}
-    errors: list[TfctlError] = []
-    for name in state.hosts:
-        if name not in known:
-            what = f"{name}, where {state.job} has tasks, is not in this inventory"
-            errors.append(NotFound(what, "name another with -i"))
-            errors[-1].hosts = (name,)
-    return errors
+    return [not_in_inventory(state, name) for name in state.hosts if name not in known]
+
+
+def not_in_inventory(state: JobState, *names: str) -> NotFound:
+    """Return the error about hosts of the job that the inventory does not have."""
+    verb = "is" if len(names) == 1 else "are"
+    message = f"{', '.join(names)}, where {state.job} has tasks, {verb} not in this inventory"
+    error = NotFound(message, "name another with -i")
+    error.hosts = names
+    return error
 
 
 def select(state: JobState, role: str, index: int | None) -> tuple[TaskState, ...]:
