@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tfctl.cli import text
 from tfctl.cli.common import InventoryOption, OutputFormat, OutputOption, say, say_error
+from tfctl.cli.tables import Column, Table
 from tfctl.cli.which import open_fleet
 from tfctl.errors import first_of
 from tfctl.node.names import REQUIREMENTS
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
     from tfctl.cli.objects import NodesObject
     from tfctl.jobs.nodes import NodeState
     from tfctl.node import wire
-
-_COLUMNS = (
-    "HOST", "STATE", "OS", "SYSTEMD", "PART", "STACKS", "CPUS", "LOAD", "MEMORY", "DISK", "CODE", "GPUS", "PORTS",
-    "TASKS",
-)  # fmt: skip
-
-_CARD_COLUMNS = ("HOST", "CARD", "MIG", "ECC", "PERSISTENCE", "CLOCK", "TEMP", "POWER")
 
 #: Changes on a host that are listed. -o json lists all.
 _DRIFTS = 5
@@ -82,30 +76,25 @@ def drift_message(host: str, drifts: Sequence[str]) -> str:
 
 def table(states: list[NodeState]) -> str:
     """Return a table of the hosts and, if there are any, one of their GPUs and one of the cards' states."""
-    rows = [_COLUMNS, *(_row(state) for state in states)]
-    devices = [(state.host.name, gpu) for state in states if state.node for gpu in state.node.gpus]
-    tables = [text.table(rows, state=1)]
-    if devices:
-        tables.append(text.table([("HOST", "GPU", "NAME", "MEMORY", "HELD BY"), *(_device(*one) for one in devices)]))
+    tables = [_HOSTS.text(states)]
+    gpus = [(state.host.name, gpu) for state in states if state.node for gpu in state.node.gpus]
+    if gpus:
+        tables.append(_GPUS.text(gpus))
     cards = [(state.host.name, card) for state in states if state.node for card in state.node.cards]
     if cards:
-        tables.append(text.table([_CARD_COLUMNS, *(_card(*one) for one in cards)]))
+        tables.append(_CARDS.text(cards))
     troubles = [(state.host.name, state.node.gpu_trouble) for state in states if state.node]
     tables += [plain(f"{host}: {trouble.message}") for host, trouble in troubles if trouble]
     return "\n\n".join(tables)
 
 
-def _row(state: NodeState) -> tuple[str, ...]:
-    node = state.node
-    if node is None:
-        return (state.host.name, state.state, *[""] * (len(_COLUMNS) - 2))
-    stacks = (target[: len(name) + 9] for name, target in node.stacks.items())
-    tasks = (f"{job}: {' '.join(names)}" for job, names in state.jobs.items())
-    return (
-        state.host.name, state.state, _shown(node.os), _shown(node.systemd or None), node.version[:8],
-        " ".join(stacks), _shown(node.cpus), _shown(node.load), _memory(node.memory_mib), _disks(node),
-        _gib(node.stored_mib), _free(node), ranges(list(node.ports)), "; ".join(tasks),
-    )  # fmt: skip
+def _answer(cell: Callable[[wire.Node], str]) -> Callable[[NodeState], str]:
+    """Return the function for a cell about what a host has answered. It is empty if the host has not."""
+    return lambda state: cell(state.node) if state.node else ""
+
+
+def _stacks(node: wire.Node) -> str:
+    return " ".join(target[: len(name) + 9] for name, target in node.stacks.items())
 
 
 def _shown(value: object) -> str:
@@ -136,23 +125,6 @@ def _free(node: wire.Node) -> str:
     return f"{free} of {len(node.gpus)} free" if node.gpus else "none"
 
 
-def _device(host: str, gpu: wire.Gpu) -> tuple[str, ...]:
-    memory = f"{gpu.memory_mib / 1024:.0f} GiB" if gpu.memory_mib else ""
-    return (host, str(gpu.index), gpu.name, memory, gpu.holder or "free")
-
-
-def _card(host: str, card: wire.Card) -> tuple[str, ...]:
-    """Return a row about a card. What it does not have is a dash."""
-    modes = {True: "on", False: "off", None: "-"}
-    errors = f", {counted(card.ecc_errors, 'error')}" if card.ecc_errors else ""
-    mig = "off" if card.mig is None else " ".join(card.mig) or "no instances"
-    clock = "-" if card.mhz is None else f"{card.mhz} of {card.max_mhz or '?'} MHz"
-    return (
-        host, card.name, mig, modes[card.ecc] + errors, modes[card.persistence], clock,
-        "-" if card.celsius is None else f"{card.celsius} °C", "-" if card.watts is None else f"{card.watts} W",
-    )  # fmt: skip
-
-
 def ranges(numbers: list[int]) -> str:
     """Return sorted numbers as ranges: ``2222-2224 2230``."""
     found: list[list[int]] = []
@@ -162,3 +134,66 @@ def ranges(numbers: list[int]) -> str:
         else:
             found.append([number])
     return " ".join("-".join(map(str, part)) for part in found)
+
+
+def _tasks(state: NodeState) -> str:
+    return "; ".join(f"{job}: {' '.join(names)}" for job, names in state.jobs.items())
+
+
+def _mode(on: bool | None) -> str:
+    return {True: "on", False: "off", None: "-"}[on]
+
+
+def _mig(card: wire.Card) -> str:
+    return "off" if card.mig is None else " ".join(card.mig) or "no instances"
+
+
+def _ecc(card: wire.Card) -> str:
+    return _mode(card.ecc) + (f", {counted(card.ecc_errors, 'error')}" if card.ecc_errors else "")
+
+
+def _clock(card: wire.Card) -> str:
+    return "-" if card.mhz is None else f"{card.mhz} of {card.max_mhz or '?'} MHz"
+
+
+def _with_unit(value: int | None, unit: str) -> str:
+    return "-" if value is None else f"{value} {unit}"
+
+
+_HOSTS: Table[NodeState] = Table(
+    Column("HOST", lambda state: state.host.name),
+    Column("STATE", lambda state: state.state, coloured=True),
+    Column("OS", _answer(lambda node: _shown(node.os))),
+    Column("SYSTEMD", _answer(lambda node: _shown(node.systemd or None))),
+    Column("PART", _answer(lambda node: node.version[:8])),
+    Column("STACKS", _answer(_stacks)),
+    Column("CPUS", _answer(lambda node: _shown(node.cpus))),
+    Column("LOAD", _answer(lambda node: _shown(node.load))),
+    Column("MEMORY", _answer(lambda node: _memory(node.memory_mib))),
+    Column("DISK", _answer(_disks)),
+    Column("CODE", _answer(lambda node: _gib(node.stored_mib))),
+    Column("GPUS", _answer(_free)),
+    Column("PORTS", _answer(lambda node: ranges(list(node.ports)))),
+    Column("TASKS", _tasks),
+)
+
+#: Of a host's name and one of its GPUs.
+_GPUS: Table[tuple[str, wire.Gpu]] = Table(
+    Column("HOST", lambda row: row[0]),
+    Column("GPU", lambda row: str(row[1].index)),
+    Column("NAME", lambda row: row[1].name),
+    Column("MEMORY", lambda row: f"{row[1].memory_mib / 1024:.0f} GiB" if row[1].memory_mib else ""),
+    Column("HELD BY", lambda row: row[1].holder or "free"),
+)
+
+#: Of a host's name and one of its cards. What a card does not have is a dash.
+_CARDS: Table[tuple[str, wire.Card]] = Table(
+    Column("HOST", lambda row: row[0]),
+    Column("CARD", lambda row: row[1].name),
+    Column("MIG", lambda row: _mig(row[1])),
+    Column("ECC", lambda row: _ecc(row[1])),
+    Column("PERSISTENCE", lambda row: _mode(row[1].persistence)),
+    Column("CLOCK", lambda row: _clock(row[1])),
+    Column("TEMP", lambda row: _with_unit(row[1].celsius, "°C")),
+    Column("POWER", lambda row: _with_unit(row[1].watts, "W")),
+)
