@@ -127,7 +127,7 @@ class FakeHost:
             changed()
 
 
-class Talk:
+class FakeSession:
     """A session of a client with a host. ``send`` sends bytes to the client, and ``end`` ends the session."""
 
     def __init__(self, host: FakeHost, send: Callable[[bytes], None], end: Callable[[int], None]) -> None:

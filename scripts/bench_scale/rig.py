@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 #: Files in the folder of a rig.
 HOST_KEY, USER_KEY = "host_key", "id"
-#: How long (s) the servers may take to listen, and to report.
-_READY_S = 60.0
 ROOT = Path(__file__).resolve().parents[2]
 USER = "ops"
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import asyncssh
 
-from scripts.bench_scale.hosts import FakeHost, Talk
+from scripts.bench_scale.hosts import FakeHost, FakeSession
 from scripts.bench_scale.journal import Lateness
 from scripts.bench_scale.rig import HOST_KEY, USER_KEY, address, name
 from tfctl.node import names
@@ -96,42 +96,42 @@ class ServerSession(asyncssh.SSHServerSession[bytes]):
 
     def __init__(self, host: FakeHost, note: Callable[[], None]) -> None:
         self._host, self._note = host, note
-        self._talk: Talk | None = None
+        self._session: FakeSession | None = None
 
     def connection_made(self, chan: asyncssh.SSHServerChannel[bytes]) -> None:
         self._channel = chan
 
     def exec_requested(self, command: str) -> bool:
         if command.endswith(names.PROGRAM):
-            self._talk = Talk(self._host, self._channel.write, self._channel.exit)
+            self._session = FakeSession(self._host, self._channel.write, self._channel.exit)
         return True
 
     def session_started(self) -> None:
-        if self._talk is None:
+        if self._session is None:
             self._channel.exit(0)
 
     def data_received(self, data: bytes, datatype: asyncssh.DataType) -> None:  # noqa: ARG002
-        if self._talk is not None:
-            self._talk.data(data)
+        if self._session is not None:
+            self._session.data(data)
         self._note()
 
     def eof_received(self) -> bool:
         self._note()
-        if self._talk is not None:
-            self._talk.close()
+        if self._session is not None:
+            self._session.close()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        if self._talk is not None:
-            self._talk.close()
+        if self._session is not None:
+            self._session.close()
 
     def pause_writing(self) -> None:
-        if self._talk is not None:
-            self._talk.pause(True)
+        if self._session is not None:
+            self._session.pause(True)
 
     def resume_writing(self) -> None:
-        if self._talk is not None:
-            self._talk.pause(False)
+        if self._session is not None:
+            self._session.pause(False)
 
 
 async def serve(folder: Path, port: int, rate: float, numbers: range) -> None:
