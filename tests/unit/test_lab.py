@@ -238,7 +238,7 @@ def test_lab_node_keeps_its_own_certificates_when_the_machine_has_no_bundle() ->
 # -- how a node is booted
 
 
-def test_lab_keeper_process_is_recognised_by_its_machine() -> None:
+def test_lab_supervisor_is_recognised_by_its_machine() -> None:
     node = nodes(1)[0]
     command = boot.nspawn(node)
     assert f"--machine={node.machine}" in command
@@ -247,7 +247,7 @@ def test_lab_keeper_process_is_recognised_by_its_machine() -> None:
 
 
 @pytest.mark.parametrize(("statuses", "wanted"), [(["133", "133", "0"], 0), (["7"], 7)])
-def test_lab_keeper_restarts_its_node_only_after_a_reboot(tmp_path: Path, statuses: list[str], wanted: int) -> None:
+def test_lab_supervisor_restarts_its_node_only_after_a_reboot(tmp_path: Path, statuses: list[str], wanted: int) -> None:
     """The command exits with the next number in a file; systemd-nspawn exits with 133 when a node reboots."""
     queue = tmp_path / "statuses"
     queue.write_text("\n".join(statuses))

@@ -70,10 +70,10 @@ class Host:
 
     def run(self, variables: dict[str, Any], *tasks: dict[str, Any]) -> subprocess.CompletedProcess[str]:
         found = {"hosts": "localhost", "gather_facts": False, "vars": variables, "tasks": tasks}
-        book = self.folder / "play.yml"
-        book.write_text(json.dumps([found]))
-        words = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "--connection", "local", str(book)]
-        words += ["-e", f"ansible_python_interpreter={sys.executable}"]
+        playbook = self.folder / "play.yml"
+        playbook.write_text(json.dumps([found]))
+        words = [sys.executable, "-m", "ansible", "playbook", "-i", "localhost,", "--connection", "local"]
+        words += [str(playbook), "-e", f"ansible_python_interpreter={sys.executable}"]
         path = f"{os.environ['PATH']}:/usr/bin:/bin"
         return subprocess.run(words, capture_output=True, text=True, timeout=110, env={**os.environ, "PATH": path})
 
