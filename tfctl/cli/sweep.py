@@ -188,10 +188,10 @@ def _ended(variant: Variant, layout: Layout, code_limit: int, known: SweepResult
 
 def _started_before(fleet: Fleet, entry: SweepRun) -> int | None:
     """Return the attempt that an earlier call has started, if it runs or has succeeded."""
-    from tfctl.jobs import show as shown
+    from tfctl.jobs import show
 
     try:
-        state, _ = shown.one(fleet, entry.job)
+        state, _ = show.one(fleet, entry.job)
     except NotFound:
         return None
     guard = state.record.guard
@@ -201,11 +201,11 @@ def _started_before(fleet: Fleet, entry: SweepRun) -> int | None:
 
 def _runs(layout: Layout) -> bool:
     """Return whether the job runs on any host of its inventory. Silent hosts have been reported."""
-    from tfctl.jobs import show as shown
+    from tfctl.jobs import show
     from tfctl.remote.fleet import Fleet
 
     with Fleet((*layout.hosts, *layout.others)) as fleet:
-        found, _ = shown.jobs(fleet, layout.name)
+        found, _ = show.jobs(fleet, layout.name)
     return any(each.alive or not each.over for each in found)
 
 

@@ -54,12 +54,12 @@ class Table(Generic[T]):
     def text(self, values: Iterable[T]) -> str:
         """Return the rows below their headings."""
         values = list(values)
-        shown = [
+        visible = [
             column for column in self._visible if not column.if_needed or any(column.cell(value) for value in values)
         ]
-        rows = [[column.heading for column in shown]]
-        rows += [[column.cell(value) for column in shown] for value in values]
-        return text.table(rows, next((n for n, column in enumerate(shown) if column.coloured), None))
+        rows = [[column.heading for column in visible]]
+        rows += [[column.cell(value) for column in visible] for value in values]
+        return text.table(rows, next((n for n, column in enumerate(visible) if column.coloured), None))
 
     def json(self, values: Iterable[T]) -> list[dict[str, Value]]:
         """Return an object for each value."""

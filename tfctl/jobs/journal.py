@@ -153,21 +153,23 @@ class HostJournal:
         self._resuming = not first
         return session
 
-    def lines(self, session: Session, shown: Callable[[wire.Shown], object] = lambda _: None) -> Iterator[Line | Gap]:
-        """Yield the lines of a session from `open`, to its end. ``shown`` is called with the states among them.
+    def lines(
+        self, session: Session, on_states: Callable[[wire.Shown], object] = lambda _: None
+    ) -> Iterator[Line | Gap]:
+        """Yield the lines of a session from `open`, to its end. ``on_states`` is called with the states among them.
 
         Raise TfctlError if the last ones are missing, and Unreachable if a host has been silent for 15 s while it sends
         states, or for the query's limit while it sends only what was printed so far.
         """
-        for item in self._lines(session, shown):
+        for item in self._lines(session, on_states):
             yield _corrected(item, self._ahead) if self._ahead else item
 
-    def _lines(self, session: Session, shown: Callable[[wire.Shown], object]) -> Iterator[Line | Gap]:
+    def _lines(self, session: Session, on_states: Callable[[wire.Shown], object]) -> Iterator[Line | Gap]:
         with session:
             yield from self._before_the_journal()
             for raw in session.lines(self._silence):
                 if isinstance(raw, wire.Shown):
-                    shown(raw)
+                    on_states(raw)
                 else:
                     yield from self._take(raw)
         self._tail, self._delivered = None, True

@@ -83,10 +83,10 @@ class TaskState:
 
 @dataclass(frozen=True)
 class JobState:
-    """One run of a job. ``cause`` explains its state in a sentence, or is empty. ``others``: the live tasks of other
-    runs under the same name. ``culprit``: the task whose failure made the job fail, or None. ``retry_at``: when the
-    guard starts the next attempt, in epoch seconds, or None. ``guarded``: a guard runs on each host that has answered,
-    so nothing has to be cleaned up from here.
+    """One attempt of a job. ``cause`` explains its state in a sentence, or is empty. ``others``: the live tasks of
+    other runs under the same name. ``culprit``: the task whose failure made the job fail, or None. ``retry_at``: when
+    the guard starts the next attempt, in epoch seconds, or None. ``guarded``: a guard runs on each host that has
+    answered, so nothing has to be cleaned up from here.
     ``unreported``: the hosts that have answered without a word about this run: they have lost it, or their answer is
     older than the run. ``rebooted``: the hosts that have lost tasks by a reboot, while the guard of the head runs and
     cannot see that by itself."""
@@ -193,11 +193,11 @@ def jobs(
     ``answers`` maps each host to its jobs, or to None if it does not answer. ``offsets``: by how many seconds the
     clocks of hosts are ahead of this machine's.
     """
-    shown: dict[str, dict[str, wire.JobStatus]] = {}
+    by_job: dict[str, dict[str, wire.JobStatus]] = {}
     for host, statuses in answers.items():
         for each in statuses or ():
-            shown.setdefault(each.job, {})[host] = clocks.corrected(each, clocks.ahead(offsets, host))
-    states = [_job(job, by_host, answers, offsets) for job, by_host in shown.items()]
+            by_job.setdefault(each.job, {})[host] = clocks.corrected(each, clocks.ahead(offsets, host))
+    states = [_job(job, by_host, answers, offsets) for job, by_host in by_job.items()]
     return sorted(states, key=lambda state: -state.record.started)
 
 
@@ -255,21 +255,21 @@ def _job(
     answers: Mapping[str, object],
     offsets: Mapping[str, float] | None,
 ) -> JobState:
-    newest = max(by_host.values(), key=lambda shown: (shown.record.started, shown.attempt))
+    newest = max(by_host.values(), key=lambda status: (status.record.started, status.attempt))
     record, attempt = newest.record, newest.attempt
     if record.guard and record.guard.number > 1:  # then the guard of the head has written the time of the start
         record = record._replace(started=record.started - clocks.ahead(offsets, record.guard.head))
-    ours = {host: shown for host, shown in by_host.items() if (shown.attempt, shown.run) == (attempt, newest.run)}
+    ours = {host: status for host, status in by_host.items() if (status.attempt, status.run) == (attempt, newest.run)}
     reports: dict[str, Sequence[wire.TaskStatus] | None] = {
         host: () if answer is not None else None for host, answer in answers.items()
     }
-    reports.update((host, shown.tasks) for host, shown in ours.items())
+    reports.update((host, status.tasks) for host, status in ours.items())
     hosts = dict.fromkeys(task.host for task in record.tasks)
     unreported = tuple(host for host in hosts if host not in ours and answers.get(host) is not None)
-    if any(shown.kept is False for shown in ours.values()):  # the start goes on, and may not have reached the others
+    if any(status.kept is False for status in ours.values()):  # the start goes on, and may not have reached the others
         reports.update((host, _pending(record, host)) for host in unreported)
     statuses = judge.statuses(record, reports)
-    stopped = min((shown.stopped for shown in ours.values() if shown.stopped is not None), default=None)
+    stopped = min((status.stopped for status in ours.values() if status.stopped is not None), default=None)
     verdict = judge.judge(record, statuses, stopped)
     noted = _noted(record, ours)
     # The guard notes a reason where clients cannot tell by the tasks that the job has failed.
@@ -281,12 +281,12 @@ def _job(
         verdict = verdict._replace(state="failed", reason=noted.reason, finished=noted.finished)
     tasks = tuple(TaskState(task, status) for task, status in zip(record.tasks, statuses, strict=True))
     others = tuple(
-        task for host, shown in by_host.items() if host not in ours for task in _reported(host, shown) if task.alive
+        task for host, status in by_host.items() if host not in ours for task in _reported(host, status) if task.alive
     )
     culprit = next((task for task in tasks if task.name == verdict.culprit), None)
     head = ours.get(record.guard.head) if record.guard else None
     lost = dict.fromkeys(task.host for task in tasks if task.status.loss == "reboot" and head and head.guarded)
-    guarded = bool(ours) and all(shown.guarded for shown in ours.values())
+    guarded = bool(ours) and all(status.guarded for status in ours.values())
     return JobState(
         job, attempt, verdict.state, verdict.reason, verdict.finished, record, tasks, others, culprit, retry_at,
         guarded, unreported, tuple(lost),
@@ -305,7 +305,7 @@ def _noted(record: wire.Record, ours: Mapping[str, wire.JobStatus]) -> wire.Guar
     if head is not None and (head.guarded or (own and own.is_decided)):
         return own
     silent = (own and own.silent) or ()
-    others = [shown.guard for host, shown in ours.items() if host not in silent]
+    others = [status.guard for host, status in ours.items() if host not in silent]
     return next((noted for noted in others if noted and noted.reason), own)
 
 
@@ -317,13 +317,13 @@ def _pending(record: wire.Record, host: str) -> list[wire.TaskStatus]:
     ]
 
 
-def _reported(host: str, shown: wire.JobStatus) -> list[TaskState]:
+def _reported(host: str, status: wire.JobStatus) -> list[TaskState]:
     """Return the tasks that ``host`` reports, as their own run's record describes them."""
-    statuses = {status.name: status for status in shown.tasks}
+    by_name = {task.name: task for task in status.tasks}
     return [
-        TaskState(task, statuses[task.name])
-        for task in shown.record.tasks
-        if task.host == host and task.name in statuses
+        TaskState(task, by_name[task.name])
+        for task in status.record.tasks
+        if task.host == host and task.name in by_name
     ]
 
 
