@@ -1,6 +1,6 @@
 """Collect what the hosts of a job report about its tasks while the job is followed.
 
-Each host has one channel. If the lines of its tasks are followed too, the reports arrive among them (jobs/logs.py).
+Each host has one channel. If the lines of its tasks are followed too, the answers arrive among them (jobs/logs.py).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RETRY_S = 2.0
 
 
 class Answers:
-    """The reports of all hosts of ``fleet`` about an attempt, or about the last one that the job's guard has started
+    """The answers of all hosts of ``fleet`` about an attempt, or about the last one that the job's guard has started
     after it. They are put into ``incoming``.
 
     `begin` starts a thread for each host, except for those ``followed``: the code that reads their lines
@@ -39,7 +39,7 @@ class Answers:
 
     def __init__(self, fleet: Fleet, job: str, attempt: int, followed: Collection[str] = ()) -> None:
         self.incoming: queue.SimpleQueue[Answer] = queue.SimpleQueue()
-        #: From when on (time.monotonic) reports can be expected.
+        #: From when on (time.monotonic) answers can be expected.
         self.since = float("inf")
         self._fleet = fleet
         self._request = wire.ShowRequest(job, attempt, follow=True, later=True, brief=True)
@@ -71,7 +71,7 @@ class Answers:
         self._start(host)
 
     def put(self, connection: Connection, shown: wire.Shown) -> None:
-        """Pass on a report. Raises TfctlError if the record of the job is not known yet and cannot be read."""
+        """Pass on an answer. Raises TfctlError if the record of the job is not known yet and cannot be read."""
         self.incoming.put((connection.host.name, self._fleet.records.whole(connection, shown)))
 
     def fail(self, host: Host, error: TfctlError) -> None:

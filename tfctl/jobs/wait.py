@@ -167,18 +167,18 @@ def changes(
     """
     answers = answers or Answers(fleet, job, attempt)
     answers.begin()
-    reports = _Reports(fleet, silence)
+    collected = _LatestAnswers(fleet, silence)
     before: JobState | None = None
     computed = yielded = 0.0
     limit = None if end is None else max(end, time.monotonic() + _ALONE_S)  # allow time for one first answer
     try:
         while limit is None or time.monotonic() < limit:
-            reports.note(_news(answers, computed + _PACE_S, limit), answers.since)
-            if not reports.complete:
+            collected.note(_next_answers(answers, computed + _PACE_S, limit), answers.since)
+            if not collected.complete:
                 continue
             computed = time.monotonic()
-            latest = reports.job()
-            if latest is None and reports.all_answer:
+            latest = collected.job()
+            if latest is None and collected.all_answer:
                 raise Deleted(f"no host has attempt {attempt} of job {job!r} any more")
             if latest and (latest != before or time.monotonic() > yielded + _TICK_S):
                 before, yielded, limit = latest, time.monotonic(), end
@@ -187,13 +187,13 @@ def changes(
         answers.end()
 
 
-class _Reports:
-    """The latest report from each host of a job, and the job state derived from these reports."""
+class _LatestAnswers:
+    """The latest answer of each host of a job, and the job state derived from these answers."""
 
     def __init__(self, fleet: Fleet, silence: Silence) -> None:
         self._fleet, self._silence = fleet, silence
         #: By host; None for one that does not answer.
-        self._latest: dict[str, Sequence[wire.JobStatus] | None] = {}
+        self._answers: dict[str, Sequence[wire.JobStatus] | None] = {}
         self._errors: dict[str, TfctlError] = {}
         self._last_answer = time.monotonic()
         self._run = ""
@@ -205,24 +205,24 @@ class _Reports:
     @property
     def complete(self) -> bool:
         """Whether there is an answer or an error of every host."""
-        return len(self._latest) == len(self._fleet.hosts)
+        return len(self._answers) == len(self._fleet.hosts)
 
     @property
     def all_answer(self) -> bool:
         """Whether every host that has said anything answers now."""
-        return None not in self._latest.values()
+        return None not in self._answers.values()
 
-    def note(self, news: Iterable[Answer], since: float) -> None:
+    def note(self, answers: Iterable[Answer], since: float) -> None:
         """Record the answers of hosts. ``since``: the time (time.monotonic) from which they could answer. Raise
         Unreachable if all have been silent for 30 s, or their errors if trying again is no use."""
-        for name, answer in news:
+        for name, answer in answers:
             self._errors.pop(name, None)
             if isinstance(answer, TfctlError):
-                self._latest[name], self._errors[name] = None, answer
+                self._answers[name], self._errors[name] = None, answer
             else:
-                self._latest[name] = answer
+                self._answers[name] = answer
             self._silence.note(name, self._errors.get(name))
-        if any(answer is not None for answer in self._latest.values()):
+        if any(answer is not None for answer in self._answers.values()):
             self._last_answer = time.monotonic()
         elif time.monotonic() - max(self._last_answer, since) > _ALONE_S or _hopeless(self._errors, self._fleet):
             raise together(list(self._errors.values())) if self._errors else Unreachable("no host answers")
@@ -230,7 +230,7 @@ class _Reports:
     def job(self) -> JobState | None:
         """Return the state of the job, or None if no host knows it. Ask the hosts that should know its run and do not,
         and tell the guard of the head which hosts were rebooted."""
-        job = self._state(self._latest)
+        job = self._state(self._answers)
         if job and job.run != self._run:
             self._run, self._without_run, self._told = job.run, set(), ()
         if job and (late := set(job.unreported) - self._without_run):
@@ -245,17 +245,17 @@ class _Reports:
         fresh = {name: shown and shown.jobs for name, shown in show.about_run(self._fleet, job, late).items()}
         for name, newer in fresh.items():
             if newer is not None:  # otherwise ask again: the session that follows may have nothing to report
-                self._latest[name] = newer
+                self._answers[name] = newer
                 if not any(each.run == self._run for each in newer):
                     self._without_run.add(name)
-        return self._state({**self._latest, **fresh})
+        return self._state({**self._answers, **fresh})
 
     def _state(self, answers: Mapping[str, Sequence[wire.JobStatus] | None]) -> JobState | None:
         return next(iter(state.jobs(answers, self._fleet.clock_offsets)), None)
 
 
-def _news(answers: Answers, due: float, limit: float | None) -> list[Answer]:
-    """Return what hosts have said, once there is something and the time ``due`` has come; nothing after a second.
+def _next_answers(answers: Answers, due: float, limit: float | None) -> list[Answer]:
+    """Return the next answers of hosts, once there is one and the time ``due`` has come; nothing after a second.
 
     ``limit``: do not wait longer. A thousand hosts that change at the same moment cost one look at the job, not a
     thousand.
