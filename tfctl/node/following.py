@@ -33,7 +33,7 @@ def run(
     session: NodeSession,
     words: list[str],
     wanted: Callable[[bytes], bool] | None,
-    shown: wire.ShowRequest | None = None,
+    request: wire.ShowRequest | None = None,
     *,
     follow: bool = True,
     collect: float = 0.0,
@@ -42,59 +42,25 @@ def run(
     """Run journalctl and send its lines, or those that are ``wanted``, to its end or, with ``follow``, until the client
     closes stdin.
 
-    ``shown``: also send the answer to this request, first and at every change, and a beat while nothing else is sent.
+    ``request``: also send the answer to it, first and at every change, and a beat while nothing else is sent.
     ``collect``: for how long (s) to collect lines that are sent together.
     Raise RequestRefused if the states could not be read for ``limit`` seconds. Raises Gone.
     """
     process = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     assert process.stdout
-    source, poll = process.stdout.fileno(), select.poll()
-    if collect:
-        try:  # journalctl must not have to wait meanwhile
-            fcntl.fcntl(source, _SET_PIPE_SIZE, _CHUNK)
-        except OSError:
-            collect = 0.0
-    behind = False  # whether journalctl prints faster than lines are collected, as when it begins with old lines
-    poll.register(source, select.POLLIN)
-    states = _States(system, shown, limit) if shown else None
+    beats = request is not None or wanted is not None
+    lines = _Lines(process.stdout.fileno(), session, wanted, collect, beats)
+    states = _States(system, request, limit) if request else None
     # The client waits for the first states. Behind all lines so far, they would be late.
     within = limit / 3
-    rest, sent = b"", time.monotonic()
-
-    def send(data: bytes) -> None:
-        nonlocal sent
-        session.send_raw(data)
-        sent = time.monotonic()
-
-    def beat() -> None:
-        if (states or wanted) and time.monotonic() > sent + wire.BEAT_S:
-            send(wire.line(wire.Beat()))
-
     try:
         while not (follow and session.heard_of_end(0.0)):
             if found := states and states.changed(within):
-                send(wire.line(found))
+                lines.send(wire.line(found))
             within = 0.0
-            if poll.poll(0 if behind else _TURN_S * 1000):
-                if not behind:
-                    time.sleep(collect)
-                data = os.read(source, _CHUNK)
-                if not data:
-                    break
-                behind = bool(collect) and (behind or len(data) > _CHUNK // 2)
-                lines, newline, rest = (rest + data).rpartition(b"\n")
-                together: list[bytes] = []
-                for chosen in _chosen(lines + newline, wanted):
-                    if chosen and collect:
-                        together.append(chosen)
-                    elif chosen:
-                        send(chosen)
-                    beat()
-                if together:
-                    send(b"".join(together))
-            else:
-                behind = False
-            beat()
+            if not lines.collect():
+                break
+            lines.beat()
         else:
             return
         if process.wait() != 0:
@@ -103,6 +69,69 @@ def run(
         process.kill()
         process.wait(5)
         process.stdout.close()
+
+
+class _Lines:
+    """Sends what journalctl prints to the pipe ``source``: all lines, or those that are ``wanted``.
+
+    ``period``: for how long (s) to collect lines that are sent together. ``beats``: whether `beat` sends anything.
+    """
+
+    def __init__(
+        self,
+        source: int,
+        session: NodeSession,
+        wanted: Callable[[bytes], bool] | None,
+        period: float,
+        beats: bool,
+    ) -> None:
+        self._source, self._session, self._wanted = source, session, wanted
+        self._period, self._beats = period, beats
+        if period:
+            try:  # journalctl must not have to wait meanwhile
+                fcntl.fcntl(source, _SET_PIPE_SIZE, _CHUNK)
+            except OSError:
+                self._period = 0.0
+        self._poll = select.poll()
+        self._poll.register(source, select.POLLIN)
+        #: Whether journalctl prints faster than lines are collected, as when it begins with old lines.
+        self._behind = False
+        #: The beginning of a line whose end has not been read.
+        self._rest = b""
+        self._sent = time.monotonic()
+
+    def send(self, data: bytes) -> None:
+        """Send bytes to the client, and note when."""
+        self._session.send_raw(data)
+        self._sent = time.monotonic()
+
+    def beat(self) -> None:
+        """Send a beat if nothing has been sent for 5 s."""
+        if self._beats and time.monotonic() > self._sent + wire.BEAT_S:
+            self.send(wire.line(wire.Beat()))
+
+    def collect(self) -> bool:
+        """Wait a moment for lines, collect them and send them. Return False if journalctl has ended."""
+        if not self._poll.poll(0 if self._behind else _TURN_S * 1000):
+            self._behind = False
+            return True
+        if not self._behind:
+            time.sleep(self._period)
+        data = os.read(self._source, _CHUNK)
+        if not data:
+            return False
+        self._behind = bool(self._period) and (self._behind or len(data) > _CHUNK // 2)
+        lines, newline, self._rest = (self._rest + data).rpartition(b"\n")
+        together: list[bytes] = []
+        for chosen in _chosen(lines + newline, self._wanted):
+            if chosen and self._period:
+                together.append(chosen)
+            elif chosen:
+                self.send(chosen)
+            self.beat()
+        if together:
+            self.send(b"".join(together))
+        return True
 
 
 def _chosen(lines: bytes, wanted: Callable[[bytes], bool] | None) -> Iterable[bytes]:

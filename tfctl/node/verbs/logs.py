@@ -59,9 +59,9 @@ def run(system: System, session: NodeSession, request: wire.LogsRequest) -> None
     if request.follow or wanted_line is not None:
         from .. import following
 
-        shown = wire.ShowRequest(job, attempt, later=True, brief=True) if states else None
+        show = wire.ShowRequest(job, attempt, later=True, brief=True) if states else None
         collect = max(0.0, min(request.collect or 0.0, _COLLECT_S))
-        following.run(system, session, words, wanted_line, shown, follow=request.follow, collect=collect)
+        following.run(system, session, words, wanted_line, show, follow=request.follow, collect=collect)
     else:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores SIGPIPE, and journalctl would inherit that
         os.execv(words[0], words)
