@@ -146,6 +146,42 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
     ``examples``: in each batch that the script makes; by default, what shard() or dataset() has seen.
     """
     task = _task.read()
+    epoch_timings = _epoch_timings(keras, examples, task)
+    if task.strategy == "parameter_server":
+        return epoch_timings()
+    return _step_timings(epoch_timings, examples)()
+
+
+def watch(dataset: Any, context: Any = None) -> Any:
+    """Note how many examples a step takes from a dataset, and return it so that it notes when each batch leaves it.
+
+    ``context``: the tf.distribute.InputContext with which dataset() made it, None for shard(). The batches of the
+    latter have the global size. Arrivals are noted if this process makes the batches, and steps can be matched with
+    them.
+    """
+    task, size = _task.read(), _batch_size(dataset)
+    if context is None:
+        source = Source(_share(size, task), 1)
+    else:
+        batches = max(1, context.num_replicas_in_sync // context.num_input_pipelines)
+        source = Source(None if size is None else size * batches, batches)
+    sources.append(source)
+    # The workers of multi_worker_mirrored divide a batch of shard() in ways of their own.
+    matching = ("local", "mirrored", "horovod") + (() if context is None else ("multi_worker_mirrored",))
+    if path() is None or task.strategy not in matching:
+        return dataset
+    import tensorflow as tf
+
+    def noted(*batch: Any) -> Any:
+        tf.numpy_function(source.note, [], tf.bool)
+        return batch if len(batch) > 1 else batch[0]
+
+    # Prefetched, so that a batch which is ready in time is noted before its step begins, and noting it delays none.
+    return dataset.map(noted).prefetch(source.batches)
+
+
+def _epoch_timings(keras: Any, examples: Optional[int], task: _task.Task) -> Any:
+    """Return the class of the callback that counts epochs."""
 
     class EpochTimings(keras.callbacks.Callback):  # type: ignore[misc]
         """Counts whole epochs. Under parameter_server, Keras accepts no callback with methods for batches, because it
@@ -195,7 +231,13 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
                 if self._file is not None:
                     os.write(self._file, line.encode())
 
-    class StepTimings(EpochTimings):
+    return EpochTimings
+
+
+def _step_timings(epoch_timings: Any, examples: Optional[int]) -> Any:
+    """Return the class of the callback that counts steps. ``epoch_timings``: its base."""
+
+    class StepTimings(epoch_timings):  # type: ignore[misc]
         def __init__(self) -> None:
             super().__init__()
             # Keras 2 then passes the logs as they are, and does not wait for their values after each step.
@@ -225,35 +267,7 @@ def callback(keras: Any, examples: Optional[int]) -> Any:
         def on_epoch_end(self, *_: Any) -> None:
             """Its steps have been counted."""
 
-    return EpochTimings() if task.strategy == "parameter_server" else StepTimings()
-
-
-def watch(dataset: Any, context: Any = None) -> Any:
-    """Note how many examples a step takes from a dataset, and return it so that it notes when each batch leaves it.
-
-    ``context``: the tf.distribute.InputContext with which dataset() made it, None for shard(). The batches of the
-    latter have the global size. Arrivals are noted if this process makes the batches, and steps can be matched with
-    them.
-    """
-    task, size = _task.read(), _batch_size(dataset)
-    if context is None:
-        source = Source(_share(size, task), 1)
-    else:
-        batches = max(1, context.num_replicas_in_sync // context.num_input_pipelines)
-        source = Source(None if size is None else size * batches, batches)
-    sources.append(source)
-    # The workers of multi_worker_mirrored divide a batch of shard() in ways of their own.
-    matching = ("local", "mirrored", "horovod") + (() if context is None else ("multi_worker_mirrored",))
-    if path() is None or task.strategy not in matching:
-        return dataset
-    import tensorflow as tf
-
-    def noted(*batch: Any) -> Any:
-        tf.numpy_function(source.note, [], tf.bool)
-        return batch if len(batch) > 1 else batch[0]
-
-    # Prefetched, so that a batch which is ready in time is noted before its step begins, and noting it delays none.
-    return dataset.map(noted).prefetch(source.batches)
+    return StepTimings
 
 
 def _reset(noting: bool) -> None:
