@@ -92,13 +92,13 @@ def tasks(system: System, job: str, attempt: int, found: wire.Record | None = No
     return [task.name for task in found.tasks if names.task_key(*task.name) in here] if found else []
 
 
-def runs(system: System, job: str, attempt: int, role: str, index: int) -> list[states.Run]:
-    """Return a task's runs, oldest first."""
+def invocations(system: System, job: str, attempt: int, role: str, index: int) -> list[states.Invocation]:
+    """Return the invocations of a task's unit, oldest first."""
     try:
         lines = read_untrusted(system.at(names.task_dir(job, attempt, role, index)) / "ends.jsonl")
     except OSError:
         return []
-    return states.read_runs(lines.decode("utf-8", "replace"))
+    return states.read_invocations(lines.decode("utf-8", "replace"))
 
 
 def read_untrusted(path: Path) -> bytes:
@@ -112,9 +112,9 @@ def read_untrusted(path: Path) -> bytes:
         return file.read(_UNTRUSTED)
 
 
-def ends(system: System, job: str, attempt: int, role: str, index: int) -> list[states.RunEnd]:
-    """Return the ends of a task's runs, oldest first."""
-    return states.ends(runs(system, job, attempt, role, index))
+def ends(system: System, job: str, attempt: int, role: str, index: int) -> list[states.InvocationEnd]:
+    """Return the ends of the invocations of a task's unit, oldest first."""
+    return states.ends(invocations(system, job, attempt, role, index))
 
 
 def marked(system: System, job: str, attempt: int, role: str = "", index: int = 0) -> float | None:
@@ -217,12 +217,12 @@ def parse_actions(lines: bytes) -> list[wire.UserAction]:
 
 
 def began(system: System, job: str, attempt: int) -> dict[str, float]:
-    """Return when each task's first run began, as ``{"worker-0": epoch seconds}``."""
+    """Return when the first invocation of each task's unit began, as ``{"worker-0": epoch seconds}``."""
     return read_json(_began(system, job, attempt)) or {}
 
 
 def set_began(system: System, job: str, attempt: int, times: dict[str, float]) -> None:
-    """Write when each task's first run began: systemd forgets them as soon as a unit succeeds."""
+    """Write when the first invocation of each task's unit began: systemd forgets it as soon as a unit succeeds."""
     write(_began(system, job, attempt), json.dumps(times).encode())
 
 

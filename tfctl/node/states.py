@@ -1,7 +1,8 @@
-"""The state of a task, computed from systemd's properties, the task's run lines and its marks. Pure functions.
+"""The state of a task, computed from systemd's properties, the lines in ends.jsonl and its marks. Pure functions.
 
-The units of a task append *run lines* to ends.jsonl in its directory: ExecStartPre when a run begins, ExecStop when
-systemd is told to stop the run, ExecStopPost when the run has ended. Files of tfctl 1 have end lines only.
+Each start of a unit is an invocation, as systemd calls it. The units of a task append lines to ends.jsonl in its
+directory: ExecStartPre when an invocation begins, ExecStop when systemd is told to stop it, ExecStopPost when it has
+ended (an *end line*). Files of tfctl 1 have end lines only.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _WORD = re.compile(r"[A-Za-z0-9+-]{0,32}")
 Properties = Mapping[str, str]
 
 
-class RunEnd(NamedTuple):
-    """The end of one run, as ExecStopPost wrote it: $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS, $INVOCATION_ID and
+class InvocationEnd(NamedTuple):
+    """The end of an invocation, as ExecStopPost wrote it: $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS, $INVOCATION_ID and
     epoch seconds."""
 
     result: str
@@ -46,7 +47,7 @@ class RunEnd(NamedTuple):
 
     @property
     def oom(self) -> bool:
-        """Whether the kernel killed a process of the run for lack of memory (OOMPolicy= in systemd.service(5))."""
+        """Whether the kernel killed a process of the unit for lack of memory (OOMPolicy= in systemd.service(5))."""
         return self.result == "oom-kill"
 
     @property
@@ -55,18 +56,18 @@ class RunEnd(NamedTuple):
         return self.exit_code in OWN_STATUS
 
 
-class Run(NamedTuple):
-    """One run of a task, as its run lines describe it.
+class Invocation(NamedTuple):
+    """One invocation of the unit of a task, as the lines in ends.jsonl describe it.
 
-    ``boot``: the boot ID of the host when it began, or "" if no line says so. ``stopped``: systemd was told to stop the
-    run while its program ran, by tfctl, by an administrator, or because the host shuts down. ``end``: None if no line
-    says how it ended. ``began``: in epoch seconds, or None if no line says so.
+    ``id``: $INVOCATION_ID. ``boot``: the boot ID of the host when it began, or "" if no line says so. ``stopped``:
+    systemd was told to stop it while its program ran, by tfctl, by an administrator, or because the host shuts down.
+    ``end``: None if no line says how it ended. ``began``: in epoch seconds, or None if no line says so.
     """
 
-    invocation: str
+    id: str
     boot: str = ""
     stopped: bool = False
-    end: RunEnd | None = None
+    end: InvocationEnd | None = None
     began: float | None = None
 
     @property
@@ -82,13 +83,16 @@ class TaskOutcome(NamedTuple):
     """The state of a task, the end that the state is based on, and why a lost task is lost, if that is known."""
 
     state: wire.TaskStateName
-    end: RunEnd | None = None
+    end: InvocationEnd | None = None
     loss: wire.Loss | None = None
 
 
-def read_runs(text: str) -> list[Run]:
-    """Parse the run lines of a task, oldest run first. Skip any other line: the jobs' user may write to the file."""
-    found: dict[str, Run] = {}
+def read_invocations(text: str) -> list[Invocation]:
+    """Parse the lines in ends.jsonl, the oldest invocation first.
+
+    Skip any other line: the jobs' user may write to the file.
+    """
+    found: dict[str, Invocation] = {}
     for line in text.split("\n"):
         try:
             value = json.loads(line)
@@ -98,33 +102,33 @@ def read_runs(text: str) -> list[Run]:
         if begun is not None:
             boot = value.get("boot")
             if _is_word(begun) and _is_word(boot) and begun not in found:
-                found[begun] = Run(begun, boot, began=_time(value))
+                found[begun] = Invocation(begun, boot, began=_time(value))
         elif stopped is not None:
             if _is_word(stopped):
-                found[stopped] = found.get(stopped, Run(stopped))._replace(stopped=True)
+                found[stopped] = found.get(stopped, Invocation(stopped))._replace(stopped=True)
         else:
             end = _end(value)
             if end:
-                found[end.invocation] = found.get(end.invocation, Run(end.invocation))._replace(end=end)
+                found[end.invocation] = found.get(end.invocation, Invocation(end.invocation))._replace(end=end)
     return list(found.values())
 
 
-def ends(runs: Iterable[Run]) -> list[RunEnd]:
-    """Return the ends of the runs that have left one."""
-    return [run.end for run in runs if run.end]
+def ends(invocations: Iterable[Invocation]) -> list[InvocationEnd]:
+    """Return the ends of the invocations that have left one."""
+    return [each.end for each in invocations if each.end]
 
 
-def fails_at_once(runs: Sequence[Run], now: float) -> bool:
+def fails_at_once(invocations: Sequence[Invocation], now: float) -> bool:
     """Return whether a task fails at once whenever it is started: at least twice, and always with one exit code.
 
-    False as soon as one run has lasted longer than ten seconds; the last one may still go on at ``now`` (epoch
+    False as soon as one invocation has lasted longer than ten seconds; the last one may still go on at ``now`` (epoch
     seconds). A task that a signal ended, or that asked to be started again, is not meant.
     """
-    *_, last = runs or [Run("")]
-    ended = runs if last.end else runs[:-1]
+    *_, last = invocations or [Invocation("")]
+    ended = invocations if last.end else invocations[:-1]
     goes_on = last.end is not None or (last.began is not None and 0 <= now - last.began < wire.AT_ONCE_S)
-    codes = {run.end.exit_code for run in ended if run.end}
-    return len(ended) > 1 and len(codes) == 1 and goes_on and all(run.failed_at_once for run in ended)
+    codes = {each.end.exit_code for each in ended if each.end}
+    return len(ended) > 1 and len(codes) == 1 and goes_on and all(each.failed_at_once for each in ended)
 
 
 def is_live(unit: Properties | None) -> bool:
@@ -134,7 +138,7 @@ def is_live(unit: Properties | None) -> bool:
 
 def state(
     unit: Properties | None,
-    runs: Sequence[Run],
+    invocations: Sequence[Invocation],
     *,
     marked: bool,
     reserved: bool,
@@ -142,7 +146,7 @@ def state(
     given_up: bool = False,
     boot: str = "",
 ) -> TaskOutcome:
-    """Return the first state that applies. Only the last run that began counts.
+    """Return the first state that applies. Only the last invocation that began counts.
 
     ``unit``: systemd's properties of this attempt's unit, or None; ``marked``: the task has a stop mark; ``overdue``:
     tfctl ended it at its deadline, and whatever its exit code is, it has failed; ``given_up``: tfctl ended it because
@@ -153,14 +157,14 @@ def state(
         return TaskOutcome("running")
     if active in _WAITS or _is_to_start(unit):
         return TaskOutcome("starting")
-    last = runs[-1] if runs else Run("")
+    last = invocations[-1] if invocations else Invocation("")
     end = last.end
-    if not end or (unit or {}).get("InvocationID", "") not in ("", last.invocation):
+    if not end or (unit or {}).get("InvocationID", "") not in ("", last.id):
         end = end_from_systemd(unit) or end
     if overdue:
         return TaskOutcome("failed", end)
     if given_up and (last.stopped or not _succeeded(end)):
-        return TaskOutcome("failed", next((run.end for run in reversed(runs) if run.failed_at_once), end))
+        return TaskOutcome("failed", next((each.end for each in reversed(invocations) if each.failed_at_once), end))
     if marked:
         return TaskOutcome("stopped", end)
     if end and not last.stopped:
@@ -172,11 +176,11 @@ def state(
     return TaskOutcome("lost", loss="stop" if last.stopped else None)
 
 
-def _succeeded(end: RunEnd | None) -> bool:
+def _succeeded(end: InvocationEnd | None) -> bool:
     return end is not None and end.exit_code == 0 and end.result == "success"
 
 
-def end_from_systemd(unit: Properties | None) -> RunEnd | None:
+def end_from_systemd(unit: Properties | None) -> InvocationEnd | None:
     """Return an end from systemd's properties, for when no end line was written (full disk). None if it never ran."""
     if not unit or not _number(unit, "ExecMainExitTimestampMonotonic"):
         return None
@@ -188,13 +192,13 @@ def end_from_systemd(unit: Properties | None) -> RunEnd | None:
     result = unit.get("Result", "")
     if (result, code, status) == ("exit-code", "exited", "0"):
         result = "success"  # the program exited with 0: "exit-code" is about ExecStopPost, which failed to write
-    return RunEnd(result, code, status, unit.get("InvocationID", ""), None)
+    return InvocationEnd(result, code, status, unit.get("InvocationID", ""), None)
 
 
 def task_status(
     task: wire.TaskName,
     unit: Properties | None,
-    runs: Sequence[Run],
+    invocations: Sequence[Invocation],
     *,
     marked: bool = False,
     overdue: bool = False,
@@ -212,9 +216,9 @@ def task_status(
     host's boot ID; ``at_once``: it fails at once; ``max_restarts``: how often systemd restarts the task at most.
     """
     task_state, end, loss = state(
-        unit, runs, marked=marked, overdue=overdue, given_up=given_up, reserved=reserved, boot=boot
+        unit, invocations, marked=marked, overdue=overdue, given_up=given_up, reserved=reserved, boot=boot
     )
-    ended = ends(runs)
+    ended = ends(invocations)
     last = ended[-1] if ended and task_state in ("running", "starting") else None
     exited = _number(unit, "ExecMainExitTimestampMonotonic")
     finished = (end.time if end.time is not None else zero + exited / 1e6) if end else None
@@ -225,7 +229,7 @@ def task_status(
         signal=end.signal if end else None,
         started=began,
         finished=round(finished, 3) if finished is not None else None,
-        restarts=_restarts(unit, runs, max_restarts),
+        restarts=_restarts(unit, invocations, max_restarts),
         loss=loss,
         last_exit_code=last.exit_code if last else None,
         last_signal=last.signal if last else None,
@@ -237,7 +241,7 @@ def task_status(
     )
 
 
-def _end(value: Mapping[str, object]) -> RunEnd | None:
+def _end(value: Mapping[str, object]) -> InvocationEnd | None:
     """Return the end that a line describes, or None if it is not a valid end line."""
     try:
         fields = [str(value[name]) for name in ("result", "code", "status", "invocation")]
@@ -245,7 +249,7 @@ def _end(value: Mapping[str, object]) -> RunEnd | None:
         return None
     time = _time(value)
     valid = all(map(_WORD.fullmatch, fields)) and time is not None
-    return RunEnd(fields[0], fields[1], fields[2], fields[3], time) if valid else None
+    return InvocationEnd(fields[0], fields[1], fields[2], fields[3], time) if valid else None
 
 
 def _time(value: Mapping[str, object]) -> float | None:
@@ -266,14 +270,14 @@ def _is_to_start(unit: Properties | None) -> bool:
     return (unit or {}).get("ActiveState") in ("inactive", "failed") and bool(_number(unit, "Job"))
 
 
-def _restarts(unit: Properties | None, runs: Sequence[Run], max_restarts: int) -> int:
-    """Return the number of runs less the first: those that have lines, plus the current one if it has none yet.
+def _restarts(unit: Properties | None, invocations: Sequence[Invocation], max_restarts: int) -> int:
+    """Return the number of invocations less the first: those that have lines, plus the current one if it has none yet.
 
     Where no lines can be written, as on a full disk, systemd's own count is higher. It includes a restart that the
     limit prevented.
     """
-    running = is_live(unit) and not any(run.invocation == (unit or {}).get("InvocationID") for run in runs)
-    return max(0, len(runs) + running - 1, min(_number(unit, "NRestarts"), max_restarts))
+    running = is_live(unit) and not any(each.id == (unit or {}).get("InvocationID") for each in invocations)
+    return max(0, len(invocations) + running - 1, min(_number(unit, "NRestarts"), max_restarts))
 
 
 def _number(unit: Properties | None, name: str) -> int:

@@ -1,4 +1,4 @@
-"""The statuses of jobs and tasks on this host, from their records, units, run lines and marks."""
+"""The statuses of jobs and tasks on this host, from their records, units, the lines in ends.jsonl and marks."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def of_tasks(
     job, attempt = record.job, record.attempt
     began, boot = jobstore.began(system, job, attempt), system.boot()
     tasks = jobstore.tasks(system, job, attempt, record)
-    runs = {task: jobstore.runs(system, job, attempt, *task) for task in tasks}
+    runs = {task: jobstore.invocations(system, job, attempt, *task) for task in tasks}
     found = [
         states.task_status(
             task,
@@ -125,7 +125,7 @@ def _reason(task: wire.TaskStatus, actions: Sequence[wire.UserAction]) -> str | 
     return stop.reason if stop else None
 
 
-def fails_at_once(system: System, job: str, attempt: int, task: TaskName, runs: Sequence[states.Run]) -> bool:
+def fails_at_once(system: System, job: str, attempt: int, task: TaskName, runs: Sequence[states.Invocation]) -> bool:
     """Return whether the task fails at once since its start or since the last restart by a user."""
     now = time.time()
     if not states.fails_at_once(runs, now):

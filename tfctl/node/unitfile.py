@@ -120,7 +120,7 @@ def program(text: str) -> str:
 
 
 def _notes(job: str, attempt: int, role: str, index: int) -> dict[str, str]:
-    """Return the lines that note when a run begins and when systemd is told to stop it.
+    """Return the lines that note when an invocation begins and when systemd is told to stop it.
 
     The dash makes systemd ignore that a note cannot be written, as on a full disk. It replaces %b by the boot ID.
     """

@@ -200,7 +200,7 @@ def wait_for_execution(system: System, units: Sequence[str], failed: bool) -> di
         time.sleep(0.05)
 
 
-def exec_failure(properties: Properties, ends: Sequence[states.RunEnd]) -> str:
+def exec_failure(properties: Properties, ends: Sequence[states.InvocationEnd]) -> str:
     """Return why systemd could not execute a task, or "". A program that ran counts as started, even if it ended.
 
     ExecStopPost may then have written no end line either.
@@ -218,13 +218,14 @@ def exec_failure(properties: Properties, ends: Sequence[states.RunEnd]) -> str:
 def _wait_for_end(system: System, units: Sequence[str], limit: float, beat: Callable[[], object]) -> list[str]:
     """Return the units that still live after ``limit`` seconds."""
     until, pause = time.monotonic() + limit, 0.02
-    runs: dict[str, str | None] = {}
+    invocations: dict[str, str | None] = {}
     while True:
         # Once a unit has ended, the next start may reuse its name. Its invocation tells the two apart.
         units = [
             unit
             for unit, found in system.show(units).items()
-            if states.is_live(found) and runs.setdefault(unit, found.get("InvocationID")) == found.get("InvocationID")
+            if states.is_live(found)
+            and invocations.setdefault(unit, found.get("InvocationID")) == found.get("InvocationID")
         ]
         if not units or time.monotonic() > until:
             return units

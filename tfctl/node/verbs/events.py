@@ -1,7 +1,8 @@
 """The verb `events`: list what happened to a job on this host, and who did it.
 
-User actions are recorded by start, stop and restart. Ends are read from the end lines. The begin of a task's later runs
-is read from the journal, where systemd's own message names the run by its invocation ID, as the end line does.
+User actions are recorded by start, stop and restart. Ends are read from the end lines. The begin of later
+invocations of a task's unit is read from the journal, where systemd's own message has the invocation ID, as the end
+line does.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def _events(system: System, job: str) -> Iterator[Event]:
                 if end.time is not None:
                     event = _event(end.time, attempt, "end", task)
                     yield event._replace(exit_code=end.exit_code, signal=end.signal, oom=end.oom or None)
-            runs = [*(end.invocation for end in ends), *_current_runs(system, job, attempt, task, units)]
-            later = list(dict.fromkeys(runs))[1:]
+            invocations = [*(end.invocation for end in ends), *_current_invocations(system, job, attempt, task, units)]
+            later = list(dict.fromkeys(invocations))[1:]
             if later and begins is None:
                 begins = _begins(system, job)
             for invocation in later:
@@ -62,7 +63,9 @@ def _actions(system: System, job: str, attempt: int, first: float | None) -> Ite
             yield _event(when, attempt, action.deed, task)._replace(by=action.by, reason=action.reason)
 
 
-def _current_runs(system: System, job: str, attempt: int, task: TaskName, units: list[InstalledUnit]) -> Iterator[str]:
+def _current_invocations(
+    system: System, job: str, attempt: int, task: TaskName, units: list[InstalledUnit]
+) -> Iterator[str]:
     record = jobstore.record(system, job, attempt)
     for unit in units:
         if record and unit.live and (unit.run, unit.task) == (record.run, task):

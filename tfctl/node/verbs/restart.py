@@ -1,7 +1,7 @@
 """The verb `restart`: restart tasks of an attempt in place, with the same unit, ports, GPUs and variables.
 
-As after a restart by systemd itself, the previous run leaves an end line and the count of restarts goes up by one. The
-deadline of the task begins again.
+As after a restart by systemd itself, the previous invocation leaves an end line, and the count of restarts goes up
+by one. The deadline of the task begins again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def run(system: System, session: NodeSession, request: wire.RestartRequest) -> N
         reservations.sweep(system)
         reservations.require_started(system, job, attempt)
         units = _units(system, job, attempt, run, tasks)
-        before = {unit.unit: _runs(system, attempt, unit) for unit in units}
+        before = {unit.unit: _invocations(system, attempt, unit) for unit in units}
         checks.still_free(system, [unit for unit in units if not unit.live])
         for task in tasks:
             jobstore.unmark(system, job, attempt, *task)
@@ -64,7 +64,7 @@ def _units(system: System, job: str, attempt: int, run: str | None, tasks: Seque
     return [there[task] for task in tasks]
 
 
-def _runs(system: System, attempt: int, unit: InstalledUnit) -> set[str]:
+def _invocations(system: System, attempt: int, unit: InstalledUnit) -> set[str]:
     """Return the unit's past and current invocation IDs."""
     ends = jobstore.ends(system, unit.job, attempt, *unit.task)
     return {unit.properties.get("InvocationID", ""), *(end.invocation for end in ends)}

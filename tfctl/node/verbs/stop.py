@@ -100,7 +100,9 @@ def give_up(
             and unit.task in tasks
             and unit.live
             and jobstore.marked(system, job, attempt, *unit.task) is None
-            and statuses.fails_at_once(system, job, attempt, unit.task, jobstore.runs(system, job, attempt, *unit.task))
+            and statuses.fails_at_once(
+                system, job, attempt, unit.task, jobstore.invocations(system, job, attempt, *unit.task)
+            )
         ]
         if chosen:
             try:

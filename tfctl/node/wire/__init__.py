@@ -36,7 +36,7 @@ FOLLOW_SILENCE_S = 15.0
 RESERVE_S = 600.0
 #: The longest time (s) until a host confirms keep.
 KEEP_S = 15.0
-#: A run that fails within this time (s) of its beginning fails at once.
+#: An invocation that fails within this time (s) of its beginning fails at once.
 AT_ONCE_S = 10.0
 #: A longer record (bytes) is left out where the client allows it. To ask for a shorter one would take longer than to
 #: read it from every host.

@@ -299,9 +299,9 @@ class EventsRequest(NamedTuple):
 
 
 class Event(NamedTuple):
-    """``event``: start, stop or restart (by a user or the guard), retry or notify (by the guard), begin or end (of a
-    task's run). ``role`` and ``index`` are None for the whole job. ``reason``: why the guard did it. ``oom``: true if
-    the run ended because the kernel killed a process of it for lack of memory."""
+    """``event``: start, stop or restart (by a user or the guard), retry or notify (by the guard), begin or end (of
+    an invocation of a task's unit). ``role`` and ``index`` are None for the whole job. ``reason``: why the guard did
+    it. ``oom``: true if the invocation ended because the kernel killed a process of it for lack of memory."""
 
     time: float
     attempt: int
@@ -428,9 +428,9 @@ class LogsRequest(NamedTuple):
 
 class Logs(NamedTuple):
     """The attempt, its run, and the units whose lines follow. ``synced``: false if journald did not confirm that it
-    has written everything that the tasks have printed. ``began``: when the first run of each unit began. ``oldest``:
-    the time of the oldest entry in the journal; None after a cursor, or if unknown. ``states``: true if states are sent
-    among the lines. ``time``: the host's."""
+    has written everything that the tasks have printed. ``began``: when the first invocation of each unit began.
+    ``oldest``: the time of the oldest entry in the journal; None after a cursor, or if unknown. ``states``: true if
+    states are sent among the lines. ``time``: the host's."""
 
     attempt: int
     run: str

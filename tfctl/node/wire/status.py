@@ -13,14 +13,14 @@ Loss = Literal["reboot", "stop", "silence"]
 
 
 class TaskStatus(NamedTuple):
-    """The state of a task, from its current or last run. ``loss``: None if the task is not lost, or if the cause is not
-    known. ``last_line_age``: how long ago (s) a running task printed its last line, if the request asks for it and
-    there is one. ``last_exit_code``, ``last_signal``: how the run before the current one ended. ``overdue``: true if it
-    has failed because tfctl ended it at its deadline. ``oom``, ``last_oom``: true if the kernel killed a process of
-    that run for lack of memory. ``fails_at_once``: true if each run so far has failed within ten seconds with the same
-    exit code, and there were at least two. ``given_up``: true if tfctl does not start it again for that reason.
-    ``timings``: the lines that tfctl_runtime has recorded, if the request asks for them and there are any. ``reason``:
-    why a guard or a waiting client has stopped it, if it is stopped."""
+    """The state of a task, from the current or last invocation of its unit. ``loss``: None if the task is not lost, or
+    if the cause is not known. ``last_line_age``: how long ago (s) a running task printed its last line, if the request
+    asks for it and there is one. ``last_exit_code``, ``last_signal``: how the invocation before the current one ended.
+    ``overdue``: true if it has failed because tfctl ended it at its deadline. ``oom``, ``last_oom``: true if the kernel
+    killed a process of that invocation for lack of memory. ``fails_at_once``: true if each invocation so far has failed
+    within ten seconds with the same exit code, and there were at least two. ``given_up``: true if tfctl does not start
+    it again for that reason. ``timings``: the lines that tfctl_runtime has recorded, if the request asks for them and
+    there are any. ``reason``: why a guard or a waiting client has stopped it, if it is stopped."""
 
     role: str
     index: int  # type: ignore[assignment]  # hides tuple.index
