@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.unit.provision.test_around import play, tasks_of, trial
+from tests.unit.provision.role_play import play, tasks_of, trial
 from tfctl.node import names
 from tfctl.provision import ansible
 

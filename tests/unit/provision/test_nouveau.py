@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.unit.provision.test_around import ROLES, play
+from tests.unit.provision.role_play import ROLES, play
 
 ROLE = ROLES / "nvidia_driver"
 

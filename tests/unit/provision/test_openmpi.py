@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.provision.test_around import facts, play, tasks_of, trial
+from tests.unit.provision.role_play import facts, play, tasks_of, trial
 
 BUILT = "/opt/tfctl/openmpi/4.1.8-0123456789ab/bin"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.provision.apt_tree import AptTree
-from tests.unit.provision.test_around import check, facts, play, tasks_of
+from tests.unit.provision.role_play import check, facts, play, tasks_of
 from tests.unit.provision.test_repository import repository
 from tfctl.provision import ansible
 
