@@ -36,7 +36,7 @@ def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     page = (tmp_path / "provision.html").read_text()
     assert 'href="job-file.html#requirements"' in page
-    assert "/blob/main/roles/proxy/README.md" in (tmp_path / "around.html").read_text()
+    assert "/blob/main/roles/proxy/README.md" in (tmp_path / "host-services.html").read_text()
 
 
 def test_lost_links_anchors_and_pages_are_errors(tmp_path: Path) -> None:

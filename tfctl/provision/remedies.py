@@ -80,7 +80,8 @@ _REMEDIES = (
     ),
     Remedy(
         r"firewalld is active",
-        "let firewalld accept the cluster's hosts (docs/around.md says how), and set tfctl_firewall=false for {host}",
+        "let firewalld accept the cluster's hosts (docs/host-services.md says how), "
+        "and set tfctl_firewall=false for {host}",
         Exit.PREFLIGHT,
     ),
     Remedy(

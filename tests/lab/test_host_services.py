@@ -154,7 +154,7 @@ def test_firewall_reports_other_filters_and_refuses_firewalld(site: Site) -> Non
         site.root("node1", "nft delete table inet firewalld")
     reason = "firewalld is active, and this role cannot open ports in firewalld"
     assert (report["exit"], report["hosts"][0]["reason"]) == (8, reason)
-    assert "docs/around.md" in report["hosts"][0]["remedy"]
+    assert "docs/host-services.md" in report["hosts"][0]["remedy"]
     assert site.changed("firewall", {"tfctl_firewall": False}, *limit) > 0
 
 
