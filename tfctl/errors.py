@@ -17,11 +17,24 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TypedDict
 
 from tfctl.node.exits import Exit as Exit
+from tfctl.wording import plain
 
 # When hosts fail for different reasons, the first of these is the exit code.
 PRECEDENCE = (Exit.BAD_FILE, Exit.PREFLIGHT, Exit.UNREACHABLE, Exit.BUSY, Exit.FAILED)
+
+
+class ErrorObject(TypedDict):
+    """What is wrong.
+
+    ``exit``: the exit code. ``message``: what is wrong, and where. ``remedy``: what to do, or an empty string.
+    """
+
+    exit: int
+    message: str
+    remedy: str
 
 
 class TfctlError(Exception):
@@ -41,6 +54,10 @@ class TfctlError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\n  {self.remedy}" if self.remedy else self.message
+
+    def json(self) -> ErrorObject:
+        """Return the object that `-o json` prints for it."""
+        return error_json(self.exit, self.message, self.remedy)
 
 
 class UsageError(TfctlError):
@@ -73,6 +90,11 @@ class NotFound(TfctlError):
 
 class PreflightFailed(TfctlError):
     exit = Exit.PREFLIGHT
+
+
+def error_json(code: int, message: str, remedy: str = "") -> ErrorObject:
+    """Return the object that `-o json` prints for an error."""
+    return {"exit": int(code), "message": plain(message), "remedy": plain(remedy)}
 
 
 @contextmanager

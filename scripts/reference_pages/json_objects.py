@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal, NotRequired, TypeVar, Union, get_arg
 from scripts.reference_pages.docstrings import told
 from scripts.reference_pages.markdown import code, paragraphs, sentence, table
 from tfctl.cli.objects import OBJECTS, PARENTS, FailedObject
+from tfctl.errors import ErrorObject
 from tfctl.node import wire
-from tfctl.provision.faults import FaultJson
 
 #: JSON's words for simple types.
 _SIMPLE: dict[object, str] = {
@@ -191,7 +191,7 @@ def _objects_in(annotation: Any) -> Iterator[type]:
 def _plain(annotation: Any) -> Any:
     """Return the annotation without metadata and parameters. All objects with a parameter contain faults."""
     if isinstance(annotation, TypeVar):
-        return FaultJson
+        return ErrorObject
     if get_origin(annotation) in (Annotated, NotRequired):
         return _plain(get_args(annotation)[0])
     origin = get_origin(annotation)

@@ -5,6 +5,7 @@ import re
 
 from tfctl import errors
 from tfctl.errors import Busy, Exit, TfctlError, Unreachable, first_of, of_hosts, together
+from tfctl.provision.faults import Fault
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, TfctlError)]
 
@@ -38,3 +39,10 @@ def test_error_of_a_host_is_found_by_its_name_whatever_its_message_is() -> None:
     assert of_hosts(errors, {"fd00::12"}) == errors[:1]
     assert of_hosts(errors, ["node1", "no host"]) == errors[1:2]
     assert together(errors).hosts == ("fd00::12", "node1")
+
+
+def test_an_error_and_a_fault_of_a_host_have_the_same_object_without_control_characters() -> None:
+    message, remedy = "node1: \x1b[2Jno answer", "start\x07 it"
+    expected = {"exit": 4, "message": "node1: ?[2Jno answer", "remedy": "start? it"}
+    assert Unreachable(message, remedy).json() == expected
+    assert Fault(message, remedy, Exit.UNREACHABLE).json() == expected

@@ -5,15 +5,12 @@ from __future__ import annotations
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tfctl.errors import TfctlError, UsageError
 from tfctl.wording import plain, with_remedy
-
-if TYPE_CHECKING:
-    from tfctl.cli.objects import ErrorObject
 
 
 class OutputFormat(StrEnum):
@@ -115,11 +112,6 @@ def say(text: str) -> None:
     """Write a message to stderr at once. If stderr is closed, carry on."""
     with suppress(OSError):
         typer.echo(plain(text), err=True)
-
-
-def error_json(code: int, message: str, remedy: str = "") -> ErrorObject:
-    """Return the object that `-o json` prints for an error."""
-    return {"exit": int(code), "message": plain(message), "remedy": plain(remedy)}
 
 
 def say_error(error: TfctlError) -> None:

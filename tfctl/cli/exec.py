@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperCommand
 
 from tfctl.cli import tables, text
-from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, error_json, say, say_error
+from tfctl.cli.common import InventoryOption, JobOption, OutputFormat, say, say_error
 from tfctl.cli.lines import Splitter
 from tfctl.cli.stdout import require_reader
 from tfctl.cli.which import open_task
@@ -116,7 +116,7 @@ def _has_input() -> bool:
 
 def _ended_json(place: PlaceObject, result: Exited | TfctlError) -> ExecEndObject | ExecErrorObject:
     if isinstance(result, TfctlError):
-        return {**place, "error": error_json(result.exit, result.message, result.remedy)}
+        return {**place, "error": result.json()}
     return {**place, "exit_code": result.status, "signal": result.signal}
 
 

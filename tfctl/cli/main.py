@@ -18,8 +18,8 @@ import typer.main
 
 from tfctl import __version__
 from tfctl.cli import interrupts, stdout
-from tfctl.cli.common import error_json, say, say_error
-from tfctl.errors import Exit, TfctlError, UsageError
+from tfctl.cli.common import say, say_error
+from tfctl.errors import Exit, TfctlError, UsageError, error_json
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import FailedObject

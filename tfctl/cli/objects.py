@@ -9,29 +9,18 @@ from __future__ import annotations
 from typing import Literal, NotRequired, TypedDict
 
 from tfctl.cli.tables import EventObject, JobObject
+from tfctl.errors import ErrorObject
 from tfctl.jobs.nodes import NodeObject
 from tfctl.lab.status import LabStatus
 from tfctl.model.stacks import Stack
 from tfctl.node.wire import Node
 from tfctl.provision.explanation import Explanation
-from tfctl.provision.faults import FaultJson
 from tfctl.report.table import FlatRunObject, ReportObject, RunFiguresObject
 from tfctl.verify.results import ResultsObject
 
 
-class ErrorObject(TypedDict):
-    """Printed instead of the command's own object if the command fails.
-
-    ``exit``: the exit code. ``message``: what is wrong, and where. ``remedy``: what to do, or an empty string.
-    """
-
-    exit: int
-    message: str
-    remedy: str
-
-
 class FailedObject(TypedDict):
-    """The object of a command that failed."""
+    """Printed instead of the command's own object if the command fails."""
 
     error: ErrorObject
 
@@ -254,7 +243,7 @@ class ExaminedHostObject(TypedDict):
     host: str
     state: Literal["fit", "unfit", "unreachable"]
     exit: int
-    faults: list[FaultJson]
+    faults: list[ErrorObject]
     drifts: list[str]
 
 
@@ -368,7 +357,7 @@ class StacksObject(TypedDict):
     stacks: list[Stack]
 
 
-class ExplainedObject(Explanation[FaultJson]):
+class ExplainedObject(Explanation[ErrorObject]):
     """What each stack would install on a host (`--host`)."""
 
     stack: str

@@ -10,14 +10,13 @@ import typer
 
 from tfctl import schema
 from tfctl.cli.common import AskBecomePassOption, InventoryOption, OutputFormat, OutputOption, PythonTreeOption
-from tfctl.errors import Exit
+from tfctl.errors import ErrorObject, Exit
 from tfctl.wording import plain, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import WrittenFilesObject
     from tfctl.model.stacks import Stack
     from tfctl.provision.explanation import Explanation, StackOnHost
-    from tfctl.provision.faults import FaultJson
 
 app = typer.Typer(
     name="stacks",
@@ -164,7 +163,7 @@ def _contents(stack: Stack) -> Iterator[str]:
         yield f"  {each.system}, Python {each.python}, edition {each.edition}: {each.what}"
 
 
-def _on_host(stack: Stack, host: str, found: Explanation[FaultJson]) -> Iterator[str]:
+def _on_host(stack: Stack, host: str, found: Explanation[ErrorObject]) -> Iterator[str]:
     own = found["stacks"][stack.name]
     gpus = found["gpus"] or "no NVIDIA GPU"
     yield f"{stack.name} on {host}: {found['title']}, {found['machine']}, {gpus}"
@@ -176,7 +175,7 @@ def _on_host(stack: Stack, host: str, found: Explanation[FaultJson]) -> Iterator
     yield from _aligned({name: _fit(other, own) for name, other in found["stacks"].items() if name != stack.name})
 
 
-def _chosen(stack: Stack, own: StackOnHost[FaultJson]) -> Iterator[tuple[str, str]]:
+def _chosen(stack: Stack, own: StackOnHost[ErrorObject]) -> Iterator[tuple[str, str]]:
     """Yield what would be installed, and why not the alternatives."""
     python = own["python"]
     if python:
@@ -204,7 +203,7 @@ def _chosen(stack: Stack, own: StackOnHost[FaultJson]) -> Iterator[tuple[str, st
     yield "Horovod", stack.horovod.version if stack.horovod else "no release builds for it"
 
 
-def _fit(other: StackOnHost[FaultJson], own: StackOnHost[FaultJson]) -> str:
+def _fit(other: StackOnHost[ErrorObject], own: StackOnHost[ErrorObject]) -> str:
     """Return one line: the faults that only this stack has, else that it would fit."""
     messages = [fault["message"] for fault in other["faults"]]
     known = [fault["message"] for fault in own["faults"]]

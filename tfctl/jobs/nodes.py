@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypedDict, cast
 
-from tfctl.errors import PreflightFailed, TfctlError, Unreachable
+from tfctl.errors import ErrorObject, PreflightFailed, TfctlError, Unreachable
 from tfctl.jobs import clocks
 from tfctl.model.host import Host
 from tfctl.node import names, wire
@@ -20,14 +20,6 @@ if TYPE_CHECKING:
 StateName = Literal["ready", "unreachable", "unfit"]
 
 
-class NodeErrorObject(TypedDict):
-    """Why a host cannot be used. ``exit``: the exit code. ``remedy``: what to do, or an empty string."""
-
-    exit: int
-    message: str
-    remedy: str
-
-
 class NodeObject(TypedDict):
     """One host. If it does not answer, all keys but the first four are null.
 
@@ -39,7 +31,7 @@ class NodeObject(TypedDict):
     host: str
     address: str | None
     state: StateName
-    error: NodeErrorObject | None
+    error: ErrorObject | None
     current: bool | None
     clock_offset: float | None
 
@@ -80,8 +72,7 @@ class NodeState:
 
     def json(self) -> NodeObject:
         """Return an element of `nodes -o json`. If the host does not answer, all but the first four keys are null."""
-        cause = self.error
-        error = None if cause is None else {"exit": int(cause.exit), "message": cause.message, "remedy": cause.remedy}
+        error = self.error.json() if self.error else None
         known = wire.encode(self.node) if self.node else dict.fromkeys(wire.Node._fields)
         known.pop("time", None)
         head = {"host": self.host.name, "address": self.host.address, "state": self.state, "error": error}

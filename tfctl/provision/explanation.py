@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Generic, TypedDict, TypeVar
 
-from tfctl.provision.faults import FaultJson, ModuleFault, reported
+from tfctl.errors import ErrorObject
+from tfctl.provision.faults import ModuleFault, reported
 
 F = TypeVar("F")
 
@@ -51,7 +52,7 @@ class Explanation(TypedDict, Generic[F]):
     stacks: dict[str, StackOnHost[F]]
 
 
-def with_exit_codes(found: Explanation[ModuleFault], host: str) -> Explanation[FaultJson]:
+def with_exit_codes(found: Explanation[ModuleFault], host: str) -> Explanation[ErrorObject]:
     """Return the explanation with its faults as -o json prints them."""
     stacks = {name: _with_exit_codes(stack, host) for name, stack in found["stacks"].items()}
     return {
@@ -63,6 +64,6 @@ def with_exit_codes(found: Explanation[ModuleFault], host: str) -> Explanation[F
     }
 
 
-def _with_exit_codes(found: StackOnHost[ModuleFault], host: str) -> StackOnHost[FaultJson]:
+def _with_exit_codes(found: StackOnHost[ModuleFault], host: str) -> StackOnHost[ErrorObject]:
     faults = [fault.json() for fault in reported(found["faults"], host)]
     return {**found, "faults": faults}

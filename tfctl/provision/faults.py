@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
-from tfctl.errors import Exit
+from tfctl.errors import ErrorObject, Exit, error_json
 from tfctl.provision.remedies import Remedy, remedy_for
 
 #: inventory: a variable of the inventory has a value that cannot be used; busy: a job runs; unfit: the host lacks what
@@ -30,14 +30,6 @@ class ModuleFault(TypedDict):
     kind: Kind
 
 
-class FaultJson(TypedDict):
-    """A fault as -o json prints it."""
-
-    message: str
-    remedy: str
-    exit: int
-
-
 @dataclass(frozen=True)
 class Fault:
     """Something that is wrong on a host, with a remedy, or "" if none is known, and the exit code for it."""
@@ -46,8 +38,9 @@ class Fault:
     remedy: str = ""
     exit: Exit = Exit.FAILED
 
-    def json(self) -> FaultJson:
-        return {"message": self.message, "remedy": self.remedy, "exit": int(self.exit)}
+    def json(self) -> ErrorObject:
+        """Return the object that `-o json` prints for it."""
+        return error_json(self.exit, self.message, self.remedy)
 
 
 def reported(faults: Iterable[ModuleFault], host: str) -> tuple[Fault, ...]:

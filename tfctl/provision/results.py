@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypedDict
 
-from tfctl.errors import Exit, first_of
+from tfctl.errors import ErrorObject, Exit, first_of
 from tfctl.provision.explanation import Explanation
-from tfctl.provision.faults import Fault, FaultJson, ModuleFault, reported, without_passwords
+from tfctl.provision.faults import Fault, ModuleFault, reported, without_passwords
 from tfctl.provision.remedies import remedy_for
 
 #: Lines of a failed task's output that are kept, beside the first.
@@ -75,7 +75,7 @@ class HostResult:
     begun: bool = True
     task: str = ""
     faults: tuple[Fault, ...] = ()
-    explained: Explanation[FaultJson] | None = None
+    explained: Explanation[ErrorObject] | None = None
     drifts: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()

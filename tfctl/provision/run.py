@@ -7,12 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypedDict
 
-from tfctl.errors import BadFile, TfctlError, Unreachable, UsageError
+from tfctl.errors import BadFile, ErrorObject, TfctlError, Unreachable, UsageError
 from tfctl.model import stacks
 from tfctl.provision import ansible, control, python_tree
 from tfctl.provision.events import Event
 from tfctl.provision.explanation import Explanation
-from tfctl.provision.faults import FaultJson
 from tfctl.provision.parts import PARTS
 from tfctl.provision.results import PlayResult
 from tfctl.remote import inventory
@@ -98,7 +97,7 @@ def preflight(request: ProvisionRequest, listen: Callable[[Event], None]) -> Pla
 
 def explain(
     source: Path, host: str, python_trees: tuple[Path, ...] = (), become_password: str | None = None
-) -> Explanation[FaultJson]:
+) -> Explanation[ErrorObject]:
     """Inspect one host and return what each stack would be on it. The arguments are those of ProvisionRequest.
 
     Raises UsageError for a pattern that matches several hosts, Unreachable or TfctlError for a host that cannot be
