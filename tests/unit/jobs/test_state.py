@@ -11,7 +11,7 @@ from records import make_record, make_state
 
 from tfctl.cli.tables import JOBS, job_json, job_text
 from tfctl.errors import NotFound
-from tfctl.jobs.state import JobState, jobs, select, select_one
+from tfctl.jobs.state import JobState, jobs, not_in_inventory, select, select_one
 from tfctl.node import wire
 
 _TASKS = (("worker", 0, "node1"), ("worker", 1, "node2"), ("ps", 0, "node2"))
@@ -238,3 +238,9 @@ def test_a_task_of_another_record_is_another_task() -> None:
     assert make_state() != make_state(memory="16G")
     assert make_state() == make_state()
     assert make_state() != "worker/0"
+
+
+def test_error_about_hosts_that_the_inventory_lacks_names_them_and_has_a_remedy() -> None:
+    error = not_in_inventory(reported(worker0="running"), "node1", "node2")
+    assert error.message == "node1, node2, where digits has tasks, are not in this inventory"
+    assert (error.exit, error.remedy, error.hosts) == (7, "name another with -i", ("node1", "node2"))
