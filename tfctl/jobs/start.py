@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 
 from tfctl.errors import BadFile, PreflightFailed, Taken, TfctlError, Undone, together
@@ -31,6 +31,8 @@ Say = Callable[[str], None]
 _RETRY_TIMEOUT_S = 60.0
 #: The shortest and the longest pause (s) before a retry. Starts that pause equally long would meet again.
 _PAUSES_S = (0.2, 1.0)
+#: So many hosts look up the name of a host without an address: if all did, the work would be quadratic in number.
+_RESOLVERS = 3
 
 
 def start(
@@ -97,11 +99,32 @@ def stop_unconfirmed(fleet: Fleet, job: str, run: str, unconfirmed: Sequence[Tfc
 
 
 def _requests(layout: Layout, code: CodeArchive) -> dict[Host, wire.StartRequest]:
-    nameless = tuple(host.name for host in layout.hosts if host.address is None)
+    resolve = _names_to_resolve(layout.hosts)
     return {
-        host: wire.StartRequest(layout.name, code.digest, layout.ports or host.ports, nameless, guard_ports=host.ports)
+        host: wire.StartRequest(
+            layout.name, code.digest, layout.ports or host.ports, resolve[host.name], guard_ports=host.ports
+        )
         for host in layout.hosts
     }
+
+
+def _names_to_resolve(hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
+    """Return the names that each host looks up, which are names of hosts without an address.
+
+    In a small job, each host looks up all of them. In a large one, it looks up those among the next hosts: each name is
+    looked up on `_RESOLVERS` hosts, and not on its own, where it may lead to a loopback address.
+    """
+    count = len(hosts)
+    if count <= _RESOLVERS + 1:
+        return dict.fromkeys((host.name for host in hosts), _without_address(hosts))
+    return {
+        host.name: _without_address([hosts[(number + more) % count] for more in range(1, _RESOLVERS + 1)])
+        for number, host in enumerate(hosts)
+    }
+
+
+def _without_address(hosts: Iterable[Host]) -> tuple[str, ...]:
+    return tuple(host.name for host in hosts if host.address is None)
 
 
 def _require_shared(layout: Layout, sessions: Sessions) -> None:
@@ -113,7 +136,8 @@ def _place(layout: Layout, sessions: Sessions, others: OtherHosts | None = None,
     """Return the job's next attempt. ``others``: the hosts that get no task."""
     if layout.strategy.needs_horovod:
         _require_horovod(layout, sessions.hellos)
-    sites = {host.name: _site(host, sessions.hellos) for host in layout.hosts}
+    resolved = _resolved(sessions.hellos.values())
+    sites = {host.name: _site(host, sessions.hellos[host.name], resolved) for host in layout.hosts}
     tasks = assign(layout, sites, draw)
     packages = directories(layout, layout.requirements, sessions.hellos) if layout.requirements else {}
     port = guard_port(layout, sites, tasks, draw)
@@ -140,10 +164,19 @@ def _require_horovod(layout: Layout, hellos: Mapping[str, wire.Hello]) -> None:
         )
 
 
-def _site(host: Host, hellos: Mapping[str, wire.Hello]) -> Site:
-    hello = hellos[host.name]
-    resolved = (other.names.get(host.name) for other in hellos.values())
-    address = host.address or next((found for found in resolved if found and not found.startswith("127.")), None)
+def _resolved(hellos: Iterable[wire.Hello]) -> dict[str, str]:
+    """Return the first address that a host has found for each name and that is not loopback."""
+    found: dict[str, str] = {}
+    for hello in hellos:
+        for name, address in hello.names.items():
+            if address and not address.startswith("127."):
+                found.setdefault(name, address)
+    return found
+
+
+def _site(host: Host, hello: wire.Hello, resolved: Mapping[str, str]) -> Site:
+    """Return what the host offers. ``resolved``: the addresses that hosts have found for names."""
+    address = host.address or resolved.get(host.name)
     if address is None:
         raise BadFile(f"{host.name}: the hosts cannot resolve this name", "set tfctl_address or ansible_host for it")
     free = tuple(gpu.uuid for gpu in hello.gpus if not gpu.holder)
