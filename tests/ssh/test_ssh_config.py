@@ -73,6 +73,47 @@ def test_an_ssh_config_that_does_not_affect_the_host_is_resolved_without_running
     assert resolved().port == 22
 
 
+@pytest.mark.usefixtures("silent")
+def test_options_that_tfctl_does_not_read_are_ignored_without_running_ssh(home: Path) -> None:
+    (home / ".ssh/config").write_text(
+        "Host *\n  ServerAliveInterval 30\n  ControlMaster auto\n  ControlPath ~/.ssh/%C\n  AddKeysToAgent yes\n"
+        "  ForwardAgent no\n  Compression yes\n  StrictHostKeyChecking accept-new\n  LogLevel=ERROR\n"
+    )
+    (home / "ssh_config").write_text("Include more/*.conf\nMatch all\n  SetEnv A=b\n")
+    (home / "more").mkdir()
+    # As Fedora and its kin have it.
+    (home / "more/50-redhat.conf").write_text(
+        "Match final all\n\tInclude crypto\n\tGSSAPIAuthentication yes\n\tForwardX11Trusted yes\n"
+    )
+    (home / "more/crypto").write_text("Ciphers aes256-gcm@openssh.com\nMACs x\nRequiredRSASize 2048\n")
+    assert resolved().port == 22
+
+
+def test_a_changed_ssh_config_is_read_again(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / ".ssh/config").write_text("Host *\n  SendEnv LANG\n")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert resolved().port == 22
+    (home / ".ssh/config").write_text("Host *\n  Port 7\n")
+    with pytest.raises(Exception, match="ssh is not installed"):
+        resolved()
+
+
+def test_an_ssh_config_is_read_once_for_all_hosts(home: Path) -> None:
+    (home / ".ssh/config").write_text("Host *\n  SendEnv LANG\n")
+    ssh_config._directives.cache_clear()
+    for _ in range(3):
+        assert resolved().port == 22
+    assert ssh_config._directives.cache_info().misses == 1
+
+
+@pytest.mark.usefixtures("silent")
+def test_match_final_applies_to_the_name_that_the_option_hostname_gives(home: Path) -> None:
+    (home / ".ssh/config").write_text("Host 10.9.9.9\n  Port 7\nMatch final all\n  SendEnv LANG\n")
+    assert resolved("-o", "HostName=10.9.9.8").port == 22
+    with pytest.raises(Exception, match="ssh is not installed"):
+        resolved("-o", "HostName=10.9.9.9")
+
+
 def test_settings_of_an_ssh_config_are_applied(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text(
@@ -97,6 +138,9 @@ def test_settings_of_an_ssh_config_are_applied(tmp_path: Path) -> None:
         "Host other\nHost\t10.*\n\tPort\t7",
         "Host other\nHost = 10.*\n Port = 7",
         "Match user me\n Port 7",
+        "Match all\n Port 7",
+        "Host other\nMatch final all\n Port 7",
+        "Match canonical all\n SendEnv LANG",
     ],
 )
 def test_an_ssh_config_that_may_affect_the_host_is_resolved_by_ssh(

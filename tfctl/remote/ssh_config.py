@@ -12,6 +12,7 @@ import socket
 import subprocess
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from tfctl.errors import BadFile, TfctlError
@@ -21,8 +22,20 @@ from tfctl.remote.ansible_cfg import expanded
 #: Seconds to connect if ConnectTimeout is not set.
 CONNECT_S = 10.0
 _USUAL_KEYS = ("id_ed25519", "id_ecdsa", "id_rsa")
-# Options of a stock /etc/ssh/ssh_config that do not affect tfctl's connections.
-_HARMLESS = frozenset({"sendenv", "hashknownhosts", "gssapiauthentication"})
+# Options that do not change what tfctl reads from ssh_config(5). For some of them, tfctl has values of its own.
+_HARMLESS = frozenset({
+    "addkeystoagent", "batchmode", "casignaturealgorithms", "challengeresponseauthentication", "checkhostip", "ciphers",
+    "clearallforwardings", "compression", "controlmaster", "controlpath", "controlpersist", "dynamicforward",
+    "escapechar", "exitonforwardfailure", "fingerprinthash", "forwardagent", "forwardx11", "forwardx11timeout",
+    "forwardx11trusted", "gssapiauthentication", "gssapiclientidentity", "gssapidelegatecredentials",
+    "gssapikexalgorithms", "gssapikeyexchange", "gssapirenewalforcesrekey", "gssapiserveridentity", "gssapitrustdns",
+    "hashknownhosts", "hostbasedacceptedalgorithms", "hostbasedauthentication", "hostkeyalgorithms", "ignoreunknown",
+    "ipqos", "kbdinteractiveauthentication", "kexalgorithms", "localforward", "loglevel", "macs",
+    "numberofpasswordprompts", "passwordauthentication", "permitlocalcommand", "preferredauthentications",
+    "pubkeyacceptedalgorithms", "pubkeyacceptedkeytypes", "pubkeyauthentication", "rekeylimit", "remoteforward",
+    "requiredrsasize", "sendenv", "serveralivecountmax", "serveraliveinterval", "setenv", "stricthostkeychecking",
+    "tcpkeepalive", "updatehostkeys", "usekeychain", "verifyhostkeydns", "visualhostkey",
+})  # fmt: skip
 SYSTEM_CONFIG = Path("/etc/ssh/ssh_config")
 
 Options = Mapping[str, list[str]]
@@ -71,16 +84,24 @@ class Server:
 
 def resolve(host: Host) -> Server:
     """Return the Server of an inventory's host. Raises BadFile for arguments or an ssh_config that ssh rejects."""
-    own = None if _configured(host.ssh.host) else _plain_options(host.ssh.args)
-    options = _options_of_ssh(host) if own is None else {**own, **_fields(host.ssh)}
+    own = _plain_options(host.ssh.args)
+    if own is None or any(map(_configured, _names(host.ssh.host, own))):
+        options = _options_of_ssh(host)
+    else:
+        options = {**own, **_fields(host.ssh)}
     return _server(host, options)
 
 
 def matches(patterns: Iterable[str], name: str) -> bool:
     """Match as ssh does: at least one pattern, and none with ``!``. Only ``*`` and ``?`` are special."""
-    rules = {pattern: re.escape(pattern.lstrip("!")).replace(r"\*", ".*").replace(r"\?", ".") for pattern in patterns}
-    matched = [pattern for pattern, rule in rules.items() if re.fullmatch(rule, name)]
+    matched = [pattern for pattern in patterns if _fits(pattern.lstrip("!"), name)]
     return bool(matched) and not any(pattern.startswith("!") for pattern in matched)
+
+
+def _fits(pattern: str, name: str) -> bool:
+    if "*" not in pattern and "?" not in pattern:
+        return pattern == name
+    return bool(re.fullmatch(re.escape(pattern).replace(r"\*", ".*").replace(r"\?", "."), name))
 
 
 def _plain_options(words: Iterable[str]) -> dict[str, list[str]] | None:
@@ -114,6 +135,11 @@ def _fields(ssh: Ssh) -> dict[str, list[str]]:
     return {key: [str(value)] for key, value in given.items() if value is not None}
 
 
+def _names(address: str, options: Options) -> list[str]:
+    """Return the names by which an ssh_config may mean the host. After `Match final`, that is its HostName."""
+    return [address, *(name.replace("%h", address) for name in options.get("hostname", []))]
+
+
 def _configured(address: str) -> bool:
     """Return whether an ssh_config may affect the connection to ``address``. If in doubt, True."""
     return not (_is_harmless(_home() / ".ssh/config", address) and _is_harmless(SYSTEM_CONFIG, address))
@@ -121,20 +147,19 @@ def _configured(address: str) -> bool:
 
 def _is_harmless(file: Path, address: str, depth: int = 0) -> bool:
     try:
-        lines = file.read_text(errors="replace").splitlines()
+        state = file.stat()
+        directives = _directives(file, (state.st_ino, state.st_mtime_ns, state.st_size))
     except OSError:
         return True
     applies = True
-    for line in lines:
-        key, _, rest = re.sub(r"\s*[\s=]\s*", " ", line.strip(), count=1).partition(" ")
-        key = key.lower()
+    for key, rest in directives:
         if key == "host":
             applies = matches(rest.replace('"', " ").split(), address)
         elif key == "match":
-            return False
-        elif not applies or not key or key.startswith("#") or key in _HARMLESS:
-            continue
-        elif (
+            if rest.lower().split() not in (["all"], ["final", "all"]):
+                return False
+            applies = True
+        elif applies and (
             key != "include"
             or depth > 8
             or not all(
@@ -145,6 +170,21 @@ def _is_harmless(file: Path, address: str, depth: int = 0) -> bool:
         ):
             return False
     return True
+
+
+@lru_cache(maxsize=256)
+def _directives(file: Path, _version: tuple[int, int, int]) -> tuple[tuple[str, str], ...]:
+    """Return the lines of an ssh_config that may matter, each as its key in lower case and the rest.
+
+    All hosts share the result, as long as ``_version`` of the file is the same. Raises OSError.
+    """
+    found = []
+    for line in file.read_text(errors="replace").splitlines():
+        key, _, rest = re.sub(r"\s*[\s=]\s*", " ", line.strip(), count=1).partition(" ")
+        key = key.lower()
+        if key and not key.startswith("#") and key not in _HARMLESS:
+            found.append((key, rest))
+    return tuple(found)
 
 
 def _included(file: Path, pattern: str) -> Iterable[Path]:
