@@ -118,6 +118,31 @@ def test_a_connection_is_used_again_until_the_fleet_is_closed(sshd: Sshd) -> Non
 
 
 @both
+def test_narrowing_a_fleet_closes_the_connections_to_the_other_hosts(sshd: Sshd) -> None:
+    hosts = [sshd.host(f"node{number}") for number in range(3)]
+    with Fleet(hosts) as fleet:
+        first, *others = [outcome.get() for outcome in fleet.map(lambda connection: connection)]
+        fleet.narrow(["node0"])
+        limit = time.monotonic() + WAIT
+        while any(connection.alive for connection in others) and time.monotonic() < limit:
+            time.sleep(0.01)
+        assert [connection.alive for connection in (first, *others)] == [True, False, False]
+        assert [outcome.value for outcome in fleet.map(name_of)] == ["node0"]
+        assert sshd.logins == 3
+        # A host that is asked all the same is connected to again.
+        assert [outcome.value for outcome in fleet.map(name_of, hosts[:2])] == ["node0", "node1"]
+    assert sshd.logins == 4
+
+
+def test_narrowing_a_fleet_to_hosts_that_it_does_not_have_changes_nothing(sshd: Sshd) -> None:
+    with Fleet([sshd.host()]) as fleet:
+        [outcome] = fleet.map(lambda connection: connection)
+        fleet.narrow(["elsewhere"])
+        assert [host.name for host in fleet.hosts] == ["node1"]
+        assert [found.get() for found in fleet.map(lambda connection: connection)] == [outcome.get()]
+
+
+@both
 def test_concurrent_callers_share_one_connection_attempt(sshd: Sshd) -> None:
     """A second connection would replace the first and end what runs on it."""
     sshd.hang_in_login = True

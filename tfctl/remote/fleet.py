@@ -57,6 +57,7 @@ class Fleet:
         self._connecting = threading.BoundedSemaphore(CONNECTING)
         self._lock = threading.Lock()
         self._connections: dict[str, Connection] = {}
+        self._unwanted: list[Connection] = []  # of hosts that are no longer in `hosts`
         self._attempts: dict[str, _Attempt] = {}
         self._failed: dict[str, tuple[float, Unreachable]] = {}
         self._closed = False
@@ -75,9 +76,19 @@ class Fleet:
         self.close()
 
     def narrow(self, names: Iterable[str]) -> None:
-        """Keep only the hosts with these names. If none has one, keep all."""
+        """Keep only the hosts with these names. If none has one, keep all.
+
+        A thread closes the connections to the others, on which nothing may run. If one of them is asked later, it is
+        connected to again.
+        """
         wanted = set(names)
         self.hosts = tuple(host for host in self.hosts if host.name in wanted) or self.hosts
+        kept = {host.name for host in self.hosts}
+        with self._lock:
+            unwanted = [self._connections.pop(name) for name in [*self._connections] if name not in kept]
+            self._unwanted += unwanted
+        if unwanted:
+            threading.Thread(target=self._close_unwanted, daemon=True).start()
 
     def map(self, work: Callable[[Connection], T], hosts: Iterable[Host] | None = None) -> list[HostOutcome[T]]:
         """Run ``work`` on all hosts, or on ``hosts``, and return the outcomes in the same order.
@@ -140,9 +151,18 @@ class Fleet:
         """Close every connection. Unfinished work ends with an error."""
         with self._lock:
             self._closed = True
-            connections = list(self._connections.values())
+            connections = [*self._connections.values(), *self._unwanted]
             self._connections.clear()
+            self._unwanted.clear()
         for connection in connections:
+            connection.close()
+
+    def _close_unwanted(self) -> None:
+        while True:
+            with self._lock:
+                if not self._unwanted:
+                    return
+                connection = self._unwanted.pop()
             connection.close()
 
     def _make(self, host: Host, attempt: _Attempt) -> None:
