@@ -26,8 +26,9 @@ def of(status: wire.JobStatus) -> wire.Summary | None:
     over = status.kept is not False and not status.guarded and all(task.state in judge.ENDED for task in status.tasks)
     if not over or (noted and (noted.reason or noted.retry_at is not None)):
         return None
+    here = {task.name for task in status.tasks}
     gone = {task.name for task in status.tasks if task.state in ("failed", "lost")}
-    if any(name in gone for group in record.vital for name in group):
+    if any(not gone.isdisjoint(group) and not here.issuperset(group) for group in record.vital):
         return None
     deciding = set(record.deciders)
     done = [task for task in status.tasks if task.name in deciding and task.state == "succeeded"]

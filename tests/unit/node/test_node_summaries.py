@@ -60,6 +60,20 @@ def test_there_is_no_summary_where_all_hosts_are_needed_to_judge() -> None:
     assert summaries.of(_shown(make_record(), _status("stopped"))._replace(guarded=True)) is None
 
 
+def test_a_summary_says_that_a_vital_group_has_failed_which_is_entirely_on_its_host() -> None:
+    tasks = [("worker", 0, "a"), ("worker", 1, "b"), ("ps", 0, "b"), ("ps", 1, "b")]
+    record = make_record(tasks, vital=[[("worker", 1)], [("ps", 0), ("ps", 1)]])
+    failed = _status("failed", index=1, exit_code=3, finished=5.0)
+    servers = [_status("failed", role="ps", exit_code=4, finished=4.0), _status("stopped", role="ps", index=1)]
+    found = summaries.of(_shown(record, failed, *servers))
+    assert found is not None
+    assert (found.failed, found.finished, found.succeeded) == (True, 5.0, 0)
+    # One task of a group is not enough.
+    found = summaries.of(_shown(record, _status("stopped", index=1), *servers, stopped=7.0))
+    assert found is not None
+    assert (found.failed, found.stopped) == (None, 7.0)
+
+
 def test_summary_is_encoded_as_a_list_without_trailing_absent_values() -> None:
     found = wire.Summary("a", 1, "0123abcd", 1.5, "custom", 2, 1, 1, 1, finished=9.5)
     assert wire.encode(found) == ["a", 1, "0123abcd", 1.5, "custom", 2, 1, 1, 1, 9.5]
