@@ -156,10 +156,11 @@ def brief(
 
 def _last_of_guard(system: System, job: str, attempt: int, numbers: Sequence[int]) -> int:
     """Return the last of the attempts with these ``numbers`` that has the same guard as this one."""
-    record = jobstore.record(system, job, attempt)
+    later = [one for one in numbers if one > attempt]
+    record = jobstore.record(system, job, attempt) if later else None
     if record is None or record.guard is None:
         return attempt
-    for number in reversed([one for one in numbers if one > attempt]):
+    for number in reversed(later):
         other = jobstore.record(system, job, number)
         if other is not None and other.guard is not None and other.guard.origin == record.guard.origin:
             return number

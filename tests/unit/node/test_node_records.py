@@ -39,6 +39,19 @@ def test_a_record_is_on_the_disk_before_it_has_its_name_and_then_the_name_too(
     assert [exists for _, exists in written] == [False, True]
 
 
+def test_a_record_is_decoded_again_only_when_its_file_has_changed(tree: Tree) -> None:
+    system, record = System(prefix=str(tree.path)), store(tree, "digits", 3)
+    found = jobstore.record(system, "digits", 1)
+    assert found == record
+    assert jobstore.record(system, "digits", 1) is found
+    jobstore.write_record(system, record._replace(run="89abcdef"))
+    assert jobstore.record(system, "digits", 1) == record._replace(run="89abcdef")
+    (tree / names.record_file("digits", 1)).write_text("{}")
+    assert jobstore.record(system, "digits", 1) is None
+    (tree / names.record_file("digits", 1)).unlink()
+    assert jobstore.record(system, "digits", 1) is None
+
+
 def test_a_brief_answer_does_not_grow_with_the_number_of_tasks(tree: Tree) -> None:
     sizes = []
     for tasks in (100, 1000):
