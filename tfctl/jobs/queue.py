@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Say = Callable[[str], None]
 
-#: The shortest and the longest pause (s) between two attempts of the first client in the queue.
-_PAUSES_S = (1.0, 3.0)
+#: The longest pause (s) between two attempts of the first client in the queue: the first one, and one after a long wait
+#: for the same. Each attempt asks all hosts of the job.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 3.0, 20.0
 
 
 def in_turn(fleet: Fleet, job: str, attempt: Callable[[], T], say: Say, timeout: float | None) -> T:
@@ -35,7 +36,7 @@ def in_turn(fleet: Fleet, job: str, attempt: Callable[[], T], say: Say, timeout:
     Taken after the timeout, and the errors of the hosts.
     """
     until = None if timeout is None else time.monotonic() + timeout
-    random, reason = Random(), ""
+    pauses, reason = _Pauses(), ""
     with _line(fleet, job) as line:
         while True:
             line.wait(until, say)
@@ -47,7 +48,24 @@ def in_turn(fleet: Fleet, job: str, attempt: Callable[[], T], say: Say, timeout:
                 if taken.message != reason:
                     reason = taken.message
                     say(f"waiting: {reason}")
-                time.sleep(random.uniform(*_PAUSES_S))
+                pause = pauses.after(reason)
+                line.pause(pause if until is None else min(pause, max(0.0, until - time.monotonic())))
+
+
+class _Pauses:
+    """The pauses between attempts: they grow, up to a limit, while the reason to wait stays the same."""
+
+    def __init__(self) -> None:
+        self._random = Random()
+        self._longest = _FIRST_PAUSE_S
+        self._reason = ""
+
+    def after(self, reason: str) -> float:
+        """Return how long (s) to pause after an attempt that has failed for this reason."""
+        same = reason == self._reason
+        self._longest = min(_LONGEST_PAUSE_S, self._longest * 1.5) if same else _FIRST_PAUSE_S
+        self._reason = reason
+        return self._random.uniform(self._longest / 3, self._longest)
 
 
 class _Line:
@@ -77,6 +95,13 @@ class _Line:
                 say(f"waiting {sentence}")
             with self._changed:
                 self._changed.wait(1.0)
+
+    def pause(self, seconds: float) -> None:
+        """Sleep, but only until a host fails. Wake once a second, as in tfctl.remote.fleet."""
+        until = time.monotonic() + seconds
+        with self._changed:
+            while self._error is None and (left := until - time.monotonic()) > 0:
+                self._changed.wait(min(1.0, left))
 
     def _sentence(self) -> str:
         """Return ``behind job a of ada on node1``, or an empty string if nobody is ahead."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,20 @@ def test_a_client_gives_up_after_its_timeout_and_with_a_host_that_fails() -> Non
     line.put("a", Unreachable("a: gone"))
     with pytest.raises(Unreachable):
         line.wait(None, lambda _: None)
+
+
+def test_the_pauses_of_the_first_client_grow_while_it_waits_for_the_same() -> None:
+    pauses = client._Pauses()
+    first = [pauses.after("node1: no free port") for _ in range(20)]
+    assert 1.0 <= first[0] <= 3.0
+    assert all(20 / 3 <= pause <= 20.0 for pause in first[6:])
+    assert 1.0 <= pauses.after("node2: no free port") <= 3.0
+    assert 1.5 <= pauses.after("node2: no free port") <= 4.5
+
+
+def test_the_first_client_does_not_pause_after_a_host_has_failed() -> None:
+    line = client._Line()
+    threading.Timer(0.1, line.put, ("a", Unreachable("a: gone"))).start()
+    began = time.monotonic()
+    line.pause(30.0)
+    assert time.monotonic() - began < 10.0
