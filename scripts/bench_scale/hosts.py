@@ -22,6 +22,8 @@ from tfctl.provision import node_part
 Answer = Generator[wire.NodeMessage, wire.ClientMessage, wire.NodeMessage]
 #: The digests of long records, or "", by run: all hosts of a job have the same record.
 _DIGESTS: dict[str, str] = {}
+#: So many hosts of a job, the first ones, name all of them when they stop it, as in tfctl/node/verbs/stop.py.
+_NAMING = 3
 
 
 class FakeHost:
@@ -89,8 +91,8 @@ class FakeHost:
     def _stop(self, request: wire.StopRequest) -> Answer:
         status = self.jobs.get(request.job)
         if request.hold:
-            hosts = dict.fromkeys(task.host for task in status.record.tasks) if status else ()
-            yield wire.Marked(status.attempt if status else 0, tuple(hosts))
+            hosts = tuple(dict.fromkeys(task.host for task in status.record.tasks)) if status else ()
+            yield wire.Marked(status.attempt if status else 0, hosts if self.name in hosts[:_NAMING] else ())
         if status is None:
             return wire.Stopped(0, (), ())
         ended = [task for task in status.tasks if task.state == "running"]

@@ -11,8 +11,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from records import make_record
 
 from scripts.bench_scale.following import Arrival, Piece, arrivals, lost
+from scripts.bench_scale.hosts import FakeHost
+from tfctl.node import wire
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "scripts" / "bench"
@@ -119,3 +122,15 @@ def test_a_line_arrives_with_its_end() -> None:
 def test_lines_that_are_missing_before_the_last_one_of_a_host_are_lost() -> None:
     seen = {b"node1": (3, 4, 6, 9), b"node2": (0, 1)}
     assert lost([Arrival(host, number, 0.0, 0.0) for host, numbers in seen.items() for number in numbers]) == 6
+
+
+def test_only_the_first_three_imitated_hosts_of_a_job_name_all_of_them_when_it_is_stopped() -> None:
+    names = tuple(f"node{number}" for number in range(1, 6))
+    record = make_record([("worker", index, name) for index, name in enumerate(names)])
+    named = []
+    for index, name in enumerate(names):
+        host = FakeHost(name, 1.0)
+        task = wire.TaskStatus("worker", index, "running", None, None, 1.0, None, 0)
+        host.jobs["digits"] = wire.JobStatus("digits", 1, record.run, record, None, (task,), kept=True)
+        named.append(next(host.answer(wire.StopRequest("digits", hold=True))))
+    assert named == [wire.Marked(1, names)] * 3 + [wire.Marked(1, ())] * 2
