@@ -116,18 +116,39 @@ def _entries(server: Server, name: str) -> list[KnownHostKey]:
 
 
 class _File:
-    """A known_hosts file: plain names in a dict, hashed names and patterns in lists."""
+    """A known_hosts file: plain names in a dict, hashed names and patterns in lists. Thread-safe.
+
+    A hashed name is moved to the plain names once a host with this name has been looked up.
+    """
 
     def __init__(self, path: str) -> None:
         self._plain: dict[str, list[KnownHostKey]] = {}
         self._hashed: list[tuple[bytes, bytes, KnownHostKey]] = []
+        self._looked_up: set[str] = set()
+        self._lock = threading.Lock()
         self._patterns: list[tuple[list[str], KnownHostKey]] = []
         for number, text in enumerate(Path(path).read_text(errors="replace").splitlines(), 1):
             self._add(path, number, text.split())
 
     def entries(self, name: str) -> list[KnownHostKey]:
-        hashed = [entry for salt, digest, entry in self._hashed if hmac.digest(salt, name.encode(), "sha1") == digest]
-        return [*self._plain.get(name, []), *hashed, *(entry for each, entry in self._patterns if matches(each, name))]
+        with self._lock:
+            self._unhash(name)
+            held = [*self._plain.get(name, [])]
+        return [*held, *(entry for each, entry in self._patterns if matches(each, name))]
+
+    def _unhash(self, name: str) -> None:
+        """Move the lines with the hash of this name to the plain names. Compute no hash for a name that was looked up
+        before, or for a line whose name is known: each has one name."""
+        if name in self._looked_up:
+            return
+        self._looked_up.add(name)
+        rest = []
+        for salt, digest, entry in self._hashed:
+            if hmac.digest(salt, name.encode(), "sha1") == digest:
+                self._plain.setdefault(name, []).append(entry)
+            else:
+                rest.append((salt, digest, entry))
+        self._hashed = rest
 
     def _add(self, path: str, number: int, words: list[str]) -> None:
         marker = words.pop(0) if words and words[0].startswith("@") else ""
