@@ -52,7 +52,7 @@ def environment(job: Job, task: Task) -> dict[str, str]:
         "PYTHONUNBUFFERED": "1",
         **_defaults(job),
         **_devices(job, task),
-        **job.layout.strategy.task_environment(job.tasks, task, job.secret),
+        **job.strategy_environment(task),
         **own,
         "TFCTL_JOB": job.name,
         "TFCTL_RUN": job.run,
@@ -158,8 +158,7 @@ def _devices(job: Job, task: Task) -> dict[str, str]:
         return {"CUDA_VISIBLE_DEVICES": "-1"}
     visible = list(task.gpus)
     if job.layout.strategy.host_gpus:
-        group = [other for other in job.tasks if (other.role, other.host) == (task.role, task.host)]
-        all_of_them = [gpu for other in group for gpu in other.gpus or ()]
+        all_of_them = job.gpus_of_role[task.role, task.host.name]
         if not any(map(is_instance, all_of_them)):  # CUDA would give every rank the first instance
             visible = all_of_them
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(visible)}

@@ -10,7 +10,7 @@ from pathlib import Path
 from tfctl.model.host import Host
 from tfctl.model.jobfile import Policy
 from tfctl.model.rules import Rules
-from tfctl.model.strategies.base import Cluster, Strategy
+from tfctl.model.strategies.base import Cluster, Strategy, TaskEnvironment
 from tfctl.model.task import Slot, Task
 
 
@@ -94,3 +94,16 @@ class Job:
     def host_lists(self) -> dict[str, str]:
         """Every role's addresses, joined by commas, under names such as ``ps_hosts``."""
         return {f"{role}_hosts": ",".join(addresses) for role, addresses in self.cluster.items()}
+
+    @cached_property
+    def gpus_of_role(self) -> dict[tuple[str, str], list[str]]:
+        """The GPUs of all tasks of a role on a host, by the names of both."""
+        found: dict[tuple[str, str], list[str]] = {}
+        for task in self.tasks:
+            found.setdefault((task.role, task.host.name), []).extend(task.gpus or ())
+        return found
+
+    @cached_property
+    def strategy_environment(self) -> TaskEnvironment:
+        """The function that returns what the strategy adds to the environment of a task."""
+        return self.layout.strategy.task_environment(self.tasks, self.secret)

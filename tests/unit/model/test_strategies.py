@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tfctl.model.host import Site
 from tfctl.model.job import Job
 from tfctl.model.layout import lay_out
 from tfctl.model.strategies import STRATEGIES
+from tfctl.model.strategies.base import TaskEnvironment
 from tfctl.model.task import Task
 from tfctl.node import wire
 
@@ -510,14 +512,19 @@ def test_every_example_renders_on_four_hosts(file: Path) -> None:
     assert (file.parent / layout.slots[0].command[1]).is_file(), "the script that it names"
 
 
-def test_plans_compute_the_environment_of_each_task_once(make_job: MakeJob) -> None:
+def test_plans_compute_the_environment_of_the_job_and_of_each_task_once(make_job: MakeJob) -> None:
     asked: list[str] = []
 
-    def count(_tasks: object, task: Task, _secret: str) -> dict[str, str]:
-        asked.append(str(task))
-        return {}
+    def count(tasks: Sequence[Task], _secret: str) -> TaskEnvironment:
+        asked.append(f"{len(tasks)} tasks")
+
+        def of_task(task: Task) -> dict[str, str]:
+            asked.append(str(task))
+            return {}
+
+        return of_task
 
     job = make_job(text("horovod", "{worker: 3}"))
     strategy = replace(job.layout.strategy, task_environment=count)
     plan.plans(replace(job, layout=replace(job.layout, strategy=strategy)), "")
-    assert asked == ["worker/0", "worker/1", "worker/2"]
+    assert asked == ["3 tasks", "worker/0", "worker/1", "worker/2"]

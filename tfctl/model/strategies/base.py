@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 Cluster = Mapping[str, tuple[str, ...]]
 #: Role → number of its tasks.
 Counts = Mapping[str, int]
+#: Returns variables of a task.
+TaskEnvironment = Callable[[Task], Mapping[str, str]]
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ class Strategy:
     ``equal_gpus``: all computing tasks need the same number of GPUs. ``host_gpus``: each task sees all GPUs that its
     role has on its host and picks by local rank; of MIG instances it sees only its own.
     ``launchers``: the variants that the job file's `launcher:` selects.
-    ``task_environment``: returns extra variables for one task, from all tasks, this task, and the job's secret.
+    ``task_environment``: returns, for all tasks of a job and its secret, the function that returns the extra variables
+    of one task.
     ``wrapper``: the words of a program that runs the task's command.
     ``needs_horovod``: hosts whose stack has no Horovod cannot run its tasks.
     ``synchronous``: its tasks wait for each other in each step. ``chief_counts``: its chief counts the steps of all
@@ -109,7 +112,7 @@ class Strategy:
     equal_gpus: bool = False
     host_gpus: bool = False
     launchers: Mapping[str, Strategy] = field(default_factory=dict)
-    task_environment: Callable[[Sequence[Task], Task, str], Mapping[str, str]] = lambda tasks, task, secret: {}  # noqa: ARG005
+    task_environment: Callable[[Sequence[Task], str], TaskEnvironment] = lambda tasks, secret: lambda task: {}  # noqa: ARG005
     wrapper: tuple[str, ...] = ()
     needs_horovod: bool = False
     synchronous: bool = False

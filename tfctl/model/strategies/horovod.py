@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tfctl.model.strategies.base import Counts, FirstJob, RoleRule, Strategy
+from tfctl.model.strategies.base import Counts, FirstJob, RoleRule, Strategy, TaskEnvironment
 from tfctl.model.task import Task, TaskName
 
 if TYPE_CHECKING:
@@ -26,32 +26,40 @@ def deciders(counts: Counts) -> tuple[TaskName, ...]:
     return tuple(("worker", index) for index in range(counts.get("worker", 0)))
 
 
-def gloo(ranks: Sequence[Task], rank: Task, secret: str) -> Mapping[str, str]:  # noqa: ARG001
+def gloo(ranks: Sequence[Task], secret: str) -> TaskEnvironment:  # noqa: ARG001
     """Return what horovodrun sets for a rank (0.28, runner/gloo_run.py), except the interface: each host finds it."""
-    here = [each.index for each in ranks if each.host.name == rank.host.name]
-    local = here.index(rank.index)
-    per_host = Counter(each.host.name for each in ranks)
-    across = [host for host, count in per_host.items() if count > local]
-    return {
+    by_host: dict[str, list[int]] = {}
+    for rank in ranks:
+        by_host.setdefault(rank.host.name, []).append(rank.index)
+    local, cross = dict[int, int](), dict[int, int]()
+    across = Counter[int]()  # by local rank: on how many hosts there is one
+    for here in by_host.values():
+        for number, index in enumerate(here):
+            local[index], cross[index] = number, across[number]
+            across[number] += 1
+    of_job = {
         **_common(ranks),
         "HOROVOD_CONTROLLER": "gloo",
         "HOROVOD_CPU_OPERATIONS": "gloo",
         "HOROVOD_GLOO_RENDEZVOUS_ADDR": ranks[0].address,
         "HOROVOD_GLOO_RENDEZVOUS_PORT": str(ranks[0].port),
         "HOROVOD_GLOO_TIMEOUT_SECONDS": str(_MEET_S),
+    }
+    return lambda rank: {
+        **of_job,
         "HOROVOD_HOSTNAME": rank.address,
         "HOROVOD_RANK": str(rank.index),
         "HOROVOD_SIZE": str(len(ranks)),
-        "HOROVOD_LOCAL_RANK": str(local),
-        "HOROVOD_LOCAL_SIZE": str(len(here)),
-        "HOROVOD_CROSS_RANK": str(across.index(rank.host.name)),
-        "HOROVOD_CROSS_SIZE": str(len(across)),
+        "HOROVOD_LOCAL_RANK": str(local[rank.index]),
+        "HOROVOD_LOCAL_SIZE": str(len(by_host[rank.host.name])),
+        "HOROVOD_CROSS_RANK": str(cross[rank.index]),
+        "HOROVOD_CROSS_SIZE": str(across[local[rank.index]]),
     }
 
 
-def mpi(ranks: Sequence[Task], rank: Task, secret: str) -> Mapping[str, str]:  # noqa: ARG001
-    """Return the variables that mpirun does not set for a rank."""
-    return {
+def mpi(ranks: Sequence[Task], secret: str) -> TaskEnvironment:
+    """Return the variables that mpirun does not set for a rank. They are the same for all."""
+    of_job = {
         **_common(ranks),
         "TFCTL_SECRET": secret,
         "TFCTL_MEET_S": str(_MEET_S),
@@ -59,6 +67,7 @@ def mpi(ranks: Sequence[Task], rank: Task, secret: str) -> Mapping[str, str]:  #
         "HOROVOD_CPU_OPERATIONS": "mpi",
         "PMIX_MCA_gds": "hash",  # its other stores use files in /tmp, which units do not share
     }
+    return lambda _: of_job
 
 
 def _common(ranks: Sequence[Task]) -> dict[str, str]:
