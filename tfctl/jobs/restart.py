@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tfctl.errors import Busy, NotFound, Taken, TfctlError, together
@@ -136,7 +136,10 @@ def _hosts(fleet: Fleet, state: JobState) -> list[Host]:
 
 def _next(state: JobState, sessions: Sessions) -> int:
     """Return the next attempt's number. Raise NotFound if a host lacks what it needs, Busy if another start won."""
-    gone = [_missing(state, host, hello) for host, hello in sessions.hellos.items()]
+    tasks: dict[str, list[TaskState]] = {}
+    for task in state.tasks:
+        tasks.setdefault(task.host, []).append(task)
+    gone = [_missing(state, host, hello, tasks.get(host, [])) for host, hello in sessions.hellos.items()]
     if any(gone):
         raise NotFound("\n".join(filter(None, gone)), _FILE)
     attempt = 1 + max(hello.highest for hello in sessions.hellos.values())
@@ -149,9 +152,9 @@ def _started_again(state: JobState) -> Busy:
     return Busy(f"{state.job} has been started again in the meantime", f"tfctl status {state.job} shows it")
 
 
-def _missing(state: JobState, host: str, hello: wire.Hello) -> str:
-    """Return a sentence about what the host no longer has of its part; empty if it has everything."""
-    gone = [str(task) for task in state.tasks if task.host == host and task.name not in hello.restartable]
+def _missing(state: JobState, host: str, hello: wire.Hello, tasks: Sequence[TaskState]) -> str:
+    """Return a sentence about what the host no longer has of its ``tasks``; empty if it has everything."""
+    gone = [str(task) for task in tasks if task.name not in hello.restartable]
     if gone:
         names = ", ".join(gone)
         return f"{host} no longer has the restart files of {names} of {state.job}: a stop or a reboot deletes them"

@@ -267,7 +267,7 @@ def _job(
     hosts = dict.fromkeys(task.host for task in record.tasks)
     unreported = tuple(host for host in hosts if host not in ours and answers.get(host) is not None)
     if any(status.kept is False for status in ours.values()):  # the start goes on, and may not have reached the others
-        reports.update((host, _pending(record, host)) for host in unreported)
+        reports.update(_pending(record, unreported))
     statuses = judge.statuses(record, reports)
     stopped = min((status.stopped for status in ours.values() if status.stopped is not None), default=None)
     verdict = judge.judge(record, statuses, stopped)
@@ -309,12 +309,17 @@ def _noted(record: wire.Record, ours: Mapping[str, wire.JobStatus]) -> wire.Guar
     return next((noted for noted in others if noted and noted.reason), own)
 
 
-def _pending(record: wire.Record, host: str) -> list[wire.TaskStatus]:
-    return [
-        wire.TaskStatus(*task.name, "pending", exit_code=None, signal=None, started=None, finished=None, restarts=0)
-        for task in record.tasks
-        if task.host == host
-    ]
+def _pending(record: wire.Record, hosts: Iterable[str]) -> dict[str, list[wire.TaskStatus]]:
+    """Return the tasks of each of these hosts as pending."""
+    found: dict[str, list[wire.TaskStatus]] = {host: [] for host in hosts}
+    for task in record.tasks:
+        if task.host in found:
+            found[task.host].append(
+                wire.TaskStatus(
+                    *task.name, "pending", exit_code=None, signal=None, started=None, finished=None, restarts=0
+                )
+            )
+    return found
 
 
 def _reported(host: str, status: wire.JobStatus) -> list[TaskState]:

@@ -106,7 +106,8 @@ def _after(view: View, found: judge.Verdict, alive: tuple[wire.TaskName, ...], u
     ended = judge.to_clean(view.record, view.tasks, draining)
     if again and not ended:  # the next attempt needs the ports and GPUs of all tasks, whatever `clean` says
         ended = [*alive]
-    wanted = [name for name in ended if name not in view.cleaned and not _is_out_of_reach(view, name)]
+    out_of_reach = {task.name for task in view.tasks if task.state in ("unknown", "lost")}
+    wanted = [name for name in ended if name not in view.cleaned and name not in out_of_reach]
     if wanted:
         return StopTasks(tuple(wanted), _why(view, found))
     waits = again or view.record.policy.clean != "none"
@@ -162,10 +163,6 @@ def _exit_code(task: wire.TaskStatus) -> int | None:
     with contextlib.suppress(KeyError):
         return 128 + signal.Signals[task.signal or ""]
     return task.exit_code
-
-
-def _is_out_of_reach(view: View, name: wire.TaskName) -> bool:
-    return any(task.name == name and task.state in ("unknown", "lost") for task in view.tasks)
 
 
 def _why(view: View, found: judge.Verdict) -> str:
