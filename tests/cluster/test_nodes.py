@@ -20,7 +20,7 @@ def test_nodes_shows_every_host_and_asks_each_once(hosts: Hosts) -> None:
     for name in hosts.names:
         hosts.forget(name)
     done = hosts("nodes", "-o", "json")
-    others = "node1, node2, node3: the node part's version differs from this tfctl's\n  → tfctl provision"
+    others = "node1, node2 and node3: the node part's version differs from this tfctl's\n  → tfctl provision"
     assert (done.code, done.err.startswith(others)) == (0, True)  # here they run from a checkout, which has no digest
     first, second, _ = done.objects[0]["nodes"]
     assert list(first) == [

@@ -233,7 +233,8 @@ def test_status_prints_every_field_of_a_failed_job(hosts: Hosts) -> None:
     assert head == "said  attempt 1  custom  none  failed"
     assert reason == "  worker/0 on node1 failed with SIGKILL"
     assert (
-        left == "  still alive: worker/1 on node2, worker/2 on node3; tfctl stop said stops every task under this name"
+        left
+        == "  still alive: worker/1 on node2 and worker/2 on node3; tfctl stop said stops every task under this name"
     )
     assert [re.split(r"\s{2,}", row)[:5] for row in rows[:2]] == [
         ["TASK", "HOST", "ADDRESS", "STATE", "EXIT"],

@@ -17,6 +17,7 @@ from tfctl.model import stacks
 from tfctl.model.jobfile import JobFile, Limits, Policy, RoleSpec
 from tfctl.model.load import load
 from tfctl.model.strategies import STRATEGIES
+from tfctl.wording import abbreviated
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
@@ -115,7 +116,7 @@ def test_readme_table_lists_exactly_the_commands_and_no_unknown_option() -> None
 def test_readme_lists_the_stopped_tasks_in_the_order_of_the_job_file() -> None:
     roles = load(ROOT / "examples" / "digits-ps" / "job.yaml").roles
     stopped = [f"{role}/{n}" for role, spec in roles.items() if role != "chief" for n in range(spec.replicas or 1)]
-    assert f"stopped {', '.join(stopped)}, which had nothing left to do" in (ROOT / "README.md").read_text()
+    assert f"stopped {abbreviated(stopped)}, which had nothing left to do" in (ROOT / "README.md").read_text()
 
 
 def test_links_between_pages_lead_to_existing_files() -> None:

@@ -13,7 +13,7 @@ from tfctl.cli.tables import Column, Table
 from tfctl.cli.which import open_fleet
 from tfctl.errors import first_of
 from tfctl.node.names import REQUIREMENTS
-from tfctl.wording import counted, plain, with_remedy
+from tfctl.wording import abbreviated, counted, plain, with_remedy
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import NodesObject
@@ -52,7 +52,7 @@ def nodes(
         typer.echo(table(states))
     others = [state.host.name for state in states if state.current is False]
     if others:
-        what = f"{', '.join(others)}: the node part's version differs from this tfctl's"
+        what = f"{abbreviated(others)}: the node part's version differs from this tfctl's"
         say(with_remedy(what, "tfctl provision INVENTORY --tags job_host"))
     for state in states:
         if state.node and state.node.drifts:

@@ -9,6 +9,7 @@ import typer
 from tfctl.cli import text
 from tfctl.cli.common import ChangedJobArgument, InventoryOption, JobOption, OutputFormat, OutputOption, say
 from tfctl.cli.which import open_fleet, require_meant, say_job
+from tfctl.wording import abbreviated
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import StoppedJobObject
@@ -42,4 +43,4 @@ def stop(
     if output is OutputFormat.json:
         found: StoppedJobObject = {"job": name, "stopped": stopped}
         text.print_json(found)
-    say(f"{name}: stopped {', '.join(stopped)}" if stopped else f"{name}: nothing was running")
+    say(f"{name}: stopped {abbreviated(stopped)}" if stopped else f"{name}: nothing was running")

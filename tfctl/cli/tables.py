@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar, cast
 
 from tfctl.cli import text
 from tfctl.node.wire import JobStateName, TaskStateName
-from tfctl.wording import plain
+from tfctl.wording import abbreviated, plain
 
 if TYPE_CHECKING:
     from tfctl.cli.objects import PlaceObject
@@ -131,7 +131,7 @@ def _job_state(job: JobState | PastJob) -> str:
 
 def _remaining(job: JobState) -> str:
     """Return a sentence about the tasks that are still alive, with the command that ends them."""
-    tasks = ", ".join(f"{task} on {task.host}" for task in job.remaining)
+    tasks = abbreviated([f"{task} on {task.host}" for task in job.remaining])
     which = " of another run" if job.others else ""
     return f"still alive{which}: {tasks}; tfctl stop {job.job} stops every task under this name"
 

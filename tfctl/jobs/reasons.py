@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfctl.jobs.state import JobState, TaskState
+from tfctl.wording import abbreviated
 
 
 def stopped(ended: JobState, tasks: Sequence[TaskState]) -> str:
@@ -18,7 +19,7 @@ def stopped(ended: JobState, tasks: Sequence[TaskState]) -> str:
 
 
 def _line(tasks: Sequence[TaskState], why: str) -> str:
-    return f"stopped {', '.join(map(str, tasks))}, {why}" if tasks else ""
+    return f"stopped {abbreviated([str(task) for task in tasks])}, {why}" if tasks else ""
 
 
 def _cause(ended: JobState) -> str:

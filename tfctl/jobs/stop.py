@@ -10,6 +10,7 @@ from tfctl.jobs.state import unknown
 from tfctl.node import names, wire
 from tfctl.remote.fleet import Fleet, HostOutcome
 from tfctl.remote.session import Session, beating, open_session
+from tfctl.wording import abbreviated
 
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
@@ -97,7 +98,7 @@ def _result(
         say(error.message)
     if errors:
         if stopped:
-            say(f"{job}: stopped {', '.join(stopped)}")
+            say(f"{job}: stopped {abbreviated(stopped)}")
         raise together(errors)
     if not known:
         raise _unknown(job, list(failures))

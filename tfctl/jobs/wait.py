@@ -16,6 +16,7 @@ from tfctl.jobs.state import JobState, TaskState
 from tfctl.jobs.stop import stop
 from tfctl.node import judge, wire
 from tfctl.remote.fleet import Fleet
+from tfctl.wording import abbreviated
 
 Say = Callable[[str], None]
 
@@ -98,7 +99,7 @@ def wait(
         if not latest.over or _cleaned_by_guards(latest):
             if silent := silence.longer_than(host_timeout):
                 say(
-                    f"gave up after {host_timeout:.0f} s without an answer from {', '.join(silent)}; "
+                    f"gave up after {host_timeout:.0f} s without an answer from {abbreviated(silent)}; "
                     f"to wait longer: tfctl wait {job} --host-timeout 1h"
                 )
                 return latest

@@ -71,7 +71,7 @@ def judge(record: Record, tasks: Sequence[TaskStatus], stopped: float | None) ->
     states = {task.state for task in tasks}
     if "unknown" in states:
         silent = dict.fromkeys(where.host for where, task in zip(record.tasks, tasks) if task.state == "unknown")
-        return Verdict("unknown", f"no answer from {', '.join(silent)}")
+        return Verdict("unknown", f"no answer from {_abbreviated([*silent])}")
     if "starting" in states:
         return Verdict("starting")
     if "running" in states:
@@ -174,3 +174,10 @@ def _without_report(task: RecordedTask, state: TaskStateName) -> TaskStatus:
     return TaskStatus(
         task.role, task.index, state, exit_code=None, signal=None, started=None, finished=None, restarts=0
     )
+
+
+def _abbreviated(hosts: Sequence[str]) -> str:
+    """Return the names of up to three hosts, and how many more there are, as tfctl.wording.abbreviated does."""
+    more = len(hosts) - 3
+    *most, last = [*hosts[:3], "1 other" if more == 1 else f"{more} others"] if more > 0 else hosts
+    return f"{', '.join(most)} and {last}" if most else last

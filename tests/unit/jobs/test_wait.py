@@ -7,6 +7,7 @@ import time
 import pytest
 from records import POLICY, make_record, make_state
 
+from tfctl.jobs import reasons
 from tfctl.jobs.state import JobState
 from tfctl.jobs.wait import going
 from tfctl.node.judge import LEAVE_S
@@ -39,3 +40,11 @@ def test_judge_drains_nothing_when_the_job_has_failed_or_all_tasks_have_ended() 
     assert not going(ended(1, chief="succeeded", worker="succeeded", evaluator="failed", ps="running"))
     assert not going(ended(1, "failed", chief="failed", worker="running", evaluator="running"))
     assert not going(ended(1, "running", chief="running", worker="running", evaluator="running"))
+
+
+def test_a_line_about_stopped_tasks_names_at_most_three() -> None:
+    found = ended(1)
+    tasks = [make_state("ps", index, state="running") for index in range(12)]
+    said = "stopped ps/0, ps/1, ps/2 and {} others, which had nothing left to do"
+    assert reasons.stopped(found, tasks) == said.format(9)
+    assert reasons.stopped(found, tasks[:2]) == "stopped ps/0 and ps/1, which had nothing left to do"

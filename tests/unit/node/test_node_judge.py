@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from records import make_record
 
 from tfctl.node import judge, wire
+from tfctl.wording import abbreviated
 
 TASKS = (("chief", 0, "node1"), ("ps", 0, "node1"), ("worker", 0, "node2"), ("evaluator", 0, "node2"))
 RECORD = make_record(TASKS, deciders=[("chief", 0)], leaves=["worker"])
@@ -126,3 +128,18 @@ def test_the_failure_of_a_task_that_was_given_up_says_so() -> None:
     assert judge.failure(GIVEN_UP, "n1") == (
         "worker/0 on n1 failed with exit code 1 twice within 10 s of its start; it is not started again"
     )
+
+
+@pytest.mark.parametrize(
+    ("silent", "said"),
+    [(1, "node1"), (2, "node1 and node2"), (3, "node1, node2 and node3"), (4, "node1, node2, node3 and 1 other"),
+     (100, "node1, node2, node3 and 97 others")],
+)  # fmt: skip
+def test_judge_names_at_most_three_of_the_hosts_that_do_not_answer(silent: int, said: str) -> None:
+    record = make_record([("worker", index, f"node{index + 1}") for index in range(silent)])
+    tasks = judge.statuses(record, {})
+    assert judge.judge(record, tasks, None).reason == f"no answer from {said}" == f"no answer from {_as_wording(tasks)}"
+
+
+def _as_wording(tasks: Sequence[wire.TaskStatus]) -> str:
+    return abbreviated([f"node{task.index + 1}" for task in tasks])
