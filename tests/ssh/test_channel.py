@@ -151,6 +151,13 @@ def test_much_input_and_much_output_do_not_block_each_other(sshd: Sshd) -> None:
         assert finish(channel) == (0, data, "")
 
 
+def test_much_output_passes_a_small_window(sshd: Sshd) -> None:
+    words = ["sh", "-c", "head -c 5000000 /dev/zero; echo done"]
+    with connect(sshd.host()) as connection, connection.exec(words, 1 << 16) as channel:
+        assert len(channel.readline(WAIT)) == 5_000_005
+        assert channel.wait(WAIT) == 0
+
+
 def test_wait_reads_the_output_that_the_command_would_block_on(sshd: Sshd) -> None:
     with connect(sshd.host()) as connection, connection.exec(["head", "-c", "5000000", "/dev/zero"]) as channel:
         assert channel.wait(WAIT) == 0

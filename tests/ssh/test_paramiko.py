@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import asyncssh
@@ -31,6 +32,15 @@ def test_a_host_that_leaves_a_rekey_unanswered_counts_as_lost(sshd: Sshd) -> Non
         with pytest.raises(Unreachable, match=r"^node1: the connection broke while `cat` ran"):
             channel.send(b"text")
         assert not connection.alive
+
+
+def test_a_window_limits_the_output_that_is_held_while_nobody_reads_it(sshd: Sshd) -> None:
+    with connect(sshd.host()) as connection, connection.exec(["cat", "/dev/zero"], 1 << 16) as channel:
+        held, limit = channel._raw.in_buffer, time.monotonic() + 20
+        while len(held) < 1 << 16 and time.monotonic() < limit:
+            time.sleep(0.01)
+        time.sleep(0.2)
+        assert len(held) == 1 << 16
 
 
 def test_a_server_that_renews_its_keys_gets_new_ones(sshd_with: Callable[..., Sshd]) -> None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _SPARE = 24
 #: The longest line (bytes) that is joined from the pieces that journald made of it.
 _LONGEST = 2**20
+#: Bytes of lines of all hosts that may have arrived before anybody reads them, and of those of one host at least and at
+#: most. The rest waits on the hosts.
+_UNREAD, _UNREAD_LEAST, _UNREAD_MOST = 64 << 20, 64 << 10, 2 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +84,14 @@ class HostJournal:
     """The wanted tasks of one host, and how far they have been read.
 
     ``ahead``: by how many seconds the host's clock is ahead of this machine's. Within, all times are the host's.
+    ``hosts``: of how many hosts the lines are read at once.
     """
 
-    def __init__(self, host: Host, state: JobState, query: Query, ahead: float = 0.0) -> None:
+    def __init__(self, host: Host, state: JobState, query: Query, ahead: float = 0.0, hosts: int = 1) -> None:
         self.host = host
         self._state = state
         self._ahead = ahead
+        self._window = max(_UNREAD_LEAST, min(_UNREAD_MOST, _UNREAD // hosts))
         self._query = replace(query, since=_later(query.since, ahead), until=_later(query.until, ahead))
         # With grep, the host cannot count matching lines. A line may consist of several entries.
         self._tail = None if query.tail is None or query.grep else query.tail + _SPARE
@@ -146,7 +151,7 @@ class HostJournal:
             states=states or None,
             collect=collect or None,
         )
-        session, asked = open_session(connection, request), time.time()
+        session, asked = open_session(connection, request, self._window), time.time()
         self._header = session.expect(wire.Logs, wire.SILENCE_S)
         if follow and self._header.time is not None:  # otherwise it has waited for journald before
             self.clock_offset = clocks.offset(asked, self._header.time, time.time())

@@ -254,8 +254,8 @@ def _hosts(fleet: Fleet, state: JobState, query: Query) -> list[Host]:
 
 
 def _sources(fleet: Fleet, state: JobState, query: Query) -> list[HostJournal]:
-    hosts = _hosts(fleet, state, query)
-    return [HostJournal(host, state, query, clocks.ahead(fleet.clock_offsets, host.name)) for host in hosts]
+    hosts, offsets = _hosts(fleet, state, query), fleet.clock_offsets
+    return [HostJournal(host, state, query, clocks.ahead(offsets, host.name), len(hosts)) for host in hosts]
 
 
 def _merged(fleet: Fleet, sources: Sequence[HostJournal], tail: int | None, fail: Fail) -> Iterator[Item]:

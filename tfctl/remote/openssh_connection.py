@@ -92,7 +92,7 @@ class OpenSshConnection:
     def alive(self) -> bool:
         return not self._process.has_ended()
 
-    def exec(self, words: Sequence[str]) -> OpenSshChannel:
+    def exec(self, words: Sequence[str], window: int | None = None) -> OpenSshChannel:  # noqa: ARG002  ssh has its own
         text, server = shlex.join(words), self._server
         try:
             channel = OpenSshChannel(self.host.name, text, self._process.path, server.limit, self._process.has_ended)

@@ -95,10 +95,10 @@ class ParamikoConnection:
     def alive(self) -> bool:
         return self._transport.is_active()
 
-    def exec(self, words: Sequence[str]) -> ParamikoChannel:
+    def exec(self, words: Sequence[str], window: int | None = None) -> ParamikoChannel:
         name, text = self.host.name, shlex.join(words)
         try:
-            raw = self._transport.open_session(timeout=self._server.limit)
+            raw = self._transport.open_session(window_size=window, timeout=self._server.limit)
             # paramiko sets no timeout on the answer to the next request.
             raw.event = _Impatient(self._server.limit)
             raw.exec_command(text)

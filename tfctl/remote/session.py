@@ -27,10 +27,13 @@ _FOREIGN_LINES = 1000
 _REMEDY = "tfctl provision INVENTORY --tags job_host"
 
 
-def open_session(connection: Connection, request: wire.Request) -> Session:
-    """Start `tfctl-node` on the host as root and send it ``request``. Raises Unreachable."""
+def open_session(connection: Connection, request: wire.Request, window: int | None = None) -> Session:
+    """Start `tfctl-node` on the host as root and send it ``request``. ``window``: as for `Connection.exec`.
+
+    Raises Unreachable.
+    """
     words = [names.PROGRAM] if connection.is_root else ["sudo", "-n", names.PROGRAM]
-    session = Session(connection.exec(words))
+    session = Session(connection.exec(words, window))
     session.send_raw(wire.request(request))
     return session
 

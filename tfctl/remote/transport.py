@@ -56,8 +56,11 @@ class Connection(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def exec(self, words: Sequence[str]) -> Channel:
-        """Start the command ``words`` on the host. Raises Unreachable."""
+    def exec(self, words: Sequence[str], window: int | None = None) -> Channel:
+        """Start the command ``words`` on the host. Raises Unreachable.
+
+        ``window``: how many bytes of its output paramiko holds at most while nobody reads them. By default, 2 MiB.
+        """
 
     def dial(self, port: int) -> Stream:
         """Connect to a TCP port of the host, at its loopback address. Raises Unreachable."""

@@ -6,12 +6,17 @@ import json
 import queue
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from records import make_record
 
-from tfctl.jobs.journal import Gap, Line
+from tfctl.errors import Unreachable
+from tfctl.jobs.journal import Gap, HostJournal, Line, Query
 from tfctl.jobs.logs import WINDOW_S, Item, _in_order, _last
+from tfctl.jobs.state import JobState
+from tfctl.model.host import Host, Ssh
 from tfctl.node import wire
 
 
@@ -105,3 +110,25 @@ def test_every_form_of_a_journal_message_is_decoded(value: Any, text: str) -> No
     entry = {"__CURSOR": "s=1", "__REALTIME_TIMESTAMP": "1700000000000000", "MESSAGE": value}
     found = wire.journal_entry(json.dumps(entry).encode())
     assert (found.cursor, found.time, found.unit, found.transport, found.text) == ("s=1", 1.7e9, "", "stdout", text)
+
+
+class Refusing:
+    """A connection that starts nothing. ``windows``: those that were asked for."""
+
+    is_root = True
+
+    def __init__(self) -> None:
+        self.windows: list[int | None] = []
+
+    def exec(self, _words: Sequence[str], window: int | None = None) -> None:
+        self.windows.append(window)
+        raise Unreachable("node1: gone")
+
+
+@pytest.mark.parametrize(("hosts", "window"), [(1, 2 << 20), (32, 2 << 20), (64, 1 << 20), (5000, 64 << 10)])
+def test_the_lines_of_many_hosts_that_wait_to_be_read_have_a_limit_together(hosts: int, window: int) -> None:
+    connection, state = Refusing(), JobState("digits", 1, "running", "", None, make_record(), ())
+    source = HostJournal(Host("node1", Ssh("10.0.0.1")), state, Query(), hosts=hosts)
+    with pytest.raises(Unreachable):
+        source.open(connection, follow=False)  # type: ignore[arg-type]
+    assert connection.windows == [window]

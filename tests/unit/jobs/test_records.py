@@ -49,7 +49,7 @@ class Connection:
     ) -> None:
         self.host, self._asked, self._works, self._jobs = Host(name, Ssh("10.0.0.1")), asked, works, jobs
 
-    def exec(self, _words: Sequence[str]) -> Channel:
+    def exec(self, _words: Sequence[str], _window: int | None = None) -> Channel:
         self._asked.append(self.host.name)
         return Channel(self.host.name, self._works, self._jobs)
 
