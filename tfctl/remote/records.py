@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tfctl.errors import TfctlError, Unreachable
 from tfctl.node import wire
 from tfctl.remote.session import open_session
 
 if TYPE_CHECKING:
     from tfctl.remote.transport import Connection
+
+
+#: How many records to ask for at once: the length of an answer is limited.
+_AT_ONCE = 10
 
 
 class Records:
@@ -18,6 +24,7 @@ class Records:
     def __init__(self) -> None:
         self._known: dict[str, wire.Record] = {}
         self._asking: dict[str, threading.Lock] = {}
+        self._asking_at_once = threading.Lock()
         self._lock = threading.Lock()
 
     def whole(self, connection: Connection, answer: wire.Shown | wire.Events) -> tuple[wire.JobStatus, ...]:
@@ -26,8 +33,29 @@ class Records:
         The first thread that lacks a record asks for it over ``connection``, and the others wait. If it fails, the next
         one asks its own host. Raises TfctlError.
         """
+        self._ask_at_once(connection, answer.brief)
         found = [(one, self._record(connection, one)) for one in answer.brief]
         return *answer.jobs, *(one.whole(record) for one, record in found if record)
+
+    def _ask_at_once(self, connection: Connection, statuses: Sequence[wire.BriefStatus]) -> None:
+        """Ask for the records that are not known, if there are several. An answer may lack some or be too long."""
+        if sum(one.digest not in self._known for one in statuses) < 2:
+            return
+        with self._asking_at_once:
+            unknown = [one for one in statuses if one.digest not in self._known]
+            for first in range(0, len(unknown), _AT_ONCE):
+                asked = {(one.job, one.attempt, one.run): one.digest for one in unknown[first : first + _AT_ONCE]}
+                request = wire.ShowRequest(jobs=tuple(job for job, _, _ in asked))
+                try:
+                    with open_session(connection, request) as session:
+                        shown = session.expect(wire.Shown, wire.SILENCE_S)
+                except Unreachable:
+                    raise
+                except TfctlError:
+                    return
+                for job in shown.jobs:
+                    if digest := asked.get((job.job, job.attempt, job.run)):
+                        self._known.setdefault(digest, job.record)
 
     def _record(self, connection: Connection, status: wire.BriefStatus) -> wire.Record | None:
         if status.digest not in self._known:

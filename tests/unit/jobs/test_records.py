@@ -90,3 +90,21 @@ def test_nobody_is_asked_when_an_older_host_has_sent_the_record() -> None:
 
 def test_attempt_that_was_deleted_meanwhile_is_left_out() -> None:
     assert Records().whole(Connection("node1", [], jobs=()), SHOWN) == ()  # type: ignore[arg-type]
+
+
+def test_all_records_that_an_answer_lacks_are_asked_for_at_once() -> None:
+    records = [make_record(job=f"job{number}") for number in range(12)]
+    statuses = [wire.BriefStatus(each.job, 1, each.run, f"digest of {each.job}", None, ()) for each in records]
+    whole = tuple(status.whole(record) for status, record in zip(statuses, records, strict=True))
+    asked: list[str] = []
+    answer = wire.Shown((), brief=tuple(statuses))
+    assert Records().whole(Connection("node1", asked, jobs=whole), answer) == whole  # type: ignore[arg-type]
+    assert len(asked) == 2, "10 at most at a time"
+
+
+def test_a_record_that_is_missing_in_an_answer_about_several_is_asked_for_alone() -> None:
+    gone = wire.BriefStatus("gone", 1, RECORD.run, "d2", None, ())
+    asked: list[str] = []
+    answer = wire.Shown((), brief=(STATUS, gone))
+    assert Records().whole(Connection("node1", asked), answer) == (STATUS.whole(RECORD),)  # type: ignore[arg-type]
+    assert len(asked) == 2
