@@ -9,7 +9,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
@@ -26,14 +26,12 @@ from ansible.module_utils.tfctl_receipts import (
     observe,
     read,
 )
-from ansible.module_utils.tfctl_transaction import LOCKS, PREVIOUS, RECORD, Apt, Dnf, recorded
+from ansible.module_utils.tfctl_transaction import PREVIOUS, RECORD, Apt, Dnf, of_this_host, recorded
 
 #: Seconds for one command of a reset. Removing packages can take minutes.
 LIMIT_S = 1800
 #: What a receipt can list as created, besides packages.
 _KINDS = ("paths", "trees", "caches", "units", "users", "groups")
-_APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=120", "-o", "APT::Get::AutomaticRemove=false")
-_DNF = ("dnf", "-q", "--noautoremove", "--setopt=clean_requirements_on_remove=False")
 #: The first line of the mount unit of the role shared_storage.
 _MOUNT = "# Written by tfctl provision (role shared_storage).\n"
 #: The unit of a task of a job: tfctl-JOB-ROLE-INDEX.service (tfctl/node/names.py).
@@ -165,17 +163,15 @@ def undo(receipts: Sequence[Receipt], folder: str = FOLDER, act: bool = True) ->
     return RemovalResult(removal.removed, removal.kept)
 
 
-def removable(
-    names: Sequence[str], simulate: Callable[[Sequence[str]], set[str]]
-) -> tuple[list[str], dict[str, list[str]]]:
+def removable(manager: Apt | Dnf, names: Sequence[str]) -> tuple[list[str], dict[str, list[str]]]:
     """Return the packages whose removal removes no other package, and for each other one the packages that need it.
 
-    ``simulate`` returns the names of all packages that would be removed together with some.
+    Raises ModuleFailed.
     """
-    own = {*map(_bare, names)}
-    if not simulate(names) - own:
+    own = {*map(manager.without_architecture, names)}
+    if not manager.removed_with(names) - own:
         return [*names], {}
-    needed = {name: sorted(simulate([name]) - own) for name in names}
+    needed = {name: sorted(manager.removed_with([name]) - own) for name in names}
     return [name for name in names if not needed[name]], {name: others for name, others in needed.items() if others}
 
 
@@ -183,7 +179,7 @@ class _Removal:
     """Removes what is listed, the last first. ``removed``: in words; ``kept``, ``problems``: sentences."""
 
     def __init__(self, created: Sequence[dict[str, list[str]]], act: bool) -> None:
-        self._created, self._act = created, act
+        self._created, self._act, self._manager = created, act, of_this_host()
         self._directories: list[Path] = []
         self._stuck: set[str] = set()
         self._gone: set[Path] = set()
@@ -234,14 +230,14 @@ class _Removal:
         if not names:
             return
         try:
-            going, needed = removable(names, _simulate)
+            going, needed = removable(self._manager, names)
         except ModuleFailed as failed:
             self.problems.append(str(failed))
             return
         self.kept += [f"package {name}: {', '.join(others)} need it" for name, others in needed.items()]
-        if going and (not self._act or self._try("packages", partial(_run, *_removal_of(going)))):
+        if going and (not self._act or self._try("packages", partial(_run, *self._manager.removal_of(going)))):
             self.removed += [f"package {name}" for name in going]
-            self._going.update(map(_bare, going))
+            self._going.update(map(self._manager.without_architecture, going))
 
     def forget_holds(self, roles: Collection[str], folder: Path) -> None:
         """Release the packages that these roles have put on hold, unless another role needs the hold, and forget them.
@@ -254,8 +250,9 @@ class _Removal:
         record = recorded(folder / RECORD.name)
         needed = {name for role, packages in record.items() if role not in roles for name in packages}
         ours = {name: version for role in roles for name, version in record.get(role, {}).items() if version}
-        held = [name for name in _on_hold({name: ours[name] for name in sorted({*ours} - needed)}) if self._stays(name)]
-        release = partial(_run, *(Apt if shutil.which("apt-get") else Dnf).unhold.split(), *held)
+        unneeded = {name: ours[name] for name in sorted({*ours} - needed)}
+        held = [name for name in self._manager.on_hold(unneeded) if self._stays(name)]
+        release = partial(_run, *self._manager.unhold.split(), *held)
         if held and (not self._act or self._try("holds", release)):
             self.removed += [f"hold of package {name}" for name in held]
         for path in (folder / RECORD.name, folder / PREVIOUS.name):
@@ -267,7 +264,7 @@ class _Removal:
 
     def _stays(self, package: str) -> bool:
         """Return whether the hold of a package outlives its removal, or the package itself does."""
-        return package not in self._going or not shutil.which("apt-get")
+        return package not in self._going or self._manager.keeps_holds
 
     def remove_directories(self) -> None:
         for path in self._directories:
@@ -310,14 +307,6 @@ class _Removal:
         return True
 
 
-def _on_hold(packages: Mapping[str, str]) -> list[str]:
-    """Return those of the packages, given with their versions, that are on hold."""
-    if shutil.which("apt-get"):
-        return [name for name, package in Apt().installed(packages).items() if package.held]
-    locks = LOCKS.read_text(encoding="utf-8").split() if LOCKS.exists() else []
-    return [name for name, version in packages.items() if f"{name}-{version}.*" in locks]
-
-
 def _replace(path: Path, text: str) -> None:
     """Replace the content of a file that everybody may read, atomically."""
     part = path.with_suffix(".part")
@@ -332,33 +321,9 @@ def _delete_group(name: str) -> None:
         _run("groupdel", name)
 
 
-def _removal_of(names: Sequence[str]) -> list[str]:
-    """Return the command that removes packages in one transaction, and no others that seem unused."""
-    if shutil.which("apt-get"):
-        return [*_APT, "-y", "--allow-change-held-packages", "purge", *names]
-    return [*_DNF, "-y", "remove", *names]
-
-
-def _simulate(names: Sequence[str]) -> set[str]:
-    """Return the names of all packages that would be removed together with these."""
-    if shutil.which("apt-get"):
-        output = _run(*_APT, "-s", "--allow-change-held-packages", "purge", *names)
-        return {*re.findall(r"^(?:Remv|Purg) ([^ :]+)", output, re.M)}
-    # Without -q, with which dnf prints no table. It aborts with exit code 1 after the table.
-    output = _run(_DNF[0], *_DNF[2:], "--assumeno", "remove", *names, codes=(0, 1))
-    if "Operation aborted" not in output:
-        raise ModuleFailed(f"dnf cannot remove {' '.join(names)}: {output.strip()}")
-    return {*re.findall(r"^ (\S+) +(?:noarch|x86_64|aarch64|i686) +\S+ ", output, re.M)}
-
-
-def _bare(name: str) -> str:
-    """Return a package's name without its architecture."""
-    return name.partition(":")[0] if shutil.which("apt-get") else name.rpartition(".")[0]
-
-
-def _run(*words: str, codes: Sequence[int] = (0,)) -> str:
-    """Run a program and return its output. Raises ModuleFailed if its exit code is none of ``codes``."""
+def _run(*words: str) -> str:
+    """Run a program and return its output. Raises ModuleFailed if it fails."""
     code, said = run(words, LIMIT_S)
-    if code not in codes:
+    if code:
         raise ModuleFailed("\n".join(said.strip().splitlines()[-5:]) or f"exit code {code}")
     return said

@@ -1,4 +1,4 @@
-"""Simulate the installation of packages by apt or dnf, and derive what has to be done. It changes only package lists.
+"""Simulate what apt or dnf would do to packages, and derive what has to be done. It changes only package lists.
 
 Standard library only, Python 3.9 or newer.
 """
@@ -9,7 +9,8 @@ import fnmatch
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -23,6 +24,9 @@ NVIDIA = re.compile(r"nvidia|^cuda|cudnn|nccl|^libcuda1|^libcu|^libnv|^nsight")
 KERNEL = re.compile(r"linux-image|kernel-core|kernel-modules-core")
 APT = ("apt-get", "-q", "-o", "DPkg::Lock::Timeout=120")
 DNF = ("dnf", "--disableplugin=versionlock", "--setopt=install_weak_deps=False")
+#: Without the packages that seem unused afterwards, which may be in use.
+APT_PURGE = (*APT, "-o", "APT::Get::AutomaticRemove=false", "--allow-change-held-packages")
+DNF_REMOVE = ("dnf", "--noautoremove", "--setopt=clean_requirements_on_remove=False")
 LIMIT_S = 1800
 #: Modules that are built for one kernel each. A hold would keep the driver from following updates of the kernel.
 OF_A_KERNEL = re.compile(r"linux-(modules|objects|signatures)-nvidia-")
@@ -153,6 +157,8 @@ class Apt:
     """Debian and Ubuntu."""
 
     unhold = "apt-mark unhold"
+    #: Whether the hold of a package remains when the package is removed.
+    keeps_holds = False
 
     def __init__(self) -> None:
         self._unreachable: list[str] = []
@@ -187,11 +193,29 @@ class Apt:
     def exact(self, name: str, version: str) -> str:
         return f"{name}={version}"
 
+    def removed_with(self, names: Sequence[str]) -> set[str]:
+        """Return the names of all packages that would be removed together with these. Raises ModuleFailed."""
+        output = call([*APT_PURGE, "-s", "purge", *names], f"apt cannot remove {' '.join(names)}", is_apt_error)
+        return {*re.findall(r"^(?:Remv|Purg) ([^ :]+)", output, re.MULTILINE)}
+
+    def removal_of(self, names: Sequence[str]) -> list[str]:
+        """Return the command that removes these packages in one transaction."""
+        return [*APT_PURGE, "-y", "purge", *names]
+
+    def on_hold(self, packages: Mapping[str, str]) -> list[str]:
+        """Return those of the packages, given with their versions, that are on hold."""
+        return [name for name, package in self.installed(packages).items() if package.held]
+
+    def without_architecture(self, name: str) -> str:
+        """Return the name of an installed package, without its architecture."""
+        return name.partition(":")[0]
+
 
 class Dnf:
     """The EL family. Versions contain the epoch, as in 3:580.65.06-1.el9."""
 
     unhold = "dnf versionlock delete"
+    keeps_holds = True
 
     def update(self) -> None:
         """Do nothing: dnf updates its package lists by itself."""
@@ -199,13 +223,13 @@ class Dnf:
     def installed(self, names: Collection[str]) -> dict[str, InstalledPackage]:
         if not names:
             return {}
-        locks = LOCKS.read_text(encoding="utf-8").split() if LOCKS.exists() else []
+        there = locks()
         shape = "%{NAME}\t%{EPOCHNUM}:%{VERSION}-%{RELEASE}\t%{VERSION}-%{RELEASE}.%{ARCH}\n"
         output = _run(["rpm", "-q", "--qf", shape, *sorted(names)])[1]
         rows = [line.split("\t") for line in output.splitlines() if line.count("\t") == 2]
         found = {}
         for name, version, full in rows:
-            package = InstalledPackage(version, f"{name}-{version}.*" in locks)
+            package = InstalledPackage(version, f"{name}-{version}.*" in there)
             # A request for kernel headers has name and version in one word.
             found.update({asked: package for asked in (name, f"{name}-{full}") if asked in names})
         return found
@@ -218,13 +242,11 @@ class Dnf:
             lines = error[0].splitlines()[:5]
             raise ModuleFailed("\n".join([f"dnf cannot install {' '.join(packages)}", *lines]), remedy_for(lines))
         versions, removed = {}, []
-        for title, rows in re.findall(r"^(\w[\w ]+):\n((?: .*\n)+)", output, re.MULTILINE):
-            # A long name is followed by a line break.
-            for name, version in re.findall(r"^ (\S+)\s+(?:noarch|x86_64|aarch64|i686)\s+(\S+)", rows, re.MULTILINE):
-                if title.startswith("Removing"):
-                    removed.append(name)
-                else:
-                    versions[name] = version if ":" in version else f"0:{version}"
+        for title, name, version in table(output):
+            if title.startswith("Removing"):
+                removed.append(name)
+            else:
+                versions[name] = version if ":" in version else f"0:{version}"
         return Simulation(versions, removed)
 
     def damaged(self, names: Collection[str]) -> list[str]:
@@ -234,8 +256,50 @@ class Dnf:
     def exact(self, name: str, version: str) -> str:
         return f"{name}-{version}"
 
+    def removed_with(self, names: Sequence[str]) -> set[str]:
+        """Return the names of all packages that would be removed together with these. Raises ModuleFailed."""
+        output = _run([*DNF_REMOVE, "--assumeno", "remove", *names])[1]
+        if "Operation aborted" not in output:
+            lines = output.strip().splitlines()[-5:]
+            raise ModuleFailed("\n".join([f"dnf cannot remove {' '.join(names)}", *lines]))
+        return {name for title, name, _ in table(output) if title.startswith("Removing")}
 
+    def removal_of(self, names: Sequence[str]) -> list[str]:
+        """Return the command that removes these packages in one transaction."""
+        return [*DNF_REMOVE, "-q", "-y", "remove", *names]
+
+    def on_hold(self, packages: Mapping[str, str]) -> list[str]:
+        """Return those of the packages, given with their versions, that are locked, even if they are not installed."""
+        there = locks()
+        return [name for name, version in packages.items() if f"{name}-{version}.*" in there]
+
+    def without_architecture(self, name: str) -> str:
+        """Return the name of an installed package, without its architecture."""
+        return name.rpartition(".")[0]
+
+
+#: The package managers, by their programs.
 MANAGERS: dict[str, type[Manager]] = {"apt-get": Apt, "dnf": Dnf}
+
+
+def of_this_host() -> Apt | Dnf:
+    """Return the package manager of this host."""
+    return Apt() if shutil.which("apt-get") else Dnf()
+
+
+def table(output: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the title, name and version of each row of the table that dnf prints before it asks. dnf -q prints none.
+
+    A long name is followed by a line break.
+    """
+    for title, rows in re.findall(r"^(\w[\w ]+):\n((?: .*\n)+)", output, re.MULTILINE):
+        for name, version in re.findall(r"^ (\S+)\s+(?:noarch|x86_64|aarch64|i686)\s+(\S+)", rows, re.MULTILINE):
+            yield title, name, version
+
+
+def locks() -> list[str]:
+    """Return the locks of dnf's plugin versionlock, such as nvidia-open-3:580.65.06-1.el9.*"""
+    return LOCKS.read_text(encoding="utf-8").split() if LOCKS.exists() else []
 
 
 def remedy_for(lines: Sequence[str]) -> str:

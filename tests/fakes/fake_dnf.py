@@ -6,11 +6,12 @@ names; FAKE_LOCKS names the list of locks:
     {"installed": {NAME: VERSION}, "offers": {NAME: [VERSION, oldest first]}, "needs": {NAME: [NAME]}, "calls": [LINE],
      "streams": {MODULE: STREAM}}
 
-With -q, no table of changes is printed. A VERSION contains the epoch, as in 3:580.65.06-1.el9, and a NAME that needs
-others has the same versions as they. Like the plugin, `install` regards the other versions of a locked package as
-missing, `versionlock add` adds nothing if one of the packages is locked already, and `versionlock delete` ignores a
-package without a lock. `module enable` refuses to switch to another stream unless module_stream_switch is set
-(dnf.conf(5)); `module reset` forgets the stream.
+With -q, no table of changes is printed. In the table, a name that is longer than its column is followed by a line
+break, as in the output that test_transaction.py has recorded. A VERSION contains the epoch, as in 3:580.65.06-1.el9,
+and a NAME that needs others has the same versions as they. Like the plugin, `install` regards the other versions of a
+locked package as missing, `versionlock add` adds nothing if one of the packages is locked already, and `versionlock
+delete` ignores a package without a lock. `module enable` refuses to switch to another stream unless
+module_stream_switch is set (dnf.conf(5)); `module reset` forgets the stream.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from typing import Any
 
 Host = dict[str, Any]
 ARCH = "x86_64"
+#: The width of the column of names.
+WIDTH = 19
 
 
 def install(folder: Path) -> None:
@@ -116,8 +119,8 @@ def transaction(host: Host, title: str, changes: dict[str, str], act: bool, quie
         print("Nothing to do.")
         return 0
     if not quiet:
-        print(" Package  Architecture  Version  Repository  Size")
-        print(f"{title}:", *(f" {name} {ARCH} {version} repository 1 k" for name, version in changes.items()), sep="\n")
+        print(f" {'Package':<{WIDTH}} Architecture  Version              Repository  Size")
+        print(f"{title}:", *(row(name, version) for name, version in changes.items()), sep="\n")
     if not act:
         print("\nOperation aborted.")
         return 1
@@ -127,6 +130,12 @@ def transaction(host: Host, title: str, changes: dict[str, str], act: bool, quie
         else:
             host["installed"][name] = version
     return 0
+
+
+def row(name: str, version: str) -> str:
+    """Return the line of a package in the table, or the two lines of one with a long name."""
+    first = f" {name:<{WIDTH}}" if len(name) <= WIDTH else f" {name}\n {'':<{WIDTH}}"
+    return f"{first} {ARCH:<13} {version:<20} repository  1 k"
 
 
 def dnf(host: Host, words: list[str]) -> int:
