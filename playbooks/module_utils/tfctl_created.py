@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, cast
 
-from ansible.module_utils.tfctl_install import ModuleFailed
+from ansible.module_utils.tfctl_install import ModuleFailed, write
 from ansible.module_utils.tfctl_programs import LIST_LIVE, run
 from ansible.module_utils.tfctl_receipts import (
     FOLDER,
@@ -260,7 +260,7 @@ class _Removal:
             if path.exists() and not left:
                 self._remove(str(path), path.unlink, path)
             elif self._act and left != recorded(path):
-                self._try(str(path), partial(_replace, path, json.dumps(left, indent=1) + "\n"))
+                self._try(str(path), partial(write, path, json.dumps(left, indent=1) + "\n"))
 
     def _stays(self, package: str) -> bool:
         """Return whether the hold of a package outlives its removal, or the package itself does."""
@@ -305,14 +305,6 @@ class _Removal:
             self.problems.append(f"{what}: {error}")
             return False
         return True
-
-
-def _replace(path: Path, text: str) -> None:
-    """Replace the content of a file that everybody may read, atomically."""
-    part = path.with_suffix(".part")
-    part.write_text(text, encoding="utf-8")
-    part.chmod(0o644)
-    part.replace(path)
 
 
 def _delete_group(name: str) -> None:
