@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.tfctl_install import ModuleFailed, finish, make_parents
+from ansible.module_utils.tfctl_install import ModuleFailed, NoSpace, finish, make_parents
 from ansible.module_utils.tfctl_share import fetch, serve, stop
 
 DOCUMENTATION = """
@@ -167,7 +167,7 @@ class FileStore:
     def prepare(self) -> dict[str, int]:
         """Create the directory for pieces, and return the sizes of those of the missing files. Delete all others.
 
-        Raises ModuleFailed if there is too little space for the rest.
+        Raises NoSpace if there is too little space for the rest.
         """
         self._create()
         self.upload.mkdir(0o700, exist_ok=True)
@@ -185,7 +185,7 @@ class FileStore:
         # The pieces, and the files that are put together from them.
         needed, info = 2 * self.missing_size() - sum(found.values()), os.statvfs(self.folder)
         if info.f_bavail * info.f_frsize < needed:
-            raise ModuleFailed(f"no space left on device for {self.folder}")  # the wording selects the remedy
+            raise NoSpace(self.folder)
         return found
 
     def receive(self) -> None:
@@ -211,14 +211,17 @@ class FileStore:
         shutil.rmtree(self.upload, ignore_errors=True)
 
     def fetch(self, url: str, patience_s: float = PATIENCE_S) -> str:
-        """Download the missing files from another host. Return why one could not be downloaded, or ""."""
+        """Download the missing files from another host. Return why one could not be downloaded, or "".
+
+        Raises NoSpace.
+        """
         self._create()
         for file in self.missing():
             try:
                 fetch(f"{url}/{file.sha256}", self._part(file), file.sha256, direct=True, patience_s=patience_s)
+            except NoSpace:
+                raise
             except ModuleFailed as failed:
-                if str(failed).startswith("no space"):
-                    raise
                 return str(failed)
             self._keep(file)
         return ""

@@ -41,6 +41,14 @@ class Locked(ModuleFailed):
         self.fault["patience_s"] = PATIENCE_S
 
 
+class NoSpace(ModuleFailed):
+    """There is no space left for a file or directory."""
+
+    def __init__(self, path: Path) -> None:
+        remedy = "free space on {host} (df -h shows where), then try again"
+        super().__init__(f"no space left on device for {path}", remedy)
+
+
 def finish(module: Any, work: Callable[[], dict[str, object]], sent: Path | None = None) -> None:
     """Do the work and end the module with its result, or with its fault.
 

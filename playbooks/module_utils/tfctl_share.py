@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from http.client import HTTPException
 from pathlib import Path
 
-from ansible.module_utils.tfctl_install import ModuleFailed, last_lines, run
+from ansible.module_utils.tfctl_install import ModuleFailed, NoSpace, last_lines, run
 
 PATIENCE_S = 60  # without receiving a byte
 PROXIES = Path("/etc/tfctl/proxy.env")
@@ -107,7 +107,7 @@ def fetch(url: str, path: Path, sha256: str, direct: bool = False, patience_s: f
         if full or not direct:
             path.unlink(missing_ok=True)
         if full:
-            raise ModuleFailed(f"no space left on device for {path}") from fault  # the wording selects the remedy
+            raise NoSpace(path) from fault
         reason = getattr(fault, "reason", None) or getattr(fault, "strerror", None) or fault
         raise ModuleFailed(
             f"{url} cannot be fetched: {reason}", "check that the host reaches it, or set a mirror"

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils import tfctl_share
-from ansible.module_utils.tfctl_install import ModuleFailed
+from ansible.module_utils.tfctl_install import ModuleFailed, NoSpace
 
 from playbooks.library.tfctl_store import STATES, FileStore, StoredFile, result_of
 from roles.wheels.action_plugins import tfctl_send_wheels
+from tfctl.provision.remedies import remedy_for
 
 BIG = bytes(range(256)) * 4000
 
@@ -98,6 +99,26 @@ def test_host_that_cannot_be_reached_is_named_and_what_was_copied_stays(tmp_path
     part.write_bytes(BIG[:1000])
     assert "http://127.0.0.1:9/" in store.fetch("http://127.0.0.1:9")
     assert part.read_bytes() == BIG[:1000] and store.missing() == [ONE]
+
+
+def test_full_disk_is_an_error_with_its_remedy_and_not_taken_for_an_unreachable_host(
+    peer: tuple[FileStore, str], tmp_path: Path
+) -> None:
+    """Each write to /dev/full fails as on a full disk (full(4))."""
+    store = filled(tmp_path / "store", TWO)
+    part = store.folder / f".{ONE.sha256}"
+    part.symlink_to("/dev/full")
+    with pytest.raises(NoSpace) as full:
+        store.fetch(peer[1])
+    assert str(full.value) == f"no space left on device for {part}"
+    known = remedy_for(str(full.value))
+    assert known and full.value.fault["remedy"] == known.text, "as when a module of Ansible finds the disk full"
+
+
+def test_files_that_do_not_fit_on_the_disk_are_not_sent(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "store", [StoredFile("huge.whl", "0" * 64, 10**18)])
+    with pytest.raises(NoSpace, match=f"no space left on device for {store.folder}"):
+        store.prepare()
 
 
 @pytest.mark.parametrize("path", ["", "x", "../peer/x", ".upload", "0" * 64])
