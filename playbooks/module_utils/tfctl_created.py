@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from ansible.module_utils.tfctl_install import ModuleFailed, write
-from ansible.module_utils.tfctl_programs import LIST_LIVE, run
+from ansible.module_utils.tfctl_programs import LIST_UNITS, run
 from ansible.module_utils.tfctl_receipts import (
     FOLDER,
     FORMAT,
@@ -27,6 +27,7 @@ from ansible.module_utils.tfctl_receipts import (
     read,
 )
 from ansible.module_utils.tfctl_transaction import PREVIOUS, RECORD, Apt, Dnf, of_this_host, recorded
+from ansible.module_utils.tfctl_unit_list import live_or_queued
 
 #: Seconds for one command of a reset. Removing packages can take minutes.
 LIMIT_S = 1800
@@ -34,8 +35,8 @@ LIMIT_S = 1800
 _KINDS = ("paths", "trees", "caches", "units", "users", "groups")
 #: The first line of the mount unit of the role shared_storage.
 _MOUNT = "# Written by tfctl provision (role shared_storage).\n"
-#: The unit of a task of a job: tfctl-JOB-ROLE-INDEX.service (tfctl/node/names.py).
-_TASK = re.compile(r"^tfctl-(.+)-[a-z][a-z0-9_]*-\d+\.service", re.MULTILINE)
+#: The units of a task and of the guard of a job (tfctl/node/names.py).
+_UNIT = re.compile(r"tfctl-(.+)-[a-z][a-z0-9_]*-\d+\.service|tfctlguard-(.+)\.service")
 
 
 class RemovalResult(NamedTuple):
@@ -134,8 +135,12 @@ def _write(path: Path, receipt: Receipt) -> None:
 
 
 def running_jobs() -> list[str]:
-    """Return the names of the jobs with a live task on this host. Raises ModuleFailed."""
-    return sorted({*_TASK.findall(_run(*LIST_LIVE))})
+    """Return the names of the jobs with a live task on this host, or with a guard, which may start their tasks again.
+
+    Raises ModuleFailed.
+    """
+    units = map(_UNIT.fullmatch, live_or_queued(_run(*LIST_UNITS)))
+    return sorted({unit[1] or unit[2] for unit in units if unit})
 
 
 def undo(receipts: Sequence[Receipt], folder: str = FOLDER, act: bool = True) -> RemovalResult:

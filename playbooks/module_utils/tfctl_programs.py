@@ -9,14 +9,11 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from ansible.module_utils.tfctl_unit_list import ARGUMENTS, live_or_queued
+
 LIMIT_S = 30  # a sick driver hangs nvidia-smi
-
-
-#: List the units of tfctl that have not ended, such as those of tasks.
-LIST_LIVE = (
-    "systemctl", "list-units", "--plain", "--no-legend", "--no-pager",
-    "--state=active,activating,reloading,deactivating", "tfctl-*.service",
-)  # fmt: skip
+#: List the units of tasks and guards; see tfctl_unit_list.
+LIST_UNITS = ("systemctl", *ARGUMENTS, "--no-pager")
 
 
 def run(command: Sequence[str], limit_s: float | None = None) -> tuple[int, str]:
@@ -48,9 +45,9 @@ def run(command: Sequence[str], limit_s: float | None = None) -> tuple[int, str]
 
 
 def live_units() -> list[str]:
-    """Return the names of these units, or nothing if systemctl fails."""
-    code, said = run(LIST_LIVE)
-    return [line.split()[0] for line in said.splitlines() if line.strip()] if code == 0 else []
+    """Return the units of tasks and guards that run, start, end or are about to start, or none if systemctl fails."""
+    code, said = run(LIST_UNITS)
+    return live_or_queued(said) if code == 0 else []
 
 
 def content(path: Path) -> str:

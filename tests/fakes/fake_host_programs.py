@@ -3,14 +3,15 @@
 Follows dpkg-query(1), apt-get(8), apt-mark(8) and systemctl(1). The state is the JSON file that FAKE_HOST names:
 
     {"packages": {NAME: {"version", "status", "files": [PATH], "needs": [NAME]}},
-     "units": {UNIT: {"active", "enabled", "busy"}}, "calls": [LINE]}
+     "units": {UNIT: {"active", "enabled", "busy", "job"}}, "calls": [LINE]}
 
 `apt-get purge` also removes the packages that need one of those named, as the real one does. A unit that is busy, as a
-mount with an open file, can be disabled but not stopped.
+mount with an open file, can be disabled but not stopped. `list-units` lists units that are not inactive or have a job.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import os
 import sys
@@ -84,9 +85,11 @@ def systemctl(units: dict[str, Any], words: list[str]) -> int:
             return 1
         unit["active"] = "inactive"
     elif words[0] == "list-units":
+        patterns = [word for word in words[1:] if not word.startswith("--")]
         for name, unit in units.items():
-            if name.startswith("tfctl-") and unit["active"] == "active":
-                print(f"{name} loaded active running A task")
+            job = unit.get("job", "")
+            if any(fnmatch.fnmatchcase(name, each) for each in patterns) and (job or unit["active"] != "inactive"):
+                print(f"{name} loaded {unit['active']} substate {job} A unit")
     return 0
 
 

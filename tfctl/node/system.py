@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from . import names, versions, wire
+from . import names, unit_list, versions, wire
 from .exits import Exit
 from .session import RequestRefused
 
@@ -29,8 +29,6 @@ PROPERTIES = (
     "DropInPaths", "FragmentPath", "ExecMainCode", "ExecMainStatus", "ExecMainStartTimestampMonotonic",
     "ExecMainExitTimestampMonotonic", "Job", "NRestarts",
 )  # fmt: skip
-#: What may be queued for a unit (systemd's job types).
-_QUEUED = ("start", "verify-active", "stop", "reload", "restart", "reload-or-start", "try-restart", "try-reload", "nop")
 #: Most units in one call: the length of a command line is limited.
 _BATCH = 500
 
@@ -106,20 +104,11 @@ class System(NamedTuple):
         return found
 
     def live_or_queued(self) -> list[str]:
-        """Return the units of tasks and guards that run, start, end or have a job queued. Raises RequestRefused.
-
-        One call, so that no unit is missed that is just between the two halves of a restart. Without --all, systemctl
-        lists units that are active, have failed or have a job, and shows the job before the description.
-        """
-        done = self.manage("list-units", "--plain", "--no-legend", "--full", "tfctl-*.service", "tfctlguard-*.service")
+        """Return the units of tasks and guards that run, start, end or have a job queued. Raises RequestRefused."""
+        done = self.manage(*unit_list.ARGUMENTS)
         if done.status != 0:
             raise RequestRefused(Exit.FAILED, f"systemctl list-units failed on {host()}: {done.errors or 'no answer'}")
-        found = []
-        for line in done.output.splitlines():
-            unit, _, active, _, rest = (line.split(None, 4) + [""] * 5)[:5]
-            if active not in ("inactive", "failed") or rest.split(" ", 1)[0] in _QUEUED:
-                found.append(unit)
-        return found
+        return unit_list.live_or_queued(done.output)
 
     def sees_execution(self) -> bool:
         """Return whether units may use Type=exec.

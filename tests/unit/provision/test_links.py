@@ -86,8 +86,8 @@ def job(link: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (variables / "tfctl-digits-worker-1.env").write_text(f'PATH="{link}.1/bin:/bin"\n')
     program.parent.mkdir()
     program.write_text(
-        f"#!/bin/sh\nread state < {state}\ncase $1:$*, in list-units:*[=,]$state,*) ;; *) exit ;; esac\n"
-        "echo tfctl-digits-worker-0.service loaded $state start task\n"
+        f"#!/bin/sh\n[ $1 = list-units ] || exit\nread state < {state}\n"
+        "echo tfctl-digits-worker-0.service loaded $state substate task\n"
     )
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     monkeypatch.setattr(tfctl_links, "VARIABLES", str(variables))

@@ -13,8 +13,10 @@ import pytest
 from ansible.module_utils import tfctl_created, tfctl_receipts
 from ansible.module_utils.tfctl_created import begin, end, running_jobs, undo
 from ansible.module_utils.tfctl_install import ModuleFailed
+from ansible.module_utils.tfctl_programs import live_units
 from ansible.module_utils.tfctl_receipts import Manages, Receipt, drifts, read_all
 
+from playbooks.library.tfctl_receipt import remove
 from tfctl.node import receipts
 from tfctl.provision import ansible
 
@@ -383,10 +385,27 @@ def test_undo_of_an_interrupted_run_removes_what_it_left(host: Host) -> None:
     assert undo(read_all(host.receipts), host.receipts).removed == [f"{host.files}/made"]
 
 
-def test_running_jobs_are_those_with_an_active_task(host: Host) -> None:
+def test_running_jobs_are_those_with_a_task_or_a_guard_that_lives_or_is_about_to_start(host: Host) -> None:
     active = ("tfctl-my-job-worker-0.service", "tfctl-my-job-worker-1.service", "tfctl-x.service")
-    host.change({"units": {**dict.fromkeys(active, RUNNING), "tfctl-done-ps-0.service": STOPPED}})
-    assert running_jobs() == ["my-job"]
+    others = {
+        "tfctl-done-ps-0.service": STOPPED,
+        "tfctl-failed-ps-0.service": {**STOPPED, "active": "failed"},
+        "tfctl-queued-ps-0.service": {**STOPPED, "job": "start"},
+        "tfctlguard-guarded.service": RUNNING,
+    }
+    host.change({"units": {**dict.fromkeys(active, RUNNING), **others}})
+    assert running_jobs() == ["guarded", "my-job", "queued"]
+    assert live_units() == [*active, "tfctl-queued-ps-0.service", "tfctlguard-guarded.service"]
+
+
+def test_reset_is_refused_while_only_the_guard_of_a_job_lives(provisioned: Host) -> None:
+    """The guard waits until it starts the tasks again."""
+    units = {"tfctl-retried-worker-0.service": STOPPED, "tfctlguard-retried.service": RUNNING}
+    provisioned.change({"units": {**provisioned["units"], **units}})
+    with pytest.raises(ModuleFailed, match=r"^job retried runs on this host$") as refused:
+        remove({"folder": provisioned.receipts, "keep": []}, act=True)
+    assert (refused.value.fault["kind"], refused.value.fault["remedy"]) == ("busy", "tfctl stop retried")
+    assert provisioned.receipt()["created"] and "tool" in provisioned["packages"]
 
 
 def test_created_module_needs_nothing_but_the_receipts() -> None:

@@ -1,0 +1,1 @@
+../../tfctl/node/unit_list.py
