@@ -25,8 +25,10 @@ MOK_KEYS = ("var/lib/dkms/mok.pub", "var/lib/shim-signed/mok/MOK.der")
 SBIN = "/usr/sbin:/usr/bin:/sbin:/bin"
 # Daemons that keep the devices open without using them. comm holds 15 characters (proc(5)).
 DAEMONS = ("nvidia-persiste", "nv-fabricmanage", "nv-hostengine", "dcgm-exporter", "nvidia-smi")
-QUERY = "uuid,name,compute_cap,driver_version,mig.mode.current,persistence_mode"
-OLD_QUERY = "uuid,name,driver_version"  # nvidia-smi lacks compute_cap before 510 and MIG before 450
+#: What nvidia-smi is asked for. It lacks compute_cap before driver 510, and mig.mode.current before 450. The name comes
+#: last, because only it may contain a comma.
+FIELDS: tuple[str, ...] = ("uuid", "compute_cap", "driver_version", "mig.mode.current", "persistence_mode", "name")
+REJECTED = re.compile(r'Field "([^"]+)" is not a valid field')
 
 
 def look(root: Path = Path("/")) -> dict[str, object] | None:
@@ -89,12 +91,15 @@ def loaded_version(root: Path) -> str:
 
 
 def smi() -> dict[str, object]:
-    """Return the exit code and the output of nvidia-smi, and which fields it was asked for."""
-    for query in (QUERY, OLD_QUERY):
+    """Return the exit code and the output of nvidia-smi, and which fields it was asked for: all that it knows."""
+    fields = FIELDS
+    while True:
+        query = ",".join(fields)
         code, said = run(["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"])
-        if "not a valid field" not in said:
-            break
-    return {"query": query, "code": code, "said": said}
+        rejected = REJECTED.search(said)
+        if rejected is None or rejected[1] not in fields:
+            return {"query": query, "code": code, "said": said}
+        fields = tuple(field for field in fields if field != rejected[1])
 
 
 def missing_nodes(root: Path) -> list[str]:

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible.module_utils import tfctl_gpu_facts
 
 from tests.unit.provision.fresh_host import HOST
-from tests.unit.provision.test_gpu import gpu_facts
+from tests.unit.provision.test_gpu import SMI_FIELDS, gpu_facts
 from tfctl.provision import ansible
 from tfctl.provision.decide.facts import UnchangedGpuFacts
 from tfctl.provision.inspection import preferences_of
@@ -50,7 +49,7 @@ PREFLIGHT = """
 """
 WORKS: dict[str, Any] = {
     "devices": ["20b5"], "loaded": "535.161.07", "version": "535.161.07",
-    "smi": ["GPU-1, NVIDIA A100 80GB PCIe, 8.0, 535.161.07, Disabled"],
+    "smi": ["GPU-1, NVIDIA A100 80GB PCIe, 8.0, 535.161.07, Disabled, Enabled"],
 }  # fmt: skip
 #: A clock that is 15 minutes slow.
 SLOW = {"begun": -900.0, "ended": -900.0}
@@ -87,7 +86,7 @@ def gathered(gpu: dict[str, Any]) -> dict[str, Any]:
     """Return what the modules would gather on a host with this driver."""
     known = gpu_facts({**gpu, "smi": []})
     kept = {each.name: known[each.name] for each in fields(UnchangedGpuFacts)}
-    smi = {"query": tfctl_gpu_facts.QUERY, "code": 0, "said": "\n".join(gpu["smi"])}
+    smi = {"query": SMI_FIELDS, "code": 0, "said": "\n".join(gpu["smi"])}
     packages = [["libcuda1", gpu["version"], "NVIDIA", ""]]
     more: dict[str, Any] = {"packages": packages, "holds": {}, "installer": None, "persistenced": False, "dkms": ""}
     return {**kept, **more, "smi": smi if gpu["loaded"] else None}

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.module_utils import tfctl_gpu_facts
 
 from tests.unit.provision.fresh_host import GPU, HOST, KERNEL, facts, wanted
 from tfctl import schema
@@ -25,6 +24,8 @@ from tfctl.provision.faults import ModuleFault
 
 HOSTS: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "gpu_hosts.yaml").read_text())
 PARTS = ("driver", "cuda", "cudnn", "nccl", "source")
+#: The fields of `smi` in gpu_hosts.yaml. The last one is optional there.
+SMI_FIELDS = "uuid,name,compute_cap,driver_version,mig.mode.current,persistence_mode"
 
 #: The package that updates the kernel, by system.
 METAPACKAGES = {"debian": "linux-image-amd64", "ubuntu": "linux-image-generic", "el": ""}
@@ -43,7 +44,7 @@ def gpu_facts(seen: dict[str, Any], system: str = "debian-12") -> dict[str, Any]
         "dkms": seen.pop("has_dkms", False),
         **{name: seen.pop(name, KERNEL[name]) for name in ("headers", "follows", "offered")},
     }
-    shown = [schema.plain(readings.gpu_of(tfctl_gpu_facts.QUERY, line)) for line in seen.pop("smi", [])]
+    shown = [schema.plain(readings.gpu_of(SMI_FIELDS, line)) for line in seen.pop("smi", [])]
     ids = [int(str(each), 16) for each in seen.pop("devices", [])]
     devices = [{"slot": "", "id": f"{each:04x}"} for each in ids]
     smi = {"said": seen.pop("smi_said", ""), "gpus": shown}

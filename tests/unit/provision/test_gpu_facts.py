@@ -8,9 +8,11 @@ import platform
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import fake_driver
+import fake_nvidia_smi
 import pytest
 from ansible.module_utils import tfctl_gpu_facts, tfctl_kernel_facts, tfctl_programs
 from jinja2 import Template
@@ -20,7 +22,7 @@ from tfctl import schema
 from tfctl.provision.decide import readings
 from tfctl.provision.decide.cards import cards
 from tfctl.provision.decide.facts import DkmsBuild, GpuFacts, GpuProcess, Smi, SmiGpu
-from tfctl.provision.decide.readings import SeenGpu
+from tfctl.provision.decide.readings import SeenGpu, SeenSmi
 
 PROPRIETARY = """NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.161.07  Sat Feb 17 22:55:48 UTC 2024
 GCC version:  gcc version 12.2.0 (Debian 12.2.0-14)
@@ -84,7 +86,7 @@ def test_gpu_facts_describe_a_host_with_a_driver(fake: FakeHost) -> None:
     for pid in ("31", "32"):
         (fake.root / f"proc/{pid}/fd").mkdir()
         (fake.root / f"proc/{pid}/fd/5").symlink_to("/dev/nvidia0")
-    fake.program("nvidia-smi", 'echo "GPU-1, NVIDIA H100 80GB HBM3, 9.0, 580.65.06, Disabled"')
+    fake.program("nvidia-smi", 'echo "GPU-1, 9.0, 580.65.06, Disabled, Enabled, NVIDIA H100 80GB HBM3"')
     fake.packages(
         f"ii libnvidia-compute-580 580.65.06-0ubuntu1 {NVIDIAS}",
         f"hi nvidia-open-580 580.65.06-0ubuntu1 {NVIDIAS}",
@@ -153,17 +155,45 @@ def test_gpu_facts_stop_waiting_when_nvidia_smi_hangs(fake: FakeHost, monkeypatc
     assert fake.look().smi == Smi("nvidia-smi ran longer than 0.5 s and was killed", ())
 
 
-def test_gpu_facts_query_fewer_fields_when_nvidia_smi_is_old(fake: FakeHost) -> None:
-    fake.device("0000:17:00.0", "128b", "030000")
-    fake.put("proc/driver/nvidia/version", PROPRIETARY.replace("535.161.07", "470.57.02"))
-    fake.program(
-        "nvidia-smi",
-        "case $1 in *compute_cap*) echo 'Field \"compute_cap\" is not a valid field to query.'; exit 2;; esac;"
-        "echo 'GPU-2, NVIDIA GeForce GT 710, 470.57.02'",
-    )
-    assert fake.look().smi.gpus[0] == SmiGpu(
-        "GPU-2", "NVIDIA GeForce GT 710", capability="", driver="470.57.02", mig=False, persistence=True
-    )
+@pytest.mark.parametrize(("driver", "more"), [("470.57.02", {"mig.mode.current": "Enabled"}), ("418.87", {})])
+def test_gpu_facts_do_without_the_fields_alone_that_an_old_nvidia_smi_rejects(
+    fake: FakeHost, driver: str, more: dict[str, str]
+) -> None:
+    fake.device("0000:17:00.0", "20b5", "030200")
+    fake.put("proc/driver/nvidia/version", PROPRIETARY.replace("535.161.07", driver))
+    known = {"name": "NVIDIA A100", "uuid": "GPU-2", "driver_version": driver, "persistence_mode": "Disabled", **more}
+    recording = {"gpus": f"{', '.join(known)}\n{', '.join(known.values())}\n"}
+    (fake.bin / "recording.json").write_text(json.dumps(recording))
+    fake.program("nvidia-smi", f'exec {sys.executable} {fake_nvidia_smi.__file__} {fake.bin}/recording.json "$@"')
+    expected = SmiGpu("GPU-2", "NVIDIA A100", capability="", driver=driver, mig=bool(more), persistence=False)
+    assert fake.look().smi == Smi("", (expected,))
+
+
+QUERY = ",".join(tfctl_gpu_facts.FIELDS)
+WARNING = "WARNING: infoROM is corrupted at gpu 0000:B3:00.0"
+
+
+@pytest.mark.parametrize("said", ["{row}\n{warning}\n", "{warning}\n\n{row}\n"])
+def test_gpu_of_which_nvidia_smi_warns_counts_as_working(said: str) -> None:
+    """The name of a card may contain a comma."""
+    name = "Quadro P4000, of a laboratory"
+    row = f"GPU-1, 6.1, 535.161.07, [N/A], Enabled, {name}"
+    shown = readings.smi(SeenSmi(QUERY, 14, said.format(row=row, warning=WARNING)))
+    expected = SmiGpu("GPU-1", name, capability="6.1", driver="535.161.07", mig=False, persistence=True)
+    assert shown == Smi("", (expected,))
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "said"),
+    [
+        (0, "No devices were found\n", "No devices were found"),
+        (6, "No devices\nwere found\n", "No devices were found"),
+        (9, "", "it printed nothing"),
+        (0, "", ""),
+    ],
+)
+def test_answer_of_nvidia_smi_without_a_gpu_is_kept_as_it_is(code: int, text: str, said: str) -> None:
+    assert readings.smi(SeenSmi(QUERY, code, text)) == Smi(said, ())
 
 
 @pytest.mark.extended

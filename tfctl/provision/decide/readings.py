@@ -26,6 +26,8 @@ LIBRARY = re.compile(
     r"^(libcuda1$|libnvidia-(compute|ml)|nvidia-driver-(cuda-)?libs|xorg-x11-drv-nvidia-cuda|nvidia-driver-cuda)"
 )
 VERSION = re.compile(r"(?:^|:)(\d{3}\.\d+(?:\.\d+)?)")
+#: The exit code with which nvidia-smi(1) warns that the infoROM of a card is corrupt. The card computes.
+CORRUPT_INFOROM = 14
 #: The first line of a zone in the output of `firewall-cmd --list-all-zones`: "public (default, active)".
 ZONE = re.compile(r"^(\S+)(?: \(.*\))?$")
 
@@ -119,15 +121,18 @@ def smi(answer: SeenSmi | None) -> Smi:
     """Return the GPUs that nvidia-smi shows, or what it said. None: it was not asked."""
     if answer is None:
         return Smi("", ())
-    if answer.code:
-        return Smi(" ".join(answer.said.split())[:300] or "it printed nothing", ())
-    lines = [line for line in answer.said.splitlines() if line.strip()]
-    return Smi("", tuple(gpu_of(answer.query, line) for line in lines))
+    said = " ".join(answer.said.split())[:300]
+    if answer.code not in (0, CORRUPT_INFOROM):
+        return Smi(said or "it printed nothing", ())
+    # Warnings have fewer commas.
+    rows = [line for line in answer.said.splitlines() if line.count(",") >= answer.query.count(",")]
+    return Smi("" if rows else said, tuple(gpu_of(answer.query, line) for line in rows))
 
 
 def gpu_of(query: str, line: str) -> SmiGpu:
-    """Return a GPU that nvidia-smi shows. ``query``: the fields in ``line``."""
-    row = dict(zip(query.split(","), (cell.strip() for cell in line.split(","))))
+    """Return a GPU that nvidia-smi shows. ``query``: the fields in ``line``, of which the last may contain commas."""
+    names = query.split(",")
+    row = dict(zip(names, (cell.strip() for cell in line.split(",", len(names) - 1))))
     return SmiGpu(
         uuid=row["uuid"],
         name=row.get("name", ""),
