@@ -238,13 +238,15 @@ class PulledObject(TypedDict):
 
 class ExaminedHostObject(TypedDict):
     """A host that preflight has examined. ``exit``: its exit code. ``faults``: what would prevent its provisioning.
-    ``drifts``: what has changed since it was provisioned, in sentences."""
+    ``drifts``: what has changed since it was provisioned, in sentences. ``warnings``: other warnings; one about several
+    hosts is listed for the first of them."""
 
     host: str
     state: Literal["fit", "unfit", "unreachable"]
     exit: int
     faults: list[ErrorObject]
     drifts: list[str]
+    warnings: list[str]
 
 
 class PreflightObject(TypedDict):
@@ -260,7 +262,8 @@ class ProvisionedHostObject(TypedDict):
 
     ``begun``: false for a host of a batch that was not begun, because an earlier one failed. ``task``: the task that
     failed, or an empty string. ``reason``: why, or an empty string. ``remedy``: what to do, or an empty string.
-    ``drifts``: what had changed since the host was provisioned, in sentences.
+    ``drifts``: what had changed since the host was provisioned, in sentences. ``warnings``: other warnings; one about
+    several hosts is listed for the first of them.
     """
 
     host: str
@@ -273,15 +276,18 @@ class ProvisionedHostObject(TypedDict):
     reason: str
     remedy: str
     drifts: list[str]
+    warnings: list[str]
 
 
 class ProvisionObject(TypedDict):
     """``check``: whether nothing was changed (`--check`). ``changed``: the number of tasks that changed something, on
-    all hosts. ``exit``: the exit code of the command."""
+    all hosts. ``exit``: the exit code of the command. ``warnings``: warnings about the run as a whole, such as that it
+    ended early."""
 
     check: bool
     changed: int
     exit: int
+    warnings: list[str]
     hosts: list[ProvisionedHostObject]
 
 

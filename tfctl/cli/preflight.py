@@ -81,6 +81,7 @@ def as_object(host: HostResult) -> ExaminedHostObject:
         "exit": int(exit_of(host)),
         "faults": faults,
         "drifts": [*host.drifts],
+        "warnings": [*host.warnings],
     }
 
 

@@ -98,7 +98,13 @@ def provision(
 def as_object(result: PlayResult, check: bool) -> ProvisionObject:
     """Return the object that -o json prints."""
     hosts = [_host_object(host) for host in result.hosts]
-    return {"check": check, "changed": result.changed, "exit": int(result.exit), "hosts": hosts}
+    return {
+        "check": check,
+        "changed": result.changed,
+        "exit": int(result.exit),
+        "warnings": [*result.warnings],
+        "hosts": hosts,
+    }
 
 
 def _host_object(host: HostResult) -> ProvisionedHostObject:
@@ -113,6 +119,7 @@ def _host_object(host: HostResult) -> ProvisionedHostObject:
         "reason": host.reason,
         "remedy": host.remedy,
         "drifts": [*host.drifts],
+        "warnings": [*host.warnings],
     }
 
 

@@ -119,6 +119,7 @@ class Collector:
     _counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     _waiting: list[str] = field(default_factory=list)
     _batches: list[Began] = field(default_factory=list)
+    _warnings: list[str] = field(default_factory=list)
 
     def take(self, message: Message) -> list[Event]:
         """Take one message and return its events."""
@@ -134,7 +135,7 @@ class Collector:
         return self._ended_early()
 
     def result(self) -> PlayResult:
-        return PlayResult(tuple(self._completed(host) for host in self._hosts.values()))
+        return PlayResult(tuple(self._completed(host) for host in self._hosts.values()), tuple(self._warnings))
 
     def _play(self, message: PlayMessage) -> list[Event]:
         hosts, serial = message["hosts"], message["serial"]
@@ -151,6 +152,7 @@ class Collector:
     def _host(self, message: HostMessage) -> list[Event]:
         host, state, result = message["host"], message["state"], message["result"]
         known = self._hosts[host]
+        warnings = [without_passwords(str(text)) for text in result.get("warnings", [])]
         self.worked |= message["role"] != _INSPECTION and state != "skipped"
         if state in ("failed", "unreachable"):
             faults = faults_of(result, host, state == "unreachable", self.variables)
@@ -159,14 +161,15 @@ class Collector:
         known = replace(
             known,
             drifts=tuple(result.get("drifts", known.drifts)),
+            warnings=(*known.warnings, *warnings),
             removed=tuple(result.get("removed", known.removed)),
             kept=tuple(result.get("kept", known.kept)),
         )
         if "explained" in result:
             known = replace(known, explained=with_exit_codes(result["explained"], host))
         self._hosts[host] = known
-        texts = [*result.get("warnings", []), *result.get("drifts", [])]
-        warned: list[Event] = [Warned(host, without_passwords(str(text))) for text in texts]
+        drifts = [without_passwords(str(text)) for text in result.get("drifts", [])]
+        warned: list[Event] = [Warned(host, text) for text in (*warnings, *drifts)]
         return [*warned, HostDone(host, _title(message), state, without_passwords(result.get("diff", "")))]
 
     def _ended_early(self) -> list[Event]:
@@ -175,6 +178,7 @@ class Collector:
         if not earlier or not all(self._failed(host) for host in last.hosts):
             return []
         text = "all its hosts failed, so the run ended before data sets and ssh_mesh were set up on the others"
+        self._warnings.append(f"{last.batch}: {text}")
         return [Warned(last.batch, text)]
 
     def _failed(self, host: str) -> bool:

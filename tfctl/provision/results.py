@@ -63,8 +63,9 @@ class HostResult:
 
     ``begun``: False for a host of a batch that was not begun, because one before it failed. ``task``: the task that
     failed or did not reach the host; ``faults``: why. ``explained``: what stacks would be on the host, if that was
-    asked for. ``drifts``: what has changed on the host since it was provisioned, in sentences. ``removed``: what a
-    reset removed; ``kept``: what it left, in sentences.
+    asked for. ``drifts``: what has changed on the host since it was provisioned, in sentences. ``warnings``: other
+    warnings; one about several hosts is listed for the first of them. ``removed``: what a reset removed; ``kept``: what
+    it left, in sentences.
     """
 
     host: str
@@ -77,6 +78,7 @@ class HostResult:
     faults: tuple[Fault, ...] = ()
     explained: Explanation[ErrorObject] | None = None
     drifts: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
 
@@ -95,9 +97,10 @@ class HostResult:
 
 @dataclass(frozen=True)
 class PlayResult:
-    """The results of all hosts of a run, in inventory order."""
+    """The results of all hosts of a run, in inventory order. ``warnings``: about the run as a whole."""
 
     hosts: tuple[HostResult, ...]
+    warnings: tuple[str, ...] = ()
 
     @property
     def changed(self) -> int:

@@ -75,6 +75,7 @@ def test_collector_reports_ok_failed_and_unreachable_hosts() -> None:
     assert (report.hosts[2].drifts, report.hosts[2].removed, report.hosts[2].kept) == (
         tuple(drift), ("/etc/y",), ("z stays",),
     )  # fmt: skip
+    assert [row.warnings for row in report.hosts] == [(), (), ("careful",)]
     assert (report.changed, report.exit) == (1, Exit.PREFLIGHT)
 
 
@@ -215,6 +216,7 @@ def test_warning_about_several_hosts_is_reported() -> None:
     collector = Collector()
     collector.take(play("a", "b"))
     assert Warned("a", "a and b are the same machine") in collector.take(message)
+    assert [row.warnings for row in collector.result().hosts] == [("a and b are the same machine",), ()]
     assert not collector.worked
     collector.take({**message, "role": "job_host"})
     assert collector.worked
