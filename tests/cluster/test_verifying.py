@@ -26,6 +26,13 @@ def test_verify_is_refused_without_a_stack(hosts: Hosts) -> None:
     assert (done.code, "names no stack to verify" in done.err) == (2, True)
 
 
+def test_verify_is_refused_if_a_variable_of_the_inventory_is_misspelt(hosts: Hosts) -> None:
+    inventory = hosts.told("node1", tfctl_firewal="true")
+    done = hosts.with_inventory(None, "verify", inventory, "--stack", "tf2.15")
+    assert (done.code, done.out) == (3, "")
+    assert "tfctl_firewal (of node1) is not a tfctl variable" in done.err and "tfctl_firewall?" in done.err
+
+
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [("--shared", "data", "'data' is not a plain absolute path"), ("--junit", "no/v.xml", "no such directory")],

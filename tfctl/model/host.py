@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfctl.errors import TfctlError
+from tfctl.errors import BadFile, TfctlError
+from tfctl.wording import abbreviated
 
 DEFAULT_PORTS = (2222, 2299)
 DEFAULT_OUTPUT_ROOTS = ("/srv/tfctl",)
@@ -93,6 +94,19 @@ class Site:
     owners: tuple[str, ...] = ()
     gpu_trouble: TfctlError | None = None
     alone: bool = False
+
+
+def check_variables(inventory: Inventory) -> None:
+    """Raise BadFile for variables that look like misspelt ones of tfctl. Others may be the user's own."""
+    import difflib
+
+    known = {name.removeprefix("tfctl_"): name for name in VARIABLES}
+    for name, hosts in inventory.unknown.items():
+        if meant := difflib.get_close_matches(name.removeprefix("tfctl_"), known, n=1, cutoff=0.8):
+            raise BadFile(
+                f"{inventory.source}: {name} (of {abbreviated(hosts)}) is not a tfctl variable",
+                f"did you mean {known[meant[0]]}?",
+            )
 
 
 def local_paths(paths: Iterable[str], base: Path) -> tuple[str, ...]:

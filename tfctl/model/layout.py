@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from tfctl.errors import BadFile, located
 from tfctl.model import pattern, rules, stacks
 from tfctl.model.fit import fit
-from tfctl.model.host import VARIABLES, Host, Inventory
+from tfctl.model.host import Host, Inventory, check_variables
 from tfctl.model.job import Layout
 from tfctl.model.jobfile import JobFile, RoleSpec
 from tfctl.model.stacks import Stack
@@ -19,7 +18,7 @@ from tfctl.model.task import Slot
 from tfctl.model.text import near
 from tfctl.model.values import LOCAL
 from tfctl.model.variables import ExternalVariables, by_role
-from tfctl.wording import abbreviated, listed
+from tfctl.wording import listed
 
 
 def lay_out(
@@ -35,7 +34,7 @@ def lay_out(
     ``place`` names the job file in errors. ``known`` holds the stacks whose contents tfctl knows, by default those of
     the inventory. ``outside`` has the values of variables that the job file leaves to others. Raise BadFile.
     """
-    _check_variables(inventory)
+    check_variables(inventory)
     with located(place):
         strategy = _strategy(job)
         env = by_role(job, outside)
@@ -66,17 +65,6 @@ def lay_out(
             notes=(*_unmatched(job, inventory), *notes),
             others=tuple(host for host in inventory.hosts if host not in used),
         )
-
-
-def _check_variables(inventory: Inventory) -> None:
-    """Raise BadFile for variables that look like misspelt ones of tfctl. Others may be the user's own."""
-    known = {name.removeprefix("tfctl_"): name for name in VARIABLES}
-    for name, hosts in inventory.unknown.items():
-        if meant := difflib.get_close_matches(name.removeprefix("tfctl_"), known, n=1, cutoff=0.8):
-            raise BadFile(
-                f"{inventory.source}: {name} (of {abbreviated(hosts)}) is not a tfctl variable",
-                f"did you mean {known[meant[0]]}?",
-            )
 
 
 def _unmatched(job: JobFile, inventory: Inventory) -> Iterator[str]:

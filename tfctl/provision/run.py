@@ -9,6 +9,7 @@ from typing import TypedDict
 
 from tfctl.errors import BadFile, ErrorObject, TfctlError, Unreachable, UsageError
 from tfctl.model import stacks
+from tfctl.model.host import check_variables
 from tfctl.provision import ansible, control, python_tree
 from tfctl.provision.events import Event
 from tfctl.provision.explanation import Explanation
@@ -60,8 +61,10 @@ class ProvisionRequest:
 def provision(request: ProvisionRequest, listen: Callable[[Event], None]) -> PlayResult:
     """Provision the hosts, or with ``check`` report what would change. A host's failure is part of the result.
 
-    Raises BadFile for an unknown stack, UsageError for an unknown tag, and whatever ansible.run raises.
+    Raises BadFile for an unknown stack or a misspelt variable of the inventory, UsageError for an unknown tag, and
+    whatever ansible.run raises.
     """
+    _check_variables(request.inventory)
     if request.stack not in (None, stacks.NONE) and request.stack not in stacks.load():
         stacks.get(request.stack, inventory.load(request.inventory).stack_dirs)
     for tag in request.tags:
@@ -112,6 +115,15 @@ def explain(
         kind = Unreachable if found.unreachable else TfctlError
         raise kind(f"{found.host}: {found.reason}", found.remedy)
     return found.explained
+
+
+def _check_variables(source: Path) -> None:
+    """Raise BadFile for a misspelt variable. What else tfctl cannot use, such as a template, Ansible may accept."""
+    try:
+        found = inventory.load(source)
+    except TfctlError:
+        return
+    check_variables(found)
 
 
 def _variables(request: ProvisionRequest) -> Variables:

@@ -19,7 +19,7 @@ from tfctl.jobs.state import JobState
 from tfctl.jobs.stop import stop
 from tfctl.jobs.wait import wait
 from tfctl.model import stacks
-from tfctl.model.host import Host, Inventory
+from tfctl.model.host import Host, Inventory, check_variables
 from tfctl.model.job import Layout
 from tfctl.model.jobfile import JobFile
 from tfctl.model.layout import lay_out
@@ -53,9 +53,11 @@ class Verification:
 def run(verification: Verification, say: Callable[[str], None]) -> ProofResults:
     """Prove every stack on its hosts. ``say`` is called as each proof begins.
 
-    Raise Busy (5) while another verification runs, BadFile (3) if no host matches the limit or jobs may not write to
-    the directory, UsageError (2) if no stack is named or the directory is not an absolute path.
+    Raise Busy (5) while another verification runs, BadFile (3) if a variable of the inventory is misspelt, no host
+    matches the limit or jobs may not write to the directory, UsageError (2) if no stack is named or the directory is
+    not an absolute path.
     """
+    check_variables(verification.inventory)
     if verification.shared:
         try:
             output_path(verification.shared)

@@ -53,6 +53,28 @@ def test_preflight_names_a_variable_of_the_inventory_that_has_the_wrong_type(
     assert "correct it in the inventory" in printed
 
 
+@pytest.mark.parametrize("command", ["preflight", "provision"])
+def test_misspelt_variable_of_the_inventory_is_refused_before_ansible_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    inventory = tmp_path / "hosts.ini"
+    inventory.write_text(f"away {AWAY} tfctl_stack=none tfctl_firewal=true tfctl_site=berlin\n")
+    assert main.run([command, str(inventory)]) == 3
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert f"{inventory}: tfctl_firewal (of away) is not a tfctl variable" in printed.err
+    assert "did you mean tfctl_firewall?" in printed.err
+
+
+@pytest.mark.extended
+def test_template_in_an_inventory_is_left_to_ansible(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands that do not run Ansible refuse it."""
+    inventory = tmp_path / "hosts.ini"
+    inventory.write_text("away ansible_host='{{ address }}' address=127.0.0.1 ansible_port=9 ansible_user=root\n")
+    assert main.run(["preflight", str(inventory)]) == 4
+    assert capsys.readouterr().out.startswith("away  unreachable\n")
+
+
 def test_preflight_counts_a_host_without_facts_as_unfit() -> None:
     """For example one without Python: Ansible only reports that the task failed."""
     assert exit_of(HostResult("a", failed=True, faults=(Fault("it broke"),))) == Exit.PREFLIGHT
