@@ -1,4 +1,4 @@
-"""Decide on the control machine which roles run on a host. See DOCUMENTATION in tfctl/provision/due.py."""
+"""Decide on the control machine which roles run on a host: see the function `due` in tfctl/provision/due.py."""
 
 from __future__ import annotations
 
