@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -35,6 +37,20 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def run(packages: Path, tmp_path: Path) -> Run:
     return partial(ansible_playbook, packages, tmp_path)
+
+
+def test_contract_about_imports_names_every_module_that_plugins_import() -> None:
+    """It forbids what an Ansible without tfctl's packages does not have."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (sources,) = (each["source_modules"] for each in contracts if each["name"].startswith("what Ansible's plugins"))
+    plugins = [*ROOT.glob("playbooks/*_plugins/*.py"), *ROOT.glob("roles/*/*_plugins/*.py")]
+    nodes = (node for plugin in plugins for node in ast.walk(ast.parse(plugin.read_text())))
+    statements = [
+        node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tfctl")
+    ]
+    imported = {f"{node.module}.{each.name}." for node in statements for each in node.names}
+    assert len(imported) > 10
+    assert [name for name in sorted(imported) if not name.startswith(tuple(f"{source}." for source in sources))] == []
 
 
 def test_provision_decides_without_the_tfctl_command(run: Run) -> None:
