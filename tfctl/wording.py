@@ -36,9 +36,9 @@ def listed(names: Sequence[str]) -> str:
 
 
 def abbreviated(names: Sequence[str]) -> str:
-    """Return up to three names as ``listed`` does, and how many more there are: ``a, b, c and 5 others``."""
+    """Return up to five names as ``listed`` does, or three and how many more there are: ``a, b, c and 5 others``."""
     rest = len(names) - 3
-    return listed([*names[:3], counted(rest, "other")] if rest > 0 else names)
+    return listed([*names[:3], counted(rest, "other")] if rest > 2 else names)
 
 
 def running(tasks: int, hosts: int) -> str:

@@ -177,7 +177,7 @@ def _without_report(task: RecordedTask, state: TaskStateName) -> TaskStatus:
 
 
 def _abbreviated(hosts: Sequence[str]) -> str:
-    """Return the names of up to three hosts, and how many more there are, as tfctl.wording.abbreviated does."""
+    """Return the names of up to five hosts, or three and how many more, as tfctl.wording.abbreviated does."""
     more = len(hosts) - 3
-    *most, last = [*hosts[:3], "1 other" if more == 1 else f"{more} others"] if more > 0 else hosts
+    *most, last = [*hosts[:3], f"{more} others"] if more > 2 else hosts
     return f"{', '.join(most)} and {last}" if most else last

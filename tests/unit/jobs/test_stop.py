@@ -89,10 +89,10 @@ def test_a_start_that_a_host_has_undone_names_a_host_that_no_longer_answers() ->
     assert error.message.splitlines()[1] == said
 
 
-def test_a_stop_that_fails_names_at_most_three_of_the_tasks_that_it_has_stopped() -> None:
+def test_a_stop_that_fails_abbreviates_the_tasks_that_it_has_stopped() -> None:
     said: list[str] = []
     marked = [wire.Marked(1, ("node1", "node2")), None]
-    ended = [wire.Stopped(1, tuple(("worker", index) for index in range(5)), ())]
+    ended = [wire.Stopped(1, tuple(("worker", index) for index in range(7)), ())]
     with pytest.raises(TfctlError, match="node2: no route"):
         stop(cast(Fleet, AnsweredFleet(ALL[:2], marked, ended)), "digits", say=said.append)
-    assert said == ["digits: stopped worker/0, worker/1, worker/2 and 2 others"]
+    assert said == ["digits: stopped worker/0, worker/1, worker/2 and 4 others"]

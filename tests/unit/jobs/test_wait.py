@@ -42,7 +42,7 @@ def test_judge_drains_nothing_when_the_job_has_failed_or_all_tasks_have_ended() 
     assert not going(ended(1, "running", chief="running", worker="running", evaluator="running"))
 
 
-def test_a_line_about_stopped_tasks_names_at_most_three() -> None:
+def test_a_line_about_stopped_tasks_is_abbreviated() -> None:
     found = ended(1)
     tasks = [make_state("ps", index, state="running") for index in range(12)]
     said = "stopped ps/0, ps/1, ps/2 and {} others, which had nothing left to do"

@@ -132,10 +132,10 @@ def test_the_failure_of_a_task_that_was_given_up_says_so() -> None:
 
 @pytest.mark.parametrize(
     ("silent", "said"),
-    [(1, "node1"), (2, "node1 and node2"), (3, "node1, node2 and node3"), (4, "node1, node2, node3 and 1 other"),
+    [(1, "node1"), (2, "node1 and node2"), (3, "node1, node2 and node3"), (5, "node1, node2, node3, node4 and node5"),
      (100, "node1, node2, node3 and 97 others")],
 )  # fmt: skip
-def test_judge_names_at_most_three_of_the_hosts_that_do_not_answer(silent: int, said: str) -> None:
+def test_judge_abbreviates_the_hosts_that_do_not_answer(silent: int, said: str) -> None:
     record = make_record([("worker", index, f"node{index + 1}") for index in range(silent)])
     tasks = judge.statuses(record, {})
     assert judge.judge(record, tasks, None).reason == f"no answer from {said}" == f"no answer from {_as_wording(tasks)}"

@@ -49,7 +49,7 @@ def test_equal_hostnames_and_machine_ids_are_faults_of_every_host_that_has_them(
         "n2": ["the hostname node1 is also that of n1"],
     }
     assert messages(*(host(number, machine_id="c10ed") for number in range(1, 7)))["n6"] == [
-        "the machine ID c10ed is also that of n1, n2, n3 and 2 others"
+        "the machine ID c10ed is also that of n1, n2, n3, n4 and n5"
     ]
 
 

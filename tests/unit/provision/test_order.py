@@ -258,5 +258,5 @@ def test_collector_names_the_failed_hosts_of_the_last_batch() -> None:
     result = collector.result()
     assert (not_begun(result), result.warnings) == ("fghi", (f"batch 1 of 2: {warned.text}",))
     *_, name, reason, remedy = host_lines(result, lambda host: _summary(host, False))
-    assert (name, reason.strip()) == ("i  not begun", "not begun, because b, c, d and 1 other failed in batch 1 of 2")
-    assert remedy.strip() == "→ repair b, c, d and 1 other, then try again"
+    assert (name, reason.strip()) == ("i  not begun", "not begun, because b, c, d and e failed in batch 1 of 2")
+    assert remedy.strip() == "→ repair b, c, d and e, then try again"
