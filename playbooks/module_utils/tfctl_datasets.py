@@ -116,4 +116,6 @@ def is_inside(folder: Path, member: tarfile.TarInfo) -> bool:
     elif member.islnk():
         places.append(folder / member.linkname)
     root = os.path.realpath(folder)
-    return all(os.path.realpath(place).startswith(root + os.sep) for place in places)
+    reals = [os.path.realpath(place) for place in places]
+    # `tar -C DIR .` makes a member for the directory itself.
+    return all(real == root or real.startswith(root + os.sep) for real in reals)

@@ -43,6 +43,18 @@ def test_archive_is_refused_when_a_member_points_outside(
     assert not (tmp_path / "evil").exists()
 
 
+def test_archive_with_a_member_for_its_directory_itself_is_unpacked(tmp_path: Path) -> None:
+    """`tar -cf FILE -C DIR .` makes such an archive."""
+    (tmp_path / "flowers/roses").mkdir(parents=True)
+    (tmp_path / "flowers/roses/1.jpg").write_text("rose")
+    source = tmp_path / "flowers.tar"
+    with tarfile.open(source, "w") as archive:
+        archive.add(tmp_path / "flowers", ".")
+        assert archive.getnames()[0] == "."
+    unpack(source, tmp_path / "x")
+    assert (tmp_path / "x/roses/1.jpg").read_text() == "rose"
+
+
 def test_failed_download_names_the_url_and_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(ModuleFailed, match=r"file:///no/such cannot be fetched"):
         fetch("file:///no/such", tmp_path / "x", "0" * 64)
