@@ -294,9 +294,10 @@ def example(image: Image, label: int) -> bytes:
 
     encoded = image.read()
     try:
+        # A truncated image has a valid header, so decode all of it.
+        pixels = tf.io.decode_image(encoded, channels=3, expand_animations=False)
         # ImageNet has a PNG file and 22 files in CMYK, all named .JPEG.
         if not (encoded.startswith(b"\xff\xd8") and int(tf.io.extract_jpeg_shape(encoded)[2]) == 3):
-            pixels = tf.io.decode_image(encoded, channels=3, expand_animations=False)
             encoded = tf.io.encode_jpeg(pixels, quality=100).numpy()
         height, width, channels = tf.io.extract_jpeg_shape(encoded).numpy().tolist()
     except tf.errors.InvalidArgumentError:

@@ -178,14 +178,18 @@ def test_files_of_imagenet_are_converted_with_the_classes_of_the_development_kit
 
 
 def test_conversion_to_tfrecords_continues_after_an_interruption(jobs: Jobs) -> None:
-    """Files that exist are not written again, and a damaged image is named."""
+    """Files that exist are not written again, and an image that is damaged or truncated is named."""
     work = f"{DATA}/make_tfrecords.py folder {DATA}/images/validation --to {DATA}/records --split validation"
     lab = jobs.lab
     stamp = f"sudo stat -c %y {DATA}/records/validation-00000-of-00002"
     before = lab.shell("node1", stamp)
     assert "2 of 2 files exist" in lab.shell("node1", f"cd / && sudo -u tfctl {PYTHON} {work} --shards 2 2>&1", 120)
     assert lab.shell("node1", stamp) == before
-    lab.shell("node1", f"sudo -u tfctl mkdir -p {DATA}/bad/cats && echo no | sudo -u tfctl tee {DATA}/bad/cats/a.jpg")
-    bad = f"{DATA}/make_tfrecords.py folder {DATA}/bad --to {DATA}/none --shards 1"
-    said = lab.shell("node1", f"cd / && sudo -u tfctl {PYTHON} {bad} 2>&1; true", 120)
-    assert "a.jpg cannot be decoded" in said and "Traceback" not in said
+    lab.shell("node1", f"sudo -u tfctl mkdir -p {DATA}/bad/cats")
+    whole = f"{DATA}/images/train/n00000000/n00000000_0.JPEG"
+    for name, content in (("text", "echo no"), ("truncated", f"sudo -u tfctl head -c -1000 {whole}")):
+        lab.shell("node1", f"{content} | sudo -u tfctl tee {DATA}/bad/cats/a.jpg > /dev/null")
+        bad = f"{DATA}/make_tfrecords.py folder {DATA}/bad --to {DATA}/none/{name} --shards 1"
+        said = lab.shell("node1", f"cd / && sudo -u tfctl {PYTHON} {bad} 2>&1; true", 120)
+        assert "a.jpg cannot be decoded" in said and "Traceback" not in said, (name, said)
+        assert lab.shell("node1", f"ls {DATA}/none/{name} | grep '^train-.*1$' || true") == "", name
