@@ -71,6 +71,8 @@ class Problem(Exception):
 
 def main(words: list[str] | None = None) -> None:
     args = arguments(words)
+    # TensorFlow would reserve the memory of all GPUs in each process. The others inherit the variable.
+    os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
     try:
         if args.command == "generate":
             generate(args.directory, args.classes, args.images)

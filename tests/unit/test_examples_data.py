@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import io
 import json
+import os
 import sys
 import tarfile
 from pathlib import Path
@@ -26,6 +27,12 @@ def program(folder: str, name: str) -> ModuleType:
 
 cifar = program("resnet-cifar", "data")
 records = program("resnet-imagenet", "make_tfrecords")
+
+
+@pytest.fixture(autouse=True)
+def visible_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two GPUs are visible to each program; what it sets is gone after the test."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
 
 
 def tar(path: Path, files: dict[str, bytes], mode: Literal["w", "w:gz"] = "w") -> Path:
@@ -233,6 +240,14 @@ def test_a_number_of_files_that_cannot_be_filled_is_an_error(tmp_path: Path, cou
     source = folder_of_images(tmp_path / "in", cats=8)
     with pytest.raises(SystemExit, match="use a number from 1 to the number of images, 8"):
         records.main(["folder", str(source), "--to", str(tmp_path / "out"), "--shards", count])
+
+
+def test_conversion_opens_no_gpu(tmp_path: Path) -> None:
+    """Its processes inherit the variable from the first one."""
+    source = folder_of_images(tmp_path / "in", cats=1)
+    with pytest.raises(SystemExit, match="--shards is 0"):
+        records.main(["folder", str(source), "--to", str(tmp_path / "out"), "--shards", "0"])
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "-1"
 
 
 def test_progress_is_a_line_for_each_tenth_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
