@@ -81,10 +81,13 @@ def test_report_reads_what_tasks_print(hosts: Hosts) -> None:
     assert [(task["source"], task["steps"]) for task in run["tasks"]] == [("log", 20)] * 2
     assert run["examples_per_second"] == 13.0
 
-    keras = "command: [sh, -c, 'echo 200/200 - 2s - 10ms/step - loss: 0.5']\nroles: {worker: 1}\n"
-    hosts.ok("start", hosts.file("keras", keras), "--wait")
-    [run] = reported(hosts, "keras")["runs"]
-    assert (run["tasks"][0]["steps_per_second"], run["tasks"][0]["loss"]) == (100.0, 0.5)
+    epoch, evaluated = "200/200 - 2s - 10ms/step - loss: 0.5", "313/313 - 9s - 30ms/step - loss: 0.9"
+    keras = f"command: [sh, -c, 'echo Epoch 1/2; echo {epoch}; echo {evaluated}']\nroles: {{worker: 1}}\n"
+    for name, progress in (("keras", ""), ("named", "progress: keras\n")):
+        hosts.ok("start", hosts.file(name, keras + progress), "--wait")
+        [run] = reported(hosts, name)["runs"]
+        [task] = run["tasks"]
+        assert (task["steps"], task["steps_per_second"], task["loss"]) == (200, 100.0, 0.5)
 
 
 def test_a_task_cannot_make_root_read_another_file(hosts: Hosts) -> None:

@@ -24,17 +24,27 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 
 @dataclass(frozen=True)
 class ProgressFormat:
-    """How progress is printed. ``mean``: the rate in a line is the mean since the beginning, so the last one counts.
-    Otherwise it is that of the steps since the line before. ``leader_only``: one task prints for all."""
+    """How progress is printed.
+
+    ``mean``: the rate in a line is the mean since the beginning, so the last one counts. Otherwise it is that of the
+    steps since the line before. ``leader_only``: one task prints for all. ``epoch``: matches the line that begins an
+    epoch of the training, if something else prints lines of this format too.
+    """
 
     name: str
     pattern: str
     mean: bool = False
     leader_only: bool = False
+    epoch: str = ""
 
     @property
     def expression(self) -> re.Pattern[str]:
         return re.compile(self.pattern)
+
+    @property
+    def lines(self) -> re.Pattern[str]:
+        """Match the lines that a host sends: those of the format, and those that begin an epoch."""
+        return re.compile(f"{self.pattern}|{self.epoch}" if self.epoch else self.pattern)
 
 
 #: The formats that need no pattern, recognised by their lines.
@@ -61,6 +71,8 @@ FORMATS: Mapping[str, ProgressFormat] = {
             r"(?:^|\r)\s*(?:\x1b\[1m)?(?P<step>[0-9]+)/(?P=step)(?:\x1b\[0m)? "
             r"(?:\[=+\] - |(?:\x1b\[32m)?━+(?:\x1b\[[0-9]+m)* (?:\x1b\[1m)?|- )[0-9]+m?s\b"
             rf"(?=(?:.* (?P<step_time>{_NUMBER}[mun]?s)/step)?)(?=(?:.*\bloss: (?P<loss>{_NUMBER}))?)",
+            # Without it, the line is one of `evaluate` or `predict`.
+            epoch=r"(?:^|\r)Epoch [0-9]+/[0-9]+\s*$",
         ),
     )
 }
@@ -91,7 +103,7 @@ def format_of(text: str) -> ProgressFormat:
 
 def any_format() -> re.Pattern[str]:
     """Return a pattern that matches the lines of all formats, and perhaps others. It has no groups."""
-    without = (re.sub(r"\(\?P=\w+\)", "[0-9]+", each.pattern) for each in FORMATS.values())
+    without = (re.sub(r"\(\?P=\w+\)", "[0-9]+", each.lines.pattern) for each in FORMATS.values())
     return re.compile("|".join(re.sub(r"\(\?P<\w+>", "(?:", pattern) for pattern in without))
 
 

@@ -61,7 +61,7 @@ def of_timings(text: str) -> Pace | None:
 def of_lines(lines: Sequence[str], progress: ProgressFormat | None) -> Pace | None:
     """Return the pace that a task has printed. Without a format, it is the only known one that the lines have."""
     known = [progress] if progress else list(FORMATS.values())
-    read = [(each, [match for line in lines if (match := each.expression.search(line))]) for each in known]
+    read = [(each, _of_training(each, lines)) for each in known]
     matching = [(each, matches) for each, matches in read if matches]
     if len(matching) != 1:
         return None
@@ -91,6 +91,28 @@ def _pace(
         examples_per_second=None if examples is None else examples / steps * left / rest,
         input_wait=None if wait is None else min(1.0, wait / rest),
     )
+
+
+def _of_training(kind: ProgressFormat, lines: Sequence[str]) -> list[re.Match[str]]:
+    """Return the matches of the lines that show progress of the training.
+
+    Keras prints the same lines at the end of `evaluate` and `predict`. Only before those of `fit`, it prints which
+    epoch begins. It does not do so if there is one epoch: then take the lines that have as many steps as the first one.
+    """
+    found: list[re.Match[str]] = []
+    of_epochs: list[re.Match[str]] = []
+    begun = announced = False
+    for line in lines:
+        if kind.epoch and re.search(kind.epoch, line):
+            begun = announced = True
+        elif match := kind.expression.search(line):
+            found.append(match)
+            if begun:
+                of_epochs.append(match)
+            begun = False
+    if not kind.epoch:
+        return found
+    return of_epochs if announced else [match for match in found if match["step"] == found[0]["step"]]
 
 
 def _printed(kind: ProgressFormat, values: Sequence[Mapping[str, float]]) -> Pace:

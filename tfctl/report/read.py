@@ -114,7 +114,7 @@ def _printed(fleet: Fleet, job: JobState, fail: Fail) -> dict[str, Pace | None]:
     progress = format_of(job.record.progress) if job.record.progress else None
     lines: dict[str, list[str]] = {str(task): [] for task in job.tasks}
     try:
-        pattern = progress.expression if progress else any_format()
+        pattern = progress.lines if progress else any_format()
         for item in logs.read(fleet, job, Query(grep=pattern), fail):
             if isinstance(item, Line):
                 # A progress bar without a line end rewrites its line.

@@ -83,9 +83,42 @@ def test_default_output_of_keras_is_recognised_by_hosts_and_client(text: str) ->
 def test_known_formats_are_recognised_and_read(name: str, text: str, pace: Pace) -> None:
     lines = text.splitlines()
     assert of_lines(lines, None) == of_lines(lines, FORMATS[name]) == pace
-    sent = [line for line in lines if any_format().search(line)]
+    sent = [line for line in [*lines, "read 100/200 files"] if any_format().search(line)]
     assert of_lines(sent, None) == pace, "the hosts send the lines that matter"
-    assert len(sent) < len(lines) or text is KERAS_3_BRIEF
+    assert "read 100/200 files" not in sent
+
+
+#: What ends `evaluate` or `predict`.
+NO_TRAINING = (
+    "313/313 [==============================] - 1s 2ms/step - loss: 0.9 - accuracy: 0.7",
+    "313/313 - 1s - loss: 0.9 - accuracy: 0.7 - 1s/epoch - 2ms/step",
+    "313/313 ━━━━━━━━━━━━━━━━━━━━ 1s 2ms/step - accuracy: 0.7 - loss: 0.9",
+    "313/313 - 1s - 2ms/step",
+)
+
+
+@pytest.mark.parametrize("other", NO_TRAINING)
+@pytest.mark.parametrize("text", [KERAS_2, KERAS_2_BRIEF, KERAS_3, KERAS_3_BRIEF])
+def test_lines_of_evaluate_and_predict_are_no_training(text: str, other: str) -> None:
+    lines = [*text.splitlines(), other, other]
+    if text is not KERAS_3_BRIEF:  # it lacks the lines that begin an epoch, as `fit` with one epoch does
+        lines.insert(0, other)
+    assert of_lines(lines, None) == of_lines(lines, FORMATS["keras"]) == KERAS
+    for pattern in (any_format(), FORMATS["keras"].lines):
+        assert of_lines([line for line in lines if pattern.search(line)], None) == KERAS
+
+
+@pytest.mark.parametrize("raw", [KERAS_2_RAW, KERAS_3_RAW])
+def test_lines_of_evaluate_are_no_training_in_the_default_output_of_keras(raw: str) -> None:
+    """The bar of `evaluate` is rewritten too."""
+    epoch, evaluated = raw.removesuffix("\n"), raw.removesuffix("\n").replace("200", "313")
+    sent = [line for line in ("Epoch 1/2", epoch, "Epoch 2/2", epoch, evaluated) if any_format().search(line)]
+    found = of_lines([state for line in sent for state in line.split("\r")], None)
+    assert found and (found.steps, found.steps_per_second, found.loss) == (400, 50.0, 0.5)
+
+
+def test_nothing_is_known_before_the_first_epoch_ends() -> None:
+    assert of_lines([NO_TRAINING[0], "Epoch 1/2"], None) is None
 
 
 def test_lines_of_several_formats_are_ambiguous() -> None:
