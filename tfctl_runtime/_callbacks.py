@@ -53,7 +53,8 @@ def timings(batch_size: Optional[int] = None) -> Any:
     """Return the callback for ``fit`` that records how fast this task trains, for `tfctl report`.
 
     ``batch_size``: the number of examples in each batch that the script makes; by default that of the dataset that
-    shard() or dataset() has returned. `callbacks` has this callback. Outside a job it records nothing.
+    shard() or dataset() has returned. With dataset(), each replica takes such a batch in each step. `callbacks` has
+    this callback. Outside a job it records nothing.
     """
     return _timings.callback(_keras(), batch_size)
 

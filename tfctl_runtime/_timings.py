@@ -31,16 +31,22 @@ sources: "List[Source]" = []
 
 
 class Source:
-    """A dataset of shard() or dataset(). ``examples``: how many this task computes in each step, if that is known.
+    """A dataset of shard() or dataset(). ``size``: how many examples are in a batch, if that is known.
 
-    ``batches``: how many batches a step takes. ``arrivals``: when each batch that no step has used yet left the
-    dataset. ``open``: whether arrivals are noted, which only `fit` allows: nothing else uses them up.
+    ``batches``: how many batches a step takes. ``workers``: how many workers divide each batch among them.
+    ``arrivals``: when each batch that no step has used yet left the dataset. ``open``: whether arrivals are noted,
+    which only `fit` allows: nothing else uses them up.
     """
 
-    def __init__(self, examples: Optional[int], batches: int) -> None:
-        self.examples, self.batches = examples, batches
+    def __init__(self, size: Optional[int], batches: int = 1, workers: int = 1) -> None:
+        self.size, self.batches, self.workers = size, batches, workers
         self.arrivals: Deque[float] = collections.deque()
         self.open = False
+
+    def examples(self, size: Optional[int]) -> Optional[int]:
+        """Return how many examples this task computes in each step. ``size``: of a batch, if the script says it."""
+        size = self.size if size is None else size
+        return None if size is None else size * self.batches // self.workers
 
     def reset(self, noting: bool) -> None:
         """Forget the arrivals. ``noting``: note those that follow."""
@@ -140,16 +146,16 @@ def path() -> Optional[str]:
     return f"{folder}/{_NAME}" if os.access(folder, os.W_OK) else None
 
 
-def callback(keras: Any, examples: Optional[int]) -> Any:
+def callback(keras: Any, size: Optional[int]) -> Any:
     """Return the Keras callback that writes the file, or one that does nothing if there is none.
 
-    ``examples``: in each batch that the script makes; by default, what shard() or dataset() has seen.
+    ``size``: how many examples are in each batch that the script makes; by default, what shard() or dataset() has seen.
     """
     task = _task.read()
-    epoch_timings = _epoch_timings(keras, examples, task)
+    epoch_timings = _epoch_timings(keras, size, task)
     if task.strategy == "parameter_server":
         return epoch_timings()
-    return _step_timings(epoch_timings, examples)()
+    return _step_timings(epoch_timings, size, task)()
 
 
 def watch(dataset: Any, context: Any = None) -> Any:
@@ -161,10 +167,9 @@ def watch(dataset: Any, context: Any = None) -> Any:
     """
     task, size = _task.read(), _batch_size(dataset)
     if context is None:
-        source = Source(_share(size, task), 1)
+        source = _divided(size, task)
     else:
-        batches = max(1, context.num_replicas_in_sync // context.num_input_pipelines)
-        source = Source(None if size is None else size * batches, batches)
+        source = Source(size, max(1, context.num_replicas_in_sync // context.num_input_pipelines))
     sources.append(source)
     # The workers of multi_worker_mirrored divide a batch of shard() in ways of their own.
     matching = ("local", "mirrored", "horovod") + (() if context is None else ("multi_worker_mirrored",))
@@ -180,7 +185,7 @@ def watch(dataset: Any, context: Any = None) -> Any:
     return dataset.map(noted).prefetch(source.batches)
 
 
-def _epoch_timings(keras: Any, examples: Optional[int], task: _task.Task) -> Any:
+def _epoch_timings(keras: Any, size: Optional[int], task: _task.Task) -> Any:
     """Return the class of the callback that counts epochs."""
 
     class EpochTimings(keras.callbacks.Callback):  # type: ignore[misc]
@@ -200,7 +205,7 @@ def _epoch_timings(keras: Any, examples: Optional[int], task: _task.Task) -> Any
                 self._file = os.open(where, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             except OSError:
                 return
-            self._timings = Timings(_agreed() if examples is None else _share(examples, task), self._put)
+            self._timings = Timings(_agreed(size, task), self._put)
             _reset(noting=True)
 
         def on_epoch_end(self, *_: Any) -> None:
@@ -234,7 +239,7 @@ def _epoch_timings(keras: Any, examples: Optional[int], task: _task.Task) -> Any
     return EpochTimings
 
 
-def _step_timings(epoch_timings: Any, examples: Optional[int]) -> Any:
+def _step_timings(epoch_timings: Any, size: Optional[int], task: _task.Task) -> Any:
     """Return the class of the callback that counts steps. ``epoch_timings``: its base."""
 
     class StepTimings(epoch_timings):  # type: ignore[misc]
@@ -256,9 +261,13 @@ def _step_timings(epoch_timings: Any, examples: Optional[int]) -> Any:
             if self._timings is None:
                 return
             if self._source is None:
-                self._source = _in_use() or Source(self._timings.examples, 1)
-                if examples is None:
-                    self._timings.examples = self._source.examples
+                self._source = _in_use()
+                if self._source is not None:
+                    self._timings.examples = self._source.examples(size)
+                else:
+                    self._source = Source(None)
+                    if size is not None:  # `fit` has another dataset than those of dataset(), whose batches are noted
+                        self._timings.examples = _divided(size, task).examples(None)
             # Keras 2 gives the number of the last step that it has executed at once, Keras 3 that of the first.
             each = getattr(self.model, "steps_per_execution", 1)
             steps = max(1, batch - self._begun[0] + 1, each if isinstance(each, int) else 1)
@@ -283,17 +292,15 @@ def _in_use() -> Optional[Source]:
     return used[0] if len(used) == 1 else None
 
 
-def _agreed() -> Optional[int]:
+def _agreed(size: Optional[int], task: _task.Task) -> Optional[int]:
     """Return how many examples a step has, if that does not depend on which of the datasets is that of `fit`."""
-    found = {source.examples for source in sources}
+    found = {source.examples(size) for source in sources or [_divided(size, task)]}
     return found.pop() if len(found) == 1 else None
 
 
-def _share(examples: Optional[int], task: Any) -> Optional[int]:
-    """Return how many examples of a batch this task computes: batches of multi_worker_mirrored have the global size."""
-    if examples is None or task.strategy != "multi_worker_mirrored":
-        return examples
-    return examples // int(task.workers)
+def _divided(size: Optional[int], task: _task.Task) -> Source:
+    """Return a source with batches that this task computes alone or, under multi_worker_mirrored, a share of."""
+    return Source(size, workers=int(task.workers) if task.strategy == "multi_worker_mirrored" else 1)
 
 
 def _batch_size(dataset: Any) -> Optional[int]:

@@ -195,8 +195,19 @@ def steps_with(callback: Any, steps: int, *taken: Any) -> None:
     ("strategy", "config", "batches"),
     [("mirrored", "", 4), ("multi_worker_mirrored", tf_config("worker", 0, worker=3), 2), ("horovod", "", 1)],
 )
+@pytest.mark.parametrize(
+    ("known", "told"), [(16, None), (None, 16)], ids=["batch size of the dataset", "of the script"]
+)
 def test_examples_and_wait_are_known_with_a_dataset_that_each_worker_makes(
-    file: Path, monkeypatch: pytest.MonkeyPatch, tf: Any, hvd: Any, strategy: str, config: str, batches: int
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    tf: Any,
+    hvd: Any,
+    strategy: str,
+    config: str,
+    batches: int,
+    known: int | None,
+    told: int | None,
 ) -> None:
     """Each of the task's replicas takes a batch of 16 in each step."""
     monkeypatch.setattr(hvd, "SIZE", 3)
@@ -205,16 +216,31 @@ def test_examples_and_wait_are_known_with_a_dataset_that_each_worker_makes(
     made: list[Any] = []
 
     def make(_context: Any) -> Any:
-        made.append(tf.data.Dataset().batch(16))
+        made.append(tf.data.Dataset().batch(known))
         return made[-1]
 
     found = runtime.dataset(make)
     noting = found if strategy == "horovod" else found[1]
     assert noting._input_dataset is made[0]
-    steps_with(runtime.timings(), 5, *[noting] * batches)
+    steps_with(runtime.timings(batch_size=told), 5, *[noting] * batches)
     last = lines(file)[-1]
     assert (last["steps"], last["examples"]) == (5, 5 * 16 * batches)
     assert 0 <= last["input_wait"] < last["seconds"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "config", "examples"),
+    [("mirrored", "", 1280), ("multi_worker_mirrored", tf_config("worker", 0, worker=4), 320)],
+)
+def test_batches_of_the_script_are_not_counted_as_those_of_a_dataset_for_validation(
+    file: Path, monkeypatch: pytest.MonkeyPatch, tf: Any, strategy: str, config: str, examples: int
+) -> None:
+    """`fit` gets arrays: its batches are divided among the replicas of the task, those of `dataset` are not."""
+    monkeypatch.setattr(tf, "GPUS", ["GPU:0", "GPU:1"])
+    job(monkeypatch, strategy, config, **OWN)
+    runtime.dataset(lambda _context: tf.data.Dataset().batch(100))
+    fit(runtime.timings(batch_size=128), steps=10)
+    assert lines(file)[-1]["examples"] == examples
 
 
 def test_a_dataset_for_validation_does_not_change_the_figures_of_training(
