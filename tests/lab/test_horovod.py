@@ -20,6 +20,7 @@ from tests.lab import expected_state
 from tests.lab.jobs import Jobs, lines_of_task, wait_for
 from tests.lab.labs import LABS, Lab
 from tests.lab.test_provision import by_name, edited, provision
+from tests.lab.test_stacks import PROGRAMS
 
 pytestmark = pytest.mark.alone  # it compiles
 
@@ -28,6 +29,14 @@ BUILDS = "changed  horovod: Build Horovod"
 EXAMPLE = Path(__file__).parents[2] / "examples" / "digits-horovod"
 PTH = "/opt/tfctl/stacks/tf2.15/lib/python3.11/site-packages/tfctl-horovod.pth"
 LIBRARY = "horovod/tensorflow/mpi_lib.*.so"
+#: Three ranks on two hosts; only rank 0 writes checkpoints.
+AVERAGING = """
+    strategy: horovod
+    launcher: {launcher}
+    stack: {stack}
+    command: python {program} {{output}}/checkpoints
+    roles: {{worker: {{replicas: 3, hosts: 'node1:node2'}}}}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +106,30 @@ def test_horovod_example_learns(cluster: Lab, inventory: Path, tmp_path: Path, n
         line.rpartition(" ")[2] for line in lines_of_task(log, "worker/0") if line.startswith("test accuracy")
     ]
     assert float(accuracy) > 0.85
+
+
+def assert_averages(jobs: Jobs, program: str, launcher: str, stack: str, versions: str) -> None:
+    """Run a program of lab/programs whose ranks all find the same solution only if they average their gradients."""
+    name = f"averages-{launcher}"
+    file = jobs.file(name, AVERAGING.format(stack=stack, program=program, launcher=launcher))
+    shutil.copy(PROGRAMS / program, file.parent)
+    jobs.root("node1", f"rm -rf /srv/tfctl/{name}")
+    try:
+        done = jobs("start", file, "--wait", "--timeout", "3m", timeout=200)
+        log = jobs.ok("logs", "--job", name)
+    finally:
+        jobs.clean()
+    assert done.returncode == 0, done.stderr + log[-3000:]
+    for rank, local in ((0, 0), (1, 0), (2, 1)):
+        lines = {versions, f"rank {rank} of 3, {local} on its host", "w 3.000, b 2.000"}
+        assert lines <= set(lines_of_task(log, f"worker/{rank}")), log[-3000:]
+    assert jobs.root("node1", f"ls /srv/tfctl/{name}/checkpoints") != ""
+
+
+@pytest.mark.parametrize("launcher", ["gloo", "mpi"])
+def test_horovod_averages_the_gradients_of_keras(cluster: Lab, inventory: Path, tmp_path: Path, launcher: str) -> None:
+    versions = "tensorflow 2.15.1 on python 3.11"
+    assert_averages(Jobs(cluster, tmp_path, [], inventory), "horovod_keras.py", launcher, "tf2.15", versions)
 
 
 def test_horovod_job_whose_client_was_killed_ends_by_itself(cluster: Lab, inventory: Path, tmp_path: Path) -> None:

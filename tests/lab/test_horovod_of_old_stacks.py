@@ -5,29 +5,20 @@ Where this machine keeps no wheels for them yet, the first test waits for three 
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.lab.jobs import Jobs, lines_of_task
+from tests.lab.jobs import Jobs
 from tests.lab.labs import Lab
-from tests.lab.test_horovod import TWO, inventory  # noqa: F401
+from tests.lab.test_horovod import TWO, assert_averages, inventory  # noqa: F401
 from tests.lab.test_provision import provision
-from tests.lab.test_stacks import PROGRAMS, tree
+from tests.lab.test_stacks import tree
 from tests.lab.test_verify import verify
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 PYTHONS = {"tf1.15": "3.7", "tf2.0": "3.6"}
-#: Three ranks on two hosts; only rank 0 writes checkpoints.
-JOB = """
-    strategy: horovod
-    launcher: {launcher}
-    stack: {stack}
-    command: python {program} {{output}}/checkpoints
-    roles: {{worker: {{replicas: 3, hosts: 'node1:node2'}}}}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -62,18 +53,5 @@ def test_horovod_reduces_with_three_stacks_on_the_same_hosts(
 def test_horovod_programs_of_old_tensorflow_run_unchanged(
     cluster: Lab, stacks: Path, tmp_path: Path, stack: str, program: str, tensorflow: str, launcher: str
 ) -> None:
-    jobs = Jobs(cluster, tmp_path, inventory=stacks)
-    file = jobs.file(f"old-{launcher}", JOB.format(stack=stack, program=program, launcher=launcher))
-    shutil.copy(PROGRAMS / program, file.parent)
-    jobs.root("node1", f"rm -rf /srv/tfctl/old-{launcher}")
-    try:
-        done = jobs("start", file, "--wait", "--timeout", "3m", timeout=200)
-        log = jobs.ok("logs", "--job", f"old-{launcher}")
-    finally:
-        jobs.clean()
-    assert done.returncode == 0, done.stderr + log[-3000:]
-    python = f"tensorflow {tensorflow} on python {PYTHONS[stack]}"
-    for rank, local in ((0, 0), (1, 0), (2, 1)):
-        lines = {python, f"rank {rank} of 3, {local} on its host", "w 3.000, b 2.000"}
-        assert lines <= set(lines_of_task(log, f"worker/{rank}"))
-    assert jobs.root("node1", f"ls /srv/tfctl/old-{launcher}/checkpoints") != ""
+    versions = f"tensorflow {tensorflow} on python {PYTHONS[stack]}"
+    assert_averages(Jobs(cluster, tmp_path, inventory=stacks), program, launcher, stack, versions)
