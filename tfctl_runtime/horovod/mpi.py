@@ -92,8 +92,8 @@ def words_of(mpirun: str, addresses: List[str]) -> List[str]:
         "-mca", "pml", "ob1",
         "-mca", "btl", "^openib",
     ]  # fmt: skip
-    if len(slots) > 1:
-        between = network(list(slots)[1])
+    between = network(list(slots)) if len(slots) > 1 else ""
+    if between:  # without it, Open MPI finds out which interfaces reach each other
         flags += ["-mca", "btl_tcp_if_include", between, "-mca", "oob_tcp_if_include", between]
     return [mpirun, *flags, *program, "--rank"]
 

@@ -19,12 +19,18 @@ def interface(address: str) -> str:
     return _leading(address)[0]
 
 
-def network(address: str) -> str:
-    """Return that interface's network, such as 10.0.0.0/24. Raise LookupError if no interface matches."""
-    name, own = _leading(address)
+def network(hosts: List[str]) -> str:
+    """Return the network, such as 10.0.0.0/24, of the interface for packets to the second of several hosts.
+
+    Return an empty string if not all hosts are in it: they then reach each other through several networks, or a router.
+    Raise LookupError if no interface matches.
+    """
+    name, own = _leading(hosts[1])
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         mask = _asked(probe, _SIOCGIFNETMASK, name)
-    return str(ipaddress.ip_network(f"{own}/{mask}", strict=False))
+    found = ipaddress.ip_network(f"{own}/{mask}", strict=False)
+    inside = all(ipaddress.ip_address(socket.gethostbyname(host)) in found for host in hosts)
+    return str(found) if inside else ""
 
 
 def _leading(address: str) -> Tuple[str, str]:

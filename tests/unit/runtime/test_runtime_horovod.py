@@ -199,3 +199,14 @@ def test_mpirun_places_rank_n_with_worker_n(addresses: list[str], hosts: str, ma
     assert words[-3:] == ["-m", "tfctl_runtime.horovod.mpi", "--rank"]
     between = [word for word in words if word.endswith("_if_include")]
     assert len(between) == (0 if len(set(addresses)) == 1 else 2)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "network"),
+    [(["127.0.0.1", "127.0.0.2"], "127.0.0.0/8"), (["127.0.0.1", "127.0.0.2", "198.51.100.7"], None)],
+)
+def test_mpirun_is_limited_to_a_network_only_if_all_hosts_are_in_it(addresses: list[str], network: str | None) -> None:
+    """A host without an address in this network could not take part."""
+    words = mpi.words_of("/usr/bin/mpirun", addresses)
+    given = {word: words[place + 1] for place, word in enumerate(words) if word.endswith("_if_include")}
+    assert given == ({"btl_tcp_if_include": network, "oob_tcp_if_include": network} if network else {})
