@@ -51,6 +51,16 @@ def test_report_compares_jobs_by_their_timings_and_pull_copies_them(hosts: Hosts
     assert json.loads((tmp_path / "attempt-1/worker-1.timings.jsonl").read_text()) == TIMINGS
 
 
+def test_report_shows_how_long_a_restarted_task_has_run(hosts: Hosts) -> None:
+    """Its timings are those of the last run alone."""
+    fails_once = recording("{worker: 1}").replace("timings.jsonl", "timings.jsonl; mkdir ../$2/again || exit 0; exit 1")
+    hosts.ok("start", hosts.file("again", fails_once + "policy: {max_restarts: 1}\n"), "--wait")
+    [run] = reported(hosts, "again")["runs"]
+    [task] = run["tasks"]
+    assert (task["source"], task["examples_per_second"]) == ("timings", 160.0)
+    assert run["seconds"] == task["seconds"] != TIMINGS["seconds"]
+
+
 def test_report_asks_about_more_jobs_than_sshd_allows_sessions(hosts: Hosts) -> None:
     names = [f"absent-{number}" for number in range(MAX_SESSIONS + 1)]
     for name in hosts.names:

@@ -18,9 +18,10 @@ from tfctl.report.pace import Pace
 
 @dataclass(frozen=True)
 class TaskFigures:
-    """One task. ``seconds``: how long it has trained; without a record of that, how long it has run. ``gpus``: how many
-    it has. ``first_step``: the duration of its first step. ``input_wait``: the part of its steps in which it waited for
-    input, from 0 to 1. ``computes``: it trains, and is no parameter server and no evaluator."""
+    """One task. ``seconds``: how long it has trained; without a record of that, or after a restart, how long it has run
+    since its first start. ``gpus``: how many it has. ``first_step``: the duration of its first step. ``input_wait``:
+    the part of its steps in which it waited for input, from 0 to 1. ``computes``: it trains, and is no parameter server
+    and no evaluator."""
 
     role: str
     index: int
@@ -55,7 +56,8 @@ class Spread:
 @dataclass(frozen=True)
 class RunFigures:
     """A run. ``seconds``: until its slowest computing task had trained. ``examples_per_second``: of all tasks together.
-    ``settings``: what a sweep has set. ``synchronous``: its tasks wait for each other in each step."""
+    ``settings``: what a sweep has set. ``synchronous``: its tasks wait for each other in each step. ``continues``: it
+    is a retry, which may continue the work of an earlier attempt."""
 
     job: str
     attempt: int
@@ -65,6 +67,7 @@ class RunFigures:
     examples_per_second: float | None = None
     synchronous: bool = True
     settings: Mapping[str, str] = field(default_factory=dict)
+    continues: bool = False
 
     @property
     def computing(self) -> tuple[TaskFigures, ...]:
@@ -103,7 +106,7 @@ class ComparedRun:
 @dataclass(frozen=True)
 class Report:
     """Several runs, those with fewer devices first. ``basis``: what speed-ups compare, None if there is nothing to
-    compare: the throughput if all runs have it, else the time, if all succeeded in the same work."""
+    compare: the throughput if all runs have it, else the time, if all succeeded in the same work in one attempt."""
 
     runs: tuple[ComparedRun, ...]
     basis: Literal["examples_per_second", "seconds"] | None = None
@@ -119,8 +122,12 @@ def task_figures(
     pace: Pace | None = None,
     computes: bool = True,
     gpus: int = 0,
+    restarts: int = 0,
 ) -> TaskFigures:
-    """Return the figures of a task. ``run_time``: how long (s) it has run, or None."""
+    """Return the figures of a task. ``run_time``: how long (s) it has run since its first start, or None.
+
+    After ``restarts``, what the task has recorded is the time of its last run alone, which may have resumed.
+    """
     if pace is None:
         return TaskFigures(role, index, host, state, computes, gpus, seconds=run_time)
     return TaskFigures(
@@ -131,7 +138,7 @@ def task_figures(
         computes,
         gpus,
         pace.source,
-        pace.seconds if pace.seconds is not None else run_time,
+        run_time if restarts or pace.seconds is None else pace.seconds,
         pace.steps,
         pace.examples,
         pace.steps_per_second,
@@ -188,7 +195,8 @@ def _basis(runs: Sequence[RunFigures]) -> Literal["examples_per_second", "second
         return None
     if all(run.examples_per_second for run in runs):
         return "examples_per_second"
-    return "seconds" if all(run.seconds and run.state == "succeeded" for run in runs) else None
+    whole = all(run.seconds and run.state == "succeeded" and not run.continues for run in runs)
+    return "seconds" if whole else None
 
 
 def _known(values: Iterable[float | None]) -> list[float]:

@@ -62,6 +62,7 @@ def run_figures(job: JobState, paces: dict[str, Pace | None], now: float) -> Run
             pace=paces.get(str(task)),
             computes=_computes(known, task.role),
             gpus=len(task.record.gpus),
+            restarts=task.status.restarts,
         )
         for task in job.tasks
     )
@@ -74,6 +75,7 @@ def run_figures(job: JobState, paces: dict[str, Pace | None], now: float) -> Run
         tasks,
         throughput(paces, computing, leads=known is not None and known.chief_counts),
         synchronous=known is not None and known.synchronous,
+        continues=job.record.guard is not None and job.record.guard.number > 1,
     )
 
 

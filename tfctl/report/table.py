@@ -46,8 +46,8 @@ class TaskFiguresObject(TypedDict):
     """One task. ``computes``: whether it trains, and is no parameter server and no evaluator.
 
     ``gpus``: how many it has. ``source``: where the figures are from. ``seconds``: how long it has trained; with the
-    source `run time`, how long it has run. ``first_step``: the duration of its first step, in seconds.
-    ``input_wait``: the part of its steps in which it waited for input, from 0 to 1. ``steps``, ``examples``,
+    source `run time`, or after a restart, how long it has run. ``first_step``: the duration of its first step, in
+    seconds. ``input_wait``: the part of its steps in which it waited for input, from 0 to 1. ``steps``, ``examples``,
     ``steps_per_second``, ``examples_per_second``, ``loss``: the latest values; null if unknown, like all figures.
     """
 

@@ -84,7 +84,15 @@ def test_throughput_is_compared_where_all_runs_have_it() -> None:
     assert [each.efficiency for each in report.runs] == [1.0, 0.9]
 
 
-@pytest.mark.parametrize("other", [run("two", None, None), run("two", 60.0, 60.0, state="failed"), run("none")])
+@pytest.mark.parametrize(
+    "other",
+    [
+        run("two", None, None),
+        run("two", 60.0, 60.0, state="failed"),
+        run("two", 60.0, 60.0, continues=True),
+        run("none"),
+    ],
+)
 def test_nothing_is_compared_with_a_run_that_has_no_result(other: RunFigures) -> None:
     report = compare([run("one", 60.0), other])
     assert (report.basis, [each.speed_up for each in report.runs]) == (None, [None, None])
@@ -148,6 +156,17 @@ def test_the_time_of_a_run_is_that_of_the_chief_if_it_alone_records_it() -> None
     worker = task_figures("worker", 0, "node1", "stopped", run_time=75.0)
     found = RunFigures("ps", 1, "parameter_server", "succeeded", (chief, worker))
     assert (found.seconds, found.devices) == (60.0, 1)
+
+
+def test_the_time_of_a_restarted_task_includes_its_runs_before() -> None:
+    """The last one may have resumed, and trained for a part of the epochs only."""
+    pace = Pace("timings", seconds=60.0, examples_per_second=50.0)
+    found = task_figures("worker", 0, "node1", "succeeded", run_time=300.0, pace=pace, restarts=1)
+    assert (found.source, found.seconds, found.examples_per_second) == ("timings", 300.0, 50.0)
+    report = compare(
+        [run("one", 600.0), RunFigures("two", 1, "horovod", "succeeded", (found, replace(found, index=1)))]
+    )
+    assert (report.basis, report.runs[1].speed_up) == ("seconds", 2.0)
 
 
 def test_tables_have_a_row_for_each_run_and_task() -> None:
