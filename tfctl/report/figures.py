@@ -6,6 +6,7 @@ seconds. Unknown figures are None.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -80,6 +81,13 @@ class RunFigures:
     @property
     def hosts(self) -> int:
         return len({task.host for task in self.computing})
+
+    @property
+    def devices_per_host(self) -> int:
+        """The number of devices on the host that has most of them."""
+        have_gpus = any(task.gpus for task in self.computing)
+        counts = Counter(task.host for task in self.computing for _ in range(task.gpus if have_gpus else 1))
+        return max(counts.values(), default=0)
 
     @property
     def seconds(self) -> float | None:

@@ -102,11 +102,17 @@ def _network(compared: ComparedRun, report: Report) -> Finding | None:
     run, efficiency = compared.run, compared.efficiency
     if efficiency is None or efficiency >= EFFICIENCY or run.hosts < 2:
         return None
-    # The largest run on one host shows what is lost without a network.
+    # A run on one host with as many devices as a host has here shows what is lost without a network.
+    here = run.devices_per_host
     alone = [each for each in report.runs if each.run.hosts == 1 and each.efficiency is not None]
-    best = max(alone, key=lambda each: each.run.devices, default=None)
+    like = [each for each in alone if each.run.devices >= here]
+    best = like[0] if like else alone[-1] if alone else None
     if best is None or best.efficiency is None or efficiency > 0.9 * best.efficiency:
         return None
+    on_one, check = f"{best.efficiency:.0%} on one", ""
+    if not like:
+        on_one += f" with {counted(best.run.devices, 'device')}, so it is not known what is lost within a host"
+        check = f"run one host with {counted(here, 'device')}; "
     measured = [task for task in run.computing if task.input_wait is not None]
     rest = (
         "the tasks do not wait for input"
@@ -116,7 +122,7 @@ def _network(compared: ComparedRun, report: Report) -> Finding | None:
     return Finding(
         "network",
         run.name,
-        f"the efficiency is {efficiency:.0%} on {run.hosts} hosts, {best.efficiency:.0%} on one; {rest}",
-        "measure the network between the hosts with tfctl verify; use the fast interface (tfctl_address), "
+        f"the efficiency is {efficiency:.0%} on {run.hosts} hosts, {on_one}; {rest}",
+        f"{check}measure the network between the hosts with tfctl verify; use the fast interface (tfctl_address), "
         "or larger batches per device",
     )

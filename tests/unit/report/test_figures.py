@@ -69,6 +69,23 @@ def test_slow_devices_of_one_host_are_not_blamed_on_the_network() -> None:
     assert findings(compare([PUBLISHED[1], alone, many])) == ()
 
 
+def test_network_is_not_compared_with_a_host_that_has_fewer_devices() -> None:
+    """What 16 devices on four hosts lose may be lost within a host: the run on one host has a single device."""
+    sixteen, one, four = PUBLISHED
+    [found] = findings(compare([sixteen, one]))
+    assert found.why.startswith(
+        "the efficiency is 51% on 4 hosts, 100% on one with 1 device, so it is not known what is lost within a host; "
+    )
+    assert found.check.startswith("run one host with 4 devices; ")
+    [known] = findings(compare(PUBLISHED))
+    assert "not known what is lost" not in known.why and known.check.startswith("measure the network")
+    eight = run("eight", 1600.0, gpus=8)
+    [like] = findings(compare([*PUBLISHED, eight]))
+    assert "85% on one;" in like.why, "of the runs on one host, it is that with as many devices as each host has"
+    tasks = run("tasks", *[897.0] * 16, hosts=4, gpus=0)
+    assert (tasks.devices_per_host, sixteen.devices_per_host, four.devices_per_host) == (4, 4, 4)
+
+
 def test_spread_relates_the_range_to_the_mean() -> None:
     found = spread([700.0, None, 800.0, 900.0])
     assert found is not None
