@@ -12,7 +12,7 @@ from tfctl.wording import counted
 
 #: Workers of one run that differ by more than this part of their mean are worth a look.
 SPREAD = 0.2
-#: Below this efficiency, devices are wasted: published results reach 0.8 to 0.95 on a few hosts (docs/measuring.md).
+#: Below this efficiency, devices are wasted: published results in float32 reach 0.88 to 0.94 (docs/measuring.md).
 EFFICIENCY = 0.7
 #: Steps that wait longer for input than this part of their time, and than this many seconds each, are slowed down.
 INPUT_WAIT, INPUT_WAIT_S = 0.1, 0.002
