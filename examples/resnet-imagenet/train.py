@@ -91,8 +91,8 @@ class Split(NamedTuple):
     def read(cls, folder: str, name: str) -> Split:
         """Return the TFRecord files of ``train`` or ``validation``, in the folder or in a folder below it.
 
-        A file such as train.json, which make_tfrecords.py writes, has the numbers of images and classes. Without it,
-        they are those of ImageNet.
+        A file such as train.json, which make_tfrecords.py writes, has the numbers of files and images, and the classes.
+        Without it, the numbers of images and classes are those of ImageNet.
         """
         files = sorted(tf.io.gfile.glob([f"{folder}/{name}-*-of-?????", f"{folder}/*/{name}-*-of-?????"]))
         if not files:
@@ -103,6 +103,11 @@ class Split(NamedTuple):
             with tf.io.gfile.GFile(description) as file:
                 found = json.load(file)
             images, classes = found["images"], len(found["classes"])
+            if len(files) != found["files"]:
+                raise SystemExit(
+                    f"{description} describes {found['files']} files, but there are {len(files)}: repeat the command "
+                    "of make_tfrecords.py, which writes those that are missing, or copy all of them again"
+                )
         return cls(files, images, classes)
 
 

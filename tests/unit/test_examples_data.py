@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -254,3 +255,35 @@ def test_progress_is_a_line_for_each_tenth_where_there_is_no_terminal(capsys: py
     assert list(records.progress("train", range(40), 40)) == list(range(40))
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(",")[0] for line in lines] == [f"train {number}/40" for number in range(4, 41, 4)]
+
+
+def training(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Import train.py of the ImageNet example with a fake TensorFlow, which finds and opens local files."""
+    gfile = SimpleNamespace(
+        glob=lambda patterns: [str(path) for each in patterns for path in Path("/").glob(each[1:])],
+        exists=os.path.exists,
+        GFile=open,
+    )
+    callbacks = SimpleNamespace(Callback=object)
+    tensorflow = SimpleNamespace(io=SimpleNamespace(gfile=gfile), keras=SimpleNamespace(callbacks=callbacks))
+    monkeypatch.setitem(sys.modules, "tensorflow", tensorflow)
+    spec = importlib.util.spec_from_file_location("imagenet_train", EXAMPLES / "resnet-imagenet/train.py")
+    assert spec is not None and spec.loader is not None
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def test_training_refuses_the_files_of_an_interrupted_conversion(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = training(monkeypatch).Split.read
+    images = records.from_folder(folder_of_images(tmp_path / "in", cats=4, dogs=4))
+    first, *others = records.missing(images, tmp_path / "out", "train", 3)
+    first.path.touch()
+    first.path.with_name(f"{others[0].path.name}.part").touch()
+    with pytest.raises(SystemExit, match=r"train\.json describes 3 files, but there are 1: repeat the command"):
+        read(str(tmp_path / "out"), "train")
+    for shard in others:
+        shard.path.touch()
+    assert read(str(tmp_path / "out"), "train")[1:] == (8, 2)
