@@ -70,14 +70,28 @@ def _of_ranks(backup: str) -> List[Any]:
 def _send_backup(folder: str) -> None:
     """Copy rank 0's backup to the other ranks, whose hosts may not share its directory, so that all resume alike."""
     hvd = _ranks.horovod()
-    root = Path(folder)
-    files = {}
-    if hvd.rank() == 0:
-        files = {str(path.relative_to(root)): path.read_bytes() for path in root.glob("**/*") if path.is_file()}
+    files = _files_below(folder) if hvd.rank() == 0 else {}
     for name, content in hvd.broadcast_object(files, root_rank=0).items():
         if hvd.rank() != 0:
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_bytes(content)
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+
+
+def _files_below(folder: str) -> Dict[str, bytes]:
+    """Return the contents of all files below a directory, by their paths within it.
+
+    As for Keras, which writes backups, the directory may be one such as gs://bucket/backup.
+    """
+    import tensorflow as tf
+
+    found: Dict[str, bytes] = {}
+    for place, _, names in tf.io.gfile.walk(folder):
+        for name in names:
+            path = f"{place.rstrip('/')}/{name}"  # names of directories in cloud storage end in /
+            with tf.io.gfile.GFile(path, "rb") as file:
+                found[os.path.relpath(path, folder)] = file.read()
+    return found
 
 
 def _how_often(steps: Optional[int]) -> Dict[str, int]:

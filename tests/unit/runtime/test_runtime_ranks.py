@@ -106,3 +106,16 @@ def test_rank_0_reads_its_own_backup_and_writes_all_files(
     kinds = ["BackupAndRestore", "ModelCheckpoint", "TensorBoard", "StepTimings"]
     assert [type(each).__name__ for each in found[2:]] == kinds
     assert found[2].backup_dir == f"{tmp_path}/backup"
+
+
+@pytest.mark.usefixtures("tensorboard")
+def test_rank_0_sends_a_backup_that_is_in_cloud_storage(monkeypatch: pytest.MonkeyPatch, tf: Any, hvd: Any) -> None:
+    """Keras writes it there through TensorFlow."""
+    saved = {"checkpoint": b"ckpt-7", "chief/ckpt-7.index": b"\0\1"}
+    tf.BUCKETS.update({f"gs://bucket/run/backup/{name}": content for name, content in saved.items()})
+    tf.BUCKETS["gs://bucket/run/backups"] = b"another file"
+    a_rank(monkeypatch, hvd, rank=0)
+    found = runtime.callbacks("gs://bucket/run")
+    [sent] = hvd.SENT
+    assert sent == saved
+    assert found[2].backup_dir == "gs://bucket/run/backup"

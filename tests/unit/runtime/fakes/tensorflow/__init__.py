@@ -1,7 +1,7 @@
 """A fake TensorFlow: the few names that tfctl_runtime uses, with the behaviour that it relies on.
 
 A server listens on its task's port. A second multi-worker strategy is an error. A dataset is a tree of its inputs.
-Python 3.6 reads this file: annotations that it lacks are strings.
+Files are read from this machine and from BUCKETS. Python 3.6 reads this file: annotations that it lacks are strings.
 """
 
 import enum
@@ -9,7 +9,9 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
 
@@ -186,6 +188,32 @@ def text(count: int) -> Dataset:
 
 
 data = SimpleNamespace(Options=Options, Dataset=Dataset, experimental=SimpleNamespace(AutoShardPolicy=AutoShardPolicy))
+
+
+#: The files in cloud storage, by their paths, such as gs://bucket/file. A test fills it in.
+BUCKETS: "dict[str, bytes]" = {}
+
+
+def walk(top: str) -> "Iterator[tuple[str, list[str], list[str]]]":
+    """As os.walk, which leaves out a directory that does not exist; in cloud storage, names of directories end in /."""
+    if "://" not in top:
+        yield from os.walk(top)
+        return
+    root = top.rstrip("/") + "/"
+    inside = [path[len(root) :] for path in BUCKETS if path.startswith(root)]
+    folders = sorted({path.partition("/")[0] + "/" for path in inside if "/" in path})
+    if inside:
+        yield top, folders, [path for path in inside if "/" not in path]
+    for each in folders:
+        yield from walk(root + each)
+
+
+def read_file(path: str, mode: str) -> BytesIO:
+    assert mode == "rb"
+    return BytesIO(BUCKETS[path] if "://" in path else Path(path).read_bytes())
+
+
+io = SimpleNamespace(gfile=SimpleNamespace(walk=walk, GFile=read_file))
 
 
 class Callback:
